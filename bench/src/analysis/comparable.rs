@@ -2,19 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::recorded::Recorded;
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
-use crate::record::Record;
 use crate::record::linux::LinuxRecord;
-
-/// Records of which two directories can be compared.
-pub(crate) trait Comparable: Recorded {
-    /// What is compared.
-    fn measures(outline: &Outline, records: &[Self]) -> Vec<Measure>;
-    /// What is better of a measure; `None` where nobody knows.
-    fn better(measure: &Measure, records: &[Self]) -> Option<Better>;
-}
 
 /// What is better of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,45 +13,33 @@ pub(crate) enum Better {
     Less,
 }
 
-impl Comparable for Record {
-    fn measures(_: &Outline, _: &[Self]) -> Vec<Measure> {
-        vec![Measure::Throughput]
+/// The figures by which the experiment compares its arms; where it compares none, all but events of locks.
+pub(super) fn figures(outline: &Outline, records: &[LinuxRecord]) -> Vec<Measure> {
+    let mut measures: Vec<Measure> = Vec::new();
+    for it in &outline.comparisons {
+        if !measures.contains(&it.of) {
+            measures.push(it.of.clone());
+        }
     }
-
-    fn better(_: &Measure, _: &[Self]) -> Option<Better> {
-        Some(Better::More)
+    if measures.is_empty() {
+        let names: BTreeSet<&String> = records.iter().flat_map(|record| record.figures.keys()).collect();
+        measures = names.into_iter().map(|name| Measure::Figure(name.clone())).collect();
     }
+    measures
 }
 
-impl Comparable for LinuxRecord {
-    /// The figures by which the experiment compares its arms; where it compares none, all but events of locks.
-    fn measures(outline: &Outline, records: &[Self]) -> Vec<Measure> {
-        let mut measures: Vec<Measure> = Vec::new();
-        for it in &outline.comparisons {
-            if !measures.contains(&it.of) {
-                measures.push(it.of.clone());
-            }
-        }
-        if measures.is_empty() {
-            let names: BTreeSet<&String> = records.iter().flat_map(|record| record.figures.keys()).collect();
-            measures = names.into_iter().map(|name| Measure::Figure(name.clone())).collect();
-        }
-        measures
-    }
-
-    /// Rates and times say it by their units.
-    fn better(measure: &Measure, records: &[Self]) -> Option<Better> {
-        let name = measure.figure()?;
-        let units: BTreeSet<String> =
-            records.iter().filter_map(|record| record.named().remove(name)).map(|(_, unit)| unit).collect();
-        let better = |unit: &str| match unit {
-            "ns" | "us" | "µs" | "ms" | "s" | "min" | "h" => Some(Better::Less),
-            unit if unit.ends_with("/s") => Some(Better::More),
-            _ => None,
-        };
-        match &Vec::from_iter(units)[..] {
-            [unit] => better(unit),
-            _ => None,
-        }
+/// Rates and times say it by their units.
+pub(super) fn better_by_unit(measure: &Measure, records: &[LinuxRecord]) -> Option<Better> {
+    let name = measure.figure()?;
+    let units: BTreeSet<String> =
+        records.iter().filter_map(|record| record.named().remove(name)).map(|(_, unit)| unit).collect();
+    let better = |unit: &str| match unit {
+        "ns" | "us" | "µs" | "ms" | "s" | "min" | "h" => Some(Better::Less),
+        unit if unit.ends_with("/s") => Some(Better::More),
+        _ => None,
+    };
+    match &Vec::from_iter(units)[..] {
+        [unit] => better(unit),
+        _ => None,
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod power;
 pub(crate) mod prediction;
 pub(crate) mod rate;
 pub(crate) mod recorded;
+pub(crate) mod records;
 pub(crate) mod statistics;
-pub(crate) mod summarized;
 pub(crate) mod summary;
 pub(crate) mod trust;

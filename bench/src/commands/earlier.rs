@@ -3,15 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::analysis::attempts;
-use crate::analysis::summarized::Summarized;
+use crate::analysis::records::{Records, of_either};
 use crate::analysis::summary::Comparison;
 use crate::analysis::trust;
 use crate::experiment::outline::OutlineComparison;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
-use crate::record::Record;
-use crate::record::linux::LinuxRecord;
 use crate::results::directory;
 use crate::results::manifest::Manifest;
 use crate::text::exit::Result;
@@ -37,33 +34,32 @@ pub(super) fn newest(within: &Path, plan: &Plan, host: &Host) -> Option<Earlier>
     let mut found: Vec<(Manifest, PathBuf)> = of_experiment.collect();
     found.sort_by(|(a, _), (b, _)| b.started.cmp(&a.started));
     let is_simulated = plan.cells().any(|cell| cell.run.engine.is_simulated());
-    found.into_iter().find_map(|(manifest, path)| {
-        match manifest.kernels.is_empty() {
-            true => read::<Record>(&manifest, path, headline, is_simulated),
-            false => read::<LinuxRecord>(&manifest, path, headline, is_simulated),
-        }
-        .ok()
-        .flatten()
-    })
+    found
+        .into_iter()
+        .find_map(|(manifest, path)| read(&manifest, path, headline, is_simulated).ok().flatten())
 }
 
-fn read<R: Summarized>(
+fn read(
     manifest: &Manifest,
     path: PathBuf,
     of: &OutlineComparison,
     is_simulated: bool,
 ) -> Result<Option<Earlier>> {
-    let records: Vec<R> = attempts::last(&directory::read_records(&path)?);
-    if records.iter().any(|record: &R| (record.asked()["engine"] == "sim") != is_simulated) {
+    let records = directory::read(&path, manifest.has_kernels())?.last();
+    let engine_is_simulated = match &records {
+        Records::Ours(records) => records.iter().map(|record| record.config.engine == "sim").collect(),
+        Records::Linux(records) => vec![false; records.len()],
+    };
+    if engine_is_simulated.contains(&!is_simulated) {
         return Ok(None);
     }
     let is_headline = |it: &Comparison| {
         (&it.arm, &it.baseline, &it.of) == (&of.arm, &of.baseline, &of.of)
             && it.ratio.as_ref().is_some_and(|ratio| ratio.interval.is_some())
     };
-    let comparisons = R::summary(&manifest.outline, &records).comparisons;
+    let comparisons = records.summary(&manifest.outline).comparisons;
     let headline: Vec<Comparison> = comparisons.into_iter().filter(is_headline).collect();
-    let is_valid = trust::lost(&manifest.outline, &records).is_empty();
+    let is_valid = of_either!(&records, records => trust::lost(&manifest.outline, records)).is_empty();
     Ok((!headline.is_empty()).then_some(Earlier { path, headline, is_valid }))
 }
 

@@ -3,19 +3,17 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::analysis::attempts;
 use crate::analysis::recorded::Recorded;
+use crate::analysis::records::{Records, of_either};
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs};
-use crate::record::Record;
-use crate::record::linux::LinuxRecord;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
 use crate::show::csv;
 use crate::show::export::Exports;
-use crate::show::shown::Shown;
+use crate::show::of_records;
 use crate::show::table::{self, Detail};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -33,14 +31,14 @@ pub(crate) struct Show<'a> {
 }
 
 /// Writes and shows what the records say, all that are planned or those that there are.
-pub(crate) fn conclude<R: Shown>(
+pub(crate) fn conclude(
     directory: &Path,
     manifest: &Manifest,
-    records: &[R],
+    records: &Records,
     show: Show<'_>,
 ) -> Result<Exit> {
     let kept = records.len();
-    let records = attempts::last(records);
+    let records = records.last();
     let summary = summarized(manifest, &records);
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
@@ -60,8 +58,8 @@ pub(crate) fn conclude<R: Shown>(
 }
 
 /// Summary of the records. Runs that failed have none, and are told first.
-fn summarized<R: Shown>(manifest: &Manifest, records: &[R]) -> Summary {
-    let mut summary = R::summary(&manifest.outline, records);
+fn summarized(manifest: &Manifest, records: &Records) -> Summary {
+    let mut summary = records.summary(&manifest.outline);
     summary.warnings.splice(0..0, manifest.warnings_of_failed());
     summary
 }
@@ -76,9 +74,9 @@ fn detail(manifest: &Manifest, show: Show<'_>) -> Detail {
 }
 
 /// Writes what was asked for, and says where it is.
-fn export<R: Shown>(directory: &Path, exports: &Exports, summary: &Summary, records: &[R]) -> Result<()> {
+fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &Records) -> Result<()> {
     for (export, file) in &exports.0 {
-        let content = export.content(summary, &R::long(&summary.outline, records));
+        let content = export.content(summary, &of_records::long(&summary.outline, records));
         match file {
             None if export.is_stdout() => output::data(&content)?,
             None => {
@@ -96,33 +94,25 @@ fn export<R: Shown>(directory: &Path, exports: &Exports, summary: &Summary, reco
 }
 
 /// Writes what the records say.
-pub(crate) fn write<R: Shown>(
-    directory: &Path,
-    manifest: &Manifest,
-    records: &[R],
-) -> Result<(Summary, Exit)> {
-    let records = attempts::last(records);
+pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &Records) -> Result<(Summary, Exit)> {
+    let records = records.last();
     let summary = summarized(manifest, &records);
     write_files(directory, manifest, &summary, &records)?;
     Ok((summary, exit(manifest, &records, false)))
 }
 
 /// Whether the figures are valid: those of the headline, or strictly all. A first look only notes it.
-fn exit(manifest: &Manifest, records: &[impl Recorded], strict: bool) -> Exit {
+fn exit(manifest: &Manifest, records: &Records, strict: bool) -> Exit {
+    let lost = || of_either!(records, records => trust::lost(&manifest.outline, records));
     let trusted = match strict {
-        true => records.iter().all(Recorded::is_trusted),
-        false => manifest.is_quick() || trust::lost(&manifest.outline, records).is_empty(),
+        true => records.invalid() == 0,
+        false => manifest.is_quick() || lost().is_empty(),
     };
     if trusted { Exit::Done } else { Exit::Untrusted }
 }
 
 /// Writes all that is made of records. They themselves are on disk already.
-fn write_files<R: Shown>(
-    directory: &Path,
-    manifest: &Manifest,
-    summary: &Summary,
-    records: &[R],
-) -> Result<()> {
+fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records: &Records) -> Result<()> {
     let write = |name: &str, content: &str| {
         directory::write_whole(&directory.join(name), content.as_bytes()).map_err(|failure| Failure {
             message: format!(
@@ -134,13 +124,13 @@ fn write_files<R: Shown>(
     };
     write("summary.json", &to_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
-    write("runs.csv", &csv::runs(&R::long(&manifest.outline, records)))?;
-    for picture in R::pictures(summary, records) {
+    write("runs.csv", &csv::runs(&of_records::long(&manifest.outline, records)))?;
+    for picture in of_records::pictures(summary, records) {
         if let Some(svg) = &picture.svg {
             write(&format!("{}.svg", picture.name), &svg.file())?;
         }
     }
-    write("report.html", &R::page(manifest, summary, records))
+    write("report.html", &of_records::page(manifest, summary, records))
 }
 
 /// `haltkick report`.
@@ -148,17 +138,8 @@ pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let exports = Exports::open(&args.export)?;
     let show = Show { format: args.format, strict: args.strict, verbose: args.verbose, exports: &exports };
     let manifest = Manifest::read(&args.directory)?;
-    let exit = match manifest.kernels.is_empty() {
-        true => {
-            conclude::<Record>(&args.directory, &manifest, &directory::read_records(&args.directory)?, show)
-        }
-        false => conclude::<LinuxRecord>(
-            &args.directory,
-            &manifest,
-            &directory::read_records(&args.directory)?,
-            show,
-        ),
-    }?;
+    let records = directory::read(&args.directory, manifest.has_kernels())?;
+    let exit = conclude(&args.directory, &manifest, &records, show)?;
     if args.open {
         open(&args.directory.join("report.html"))?;
     }
@@ -183,24 +164,25 @@ fn open(page: &Path) -> Result<()> {
 /// `haltkick merge`.
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let first = args.directories.first().map(|path| Manifest::read(path)).transpose()?;
-    match first.is_some_and(|manifest| !manifest.kernels.is_empty()) {
-        true => merge_records::<LinuxRecord>(args),
-        false => merge_records::<Record>(args),
-    }
-}
-
-fn merge_records<R: Shown>(args: &MergeArgs) -> Result<Exit> {
-    let parts = args.directories.iter().map(|path| read::<R>(path)).collect::<Result<Vec<_>>>()?;
-    let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
+    let (manifest, records) = match first.is_some_and(|manifest| manifest.has_kernels()) {
+        true => merged(args).map(|(manifest, records)| (manifest, Records::Linux(records))),
+        false => merged(args).map(|(manifest, records)| (manifest, Records::Ours(records))),
+    }?;
     let exports = Exports::open(&args.export)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
-    for record in &records {
-        directory.append(&crate::text::output::to_json(record)?)?;
+    for line in records.lines()? {
+        directory.append(&line)?;
     }
     directory.sync()?;
     let show = Show { format: args.format, strict: args.strict, verbose: args.verbose, exports: &exports };
     conclude(directory.path(), &manifest, &records, show)
+}
+
+/// The directories as one experiment.
+fn merged<R: Recorded>(args: &MergeArgs) -> Result<(Manifest, Vec<R>)> {
+    let parts = args.directories.iter().map(|path| read::<R>(path)).collect::<Result<Vec<_>>>()?;
+    merge::merge(&args.directories, parts, args.anyway)
 }
 
 /// What a directory holds.
@@ -235,7 +217,7 @@ mod tests {
         let mut manifest = world.manifest(&plan);
         manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
         let show = Show { format: Format::Table, strict, verbose: false, exports: &Exports::default() };
-        conclude(scratch.path(), &manifest, &records, show).unwrap()
+        conclude(scratch.path(), &manifest, &Records::Ours(records), show).unwrap()
     }
 
     #[test]

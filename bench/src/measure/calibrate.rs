@@ -63,7 +63,7 @@ impl Calibration {
             ..run.clone()
         };
         let run = lock_free(&plain, image).unwrap_or(plain);
-        let boots = (0..boots).map(|_| Ok(Self::of_outcome(&engine(&run)?.outcome()?)));
+        let boots = (0..boots).map(|_| Ok(Self::of_outcome(&engine(&run)?.found.outcome()?)));
         let mut boots = boots.collect::<std::result::Result<Vec<_>, RunError>>()?;
         boots.sort_by_key(|calibration| calibration.work_rate);
         let middle = boots.len() / 2;
@@ -93,15 +93,11 @@ impl Calibration {
         })
     }
 
-    pub(super) fn apply(&self, run: &Run, seed: u64) -> Run {
-        // That of a guest beside the first differs from it.
-        let seeded =
-            |guest: &Guest| Guest { seed: seed.wrapping_add(guest.seed.wrapping_sub(1)), ..guest.clone() };
-        Run {
-            work_rate: run.work_rate.or(Some(self.work_rate)),
-            ring: if run.ring == Ring::Auto { self.ring } else { run.ring },
-            guests: run.guests.iter().map(seeded).collect(),
-            ..run.clone()
+    /// Gives a run what was found out, unless it was given something else.
+    pub(super) fn apply(&self, run: &mut Run) {
+        run.work_rate = run.work_rate.or(Some(self.work_rate));
+        if run.ring == Ring::Auto {
+            run.ring = self.ring;
         }
     }
 }

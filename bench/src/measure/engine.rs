@@ -4,34 +4,36 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{Found, Image, Instruments, Known, Live, Run, RunError, VirtualTime};
+use haltkick_vmm::{Found, Image, Instruments, Live, Run, RunError, VirtualTime};
 
+use super::linux;
 use super::origin::Origin;
-use super::records::record;
+use super::seen::Seen;
 use crate::experiment::ideal::lock_free;
-use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
-use crate::record::Record;
 use crate::show::failure;
 use crate::text::output;
 
 /// What runs guests, all of which come to their end: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> Result<Found, RunError>;
+pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> Result<Seen, RunError>;
 
 /// The real engine. Tells the story of a guest that fails, and shows in `live` runs that are to show themselves.
 pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
     live: Option<Arc<Live>>,
-) -> impl Fn(&Run) -> Result<Found, RunError> + 'a {
+) -> impl Fn(&Run) -> Result<Seen, RunError> + 'a {
     let instruments = Instruments { live, ..Instruments::default() };
     move |run| {
+        if run.linux().is_some() {
+            return linux::boot_and_tell(run, image, stop);
+        }
         let (result, story) = run_and_tell(run, image, stop, &instruments);
         if !story.is_empty() {
             output::talk(&story);
         }
-        result
+        result.map(Seen::from)
     }
 }
 
@@ -66,44 +68,23 @@ fn run_and_tell(
 /// Longest window of the lock-free companion of a single run.
 const COMPANION_WINDOW: Duration = Duration::from_millis(200);
 
-/// A run that came to its end.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) started: SystemTime,
-    pub(crate) found: Found,
-    /// What else ran meanwhile.
-    pub(crate) noise: noise::Found,
-}
-
-/// Runs one cell.
-pub(crate) fn run_cell(engine: Engine<'_>, watcher: Watcher<'_>, run: &Run) -> Result<Ran, RunError> {
-    let started = SystemTime::now();
-    let mut found = None;
-    let noise = if run.engine.is_simulated() {
-        found = Some(engine(run));
-        Err(noise::SIMULATED.into())
-    } else {
-        watcher(&run.cpus, &mut || found = Some(engine(run)))
-    };
-    Ok(Ran { started, found: found.expect("a watcher runs what it watches")?, noise })
-}
-
-/// The records of a run's guests. `lock_free_per_second` is asked of each.
-pub(crate) fn records(
-    Ran { started, found, noise }: Ran,
+/// Runs one cell on `host`.
+pub(crate) fn run_cell(
+    engine: Engine<'_>,
+    watcher: Watcher<'_>,
     run: &Run,
     host: &Host,
-    place: Option<&Place>,
-    lock_free_per_second: impl FnOnce(&Found) -> Known<Vec<f64>>,
-) -> Vec<Record> {
-    let origin = Origin::new(started, host.clone(), noise);
-    let lock_free = lock_free_per_second(&found);
-    let records = run.ours().zip(found.outcomes()).map(|(asked, outcome)| {
-        let beside = |place: &Place| place.beside(&asked.guest.name);
-        let place = place.map(|place| if asked.index == 0 { place.clone() } else { beside(place) });
-        record(asked, outcome, &found, &origin, place, &lock_free)
-    });
-    records.collect()
+) -> Result<(Seen, Origin), RunError> {
+    let started = SystemTime::now();
+    let mut seen = None;
+    let noise = if run.engine.is_simulated() {
+        seen = Some(engine(run));
+        Err(noise::SIMULATED.into())
+    } else {
+        watcher(&run.cpus, &mut || seen = Some(engine(run)))
+    };
+    let seen = seen.expect("a watcher runs what it watches")?;
+    Ok((seen, Origin::new(started, host.clone(), noise)))
 }
 
 /// Lock-free throughput of each guest of the cell per second, from a short run without lock.
@@ -117,7 +98,7 @@ pub(crate) fn companion(
         .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))?;
     run.window = run.window.min(COMPANION_WINDOW);
     run.work_rate = Some(work_rate);
-    Ok(per_second(&engine(&run)?))
+    Ok(per_second(&engine(&run)?.found))
 }
 
 /// Sections completed per second of window, by each guest.

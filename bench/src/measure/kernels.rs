@@ -1,19 +1,16 @@
-//! Cells that boot Linux: one run of one, from its kernel to its record.
+//! Cells that boot Linux: their files, and the record of a run.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
 
-use haltkick_vmm::{Linux, LinuxEnd, MAX_LINUX_MEMORY, Needs, Run, RunError, input, printable};
+use haltkick_vmm::{MAX_LINUX_MEMORY, Needs, Run, input};
 use sha2::{Digest as _, Sha256};
 
-use super::linux::{self, Seen};
+use super::linux;
 use super::origin::Origin;
-use super::session::{Runs, Session, in_cell};
+use super::seen::Seen;
 use crate::analysis::recorded::Recorded as _;
 use crate::experiment::boots;
 use crate::experiment::place::Place;
@@ -21,34 +18,6 @@ use crate::experiment::plan::{Cell, Plan};
 use crate::record::linux::LinuxRecord;
 use crate::results::manifest::KernelFiles;
 use crate::text::exit::{Failure, Result};
-use crate::text::output;
-
-/// What boots a guest and runs it to its end: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> std::result::Result<Seen, RunError>;
-
-/// Lines of the console that are told of a guest that failed.
-const LAST_LINES: usize = 40;
-
-/// The real engine. Tells the end of the console of a guest that fails.
-pub(crate) fn kvm(stop: &AtomicBool) -> impl Fn(&Run) -> std::result::Result<Seen, RunError> + '_ {
-    move |run| {
-        let last = Arc::new(Mutex::new(VecDeque::new()));
-        let keeps = Arc::clone(&last);
-        let shows = Arc::new(move |line: &str| {
-            let mut last = keeps.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.len() == LAST_LINES {
-                last.pop_front();
-            }
-            last.push_back(printable(line));
-        });
-        let seen = linux::boot(run, shows, stop)?;
-        if !matches!(seen.outcome().end, LinuxEnd::PowerOff) {
-            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            last.iter().for_each(|line| output::talk(line));
-        }
-        Ok(seen)
-    }
-}
 
 /// Kernels and initial RAM disks that a plan boots.
 pub(crate) fn paths(plan: &Plan) -> Vec<PathBuf> {
@@ -73,9 +42,10 @@ fn version(path: &Path) -> Result<Version> {
 }
 
 /// Refuses a guest whose files are others than when their digests were made. It may have booted those.
-fn check_unchanged(guest: &Linux, versions: &Versions) -> Result<()> {
+pub(super) fn check_unchanged(run: &Run, versions: &Versions) -> Result<()> {
+    let mut files = run.linux().into_iter().flat_map(|(_, linux)| linux.files());
     let is_changed = |path: &&Path| version(path).ok().as_ref() != versions.get(*path);
-    match guest.files().find(is_changed) {
+    match files.find(is_changed) {
         None => Ok(()),
         Some(path) => Err(Failure::usage(format!(
             "{}: it has changed since the experiment began: restore it, and go on with `haltkick bench --resume`",
@@ -128,40 +98,21 @@ pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
     Ok(files)
 }
 
-impl Runs for LinuxRecord {
-    type Engine<'a> = Engine<'a>;
-    /// The files, which are to stay as they are. Linux needs no calibration.
-    type Calibration = Versions;
-
-    fn run(session: &Session<'_, Self>, cell: &Cell, block: u32) -> Run {
-        let mut run = cell.run.clone();
-        run.guests[0].seed = session.plan.seed.wrapping_add(u64::from(block));
-        run
+/// The record of a run of a cell, unless its guest failed.
+pub(super) fn record(
+    plan: &Plan,
+    cell: &Cell,
+    run: &Run,
+    seen: Seen,
+    origin: &Origin,
+    place: &Place,
+) -> Result<LinuxRecord> {
+    let mut record = linux::record(run, &seen, origin, Some(place.clone()));
+    if let Some(failure) = linux::failure(seen) {
+        return Err(failure);
     }
-
-    fn attempt(session: &mut Session<'_, Self>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)> {
-        let run = Self::run(session, cell, place.block);
-        let (_, guest) = run.linux().expect("the plan of a session like this has kernels only");
-        let (started, begun) = (SystemTime::now(), Instant::now());
-        let mut seen = None;
-        let noise = (session.watcher)(&run.cpus, &mut || seen = Some((session.engine)(&run)));
-        let took = begun.elapsed();
-        let fails = |failure| in_cell(&cell.id, place.block, failure);
-        let seen = check_unchanged(guest, &session.calibration)
-            .and(seen.expect("a watcher runs what it watches").map_err(Failure::from));
-        let seen = seen.map_err(|failure| {
-            session.progress.finish();
-            fails(failure)
-        })?;
-        let origin = Origin::new(started, session.host.clone(), noise);
-        let mut record = linux::record(&run, &seen, &origin, Some(place.clone()));
-        if let Some(failure) = linux::failure(seen) {
-            session.progress.finish();
-            return Err(fails(failure));
-        }
-        warn_of_missing(&mut record, session.plan, &cell.arm);
-        Ok((vec![record], took))
-    }
+    warn_of_missing(&mut record, plan, &cell.arm);
+    Ok(record)
 }
 
 /// A run without a figure by which its arm is compared is not what was asked for.
@@ -182,9 +133,10 @@ fn warn_of_missing(record: &mut LinuxRecord, plan: &Plan, arm: &str) {
 
 #[cfg(test)]
 mod tests {
-    use haltkick_vmm::Image;
+    use haltkick_vmm::{Image, LinuxEnd};
 
     use super::*;
+    use crate::analysis::records::Records;
     use crate::analysis::statistics::Verdict;
     use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::analysis::trust;
@@ -192,15 +144,17 @@ mod tests {
     use crate::host::cpulist::CpuList;
     use crate::host::identity::Host;
     use crate::host::noise::{Found, Noise};
+    use crate::measure::engine::Engine;
     use crate::measure::progress::Progress;
     use crate::measure::rule::Rule;
+    use crate::measure::session::Session;
     use crate::measure::synthetic::kernels::seen;
     use crate::measure::synthetic::{Scratch, World};
     use crate::results::directory::{Directory, read_records};
     use crate::results::merge;
     use crate::settings::Supply;
     use crate::show::csv;
-    use crate::show::shown::Shown;
+    use crate::show::of_records;
     use crate::show::table;
     use crate::text::exit::Exit;
 
@@ -245,15 +199,16 @@ mod tests {
         engine: Engine<'a>,
         directory: Directory,
         records: Vec<LinuxRecord>,
-    ) -> Session<'a, LinuxRecord> {
+    ) -> Session<'a> {
         Session {
             plan,
             engine,
             watcher: &quiet,
             host: Host { host_id: Some("host-a".into()), ..Host::default() },
-            calibration: versions(plan).unwrap(),
+            calibration: None,
+            versions: versions(plan).unwrap(),
             directory,
-            records,
+            records: Records::Linux(records),
             progress: Progress::start(),
             in_vain: 0,
             failed: vec![],
@@ -307,13 +262,14 @@ mod tests {
         }
         let mut manifest = World::new(1).manifest(&plan);
         manifest.kernels = files(&plan).unwrap();
-        let page = LinuxRecord::page(&manifest, &summary, &records);
+        let of_linux = Records::Linux(records.clone());
+        let page = of_records::page(&manifest, &summary, &of_linux);
         for words in
             ["All that the kernels printed", &manifest.kernels[0].kernel_sha256, "nopvspin", "A/A pair"]
         {
             assert!(page.contains(words), "{words}");
         }
-        let long = csv::runs(&LinuxRecord::long(&plan.outline, &records));
+        let long = csv::runs(&of_records::long(&plan.outline, &of_linux));
         assert_eq!(long.matches(",figure:page-loop,").count(), records.len(), "{long}");
         assert!(csv::summary(&summary).contains("figure:page-loop"));
     }
@@ -343,7 +299,8 @@ mod tests {
         let mut second = session(&plan, &goes, Directory::reopen(&path).unwrap(), before.clone());
         second.run(ONCE).unwrap();
         assert_eq!(second.records.len(), 8 * 5);
-        assert_eq!(second.records[..10], before[..]);
+        let Records::Linux(records) = second.records else { panic!("records of Linux") };
+        assert_eq!(records[..10], before[..]);
     }
 
     #[test]

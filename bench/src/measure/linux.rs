@@ -1,18 +1,19 @@
 //! One run of a Linux guest: from its kernel to its record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
     AnyOutcome, ConsoleSink, Found, Image, Instruments, LinuxConsole, LinuxEnd, LinuxOutcome, LinuxVcpu, Run,
-    RunError, Sched, Unknown,
+    RunError, Sched, Unknown, printable,
 };
 
 use super::console::Heard;
 use super::judge;
 use super::origin::{Context, Origin};
+use super::seen::Seen;
 use crate::experiment::place::Place;
 use crate::host::noise::NO_STEAL;
 use crate::host::stops::NO_STOPS;
@@ -28,25 +29,42 @@ use crate::text::quantity::time_ns;
 /// Why a field is null that tells of the inside of our own guest.
 const UNKNOWN_INSIDE: &str = "nothing inside a Linux guest is known to the VMM";
 
-/// What became of a guest, and what it said.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    pub(crate) found: Found,
-    pub(crate) heard: Heard,
-}
+/// Lines of the console that are told of a guest that failed.
+const LAST_LINES: usize = 40;
 
-impl Seen {
-    /// The guest's outcome.
-    pub(crate) fn outcome(&self) -> &LinuxOutcome {
-        match &self.found.guests[0].result {
-            Ok(AnyOutcome::Linux(outcome)) => outcome,
-            Ok(AnyOutcome::Ours(_)) | Err(_) => panic!("a Linux guest has an outcome, whatever its end"),
-        }
+/// The outcome of the only guest.
+fn outcome_of(found: &Found) -> &LinuxOutcome {
+    match &found.guests[0].result {
+        Ok(AnyOutcome::Linux(outcome)) => outcome,
+        Ok(AnyOutcome::Ours(_)) | Err(_) => panic!("a Linux guest has an outcome, whatever its end"),
     }
 }
 
+/// Boots the guest of `run`. Tells the end of the console of a guest that fails.
+pub(super) fn boot_and_tell(run: &Run, image: &Image, stop: &AtomicBool) -> Result<Seen, RunError> {
+    let last = Arc::new(Mutex::new(VecDeque::new()));
+    let keeps = Arc::clone(&last);
+    let shows = Arc::new(move |line: &str| {
+        let mut last = lock(&keeps);
+        if last.len() == LAST_LINES {
+            last.pop_front();
+        }
+        last.push_back(printable(line));
+    });
+    let seen = boot(run, image, shows, stop)?;
+    if !matches!(outcome_of(&seen.found).end, LinuxEnd::PowerOff) {
+        lock(&last).iter().for_each(|line| output::talk(line));
+    }
+    Ok(seen)
+}
+
 /// Boots the guest of `run` and runs it to its end, whatever that is.
-pub(crate) fn boot(run: &Run, shows: ConsoleSink, stop: &AtomicBool) -> Result<Seen, RunError> {
+pub(crate) fn boot(
+    run: &Run,
+    image: &Image,
+    shows: ConsoleSink,
+    stop: &AtomicBool,
+) -> Result<Seen, RunError> {
     // For all runs of an experiment.
     static WARNED: Once = Once::new();
     let heard = Arc::new(Mutex::new(Heard::default()));
@@ -61,7 +79,7 @@ pub(crate) fn boot(run: &Run, shows: ConsoleSink, stop: &AtomicBool) -> Result<S
     });
     let instruments =
         Instruments { linux: Some(LinuxConsole { hears, shows, warns }), ..Instruments::default() };
-    let found = haltkick_vmm::run(run, &Image::embedded(), &instruments, stop)?;
+    let found = haltkick_vmm::run(run, image, &instruments, stop)?;
     let heard = lock(&heard).clone();
     Ok(Seen { found, heard })
 }
@@ -73,7 +91,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Why a guest did not do its work; `None` if it switched itself off.
 pub(crate) fn failure(seen: Seen) -> Option<Failure> {
-    let after = time_ns(ns(seen.outcome().run) as f64);
+    let after = time_ns(ns(outcome_of(&seen.found).run) as f64);
     let Ok(AnyOutcome::Linux(outcome)) = seen.found.guests.into_iter().next()?.result else { return None };
     let (exit, message) = match outcome.end {
         LinuxEnd::PowerOff => return None,
@@ -97,7 +115,7 @@ pub(crate) fn failure(seen: Seen) -> Option<Failure> {
 
 /// The record of a run of Linux, with what speaks against it.
 pub(crate) fn record(run: &Run, seen: &Seen, origin: &Origin, place: Option<Place>) -> LinuxRecord {
-    let (outcome, heard) = (seen.outcome(), &seen.heard);
+    let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
     let context = origin.context(place, Err("".into()));
     let mut record = unjudged(run, seen, context);
     let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
@@ -117,7 +135,7 @@ pub(crate) fn record(run: &Run, seen: &Seen, origin: &Origin, place: Option<Plac
 }
 
 fn unjudged(run: &Run, seen: &Seen, context: Context) -> LinuxRecord {
-    let (outcome, heard) = (seen.outcome(), seen.heard.clone());
+    let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, outcome, &heard, &context);
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", None),

@@ -15,6 +15,7 @@ pub(crate) mod origin;
 pub(crate) mod progress;
 pub(crate) mod records;
 pub(crate) mod rule;
+pub(crate) mod seen;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]

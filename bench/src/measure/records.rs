@@ -1,6 +1,6 @@
 //! The records of a run: one of each guest that came to its end, with what speaks against it.
 
-use haltkick_vmm::{Found, Known, OurGuest, Outcome};
+use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run};
 
 use super::judge::judge;
 use super::origin::Origin;
@@ -20,4 +20,20 @@ pub(crate) fn record(
     let mut record = Record::new(asked, outcome, found, origin.context(place, lock_free));
     judge(&mut record, asked, outcome, found, origin.tick_resolution());
     record
+}
+
+/// The records of our own guests of a run, all of which came to their end.
+pub(crate) fn records(
+    run: &Run,
+    found: &Found,
+    origin: &Origin,
+    place: Option<&Place>,
+    lock_free: &Known<Vec<f64>>,
+) -> Vec<Record> {
+    let records = run.ours().zip(found.outcomes()).map(|(asked, outcome)| {
+        let beside = |place: &Place| place.beside(&asked.guest.name);
+        let place = place.map(|place| if asked.index == 0 { place.clone() } else { beside(place) });
+        record(asked, outcome, found, origin, place, lock_free)
+    });
+    records.collect()
 }

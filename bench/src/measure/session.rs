@@ -9,11 +9,14 @@ use haltkick_vmm::{Found, Ring, Run, RunError};
 
 use super::ahead::{Ahead, Made, Simulate};
 use super::calibrate::Calibration;
-use super::engine::{self, Engine, Ran};
+use super::engine::{self, Engine};
+use super::kernels::{self, Versions};
+use super::origin::Origin;
 use super::progress::{Planned, Position, Progress};
+use super::records::records;
 use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
-use crate::analysis::attempts;
-use crate::analysis::summarized::Summarized;
+use super::seen::Seen;
+use crate::analysis::records::Records;
 use crate::experiment::names::BESIDE;
 use crate::experiment::place::{Place, Role};
 use crate::experiment::plan::{Cell, Plan};
@@ -23,7 +26,7 @@ use crate::record::Record;
 use crate::results::directory::Directory;
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output::{self, to_json};
+use crate::text::output;
 
 /// What is left of the attempts at a cell.
 #[derive(Clone, Copy, Debug)]
@@ -54,33 +57,19 @@ impl Drop for End<'_, '_> {
     }
 }
 
-/// How a run ended.
-type Ended = std::result::Result<Ran, RunError>;
-
-/// Records of what a session runs: our own guest, or Linux.
-pub(crate) trait Runs: Summarized {
-    /// What turns a cell into an outcome.
-    type Engine<'a>: Copy;
-    /// What was found out before the first block.
-    type Calibration;
-
-    /// What a cell of `block` runs with.
-    fn run(session: &Session<'_, Self>, cell: &Cell, block: u32) -> Run;
-
-    /// One run of a cell, and how long it took.
-    fn attempt(session: &mut Session<'_, Self>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)>;
-}
-
 /// A running experiment.
-pub(crate) struct Session<'a, R: Runs = Record> {
+pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) engine: R::Engine<'a>,
+    pub(crate) engine: Engine<'a>,
     pub(crate) watcher: Watcher<'a>,
     pub(crate) host: Host,
-    pub(crate) calibration: R::Calibration,
+    /// The calibration of our own guest.
+    pub(crate) calibration: Option<Calibration>,
+    /// The files of kernels, which are to stay as they are.
+    pub(crate) versions: Versions,
     pub(crate) directory: Directory,
     /// What is on disk.
-    pub(crate) records: Vec<R>,
+    pub(crate) records: Records,
     pub(crate) progress: Progress,
     /// Further attempts in a row that were disturbed as well.
     pub(crate) in_vain: u32,
@@ -96,7 +85,7 @@ const MOST_FAILED: usize = 2;
 /// So many of them in a row, and the host is one that is always disturbed.
 const MOST_IN_VAIN: u32 = 10;
 
-impl<'a, R: Runs> Session<'a, R> {
+impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
         let ended = self.with_simulators(|session| session.run_blocks(rule));
@@ -148,7 +137,7 @@ impl<'a, R: Runs> Session<'a, R> {
         let Some(simulators) = &self.simulators else { return };
         simulators
             .ahead
-            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), R::run(self, cell, block))));
+            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.run_of(cell, block))));
     }
 
     /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying.
@@ -194,10 +183,7 @@ impl<'a, R: Runs> Session<'a, R> {
             return vec![];
         }
         // What the blocks before this one say, and nothing else: so it is the same when an experiment is resumed.
-        let is_before = |record: &R| record.place().is_some_and(|place| place.block < block);
-        let mut before = attempts::last(&self.records);
-        before.retain(is_before);
-        let summary = R::summary(&plan.outline, &before);
+        let summary = self.records.last_before(block).summary(&plan.outline);
         let vague = summary.vaguer_than(target);
         let is_vague = |cell: &&Cell| {
             cell.role != Role::Ideal
@@ -223,9 +209,9 @@ impl<'a, R: Runs> Session<'a, R> {
             self.plan.cells().map(|cell| (cell.id.as_str(), cell.run.guests.len())).collect();
         let mut recorded: HashMap<&str, usize> = HashMap::new();
         let mut last: HashMap<&str, &str> = HashMap::new();
-        for (record, place) in self.of_block(block) {
-            *recorded.entry(record.run_id()).or_default() += 1;
-            last.insert(&place.cell_id, record.run_id());
+        for (run_id, place) in self.of_block(block) {
+            *recorded.entry(run_id).or_default() += 1;
+            last.insert(&place.cell_id, run_id);
         }
         let is_missing = |id: &str| {
             last.get(id).is_none_or(|run_id| recorded.get(run_id) != guests.get(id)) && !self.is_given_up(id)
@@ -240,15 +226,15 @@ impl<'a, R: Runs> Session<'a, R> {
         self.plan.block(block).into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
     }
 
-    fn of_block(&self, block: u32) -> impl Iterator<Item = (&R, &Place)> {
-        let placed = self.records.iter().filter_map(|record| Some((record, record.place()?)));
-        placed.filter(move |(_, place)| place.block == block)
+    /// Ids and places of the runs of `block`.
+    fn of_block(&self, block: u32) -> impl Iterator<Item = (&str, &Place)> {
+        self.records.placed().into_iter().filter(move |(_, place)| place.block == block)
     }
 
     /// Ids of runs of `cell` in `block` of which a killed process left the records of some guests only.
     fn cut_off(&self, cell: &Cell, block: u32) -> Vec<String> {
         let of_cell = self.of_block(block).filter(|(_, place)| place.cell_id == cell.id);
-        let runs: BTreeSet<&str> = of_cell.map(|(record, _)| record.run_id()).collect();
+        let runs: BTreeSet<&str> = of_cell.map(|(run_id, _)| run_id).collect();
         runs.into_iter().map(String::from).collect()
     }
 
@@ -290,9 +276,10 @@ impl<'a, R: Runs> Session<'a, R> {
         let mut together = Duration::ZERO;
         loop {
             let Some((records, took)) = self.progressing(cell, &place)? else { return Ok(()) };
-            self.keep(&records)?;
+            let disturbed = records.are_disturbed();
+            let run_id = records.placed().first().map(|(run_id, _)| (*run_id).to_owned());
+            self.keep(records)?;
             together += took;
-            let disturbed = records.iter().any(attempts::is_disturbed);
             self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
             if !disturbed || retries.left == 0 || late || self.in_vain >= MOST_IN_VAIN {
@@ -300,21 +287,21 @@ impl<'a, R: Runs> Session<'a, R> {
                 return Ok(());
             }
             retries.left -= 1;
-            place.replaces.extend(records.first().map(|record| record.run_id().to_owned()));
+            place.replaces.extend(run_id);
         }
     }
 
     /// One run of a cell. If it makes no progress, which happens on a busy host, a second one; if neither does, `None`, and it is
     /// noted.
-    fn progressing(&mut self, cell: &Cell, place: &Place) -> Result<Option<(Vec<R>, Duration)>> {
+    fn progressing(&mut self, cell: &Cell, place: &Place) -> Result<Option<(Records, Duration)>> {
         // A simulated machine has no busy moments.
         let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
-        match R::attempt(self, cell, place) {
+        match self.attempt(cell, place) {
             Err(failure) if is_stuck(&failure) => self.progress.say(&format!("{failure}: once more")),
             other => return other.map(Some),
         }
-        match R::attempt(self, cell, place) {
+        match self.attempt(cell, place) {
             Err(failure) if is_stuck(&failure) => {
                 self.progress.say(&format!("{failure}: twice: left out"));
                 let message = failure.message;
@@ -360,10 +347,10 @@ impl<'a, R: Runs> Session<'a, R> {
     }
 
     /// Writes down what was found.
-    fn keep(&mut self, records: &[R]) -> Result<()> {
-        let lines = records.iter().map(to_json).collect::<Result<Vec<_>>>()?;
+    fn keep(&mut self, records: Records) -> Result<()> {
+        let lines = records.lines()?;
         self.directory.append(&lines.join("\n")).map_err(|failure| self.with_what_is_kept(failure))?;
-        self.records.extend_from_slice(records);
+        self.records.extend(records);
         Ok(())
     }
 
@@ -386,22 +373,76 @@ impl<'a, R: Runs> Session<'a, R> {
     }
 }
 
+/// One run of a cell.
 impl Session<'_> {
+    /// What a cell of `block` runs with.
+    fn run_of(&self, cell: &Cell, block: u32) -> Run {
+        let mut run = cell.run.clone();
+        let seed = self.plan.seed.wrapping_add(u64::from(block));
+        for guest in &mut run.guests {
+            // That of a guest beside the first differs from it.
+            guest.seed = seed.wrapping_add(guest.seed.wrapping_sub(1));
+        }
+        self.calibration.iter().for_each(|calibration| calibration.apply(&mut run));
+        run
+    }
+
+    /// One run of a cell, and how long it took.
+    fn attempt(&mut self, cell: &Cell, place: &Place) -> Result<(Records, Duration)> {
+        let run = self.run_of(cell, place.block);
+        let (ran, took) = self.ran(cell, place.block, &run);
+        let fails = |failure| in_cell(&cell.id, place.block, failure);
+        let ran = kernels::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
+        let records = ran.and_then(|(seen, origin)| match run.linux() {
+            None => Ok(Records::Ours(self.of_ours(cell, place, &run, &seen.found, &origin))),
+            Some(_) => kernels::record(self.plan, cell, &run, seen, &origin, place)
+                .map(|record| Records::Linux(vec![record])),
+        });
+        let records = records.map_err(|failure| {
+            self.progress.finish();
+            fails(failure)
+        })?;
+        Ok((records, took))
+    }
+
+    /// The records of our own guests.
+    fn of_ours(&self, cell: &Cell, place: &Place, run: &Run, found: &Found, origin: &Origin) -> Vec<Record> {
+        let lock_free = match &cell.ideal {
+            Some(id) => match self.lock_free(id, place.block) {
+                none if none.is_empty() => Err(format!("cell {id} was not run in this block").into()),
+                lock_free => Ok(lock_free),
+            },
+            None if cell.role == Role::Ideal => Ok(engine::per_second(found)),
+            None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
+        };
+        let mut records = records(run, found, origin, Some(place), &lock_free);
+        if let Some(calibration) = self.calibration.as_ref().filter(|_| cell.run.ring == Ring::Auto) {
+            let reason = &calibration.ring_reason;
+            records.iter_mut().for_each(|record| record.config.ring_reason.clone_from(reason));
+        }
+        records
+    }
+
     /// Throughput of each guest in the last run of the lock-free cell `id` in `block`; none if it was not run.
     fn lock_free(&self, id: &str, block: u32) -> Vec<f64> {
         let last = self.of_block(block).filter(|(_, place)| place.cell_id == *id).last();
-        let Some((last, _)) = last else { return vec![] };
-        let of_run = self.of_block(block).filter(|(record, _)| record.run_id == last.run_id);
-        of_run.map(|(record, _)| record.totals.acquisitions_per_second).collect()
+        let (Some((last, _)), Records::Ours(records)) = (last, &self.records) else { return vec![] };
+        let of_run = records.iter().filter(|record| record.run_id == last && is_in(record, block));
+        of_run.map(|record| record.totals.acquisitions_per_second).collect()
     }
 
     /// Runs a cell, or has it run, and says how long that took.
-    fn ran(&mut self, cell: &Cell, block: u32, run: &Run) -> (Ended, Duration) {
+    fn ran(
+        &mut self,
+        cell: &Cell,
+        block: u32,
+        run: &Run,
+    ) -> (std::result::Result<(Seen, Origin), RunError>, Duration) {
         let begun = Instant::now();
         let Some(simulators) = self.simulators.clone() else {
             let length = self.progress.estimate(Planned::of(cell));
-            let (engine, watcher) = (self.engine, self.watcher);
-            let ran = self.progress.ticks(length, &run.cpus, || engine::run_cell(engine, watcher, run));
+            let run_it = || engine::run_cell(self.engine, self.watcher, run, &self.host);
+            let ran = self.progress.ticks(length, &run.cpus, run_it);
             return (ran, begun.elapsed());
         };
         let length = run.warmup + run.window;
@@ -414,39 +455,14 @@ impl Session<'_> {
             progress.finish();
             output::talk(&story);
         }
-        (result.map(|found| Ran { started, found, noise: Err(noise::SIMULATED.into()) }), took)
+        let origin = Origin::new(started, self.host.clone(), Err(noise::SIMULATED.into()));
+        (result.map(|found| (found.into(), origin)), took)
     }
 }
 
-impl Runs for Record {
-    type Engine<'a> = Engine<'a>;
-    type Calibration = Calibration;
-
-    fn run(session: &Session<'_>, cell: &Cell, block: u32) -> Run {
-        session.calibration.apply(&cell.run, session.plan.seed.wrapping_add(u64::from(block)))
-    }
-
-    fn attempt(session: &mut Session<'_>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)> {
-        let run = Self::run(session, cell, place.block);
-        let (ran, took) = session.ran(cell, place.block, &run);
-        let ran = ran.map_err(|error| {
-            session.progress.finish();
-            in_cell(&cell.id, place.block, error.into())
-        })?;
-        let ideal = cell.ideal.as_ref().map(|id| (id, session.lock_free(id, place.block)));
-        let lock_free = |found: &Found| match ideal {
-            Some((id, none)) if none.is_empty() => Err(format!("cell {id} was not run in this block").into()),
-            Some((_, lock_free)) => Ok(lock_free),
-            None if cell.role == Role::Ideal => Ok(engine::per_second(found)),
-            None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
-        };
-        let mut records = engine::records(ran, &run, &session.host, Some(place), lock_free);
-        if cell.run.ring == Ring::Auto {
-            let reason = &session.calibration.ring_reason;
-            records.iter_mut().for_each(|record| record.config.ring_reason.clone_from(reason));
-        }
-        Ok((records, took))
-    }
+/// Whether a record is of `block`.
+fn is_in(record: &Record, block: u32) -> bool {
+    record.place.as_ref().is_some_and(|place| place.block == block)
 }
 
 /// Whether figures called `name` come from the cells of `arm`: its own, or those of a guest beside its first.
@@ -455,7 +471,7 @@ fn is_of(name: &str, arm: &str) -> bool {
 }
 
 /// A failure with the cell that it happened in; an interruption needs none.
-pub(super) fn in_cell(id: &str, block: u32, failure: Failure) -> Failure {
+fn in_cell(id: &str, block: u32, failure: Failure) -> Failure {
     if failure.exit == Exit::Interrupted {
         return Failure { message: "interrupted: what was measured so far is kept".into(), ..failure };
     }

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use haltkick_vmm::{input, printable};
 
 use crate::analysis::recorded::Recorded;
+use crate::analysis::records::Records;
 use crate::record::run_id::run_id;
 use crate::results::opened::create_anew;
 use crate::results::untrusted;
@@ -199,6 +200,15 @@ fn part_files(directory: &Path) -> Vec<PathBuf> {
 
 /// All records of a directory, those of single cells in the experiment's order. A last line without its end is the mark
 /// of a killed run and is left out.
+/// Records of Linux, or of our own guest.
+pub(crate) fn read(directory: &Path, of_linux: bool) -> Result<Records> {
+    Ok(match of_linux {
+        true => Records::Linux(read_records(directory)?),
+        false => Records::Ours(read_records(directory)?),
+    })
+}
+
+/// Records of one kind, in the order in which they were made.
 pub(crate) fn read_records<R: Recorded>(directory: &Path) -> Result<Vec<R>> {
     let parts = part_files(directory);
     if parts.is_empty() {

@@ -7,7 +7,6 @@ use haltkick_vmm::{input, printable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::recorded::Recorded;
 use crate::experiment::defaults::UserDefault;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Place;
@@ -142,16 +141,25 @@ impl FailedRun {
 }
 
 impl Manifest {
+    /// Whether its arms are Linux kernels.
+    pub(crate) fn has_kernels(&self) -> bool {
+        !self.kernels.is_empty()
+    }
+
     /// Whether it was a first look, with the experiment's `[quick]` part.
     pub(crate) fn is_quick(&self) -> bool {
         self.source.overrides.iter().any(|option| option == "--quick")
     }
 
     /// Notes runs that failed; forgets earlier ones that have a record by now.
-    pub(crate) fn note_failed(&mut self, failed: Vec<FailedRun>, records: &[impl Recorded]) {
+    pub(crate) fn note_failed<'a>(
+        &mut self,
+        failed: Vec<FailedRun>,
+        recorded: impl IntoIterator<Item = &'a Place>,
+    ) {
         self.failed.retain(|known| !failed.iter().any(|new| known.is_of((&new.cell_id, new.block))));
         self.failed.extend(failed);
-        let places: Vec<&Place> = records.iter().filter_map(|record| record.place()).collect();
+        let places: Vec<&Place> = recorded.into_iter().collect();
         self.failed.retain(|run| !places.iter().any(|place| run.is_of((&place.cell_id, place.block))));
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn merge<R: Recorded>(
             renumber(&records, &mut added);
         }
         records.append(&mut added);
-        manifest.note_failed(failed, &records);
+        manifest.note_failed(failed, records.iter().filter_map(|record| record.place()));
     }
     manifest.outline.blocks = blocks(&records);
     Ok((manifest, records))

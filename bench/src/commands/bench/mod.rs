@@ -1,7 +1,7 @@
 //! `haltkick bench`: from an experiment file to a directory of results and a table.
 
+mod in_session;
 mod job;
-mod measured;
 mod quiet;
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use haltkick_vmm::Needs;
 
-use crate::analysis::attempts;
+use crate::analysis::records::Records;
 use crate::analysis::summary::Summary;
 use crate::cli::{BenchArgs, Conduct, Format};
 use crate::commands::dry_run;
@@ -20,6 +20,7 @@ use crate::commands::report::{self, Show};
 use crate::experiment::defaults::{self, Defaults, UserDefault};
 use crate::experiment::names::slug;
 use crate::experiment::overrides::Overrides;
+use crate::experiment::place::Place;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source, user_defaults};
 use crate::host::facts::{self, Fact};
@@ -27,8 +28,6 @@ use crate::host::identity::Host;
 use crate::host::walls;
 use crate::measure::rule::Rule;
 use crate::measure::session::Session;
-use crate::record::Record;
-use crate::record::linux::LinuxRecord;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::results::manifest::{KernelFiles, Manifest};
@@ -36,8 +35,8 @@ use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
+use in_session::in_session;
 use job::Job;
-use measured::Measured;
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     if let Some(directory) = &args.resume {
@@ -54,10 +53,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
         return list_cells(args, name, &job);
     }
     match &args.cell {
-        Some(id) if job.has_kernels() => {
-            run_one::<LinuxRecord>(&args.conduct, &job, id, &output(&args.conduct, &job))
-        }
-        Some(id) => run_one::<Record>(&args.conduct, &job, id, &output(&args.conduct, &job)),
+        Some(id) => run_one(&args.conduct, &job, id, &output(&args.conduct, &job)),
         None => begin(&args.conduct, &job),
     }
 }
@@ -85,10 +81,7 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     job.jobs(conduct.jobs)?;
     quiet::wait(conduct, &job.plan)?;
     let directory = Directory::create(&output(conduct, job))?;
-    match job.has_kernels() {
-        true => run_all::<LinuxRecord>(conduct, job, directory, vec![]),
-        false => run_all::<Record>(conduct, job, directory, vec![]),
-    }
+    run_all(conduct, job, directory, Records::none(job.has_kernels()))
 }
 
 /// The image that was asked for, and whether it is trusted.
@@ -100,7 +93,7 @@ fn output(conduct: &Conduct, job: &Job) -> PathBuf {
     conduct.output.clone().unwrap_or_else(|| default_output(&job.experiment))
 }
 
-fn run_all<R: Measured>(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<R>) -> Result<Exit> {
+fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Records) -> Result<Exit> {
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?);
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.export)?;
@@ -115,18 +108,18 @@ fn run_all<R: Measured>(conduct: &Conduct, job: &Job, directory: Directory, reco
 }
 
 /// Measures what is missing. What there is then, and how it ended.
-fn measure<R: Measured>(
+fn measure(
     job: &Job,
     directory: Directory,
-    records: Vec<R>,
+    records: Records,
     (rule, jobs): (Rule, Option<NonZeroUsize>),
     live: Option<LiveFile>,
-) -> Result<(Directory, Manifest, Vec<R>, Result<()>)> {
-    let run = |session: &mut Session<'_, R>| (session.run(rule), std::mem::take(&mut session.failed));
+) -> Result<(Directory, Manifest, Records, Result<()>)> {
+    let run = |session: &mut Session<'_>| (session.run(rule), std::mem::take(&mut session.failed));
     let (directory, records, (ending, failed)) =
-        R::in_session(job, directory, records, (jobs, live.as_ref()), run)?;
+        in_session(job, directory, records, (jobs, live.as_ref()), run)?;
     let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
-    manifest.note_failed(failed, &records);
+    manifest.note_failed(failed, records.placed().into_iter().map(|(_, place)| place));
     let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
     Ok((directory, manifest, records, ending.and(written)))
 }
@@ -140,7 +133,7 @@ pub(crate) fn run_in(
     jobs: Option<NonZeroUsize>,
     path: &Path,
 ) -> Result<(Summary, Exit)> {
-    let (job, directory, records): (_, _, Vec<Record>) = if path.join(directory::MANIFEST).exists() {
+    let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
         let job = job_of(path, (None, false))?;
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
@@ -148,9 +141,13 @@ pub(crate) fn run_in(
                 "{path} was begun with other options ({begun}): give the same, or another --output"
             )));
         }
-        (job, Directory::reopen(path)?, directory::read_records(path)?)
+        (job, Directory::reopen(path)?, directory::read(path, false)?)
     } else {
-        (Job::new(source, overrides, defaults.clone(), (None, false))?, Directory::create(path)?, vec![])
+        (
+            Job::new(source, overrides, defaults.clone(), (None, false))?,
+            Directory::create(path)?,
+            Records::none(false),
+        )
     };
     // Further experiments go beside this one, and may need more of the host.
     let live = job.live(path)?;
@@ -173,10 +170,8 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     let job = job_of(path, guest(&args.conduct))?;
     quiet::wait(&args.conduct, &job.plan)?;
     let directory = Directory::reopen(path)?;
-    match job.has_kernels() {
-        true => run_all::<LinuxRecord>(&args.conduct, &job, directory, directory::read_records(path)?),
-        false => run_all::<Record>(&args.conduct, &job, directory, directory::read_records(path)?),
-    }
+    let records = directory::read(path, job.has_kernels())?;
+    run_all(&args.conduct, &job, directory, records)
 }
 
 /// The job that a directory's manifest describes, if this host and this program can still do it.
@@ -255,19 +250,18 @@ fn in_block(id: &str, block: u32) -> String {
 }
 
 /// Runs one cell of one block into a directory that other processes may be adding to.
-fn run_one<R: Measured>(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> {
+fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     let (cell, block) = find_cell(&job.plan, id)?;
     let directory = Directory::join(path, id)?;
-    let records: Vec<R> = directory::read_records(path)?;
+    let records = directory::read(path, job.has_kernels())?;
     if directory.has_manifest()
         && let Err(failure) = check_same(path, job)
     {
         directory.discard();
         return Err(failure);
     }
-    let is_it =
-        |record: &R| record.place().is_some_and(|place| place.cell_id == cell.id && place.block == block);
-    if records.iter().any(is_it) {
+    let is_it = |(_, place): &(&str, &Place)| place.cell_id == cell.id && place.block == block;
+    if records.placed().iter().any(is_it) {
         directory.discard();
         output::talk(&format!("{id} is recorded already"));
         return Ok(Exit::Done);
@@ -279,19 +273,18 @@ fn run_one<R: Measured>(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> 
     let before = records.len();
     let retries = job.rule(conduct).retries;
     let (directory, records, ending) =
-        R::in_session(job, directory, records, how, |session| session.run_single(cell, block, retries))?;
+        in_session(job, directory, records, how, |session| session.run_single(cell, block, retries))?;
     if records.len() == before {
         directory.discard();
         return ending.map(|()| Exit::Done);
     }
     ending?;
-    for record in &records[before..] {
-        if conduct.format == Format::Json {
-            output::data(&format!("{}\n", output::to_json(record)?))?;
-        }
+    let added = records.from(before);
+    if conduct.format == Format::Json {
+        added.lines()?.iter().try_for_each(|line| output::data(&format!("{line}\n")))?;
     }
-    let records = attempts::last(&records[before..]);
-    let spoiled = records.iter().filter(|record| !record.is_trusted()).count();
+    let records = added.last();
+    let spoiled = records.invalid();
     if spoiled > 0 {
         output::talk(&format!("warning: {spoiled} of {} runs of {id} are not to be trusted", records.len()));
     }

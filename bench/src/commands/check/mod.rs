@@ -9,7 +9,7 @@ mod verdict;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Engine, FILE_PREFIX, Found, Image, LockFlags, Needs, Run, RunError, Span};
+use haltkick_vmm::{Engine, FILE_PREFIX, Image, LockFlags, Needs, Run, RunError, Span};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -96,7 +96,7 @@ impl Job<'_> {
         &self,
         trials: &[Trial],
         rate: u64,
-        engine: &impl Fn(&Run) -> std::result::Result<Found, RunError>,
+        engine: engine::Engine<'_>,
         tried: &mut Tried,
         end: Instant,
     ) -> Result<()> {
@@ -127,7 +127,9 @@ impl Job<'_> {
                     }
                 };
                 match engine(&run) {
-                    Ok(found) => found.outcomes().for_each(|outcome| tried.add(trial, run.our(0), outcome)),
+                    Ok(seen) => {
+                        seen.found.outcomes().for_each(|outcome| tried.add(trial, run.our(0), outcome))
+                    }
                     Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
                         tried.left_out(trial, &error.to_string());
                     }

@@ -11,19 +11,17 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::analysis::attempts;
-use crate::analysis::comparable::{Better, Comparable};
+use crate::analysis::comparable::Better;
 use crate::analysis::holm;
 use crate::analysis::likeness;
 use crate::analysis::recorded::Recorded;
+use crate::analysis::records::{Records, of_either};
 use crate::analysis::summary::Comparison;
 use crate::analysis::trust;
 use crate::cli::{CompareArgs, Format};
-use crate::commands::report;
 use crate::experiment::measure::Measure;
 use crate::experiment::place::Role;
-use crate::record::Record;
-use crate::record::linux::LinuxRecord;
+use crate::results::directory;
 use crate::results::manifest::Manifest;
 use crate::show::table::{self, Found};
 use crate::text::exit::{Exit, Failure, Result};
@@ -60,36 +58,26 @@ pub(crate) struct Compared {
 }
 
 /// One side: a directory and perhaps one of its arms.
-struct Side<R> {
+struct Side {
     path: PathBuf,
     arm: Option<String>,
     manifest: Manifest,
-    records: Vec<R>,
+    records: Records,
 }
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
     let [a, b] = [&args.baseline, &args.candidate].map(|text| directory_and_arm(text));
-    let has_kernels = |path: &Path| Manifest::read(path).map(|manifest| !manifest.kernels.is_empty());
-    match (has_kernels(&a.0)?, has_kernels(&b.0)?) {
-        (false, false) => compare_records::<Record>(a, b, args),
-        (true, true) => compare_records::<LinuxRecord>(a, b, args),
-        (first, _) => {
-            let (ours, kernels) = if first { (&b.0, &a.0) } else { (&a.0, &b.0) };
-            Err(Failure::usage(format!(
-                "{} holds runs of our own guest and {} of kernels: compare directories of the same experiment",
-                ours.display(),
-                kernels.display()
-            )))
-        }
+    let has_kernels = |path: &Path| Manifest::read(path).map(|manifest| manifest.has_kernels());
+    let (first, second) = (has_kernels(&a.0)?, has_kernels(&b.0)?);
+    if first != second {
+        let (ours, kernels) = if first { (&b.0, &a.0) } else { (&a.0, &b.0) };
+        return Err(Failure::usage(format!(
+            "{} holds runs of our own guest and {} of kernels: compare directories of the same experiment",
+            ours.display(),
+            kernels.display()
+        )));
     }
-}
-
-fn compare_records<R: Comparable>(
-    a: (PathBuf, Option<String>),
-    b: (PathBuf, Option<String>),
-    args: &CompareArgs,
-) -> Result<Exit> {
-    let (a, b) = (side::<R>(a)?, side::<R>(b)?);
+    let (a, b) = (side(a)?, side(b)?);
     check_same_experiment(&a, &b)?;
     let differences = differences(&a, &b, args.anyway)?;
     let compared = compare_sides(&a, &b, args.threshold, differences)?;
@@ -118,14 +106,18 @@ impl Compared {
 }
 
 /// What stands between two directories: refused, unless it is to be compared anyway.
-fn differences<R: Comparable>(a: &Side<R>, b: &Side<R>, anyway: bool) -> Result<Vec<String>> {
+fn differences(a: &Side, b: &Side, anyway: bool) -> Result<Vec<String>> {
     if a.path == b.path {
         return Ok(vec![]);
     }
-    let mut differences = likeness::differences(&a.records, &b.records);
+    let (mut differences, cells_of_one) = match (&a.records, &b.records) {
+        (Records::Ours(a), Records::Ours(b)) => (likeness::differences(a, b), likeness::cells_of_one(a, b)),
+        (Records::Linux(a), Records::Linux(b)) => (likeness::differences(a, b), likeness::cells_of_one(a, b)),
+        _ => unreachable!("both sides are of one kind"),
+    };
     differences.extend(other_programs(a, b));
     if a.arm.is_none() {
-        differences.extend(likeness::cells_of_one(&a.records, &b.records));
+        differences.extend(cells_of_one);
     }
     let message = format!(
         "{} (first) and {} (second) cannot be compared: {}",
@@ -144,7 +136,7 @@ fn differences<R: Comparable>(a: &Side<R>, b: &Side<R>, anyway: bool) -> Result<
 }
 
 /// Of two experiments with kernels: initial RAM disks that are not the same. Kernels may be others, since they are what is compared.
-fn other_programs<R>(a: &Side<R>, b: &Side<R>) -> Vec<String> {
+fn other_programs(a: &Side, b: &Side) -> Vec<String> {
     let mut differences = Vec::new();
     for this in &a.manifest.kernels {
         let Some(that) = b.manifest.kernels.iter().find(|that| that.name() == this.name()) else { continue };
@@ -158,18 +150,13 @@ fn other_programs<R>(a: &Side<R>, b: &Side<R>) -> Vec<String> {
     differences
 }
 
-fn compare_sides<R: Comparable>(
-    a: &Side<R>,
-    b: &Side<R>,
-    threshold: f64,
-    differences: Vec<String>,
-) -> Result<Compared> {
+fn compare_sides(a: &Side, b: &Side, threshold: f64, differences: Vec<String>) -> Result<Compared> {
     let of_measure = match (&a.arm, &b.arm) {
         (None, None) => arm_by_arm,
         (Some(_), Some(_)) => two_arms,
         _ => return Err(Failure::usage("name an arm on both sides (DIR:ARM), or on neither")),
     };
-    let measures = R::measures(&a.manifest.outline, &a.records);
+    let measures = a.records.measures(&a.manifest.outline);
     let cells = in_order(a, measures.iter().flat_map(|of| of_measure(a, b, of)).collect());
     if cells.is_empty() {
         let (a, b) = (a.path.display(), b.path.display());
@@ -209,18 +196,19 @@ fn directory_and_arm(text: &str) -> (PathBuf, Option<String>) {
     }
 }
 
-fn side<R: Recorded>((path, arm): (PathBuf, Option<String>)) -> Result<Side<R>> {
-    let (manifest, records) = report::read(&path)?;
+fn side((path, arm): (PathBuf, Option<String>)) -> Result<Side> {
+    let manifest = Manifest::read(&path)?;
+    let records = directory::read(&path, manifest.has_kernels())?.last();
     if let Some(arm) = &arm
         && !manifest.outline.arms.contains(arm)
     {
         let arms: Vec<&str> = manifest.outline.arms.iter().map(String::as_str).collect();
         return Err(Failure::usage(format!("{}: {}", path.display(), nearest::unknown("arm", arm, &arms))));
     }
-    Ok(Side { path, arm, manifest, records: attempts::last(&records) })
+    Ok(Side { path, arm, manifest, records })
 }
 
-fn check_same_experiment<R>(a: &Side<R>, b: &Side<R>) -> Result<()> {
+fn check_same_experiment(a: &Side, b: &Side) -> Result<()> {
     let (x, y) = (&a.manifest.outline.experiment, &b.manifest.outline.experiment);
     if x == y {
         return Ok(());
@@ -233,7 +221,7 @@ fn check_same_experiment<R>(a: &Side<R>, b: &Side<R>) -> Result<()> {
 }
 
 /// Each arm of B against the same arm of A. The runs are not paired: the two ran at different times.
-fn arm_by_arm<R: Comparable>(a: &Side<R>, b: &Side<R>, of: &Measure) -> Vec<Cell> {
+fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
     let (below, above) = (rates(a, of, None), rates(b, of, None));
     let of = (of, better(a, b, of));
     let cell = |(key, above): (&Key, &Vec<Run>)| {
@@ -243,12 +231,12 @@ fn arm_by_arm<R: Comparable>(a: &Side<R>, b: &Side<R>, of: &Measure) -> Vec<Cell
 }
 
 /// What both sides say is better.
-fn better<R: Comparable>(a: &Side<R>, b: &Side<R>, of: &Measure) -> Option<Better> {
-    R::better(of, &a.records).filter(|better| R::better(of, &b.records) == Some(*better))
+fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
+    a.records.better(of).filter(|better| b.records.better(of) == Some(*better))
 }
 
 /// One arm of B against one of A: within blocks if both are in one directory.
-fn two_arms<R: Comparable>(a: &Side<R>, b: &Side<R>, of: &Measure) -> Vec<Cell> {
+fn two_arms(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
     let (below, above) = (rates(a, of, a.arm.as_deref()), rates(b, of, b.arm.as_deref()));
     let of = (of, better(a, b, of));
     let mut cells = Vec::new();
@@ -267,9 +255,13 @@ type Key = (Setting, String);
 type Cells = BTreeMap<Key, Vec<Run>>;
 
 /// What `of` measures of each run that tells it, by setting and arm.
-fn rates<R: Recorded>(side: &Side<R>, of: &Measure, only: Option<&str>) -> Cells {
+fn rates(side: &Side, of: &Measure, only: Option<&str>) -> Cells {
+    of_either!(&side.records, records => rates_of(records, of, only))
+}
+
+fn rates_of(records: &[impl Recorded], of: &Measure, only: Option<&str>) -> Cells {
     let mut cells = Cells::new();
-    for record in &side.records {
+    for record in records {
         let Some(place) = record.place().filter(|place| place.role == Role::Arm) else { continue };
         let wanted = only.is_none_or(|arm| arm == place.arm);
         if let Some(rate) = record.rate(of).filter(|_| wanted) {
@@ -282,7 +274,7 @@ fn rates<R: Recorded>(side: &Side<R>, of: &Measure, only: Option<&str>) -> Cells
 }
 
 /// Cells in the order of the experiment file.
-fn in_order<R>(side: &Side<R>, mut cells: Vec<Cell>) -> Vec<Cell> {
+fn in_order(side: &Side, mut cells: Vec<Cell>) -> Vec<Cell> {
     let outline = &side.manifest.outline;
     cells.sort_by_key(|Cell { shown, .. }| {
         (outline.rank(&shown.setting), outline.arms.iter().position(|arm| *arm == shown.arm))

@@ -7,10 +7,11 @@ use crate::host::cpulist::CpuList;
 use crate::measure::kernels;
 use crate::measure::synthetic::kernels::records as records_of_kernels;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
+use crate::record::Record;
 use crate::settings::Supply;
 
 /// Eight blocks of a kernel with three figures of which two are compared, at two numbers of vCPUs.
-fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side<LinuxRecord> {
+fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side {
     const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"K\"\nblocks = 8\n\
         [settings]\nkernel = \"kernel\"\ninitrd = \"initrd\"\n[grid]\nvcpus = [2, 4]\n\
         [[arm]]\nname = \"pv\"\n[[arm]]\nname = \"nopvspin\"\nnopvspin = true\n[control]\narm = \"pv\"\n";
@@ -31,7 +32,7 @@ fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side<Lin
         units.iter().zip(figures).map(line).collect()
     });
     let manifest = Manifest { kernels: kernels::files(&plan).unwrap(), ..World::new(1).manifest(&plan) };
-    Side { path: path.into(), arm: None, manifest, records }
+    Side { path: path.into(), arm: None, manifest, records: Records::Linux(records) }
 }
 
 #[test]
@@ -94,10 +95,16 @@ fn sketch() -> Sketch {
     Sketch::new().axis("ratio", &ratios).arm("a", "tas").arm("b", "ticket")
 }
 
-fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side<Record> {
+fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side {
     let plan = sketch.plan(blocks);
     let records = world.records(&plan);
-    Side { path: path.into(), arm: None, manifest: world.manifest(&plan), records }
+    Side { path: path.into(), arm: None, manifest: world.manifest(&plan), records: Records::Ours(records) }
+}
+
+/// Records of our own guest.
+fn ours(side: &mut Side) -> &mut Vec<Record> {
+    let Records::Ours(records) = &mut side.records else { panic!("records of our own guest") };
+    records
 }
 
 #[test]
@@ -118,7 +125,7 @@ fn unlike_directories_are_compared_only_if_that_is_insisted_on() {
 #[test]
 fn arms_are_paired_only_within_a_block_of_one_host() {
     let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
-    for record in &mut both.records {
+    for record in ours(&mut both) {
         let place = record.place.as_ref().unwrap();
         if place.arm == "b" && place.block < 2 {
             record.host.host_id = Some("host-b".into());
@@ -192,7 +199,7 @@ fn disturbed(spoiled: u32, factor: f64) -> Compared {
         |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
     let before = side("before", &sketch, 8, &world(1, 1.0));
     let mut after = side("after", &sketch, 8, &world(2, factor));
-    for record in &mut after.records {
+    for record in ours(&mut after) {
         let place = record.place.as_ref().unwrap();
         if place.arm == "a" && place.setting["ratio"] == "8" && place.block < spoiled {
             record.trusted = false;
@@ -223,7 +230,7 @@ fn an_invalid_loss_is_no_regression_and_a_valid_one_stays_one() {
     assert_eq!((some.exit(), some.regressions.len(), some.invalid.len()), (Exit::Regression, 3, 1));
     assert!(!some.regressions.contains(&some.invalid[0]));
     let mut all = side("all", &Sketch::new().arm("a", "tas"), 8, &World::new(1));
-    all.records.iter_mut().for_each(|record| record.trusted = false);
+    ours(&mut all).iter_mut().for_each(|record| record.trusted = false);
     let gain = side("gain", &Sketch::new().arm("a", "tas"), 8, &World::new(2).truth(|_| 3e6));
     let compared = compare_sides(&all, &gain, 0.05, vec![]).unwrap();
     assert_eq!((compared.exit(), compared.invalid.len()), (Exit::Untrusted, 1));
@@ -234,7 +241,7 @@ fn an_invalid_loss_is_no_regression_and_a_valid_one_stays_one() {
 #[test]
 fn pairs_of_one_directory_lose_their_validity_by_either_run() {
     let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
-    for record in &mut both.records {
+    for record in ours(&mut both) {
         let place = record.place.as_ref().unwrap();
         let spoiled = if place.arm == "a" { 0..2 } else { 2..4 };
         record.trusted = !spoiled.contains(&place.block);

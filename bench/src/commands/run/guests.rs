@@ -19,6 +19,7 @@ use crate::measure::engine;
 use crate::measure::origin::Origin;
 use crate::measure::progress::{WORTH_SAYING, shown};
 use crate::measure::records::record;
+use crate::measure::seen::Seen;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::results::opened::OpenedFile;
@@ -126,7 +127,9 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
             return real(run);
         }
         let virtual_time = Arc::new(VirtualTime::default());
-        shown(&virtual_time, run.warmup + run.window, || simulator(run, Arc::clone(&virtual_time))).0
+        shown(&virtual_time, run.warmup + run.window, || simulator(run, Arc::clone(&virtual_time)))
+            .0
+            .map(Seen::from)
     };
     engine::companion(&either, run, image, first.work_rate)
         .map_err(|error| format!("the lock-free companion run failed: {error}").into())

@@ -13,7 +13,7 @@ use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
 use crate::host::walls;
-use crate::measure::linux::Seen;
+use crate::measure::seen::Seen;
 use crate::measure::{self, origin::Origin};
 use crate::record::linux::LinuxRecord;
 use crate::settings::value::Value;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
     let shows = Arc::new(|line: &str| output::pass_on(&printable(line)));
-    let seen = measure::linux::boot(&run, shows, &stop)?;
+    let seen = measure::linux::boot(&run, &image, shows, &stop)?;
     let origin = Origin::new(started, Host::probe(), watch.finish());
     let record = measure::linux::record(&run, &seen, &origin, None);
     conclude(&record, seen, args.format)

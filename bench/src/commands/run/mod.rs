@@ -100,7 +100,7 @@ fn calibrated(run: Run, image: &Image) -> Result<Run> {
     }
     let stop = interrupt::catch()?;
     let instruments = Instruments::default();
-    let engine = |run: &Run| haltkick_vmm::run(run, image, &instruments, &stop)?.all();
+    let engine = |run: &Run| Ok(haltkick_vmm::run(run, image, &instruments, &stop)?.all()?.into());
     let work_rate = Some(Calibration::measure(&engine, &run, image, 1)?.work_rate);
     Ok(Run { work_rate, ..run })
 }

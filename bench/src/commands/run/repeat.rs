@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Found, Guest, Image, Instruments, Run};
+use haltkick_vmm::{Guest, Image, Instruments, Run};
 
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
@@ -15,6 +15,7 @@ use crate::experiment::place::{Place, Role};
 use crate::host::identity::Host;
 use crate::host::noise;
 use crate::measure::engine::{self, Engine};
+use crate::measure::records::records;
 use crate::record::Record;
 use crate::show::table::{self, Detail};
 use crate::text::exit::{Exit, Failure, Result};
@@ -66,19 +67,19 @@ fn once(
         order_index: u64::from(repetition),
         replaces: vec![],
     };
-    let ran = engine::run_cell(engine, &noise::around, &run).map_err(|error| {
+    let (seen, origin) = engine::run_cell(engine, &noise::around, &run, host).map_err(|error| {
         let failure = Failure::from(error);
         Failure { message: format!("run {} of {}: {failure}", repetition + 1, args.repeat), ..failure }
     })?;
-    let lock_free = |found: &Found| {
-        if args.no_ideal {
-            return Err("not asked for (--no-ideal)".into());
-        }
+    let found = &seen.found;
+    let lock_free = if args.no_ideal {
+        Err("not asked for (--no-ideal)".into())
+    } else {
         let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
         engine::companion(engine, &run, image, work_rate)
             .map_err(|error| format!("the lock-free companion run failed: {error}").into())
     };
-    Ok(engine::records(ran, &run, host, Some(&place), lock_free))
+    Ok(records(&run, found, &origin, Some(&place), &lock_free))
 }
 
 /// The same, with another seed for everything random.

@@ -3,6 +3,7 @@ use std::num::NonZeroUsize;
 use haltkick_vmm::VirtualTime;
 
 use super::*;
+use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 
@@ -15,7 +16,13 @@ fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
     let directory = Directory::create(scratch.path()).unwrap();
     let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
     session.run(rule).unwrap();
-    session.records
+    ours(session.records)
+}
+
+/// Records of our own guest.
+fn ours(records: Records) -> Vec<Record> {
+    let Records::Ours(records) = records else { panic!("records of our own guest") };
+    records
 }
 
 /// Every second run of one lock is disturbed, and every run of another.
@@ -62,7 +69,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, 
     // Those that come later are made faster, so that they are done first where they can.
     let simulate = |run: &Run, _: Arc<VirtualTime>| {
         std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
-        (engine(run), String::new())
+        (engine(run).map(|seen| seen.found), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(jobs).unwrap()));
     let directory = Directory::create(scratch.path()).unwrap();
@@ -70,7 +77,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, 
     session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
     let before = world.runs();
     session.run(rule).unwrap();
-    let mut records = session.records;
+    let mut records = ours(session.records);
     for record in &mut records {
         // What tells a run from others that are alike.
         (record.run_id, record.started) = (String::new(), String::new());
@@ -111,7 +118,7 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
         while run.guests[0].seed > seed && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        (engine(run), String::new())
+        (engine(run).map(|seen| seen.found), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
     let directory = Directory::create(scratch.path()).unwrap();
@@ -143,15 +150,16 @@ fn a_session_records_every_cell_once_and_resumes_another() {
         let directory = Directory::create(scratch.path()).unwrap();
         let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
         session.run(Rule { blocks: 2, ..ONCE }).unwrap();
-        session.records
+        ours(session.records)
     };
     assert_eq!(crate::results::directory::read_records::<Record>(scratch.path()).unwrap(), records);
     let directory = Directory::reopen(scratch.path()).unwrap();
     let mut session = world.session(&plan, &engine, &watcher, directory, records);
     session.run(ONCE).unwrap();
-    let places = session.records.iter().map(|record| record.place.clone().unwrap());
+    let records = ours(session.records);
+    let places = records.iter().map(|record| record.place.clone().unwrap());
     let runs: BTreeSet<(u32, String)> = places.map(|place| (place.block, place.cell_id)).collect();
-    assert_eq!((runs.len(), session.records.len()), (4 * 7, 4 * 7));
+    assert_eq!((runs.len(), records.len()), (4 * 7, 4 * 7));
 }
 
 #[test]
@@ -174,7 +182,7 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
         // A run of two guests of which one has no record yet is made again.
         let is_cut = kept > 0 && all[kept - 1].run_id == all[kept].run_id;
         assert_eq!(session.records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
-        let counted = attempts::last(&session.records);
+        let counted = attempts::last(&ours(session.records));
         assert_eq!((counted.len(), places(&counted)), (all.len(), places(&all)), "{kept} were kept");
         let ideal = |record: &Record| {
             let place = record.place.as_ref().unwrap();
@@ -202,7 +210,7 @@ fn with_failures(
     let mut session = world.session(plan, &good, &watcher, directory, vec![]);
     session.engine = &engine;
     let ended = session.run(ONCE);
-    (ended, session.records, session.failed)
+    (ended, ours(session.records), session.failed)
 }
 
 #[test]

@@ -8,8 +8,9 @@ use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
 use crate::measure::console::Heard;
-use crate::measure::linux::{self, Seen};
+use crate::measure::linux;
 use crate::measure::origin::Origin;
+use crate::measure::seen::Seen;
 use crate::measure::synthetic::outcome::found;
 use crate::record::linux::LinuxRecord;
 

@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use haltkick_vmm::{AnyOutcome, Found, Image, Known, OurGuest, Outcome, Run, RunError};
 
+use crate::analysis::records::Records;
 use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
@@ -32,6 +33,8 @@ use crate::host::noise::{self, Noise, Watcher};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
+use crate::measure::records;
+use crate::measure::seen::Seen;
 use crate::measure::session::Session;
 use crate::record::Record;
 use crate::results::directory::Directory;
@@ -132,8 +135,8 @@ impl World {
     }
 
     /// What [`Session`] and [`engine::run_cell`] run cells with.
-    pub(crate) fn engine(&self) -> impl Fn(&Run) -> Result<Found, RunError> + '_ {
-        |run| Ok(self.run(run))
+    pub(crate) fn engine(&self) -> impl Fn(&Run) -> Result<Seen, RunError> + '_ {
+        |run| Ok(self.run(run).into())
     }
 
     /// What tells them what else ran meanwhile.
@@ -187,10 +190,10 @@ impl World {
             for cell in plan.block(block) {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
                 let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
-                let lock_free = |found: &Found| Ok(ideal.unwrap_or_else(|| engine::per_second(found)));
-                let ran = engine::run_cell(&engine, &watcher, &cell.run);
-                let ran = ran.expect("a world runs whatever it is asked to");
-                let of_cell = engine::records(ran, &cell.run, &self.host, Some(&place), lock_free);
+                let ran = engine::run_cell(&engine, &watcher, &cell.run, &self.host);
+                let (Seen { found, .. }, origin) = ran.expect("a world runs whatever it is asked to");
+                let lock_free = Ok(ideal.unwrap_or_else(|| engine::per_second(&found)));
+                let of_cell = records::records(&cell.run, &found, &origin, Some(&place), &lock_free);
                 if cell.role == Role::Ideal {
                     let per_second = of_cell.iter().map(|record| record.totals.acquisitions_per_second);
                     ideals.insert(&cell.id, per_second.collect());
@@ -242,9 +245,10 @@ impl World {
             engine,
             watcher,
             host,
-            calibration,
+            calibration: Some(calibration),
+            versions: BTreeMap::new(),
             directory,
-            records,
+            records: Records::Ours(records),
             progress: Progress::start(),
             in_vain: 0,
             failed: vec![],

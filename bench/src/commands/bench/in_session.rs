@@ -1,0 +1,99 @@
+//! Sessions on this host.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use haltkick_vmm::RunError;
+
+use super::job::Job;
+use crate::analysis::records::Records;
+use crate::commands::interrupt;
+use crate::host::identity::Host;
+use crate::host::noise;
+use crate::measure::ahead::Ahead;
+use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
+use crate::measure::engine::{self, Engine};
+use crate::measure::progress::Progress;
+use crate::measure::session::{Session, Simulators};
+use crate::results::directory::{self, Directory};
+use crate::results::live::LiveFile;
+use crate::text::exit::Result;
+
+/// Does some work in a session. Returns what the session leaves, and the result of the work.
+pub(super) fn in_session<T>(
+    job: &Job,
+    directory: Directory,
+    records: Records,
+    (simulate, live): (Option<NonZeroUsize>, Option<&LiveFile>),
+    work: impl FnOnce(&mut Session<'_>) -> T,
+) -> Result<(Directory, Records, T)> {
+    let stop = interrupt::catch()?;
+    let shown = || live.map(LiveFile::live);
+    let engine = engine::kvm(&job.image, &stop, shown());
+    let simulator = engine::simulator(&job.image, &stop, shown());
+    let mut session = start(job, &engine, directory, records)?;
+    session.simulators = simulate.map(|jobs| Simulators {
+        ahead: Arc::new(Ahead::new(jobs)),
+        simulate: &simulator,
+        stop: &stop,
+    });
+    let done = work(&mut session);
+    Ok((session.directory, session.records, done))
+}
+
+/// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.
+fn start<'a>(
+    job: &'a Job,
+    engine: Engine<'a>,
+    directory: Directory,
+    records: Records,
+) -> Result<Session<'a>> {
+    let host = Host::probe();
+    let calibration = match calibration(engine, job, &records, &host) {
+        Ok(calibration) => calibration,
+        Err(error) => {
+            directory.discard();
+            return Err(error.into());
+        }
+    };
+    Ok(Session {
+        plan: &job.plan,
+        engine,
+        watcher: &noise::around,
+        host,
+        calibration,
+        versions: job.versions.clone(),
+        directory: with_manifest(job, directory)?,
+        records,
+        progress: Progress::start(),
+        in_vain: 0,
+        failed: vec![],
+        simulators: None,
+    })
+}
+
+/// The directory with its manifest, which is new if there was none.
+fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
+    if !directory.has_manifest()
+        && let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?)
+    {
+        directory.discard();
+        return Err(failure);
+    }
+    Ok(directory)
+}
+
+/// The calibration of our own guest; Linux needs none.
+fn calibration(
+    engine: Engine<'_>,
+    job: &Job,
+    records: &Records,
+    host: &Host,
+) -> std::result::Result<Option<Calibration>, RunError> {
+    let Records::Ours(records) = records else { return Ok(None) };
+    if let Some(known) = Calibration::of_host(records, host) {
+        return Ok(Some(known));
+    }
+    let cell = job.plan.cells().next().ok_or_else(|| RunError::usage("the plan has no cells"))?;
+    Calibration::measure(engine, &cell.run, &job.image, CALIBRATION_BOOTS).map(Some)
+}
