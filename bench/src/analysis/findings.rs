@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::multiplicity;
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::trust;
@@ -48,7 +47,7 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
     let left_out =
         if invalid == 0 { String::new() } else { format!("; not valid at {invalid}, which are left out") };
     let log = |it: &Comparison| it.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
-    let shown = || of_it.iter().copied().filter(|it| multiplicity::is_difference(it.verdict));
+    let shown = || of_it.iter().copied().filter(|it| it.verdict.is_difference());
     let told = shown().count();
     let corrected = if settings - invalid > 1 { ", by Holm's correction" } else { "" };
     if told == 0 {
@@ -208,11 +207,9 @@ mod tests {
         let mut taken_back = 0;
         for seed in 0..REPORTS {
             let summary = summary(&plan, seed, 1.0);
-            let by_interval = |it: &&Comparison| {
-                it.ratio.as_ref().is_some_and(|ratio| multiplicity::is_difference(ratio.verdict()))
-            };
-            let marked =
-                summary.comparisons.iter().filter(|it| multiplicity::is_difference(it.verdict)).count();
+            let by_interval =
+                |it: &&Comparison| it.ratio.as_ref().is_some_and(|ratio| ratio.verdict().is_difference());
+            let marked = summary.comparisons.iter().filter(|it| it.verdict.is_difference()).count();
             taken_back += summary.comparisons.iter().filter(by_interval).count() - marked;
             let told = findings(&summary)[0].text.contains("faster by up to")
                 || findings(&summary)[0].text.contains("slower by up to");

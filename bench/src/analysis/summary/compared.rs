@@ -2,9 +2,9 @@
 
 use super::placed::{Pair, Placed};
 use super::{Comparison, Setting};
-use crate::analysis::multiplicity::{self, AtSetting};
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::recorded::Recorded;
+use crate::analysis::significance::{AtSetting, withstand};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::trust;
 use crate::experiment::measure::Measure;
@@ -31,11 +31,9 @@ fn corrected(found: Vec<(Comparison, f64)>) -> Vec<Comparison> {
         let (verdict, ratios, least_half) = (it.verdict, it.per_block.clone(), *least_half);
         AtSetting { verdict, ratios, least_half }
     };
-    let withstand = multiplicity::withstand(&found.iter().map(at_setting).collect::<Vec<_>>());
+    let withstand = withstand(&found.iter().map(at_setting).collect::<Vec<_>>());
     let word = |((it, _), withstands): ((Comparison, f64), bool)| match withstands {
-        false if multiplicity::is_difference(it.verdict) => {
-            Comparison { verdict: Verdict::NoDifferenceShown, ..it }
-        }
+        false if it.verdict.is_difference() => Comparison { verdict: Verdict::NoDifferenceShown, ..it },
         _ => it,
     };
     found.into_iter().zip(withstand).map(word).collect()

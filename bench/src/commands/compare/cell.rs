@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::comparable::Better;
-use crate::analysis::holm;
 use crate::analysis::rate::{Rate, estimate, estimate_ratio};
+use crate::analysis::significance;
 use crate::analysis::summary::{Comparison, comparison, comparison_of};
 use crate::analysis::trust;
 use crate::experiment::measure::Measure;
@@ -116,8 +116,8 @@ impl Values {
     fn least_p_value(&self, limit: f64) -> Option<f64> {
         self.p_value(limit)?;
         match self {
-            Self::Pairs(ratios) => holm::least_p_of_pairs(ratios.len()),
-            Self::Groups(above, below) => holm::least_p_of_groups(above.len(), below.len()),
+            Self::Pairs(ratios) => significance::least_p_of_pairs(ratios.len()),
+            Self::Groups(above, below) => significance::least_p_of_groups(above.len(), below.len()),
         }
     }
 
@@ -127,11 +127,11 @@ impl Values {
         match self {
             Self::Pairs(ratios) => {
                 estimate(ratios)?;
-                holm::p_of_pairs(&values(ratios), limit)
+                significance::p_of_pairs(&values(ratios), limit)
             }
             Self::Groups(above, below) => {
                 estimate_ratio(above, below)?;
-                holm::p_of_groups(&values(above), &values(below), limit)
+                significance::p_of_groups(&values(above), &values(below), limit)
             }
         }
     }

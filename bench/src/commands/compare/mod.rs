@@ -12,10 +12,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::comparable::Better;
-use crate::analysis::holm;
 use crate::analysis::likeness;
 use crate::analysis::recorded::Recorded;
 use crate::analysis::records::{Records, of_either};
+use crate::analysis::significance;
 use crate::analysis::summary::Comparison;
 use crate::analysis::trust;
 use crate::cli::{CompareArgs, Format};
@@ -182,8 +182,8 @@ fn compare_sides(a: &Side, b: &Side, threshold: f64, differences: Vec<String>) -
         differences,
         cells: cells.into_iter().map(|cell| cell.shown).collect(),
         told,
-        can_tell: !holm::rejected(&least).is_empty(),
-        regressions: holm::rejected(&p_values),
+        can_tell: !significance::rejected(&least).is_empty(),
+        regressions: significance::rejected(&p_values),
         invalid,
         p_values,
     })

@@ -172,7 +172,7 @@ fn where_no_loss_could_be_told_there_is_no_all_clear() {
             (compared.can_tell, compared.regressions.len()),
             (can_tell, if can_tell { 40 } else { 0 })
         );
-        assert_eq!(blocks as usize >= holm::runs_to_tell(40), can_tell);
+        assert_eq!(blocks as usize >= significance::runs_to_tell(40), can_tell);
     }
 }
 

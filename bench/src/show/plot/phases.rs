@@ -5,7 +5,6 @@
 
 use super::key::{self, Key};
 use super::{Data, Picture, Setting};
-use crate::analysis::multiplicity;
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::Comparison;
 use crate::experiment::names::slug;
@@ -169,7 +168,7 @@ fn field(
     let tip = format!("{}, {}", estimate.as_ratio(), found.verdict.word(&found.of));
     match found.verdict {
         Verdict::NotValid => svg.rectangle(corner, width, height, GREY, &tip),
-        verdict if multiplicity::is_difference(verdict) => {
+        verdict if verdict.is_difference() => {
             svg.rectangle(corner, width, height, &fill(estimate.hodges_lehmann, end), &tip);
         }
         _ => hatched(svg, corner, (width, height), &tip),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{FAINT, Field, layout, of_comparison, ratio, setting_words, verdict_style};
-use crate::analysis::holm;
+use crate::analysis::significance;
 use crate::analysis::summary::Comparison;
 use crate::text::quantity::significant;
 
@@ -86,6 +86,6 @@ fn too_few_runs(cells: &[Comparison], invalid: &[usize], threshold: f64) -> Stri
         valid().count(),
         valid().filter(below).count(),
         significant(1.0 - threshold),
-        holm::runs_to_tell(valid().count())
+        significance::runs_to_tell(valid().count())
     )
 }

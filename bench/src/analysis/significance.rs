@@ -1,0 +1,219 @@
+//! Whether a finding is more than luck: p-values, and one correction for how many cells were looked at.
+//!
+//! The largest of many ratios is large by luck as well. Holm's procedure (1979) goes through the cells from the smallest p-value
+//! on and asks ever less of them, so that the chance of any false finding among them is that of one cell by itself.
+//!
+//! Two questions are asked. Has a cell regressed: does the upper end of its interval lie below `1 - threshold`? The p-values are
+//! one-sided and from ranks. And does a comparison show a difference at a setting: does its interval exclude 1? The correction asks
+//! for p-values far below what a rank test of seven blocks can have at all (1/64), so these are Student's, of the logarithms.
+
+use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
+
+use crate::analysis::statistics::{Verdict, rank_sum_distribution, signed_rank_distribution, walsh_averages};
+
+/// Chance of a false alarm among all cells: that of one end of a 95 % interval.
+pub(crate) const LEVEL: f64 = 0.025;
+/// Chance that any difference of one comparison is called one and is none.
+const LEVEL_OF_BOTH_SIDES: f64 = 2.0 * LEVEL;
+
+/// One setting of a comparison.
+pub(crate) struct AtSetting {
+    /// The word by its own interval.
+    pub(crate) verdict: Verdict,
+    /// Ratios within blocks.
+    pub(crate) ratios: Vec<f64>,
+    /// The least half of its interval, on a logarithmic scale.
+    pub(crate) least_half: f64,
+}
+
+/// Which settings of one comparison withstand the correction; those that are not valid are not looked at.
+pub(crate) fn withstand(settings: &[AtSetting]) -> Vec<bool> {
+    let valid = |it: &&AtSetting| it.verdict != Verdict::NotValid;
+    let p_value = |it: &AtSetting| p_of_difference(&it.ratios, it.least_half).filter(|_| valid(&it));
+    let p_values: Vec<Option<f64>> = settings.iter().map(p_value).collect();
+    match p_values.iter().flatten().count() {
+        0 | 1 => vec![true; settings.len()],
+        _ => {
+            let rejected = holm(&p_values, LEVEL_OF_BOTH_SIDES);
+            (0..settings.len()).map(|setting| rejected.contains(&setting)).collect()
+        }
+    }
+}
+
+/// Two-sided p-value of ratios whose centre is 1; none of fewer than two. Their mean is never more certain than the least half of
+/// a 95 % interval says.
+fn p_of_difference(ratios: &[f64], least_half: f64) -> Option<f64> {
+    const HALF: f64 = 1.959_964;
+    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+    let (t, distribution) = student(&logs, least_half / HALF)?;
+    match t {
+        t if t.is_finite() => Some(2.0 * distribution.sf(t.abs())),
+        // All alike: beyond doubt, or without any difference at all.
+        t if t.is_infinite() => Some(0.0),
+        _ => Some(1.0),
+    }
+}
+
+/// Positions of the cells that have regressed, ascending.
+pub(crate) fn rejected(p_values: &[Option<f64>]) -> Vec<usize> {
+    holm(p_values, LEVEL)
+}
+
+/// Positions of those that Holm's procedure rejects, ascending.
+fn holm(p_values: &[Option<f64>], level: f64) -> Vec<usize> {
+    let mut order: Vec<(f64, usize)> =
+        p_values.iter().enumerate().filter_map(|(i, p)| p.map(|p| (p, i))).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let cells = order.len();
+    let passing = order.iter().enumerate().take_while(|(rank, (p, _))| *p <= level / (cells - rank) as f64);
+    let mut rejected: Vec<usize> = passing.map(|(_, (_, i))| *i).collect();
+    rejected.sort_unstable();
+    rejected
+}
+
+/// Student's t of the mean of `values`, whose standard error is `least_error` at least, and its distribution; none of fewer than two.
+fn student(values: &[f64], least_error: f64) -> Option<(f64, StudentsT)> {
+    let n = values.len() as f64;
+    let distribution = StudentsT::new(0.0, 1.0, n - 1.0).ok()?;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    Some((mean / (variance / n).sqrt().max(least_error), distribution))
+}
+
+/// Chance of ratios as low as these, or lower, if they were really `limit`: exact, by Wilcoxon's signed-rank test, from
+/// six on, and Student's t below. None where there is nothing to tell from.
+pub(crate) fn p_of_pairs(ratios: &[f64], limit: f64) -> Option<f64> {
+    let logs = logs_over(ratios, limit)?;
+    match logs.len() {
+        0 | 1 => None,
+        2..6 => student(&logs, 0.0).map(|(t, distribution)| {
+            if t.is_finite() { distribution.cdf(t) } else { f64::from(t.is_nan() || t > 0.0) }
+        }),
+        n => {
+            let not_below = walsh_averages(&logs).iter().filter(|average| **average >= 0.0).count();
+            Some(if n <= EXACT_PAIRS {
+                signed_rank_distribution(n).iter().take(not_below + 1).sum()
+            } else {
+                let n = n as f64;
+                let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
+                Normal::standard().cdf((not_below as f64 + 0.5 - n * (n + 1.0) / 4.0) / deviation)
+            })
+        }
+    }
+}
+
+/// The same of the ratio of two groups that are not paired, by the rank-sum test.
+pub(crate) fn p_of_groups(above: &[f64], below: &[f64], limit: f64) -> Option<f64> {
+    let (above, below) = (logs_over(above, limit)?, logs_over(below, 1.0)?);
+    let (m, n) = (above.len(), below.len());
+    if m == 0 || n == 0 {
+        return None;
+    }
+    let not_below = above.iter().map(|a| below.iter().filter(|b| a >= b).count()).sum::<usize>();
+    Some(if m.max(n) <= EXACT_GROUP {
+        rank_sum_distribution(m, n).iter().take(not_below + 1).sum()
+    } else {
+        let (m, n) = (m as f64, n as f64);
+        let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
+        Normal::standard().cdf((not_below as f64 + 0.5 - m * n / 2.0) / deviation)
+    })
+}
+
+/// The least that [`p_of_pairs`] can be for so many pairs, however great the loss.
+pub(crate) fn least_p_of_pairs(pairs: usize) -> Option<f64> {
+    match pairs {
+        0 | 1 => None,
+        // Student's has no least.
+        2..6 => Some(0.0),
+        _ => Some(0.5_f64.powi(pairs.min(1000) as i32)),
+    }
+}
+
+/// The least that [`p_of_groups`] can be for groups of these sizes, however great the loss: one order of all that there are.
+pub(crate) fn least_p_of_groups(above: usize, below: usize) -> Option<f64> {
+    let orders = (1..=above).map(|i| (below + i) as f64 / i as f64).product::<f64>();
+    (above > 0 && below > 0).then_some(1.0 / orders)
+}
+
+/// Runs on either side with which the greatest loss in one of `cells` cells would be rejected.
+pub(crate) fn runs_to_tell(cells: usize) -> usize {
+    let suffices = |runs| least_p_of_groups(runs, runs).is_some_and(|p| p <= LEVEL / cells.max(1) as f64);
+    (1..).find(|&runs| suffices(runs)).unwrap_or(usize::MAX)
+}
+
+/// Beyond this the exact distributions take long and differ from the normal one by nothing.
+const EXACT_PAIRS: usize = 60;
+const EXACT_GROUP: usize = 40;
+
+/// Logarithms of `values` over `limit`; none if one has none.
+fn logs_over(values: &[f64], limit: f64) -> Option<Vec<f64>> {
+    let logs: Vec<f64> = values.iter().map(|value| (value / limit).ln()).collect();
+    logs.iter().all(|log| log.is_finite()).then_some(logs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::statistics::Estimate;
+    use crate::measure::synthetic::{Shape, Sketch, World};
+
+    #[test]
+    fn one_cell_by_itself_regresses_where_its_interval_ends_below_the_limit() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "tas").plan(60);
+        for (seed, blocks) in [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 9), (7, 15)] {
+            let records = World::new(seed).shape(Shape::LogNormal(0.1)).records(&plan);
+            let of = |arm: &str| -> Vec<f64> {
+                let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
+                of_arm.map(|record| record.totals.acquisitions_per_second).collect()
+            };
+            let (a, b) = (of("a"), of("b"));
+            for (a, b) in a.chunks_exact(blocks).zip(b.chunks_exact(blocks)) {
+                let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
+                for limit in [0.9, 0.97, 1.0, 1.05, 1.1] {
+                    let ends_below = |estimate: Estimate| estimate.interval.map(|it| it.high < limit);
+                    let paired = Estimate::of_positive(&ratios).and_then(ends_below);
+                    assert_eq!(p_of_pairs(&ratios, limit).map(|p| p <= LEVEL), paired, "{ratios:?} {limit}");
+                    let groups = Estimate::of_ratio(a, b).and_then(ends_below).unwrap_or(false);
+                    assert_eq!(p_of_groups(a, b, limit).unwrap() <= LEVEL, groups, "{a:?} {b:?} {limit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_groups_go_on_where_the_exact_distributions_end() {
+        let ratios: Vec<f64> = (0..61).map(|i| 0.97 + 0.001 * f64::from(i)).collect();
+        let (exact, normal) =
+            (p_of_pairs(&ratios[..60], 1.001).unwrap(), p_of_pairs(&ratios, 1.001).unwrap());
+        assert!((exact - normal).abs() < 0.1 && normal > exact, "{exact} {normal}");
+    }
+
+    #[test]
+    fn p_values_are_those_of_another_implementation() {
+        // scipy.stats.ttest_1samp(numpy.log(x), 0)
+        let p = p_of_difference(&[1.1, 1.2, 0.95, 1.3, 1.05], 0.0).unwrap();
+        assert!((p - 0.117_519_5).abs() < 1e-6, "{p}");
+    }
+
+    #[test]
+    fn ratios_that_are_all_alike_are_as_sure_as_counting_is() {
+        let p = |ratio: f64, least_half| p_of_difference(&[ratio; 3], least_half);
+        assert_eq!((p(2.0, 0.0), p(1.0, 0.0), p_of_difference(&[2.0], 0.0)), (Some(0.0), Some(1.0), None));
+        assert!(p(1.1, 0.3).unwrap() > 0.05, "{:?}", p(1.1, 0.3));
+        assert!(p(1.1, 1e-6).unwrap() < 1e-6, "{:?}", p(1.1, 1e-6));
+        let regressed = |ratio: f64| p_of_pairs(&[ratio; 3], 1.0);
+        assert_eq!((regressed(0.5), regressed(1.0), regressed(2.0)), (Some(0.0), Some(1.0), Some(1.0)));
+    }
+
+    #[test]
+    fn holm_asks_less_of_each_next_cell_and_stops_at_a_failure() {
+        let of_both_sides = |p_values: &[f64]| {
+            holm(&p_values.iter().map(|p| Some(*p)).collect::<Vec<_>>(), LEVEL_OF_BOTH_SIDES)
+        };
+        assert_eq!(of_both_sides(&[0.04, 0.01, 0.02]), [0, 1, 2]);
+        assert_eq!(of_both_sides(&[0.04, 0.02, 0.02]), [0; 0]);
+        assert_eq!(rejected(&[Some(0.03), Some(0.001), None, Some(0.012)]), [1, 3]);
+        assert_eq!(rejected(&[Some(0.02), Some(0.02)]), [0; 0]);
+        assert_eq!(rejected(&[Some(0.024)]), [0]);
+    }
+}
