@@ -1,51 +1,22 @@
-//! The VMM's code without locks, under the model checker: every interleaving, and every permitted reordering.
+//! The scheduler's code without locks, under the model checker: every interleaving, and every permitted reordering.
 //!
-//! The sources are the VMM's own, over loom's atomics.
+//! The sources are the scheduler's own, over loom's atomics.
 
+#[path = "../src/sched/idle.rs"]
+#[expect(dead_code, reason = "what concerns one thread alone is tested where it is used")]
+mod idle;
 #[path = "../src/sched/sleepers.rs"]
 mod sleepers;
 
-#[path = "../src/machine/invalidate/line.rs"]
-mod line;
-
 /// Loom's atomics, which the sources take for theirs.
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-
-    /// Loom takes sequentially consistent accesses for acquire and release ones, but knows fences: each access has one before and
-    /// one behind it.
-    pub(crate) struct AtomicBool(loom::sync::atomic::AtomicBool);
-
-    fn fenced<T>(access: impl FnOnce() -> T) -> T {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-        let value = access();
-        loom::sync::atomic::fence(Ordering::SeqCst);
-        value
-    }
-
-    impl AtomicBool {
-        pub(crate) fn new(value: bool) -> Self {
-            Self(loom::sync::atomic::AtomicBool::new(value))
-        }
-
-        pub(crate) fn load(&self, order: Ordering) -> bool {
-            fenced(|| self.0.load(order))
-        }
-
-        pub(crate) fn store(&self, value: bool, order: Ordering) {
-            fenced(|| self.0.store(value, order));
-        }
-
-        pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
-            fenced(|| self.0.swap(value, order))
-        }
-    }
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 }
 
-use line::{Line, Rung};
+use idle::{Census, Idle};
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use loom::sync::atomic::{AtomicBool, AtomicU32};
+use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use loom::thread;
 use sleepers::Sleepers;
 
@@ -152,100 +123,95 @@ fn a_kick_of_a_vcpu_that_is_looked_at_wakes_it() {
     });
 }
 
-/// A vCPU whose translations others take away, and the numbers that it shares with them.
-struct Invalidated {
-    line: Line,
-    requested: AtomicU32,
-    acknowledged: AtomicU32,
-    /// A kick that ends KVM_RUN, this one or the next.
-    kicked: AtomicBool,
-    /// Whether the page may hold something else now.
-    reused: AtomicBool,
+/// Two pCPUs, and the number of vCPUs that are ready.
+struct Pcpus {
+    idle: Idle,
+    ready: AtomicU32,
+    /// A bell for each pCPU.
+    rung: [AtomicU32; 2],
 }
 
-impl Invalidated {
-    fn new() -> Arc<Self> {
-        let new = AtomicBool::new;
-        let number = AtomicU32::new;
-        let (kicked, reused) = (new(false), new(false));
-        Arc::new(Self { line: Line::new(), requested: number(0), acknowledged: number(0), kicked, reused })
+impl Pcpus {
+    fn new(ready: u32) -> Arc<Self> {
+        let rung = [AtomicU32::new(0), AtomicU32::new(0)];
+        Arc::new(Self { idle: Idle::new(2, 1), ready: AtomicU32::new(ready), rung })
     }
 
-    fn acknowledge(&self) {
-        let requested = self.requested.load(Acquire);
-        self.acknowledged.fetch_max(requested, AcqRel);
-    }
-
-    /// Another vCPU's request; says whether it is served already. It reuses the page then.
-    fn request(&self) -> bool {
-        let mine = self.requested.fetch_add(1, AcqRel) + 1;
-        match self.line.ring() {
-            Rung::Waits => {}
-            Rung::Inside(thread) => {
-                assert_eq!(thread, 1, "no other thread has run it");
-                self.kicked.store(true, Release);
+    /// As the scheduler does: a vCPU is ready, and an idle pCPU is rung.
+    fn add(&self) {
+        self.ready.fetch_add(1, AcqRel);
+        let set = self.idle.look();
+        while let Some(pcpu) = set.iter().next() {
+            if set.remove(pcpu) {
+                self.rung[pcpu as usize].store(1, Relaxed);
+                return;
             }
-            Rung::Outside => self.acknowledge(),
         }
-        let served = self.acknowledged.load(Acquire) >= mine;
-        if served {
-            self.reused.store(true, Release);
-        }
-        served
     }
 
-    /// One KVM_RUN of at most two guest instructions that use the page by a cached translation.
-    fn run(&self, cached: &mut bool) {
-        self.line.runs_on(1);
-        if self.line.enter() {
-            // The NMI's handler.
-            *cached = false;
-            self.acknowledge();
-        }
-        for _ in 0..2 {
-            if self.kicked.swap(false, AcqRel) {
-                break;
+    /// As the scheduler does: takes a vCPU, or is idle.
+    fn take(&self, pcpu: u32) -> Option<Census> {
+        let takes = |ready: u32| ready.checked_sub(1);
+        loop {
+            if self.ready.fetch_update(AcqRel, Acquire, takes).is_ok() {
+                return None;
             }
-            assert!(!(*cached && self.reused.load(Acquire)), "an old translation leads to a page of others");
-        }
-        if self.line.leave() {
-            self.acknowledge();
+            let census = self.idle.enter(pcpu);
+            if self.ready.load(Acquire) == 0 {
+                return Some(census);
+            }
+            self.idle.leave(pcpu);
         }
     }
 }
 
 #[test]
-fn a_translation_is_dropped_before_its_page_is_reused() {
-    let mut most = loom::model::Builder::new();
-    most.preemption_bound = Some(4);
-    most.check(|| {
-        let vcpu = Invalidated::new();
-        let other = {
-            let vcpu = Arc::clone(&vcpu);
-            thread::spawn(move || vcpu.request())
+fn a_vcpu_that_is_ready_finds_a_pcpu_that_goes_idle() {
+    loom::model(|| {
+        let pcpus = Pcpus::new(0);
+        let kicker = {
+            let pcpus = Arc::clone(&pcpus);
+            thread::spawn(move || pcpus.add())
         };
-        let mut cached = true;
-        vcpu.run(&mut cached);
-        vcpu.run(&mut cached);
-        other.join().unwrap();
-        assert_eq!(vcpu.acknowledged.load(Acquire), 1, "the request waits forever");
+        let is_idle = pcpus.take(1).is_some();
+        kicker.join().unwrap();
+        let (rung, ready) = (pcpus.rung[1].load(Relaxed), pcpus.ready.load(Relaxed));
+        assert!(!is_idle || rung == 1, "{ready} ready, and the pCPU sleeps");
     });
 }
 
 #[test]
-fn both_of_two_requests_are_served_when_the_vcpu_leaves() {
-    let mut most = loom::model::Builder::new();
-    most.preemption_bound = Some(3);
-    most.check(|| {
-        let vcpu = Invalidated::new();
-        let others = [0, 1].map(|_| {
-            let vcpu = Arc::clone(&vcpu);
-            thread::spawn(move || vcpu.request())
+fn of_two_kicks_one_wakes_an_idle_pcpu() {
+    loom::model(|| {
+        let pcpus = Pcpus::new(0);
+        pcpus.idle.enter(1);
+        let removes = |pcpus: &Arc<Pcpus>| {
+            let pcpus = Arc::clone(pcpus);
+            thread::spawn(move || pcpus.idle.look().remove(1))
+        };
+        let both = [removes(&pcpus), removes(&pcpus)].map(|thread| thread.join().unwrap());
+        assert!(both[0] != both[1], "{both:?}");
+    });
+}
+
+#[test]
+fn pcpus_are_all_idle_only_if_none_has_a_vcpu() {
+    loom::model(|| {
+        let pcpus = Pcpus::new(0);
+        // This one has a vCPU, which wakes another one and then sleeps.
+        let runs = {
+            let pcpus = Arc::clone(&pcpus);
+            thread::spawn(move || {
+                pcpus.add();
+                pcpus.take(0).is_some()
+            })
+        };
+        let census = pcpus.take(1);
+        // What a pCPU concludes that is idle.
+        let none_can = census.is_some_and(|census| {
+            pcpus.idle.were_all(census) && pcpus.ready.load(Acquire) == 0 && pcpus.idle.is_as(census)
         });
-        vcpu.run(&mut true);
-        for other in others {
-            other.join().unwrap();
-        }
-        assert_eq!(vcpu.acknowledged.load(Acquire), 2, "a request waits forever");
+        let other_is_idle = runs.join().unwrap();
+        assert!(!none_can || other_is_idle && pcpus.rung[1].load(Relaxed) == 0, "a vCPU can run");
     });
 }

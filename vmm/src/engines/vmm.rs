@@ -82,7 +82,7 @@ pub(super) fn run(
             let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
             Scheduler::simulated(run.rules, &guests, vcpus, plan, machine, stop)
         }
-        None => Scheduler::new(run.rules, run.cpus.len(), &guests, vcpus, plan),
+        None => Scheduler::new(run.rules, &run.cpus, &guests, vcpus, plan),
     };
     let pmu = counters(run);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();

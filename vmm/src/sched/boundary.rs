@@ -76,8 +76,8 @@ fn boundaries() -> Vec<Boundary> {
         grace: Duration::ZERO,
         kick_yields: false,
     };
-    let scheduler = Scheduler::new(rules, 1, &guests, vcpus, None);
     let cpus = [affinity::allowed_cpus()[0]];
+    let scheduler = Scheduler::new(rules, &cpus, &guests, vcpus, None);
     std::thread::scope(|scope| {
         scheduler.start(scope, &cpus);
         let began = Instant::now();

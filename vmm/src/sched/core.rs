@@ -8,13 +8,14 @@
 //!                                                                              └─> Some(turn) -> end_turn() -> next()
 //! ```
 //!
-//! A vCPU is a [`Task`] that exactly one place owns at any time: the [`Queue`], a driver's hands, or its slot among the
-//! [`Sleepers`]. Ownership is what keeps two pCPUs from entering one vCPU.
+//! A vCPU is a [`Task`] that exactly one place owns at any time: a queue of the [`RunQueues`], [`Apart`], a driver's hands, or its slot
+//! among the [`Sleepers`]. Ownership is what keeps two pCPUs from entering one vCPU. A thread that has `Apart` locked may lock a
+//! queue, never the other way round.
 //!
 //! Its turn on a pCPU ends in one of the ways of [`Turn`], each of which has a place for it.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
@@ -27,9 +28,12 @@ use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::grace::Grace;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::halts::LookCost;
+use crate::sched::idle::{Census, Idle, PcpuSet};
+use crate::sched::line::Line;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::placing::{PcpuSet, wakes_on};
-use crate::sched::queue::{Queue, Task};
+use crate::sched::placing::wakes_on;
+use crate::sched::queue::{Apart, Task};
+use crate::sched::run_queues::{Exchanged, RunQueues};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::Timer;
@@ -43,40 +47,51 @@ const START_SLICE_NS: u64 = 100_000;
 
 /// How pCPUs that have nothing to do learn that there is something.
 pub(super) trait Bell {
-    /// A vCPU that ran on `last` is ready: which of the `idle` pCPUs is to be rung for it. That one is idle no longer: the next vCPU
-    /// is for another one.
-    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32> {
-        let chosen = wakes_on(last, idle, |pcpu| last.map(|last| pcpu.abs_diff(last)))?;
-        idle.remove(chosen);
-        Some(chosen)
+    /// A vCPU that ran on `last` is ready: which of the `idle` pCPUs is to be rung for it. That one is in the set no longer: the next
+    /// vCPU is for another one.
+    fn choose(&self, last: Option<u32>, idle: &PcpuSet) -> Option<u32> {
+        loop {
+            let chosen = wakes_on(last, idle, |pcpu| last.map(|last| pcpu.abs_diff(last)))?;
+            // Another thread may have been faster.
+            if idle.remove(chosen) {
+                return Some(chosen);
+            }
+        }
     }
 
-    /// There may be something for `pcpu`.
+    /// There may be something for `pcpu`. Its present sleep ends, or its next one at once.
     fn ring(&self, pcpu: u32);
 
-    /// Something has changed for all of them.
+    /// Something has changed for all of them, as in `ring`.
     fn ring_all(&self);
 }
 
 /// What a pCPU does next.
-pub(super) enum Next<'a, 'q> {
+pub(super) enum Next<'a> {
     /// It runs this vCPU.
     Runs(Box<Task<'a>>),
-    /// Nothing until the bell rings, at most until this time. The queue is let go of when it sleeps.
-    Idles(MutexGuard<'q, Queue<'a>>, Option<u64>),
+    /// Nothing until the bell rings, at most until this time. Then it leaves those that are idle.
+    Idles(Option<u64>),
     /// The run is over.
     Ends,
 }
 
-/// A value in cache lines of its own: its neighbours change at other times.
-#[repr(align(128))]
-struct Line<T>(T);
+/// The number of ready queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queues {
+    /// One for each pCPU.
+    PerPcpu,
+    /// One for all pCPUs.
+    One,
+}
 
 /// The scheduler.
 pub(super) struct Core<'a, B> {
     pub(super) guests: &'a [GuestRun<'a>],
     pub(super) clock: &'a Clock,
-    pub(super) queue: Mutex<Queue<'a>>,
+    pub(super) queues: RunQueues<'a>,
+    pub(super) apart: Mutex<Apart<'a>>,
+    pub(super) idle: Idle,
     /// Rings when a vCPU becomes ready while a pCPU is idle, and when the run stops.
     pub(super) bell: B,
     pub(super) sleepers: Sleepers<Task<'a>>,
@@ -84,19 +99,17 @@ pub(super) struct Core<'a, B> {
     pub(super) slice_ns: u64,
     grace: Grace,
     pub(super) kick_yields: bool,
-    plan: Option<Plan>,
+    pub(super) plan: Option<Plan>,
     pub(super) look_cost: LookCost,
-    /// The number of ready vCPUs when it changed last.
-    ready: Line<AtomicU32>,
-    /// Whether guests have shares.
-    charges: bool,
+    /// The number of ready vCPUs that guests were told last.
+    pub(super) told: Line<AtomicU32>,
 }
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` pCPUs as `rules` say.
+    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` as `rules` say.
     pub(super) fn new(
         rules: Rules,
-        pcpus: usize,
+        (pcpus, queues): (&[u32], Queues),
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
@@ -107,7 +120,9 @@ impl<'a, B: Bell> Core<'a, B> {
         let now = clock.now_ns();
         let count = vcpus.iter().map(Vec::len).sum();
         let timelines = count <= MOST_TIMELINES && guests.iter().all(|guest| guest.shared.is_some());
-        let mut queue = Queue::new(Shares::new(rules.share, guests.len(), count, slice_ns));
+        let shares = |room| Shares::new(rules.share, guests.len(), room, slice_ns);
+        let queues = RunQueues::new(pcpus, count, slice_ns, queues == Queues::One, shares);
+        let mut apart = Apart::default();
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
                 let account = Account::new(Where::Ready, now);
@@ -116,24 +131,25 @@ impl<'a, B: Bell> Core<'a, B> {
             });
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
             let at_once = if guest.shared.is_none() { usize::MAX } else { 1 };
-            tasks.by_ref().take(at_once).for_each(|task| queue.push_ready(task));
-            queue.unborn.extend(tasks);
+            tasks.by_ref().take(at_once).for_each(|task| queues.push(None, task, false));
+            apart.unborn.extend(tasks);
         }
-        let charges = queue.ready.charges();
+        let highest = pcpus.iter().copied().max().unwrap_or(0);
         Self {
             guests,
-            queue: Mutex::new(queue),
+            queues,
+            apart: Mutex::new(apart),
+            idle: Idle::new(pcpus.len(), highest),
             clock,
             bell,
             sleepers: Sleepers::new(count),
-            pcpus,
+            pcpus: pcpus.len(),
             slice_ns,
             grace: Grace { length_ns: rules.grace.as_nanos() as u64, slice_ns },
             kick_yields: rules.kick_yields,
             plan,
             look_cost: LookCost::default(),
-            ready: Line(AtomicU32::new(0)),
-            charges,
+            told: Line(AtomicU32::new(u32::MAX)),
         }
     }
 
@@ -145,16 +161,16 @@ impl<'a, B: Bell> Core<'a, B> {
     /// All vCPUs' books, once no vCPU runs any more.
     pub(super) fn finish(self) -> Vec<Finished> {
         let now = self.clock.now_ns();
-        let queue = unlocked(self.queue);
-        let off = queue.ready.into_vcpus().chain(queue.aside.into_values());
-        let off = off.chain(queue.dozing.into_values()).chain(self.sleepers.into_sleepers());
-        let off = off.chain(queue.retired).map(|mut task| {
+        let apart = unlocked(self.apart);
+        let off = self.queues.into_tasks().chain(apart.aside.into_values());
+        let off = off.chain(apart.dozing.into_values()).chain(self.sleepers.into_sleepers());
+        let off = off.map(|mut task| {
             let found = if task.stopped { Where::Running.into() } else { task.account.whereabouts() };
             task.account.goes(task.guest, task.vcpu.id, Where::Left, now);
             (task, found)
         });
-        off.chain(queue.unborn.into_iter().map(|task| (task, Where::NotStarted.into())))
-            .chain(queue.left.into_iter().map(|task| (task, Where::Left.into())))
+        off.chain(apart.unborn.into_iter().map(|task| (task, Where::NotStarted.into())))
+            .chain(apart.left.into_iter().map(|task| (task, Where::Left.into())))
             .map(|(task, whereabouts)| Finished {
                 guest: task.guest.index,
                 id: task.vcpu.id,
@@ -167,8 +183,10 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since.
     pub(super) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        let queue = lock(&self.queue);
-        queue.ready.iter().chain(queue.aside.values()).all(|task| task.account.since_ns() >= since_ns)
+        let ran = |task: &Task<'_>| task.account.since_ns() >= since_ns;
+        let mut all = lock(&self.apart).aside.values().all(|task| ran(task));
+        self.queues.for_each(|task, is_over| all &= is_over || ran(task));
+        all
     }
 
     /// What deschedules vCPUs on purpose on pCPU number `pcpu` of the run.
@@ -177,24 +195,40 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// What `pcpu` does next.
-    pub(super) fn next(&self, pcpu: u32) -> Next<'a, '_> {
-        let mut queue = lock(&self.queue);
-        if self.stopping() {
-            return Next::Ends;
+    pub(super) fn next(&self, pcpu: u32) -> Next<'a> {
+        loop {
+            if self.stopping() {
+                return Next::Ends;
+            }
+            self.take_back();
+            let next = self.queues.pop(pcpu);
+            self.publish_load();
+            if let Some(task) = next {
+                return Next::Runs(task);
+            }
+            let census = self.idle.enter(pcpu);
+            // Anew: what has become ready before `enter` may have found this pCPU busy.
+            if self.queues.len() == 0 {
+                return Next::Idles(self.idles(census));
+            }
+            self.idle.leave(pcpu);
         }
-        queue.take_back(self.clock);
-        let next = queue.pop(Some(pcpu));
-        self.publish_load(&mut queue);
-        if let Some(task) = next {
-            return Next::Runs(task);
+    }
+
+    /// A pCPU is idle since `census`: until when at most. vCPUs lie apart with a time only under a plan, or in KVM's hands.
+    fn idles(&self, census: Census) -> Option<u64> {
+        let has_times = self.plan.is_some() || self.guests.iter().any(|guest| guest.halts_in_kernel);
+        if !has_times && !self.idle.were_all(census) {
+            return None;
         }
-        queue.idle.insert(pcpu);
-        let next = [queue.aside.keys().next(), queue.dozing.keys().next()];
-        let next = next.into_iter().flatten().min().copied();
-        if next.is_none() && queue.idle.len() == self.pcpus {
-            self.nobody_can_run(&queue);
+        let apart = lock(&self.apart);
+        let until_ns = apart.next_ns();
+        // Nothing became ready, and no pCPU looked for a vCPU, between `census` and now: so it was at all moments between.
+        let none_can = self.idle.were_all(census) && self.queues.len() == 0 && self.idle.is_as(census);
+        if none_can && until_ns.is_none() {
+            self.nobody_can_run(&apart);
         }
-        Next::Idles(queue, next.map(|(until_ns, _)| until_ns))
+        until_ns
     }
 
     pub(super) fn first_look_ns(&self) -> u64 {
@@ -203,12 +237,12 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will. Unless a guest is over: whoever
     /// was ready then is out of the queue.
-    fn nobody_can_run(&self, queue: &MutexGuard<'_, Queue<'a>>) {
+    fn nobody_can_run(&self, apart: &Apart<'a>) {
         for guest in self.guests.iter().filter(|guest| !guest.failed() && !guest.stopping()) {
             let of_guest =
                 |tasks: &[Box<Task<'_>>]| tasks.iter().filter(|task| task.guest.index == guest.index).count();
-            let left = of_guest(&queue.left);
-            let asleep = guest.vcpus as usize - left - of_guest(&queue.unborn) - of_guest(&queue.retired);
+            let left = of_guest(&apart.left);
+            let asleep = guest.vcpus as usize - left - of_guest(&apart.unborn);
             // Once the window is closed vCPUs leave as they come by, and may leave others asleep.
             let leaving = left > 0 && guest.window.is_closed();
             if asleep > 0 && !leaving {
@@ -219,38 +253,14 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// Wakes an idle pCPU for a vCPU that ran on `last` and has come into `queue`, if there is one. Lets go of the queue first: the pCPU that
-    /// wakes needs it.
-    pub(super) fn announce(&self, mut queue: MutexGuard<'_, Queue<'a>>, last: Option<u32>) {
-        self.publish_load(&mut queue);
-        let chosen = if queue.idle.len() > 0 { self.bell.choose(last, &mut queue.idle) } else { None };
-        drop(queue);
-        if let Some(pcpu) = chosen {
-            self.bell.ring(pcpu);
-        }
-    }
-
-    /// The queue, with `ran_ns` charged to `guest` if guests have shares.
-    pub(super) fn charged(&self, guest: &GuestRun<'a>, ran_ns: u64) -> MutexGuard<'_, Queue<'a>> {
-        let mut queue = lock(&self.queue);
-        if self.charges {
-            queue.ready.charge(guest.index, ran_ns);
-        }
-        queue
-    }
-
     /// The slice of `task` on `pcpu` is over: it goes back among those that are ready, and the one that is next comes out, which it
     /// may be itself if the others have found pCPUs meanwhile. `None`: all guests are over.
-    fn exchange(&self, task: Box<Task<'a>>, pcpu: u32, ran_ns: u64) -> Option<Box<Task<'a>>> {
-        let mut queue = self.charged(task.guest, ran_ns);
-        queue.take_back(self.clock);
-        queue.push_ready(task);
-        let next = queue.pop(Some(pcpu));
-        if queue.ready.is_empty() {
-            self.publish_load(&mut queue);
-        } else {
-            let last = queue.ready.iter().next().and_then(|task| task.last_pcpu);
-            self.announce(queue, last);
+    fn exchange(&self, task: Box<Task<'a>>, pcpu: u32) -> Option<Box<Task<'a>>> {
+        self.take_back();
+        let Exchanged { next, waits } = self.queues.exchange(pcpu, task);
+        self.publish_load();
+        if let Some(last) = waits {
+            self.wake_one(last);
         }
         next
     }
@@ -305,7 +315,7 @@ impl<'a, B: Bell> Core<'a, B> {
                     let booted = shared.memory.control().booted_tsc.load(Ordering::Relaxed);
                     guest.tsc.compare(booted, self.clock.tsc());
                 }
-                if let Some(virtual_ns) = self.start_the_others(guest) {
+                if let Some(virtual_ns) = self.start_the_others(guest, task) {
                     task.account.booted(virtual_ns, self.clock.now_ns());
                 }
                 None
@@ -327,7 +337,7 @@ impl<'a, B: Bell> Core<'a, B> {
             return Some(Turn::Injected(length_ns));
         }
         if pcpu.slice.ended(now_ns) {
-            if self.somebody_is_ready() && !self.grace.grants(task, pcpu, now_ns) {
+            if self.is_another_due(task, pcpu.number, now_ns) && !self.grace.grants(task, pcpu, now_ns) {
                 self.grace.settle(task, pcpu, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
@@ -346,7 +356,8 @@ impl<'a, B: Bell> Core<'a, B> {
         turn: Turn<'a>,
         (began_ns, now): (u64, u64),
     ) -> Option<Box<Task<'a>>> {
-        let (guest, id, ran_ns) = (task.guest, task.vcpu.id, now.saturating_sub(began_ns));
+        let (guest, id) = (task.guest, task.vcpu.id);
+        self.queues.charge(guest.index, now.saturating_sub(began_ns));
         // A turn may end in its grace for another reason than the grace.
         self.grace.settle(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Turn::Stopped);
@@ -355,21 +366,18 @@ impl<'a, B: Bell> Core<'a, B> {
             Turn::SliceEnded | Turn::Stopped => {
                 task.account.goes(guest, id, Where::Preempted(guest.attributed(id)), now);
                 if !task.stopped {
-                    return self.exchange(task, pcpu.number, ran_ns);
+                    return self.exchange(task, pcpu.number);
                 }
-                self.push_ready(task, ran_ns);
+                self.place(task, false);
             }
             Turn::Injected(length_ns) => {
                 task.account.goes(guest, id, Where::KeptOut(guest.attributed(id)), now);
                 let until = (now.saturating_add(length_ns), task.number());
-                self.charged(guest, ran_ns).aside.insert(until, task);
+                lock(&self.apart).aside.insert(until, task);
                 // Whoever is idle sleeps no longer than until then.
                 self.bell.ring_all();
             }
             Turn::Waits => {
-                if self.charges {
-                    drop(self.charged(guest, ran_ns));
-                }
                 task.account.goes(guest, id, Where::Asleep, now);
                 if let Some(kicked) = self.sleepers.put(task.number(), task) {
                     self.make_ready(kicked);
@@ -377,50 +385,37 @@ impl<'a, B: Bell> Core<'a, B> {
             }
             Turn::Halts => {
                 task.account.goes(guest, id, Where::Asleep, now);
-                let (mut queue, last) = (self.charged(guest, ran_ns), task.last_pcpu);
-                queue.doze(now, self.first_look_ns(), task);
+                let last = task.last_pcpu;
+                lock(&self.apart).doze(now, self.first_look_ns(), task);
                 // Whoever is idle sleeps no longer than until the next look.
-                self.announce(queue, last);
+                self.wake_one(last);
             }
             Turn::Yields => {
                 task.account.goes(guest, id, Where::Ready, now);
-                return self.pass_slice(task, ran_ns);
+                return self.pass_slice(task);
             }
             Turn::HandsOver(next) => {
                 task.account.goes(guest, id, Where::Ready, now);
-                self.push_ready(task, ran_ns);
+                self.place(task, false);
                 return Some(next);
             }
             Turn::Left => {
                 task.account.goes(guest, id, Where::Left, now);
-                self.charged(guest, ran_ns).left.push(task);
+                lock(&self.apart).left.push(task);
             }
         }
         None
     }
 
-    /// A vCPU that was to run next, and does not.
-    pub(super) fn give_back(&self, task: Box<Task<'a>>) {
-        self.push_ready(task, 0);
-    }
-
-    fn push_ready(&self, task: Box<Task<'a>>, ran_ns: u64) {
-        let mut queue = self.charged(task.guest, ran_ns);
-        let last = task.last_pcpu;
-        queue.push_ready(task);
-        self.announce(queue, last);
-    }
-
-    /// The pCPU on which the vCPU that is next ran last, if one is ready.
+    /// The pCPU on which the vCPU that is next ran last, if one is ready and one queue serves all pCPUs.
     pub(super) fn next_ran_on(&self) -> Option<Option<u32>> {
-        let mut queue = lock(&self.queue);
-        queue.take_back(self.clock);
-        queue.ready.next().map(|task| task.last_pcpu)
+        self.take_back();
+        self.queues.next_ran_on()
     }
 
     /// The vCPU is never to run again.
     pub(super) fn lay_away(&self, task: Box<Task<'a>>) {
-        lock(&self.queue).left.push(task);
+        lock(&self.apart).left.push(task);
     }
 
     /// The vCPU gives up its slice: to vCPU `to` of its guest, or to anyone. `Some` if its turn is over.
@@ -436,64 +431,7 @@ impl<'a, B: Bell> Core<'a, B> {
         }
         match to {
             Some(to) => self.take_ready(task, to),
-            None => self.somebody_is_ready().then_some(Turn::Yields),
+            None => self.is_any_ready().then_some(Turn::Yields),
         }
-    }
-
-    /// Tells the guests, and pCPUs whose slices end, how many vCPUs have no pCPU, if that has changed: each guest's number is in a
-    /// line that its vCPUs read. A thread that changes the ready queue calls this before it lets go of it.
-    pub(super) fn publish_load(&self, queue: &mut Queue<'_>) {
-        let count = queue.ready.len() as u32;
-        if queue.told.replace(count) == Some(count) {
-            return;
-        }
-        // Relaxed: a hint. Partner: `somebody_is_ready`, which at worst looks again a slice later.
-        self.ready.0.store(count, Ordering::Relaxed);
-        for shared in self.guests.iter().filter_map(|guest| guest.shared.as_ref()) {
-            shared.tell_ready_vcpus(count);
-        }
-    }
-
-    fn somebody_is_ready(&self) -> bool {
-        if self.plan.is_some() {
-            // vCPUs that lie aside become ready without a word.
-            let mut queue = lock(&self.queue);
-            queue.take_back(self.clock);
-            self.publish_load(&mut queue);
-        }
-        // Relaxed: a hint. Partner: `publish_load`.
-        self.ready.0.load(Ordering::Relaxed) > 0
-    }
-
-    /// The virtual time at which they start; `None` if they have started already.
-    fn start_the_others(&self, guest: &GuestRun<'_>) -> Option<u64> {
-        let mut queue = lock(&self.queue);
-        let now = self.clock.now_ns();
-        let is_first = queue.unborn.iter().any(|task| task.guest.index == guest.index);
-        for mut task in std::mem::take(&mut queue.unborn) {
-            if task.guest.index == guest.index {
-                task.account.begin(now);
-                // Those of a guest that started earlier have run meanwhile.
-                queue.push_after_sleep(task);
-            } else {
-                queue.unborn.push(task);
-            }
-        }
-        self.publish_load(&mut queue);
-        let starts_ns = queue.ready.after_sleep(guest.index, 0);
-        drop(queue);
-        self.bell.ring_all();
-        is_first.then_some(starts_ns)
-    }
-
-    pub(super) fn make_ready(&self, task: Box<Task<'a>>) {
-        self.make_ready_in(lock(&self.queue), task);
-    }
-
-    pub(super) fn make_ready_in(&self, mut queue: MutexGuard<'_, Queue<'a>>, mut task: Box<Task<'a>>) {
-        task.account.goes(task.guest, task.vcpu.id, Where::Ready, self.clock.now_ns());
-        let last = task.last_pcpu;
-        queue.push_after_sleep(task);
-        self.announce(queue, last);
     }
 }

@@ -7,33 +7,29 @@
 
 use std::collections::VecDeque;
 
-/// Virtual time in nanoseconds, then arrival.
-type Key = (u64, u64);
+/// A ready vCPU.
+#[derive(Debug)]
+struct Entry<T> {
+    virtual_ns: u64,
+    id: u32,
+    vcpu: T,
+}
 
 /// Ready vCPUs, each in a `T`.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
-    /// By key. Where a vCPU comes in after its slice is near the end, and where the next one is taken is the front: there a deque
-    /// moves little, and it allocates nothing.
-    ready: VecDeque<(Key, T)>,
-    /// Where each vCPU stands, or stood last, by its index.
-    keys: Vec<Option<Key>>,
-    arrivals: u64,
+    /// By virtual time, then arrival. Where a vCPU comes in after its slice is near the end, and where the next one is taken is the
+    /// front: there a deque moves little, and it allocates nothing.
+    ready: VecDeque<Entry<T>>,
     /// Virtual time of the last one taken, at its highest.
     floor_ns: u64,
     credit_ns: u64,
 }
 
 impl<T> FairQueue<T> {
-    /// An empty queue for vCPUs 0 to `vcpus`, where sleepers are at most `credit_ns` behind.
+    /// An empty queue with room for this number of vCPUs, where sleepers are at most `credit_ns` behind.
     pub(crate) fn new(vcpus: usize, credit_ns: u64) -> Self {
-        Self {
-            ready: VecDeque::with_capacity(vcpus),
-            keys: vec![None; vcpus],
-            arrivals: 0,
-            floor_ns: 0,
-            credit_ns,
-        }
+        Self { ready: VecDeque::with_capacity(vcpus), floor_ns: 0, credit_ns }
     }
 
     /// Whether nobody is ready.
@@ -43,12 +39,12 @@ impl<T> FairQueue<T> {
 
     /// Everybody, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.ready.iter().map(|(_, vcpu)| vcpu)
+        self.ready.iter().map(|entry| &entry.vcpu)
     }
 
     /// Virtual time of the first in order.
     pub(crate) fn first(&self) -> Option<u64> {
-        self.ready.front().map(|((virtual_ns, _), _)| *virtual_ns)
+        self.ready.front().map(|entry| entry.virtual_ns)
     }
 
     /// The virtual time at which a vCPU that slept since `virtual_ns` comes back.
@@ -58,11 +54,8 @@ impl<T> FairQueue<T> {
 
     /// Adds vCPU `id`, which is not in the queue.
     pub(crate) fn push(&mut self, id: u32, virtual_ns: u64, vcpu: T) {
-        let key = (virtual_ns, self.arrivals);
-        self.arrivals += 1;
-        self.keys[id as usize] = Some(key);
-        let at = self.ready.partition_point(|(other, _)| *other < key);
-        self.ready.insert(at, (key, vcpu));
+        let at = self.ready.partition_point(|other| other.virtual_ns <= virtual_ns);
+        self.ready.insert(at, Entry { virtual_ns, id, vcpu });
     }
 
     /// How many are ready.
@@ -77,31 +70,30 @@ impl<T> FairQueue<T> {
         let first_ns = self.first()?;
         self.floor_ns = self.floor_ns.max(first_ns);
         let limit_ns = first_ns + self.credit_ns;
-        let mut few = self.ready.iter().take(FEW).take_while(|((virtual_ns, _), _)| *virtual_ns <= limit_ns);
-        let at = few.position(|(_, vcpu)| preferred(vcpu)).unwrap_or(0);
-        self.ready.remove(at).map(|(_, vcpu)| vcpu)
+        let mut few = self.ready.iter().take(FEW).take_while(|entry| entry.virtual_ns <= limit_ns);
+        let at = few.position(|entry| preferred(&entry.vcpu)).unwrap_or(0);
+        self.ready.remove(at).map(|entry| entry.vcpu)
     }
 
-    /// Place of vCPU `id` in the order, if it is ready.
+    /// Place of vCPU `id` in the order, if it is ready: only directed yields ask.
     fn position(&self, id: u32) -> Option<usize> {
-        let key = (*self.keys.get(id as usize)?)?;
-        self.ready.binary_search_by_key(&key, |(other, _)| *other).ok()
+        self.ready.iter().position(|entry| entry.id == id)
     }
 
     /// Virtual time of vCPU `id`, if it is ready.
     pub(crate) fn virtual_ns_of(&self, id: u32) -> Option<u64> {
-        self.position(id).map(|at| self.ready[at].0.0)
+        self.position(id).map(|at| self.ready[at].virtual_ns)
     }
 
     /// Takes vCPU `id`, if it is ready.
     pub(crate) fn take(&mut self, id: u32) -> Option<T> {
         let at = self.position(id)?;
-        self.ready.remove(at).map(|(_, vcpu)| vcpu)
+        self.ready.remove(at).map(|entry| entry.vcpu)
     }
 
     /// Everybody, in order.
     pub(crate) fn into_vcpus(self) -> impl Iterator<Item = T> {
-        self.ready.into_iter().map(|(_, vcpu)| vcpu)
+        self.ready.into_iter().map(|entry| entry.vcpu)
     }
 }
 

@@ -2,6 +2,7 @@
 //! what is theirs, all of it and nothing else.
 
 use crate::sched::Share;
+use crate::sched::core::Queues;
 use crate::sched::harm::{Attack, Setting, play};
 
 const SLICE_NS: u64 = 1_000_000;
@@ -10,8 +11,16 @@ const VCPUS: u32 = 16;
 
 /// CPU time of each vCPU of a guest on one pCPU, beside a guest that always wants to run.
 fn each_ns(share: Share, attack: Attack) -> Vec<u64> {
-    let setting =
-        Setting { share, pcpus: 1, hostile: 1, vcpus: VCPUS, grace: false, kick_yields: false, attack };
+    let setting = Setting {
+        share,
+        pcpus: 1,
+        queues: Queues::PerPcpu,
+        hostile: 1,
+        vcpus: VCPUS,
+        grace: false,
+        kick_yields: false,
+        attack,
+    };
     play(setting, &[], LENGTH_NS).each_ns.swap_remove(1)
 }
 

@@ -7,6 +7,8 @@ mod boundary;
 mod core;
 pub(crate) mod deschedule;
 mod fair_queue;
+#[cfg(test)]
+mod fairness;
 mod grace;
 pub(crate) mod guest_run;
 mod halts;
@@ -16,12 +18,16 @@ mod handing_over;
 pub(crate) mod harm;
 pub(crate) mod hints;
 mod host;
+mod idle;
+mod line;
 pub(crate) mod loss;
 mod pcpu;
 pub(crate) mod places;
 mod placing;
 mod queue;
+mod ready;
 pub(crate) mod run_delay;
+mod run_queues;
 mod runners;
 pub(crate) mod shared;
 mod shares;
@@ -136,10 +142,10 @@ pub(crate) enum Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    /// The scheduler that `rules` ask for on `pcpus` pCPUs, with the vCPUs of each of `guests` in its hands.
+    /// The scheduler that `rules` ask for on `pcpus`, with the vCPUs of each of `guests` in its hands.
     pub(crate) fn new(
         rules: Rules,
-        pcpus: usize,
+        pcpus: &[u32],
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,

@@ -21,19 +21,23 @@ impl Scheduler<'_> {
 }
 
 impl<B: Bell> Core<'_, B> {
-    /// Of the vCPUs of all guests, in order. Runners that change vCPUs wait as long as it takes to go through the queue.
+    /// Of the vCPUs of all guests, in order. Runners that change vCPUs wait as long as it takes to go through their queues.
     pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
         let mut found = vec![Whereabouts::from(Where::Running); self.sleepers.len()];
         let mut note = |number: u32, whereabouts| found[number as usize] = whereabouts;
-        // Sleepers first: who is kicked awake meanwhile is found again among those that are ready.
+        // Locked throughout: a pCPU that is about to report that no vCPU can run must not miss one that is awake in here.
+        let apart = lock(&self.apart);
+        // Sleepers first: a vCPU that is kicked meanwhile is found again among those that are ready.
         self.sleepers
             .look(|number, task| note(number, task.account.whereabouts()), |kicked| self.make_ready(kicked));
-        let queue = lock(&self.queue);
-        let off = queue.ready.iter().chain(queue.aside.values()).chain(queue.dozing.values());
+        self.queues.for_each(|task, is_over| {
+            note(task.number(), if is_over { Where::Left.into() } else { task.account.whereabouts() });
+        });
+        let off = apart.aside.values().chain(apart.dozing.values());
         off.for_each(|task| note(task.number(), task.account.whereabouts()));
-        queue.unborn.iter().for_each(|task| note(task.number(), Where::NotStarted.into()));
-        queue.left.iter().chain(&queue.retired).for_each(|task| note(task.number(), Where::Left.into()));
-        drop(queue);
+        apart.unborn.iter().for_each(|task| note(task.number(), Where::NotStarted.into()));
+        apart.left.iter().for_each(|task| note(task.number(), Where::Left.into()));
+        drop(apart);
         found
     }
 }

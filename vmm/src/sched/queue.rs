@@ -1,18 +1,13 @@
-//! The vCPUs of all guests that are on no pCPU and do not sleep: ready, aside, dozing, not started, done.
-//!
-//! One queue for all runners keeps every pCPU busy while any vCPU is ready; `shares` and `fair_queue` say who is next.
+//! A vCPU between its turns, and the vCPUs that neither run, are ready nor sleep in `pv_wait`: aside, dozing, not started, done.
 //!
 //! A vCPU that is descheduled on purpose lies aside until its time is over. Then it is ready, and late: it is next.
 
 use std::collections::BTreeMap;
 
-use crate::host::clock::Clock;
 use crate::machine::vcpu::Vcpu;
 use crate::sched::account::Account;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::halts::LONGEST_LOOK_NS;
-use crate::sched::placing::PcpuSet;
-use crate::sched::shares::Shares;
 
 /// A vCPU and its books.
 pub(super) struct Task<'a> {
@@ -33,10 +28,11 @@ impl Task<'_> {
     }
 }
 
-/// Tasks are boxed wherever they lie: they change places thousands of times a second.
+/// vCPUs that neither run, are ready nor sleep in `pv_wait`. Tasks are boxed wherever they lie: they change places thousands of times a
+/// second.
+#[derive(Default)]
 #[expect(clippy::vec_box, reason = "they come out of the other places boxed")]
-pub(super) struct Queue<'a> {
-    pub(super) ready: Shares<Box<Task<'a>>>,
+pub(super) struct Apart<'a> {
     /// Descheduled on purpose: until when, and which.
     pub(super) aside: BTreeMap<(u64, u32), Box<Task<'a>>>,
     /// Halted in KVM's hands: when to look next, and which.
@@ -45,45 +41,28 @@ pub(super) struct Queue<'a> {
     pub(super) unborn: Vec<Box<Task<'a>>>,
     /// Done, or failed.
     pub(super) left: Vec<Box<Task<'a>>>,
-    /// Of guests that failed while others go on.
-    pub(super) retired: Vec<Box<Task<'a>>>,
-    /// pCPUs that have nothing to run, and that no vCPU has been found for yet.
-    pub(super) idle: PcpuSet,
-    /// The number of ready vCPUs that guests were told last; `None`: they were told nothing yet.
-    pub(super) told: Option<u32>,
 }
 
-impl<'a> Queue<'a> {
-    /// Nobody yet; `ready` says whose turn it is among those to come.
-    pub(super) fn new(ready: Shares<Box<Task<'a>>>) -> Self {
-        Self {
-            ready,
-            aside: BTreeMap::new(),
-            dozing: BTreeMap::new(),
-            unborn: Vec::new(),
-            left: Vec::new(),
-            retired: Vec::new(),
-            idle: PcpuSet::default(),
-            told: None,
-        }
+impl<'a> Apart<'a> {
+    /// When one of them is due next.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let next = [self.aside.keys().next(), self.dozing.keys().next()];
+        next.into_iter().flatten().min().map(|(due_ns, _)| *due_ns)
     }
 
-    /// Makes vCPUs ready whose time aside is over. The clock is read only if some lie aside.
-    pub(super) fn take_back(&mut self, clock: &Clock) {
-        if self.aside.is_empty() {
-            return;
-        }
-        let now_ns = clock.now_ns();
-        while let Some(entry) = self.aside.first_entry().filter(|entry| entry.key().0 <= now_ns) {
-            let task = entry.remove();
-            self.push_after_sleep(task);
-        }
+    /// A vCPU whose time aside is over at `now_ns`.
+    pub(super) fn take_aside(&mut self, now_ns: u64) -> Option<Box<Task<'a>>> {
+        let entry = self.aside.first_entry().filter(|entry| entry.key().0 <= now_ns);
+        entry.map(std::collections::btree_map::OccupiedEntry::remove)
     }
 
-    /// A vCPU that dozes and that nobody has looked at since it was due at `now_ns`: one of `pcpu`'s own, or anyone's if there
-    /// is nothing else to do.
-    pub(super) fn take_dozing(&mut self, now_ns: u64, pcpu: u32) -> Option<Box<Task<'a>>> {
-        let nothing_else = self.ready.is_empty();
+    /// A vCPU that dozes and has had no look since it was due at `now_ns`: one of `pcpu`'s own, or any if there is `nothing_else` to do.
+    pub(super) fn take_dozing(
+        &mut self,
+        now_ns: u64,
+        pcpu: u32,
+        nothing_else: bool,
+    ) -> Option<Box<Task<'a>>> {
         let mut due = self.dozing.iter().take_while(|((look_ns, _), _)| *look_ns <= now_ns);
         let (&key, _) = due.find(|(_, task)| nothing_else || task.last_pcpu == Some(pcpu))?;
         self.dozing.remove(&key)
@@ -95,26 +74,5 @@ impl<'a> Queue<'a> {
         let slept_ns = now_ns.saturating_sub(task.account.since_ns());
         let look_ns = (slept_ns / 4).clamp(first_look_ns, first_look_ns.max(LONGEST_LOOK_NS));
         self.dozing.insert((now_ns + look_ns, task.number()), task);
-    }
-
-    pub(super) fn push_ready(&mut self, task: Box<Task<'a>>) {
-        self.ready.push(task.guest.index, task.number(), task.account.turns.virtual_ns, task);
-    }
-
-    pub(super) fn push_after_sleep(&mut self, mut task: Box<Task<'a>>) {
-        task.account.turns.virtual_ns =
-            self.ready.after_sleep(task.guest.index, task.account.turns.virtual_ns);
-        self.push_ready(task);
-    }
-
-    /// The vCPU that is next on `pcpu`. Those of guests that are over are laid away.
-    pub(super) fn pop(&mut self, pcpu: Option<u32>) -> Option<Box<Task<'a>>> {
-        loop {
-            let task = self.ready.pop(|task| task.last_pcpu == pcpu)?;
-            if !task.guest.stopping() {
-                return Some(task);
-            }
-            self.retired.push(task);
-        }
     }
 }

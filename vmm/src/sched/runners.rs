@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
-use crate::host::locks::{lock, wait};
+use crate::host::locks::lock;
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::{panics, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::whereabouts::Whereabouts;
-use crate::sched::core::{Bell, Core, Next};
+use crate::sched::core::{Bell, Core, Next, Queues};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
@@ -25,23 +25,23 @@ use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules, run_delay};
 
-/// A bell for each runner, by the number of its pCPU; none until they start.
-#[derive(Default)]
-struct Bells(OnceLock<BTreeMap<u32, Condvar>>);
+/// The thread of each runner, by the number of its pCPU, once it has begun. A bell is a runner's park: rung before the runner sleeps, it
+/// ends that sleep at once.
+struct Bells(BTreeMap<u32, OnceLock<std::thread::Thread>>);
 
 impl Bells {
-    fn of(&self, pcpu: u32) -> &Condvar {
-        &self.0.get().expect("runners have bells")[&pcpu]
+    fn new(pcpus: &[u32]) -> Self {
+        Self(pcpus.iter().map(|pcpu| (*pcpu, OnceLock::new())).collect())
     }
 }
 
 impl Bell for Bells {
     fn ring(&self, pcpu: u32) {
-        self.of(pcpu).notify_one();
+        self.0[&pcpu].get().into_iter().for_each(std::thread::Thread::unpark);
     }
 
     fn ring_all(&self) {
-        self.0.get().into_iter().flat_map(BTreeMap::values).for_each(Condvar::notify_one);
+        self.0.values().filter_map(OnceLock::get).for_each(std::thread::Thread::unpark);
     }
 }
 
@@ -64,16 +64,16 @@ pub(crate) struct Runners<'a> {
 }
 
 impl<'a> Runners<'a> {
-    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` pCPUs as `rules` say.
+    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` as `rules` say.
     pub(crate) fn new(
         rules: Rules,
-        pcpus: usize,
+        pcpus: &[u32],
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
         Self {
-            core: Core::new(rules, pcpus, guests, vcpus, plan, Bells::default()),
+            core: Core::new(rules, (pcpus, Queues::PerPcpu), guests, vcpus, plan, Bells::new(pcpus)),
             threads: Mutex::default(),
             broken: AtomicBool::new(false),
         }
@@ -93,7 +93,6 @@ impl<'a> Runners<'a> {
 
     /// Starts a runner on each of `cpus`.
     pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
-        self.core.bell.0.get_or_init(|| cpus.iter().map(|&cpu| (cpu, Condvar::new())).collect());
         for (&cpu, runner) in cpus.iter().zip(0..) {
             let spawned =
                 std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
@@ -111,8 +110,6 @@ impl<'a> Runners<'a> {
     /// Gets every runner out of its vCPU and to its end. [`GuestRun::stop`] comes first.
     pub(crate) fn interrupt(&self) {
         lock(&self.threads).iter().for_each(|thread| thread.kick());
-        // Under the queue's mutex, so that no runner is between its look at `stopping` and its sleep.
-        let _queue = lock(&self.core.queue);
         self.core.bell.ring_all();
     }
 
@@ -141,6 +138,8 @@ impl<'a> Runners<'a> {
             Observer::new(self.core.guests[0].notes, runner).map_err(system("create a sampling timer"))?;
         let thread = Thread::current();
         let mut pcpu = Pcpu::new(cpu, Some(thread), slice, self.core.injector(runner), observer);
+        // Before the mutex, under which `interrupt` finds it, or this runner finds that it is to stop.
+        _ = self.core.bell.0[&cpu].set(std::thread::current());
         lock(&self.threads).push(thread);
         sandbox::confine_runner()?;
         let mut next = None;
@@ -166,9 +165,14 @@ impl<'a> Runners<'a> {
             match self.core.next(pcpu) {
                 Next::Runs(task) => return Some(task),
                 Next::Ends => return None,
-                Next::Idles(queue, until_ns) => {
-                    let most = until_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now_ns())));
-                    wait(self.core.bell.of(pcpu), queue, most).idle.remove(pcpu);
+                Next::Idles(until_ns) => {
+                    match until_ns {
+                        Some(at_ns) => {
+                            std::thread::park_timeout(Duration::from_nanos(at_ns.saturating_sub(now_ns())));
+                        }
+                        None => std::thread::park(),
+                    }
+                    self.core.idle.leave(pcpu);
                 }
             }
         }
@@ -183,16 +187,16 @@ impl<'a> Runners<'a> {
         // Fixed, since those that go on dozing are due again soon.
         let began_ns = now_ns();
         loop {
-            let mut queue = lock(&self.core.queue);
-            let Some(mut task) = queue.take_dozing(began_ns, pcpu) else { return true };
-            drop(queue);
+            let nothing_else = self.core.queues.len() == 0;
+            let dozing = lock(&self.core.apart).take_dozing(began_ns, pcpu, nothing_else);
+            let Some(mut task) = dozing else { return true };
             let start_ns = now_ns();
             let woken = task.vcpu.has_woken();
             let end_ns = now_ns();
             self.core.look_cost.note(end_ns - start_ns);
             match woken {
                 Ok(true) => self.core.make_ready(task),
-                Ok(false) => lock(&self.core.queue).doze(end_ns, self.core.first_look_ns(), task),
+                Ok(false) => lock(&self.core.apart).doze(end_ns, self.core.first_look_ns(), task),
                 Err(source) => {
                     task.guest.fail(task.guest.cannot_run(&task.vcpu, source));
                     self.core.lay_away(task);
@@ -304,8 +308,8 @@ mod tests {
         let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
         let slice = Duration::from_millis(1);
         let rules = Rules { sched, slice, ..Rules::default() };
-        let scheduler = Scheduler::new(rules, 1, &guests, vcpus, None);
         let cpus = [affinity::allowed_cpus()[0]];
+        let scheduler = Scheduler::new(rules, &cpus, &guests, vcpus, None);
         let seen = std::thread::scope(|scope| {
             scheduler.start(scope, &cpus);
             let began = Instant::now();

@@ -19,7 +19,7 @@ pub(crate) struct Shares<T> {
 }
 
 impl<T> Shares<T> {
-    /// An empty queue for `vcpus` in all of `guests`, where sleepers are at most `credit_ns` behind.
+    /// An empty queue with room for `vcpus` of each of `guests`, where sleepers are at most `credit_ns` behind.
     pub(crate) fn new(share: Share, guests: usize, vcpus: usize, credit_ns: u64) -> Self {
         let queues = if share == Share::Guest { guests } else { 1 };
         Self {
@@ -37,11 +37,6 @@ impl<T> Shares<T> {
 
     fn queue_of(&self, guest: usize) -> usize {
         if self.charges() { guest } else { 0 }
-    }
-
-    /// Whether nobody is ready.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queues.iter().all(FairQueue::is_empty)
     }
 
     /// How many are ready.
@@ -79,6 +74,11 @@ impl<T> Shares<T> {
         let queue = self.next_queue()?;
         self.floor_ns = self.floor_ns.max(self.used_ns[queue]);
         self.queues[queue].pop(preferred)
+    }
+
+    /// Virtual time of the one that is next if none is preferred.
+    pub(crate) fn first_ns(&self) -> Option<u64> {
+        self.queues[self.next_queue()?].first()
     }
 
     /// The one that is next if none is preferred.

@@ -34,9 +34,20 @@ impl Turns {
         self.boot_ns = ran_ns;
     }
 
+    /// The turn goes on for another slice, though others are ready elsewhere: that counts in full.
+    pub(super) fn goes_on(&mut self, slice_ns: u64) {
+        self.most_ns = self.most_ns.saturating_add(slice_ns);
+    }
+
+    /// The virtual time of the vCPU if its turn ended after `ran_ns`.
+    pub(super) fn after_ns(&self, ran_ns: u64) -> u64 {
+        self.virtual_ns + ran_ns.saturating_sub(self.boot_ns).min(self.most_ns)
+    }
+
     /// The vCPU has been on a pCPU for `ran_ns`.
     pub(super) fn ran(&mut self, ran_ns: u64) {
-        self.virtual_ns += ran_ns.saturating_sub(std::mem::take(&mut self.boot_ns)).min(self.most_ns);
+        self.virtual_ns = self.after_ns(ran_ns);
+        self.boot_ns = 0;
     }
 }
 

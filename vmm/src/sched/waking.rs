@@ -10,7 +10,7 @@ use crate::machine::exits::Exit;
 use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
 use crate::observe::notes::Notes;
 use crate::observe::observer::Observer;
-use crate::sched::core::{Bell, Core, Next};
+use crate::sched::core::{Bell, Core, Next, Queues};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::pcpu::Pcpu;
@@ -46,7 +46,14 @@ fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
     let slice = Duration::from_millis(1);
     let (sched, share, grace) = (Sched::Vmm, Share::Vcpu, Duration::ZERO);
     let rules = Rules { sched, share, slice, grace, kick_yields: false };
-    let core = Core::new(rules, 4, &guests, vec![vec![vcpu(0), vcpu(1)]], None, Rung::default());
+    let core = Core::new(
+        rules,
+        (&[0, 1, 2, 3], Queues::PerPcpu),
+        &guests,
+        vec![vec![vcpu(0), vcpu(1)]],
+        None,
+        Rung::default(),
+    );
     let mut pcpus = [0, 1, 2, 3].map(|number| {
         let observer = Observer::new(&notes, number).expect("there is nothing to observe");
         Pcpu::new(number, None, SliceTimer::new(NoTimer, core.slice_ns), None, observer)

@@ -1,9 +1,9 @@
 //! Kicks and yields: a vCPU gets a pCPU, or a place in the queue, through another one.
 
-use crate::host::locks::lock;
 use crate::observe::whereabouts::Where;
 use crate::sched::core::{Bell, Core};
-use crate::sched::queue::{Queue, Task};
+use crate::sched::queue::Task;
+use crate::sched::shares::Shares;
 use crate::sched::turn::Turn;
 
 impl<'a, B: Bell> Core<'a, B> {
@@ -16,17 +16,20 @@ impl<'a, B: Bell> Core<'a, B> {
         }
         let Some(mut task) = self.sleepers.kick(guest.number_of(vcpu)) else { return (Some(false), None) };
         task.account.books.kicks += 1;
-        let queue = lock(&self.queue);
         if self.kick_yields {
-            let virtual_ns = queue.ready.after_sleep(guest.index, task.account.turns.virtual_ns);
-            if let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) {
+            let slept_ns = task.account.turns.virtual_ns;
+            let place_ns = self.queues.at_pcpu(from.last_pcpu, |shares| {
+                let virtual_ns = self.queues.after_sleep(shares, guest.index, slept_ns);
+                self.gives_its_place(shares, from, virtual_ns)
+            });
+            if let Some(virtual_ns) = place_ns {
                 task.account.goes(guest, vcpu, Where::Ready, self.clock.now_ns());
                 task.account.turns.virtual_ns = virtual_ns;
                 task.account.turns.handed += 1;
                 return (Some(true), Some(task));
             }
         }
-        self.make_ready_in(queue, task);
+        self.make_ready(task);
         (Some(true), None)
     }
 
@@ -37,12 +40,17 @@ impl<'a, B: Bell> Core<'a, B> {
     /// queue and takes that one's. So waiters that yield to the owner of their lock give it their turns, all of them, and nobody
     /// else's place changes. Without the exchange one could have only one of the two: either an owner that is yielded to is
     /// as late as if it were not, or whoever yields to nobody has no turn while others feed it.
-    fn gives_its_place(&self, queue: &Queue<'a>, from: &mut Task<'a>, virtual_ns: u64) -> Option<u64> {
+    fn gives_its_place(
+        &self,
+        shares: &Shares<Box<Task<'a>>>,
+        from: &mut Task<'a>,
+        virtual_ns: u64,
+    ) -> Option<u64> {
         let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns());
         // What the present turn has taken is charged when it ends.
         let own_ns = from.account.turns.virtual_ns.saturating_add(running_ns);
         let place_ns = virtual_ns.min(own_ns);
-        queue.ready.may_go_first(from.guest.index, place_ns, running_ns).then(|| {
+        self.queues.may_go_first(shares, from, place_ns, running_ns).then(|| {
             from.account.turns.virtual_ns += virtual_ns - place_ns;
             place_ns
         })
@@ -56,28 +64,28 @@ impl<'a, B: Bell> Core<'a, B> {
         if vcpu >= guest.vcpus {
             return None;
         }
-        let mut queue = lock(&self.queue);
-        queue.take_back(self.clock);
-        let virtual_ns = queue.ready.virtual_ns_of(guest.index, guest.number_of(vcpu))?;
-        let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) else {
-            return Some(Turn::Yields);
-        };
-        let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
-        task.account.turns.virtual_ns = virtual_ns;
-        task.account.turns.handed += 1;
-        Some(Turn::HandsOver(task))
+        self.take_back();
+        let number = guest.number_of(vcpu);
+        self.queues.at_vcpu(number, |shares| {
+            let virtual_ns = shares.virtual_ns_of(guest.index, number)?;
+            let Some(virtual_ns) = self.gives_its_place(shares, from, virtual_ns) else {
+                return Some(Turn::Yields);
+            };
+            let mut task = shares.take(guest.index, number)?;
+            task.account.turns.virtual_ns = virtual_ns;
+            task.account.turns.handed += 1;
+            Some(Turn::HandsOver(task))
+        })
     }
 
     /// Yield: whoever else is next.
-    pub(super) fn pass_slice(&self, task: Box<Task<'a>>, ran_ns: u64) -> Option<Box<Task<'a>>> {
-        let mut queue = self.charged(task.guest, ran_ns);
+    pub(super) fn pass_slice(&self, task: Box<Task<'a>>) -> Option<Box<Task<'a>>> {
         let last = task.last_pcpu;
-        let next = queue.pop(last);
-        queue.push_ready(task);
+        let next = last.and_then(|pcpu| self.queues.pop(pcpu));
+        self.queues.push(last, task, false);
+        self.publish_load();
         if next.is_none() {
-            self.announce(queue, last);
-        } else {
-            self.publish_load(&mut queue);
+            self.wake_one(last);
         }
         next
     }

@@ -84,7 +84,7 @@ pub(super) fn run(
         .deschedule
         .as_ref()
         .map(|deschedule| Plan::new(deschedule, None, run.cpus.len(), run.rules.slice, asked.seed));
-    let scheduler = Scheduler::new(run.rules, run.cpus.len(), &guests, vec![vcpus], plan);
+    let scheduler = Scheduler::new(run.rules, &run.cpus, &guests, vec![vcpus], plan);
 
     let cpu_time = process_cpu_time();
     let start = Instant::now();

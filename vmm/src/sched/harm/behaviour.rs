@@ -50,6 +50,8 @@ impl<'s> Behaviour<'s> {
             Attack::PassAround => (MOMENT_NS, Exit::Yield(Some((id + 1) % vcpus))),
             Attack::KickOne if id == 0 => (MOMENT_NS, Exit::Kick(1)),
             Attack::KickOne if id == 1 => (SLICE_NS.saturating_sub(ran_ns + 1), Exit::Wait),
+            Attack::WakeEachOther if id % 2 == 0 => (3 * MOMENT_NS, Exit::Kick(id + 1)),
+            Attack::WakeEachOther => (2 * MOMENT_NS, Exit::Wait),
             Attack::WaitForOne if id != 1 && id + 1 < vcpus => (MOMENT_NS / 100, Exit::Yield(Some(1))),
             Attack::PassAroundOne if id + 1 < vcpus => {
                 (MOMENT_NS / 100, Exit::Yield(Some((id + 1) % (vcpus - 1))))

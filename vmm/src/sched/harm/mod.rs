@@ -19,6 +19,7 @@ use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::sched::Share;
+use crate::sched::core::Queues;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::shared::Shared;
@@ -81,6 +82,7 @@ fn execute(bytes: &[u8]) {
     let setting = Setting {
         share: if choice & 1 == 0 { Share::Vcpu } else { Share::Guest },
         pcpus: 1 + usize::from(choice >> 1 & 1),
+        queues: if choice >> 7 == 0 { Queues::PerPcpu } else { Queues::One },
         hostile: 1 + usize::from(choice >> 2 & 1) * 2,
         vcpus: 2 + u32::from(choice >> 3 & 3),
         grace: choice >> 5 & 1 != 0,
@@ -118,9 +120,10 @@ mod tests {
     use super::*;
 
     fn settings() -> impl Iterator<Item = Setting> {
-        (0..64_u32).map(|choice| Setting {
+        (0..128_u32).map(|choice| Setting {
             share: if choice & 1 == 0 { Share::Vcpu } else { Share::Guest },
             pcpus: 1 + (choice >> 1 & 1) as usize,
+            queues: if choice >> 6 & 1 == 0 { Queues::PerPcpu } else { Queues::One },
             hostile: 1 + (choice >> 2 & 1) as usize * 2,
             vcpus: 2 + (choice >> 3 & 1) * 2,
             grace: choice >> 4 & 1 != 0,

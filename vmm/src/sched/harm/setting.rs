@@ -1,6 +1,7 @@
 //! What the guests are like, and the scheduler that runs them.
 
 use crate::sched::Share;
+use crate::sched::core::Queues;
 
 pub(super) const SLICE_NS: u64 = 1_000_000;
 /// The number of the guest that means no harm.
@@ -11,6 +12,7 @@ pub(super) const HONEST: usize = 0;
 pub(crate) struct Setting {
     pub(crate) share: Share,
     pub(crate) pcpus: usize,
+    pub(crate) queues: Queues,
     /// How many guests mean harm.
     pub(crate) hostile: usize,
     /// vCPUs of each guest.
@@ -36,6 +38,8 @@ pub(crate) enum Attack {
     Lie,
     /// All but the last yield to the second as soon as they run, which runs as long as it may, and so does the last.
     WaitForOne,
+    /// Every other one kicks its neighbour awake again and again, which runs for a moment, then sleeps.
+    WakeEachOther,
     /// All but the last yield to each other in turn, each after a moment. The last runs as long as it may.
     PassAroundOne,
 }

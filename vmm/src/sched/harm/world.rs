@@ -7,7 +7,6 @@ use std::time::Duration;
 use haltkick_fuzzing::Script;
 
 use crate::host::clock::{Moment, SimulatedClock};
-use crate::host::locks::lock;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
 use crate::observe::notes::Notes;
@@ -16,26 +15,26 @@ use crate::sched::core::{Bell, Core, Next};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::harm::behaviour::Behaviour;
 use crate::sched::harm::setting::{SLICE_NS, Setting};
+use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::placing::PcpuSet;
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
 use crate::sched::{Rules, Sched};
 
-/// Idle pCPUs look for themselves.
-struct Noticed(Cell<bool>);
+/// The pCPUs that were rung for, until they look.
+struct Rung {
+    some: PcpuSet,
+    all: Cell<bool>,
+}
 
-impl Bell for Noticed {
-    fn choose(&self, _: Option<u32>, _: &mut PcpuSet) -> Option<u32> {
-        self.0.set(true);
-        None
+impl Bell for Rung {
+    fn ring(&self, pcpu: u32) {
+        self.some.insert(pcpu);
     }
 
-    fn ring(&self, _: u32) {}
-
     fn ring_all(&self) {
-        self.0.set(true);
+        self.all.set(true);
     }
 }
 
@@ -91,7 +90,7 @@ struct Slot<'a> {
 /// The guests, the pCPUs, and the time.
 pub(super) struct World<'a, 's> {
     setting: Setting,
-    core: Core<'a, Noticed>,
+    core: Core<'a, Rung>,
     clock: &'a SimulatedClock,
     guests: &'a [GuestRun<'a>],
     behaviour: Behaviour<'s>,
@@ -131,7 +130,9 @@ impl<'a, 's> World<'a, 's> {
         // The driver says what they come back with.
         let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
         let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
-        let core = Core::new(rules, setting.pcpus, guests, vcpus, None, Noticed(Cell::new(false)));
+        let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
+        let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
+        let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
             let alarm = Alarm::default();
             let observer = Observer::new(notes, number).expect("there is nothing to observe");
@@ -163,9 +164,12 @@ impl<'a, 's> World<'a, 's> {
 
     /// Lets happen what happens next.
     fn step(&mut self) {
-        if self.core.bell.0.take() {
-            let idle = self.slots.iter_mut().filter(|slot| matches!(slot.doing, Doing::Idle { .. }));
-            idle.for_each(|slot| slot.at_ns = slot.at_ns.min(self.now_ns));
+        let all = self.core.bell.all.take();
+        for slot in &mut self.slots {
+            let is_idle = matches!(slot.doing, Doing::Idle { .. });
+            if is_idle && (self.core.bell.some.remove(slot.pcpu.number) || all) {
+                slot.at_ns = slot.at_ns.min(self.now_ns);
+            }
         }
         let next = (0..self.slots.len()).min_by_key(|&slot| self.slots[slot].at_ns).expect("there are some");
         self.now_ns = self.now_ns.max(self.slots[next].at_ns);
@@ -180,12 +184,12 @@ impl<'a, 's> World<'a, 's> {
     /// An idle pCPU looks what there is to do.
     fn look(&mut self, slot: usize, counted: bool) {
         if counted {
-            lock(&self.core.queue).idle.remove(slot as u32);
+            self.core.idle.leave(slot as u32);
         }
         let (task, at_ns) = match self.core.next(slot as u32) {
             Next::Runs(task) => (Some(task), self.now_ns),
             Next::Ends => (None, u64::MAX),
-            Next::Idles(_, until_ns) => {
+            Next::Idles(until_ns) => {
                 self.slots[slot].doing = Doing::Idle { counted: true };
                 // What the bell does not tell is found out a slice later.
                 (None, until_ns.unwrap_or(u64::MAX).clamp(self.now_ns + 1, self.now_ns + SLICE_NS))

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 
-use crate::host::locks::lock;
 use crate::sched::core::Next;
 
 use super::placing::Snapshot;
@@ -13,7 +12,7 @@ impl<'a> Simulated<'a> {
     pub(super) fn looks(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         let slot = &mut state.slots[index];
         let Doing::Idle { since_ps } = slot.doing else { return };
-        lock(&self.core.queue).idle.remove(slot.cpu);
+        self.core.idle.leave(slot.cpu);
         match self.core.next(slot.cpu) {
             Next::Runs(task) => {
                 let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
@@ -21,8 +20,7 @@ impl<'a> Simulated<'a> {
                 let wake_ps = state.scattered(self.machine.costs.guest.wake_ps + deep_ps);
                 state.due.push(Reverse((at_ps + wake_ps, Due::Begins(index))));
             }
-            Next::Idles(queue, until_ns) => {
-                drop(queue);
+            Next::Idles(until_ns) => {
                 if let Some(until_ns) = until_ns {
                     state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));
                 }
@@ -34,12 +32,9 @@ impl<'a> Simulated<'a> {
     /// Each vCPU that is ready wakes up an idle pCPU, as long as there are both.
     pub(super) fn wake_idle(&self, state: &mut State<'a>) {
         while let Some(last) = self.core.next_ran_on() {
-            let queue = lock(&self.core.queue);
             let snapshot =
-                Snapshot { topology: &self.machine.topology, used: &state.used, idle: &queue.idle };
-            let chosen = snapshot.place(self.machine.model.placement, last);
-            drop(queue);
-            let Some(pcpu) = chosen else { return };
+                Snapshot { topology: &self.machine.topology, used: &state.used, idle: &self.core.idle.set };
+            let Some(pcpu) = snapshot.place(self.machine.model.placement, last) else { return };
             self.looks(state, state.slot_of[pcpu as usize], state.now_ps);
         }
     }

@@ -22,17 +22,16 @@ use haltkick_sim::{Event, Partition};
 use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
-use crate::host::locks::lock;
 use crate::host::random::SplitMix;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::whereabouts::Whereabouts;
-use crate::sched::core::{Bell, Core, Next};
+use crate::sched::core::{Bell, Core, Next, Queues};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
+use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::placing::PcpuSet;
 use crate::sched::queue::Task;
 use crate::sched::slice::SliceTimer;
 use crate::sched::turn::Turn;
@@ -50,7 +49,7 @@ const PS: u64 = 1000;
 struct NoBell;
 
 impl Bell for NoBell {
-    fn choose(&self, _: Option<u32>, _: &mut PcpuSet) -> Option<u32> {
+    fn choose(&self, _: Option<u32>, _: &PcpuSet) -> Option<u32> {
         None
     }
 
@@ -145,7 +144,8 @@ impl<'a> Simulated<'a> {
         for (vcpus, partition) in vcpus.iter_mut().zip(&partitions) {
             vcpus.iter_mut().for_each(|vcpu| vcpu.set_partition(*partition));
         }
-        let core = Core::new(rules, cpus.len(), guests, vcpus, plan, NoBell);
+        // One queue: published figures of simulated machines rest on it, and pCPUs in virtual time do not contend for it.
+        let core = Core::new(rules, (cpus, Queues::One), guests, vcpus, plan, NoBell);
         let code = shared().take(1).flat_map(|shared| &shared.image.segments);
         let code = code.filter(|segment| segment.executable);
         let loops: Vec<_> =
@@ -165,7 +165,7 @@ impl<'a> Simulated<'a> {
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
         cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
-        let mut used = PcpuSet::default();
+        let used = PcpuSet::new(machine.topology.cpus());
         cpus.iter().for_each(|&cpu| used.insert(cpu));
         let due = (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect();
         let scatter_permille = machine.costs.guest.scatter_permille;
@@ -173,7 +173,7 @@ impl<'a> Simulated<'a> {
         let state =
             State { board, slots, slot_of, used, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
         // All are idle until they have looked.
-        cpus.iter().for_each(|cpu| lock(&core.queue).idle.insert(*cpu));
+        cpus.iter().for_each(|cpu| _ = core.idle.enter(*cpu));
         Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
     }
 
@@ -420,8 +420,7 @@ impl<'a> Simulated<'a> {
                 let switch_ps = state.scattered(self.machine.costs.guest.switch_ps) + self.entry_ps(state);
                 state.due.push(Reverse((at_ps + switch_ps, Due::Begins(index))));
             }
-            Next::Idles(queue, until_ns) => {
-                drop(queue);
+            Next::Idles(until_ns) => {
                 slot.doing = Doing::Idle { since_ps: at_ps };
                 if let Some(until_ns) = until_ns {
                     state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));

@@ -2,7 +2,8 @@
 
 use haltkick_sim::machine::{Placement, Topology};
 
-use crate::sched::placing::{PcpuSet, wakes_on};
+use crate::sched::idle::PcpuSet;
+use crate::sched::placing::wakes_on;
 
 /// The pCPUs of a run at one moment.
 pub(super) struct Snapshot<'a> {
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     fn set(pcpus: impl IntoIterator<Item = u32>) -> PcpuSet {
-        let mut set = PcpuSet::default();
+        let set = PcpuSet::new(64);
         pcpus.into_iter().for_each(|pcpu| set.insert(pcpu));
         set
     }
