@@ -41,6 +41,11 @@ six='def six: if type != "number" or . == 0 then . else (fabs | log10 | floor) a
             line("long waits of \($arm)"; $at; .wait_half_of_time_ns),
             line("completion of \($arm)"; $at; .completion_ns),
             line("lock share of \($arm)"; $at; .lock_cpu_share)),
+        ((.together // [])[] | .arm as $arm | (.setting | setting) as $at |
+            line("all guests of \($arm)"; $at; .per_second),
+            line("slowest guest of \($arm)"; $at; .slowest_guest_per_second),
+            line("slowest vCPU of \($arm)"; $at; .slowest_vcpu_per_second),
+            line("p99 of \($arm)"; $at; .wait_p99_ns)),
         (.comparisons[] | line(.name; .setting | setting; .ratio)),
         (.control // empty | line("A/A"; .setting | setting; .ratio))' "$directory/summary.json"
     jq -r --slurp "$six $counted"' | map(select(.place.role == "arm"))

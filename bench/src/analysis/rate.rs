@@ -29,7 +29,13 @@ impl Rate {
     /// What `measure` measures, in one run; `None` where the run does not tell.
     pub(crate) fn by(measure: &Measure, record: &Record) -> Option<Self> {
         match measure {
-            Measure::Throughput => Some(Self::of(record)),
+            Measure::Throughput | Measure::AllGuests | Measure::SlowestGuest => Some(Self::of(record)),
+            Measure::SlowestVcpu => {
+                let count = record.fairness.min_per_vcpu;
+                let per_second = (count as f64).max(0.5) / (record.timing.window_ns as f64 / 1e9);
+                let resolution = 1.0 / (count as f64).max(0.5);
+                Some(Self { per_second, is_floor: count == 0, resolution })
+            }
             Measure::LockCpu => {
                 let seconds = record.totals.lock_cpu_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
                 let acquisitions = record.totals.acquisitions;
@@ -40,6 +46,24 @@ impl Rate {
             // Only Linux guests print any.
             Measure::Figure(_) => None,
         }
+    }
+
+    /// What `measure` measures in a run of several guests, from the rates of each.
+    pub(crate) fn of_guests(measure: &Measure, each: impl Iterator<Item = Self>) -> Option<Self> {
+        each.reduce(|a, b| match measure {
+            Measure::AllGuests => Self {
+                per_second: a.per_second + b.per_second,
+                is_floor: a.is_floor && b.is_floor,
+                // Counts add up. A guest that was timed instead has no count.
+                resolution: if a.resolution * b.resolution > 0.0 {
+                    1.0 / (1.0 / a.resolution + 1.0 / b.resolution)
+                } else {
+                    0.0
+                },
+            },
+            _ if b.per_second < a.per_second => b,
+            _ => a,
+        })
     }
 
     pub(crate) fn of(record: &Record) -> Self {
@@ -173,6 +197,19 @@ mod tests {
             let missed = missed.count() as f64 / 4000.0;
             assert!(missed <= 0.065, "{runs} runs: {:.1} % of the intervals miss", missed * 100.0);
         }
+    }
+
+    #[test]
+    fn guests_count_together_or_by_the_slowest() {
+        let each = [(100.0, 0.5), (300.0, 0.25)];
+        let each = each.map(|(per_second, resolution)| Rate { per_second, is_floor: false, resolution });
+        let of = |measure| Rate::of_guests(&measure, each.into_iter()).unwrap();
+        let all = of(Measure::AllGuests);
+        // Two sections and four are six.
+        assert!(all.per_second == 400.0 && (all.resolution - 1.0 / 6.0).abs() < 1e-9, "{all:?}");
+        assert_eq!(of(Measure::SlowestGuest), each[0]);
+        let idle = Rate { is_floor: true, ..each[1] };
+        assert!(!Rate::of_guests(&Measure::AllGuests, [each[0], idle].into_iter()).unwrap().is_floor);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::measure::Measure;
 use super::names::beside;
 use super::source::{At, Source};
 use crate::settings::Settings;
-use crate::settings::vm::{self, Vm};
+use crate::settings::vm;
 use crate::text::exit::Result;
 
 /// An experiment as its file has it.
@@ -135,13 +135,17 @@ impl Patch {
 impl Experiment {
     /// Names of all arms, each followed by those of the guests that run beside its first.
     pub(crate) fn arms_and_beside(&self) -> Vec<String> {
+        let varying = self.varying();
+        let numbers = varying.iter().filter(|axis| axis.key == "guests").flat_map(|axis| &axis.values);
+        let most = numbers.filter_map(|(value, _)| value.parse().ok()).max().unwrap_or(1);
         let of_arm = |arm: &Arm| {
             let settings = arm.patch.settings.clone().over(&self.settings.settings);
-            let name = |(index, vm): (usize, &Vm)| {
-                let guest = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
-                beside(&arm.name, &guest)
+            let guests = settings.guests();
+            let name = |index: usize| {
+                let name = guests.get(index).and_then(|vm| vm.name.clone());
+                beside(&arm.name, &name.unwrap_or_else(|| vm::default_name(index)))
             };
-            let others: Vec<String> = settings.guests().iter().enumerate().skip(1).map(name).collect();
+            let others: Vec<String> = (1..guests.len().max(most)).map(name).collect();
             std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
         };
         self.arms.iter().flat_map(of_arm).collect()

@@ -17,6 +17,12 @@ pub(crate) enum Measure {
     Throughput,
     /// Sections per CPU time that goes into acquiring and releasing locks.
     LockCpu,
+    /// Sections per second of all guests of the run together.
+    AllGuests,
+    /// Sections per second of the run's slowest guest.
+    SlowestGuest,
+    /// Sections per second of the run's slowest vCPU, whichever guest it belongs to.
+    SlowestVcpu,
     /// A figure that a Linux guest prints on its console, by its name.
     Figure(String),
 }
@@ -24,7 +30,7 @@ pub(crate) enum Measure {
 /// How figures of guests are named.
 const FIGURE: &str = "figure:";
 /// The words beside those.
-const WORDS: [&str; 2] = ["throughput", "lock-cpu"];
+const WORDS: [&str; 5] = ["throughput", "lock-cpu", "all-guests", "slowest-guest", "slowest-vcpu"];
 
 impl Measure {
     /// What its ratios are ratios of.
@@ -32,6 +38,9 @@ impl Measure {
         match self {
             Self::Throughput => "ratio of throughputs",
             Self::LockCpu => "ratio of sections per CPU time in locks",
+            Self::AllGuests => "ratio of throughputs of all guests",
+            Self::SlowestGuest => "ratio of throughputs of the slowest guest",
+            Self::SlowestVcpu => "ratio of throughputs of the slowest vCPU",
             Self::Figure(_) => "ratio of the guests' figures",
         }
     }
@@ -39,7 +48,9 @@ impl Measure {
     /// What an arm is whose ratio lies above 1, and one whose ratio lies below.
     pub(crate) fn words(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Throughput => ("faster", "slower"),
+            Self::Throughput | Self::AllGuests | Self::SlowestGuest | Self::SlowestVcpu => {
+                ("faster", "slower")
+            }
             Self::LockCpu => ("less CPU time", "more CPU time"),
             Self::Figure(_) => ("higher", "lower"),
         }
@@ -49,13 +60,18 @@ impl Measure {
     pub(crate) fn figure(&self) -> Option<&str> {
         match self {
             Self::Figure(name) => Some(name),
-            Self::Throughput | Self::LockCpu => None,
+            _ => None,
         }
+    }
+
+    /// Whether it is taken from all guests of a run, not from one of them.
+    pub(crate) fn is_of_all_guests(&self) -> bool {
+        matches!(self, Self::AllGuests | Self::SlowestGuest | Self::SlowestVcpu)
     }
 
     /// What a schema says of it.
     pub(crate) fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(throughput|lock-cpu|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
+        json_schema!({ "type": "string", "pattern": "^(throughput|lock-cpu|all-guests|slowest-guest|slowest-vcpu|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
     }
 }
 
@@ -66,6 +82,9 @@ impl TryFrom<String> for Measure {
         match (word.as_str(), word.strip_prefix(FIGURE)) {
             ("throughput", _) => Ok(Self::Throughput),
             ("lock-cpu", _) => Ok(Self::LockCpu),
+            ("all-guests", _) => Ok(Self::AllGuests),
+            ("slowest-guest", _) => Ok(Self::SlowestGuest),
+            ("slowest-vcpu", _) => Ok(Self::SlowestVcpu),
             (_, Some(name)) => {
                 check_name(name.strip_prefix(LOCK_EVENT).unwrap_or(name))?;
                 Ok(Self::Figure(name.into()))
@@ -82,6 +101,9 @@ impl From<Measure> for String {
         match measure {
             Measure::Throughput => "throughput".into(),
             Measure::LockCpu => "lock-cpu".into(),
+            Measure::AllGuests => "all-guests".into(),
+            Measure::SlowestGuest => "slowest-guest".into(),
+            Measure::SlowestVcpu => "slowest-vcpu".into(),
             Measure::Figure(name) => format!("{FIGURE}{name}"),
         }
     }
@@ -110,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_measure_is_written_as_read_and_a_wrong_one_refused() {
-        for word in ["throughput", "lock-cpu", "figure:page-loop", "figure:lock_event.pv_kick_wake"] {
+        for word in WORDS.into_iter().chain(["figure:page-loop", "figure:lock_event.pv_kick_wake"]) {
             assert_eq!(Measure::try_from(word.to_owned()).map(String::from).as_deref(), Ok(word));
         }
         for (word, complaint) in [

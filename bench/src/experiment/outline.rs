@@ -41,6 +41,11 @@ impl Outline {
         self.axes.iter().map(|axis| of_axis(axis).unwrap_or(usize::MAX)).collect()
     }
 
+    /// Whether the number of guests that run at once varies.
+    pub(crate) fn varies_guests(&self) -> bool {
+        self.axes.iter().any(|axis| axis.key == "guests")
+    }
+
     /// Whether a setting tells the number of vCPUs.
     pub(crate) fn tells_vcpus(&self) -> bool {
         self.axes.iter().any(|axis| axis.key == "ratio" || axis.key == "vcpus")

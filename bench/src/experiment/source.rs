@@ -22,9 +22,10 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 29] = [
+pub(crate) const BUILT_IN: [(&str, &str); 30] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
+    ("production", include_str!("../../experiments/production.toml")),
     ("ratio-one", include_str!("../../experiments/ratio-one.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),

@@ -15,6 +15,8 @@ pub(crate) mod table;
 pub(crate) mod value;
 pub(crate) mod vm;
 
+use std::borrow::Cow;
+
 use haltkick_vmm::Image;
 
 use crate::host::cpulist::CpuList;
@@ -82,7 +84,8 @@ impl Settings {
 
     /// The locks that they name, one for each guest at most.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &str> {
-        let of_guests = self.guests().iter().map(|guest| &guest.settings);
+        let each = self.given("vm").map_or(&[][..], Value::guests);
+        let of_guests = each.iter().map(|guest| &guest.settings);
         std::iter::once(self).chain(of_guests).filter_map(|settings| Some(settings.given("lock")?.text()))
     }
 
@@ -90,6 +93,7 @@ impl Settings {
     fn of_run(&self) -> Self {
         let mut run = self.clone();
         run.values.remove("vm");
+        run.values.remove("guests");
         run
     }
 
@@ -98,8 +102,11 @@ impl Settings {
         self.values.insert("vm", Value::Guests(guests));
     }
 
-    /// The guests that were asked for; none means one.
-    pub(crate) fn guests(&self) -> &[Vm] {
-        self.given("vm").map_or(&[], Value::guests)
+    /// The guests that were asked for, each by itself or as a number of guests that are alike; none means one.
+    pub(crate) fn guests(&self) -> Cow<'_, [Vm]> {
+        match self.given("guests").map_or(1, Value::number_u32) {
+            0 | 1 => Cow::Borrowed(self.given("vm").map_or(&[], Value::guests)),
+            count => (0..count).map(|_| Vm::default()).collect(),
+        }
     }
 }

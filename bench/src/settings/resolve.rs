@@ -45,6 +45,7 @@ pub(crate) fn simulated_for(run: &Run) -> Duration {
 impl Settings {
     /// Fills in the defaults and checks that the cell can exist here.
     pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<Run, Refused> {
+        self.check_bounds()?;
         let (common, vms) = (self.of_run(), self.guests());
         let of_vms = vms.iter().map(|vm| vm.settings.clone().over(&common));
         let each = if vms.is_empty() { vec![common.clone()] } else { of_vms.collect() };
@@ -346,6 +347,18 @@ mod tests {
         let ours = library.guests[0].ours_mut().unwrap();
         (ours.mix.long_hold, ours.shape.read_hold) = (ours.hold, ours.hold);
         assert_eq!(resolved, library);
+    }
+
+    #[test]
+    fn guests_that_are_alike_differ_in_name_and_seed() {
+        let resolved = resolve(&[("guests", "3"), ("ratio", "1"), ("lock", "tas"), ("seed", "7")]).unwrap();
+        let each = resolved.guests.iter().map(|guest| (guest.name.as_str(), guest.seed, guest.vcpus));
+        assert_eq!(each.collect::<Vec<_>>(), [("a", 7, 2), ("b", 8, 2), ("c", 9, 2)]);
+        assert!(resolved.guests.iter().all(|guest| guest.ours.lock == "tas"));
+        assert_eq!(resolve(&[("guests", "1")]).unwrap(), resolve(&[]).unwrap());
+        assert_eq!(resolve(&[("guests", "27")]).unwrap_err().about, "guests");
+        // The later one counts.
+        assert_eq!(resolve(&[("guests", "3"), ("vm", "lock=tas; lock=ticket")]).unwrap().guests.len(), 2);
     }
 
     #[test]

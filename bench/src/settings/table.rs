@@ -416,7 +416,13 @@ const SEVERAL_GUESTS: &[Setting] = &[
         Kind::Guests,
         "A guest, as key=value,...; given several times, the guests run at once and their records bear one run id",
     )
+    .instead_of("guests")
     .told("config.guest"),
+    number("guests", "Number of guests, all alike, that run at once; their records bear one run id")
+        .default_told("1")
+        .within(1..=26)
+        .instead_of("vm")
+        .told("config.guest"),
     word::<ShareChoice>("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu")
         .default("vcpu")
         .sets_run(|run, value| {

@@ -35,6 +35,16 @@ pub(crate) fn summary(summary: &Summary) -> String {
             csv.estimate(&row.setting, [&arm, "", metric], estimate.as_ref());
         }
     }
+    for row in &summary.together {
+        for (metric, estimate) in [
+            ("all_guests_per_second", &row.per_second),
+            ("slowest_guest_per_second", &row.slowest_guest_per_second),
+            ("slowest_vcpu_per_second", &row.slowest_vcpu_per_second),
+            ("worst_guest_wait_p99_ns", &row.wait_p99_ns),
+        ] {
+            csv.estimate(&row.setting, [&row.arm, "", metric], estimate.as_ref());
+        }
+    }
     for row in &summary.kernels {
         let arm = match row.role {
             Role::Control => format!("{} (control)", row.arm),

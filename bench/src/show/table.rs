@@ -6,6 +6,7 @@ mod compared;
 mod grid;
 mod kernels;
 mod notes;
+mod together;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -106,6 +107,9 @@ fn figures(summary: &Summary, detail: Detail) -> (Vec<String>, Vec<Vec<Field>>) 
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
     if summary.is_of_kernels() {
         return kernels::groups(summary);
+    }
+    if !summary.together.is_empty() {
+        return together::groups(summary);
     }
     let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
     let mut groups: Vec<Vec<Vec<Field>>> = vec![];

@@ -5,6 +5,7 @@ mod compared;
 mod kernels;
 mod placed;
 mod rows;
+mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,7 @@ pub(crate) use compared::{comparison, comparison_of};
 use compared::{comparisons, control};
 pub(crate) use kernels::{FigureRow, KernelRow};
 use placed::{Placed, settings};
+pub(crate) use together::Together;
 
 /// Name of the summary's schema.
 pub(crate) const SCHEMA: &str = "haltkick.summary";
@@ -59,6 +61,9 @@ pub(crate) struct Summary {
     pub(crate) blocks: u32,
     /// One row per setting and arm, in the outline's order.
     pub(crate) rows: Vec<Row>,
+    /// One row per setting and arm for all guests that ran at once, where their number varies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) together: Vec<Together>,
     /// The same of kernels, where arms are kernels; there are no other rows then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kernels: Vec<KernelRow>,
@@ -213,6 +218,7 @@ impl Summary {
         let placed = Placed::sort(records);
         let mut summary = Self {
             rows: rows::rows(outline, &settings(outline, &placed), &placed),
+            together: together::rows(outline, &settings(outline, &placed), &placed),
             lock_costs: lock_costs(outline, records),
             calibration: calibration(records),
             ..Self::of_any(outline, records, &placed)
@@ -248,6 +254,7 @@ impl Summary {
             replaced: attempts::replaced(records),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
             rows: vec![],
+            together: vec![],
             kernels: vec![],
             trials: trials(outline, &comparisons),
             comparisons,

@@ -1,6 +1,6 @@
 //! Records, sorted by where they belong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Setting;
 use crate::analysis::rate::Rate;
@@ -20,6 +20,8 @@ pub(super) struct Pair {
 /// Records by setting, arm, role and block.
 pub(super) struct Placed<'a, R> {
     pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a R>,
+    /// Records of the guests of each run, by its id.
+    runs: HashMap<&'a str, Vec<&'a R>>,
 }
 
 impl<'a, R: Recorded> Placed<'a, R> {
@@ -28,7 +30,31 @@ impl<'a, R: Recorded> Placed<'a, R> {
             let place = record.place()?;
             Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
         });
-        Self { cells: keyed.collect() }
+        let mut runs: HashMap<&str, Vec<&R>> = HashMap::new();
+        records.iter().for_each(|record| runs.entry(record.run_id()).or_default().push(record));
+        Self { cells: keyed.collect(), runs }
+    }
+
+    /// Records of all guests of the run of `record`.
+    pub(super) fn guests(&self, record: &R) -> &[&'a R] {
+        &self.runs[record.run_id()]
+    }
+
+    /// What `measure` measures in the run of `record`; `None` where it does not tell.
+    pub(super) fn rate(&self, measure: &Measure, record: &R) -> Option<Rate> {
+        if !measure.is_of_all_guests() {
+            return record.rate(measure);
+        }
+        let each: Option<Vec<Rate>> = self.guests(record).iter().map(|it| it.rate(measure)).collect();
+        Rate::of_guests(measure, each?.into_iter())
+    }
+
+    /// Whether nothing spoiled what `measure` measures in the run of `record`.
+    fn is_trusted(&self, measure: &Measure, record: &R) -> bool {
+        match measure.is_of_all_guests() {
+            true => self.guests(record).iter().all(|it| it.is_trusted()),
+            false => record.is_trusted(),
+        }
     }
 
     /// Records of one arm at one setting with their block.
@@ -55,7 +81,7 @@ impl<'a, R: Recorded> Placed<'a, R> {
         let runs = |(arm, control)| {
             let records = self.of(setting, arm, control);
             let pass = |block, record: &R| (block, record.host().identity());
-            let run = move |record: &R| Some((record.rate(measure)?, record.is_trusted()));
+            let run = move |record: &R| Some((self.rate(measure, record)?, self.is_trusted(measure, record)));
             records.filter_map(move |(block, record)| Some((pass(block, record), run(record)?)))
         };
         let below: BTreeMap<(u32, String), (Rate, bool)> = runs(baseline).collect();

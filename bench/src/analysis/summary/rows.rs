@@ -30,7 +30,7 @@ pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_, 
     rows
 }
 
-fn role(record: &Record) -> Option<Role> {
+pub(super) fn role(record: &Record) -> Option<Role> {
     record.place.as_ref().map(|place| place.role)
 }
 

@@ -1,6 +1,6 @@
 //! Columns of a table whose arms are locks, and which of them a terminal has room for.
 
-use super::{FAINT, Field, kernels, of_comparison, plus_minus};
+use super::{FAINT, Field, kernels, of_comparison, plus_minus, together};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::experiment::place::Role;
@@ -34,6 +34,11 @@ pub(super) fn header(summary: &Summary) -> Vec<String> {
         return header;
     }
     header.push("lock".into());
+    if !summary.together.is_empty() {
+        header.extend(together::HEADER.map(String::from));
+        header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
+        return header;
+    }
     header.extend(if has_fixed_work(summary) { FIXED_WORK } else { WINDOW }.map(String::from));
     if has_starved(summary) {
         header.insert(header.len() - 1, STARVED.into());

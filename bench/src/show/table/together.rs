@@ -1,0 +1,58 @@
+//! The table where the number of guests varies: a line for all guests of an arm.
+
+use super::{FAINT, Field, of_comparison, plus_minus};
+use crate::analysis::statistics::Estimate;
+use crate::analysis::summary::{Summary, Together};
+use crate::experiment::place::Role;
+use crate::text::quantity::{si, time_ns};
+
+/// Columns between the arm's name and the first comparison.
+pub(super) const HEADER: [&str; 4] = ["all guests", "slowest guest", "slowest vCPU", "p99"];
+
+/// The lines of each setting.
+pub(super) fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
+    let mut groups: Vec<Vec<Vec<Field>>> = vec![];
+    let mut last = None;
+    for row in &summary.together {
+        let new_setting = last != Some(&row.setting);
+        last = Some(&row.setting);
+        let line = line(summary, row, new_setting);
+        match groups.last_mut().filter(|_| !new_setting) {
+            Some(group) => group.push(line),
+            None => groups.push(vec![line]),
+        }
+    }
+    groups
+}
+
+fn line(summary: &Summary, row: &Together, new_setting: bool) -> Vec<Field> {
+    let shown = |text: String| Field::new(if new_setting { text } else { String::new() });
+    let of_axis = |key: &String| row.setting.get(key).cloned().unwrap_or_default();
+    let mut fields: Vec<Field> = summary.outline.axes.iter().map(|axis| shown(of_axis(&axis.key))).collect();
+    if !summary.outline.tells_vcpus() {
+        fields.push(shown(row.vcpus.to_string()));
+    }
+    let named = fields.len();
+    let or_none = |it: &Option<Estimate>, show: fn(&Estimate) -> String| {
+        Field::new(it.as_ref().map_or("-".into(), show))
+    };
+    let rate = |it: &Estimate| format!("{}/s", si(it.hodges_lehmann));
+    fields.push(Field::new(row.arm.as_str()));
+    fields.push(or_none(&row.per_second, |it| format!("{}/s{}", si(it.hodges_lehmann), plus_minus(it))));
+    fields.push(or_none(&row.slowest_guest_per_second, rate));
+    fields.push(or_none(&row.slowest_vcpu_per_second, rate));
+    // Without a lock nobody waits: what looks like it is a slice that ends between two timestamps.
+    let p99 = row.wait_p99_ns.as_ref().filter(|_| row.role != Role::Ideal);
+    fields.push(Field::new(p99.map_or("-".into(), |it| time_ns(it.hodges_lehmann))));
+    if row.role == Role::Ideal {
+        fields[named..].iter_mut().for_each(|field| field.style = FAINT);
+    }
+    if let Some(first) = summary.outline.comparisons.first() {
+        let found = summary
+            .comparisons
+            .iter()
+            .find(|it| it.name == first.name && it.arm == row.arm && it.setting == row.setting);
+        fields.push(found.map_or(Field::new(""), of_comparison));
+    }
+    fields
+}
