@@ -11,7 +11,8 @@
 //! `explain/`: who is at fault when a run fails in the guest;
 //! `run/`: what a run is to do, how it is watched, and its outcome;
 //! `engines/`: what runs a guest: this VMM, QEMU, or this VMM under a Linux kernel;
-//! `probes/`: what this host can do, measured on guests made for it.
+//! `probes/`: what this host can do, measured on guests made for it;
+//! `worst/`: what it costs to lose the CPU at each instruction of a lock.
 
 mod engines;
 mod explain;
@@ -23,6 +24,7 @@ mod observe;
 mod probes;
 mod run;
 mod sched;
+pub mod worst;
 
 pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS};
 pub use engines::qemu::find_qemu;

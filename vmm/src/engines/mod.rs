@@ -2,7 +2,7 @@
 
 pub(crate) mod linux;
 pub(crate) mod qemu;
-mod vmm;
+pub(crate) mod vmm;
 
 use std::sync::atomic::AtomicBool;
 
@@ -13,6 +13,7 @@ use crate::observe::instruments::Instruments;
 use crate::run::asked::{Engine, Run};
 use crate::run::check::choose;
 use crate::run::found::Found;
+use vmm::Watched;
 
 /// Runs guests, all at the same time, to the end of the window.
 ///
@@ -26,6 +27,17 @@ pub fn run(
     instruments: &Instruments,
     stop: &AtomicBool,
 ) -> Result<Found, RunError> {
+    run_watched(run, image, instruments, stop, Watched::default())
+}
+
+/// Runs guests in that way, and has a run on a simulated machine watched.
+pub(crate) fn run_watched(
+    run: &Run,
+    image: &Image,
+    instruments: &Instruments,
+    stop: &AtomicBool,
+    watched: Watched<'_>,
+) -> Result<Found, RunError> {
     // The counter of a simulated machine begins with the run.
     let start_tsc = if run.engine.is_simulated() { 0 } else { read_tsc() };
     if let Some(linux) = run.linux() {
@@ -35,7 +47,7 @@ pub fn run(
     let chosen = choose(run, image)?;
     match run.engine {
         Engine::Kvm | Engine::Threads | Engine::Sim(_) => {
-            vmm::run(run, image, &chosen, stop, instruments, start_tsc)
+            vmm::run(run, image, &chosen, stop, instruments, (start_tsc, watched))
         }
         Engine::Qemu(accelerator) => qemu::run(run.our(0), image, chosen[0], accelerator, stop, instruments),
     }

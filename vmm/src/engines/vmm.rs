@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use haltkick_sim::board::Witness;
+
 use crate::explain::{self, Explanation, Scene};
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, Moment, SimulatedClock};
@@ -22,7 +24,7 @@ use crate::run::asked::{Engine, OurGuest, Run};
 use crate::run::collect::{self, Facts};
 use crate::run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 use crate::run::shown::Shown;
-use crate::run::supervise::{Observed, Supervisor};
+use crate::run::supervise::{Observed, PassWindow, Supervisor};
 use crate::run::told::{Chosen, boot_block, pool_bytes};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
@@ -30,6 +32,15 @@ use crate::sched::hints::{PreemptedSource, Watcher};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 use crate::sched::shared::Shared;
 use crate::sched::{Finished, Sched, Scheduler};
+
+/// What watches a run on a simulated machine closely.
+#[derive(Default)]
+pub(crate) struct Watched<'w> {
+    /// Passes the window.
+    pub(crate) window: Option<&'w mut dyn PassWindow>,
+    /// Looks at the CPUs.
+    pub(crate) witness: Option<Box<dyn Witness>>,
+}
 
 /// What is known of all guests when their threads have ended.
 struct Ran<'a> {
@@ -56,8 +67,9 @@ pub(super) fn run(
     chosen: &[Chosen],
     stop: &AtomicBool,
     instruments: &Instruments,
-    start_tsc: u64,
+    (start_tsc, watched): (u64, Watched<'_>),
 ) -> Result<Found, RunError> {
+    let Watched { window, witness } = watched;
     let vcpus: u32 = run.guests.iter().map(|guest| guest.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
     let clock = match run.engine {
@@ -80,7 +92,7 @@ pub(super) fn run(
     let scheduler = match run.engine.machine() {
         Some(machine) => {
             let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
-            Scheduler::simulated(run.rules, &guests, vcpus, plan, machine, stop)
+            Scheduler::simulated(run.rules, &guests, vcpus, plan, machine, (stop, witness))
         }
         None => Scheduler::new(run.rules, &run.cpus, &guests, vcpus, plan),
     };
@@ -91,7 +103,7 @@ pub(super) fn run(
 
     let (verdict, stopped) = std::thread::scope(|scope| {
         scheduler.start(scope, &run.cpus);
-        let verdict = supervisor.supervise();
+        let verdict = supervisor.supervise(window);
         let stopped = (clock.now_ns(), clock.tsc());
         guests.iter().for_each(GuestRun::stop);
         scheduler.interrupt();

@@ -2,6 +2,7 @@
 //! scheduler. It knows nothing of guests.
 
 pub(crate) mod affinity;
+pub(crate) mod branch;
 pub(crate) mod clock;
 #[cfg(test)]
 pub(crate) mod counted;

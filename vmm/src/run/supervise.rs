@@ -63,6 +63,17 @@ pub(crate) struct Observed {
     pub(crate) preempted: Vec<Option<Whereabouts>>,
 }
 
+/// What passes the window in the supervisor's place.
+pub(crate) trait PassWindow {
+    /// Lets the scheduler pass time, from the opening of the window to its close.
+    fn pass(
+        &mut self,
+        scheduler: &Scheduler<'_>,
+        guest: &GuestRun<'_>,
+        memory: &Memory,
+    ) -> Result<(), RunError>;
+}
+
 /// One guest under supervision.
 struct Supervised<'a> {
     asked: OurGuest<'a>,
@@ -129,10 +140,10 @@ impl<'a, 's> Supervisor<'a, 's> {
         self.guests.into_iter().map(|guest| guest.into_observed(notes)).collect()
     }
 
-    /// From the guests' first instructions to the close of the window. An error ends all; a guest that fails while others
-    /// go on has its failure to itself.
-    pub(crate) fn supervise(&mut self) -> Result<(), RunError> {
-        let verdict = self.go_through();
+    /// From the guests' first instructions to the close of the window, which `window` passes. An error ends all; a guest that fails
+    /// while others go on has its failure to itself.
+    pub(crate) fn supervise(&mut self, window: Option<&mut dyn PassWindow>) -> Result<(), RunError> {
+        let verdict = self.go_through(window);
         for watched in &mut self.guests {
             watched.read_switches();
             if let Some(books) = &watched.books {
@@ -143,7 +154,7 @@ impl<'a, 's> Supervisor<'a, 's> {
         verdict
     }
 
-    fn go_through(&mut self) -> Result<(), RunError> {
+    fn go_through(&mut self, window: Option<&mut dyn PassWindow>) -> Result<(), RunError> {
         self.wait_for(POLL_START, Supervised::has_started, Supervised::not_started)?;
         self.pass(self.run.warmup)?;
 
@@ -152,7 +163,10 @@ impl<'a, 's> Supervisor<'a, 's> {
             watched.open_window(self.scheduler);
         }
         self.pmu.switch(true);
-        let passed = self.pass_window();
+        let passed = match window {
+            Some(window) => window.pass(self.scheduler, self.guests[0].guest, self.guests[0].memory),
+            None => self.pass_window(),
+        };
         self.pmu.switch(false);
         let cpu_time = self.scheduler.cpu_time().saturating_sub(cpu_time);
         for watched in &mut self.guests {

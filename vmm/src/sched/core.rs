@@ -100,6 +100,8 @@ pub(super) struct Core<'a, B> {
     grace: Grace,
     pub(super) kick_yields: bool,
     pub(super) plan: Option<Plan>,
+    /// Whether vCPUs may lie aside: they become ready without a word.
+    pub(super) sets_aside: bool,
     pub(super) look_cost: LookCost,
     /// The number of ready vCPUs that guests were told last.
     pub(super) told: Line<AtomicU32>,
@@ -148,6 +150,7 @@ impl<'a, B: Bell> Core<'a, B> {
             grace: Grace { length_ns: rules.grace.as_nanos() as u64, slice_ns },
             kick_yields: rules.kick_yields,
             plan,
+            sets_aside: plan.is_some(),
             look_cost: LookCost::default(),
             told: Line(AtomicU32::new(u32::MAX)),
         }

@@ -50,6 +50,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 use std::time::Duration;
 
+use haltkick_sim::board::Witness;
+
 use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::whereabouts::Whereabouts;
@@ -159,16 +161,17 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The VMM's, on CPUs of a simulated machine, whose costs scatter as a seed says. `stop` ends what it simulates.
+    /// The VMM's, on CPUs of a simulated machine, whose costs scatter as a seed says. `looks`: what ends the simulation, and what looks
+    /// at the CPUs.
     pub(crate) fn simulated(
         rules: Rules,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         machine: (&Arc<haltkick_sim::machine::Machine>, &[u32], u64),
-        stop: &'a AtomicBool,
+        looks: (&'a AtomicBool, Option<Box<dyn Witness>>),
     ) -> Self {
-        Self::Simulated(Box::new(Simulated::new(rules, guests, vcpus, plan, machine, stop)))
+        Self::Simulated(Box::new(Simulated::new(rules, guests, vcpus, plan, machine, looks)))
     }
 
     /// Starts its threads on `cpus`.
@@ -227,6 +230,14 @@ impl<'a> Scheduler<'a> {
         match self {
             Self::Vmm(_) | Self::Simulated(_) => false,
             Self::Host(guests) => guests[guest].all_asleep(),
+        }
+    }
+
+    /// Work that the vCPUs of a simulated machine have done; elsewhere nobody counts it.
+    pub(crate) fn worked(&self) -> Duration {
+        match self {
+            Self::Vmm(_) | Self::Host(_) => Duration::ZERO,
+            Self::Simulated(simulated) => simulated.worked(),
         }
     }
 

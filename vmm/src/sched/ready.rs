@@ -40,9 +40,9 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// Makes vCPUs ready whose time aside is over. Only an experiment's plan lays any aside.
+    /// Makes vCPUs ready whose time aside is over. Only a plan, or a cut of a simulated run, lays any aside.
     pub(super) fn take_back(&self) {
-        if self.plan.is_none() {
+        if !self.sets_aside {
             return;
         }
         let mut apart = lock(&self.apart);

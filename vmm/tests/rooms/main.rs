@@ -74,6 +74,7 @@ const HOUSES: &[House] = &[
         sources: "vmm/src",
         rooms: &[
             "host", "image", "guest", "machine", "observe", "sched", "explain", "run", "engines", "probes",
+            "worst",
         ],
         double: &[],
     },

@@ -14,6 +14,7 @@ use crate::machine::{Machine, Visits};
 
 use super::Memory;
 use super::buffer::{Buffer, Store};
+use super::witness::Noted;
 
 /// Why a CPU was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +128,8 @@ pub(super) struct Fabric<M> {
     /// Stores of the instruction at hand, which has been preceded by so many and began at this time, wait in the buffer: all of
     /// them, if the line of one is not here, or they would become visible in another order.
     buffered: Option<(u64, u64)>,
+    /// What the instruction at hand does, while a witness is told of it.
+    pub(super) noted: Option<Noted>,
 }
 
 /// Most bytes that a board of `cpus` CPUs takes for guests of `memory_bytes`, that memory left out.
@@ -164,6 +167,7 @@ impl<M: Memory> Fabric<M> {
             running,
             written: Vec::new(),
             buffered: None,
+            noted: None,
         }
     }
 
@@ -400,6 +404,11 @@ impl<M: Memory> Bus for Fabric<M> {
     #[inline]
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
         let line = line / LINE_BYTES;
+        if let Some(noted) = &mut self.noted
+            && !self.lines.is_private(line)
+        {
+            noted.note(line * LINE_BYTES, access);
+        }
         match access {
             Access::Fetch => Verdict::Go,
             _ if !self.lines.exists(line) => self.outside(now),
@@ -439,6 +448,7 @@ impl<M: Memory> Bus for Fabric<M> {
     fn clock(&mut self, now: Moment) -> u64 {
         self.charge(now, self.machine.costs.rdtsc_ps);
         self.rounds[self.running.cpu as usize].clock = true;
+        self.noted.iter_mut().for_each(|noted| noted.clock = true);
         self.machine.ticks_at(self.time_ps(now.instructions))
     }
 

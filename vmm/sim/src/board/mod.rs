@@ -32,6 +32,7 @@ mod spent;
 mod spin;
 mod state;
 mod stores;
+mod witness;
 mod work;
 
 use std::cmp::Reverse;
@@ -53,6 +54,7 @@ use slot::Slot;
 use spent::Spent;
 pub use spent::SpentOn;
 use state::State;
+pub use witness::{Step, Witness};
 
 /// Something that whoever drives the board has to see to. The CPU stands still until [`Board::resume`] or [`Board::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub enum What {
     Event(Event),
     /// The time of [`Board::set_alarm`] has come.
     Alarm,
+    /// The [`Witness`] stopped it, and says this.
+    Stopped(u64),
 }
 
 /// What a CPU sends to a line with a request: what the line is for.
@@ -116,6 +120,10 @@ pub struct Board<M> {
     executed: u64,
     /// If it is counted where time goes.
     spent: Option<Box<Spent>>,
+    worked_ps: u64,
+    witness: Option<Box<dyn Witness>>,
+    /// The witness has stopped the CPU that runs.
+    stopped: Option<u64>,
 }
 
 impl<M: Memory> Board<M> {
@@ -136,6 +144,9 @@ impl<M: Memory> Board<M> {
             most_ahead_ps: MOST_AHEAD_PS,
             executed: 0,
             spent: None,
+            worked_ps: 0,
+            witness: None,
+            stopped: None,
             code,
             fabric: Fabric::new(memory, machine),
         }
@@ -240,7 +251,7 @@ impl<M: Memory> Board<M> {
         self.fabric.end_quiet(slot);
         let place = &mut self.slots[slot as usize];
         place.last = None;
-        place.at_ps = at_ps;
+        (place.at_ps, place.entered_ps) = (at_ps, at_ps);
         if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
             self.spend(slot, rip, true, at_ps);
         }
@@ -358,6 +369,10 @@ impl<M: Memory> Board<M> {
             self.executed += cpu.instructions() - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
             self.tell_watchers(slot);
+            if let Some(said) = self.stopped.take() {
+                self.slots[slot as usize].state = State::Still;
+                break Some(Happening { cpu: slot, at_ps: now_ps, what: What::Stopped(said) });
+            }
             match (event, self.fabric.why) {
                 (Event::Stopped, Why::Pause) => {
                     if self.parks && self.park(slot, &mut cpu, &from, driver_ps) {
@@ -391,22 +406,13 @@ impl<M: Memory> Board<M> {
         self.stops(slot, cpu, happening)
     }
 
-    /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it; one by one, if it is
-    /// counted where time goes.
+    /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it.
     #[inline]
     fn run_cpu(&mut self, slot: u32, cpu: &mut Cpu, limit: u64) -> Event {
-        if self.spent.is_none() {
+        if self.spent.is_none() && self.witness.is_none() {
             return cpu.run(&mut self.code, &mut self.fabric, limit);
         }
-        loop {
-            let (rip, next) = (cpu.rip(), cpu.instructions() + 1);
-            let event = cpu.run(&mut self.code, &mut self.fabric, next.min(limit));
-            self.spend(slot, rip, false, self.fabric.time_ps(cpu.instructions()));
-            // An NMI ends it early.
-            if event != Event::Limit || cpu.instructions() >= limit || cpu.instructions() < next {
-                return event;
-            }
-        }
+        self.run_watched(slot, cpu, limit)
     }
 
     /// The CPU of a slot does not execute on for now, with this to be told to the driver unless its alarm has rung.

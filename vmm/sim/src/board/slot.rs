@@ -13,6 +13,8 @@ pub(super) struct Slot {
     pub(super) state: State,
     /// The CPU's own time.
     pub(super) at_ps: u64,
+    /// When it was last put into its slot, or resumed.
+    pub(super) entered_ps: u64,
     /// Its alarm.
     pub(super) alarm_ps: u64,
     /// The alarm has rung, and the CPU could not be stopped.
@@ -35,6 +37,7 @@ impl Default for Slot {
             cpu: None,
             state: State::Still,
             at_ps: 0,
+            entered_ps: 0,
             alarm_ps: u64::MAX,
             alarm_rang: false,
             alarm_is_due: false,

@@ -22,6 +22,7 @@ impl<M: Memory> Board<M> {
         cpu.add_instructions(rounds * ROUND);
         place.at_ps += rounds * round_ps;
         let at_ps = place.at_ps;
+        self.worked_ps += rounds * ROUND * self.fabric.machine.costs.instruction_ps;
         if left == 0 {
             cpu.set_rip(work.end);
         }

@@ -111,6 +111,10 @@ pub struct Registers {
 pub struct Cpu {
     /// What the driver calls it.
     pub id: u32,
+    /// What it was called when it was made.
+    pub(crate) number: u32,
+    /// How many instructions it has completed when a witness is asked next.
+    pub(crate) asked_at: u64,
     /// The general registers, then [`slot`]s. A power of two, so that an index needs a mask and no check.
     pub(crate) file: [u64; 32],
     pub(crate) rip: u64,
@@ -227,6 +231,8 @@ impl Cpu {
     pub fn new(id: u32, registers: &Registers) -> Self {
         let mut cpu = Self {
             id,
+            number: id,
+            asked_at: 0,
             file: [0; 32],
             rip: 0,
             flags: Flags::new(0),
@@ -296,6 +302,21 @@ impl Cpu {
     #[must_use]
     pub fn instructions(&self) -> u64 {
         self.retired
+    }
+
+    /// What it was called when it was made: whoever drives it may call it something else wherever it runs.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The [`Witness`](crate::board::Witness) is asked when it has completed so many instructions.
+    pub fn ask_at(&mut self, instructions: u64) {
+        self.asked_at = instructions;
+    }
+
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.asked_at
     }
 
     /// Counts instructions that the driver has carried out in its place.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_sim::board::{Board, Happening, What, WorkLoop};
+use haltkick_sim::board::{Board, Happening, What, Witness, WorkLoop};
 use haltkick_sim::machine::Machine;
 use haltkick_sim::{Event, Partition};
 
@@ -129,14 +129,14 @@ impl State<'_> {
 
 impl<'a> Simulated<'a> {
     /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
-    /// scatter as the seed says.
+    /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
     pub(crate) fn new(
         rules: Rules,
         guests: &'a [GuestRun<'a>],
         mut vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
-        stop: &'a AtomicBool,
+        (stop, witness): (&'a AtomicBool, Option<Box<dyn Witness>>),
     ) -> Self {
         let shared = || guests.iter().map(|guest| guest.shared.as_ref().expect("a guest of our own"));
         let ram = Ram::new(shared().map(|shared| shared.memory));
@@ -145,13 +145,15 @@ impl<'a> Simulated<'a> {
             vcpus.iter_mut().for_each(|vcpu| vcpu.set_partition(*partition));
         }
         // One queue: published figures of simulated machines rest on it, and pCPUs in virtual time do not contend for it.
-        let core = Core::new(rules, (cpus, Queues::One), guests, vcpus, plan, NoBell);
+        let mut core = Core::new(rules, (cpus, Queues::One), guests, vcpus, plan, NoBell);
+        core.sets_aside |= witness.is_some();
         let code = shared().take(1).flat_map(|shared| &shared.image.segments);
         let code = code.filter(|segment| segment.executable);
         let loops: Vec<_> =
             code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
         let mut board = Board::new(Arc::clone(machine), ram, &loops);
         board.set_seed(seed);
+        witness.into_iter().for_each(|witness| board.set_witness(witness));
         if guests[0].notes.is_profiled() {
             board.count_time(|word| Activity::said(word).word());
         }
@@ -251,6 +253,11 @@ impl<'a> Simulated<'a> {
         Duration::from_nanos((state.busy_ps + under_way.sum::<u64>()) / PS)
     }
 
+    /// Work that all vCPUs have done, as the time that it takes a vCPU which has a core to itself.
+    pub(crate) fn worked(&self) -> Duration {
+        Duration::from_nanos(self.state.borrow().board.worked_ps() / PS)
+    }
+
     /// Whether every vCPU that is ready has run since `since_ns`.
     pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
         self.core.everybody_ran_since(since_ns)
@@ -342,7 +349,7 @@ impl<'a> Simulated<'a> {
         let index = state.slot_of[happening.cpu as usize];
         let costs = &self.machine.costs.guest;
         let (exit, extra_ps) = match happening.what {
-            What::Alarm => (Exit::Interrupted, costs.timer_ps),
+            What::Alarm | What::Stopped(_) => (Exit::Interrupted, costs.timer_ps),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
         };
         // What it does takes place in the order of time, half way between leaving the guest and entering it again: until then others
@@ -361,11 +368,13 @@ impl<'a> Simulated<'a> {
             return;
         };
         task.vcpu.came_back(exit);
-        if exit == Exit::Interrupted {
+        if happening.what == What::Alarm {
             slot.alarm.rang(happening.at_ps / PS);
         }
         let turn = if task.guest.stopping() {
             Some(Turn::Stopped)
+        } else if let What::Stopped(for_ns) = happening.what {
+            (for_ns > 0).then_some(Turn::Injected(for_ns))
         } else if exit == Exit::Interrupted {
             self.core.rang(&mut task, &mut slot.pcpu, at_ps / PS)
         } else {

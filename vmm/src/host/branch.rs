@@ -1,0 +1,64 @@
+//! Branches of this process: copies that go on from where it stands, and report by a pipe.
+//!
+//! The kernel copies all memory as it is written, so a branch costs what it changes. The process must have one thread when it
+//! branches: a copy has the calling thread alone, and locks that others held stay locked in it.
+#![expect(unsafe_code, reason = "fork(2) and _exit(2) have no safe form")]
+
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+/// Which of both processes this is, after a branch.
+pub(crate) enum Side {
+    /// The copy, which reports here.
+    Branch(Reporter),
+    /// The process itself, which awaits the report.
+    Trunk(Awaited),
+}
+
+/// Where a branch reports.
+pub(crate) struct Reporter(PipeWriter);
+
+/// A branch that is under way.
+pub(crate) struct Awaited {
+    pid: Pid,
+    pipe: PipeReader,
+}
+
+/// Makes a branch.
+pub(crate) fn branch() -> io::Result<Side> {
+    let (pipe, reporter) = io::pipe()?;
+    // SAFETY: the caller's process has one thread, so that the copy finds every lock free and may go on as the process would.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Side::Branch(Reporter(reporter))),
+        pid => {
+            let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
+            Ok(Side::Trunk(Awaited { pid, pipe }))
+        }
+    }
+}
+
+impl Reporter {
+    /// Reports, and ends the branch. Nothing that the process keeps for its end is done: that is the trunk's.
+    pub(crate) fn end(mut self, report: &[u8]) -> ! {
+        let written = self.0.write_all(report).and_then(|()| self.0.flush());
+        drop(self);
+        // SAFETY: ends the process, whatever it holds.
+        unsafe { libc::_exit(i32::from(written.is_err())) }
+    }
+}
+
+impl Awaited {
+    /// Waits for the end of the branch: its report, which is short if it did not come to that.
+    pub(crate) fn report(mut self) -> io::Result<Vec<u8>> {
+        let mut report = Vec::new();
+        let read = self.pipe.read_to_end(&mut report);
+        while let Err(error) = waitpid(Some(self.pid), WaitOptions::empty()) {
+            if error != rustix::io::Errno::INTR {
+                return Err(error.into());
+            }
+        }
+        read.map(|_| report)
+    }
+}

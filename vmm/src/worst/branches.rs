@@ -1,0 +1,382 @@
+//! Cuts of a run: at each, a branch goes on with one vCPU taken off, or with nothing but an exit.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use haltkick_sim::Cpu;
+use haltkick_sim::board::{Step, Witness};
+
+use crate::engines;
+use crate::engines::vmm::Watched;
+use crate::guest::memory::Memory;
+use crate::host::branch::{Awaited, Reporter, Side, branch};
+use crate::host::error::{RunError, system};
+use crate::image::file::Image;
+use crate::observe::instruments::Instruments;
+use crate::run::asked::Run;
+use crate::run::found::Found;
+use crate::run::supervise::PassWindow;
+use crate::sched::Scheduler;
+use crate::sched::guest_run::GuestRun;
+use crate::worst::curve::{Sample, TICK_NS};
+use crate::worst::effect::{Broken, Effect};
+use crate::worst::survey::Baseline;
+
+/// A branch may take so many horizons to do the work.
+const MOST_HORIZONS: usize = 3;
+
+/// What happens to a vCPU at a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing: the branch goes on as the run does.
+    Nothing,
+    /// It leaves its guest and comes back at once.
+    Exit,
+    /// It is off its pCPU for this long at least.
+    Off(Duration),
+}
+
+impl Kind {
+    /// What the scheduler is told.
+    fn told(self) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::Exit => Some(0),
+            Self::Off(time) => Some(time.as_nanos() as u64),
+        }
+    }
+}
+
+/// Where a vCPU is cut, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The vCPU.
+    pub vcpu: u32,
+    /// Instructions that it has completed before.
+    pub instructions: u64,
+    /// How.
+    pub kind: Kind,
+}
+
+/// What came of a cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// The lock did as it should.
+    Held(Effect),
+    /// It did not.
+    Broke(Broken),
+    /// The run never came to the instruction.
+    Unreached,
+}
+
+/// The part that this process plays.
+enum Role {
+    /// It comes to cuts, and makes branches.
+    Trunk,
+    /// It has come to its cut, and reports to another process, or to itself.
+    Branch(Option<Reporter>),
+}
+
+struct Shared {
+    role: Role,
+    /// Of each vCPU: what is to come, by instructions, and the index of each.
+    cuts: Vec<VecDeque<(u64, usize, Kind)>>,
+    left: usize,
+    /// Whether the run itself is cut, instead of copies.
+    in_place: bool,
+    jobs: usize,
+    live: VecDeque<(usize, Awaited)>,
+    done: Vec<(usize, Vec<u8>)>,
+    failed: Option<RunError>,
+    /// The tick in which the branch began.
+    began: Option<usize>,
+    ticks: usize,
+}
+
+impl Shared {
+    /// `cpu` stands at a cut.
+    fn stands(&mut self, cpu: &mut Cpu) -> Option<u64> {
+        let now = cpu.instructions();
+        let mut said = None;
+        while let Some(&(at, index, kind)) = self.cuts[cpu.number() as usize].front() {
+            // What lies behind it has been skipped: the rounds of a parked spin loop.
+            if at > now || said.is_some() {
+                break;
+            }
+            self.cuts[cpu.number() as usize].pop_front();
+            self.left -= 1;
+            if at == now && matches!(self.role, Role::Trunk) {
+                said = self.cut(index, kind);
+            }
+        }
+        let next = match self.role {
+            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|cut| cut.0),
+            Role::Branch(_) => None,
+        };
+        cpu.ask_at(next.unwrap_or(u64::MAX));
+        said
+    }
+
+    fn cut(&mut self, index: usize, kind: Kind) -> Option<u64> {
+        if self.in_place {
+            (self.role, self.began) = (Role::Branch(None), Some(self.ticks));
+            return kind.told();
+        }
+        self.settle(self.jobs - 1);
+        match branch() {
+            Ok(Side::Trunk(awaited)) => self.live.push_back((index, awaited)),
+            Ok(Side::Branch(reporter)) => {
+                // Those of the trunk are not this process's to wait for.
+                self.live.clear();
+                self.done.clear();
+                (self.role, self.began) = (Role::Branch(Some(reporter)), Some(self.ticks));
+                return kind.told();
+            }
+            Err(error) => self.failed = Some(system("copy this process")(error)),
+        }
+        None
+    }
+
+    /// Waits until no more than `most` branches are under way.
+    fn settle(&mut self, most: usize) {
+        while self.live.len() > most
+            && let Some((index, awaited)) = self.live.pop_front()
+        {
+            match awaited.report() {
+                Ok(report) => self.done.push((index, report)),
+                Err(error) => self.failed = Some(system("await a copy of this process")(error)),
+            }
+        }
+    }
+}
+
+struct Cutter(Rc<RefCell<Shared>>);
+
+impl Witness for Cutter {
+    fn wants_steps(&self, _: u64) -> bool {
+        false
+    }
+
+    fn step(&mut self, _: &Step) {}
+
+    fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
+        self.0.borrow_mut().stands(cpu)
+    }
+}
+
+struct Window<'a> {
+    shared: Rc<RefCell<Shared>>,
+    baseline: &'a Baseline,
+    samples: Vec<Sample>,
+    locks: u32,
+    stop: &'a AtomicBool,
+    /// Is told of reports as they come.
+    each: &'a mut dyn FnMut(usize, Attempt),
+}
+
+impl Window<'_> {
+    /// Whether this process is done with the window.
+    fn is_over(&mut self) -> Result<bool, RunError> {
+        let horizon = self.baseline.scope.horizon_ticks();
+        let mut shared = self.shared.borrow_mut();
+        shared.ticks = self.samples.len() - 1;
+        for (index, report) in std::mem::take(&mut shared.done) {
+            (self.each)(index, parse(&report));
+        }
+        if let Some(failed) = shared.failed.take() {
+            return Err(failed);
+        }
+        Ok(match shared.began {
+            None => shared.left == 0 || shared.ticks + 1 >= self.baseline.samples.len(),
+            Some(began) => {
+                let goal = self.baseline.samples[began + horizon].worked_ns;
+                let passed = shared.ticks - began;
+                let is_done = self.samples.last().is_some_and(|sample| sample.worked_ns >= goal);
+                passed >= horizon && (is_done || passed >= MOST_HORIZONS * horizon)
+            }
+        })
+    }
+}
+
+impl PassWindow for Window<'_> {
+    fn pass(
+        &mut self,
+        scheduler: &Scheduler<'_>,
+        guest: &GuestRun<'_>,
+        memory: &Memory,
+    ) -> Result<(), RunError> {
+        self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
+        while !self.is_over()? {
+            scheduler.pass(Duration::from_nanos(TICK_NS));
+            if guest.failed() {
+                return Ok(());
+            }
+            // Relaxed: a request.
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
+        }
+        // The trunk has served its purpose.
+        if self.shared.borrow().began.is_none() { Err(RunError::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Makes a branch of `run` at each of `cuts`, at most `jobs` of them at a time, and tells `each` what came of it. The process must
+/// have no other thread.
+///
+/// # Errors
+/// A request to stop, and what the host does not allow.
+pub fn branches(
+    (run, image): (&Run, &Image),
+    baseline: &Baseline,
+    cuts: &[Cut],
+    (jobs, stop): (usize, &AtomicBool),
+    each: &mut dyn FnMut(usize, Attempt),
+) -> Result<(), RunError> {
+    let (shared, ended, samples) = go((run, image), baseline, cuts, (jobs, stop), each);
+    let mut shared = shared.borrow_mut();
+    if let Role::Branch(Some(reporter)) = std::mem::replace(&mut shared.role, Role::Trunk) {
+        reporter.end(&report(&attempt(ended, baseline, &samples, shared.began)));
+    }
+    shared.settle(0);
+    for (index, report) in std::mem::take(&mut shared.done) {
+        each(index, parse(&report));
+    }
+    // Relaxed: a request.
+    if stop.load(Ordering::Relaxed) {
+        return Err(RunError::Interrupted);
+    }
+    match (shared.failed.take(), ended) {
+        (Some(failed), _) => Err(failed),
+        // That is how it ends.
+        (None, Ok(_) | Err(RunError::Interrupted)) => Ok(()),
+        (None, Err(error)) => Err(error),
+    }
+}
+
+/// Cuts `run` itself.
+///
+/// # Errors
+/// As [`branches`].
+pub fn replay(
+    (run, image): (&Run, &Image),
+    baseline: &Baseline,
+    cut: Cut,
+    stop: &AtomicBool,
+) -> Result<Attempt, RunError> {
+    let (shared, ended, samples) = go((run, image), baseline, &[cut], (0, stop), &mut |_, _| ());
+    // Relaxed: a request.
+    if stop.load(Ordering::Relaxed) {
+        return Err(RunError::Interrupted);
+    }
+    let shared = shared.borrow();
+    match shared.began {
+        Some(_) => Ok(attempt(ended, baseline, &samples, shared.began)),
+        None => Ok(Attempt::Unreached),
+    }
+}
+
+type Gone = (Rc<RefCell<Shared>>, Result<Found, RunError>, Vec<Sample>);
+
+/// Runs until the last cut, or as the branch that it has become. Without `jobs` the run itself is cut.
+fn go(
+    (run, image): (&Run, &Image),
+    baseline: &Baseline,
+    cuts: &[Cut],
+    (jobs, stop): (usize, &AtomicBool),
+    each: &mut dyn FnMut(usize, Attempt),
+) -> Gone {
+    let mut of_vcpus = vec![VecDeque::new(); run.guests[0].vcpus as usize];
+    let mut sorted: Vec<_> = cuts.iter().enumerate().collect();
+    sorted.sort_by_key(|(_, cut)| cut.instructions);
+    for (index, cut) in sorted {
+        of_vcpus[cut.vcpu as usize].push_back((cut.instructions, index, cut.kind));
+    }
+    let shared = Rc::new(RefCell::new(Shared {
+        role: Role::Trunk,
+        cuts: of_vcpus,
+        left: cuts.len(),
+        in_place: jobs == 0,
+        jobs,
+        live: VecDeque::new(),
+        done: Vec::new(),
+        failed: None,
+        began: None,
+        ticks: 0,
+    }));
+    let mut window = Window {
+        shared: Rc::clone(&shared),
+        baseline,
+        samples: Vec::new(),
+        locks: run.our(0).ours.lock_count,
+        stop,
+        each,
+    };
+    let witness = Some(Box::new(Cutter(Rc::clone(&shared))) as Box<dyn Witness>);
+    let watched = Watched { window: Some(&mut window), witness };
+    let ended = engines::run_watched(run, image, &Instruments::default(), stop, watched);
+    (shared, ended, window.samples)
+}
+
+/// What a branch that has ended like this came to.
+fn attempt(
+    ended: Result<Found, RunError>,
+    baseline: &Baseline,
+    samples: &[Sample],
+    began: Option<usize>,
+) -> Attempt {
+    let broke = |error: &RunError, explanation: String| {
+        let is_stuck = matches!(error, RunError::NoProgress(_));
+        Attempt::Broke(Broken { is_stuck, what: error.to_string(), explanation })
+    };
+    let found = match ended {
+        Ok(found) => found,
+        Err(error) => return broke(&error, String::new()),
+    };
+    for guest in &found.guests {
+        if let Err(error) = &guest.result {
+            let explanation = guest.explanation.as_ref().map(ToString::to_string).unwrap_or_default();
+            return broke(error, explanation);
+        }
+    }
+    let horizon = baseline.scope.horizon_ticks();
+    Attempt::Held(Effect::between(&baseline.samples, samples, began.unwrap_or(0), horizon))
+}
+
+/// An attempt in bytes: words of an effect, or what broke.
+fn report(attempt: &Attempt) -> Vec<u8> {
+    match attempt {
+        Attempt::Held(effect) => [b"h", effect.words().map(u64::to_le_bytes).as_flattened()].concat(),
+        Attempt::Broke(broken) => {
+            let kind = if broken.is_stuck { b's' } else { b'b' };
+            [&[kind], broken.what.as_bytes(), b"\0", broken.explanation.as_bytes()].concat()
+        }
+        Attempt::Unreached => vec![b'u'],
+    }
+}
+
+fn parse(report: &[u8]) -> Attempt {
+    let lost = || {
+        let what = "the simulator ended without a report: a fault of Haltkick".to_owned();
+        Attempt::Broke(Broken { is_stuck: false, what, explanation: String::new() })
+    };
+    match report {
+        [b'h', words @ ..] => {
+            let words: Vec<u64> =
+                words.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+            Effect::of_words(&words).map_or_else(lost, Attempt::Held)
+        }
+        [kind @ (b's' | b'b'), text @ ..] => {
+            let text = String::from_utf8_lossy(text);
+            let (what, explanation) = text.split_once('\0').unwrap_or((&text, ""));
+            let (what, explanation) = (what.to_owned(), explanation.to_owned());
+            Attempt::Broke(Broken { is_stuck: *kind == b's', what, explanation })
+        }
+        [b'u'] => Attempt::Unreached,
+        _ => lost(),
+    }
+}

@@ -1,0 +1,56 @@
+//! What a guest has done by when.
+
+use std::sync::atomic::Ordering;
+
+use crate::guest::memory::Memory;
+use crate::sched::Scheduler;
+use crate::sched::guest_run::GuestRun;
+
+/// Time from one sample to the next.
+pub(super) const TICK_NS: u64 = 10_000;
+
+/// The state of a guest at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Work that all vCPUs have done since the start.
+    pub worked_ns: u64,
+    /// Sections that were entered since the start.
+    pub entered: u64,
+    /// vCPUs that wait for a lock.
+    pub waiting: u32,
+    /// The longest that one of them has waited so far.
+    pub longest_wait_ns: u64,
+}
+
+impl Sample {
+    /// The present state.
+    pub(super) fn take(scheduler: &Scheduler<'_>, guest: &GuestRun<'_>, memory: &Memory, locks: u32) -> Self {
+        let now = guest.tsc.of_host(guest.clock.tsc());
+        // Relaxed: nothing runs while somebody looks.
+        let since = |vcpu| memory.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
+        let waits = (0..guest.vcpus).map(since).filter(|since| (1..=now).contains(since));
+        let (mut waiting, mut longest) = (0, 0);
+        for since in waits {
+            waiting += 1;
+            longest = longest.max(now - since);
+        }
+        let entered = |lock| memory.oracle(lock).entered.load(Ordering::Relaxed);
+        Self {
+            worked_ns: scheduler.worked().as_nanos() as u64,
+            entered: (0..locks).map(entered).fold(0, u64::wrapping_add),
+            waiting,
+            longest_wait_ns: guest.tsc.rate().nanoseconds(crate::host::time::Ticks(longest)).0,
+        }
+    }
+}
+
+/// A number that two curves share only if they are alike.
+pub(super) fn fingerprint(samples: &[Sample]) -> u64 {
+    let words = samples.iter().flat_map(|sample| {
+        [sample.worked_ns, sample.entered, u64::from(sample.waiting), sample.longest_wait_ns]
+    });
+    // FNV-1a.
+    words
+        .flat_map(u64::to_le_bytes)
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}

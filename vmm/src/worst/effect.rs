@@ -1,0 +1,133 @@
+//! What a cut has done, compared with the run without it.
+
+use crate::worst::curve::{Sample, TICK_NS, fingerprint};
+
+/// The difference that a cut made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// How much later as much work was done as without it by the end of the horizon; negative: earlier.
+    pub late_ns: i64,
+    /// It was not done by three horizons: `late_ns` is a lower bound.
+    pub censored: bool,
+    /// Sections that were entered within the horizon, fewer than without it.
+    pub fewer_entries: i64,
+    /// The longest wait within the horizon, and that without the cut.
+    pub longest_wait_ns: [u64; 2],
+    /// Time of vCPUs that waited while nobody entered, within the horizon, and that without the cut.
+    pub blocked_ns: [u64; 2],
+    /// The most vCPUs that waited so at a time.
+    pub blocked_peak: u32,
+    /// After this time no more was lost, if that was before the last quarter of the horizon.
+    pub heals_ns: Option<u64>,
+    /// A number that two branches share only if their curves are alike.
+    pub fingerprint: u64,
+}
+
+/// A branch in which the guest failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// It made no progress; else it broke mutual exclusion, or worse.
+    pub is_stuck: bool,
+    /// What happened, in one line.
+    pub what: String,
+    /// Which vCPU is at fault.
+    pub explanation: String,
+}
+
+/// Deficits below this share of the whole one count as none, in percent.
+const HEALED_PERCENT: i64 = 10;
+
+impl Effect {
+    /// Compares `samples`, from the opening of the window on, with those without the cut, which was at tick `at`.
+    pub(super) fn between(base: &[Sample], samples: &[Sample], at: usize, horizon: usize) -> Self {
+        let end = at + horizon;
+        let goal = base[end].worked_ns;
+        let reached = (at..samples.len()).find(|tick| samples[*tick].worked_ns >= goal);
+        let done_ns = match reached {
+            Some(tick) => done_ns(samples, tick, goal),
+            None => (samples.len() - 1) as u64 * TICK_NS,
+        };
+        let within = at..samples.len().min(end + 1);
+        let longest = |samples: &[Sample]| {
+            samples[within.clone()].iter().map(|sample| sample.longest_wait_ns).max().unwrap_or(0)
+        };
+        let last = &samples[within.end - 1];
+        let (mut blocked_ns, mut blocked_peak) = ([0; 2], 0);
+        for (samples, sum) in [samples, base].into_iter().zip(&mut blocked_ns) {
+            *sum = blocked(&samples[within.clone()]).map(|waiting| u64::from(waiting) * TICK_NS).sum();
+        }
+        blocked_peak = blocked(&samples[within.clone()]).max().unwrap_or(blocked_peak);
+        Self {
+            late_ns: done_ns as i64 - done_ns_of_base(base, end, goal) as i64,
+            censored: reached.is_none(),
+            fewer_entries: base[end].entered.wrapping_sub(last.entered) as i64,
+            longest_wait_ns: [longest(samples), longest(base)],
+            blocked_ns,
+            blocked_peak,
+            heals_ns: heals_ns(base, samples, at, horizon),
+            fingerprint: fingerprint(samples),
+        }
+    }
+
+    const WORDS: usize = 9;
+
+    /// It as words, to be read by [`Self::of_words`].
+    pub(super) fn words(&self) -> [u64; Self::WORDS] {
+        [
+            self.late_ns as u64,
+            u64::from(self.censored) | u64::from(self.blocked_peak) << 1,
+            self.fewer_entries as u64,
+            self.longest_wait_ns[0],
+            self.longest_wait_ns[1],
+            self.blocked_ns[0],
+            self.blocked_ns[1],
+            self.heals_ns.unwrap_or(u64::MAX),
+            self.fingerprint,
+        ]
+    }
+
+    pub(super) fn of_words(words: &[u64]) -> Option<Self> {
+        let &[late, flags, fewer, wait, base_wait, blocked, base_blocked, heals, fingerprint] = words else {
+            return None;
+        };
+        Some(Self {
+            late_ns: late as i64,
+            censored: flags & 1 != 0,
+            fewer_entries: fewer as i64,
+            longest_wait_ns: [wait, base_wait],
+            blocked_ns: [blocked, base_blocked],
+            blocked_peak: (flags >> 1) as u32,
+            heals_ns: (heals != u64::MAX).then_some(heals),
+            fingerprint,
+        })
+    }
+}
+
+/// When `goal` was done, which is so at `tick` for the first time: between the ticks as if work went on evenly.
+fn done_ns(samples: &[Sample], tick: usize, goal: u64) -> u64 {
+    let end_ns = tick as u64 * TICK_NS;
+    let Some(before) = tick.checked_sub(1).map(|before| samples[before].worked_ns) else { return end_ns };
+    let (done, over) = (samples[tick].worked_ns - before, samples[tick].worked_ns - goal);
+    end_ns - (over * TICK_NS).checked_div(done).unwrap_or(0)
+}
+
+/// The same without the cut: the last tick may add nothing.
+fn done_ns_of_base(base: &[Sample], end: usize, goal: u64) -> u64 {
+    let first = (0..=end).rev().take_while(|tick| base[*tick].worked_ns >= goal).last().unwrap_or(end);
+    done_ns(base, first, goal)
+}
+
+/// vCPUs that waited at each tick within which nobody entered.
+fn blocked(samples: &[Sample]) -> impl Iterator<Item = u32> + '_ {
+    samples.windows(2).filter(|pair| pair[0].entered == pair[1].entered).map(|pair| pair[1].waiting)
+}
+
+/// The last time at which the deficit was not yet what it is at the end.
+fn heals_ns(base: &[Sample], samples: &[Sample], at: usize, horizon: usize) -> Option<u64> {
+    let deficit = |tick: usize| base[tick].worked_ns as i64 - samples[tick].worked_ns as i64;
+    let end = (at + horizon).min(samples.len() - 1);
+    let whole = deficit(end);
+    let still = |tick: &usize| (deficit(*tick) - whole).abs() * 100 > whole.abs() * HEALED_PERCENT;
+    let last = (at..=end).rev().find(still).map_or(0, |tick| tick + 1 - at);
+    (last <= horizon * 3 / 4).then_some(last as u64 * TICK_NS)
+}

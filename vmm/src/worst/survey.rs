@@ -1,0 +1,214 @@
+//! One run, looked at instruction by instruction: where the lock's code comes by, and how much work is done by when.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use haltkick_sim::Cpu;
+use haltkick_sim::board::{Step, Witness};
+
+use crate::engines;
+use crate::engines::vmm::Watched;
+use crate::guest::memory::Memory;
+use crate::host::error::RunError;
+use crate::image::file::Image;
+use crate::observe::instruments::Instruments;
+use crate::run::asked::Run;
+use crate::run::found::Found;
+use crate::run::supervise::PassWindow;
+use crate::sched::Scheduler;
+use crate::sched::guest_run::GuestRun;
+use crate::worst::curve::{Sample, TICK_NS};
+use crate::worst::lock_code::{LockCode, Part};
+
+/// Picoseconds in a nanosecond.
+const PS: u64 = 1000;
+/// Most occurrences that are kept; those behind are not seen.
+const MOST_OCCURRENCES: usize = 4_000_000;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// For how long, from the opening of the window on.
+    pub span: Duration,
+    /// For how long a cut is followed.
+    pub horizon: Duration,
+    /// Every instruction of the lock, not only those before which others could notice a difference: accesses to lines that more than
+    /// one core has used, exits, reads of the clock.
+    pub every: bool,
+}
+
+impl Scope {
+    /// How long the baseline is followed.
+    fn whole(&self) -> Duration {
+        self.span + self.horizon
+    }
+
+    pub(super) fn horizon_ticks(&self) -> usize {
+        (self.horizon.as_nanos() as u64 / TICK_NS) as usize
+    }
+}
+
+/// An instruction of the lock, each time that a vCPU comes to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occurrence {
+    /// The vCPU.
+    pub vcpu: u32,
+    /// Instructions that it had completed before.
+    pub instructions: u64,
+    /// Address of the instruction.
+    pub rip: u64,
+    /// When, from the opening of the window on.
+    pub at: Duration,
+    /// Other vCPUs on their way to the lock.
+    pub waiting: u32,
+    /// Those of them that have left their guest and not come back: most of them sleep.
+    pub out: u32,
+    /// The vCPU has just taken the lock.
+    pub holds: bool,
+}
+
+/// A run without cuts.
+#[derive(Clone, Debug)]
+pub struct Baseline {
+    /// Where the lock's code came by.
+    pub occurrences: Vec<Occurrence>,
+    /// Time that vCPUs spent at each instruction of the lock, waits for lines included, over all time that they had.
+    pub exposure: BTreeMap<u64, f64>,
+    /// All instructions of the lock that were executed, whether others could notice or not.
+    pub reached: BTreeSet<u64>,
+    /// The guest from the opening of the window on, once a tick.
+    pub(super) samples: Vec<Sample>,
+    pub(super) scope: Scope,
+}
+
+/// What the witness has seen.
+struct Seen {
+    code: LockCode,
+    every: bool,
+    /// Since when, and until when.
+    window_ps: Option<(u64, u64)>,
+    occurrences: Vec<Occurrence>,
+    reached: BTreeSet<u64>,
+    spent_ps: BTreeMap<u64, u64>,
+    all_ps: u64,
+    /// Of each vCPU: when its last instruction was complete, and whether it left the guest by that.
+    last: Vec<(u64, bool)>,
+}
+
+impl Seen {
+    fn step(&mut self, step: &Step) {
+        let Some((from_ps, until_ps)) = self.window_ps else { return };
+        let (last_ps, _) =
+            std::mem::replace(&mut self.last[step.number as usize], (step.ended_ps, step.exits));
+        let took_ps = step.ended_ps.saturating_sub(last_ps.max(step.entered_ps).max(from_ps));
+        self.all_ps += took_ps;
+        let Some(part) = self.code.part(step) else { return };
+        let holds = part == Part::Taken;
+        if !holds {
+            self.reached.insert(step.rip);
+        }
+        let is_noticed = step.shared.is_some() || step.clock || step.exits || holds;
+        if !(self.every || is_noticed) {
+            return;
+        }
+        *self.spent_ps.entry(step.rip).or_default() += took_ps;
+        let in_time = (from_ps..until_ps).contains(&step.at_ps);
+        if !in_time || self.occurrences.len() >= MOST_OCCURRENCES {
+            return;
+        }
+        let out = self.last.iter().filter(|last| last.1).count() as u32 - u32::from(step.exits);
+        self.occurrences.push(Occurrence {
+            vcpu: step.number,
+            instructions: step.instructions,
+            rip: step.rip,
+            at: Duration::from_nanos((step.at_ps - from_ps) / PS),
+            waiting: self.code.others(step.number),
+            out,
+            holds,
+        });
+    }
+}
+
+/// The witness of a survey. The window is passed by its twin.
+struct Surveyor(Rc<RefCell<Seen>>);
+
+impl Witness for Surveyor {
+    fn wants_steps(&self, at_ps: u64) -> bool {
+        self.0.borrow().window_ps.is_some_and(|(_, until_ps)| at_ps < until_ps)
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.0.borrow_mut().step(step);
+    }
+
+    fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
+        cpu.ask_at(u64::MAX);
+        None
+    }
+}
+
+struct Window<'a> {
+    seen: Rc<RefCell<Seen>>,
+    scope: Scope,
+    samples: Vec<Sample>,
+    locks: u32,
+    stop: &'a AtomicBool,
+}
+
+impl PassWindow for Window<'_> {
+    fn pass(
+        &mut self,
+        scheduler: &Scheduler<'_>,
+        guest: &GuestRun<'_>,
+        memory: &Memory,
+    ) -> Result<(), RunError> {
+        let from_ps = guest.clock.now_ns() * PS;
+        let until_ps = from_ps + self.scope.span.as_nanos() as u64 * PS;
+        self.seen.borrow_mut().window_ps = Some((from_ps, until_ps));
+        self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
+        for _ in 0..self.scope.whole().as_nanos() as u64 / TICK_NS {
+            scheduler.pass(Duration::from_nanos(TICK_NS));
+            if guest.failed() {
+                return Ok(());
+            }
+            // Relaxed: a request.
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
+        }
+        Ok(())
+    }
+}
+
+/// Surveys the lock of `run`, which is of one guest on a simulated machine.
+///
+/// # Errors
+/// What ends the run, also a failure of the lock by itself.
+pub fn survey(run: &Run, image: &Image, scope: Scope, stop: &AtomicBool) -> Result<Baseline, RunError> {
+    let asked = run.our(0);
+    let seen = Rc::new(RefCell::new(Seen {
+        code: LockCode::new(asked, image)?,
+        every: scope.every,
+        window_ps: None,
+        occurrences: Vec::new(),
+        reached: BTreeSet::new(),
+        spent_ps: BTreeMap::new(),
+        all_ps: 0,
+        last: vec![(0, false); asked.guest.vcpus as usize],
+    }));
+    let locks = asked.ours.lock_count;
+    let mut window = Window { seen: Rc::clone(&seen), scope, samples: Vec::new(), locks, stop };
+    let witness = Some(Box::new(Surveyor(Rc::clone(&seen))) as Box<dyn Witness>);
+    let watched = Watched { window: Some(&mut window), witness };
+    engines::run_watched(run, image, &Instruments::default(), stop, watched).and_then(Found::all)?;
+    let samples = window.samples;
+    let mut seen = seen.borrow_mut();
+    let all_ps = seen.all_ps.max(1) as f64;
+    let exposure = seen.spent_ps.iter().map(|(rip, ps)| (*rip, *ps as f64 / all_ps)).collect();
+    let (occurrences, reached) = (std::mem::take(&mut seen.occurrences), std::mem::take(&mut seen.reached));
+    Ok(Baseline { occurrences, exposure, reached, samples, scope })
+}
