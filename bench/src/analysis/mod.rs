@@ -17,3 +17,4 @@ pub(crate) mod significance;
 pub(crate) mod statistics;
 pub(crate) mod summary;
 pub(crate) mod trust;
+pub(crate) mod worst;

@@ -111,6 +111,16 @@ impl Estimate {
         })
     }
 
+    /// Of differences, which may have either sign. None if empty.
+    pub(crate) fn of_differences(values: &[f64]) -> Option<Self> {
+        (!values.is_empty()).then(|| Self {
+            n: values.len(),
+            median: median(values),
+            hodges_lehmann: median(&walsh_averages(values)),
+            interval: interval(values),
+        })
+    }
+
     /// Of the share of occasions on which something happened, over `runs` together: where it is rare, a run may have seen none.
     /// None without an occasion.
     pub(crate) fn of_count(events: u64, occasions: u64, runs: usize) -> Option<Self> {

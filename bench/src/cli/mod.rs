@@ -6,6 +6,7 @@ mod flips;
 mod report;
 mod sweep;
 mod top;
+mod worst;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -26,6 +27,7 @@ pub(crate) use flips::FlipsArgs;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use top::TopArgs;
+pub(crate) use worst::{PointsChoice, WorstArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -96,6 +98,9 @@ pub(crate) enum Command {
     /// Say whether a simulated comparison depends on what is guessed of the machine
     #[command(after_help = flips::EXAMPLES)]
     Flips(Box<FlipsArgs>),
+    /// Say what losing the CPU costs at each instruction of a lock, on a simulated machine
+    #[command(after_help = worst::EXAMPLES)]
+    Worst(Box<WorstArgs>),
     /// Put a lock object through torture: does it exclude, wake, end?
     #[command(after_help = check::EXAMPLES)]
     Check(Box<CheckArgs>),
@@ -458,6 +463,8 @@ pub(crate) enum SchemaOf {
     Prediction,
     /// The output of `haltkick flips --format json`
     Flips,
+    /// The output of `haltkick worst --format json`
+    Worst,
     /// The output of `haltkick reproduce --format json`
     Reproduction,
     /// The output of `haltkick top --format json`

@@ -19,6 +19,7 @@ mod run;
 mod schema;
 mod sweep;
 mod top;
+mod worst;
 
 use crate::cli::Command;
 use crate::text::exit::{Exit, Result};
@@ -30,6 +31,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Bench(args) => bench::bench(&args),
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Flips(args) => flips::flips(&args),
+        Command::Worst(args) => worst::worst(&args),
         Command::Check(args) => check::check(&args),
         Command::Top(args) => top::top(&args),
         Command::Compare(args) => compare::compare(&args),

@@ -3,6 +3,7 @@
 use crate::analysis::flips::Flips;
 use crate::analysis::prediction::Prediction;
 use crate::analysis::summary::Summary;
+use crate::analysis::worst::Worst;
 use crate::cli::SchemaOf;
 use crate::commands::compare::Compared;
 use crate::commands::doctor::Examination;
@@ -28,6 +29,7 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Comparison => schemars::schema_for!(Compared),
         SchemaOf::Prediction => schemars::schema_for!(Prediction),
         SchemaOf::Flips => schemars::schema_for!(Flips),
+        SchemaOf::Worst => schemars::schema_for!(Worst),
         SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
         SchemaOf::Top => schemars::schema_for!(View),
         SchemaOf::Doctor => schemars::schema_for!(Examination),

@@ -5,4 +5,5 @@ pub(crate) mod live;
 pub(crate) mod manifest;
 pub(crate) mod merge;
 pub(crate) mod opened;
+pub(crate) mod preemption;
 pub(crate) mod untrusted;

@@ -15,3 +15,4 @@ pub(crate) mod report;
 pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod top;
+pub(crate) mod worst;

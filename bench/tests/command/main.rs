@@ -33,6 +33,7 @@ mod tiny;
 mod top;
 mod trace;
 mod walls;
+mod worst;
 
 use std::process::ExitCode;
 
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         top::trials,
         trace::trials,
         walls::trials,
+        worst::trials,
         calls::trials,
     ];
     let trials = trials.into_iter().flat_map(|trials| trials()).collect();

@@ -19,6 +19,8 @@ pub struct Effect {
     pub blocked_peak: u32,
     /// After this time no more was lost, if that was before the last quarter of the horizon.
     pub heals_ns: Option<u64>,
+    /// The run went on as it does without the cut, in all that is sampled.
+    pub unchanged: bool,
     /// A number that two branches share only if their curves are alike.
     pub fingerprint: u64,
 }
@@ -65,6 +67,7 @@ impl Effect {
             blocked_ns,
             blocked_peak,
             heals_ns: heals_ns(base, samples, at, horizon),
+            unchanged: base.starts_with(samples),
             fingerprint: fingerprint(samples),
         }
     }
@@ -75,7 +78,7 @@ impl Effect {
     pub(super) fn words(&self) -> [u64; Self::WORDS] {
         [
             self.late_ns as u64,
-            u64::from(self.censored) | u64::from(self.blocked_peak) << 1,
+            u64::from(self.censored) | u64::from(self.unchanged) << 1 | u64::from(self.blocked_peak) << 2,
             self.fewer_entries as u64,
             self.longest_wait_ns[0],
             self.longest_wait_ns[1],
@@ -96,7 +99,8 @@ impl Effect {
             fewer_entries: fewer as i64,
             longest_wait_ns: [wait, base_wait],
             blocked_ns: [blocked, base_blocked],
-            blocked_peak: (flags >> 1) as u32,
+            blocked_peak: (flags >> 2) as u32,
+            unchanged: flags & 2 != 0,
             heals_ns: (heals != u64::MAX).then_some(heals),
             fingerprint,
         })
@@ -130,4 +134,41 @@ fn heals_ns(base: &[Sample], samples: &[Sample], at: usize, horizon: usize) -> O
     let still = |tick: &usize| (deficit(*tick) - whole).abs() * 100 > whole.abs() * HEALED_PERCENT;
     let last = (at..=end).rev().find(still).map_or(0, |tick| tick + 1 - at);
     (last <= horizon * 3 / 4).then_some(last as u64 * TICK_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest that does a tick's work in each tick, but in those of `lost`, in which one vCPU waits.
+    fn curve(ticks: usize, lost: std::ops::Range<usize>) -> Vec<Sample> {
+        let mut samples = vec![Sample::default()];
+        for tick in 1..=ticks {
+            let before = samples[tick - 1];
+            let works = !lost.contains(&tick);
+            samples.push(Sample {
+                worked_ns: before.worked_ns + if works { 3 * TICK_NS } else { 0 },
+                entered: before.entered + u64::from(works),
+                waiting: 1,
+                longest_wait_ns: if works { 0 } else { before.longest_wait_ns + TICK_NS },
+            });
+        }
+        samples
+    }
+
+    #[test]
+    fn an_effect_is_the_time_to_equal_work_beyond_that_without_the_cut() {
+        let (base, cut) = (curve(40, 0..0), curve(40, 12..17));
+        let effect = Effect::between(&base, &cut, 10, 20);
+        assert_eq!((effect.late_ns, effect.censored, effect.fewer_entries), (5 * TICK_NS as i64, false, 5));
+        assert_eq!(effect.longest_wait_ns, [5 * TICK_NS, 0]);
+        assert_eq!((effect.blocked_ns, effect.blocked_peak), ([5 * TICK_NS, 0], 1));
+        // All is lost by tick 16, and tick 10 is the cut's.
+        assert_eq!((effect.heals_ns, effect.unchanged), (Some(6 * TICK_NS), false));
+        assert_eq!(Effect::of_words(&effect.words()), Some(effect));
+        let short = Effect::between(&base, &curve(40, 12..41), 10, 20);
+        assert_eq!((short.late_ns, short.censored, short.heals_ns), (10 * TICK_NS as i64, true, None));
+        let same = Effect::between(&base, &base[..32], 10, 20);
+        assert_eq!((same.late_ns, same.heals_ns, same.unchanged), (0, Some(0), true));
+    }
 }

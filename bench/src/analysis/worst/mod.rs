@@ -1,0 +1,189 @@
+//! What a preemption costs at each instruction of a lock: from single attempts to a ranking.
+
+mod rank;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use haltkick_vmm::worst::Effect;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::analysis::statistics::Estimate;
+
+/// The situation in which a vCPU comes to an instruction.
+#[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Situation {
+    /// Other vCPUs on their way to the lock; 3 stands for three or more.
+    pub(crate) waiting: u32,
+    /// Whether one of them has left its guest: most of them sleep.
+    pub(crate) asleep: bool,
+}
+
+impl Situation {
+    /// The situation in few words.
+    pub(crate) fn words(self) -> String {
+        let waiting = match self.waiting {
+            0 => "nobody waits".to_owned(),
+            1 => "1 waits".to_owned(),
+            many => format!("{many}{} wait", if many == 3 { "+" } else { "" }),
+        };
+        if self.asleep { waiting + ", asleep" } else { waiting }
+    }
+}
+
+/// One preemption that was tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Tried {
+    pub(crate) rip: u64,
+    pub(crate) situation: Situation,
+    pub(crate) seed: u64,
+    pub(crate) vcpu: u32,
+    pub(crate) instructions: u64,
+    /// pCPU time that was lost, over the time that the vCPU was off.
+    pub(crate) lost: f64,
+    pub(crate) effect: Effect,
+}
+
+/// All that was tried, and what was seen of the runs without preemptions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tries {
+    pub(crate) preempted: Vec<Tried>,
+    /// The same with an exit alone.
+    pub(crate) placebo: Vec<f64>,
+    /// How often each instruction came by in each situation.
+    pub(crate) seen: BTreeMap<(u64, Situation), u64>,
+    /// Share of all vCPU time spent at each instruction, summed over seeds.
+    pub(crate) exposure: BTreeMap<u64, f64>,
+    /// Instructions that were executed.
+    pub(crate) reached: BTreeSet<u64>,
+    pub(crate) seeds: u32,
+}
+
+/// Where an instruction stands.
+#[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Place {
+    /// The function, without what was inlined into it.
+    pub(crate) function: String,
+    /// The source line, as file:line; null where the image does not tell.
+    pub(crate) line: Option<String>,
+    /// The instruction.
+    pub(crate) instruction: String,
+}
+
+/// One line of a lock.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Row {
+    /// 1 for the worst.
+    pub(crate) rank: usize,
+    /// The worst instruction of the line.
+    pub(crate) address: u64,
+    /// Where it stands.
+    #[serde(flatten)]
+    pub(crate) place: Place,
+    /// The situation in which it is worst.
+    pub(crate) situation: Situation,
+    /// pCPU time that was lost in it, over the time that the vCPU was off.
+    pub(crate) lost: Estimate,
+    /// The line of the interval that lies above the placebo's band: the loss is no noise.
+    pub(crate) beyond_noise: bool,
+    /// The longest that a vCPU waited for the lock, beyond the longest wait without the preemption: median, in microseconds.
+    pub(crate) longest_wait_us: f64,
+    /// Time of vCPUs that waited while nobody entered, beyond that without the preemption: median, in microseconds.
+    pub(crate) blocked_us: f64,
+    /// After this time no more was lost: median, in microseconds; null if half of the attempts did not heal.
+    pub(crate) heals_us: Option<f64>,
+    /// Share of all vCPU time that is spent on the line.
+    pub(crate) exposure: f64,
+    /// What the line adds to the loss by a preemption at a random moment, over the time that the vCPU is off.
+    pub(crate) expected: f64,
+    /// The attempt nearest to the middle: the file that does it again.
+    pub(crate) replay: Option<String>,
+    /// That attempt.
+    #[serde(skip)]
+    pub(crate) example: usize,
+}
+
+/// Effects of an exit alone at the same instructions.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Placebo {
+    /// Attempts.
+    pub(crate) n: usize,
+    /// Middle of the lost time, over the time that a vCPU is off in the other attempts.
+    pub(crate) median: f64,
+    /// 95 % of the attempts lie between these two.
+    pub(crate) band: [f64; 2],
+}
+
+/// How much of the lock was tried.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Coverage {
+    /// Instructions of the functions that the lock came to.
+    pub(crate) instructions: usize,
+    /// Those that were executed.
+    pub(crate) executed: usize,
+    /// Those of them before which others could notice a difference, or all that were executed if all were asked for.
+    pub(crate) points: usize,
+    /// Pairs of an instruction and a situation that came by.
+    pub(crate) situations: usize,
+    /// Those that were tried at least once.
+    pub(crate) tried: usize,
+    /// Source lines of which no instruction was executed.
+    pub(crate) unreached: Vec<String>,
+}
+
+/// A preemption that broke the lock.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct BrokenLock {
+    /// Where the vCPU was.
+    #[serde(flatten)]
+    pub(crate) place: Place,
+    /// The situation.
+    pub(crate) situation: Situation,
+    /// What came of it.
+    pub(crate) what: String,
+    /// The guest hung; else it broke mutual exclusion, or worse.
+    pub(crate) is_stuck: bool,
+    /// The file that does it again.
+    pub(crate) replay: String,
+}
+
+/// The answer of `haltkick worst`.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Worst {
+    /// "haltkick.worst".
+    pub(crate) schema: String,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// The lock.
+    pub(crate) lock: String,
+    /// Its paravirtual form.
+    pub(crate) pv: bool,
+    /// The machine's name or file, as it was given.
+    pub(crate) machine: String,
+    /// pCPUs.
+    pub(crate) pcpus: usize,
+    /// vCPUs.
+    pub(crate) vcpus: u32,
+    /// How long a vCPU is off.
+    pub(crate) for_us: f64,
+    /// How long each attempt is followed.
+    pub(crate) horizon_us: f64,
+    /// Seeds that were begun, of those asked for.
+    pub(crate) seeds: u32,
+    /// Seeds that were asked for.
+    pub(crate) seeds_asked: u32,
+    /// Whether all was tried that was asked for.
+    pub(crate) is_complete: bool,
+    /// Preemptions that were tried.
+    pub(crate) attempts: usize,
+    /// Effects of an exit alone; null if none was tried.
+    pub(crate) placebo: Option<Placebo>,
+    /// Loss by a preemption at a random moment, as far as it hits the lock, over the time that the vCPU is off.
+    pub(crate) expected: f64,
+    /// How much of the lock was tried.
+    pub(crate) coverage: Coverage,
+    /// Preemptions that broke the lock.
+    pub(crate) broken: Vec<BrokenLock>,
+    /// Lines of the lock, the worst first.
+    pub(crate) rows: Vec<Row>,
+}

@@ -1,0 +1,78 @@
+//! `haltkick worst`: which lock, on which machine, what happens to a vCPU, and how much of that is tried.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use haltkick_vmm::Span;
+
+use super::Format;
+use crate::settings::Settings;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  haltkick worst --lock qspinlock --pv on --machine skylake-8s --cpus 0-3
+      what a preemption of 1 ms costs at each instruction of the lock, the worst lines first
+  haltkick worst --lock-object mine.o --machine skylake-8s --cpus 0-3 --find-bugs
+      look for an instruction at which a preemption breaks the lock, and stop at the first
+  haltkick worst --replay DIR/worst-001.toml
+      do one of them again, from the start: the same to the last bit
+
+Each instruction is tried in copies of one simulated run, with one vCPU taken off and without. docs/worst.md says what is
+counted and what is not. A lock that breaks in a copy ends with 5, or with 6 if it hangs.";
+
+/// Instructions that are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PointsChoice {
+    /// Those before which other vCPUs could notice a difference: accesses to shared lines, exits, reads of the clock
+    #[default]
+    Shared,
+    /// All instructions of the lock
+    Every,
+}
+
+/// Options of `haltkick worst`.
+#[derive(Args, Debug)]
+pub(crate) struct WorstArgs {
+    /// How long a vCPU is off its pCPU; 0s: it only leaves its guest and comes back
+    #[arg(long = "for", value_name = "TIME", default_value = "1ms", help_heading = "Preemptions")]
+    pub(crate) length: Span,
+    /// Instructions that are tried
+    #[arg(long, value_name = "WHICH", default_value = "shared", help_heading = "Preemptions")]
+    pub(crate) points: PointsChoice,
+    /// How often each instruction is tried in each situation, each time with another seed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value = "8",
+          help_heading = "Preemptions")]
+    pub(crate) samples: u32,
+    /// Stop at the first preemption that breaks the lock
+    #[arg(long, help_heading = "Preemptions")]
+    pub(crate) find_bugs: bool,
+    /// Do again what this file says, which an earlier run has written
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["samples", "find_bugs", "points", "length", "output"],
+          help_heading = "Preemptions")]
+    pub(crate) replay: Option<PathBuf>,
+    /// Stop after this time, with what is known by then
+    #[arg(long, value_name = "TIME", help_heading = "When to stop")]
+    pub(crate) budget: Option<Span>,
+    /// Simulate this many preemptions at the same time; the answer does not depend on it [default: the host's CPUs]
+    #[arg(long, value_name = "N", help_heading = "When to stop")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// The lock in this object file, which is written to include/haltkick.h: the same as --lock file:FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
+    pub(crate) lock_object: Option<PathBuf>,
+    /// Run this guest image instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+    /// Rows of the table
+    #[arg(long, value_name = "N", default_value = "15", help_heading = "Output")]
+    pub(crate) top: usize,
+    /// Directory for the answer and for files to replay, created if need be [default: named by time]
+    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+    /// How to print the answer
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(crate) format: Format,
+}

@@ -1,0 +1,64 @@
+//! `haltkick worst --replay`: one preemption, again and from the start.
+
+use std::path::Path;
+use std::time::Duration;
+
+use haltkick_vmm::worst::{Attempt, Cut, Kind, Scope, replay as cut, survey};
+
+use super::Asked;
+use crate::cli::{Format, WorstArgs};
+use crate::results::preemption::Preemption;
+use crate::show;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+
+pub(super) fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
+    let refuse = |message: String| Failure::usage(format!("--replay: {}: {message}", path.display()));
+    if args.settings.all_given().next().is_some() || args.lock_object.is_some() {
+        return Err(refuse("it has all settings: leave the others out".into()));
+    }
+    let file = Preemption::read(path)?;
+    let mut asked = Asked::new(args, file.settings().map_err(refuse)?)?;
+    if !file.is_of(&asked.image) {
+        return Err(refuse(
+            "it was found in another guest image, whose instructions are others: use that haltkick, or --guest".into(),
+        ));
+    }
+    if file.vcpu >= asked.run.guests[0].vcpus {
+        return Err(refuse(format!("there is no vCPU {} in its guest", file.vcpu)));
+    }
+    asked.length = Duration::from_nanos(file.for_ns);
+    let [span, horizon] = [file.span_ns, file.horizon_ns].map(Duration::from_nanos);
+    asked.scope = Scope { span, horizon, every: false };
+    let run = asked.seeded(file.seed);
+    let baseline = survey(&run, &asked.image, asked.scope, &asked.stop)?;
+    let kind = if asked.length.is_zero() { Kind::Exit } else { Kind::Off(asked.length) };
+    let at = Cut { vcpu: file.vcpu, instructions: file.instructions, kind };
+    match cut((&run, &asked.image), &baseline, at, &asked.stop)? {
+        Attempt::Held(effect) => {
+            let same = format!("{:016x}", effect.fingerprint) == file.came_to;
+            let lost = asked.lost(effect.late_ns);
+            let text = match args.format {
+                Format::Table => show::worst::replayed(&file.place, lost, &effect),
+                Format::Json => show::worst::replayed_json(lost, &effect, same)?,
+            };
+            output::data(&text)?;
+            if same {
+                return Ok(Exit::Done);
+            }
+            let was = &file.came_to;
+            Err(Failure {
+                exit: Exit::Untrusted,
+                message: format!(
+                    "{}: it came to something else then ({was}): another haltkick simulates differently",
+                    path.display()
+                ),
+            })
+        }
+        Attempt::Broke(broken) => {
+            output::data(&format!("{}\n{}", broken.what, broken.explanation))?;
+            Ok(if broken.is_stuck { Exit::NoProgress } else { Exit::GuestFailed })
+        }
+        Attempt::Unreached => Err(refuse(format!("vCPU {} never comes to that instruction", file.vcpu))),
+    }
+}

@@ -1,0 +1,283 @@
+//! All instructions of the lock, in each situation, with one seed after the other.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use haltkick_vmm::worst::{Attempt, Baseline, Broken, Cut, Effect, Kind, Occurrence, branches, survey};
+use haltkick_vmm::{Run, RunError};
+
+use super::Asked;
+use super::places::Places;
+use super::progress::Progress;
+use crate::analysis::worst::{BrokenLock, Coverage, Situation, Tried, Tries, Worst};
+use crate::cli::WorstArgs;
+use crate::results::directory;
+use crate::results::preemption::Preemption;
+use crate::text::exit::{Failure, Result};
+
+/// One of so many attempts is made once more with an exit alone.
+const PLACEBO_EVERY: usize = 3;
+/// More broken attempts than these are counted, and not kept.
+const MOST_BROKEN: usize = 100;
+
+pub(super) struct Screened {
+    pub(super) answer: Worst,
+    pub(super) interrupted: bool,
+}
+
+/// One attempt to be made.
+#[derive(Clone, Copy)]
+struct Planned {
+    occurrence: Occurrence,
+    situation: Situation,
+    cut: Cut,
+}
+
+struct Screen<'a> {
+    args: &'a WorstArgs,
+    asked: &'a Asked,
+    output: &'a Path,
+    places: Places<'a>,
+    tries: Tries,
+    broken: Vec<BrokenLock>,
+    attempts: usize,
+    progress: Progress,
+    /// Ends the simulation early: the budget is used up, or what was looked for is found.
+    enough: bool,
+    failed: Option<Failure>,
+}
+
+pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<Screened> {
+    std::fs::create_dir_all(output)
+        .map_err(|error| Failure::internal(format!("{}: {error}", output.display())))?;
+    let mut screen = Screen {
+        args,
+        asked,
+        output,
+        places: Places::new(&asked.image, &asked.run.guests[0])?,
+        tries: Tries::default(),
+        broken: Vec::new(),
+        attempts: 0,
+        progress: Progress::start(args.budget.map(|budget| budget.0)),
+        enough: false,
+        failed: None,
+    };
+    let first = asked.run.guests[0].seed;
+    let mut interrupted = false;
+    for number in 0..args.samples {
+        match screen.seed(first.wrapping_add(u64::from(number)), number) {
+            Ok(()) => {}
+            // Relaxed: a request.
+            Err(RunError::Interrupted) if screen.enough || asked.stop.load(Ordering::Relaxed) => {
+                interrupted = !screen.enough;
+            }
+            Err(error) => {
+                let failure = Failure::from(error);
+                let message = format!("seed {number}, without a preemption: {}", failure.message);
+                return Err(Failure { message, ..failure });
+            }
+        }
+        if let Some(failed) = screen.failed.take() {
+            return Err(failed);
+        }
+        if interrupted || screen.enough {
+            break;
+        }
+    }
+    screen.progress.clear();
+    let answer = screen.answer(!interrupted)?;
+    Ok(Screened { answer, interrupted })
+}
+
+impl Screen<'_> {
+    /// Tries each instruction in each situation once.
+    fn seed(&mut self, seed: u64, number: u32) -> std::result::Result<(), RunError> {
+        let run = self.asked.seeded(seed);
+        let baseline = survey(&run, &self.asked.image, self.asked.scope, &self.asked.stop)?;
+        self.note(&baseline);
+        let planned = plan(&baseline, &self.asked_kind(), seed);
+        let cuts: Vec<Cut> = planned.iter().map(|planned| planned.cut).collect();
+        let jobs =
+            self.args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
+        // Not the flag of Ctrl-C: that one must stay as it is.
+        let stop = AtomicBool::new(false);
+        let asked_to_stop = &self.asked.stop;
+        let of_seed = (f64::from(number), f64::from(self.args.samples), cuts.len());
+        let image = &self.asked.image;
+        let mut done = 0;
+        branches((&run, image), &baseline, &cuts, (jobs, &stop), &mut |index, attempt| {
+            done += 1;
+            self.attempted(&run, &planned[index], attempt);
+            let share = (of_seed.0 + f64::from(done) / of_seed.2 as f64) / of_seed.1;
+            self.progress.tell(share, self.attempts, self.broken.len());
+            self.enough |= self.progress.is_over() || self.failed.is_some();
+            // Relaxed: requests.
+            if self.enough || asked_to_stop.load(Ordering::Relaxed) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+
+    fn asked_kind(&self) -> Kind {
+        if self.asked.length.is_zero() { Kind::Exit } else { Kind::Off(self.asked.length) }
+    }
+
+    /// Notes what a run without preemptions has shown.
+    fn note(&mut self, baseline: &Baseline) {
+        self.tries.seeds += 1;
+        self.tries.reached.extend(&baseline.reached);
+        for (rip, share) in &baseline.exposure {
+            *self.tries.exposure.entry(*rip).or_default() += share;
+        }
+        for occurrence in &baseline.occurrences {
+            *self.tries.seen.entry((occurrence.rip, situation(occurrence))).or_default() += 1;
+        }
+    }
+
+    fn attempted(&mut self, run: &Run, planned: &Planned, attempt: Attempt) {
+        self.attempts += 1;
+        match attempt {
+            Attempt::Held(effect) => self.held(run, planned, effect),
+            Attempt::Broke(broken) => self.broke(run, planned, &broken),
+            Attempt::Unreached => {}
+        }
+    }
+
+    fn held(&mut self, run: &Run, planned: &Planned, effect: Effect) {
+        let lost = self.asked.lost(effect.late_ns);
+        if planned.cut.kind != self.asked_kind() {
+            self.tries.placebo.push(lost);
+            return;
+        }
+        self.tries.preempted.push(Tried {
+            rip: planned.occurrence.rip,
+            situation: planned.situation,
+            seed: run.guests[0].seed,
+            vcpu: planned.cut.vcpu,
+            instructions: planned.cut.instructions,
+            lost,
+            effect,
+        });
+    }
+
+    fn broke(&mut self, run: &Run, planned: &Planned, broken: &Broken) {
+        self.enough |= self.args.find_bugs;
+        if self.broken.len() >= MOST_BROKEN {
+            return;
+        }
+        let place = self.places.place(planned.occurrence.rip);
+        let name = format!("broken-{:03}.toml", self.broken.len() + 1);
+        let Cut { vcpu, instructions, kind } = planned.cut;
+        let for_ns = if let Kind::Off(time) = kind { time.as_nanos() as u64 } else { 0 };
+        let file = self.file(&place, (run.guests[0].seed, vcpu, instructions, for_ns), broken.what.clone());
+        let written = directory::write_whole(&self.output.join(&name), file.text());
+        self.failed = self.failed.take().or(written.err());
+        let situation = planned.situation;
+        let (what, is_stuck) = (broken.what.clone(), broken.is_stuck);
+        self.broken.push(BrokenLock { place, situation, what, is_stuck, replay: name });
+    }
+
+    fn file(
+        &self,
+        place: &crate::analysis::worst::Place,
+        (seed, vcpu, instructions, for_ns): (u64, u32, u64, u64),
+        came_to: String,
+    ) -> Preemption {
+        let scope = self.asked.scope;
+        let line = place.line.as_deref().unwrap_or("no line");
+        Preemption {
+            place: format!("{} ({line}): {}", place.function, place.instruction),
+            vcpu,
+            instructions,
+            for_ns,
+            span_ns: scope.span.as_nanos() as u64,
+            horizon_ns: scope.horizon.as_nanos() as u64,
+            seed,
+            came_to,
+            settings: Preemption::settings_of(&self.asked.settings),
+            ..Preemption::new(&self.asked.image)
+        }
+    }
+
+    fn answer(mut self, is_complete: bool) -> Result<Worst> {
+        let places = &mut self.places;
+        let mut rows = self.tries.rows(&mut |rip| places.place(rip));
+        for row in rows.iter_mut().take(self.args.top) {
+            let tried = &self.tries.preempted[row.example];
+            let for_ns = self.asked.length.as_nanos() as u64;
+            let name = format!("worst-{:03}.toml", row.rank);
+            let came_to = format!("{:016x}", tried.effect.fingerprint);
+            let at = (tried.seed, tried.vcpu, tried.instructions, for_ns);
+            directory::write_whole(&self.output.join(&name), self.file(&row.place, at, came_to).text())?;
+            row.replay = Some(name);
+        }
+        let coverage = self.coverage();
+        let (asked, guest) = (self.asked, &self.asked.run.guests[0]);
+        Ok(Worst {
+            schema: "haltkick.worst".into(),
+            schema_version: 1,
+            lock: guest.ours.lock.clone(),
+            pv: guest.pv,
+            machine: asked
+                .settings
+                .given("machine")
+                .map(|machine| machine.text().to_owned())
+                .unwrap_or_default(),
+            pcpus: asked.run.cpus.len(),
+            vcpus: guest.vcpus,
+            for_us: asked.length.as_secs_f64() * 1e6,
+            horizon_us: asked.scope.horizon.as_secs_f64() * 1e6,
+            seeds: self.tries.seeds,
+            seeds_asked: self.args.samples,
+            is_complete: is_complete && !self.enough,
+            attempts: self.attempts,
+            placebo: self.tries.placebo(),
+            expected: rows.iter().map(|row| row.expected).sum(),
+            coverage,
+            broken: self.broken,
+            rows,
+        })
+    }
+
+    fn coverage(&mut self) -> Coverage {
+        let reached = &self.tries.reached;
+        let all = self.places.all_near(reached);
+        let tried: std::collections::BTreeSet<_> =
+            self.tries.preempted.iter().map(|tried| (tried.rip, tried.situation)).collect();
+        let points: std::collections::BTreeSet<u64> = self.tries.seen.keys().map(|(rip, _)| *rip).collect();
+        Coverage {
+            instructions: all.len(),
+            executed: all.iter().filter(|address| reached.contains(*address)).count(),
+            points: points.len(),
+            situations: self.tries.seen.len(),
+            tried: tried.len(),
+            unreached: self.places.unreached_lines(&all, reached),
+        }
+    }
+}
+
+fn situation(occurrence: &Occurrence) -> Situation {
+    Situation { waiting: occurrence.waiting.min(3), asleep: occurrence.out > 0 }
+}
+
+/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone.
+fn plan(baseline: &Baseline, kind: &Kind, seed: u64) -> Vec<Planned> {
+    let mut classes: BTreeMap<(u64, Situation), Vec<Occurrence>> = BTreeMap::new();
+    for occurrence in &baseline.occurrences {
+        classes.entry((occurrence.rip, situation(occurrence))).or_default().push(*occurrence);
+    }
+    let mut planned = Vec::new();
+    for (index, ((rip, situation), occurrences)) in classes.into_iter().enumerate() {
+        // Fibonacci hashing: equal classes of two seeds are at different moments.
+        let mixed = (rip ^ seed << 40 ^ u64::from(situation.waiting)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let occurrence = occurrences[(mixed >> 32) as usize % occurrences.len()];
+        let Occurrence { vcpu, instructions, .. } = occurrence;
+        let cut = Cut { vcpu, instructions, kind: *kind };
+        planned.push(Planned { occurrence, situation, cut });
+        if (index + seed as usize).is_multiple_of(PLACEBO_EVERY) && *kind != Kind::Exit {
+            planned.push(Planned { occurrence, situation, cut: Cut { kind: Kind::Exit, ..cut } });
+        }
+    }
+    planned
+}

@@ -1,0 +1,136 @@
+//! A file that has one preemption done again, to the last bit.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use haltkick_vmm::Image;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::settings::Settings;
+use crate::text::exit::{Failure, Result};
+
+/// The one version of the format that there is.
+const FORMAT: u32 = 1;
+
+/// The file.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Preemption {
+    pub(crate) format: u32,
+    /// Of the guest image.
+    pub(crate) image_sha256: String,
+    /// The instruction, for people.
+    pub(crate) place: String,
+    /// The vCPU that is taken off, before the instruction that follows so many.
+    pub(crate) vcpu: u32,
+    pub(crate) instructions: u64,
+    /// Its time off; 0: it leaves its guest and comes back.
+    pub(crate) for_ns: u64,
+    pub(crate) span_ns: u64,
+    pub(crate) horizon_ns: u64,
+    pub(crate) seed: u64,
+    /// What came of it: the fingerprint of the curves in hexadecimal digits, or the failure.
+    pub(crate) came_to: String,
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+impl Preemption {
+    /// The settings as a file has them.
+    pub(crate) fn settings_of(settings: &Settings) -> BTreeMap<String, String> {
+        settings.all_given().map(|(setting, value)| (setting.name.to_owned(), value.to_string())).collect()
+    }
+
+    /// A preemption of `image` in the present format.
+    pub(crate) fn new(image: &Image) -> Self {
+        Self {
+            format: FORMAT,
+            image_sha256: sha256(image),
+            place: String::new(),
+            vcpu: 0,
+            instructions: 0,
+            for_ns: 0,
+            span_ns: 0,
+            horizon_ns: 0,
+            seed: 0,
+            came_to: String::new(),
+            settings: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it was found in `image`.
+    pub(crate) fn is_of(&self, image: &Image) -> bool {
+        self.image_sha256 == sha256(image)
+    }
+
+    /// The file's text.
+    pub(crate) fn text(&self) -> String {
+        let Self { format, vcpu, instructions, for_ns, span_ns, horizon_ns, seed, .. } = self;
+        let mut text = format!("format = {format}\n");
+        for (key, value) in [("place", &self.place), ("image_sha256", &self.image_sha256)] {
+            let _ = writeln!(text, "{key} = {}", quoted(value));
+        }
+        let _ = writeln!(text, "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}");
+        let _ = writeln!(text, "span_ns = {span_ns}\nhorizon_ns = {horizon_ns}\nseed = {seed}");
+        let _ = writeln!(text, "came_to = {}\n\n[settings]", quoted(&self.came_to));
+        for (key, value) in &self.settings {
+            let _ = writeln!(text, "{key} = {}", quoted(value));
+        }
+        text
+    }
+
+    /// Reads one, as it was written by [`Self::text`].
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let refuse = |message: String| Failure::usage(format!("--replay: {}: {message}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+        let read: Self = toml::from_str(&text)
+            .map_err(|error| refuse(format!("{}: use a file that haltkick worst wrote", error.message())))?;
+        if read.format != FORMAT {
+            return Err(refuse(format!("its format is {}, and this haltkick reads {FORMAT}", read.format)));
+        }
+        Ok(read)
+    }
+
+    /// The settings that it was found with.
+    pub(crate) fn settings(&self) -> std::result::Result<Settings, String> {
+        let mut settings = Settings::default();
+        for (key, value) in &self.settings {
+            settings.set(key, value)?;
+        }
+        Ok(settings)
+    }
+}
+
+/// A text in quotes: what JSON makes of it is one of TOML's basic strings.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn sha256(image: &Image) -> String {
+    Sha256::digest(image.elf()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let mut settings = Settings::default();
+        settings.set("lock", "mcs").unwrap();
+        settings.set("cpus", "0-3").unwrap();
+        settings.set("spin-threshold", "20us").unwrap();
+        let image = Image::embedded();
+        let written = Preemption {
+            place: "a \"quoted\" place".into(),
+            instructions: u64::MAX >> 1,
+            settings: Preemption::settings_of(&settings),
+            ..Preemption::new(&image)
+        };
+        let read: Preemption = toml::from_str(&written.text()).unwrap();
+        assert_eq!(read, written);
+        assert!(read.is_of(&image));
+        assert_eq!(read.settings().unwrap(), settings);
+    }
+}

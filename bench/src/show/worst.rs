@@ -1,0 +1,158 @@
+//! The answer of `haltkick worst`, in words and as a table.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use haltkick_vmm::worst::Effect;
+use serde_json::json;
+
+use crate::analysis::worst::{Coverage, Row, Worst};
+use crate::text::exit::Result;
+use crate::text::output::to_json;
+use crate::text::quantity::time_ns;
+use crate::text::wrap::wrap;
+
+/// Unreached lines that are named; the others are counted.
+const UNREACHED_SHOWN: usize = 6;
+
+/// The answer, with so many rows at most.
+pub(crate) fn text(answer: &Worst, top: usize) -> String {
+    let bold = Style::new().bold();
+    let form = if answer.pv { ", pv on" } else { "" };
+    let mut text = format!("{bold}{}{form}: {}{bold:#}\n", answer.lock, verdict(answer));
+    for line in notes(answer).iter().flat_map(|line| wrap(line, 0)) {
+        let _ = writeln!(text, "{line}");
+    }
+    for broken in &answer.broken {
+        let at = broken.place.line.as_deref().unwrap_or("no line");
+        let _ = writeln!(text, "BROKEN by a preemption at {at} ({}): {}", broken.place.function, broken.what);
+        let _ = writeln!(text, "  {}; --replay {}", broken.situation.words(), broken.replay);
+    }
+    if !answer.rows.is_empty() {
+        text += &table(&answer.rows[..top.min(answer.rows.len())]);
+    }
+    text
+}
+
+fn verdict(answer: &Worst) -> String {
+    let count = answer.broken.len();
+    match (count, answer.rows.first()) {
+        (1.., _) => format!("{count} preemptions broke it"),
+        (0, Some(row)) => format!(
+            "the worst preemption found costs {:.1} times its length, at {}",
+            row.lost.hodges_lehmann,
+            row.place.line.as_deref().unwrap_or(&row.place.function)
+        ),
+        (0, None) => "nothing was tried".into(),
+    }
+}
+
+fn notes(answer: &Worst) -> Vec<String> {
+    let off = time_ns(answer.for_us * 1e3);
+    let mut notes = vec![format!(
+        "{} of {} seeds on {} with {} pCPUs and {} vCPUs; {} attempts: one vCPU off for {off}, followed for {}",
+        answer.seeds,
+        answer.seeds_asked,
+        answer.machine,
+        answer.pcpus,
+        answer.vcpus,
+        answer.attempts,
+        time_ns(answer.horizon_us * 1e3)
+    )];
+    if !answer.is_complete {
+        notes.push("it was ended early: what was not tried yet may be worse".into());
+    }
+    if let Some(placebo) = &answer.placebo {
+        notes.push(format!(
+            "noise: an exit alone costs {:.2} to {:.2} (95 % of {}); a preemption at a random moment costs {:.2}, as far as it hits the lock",
+            placebo.band[0], placebo.band[1], placebo.n, answer.expected
+        ));
+    }
+    notes.push(coverage(&answer.coverage));
+    notes
+}
+
+fn coverage(coverage: &Coverage) -> String {
+    let Coverage { instructions, executed, points, situations, tried, unreached } = coverage;
+    let mut text = format!(
+        "{executed} of {instructions} instructions were executed, {points} of them can be noticed by others; {tried} of their \
+         {situations} situations were tried"
+    );
+    if !unreached.is_empty() {
+        let _ = write!(text, "; {} lines were not reached: ", unreached.len());
+        text += &unreached[..unreached.len().min(UNREACHED_SHOWN)].join(", ");
+        if unreached.len() > UNREACHED_SHOWN {
+            text += ", ...";
+        }
+    }
+    text
+}
+
+const HEAD: [&str; 10] =
+    ["", "lost", "95 %", "n", "longest wait", "blocked", "heals", "share", "expected", "where"];
+
+fn table(rows: &[Row]) -> String {
+    let mut cells = vec![HEAD.map(String::from)];
+    cells.extend(rows.iter().map(row));
+    let widths: Vec<usize> = (0..HEAD.len() - 1)
+        .map(|column| cells.iter().map(|row| row[column].len()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in &cells {
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(text, "{cell:>width$}  ");
+        }
+        let _ = writeln!(text, "{}", row[HEAD.len() - 1]);
+    }
+    text
+}
+
+fn row(row: &Row) -> [String; 10] {
+    let interval = row.lost.interval.map_or("?".into(), |it| format!("{:.1} to {:.1}", it.low, it.high));
+    let mark = if row.beyond_noise { "" } else { "~" };
+    [
+        row.rank.to_string(),
+        format!("{mark}{:.2}", row.lost.hodges_lehmann),
+        interval,
+        row.lost.n.to_string(),
+        time_ns(row.longest_wait_us.max(0.0) * 1e3),
+        time_ns(row.blocked_us.max(0.0) * 1e3),
+        row.heals_us.map_or("no".into(), |us| time_ns(us * 1e3)),
+        format!("{:.2} %", row.exposure * 100.0),
+        format!("{:.3}", row.expected),
+        format!(
+            "{}  {}  [{}]  {}",
+            row.place.line.as_deref().unwrap_or("no line"),
+            row.place.function,
+            row.place.instruction,
+            row.situation.words()
+        ),
+    ]
+}
+
+/// One preemption that was done again.
+pub(crate) fn replayed(place: &str, lost: f64, effect: &Effect) -> String {
+    let least = if effect.censored { "at least " } else { "" };
+    format!(
+        "{place}\nlost: {least}{lost:.3} times its length; {} fewer sections; longest wait {}, without it {}; heals after {}\n",
+        effect.fewer_entries,
+        time_ns(effect.longest_wait_ns[0] as f64),
+        time_ns(effect.longest_wait_ns[1] as f64),
+        effect.heals_ns.map_or("no time that was seen".into(), |ns| time_ns(ns as f64)),
+    )
+}
+
+/// The same for machines.
+pub(crate) fn replayed_json(lost: f64, effect: &Effect, same: bool) -> Result<String> {
+    let json = json!({
+        "lost": lost,
+        "is_lower_bound": effect.censored,
+        "fewer_entries": effect.fewer_entries,
+        "longest_wait_us": effect.longest_wait_ns.map(|ns| ns as f64 / 1e3),
+        "blocked_us": effect.blocked_ns.map(|ns| ns as f64 / 1e3),
+        "heals_us": effect.heals_ns.map(|ns| ns as f64 / 1e3),
+        "fingerprint": format!("{:016x}", effect.fingerprint),
+        "is_same": same,
+    });
+    Ok(to_json(&json)? + "\n")
+}

@@ -1,0 +1,84 @@
+//! `haltkick worst`: preemptions at each instruction of a lock, on a simulated machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trials};
+
+trials![
+    a_preemption_of_the_holder_costs_most_and_is_replayed_to_the_bit,
+    a_budget_ends_it_early_and_says_so,
+    what_cannot_be_preempted_is_refused,
+];
+
+const SHORT: [&str; 8] = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--samples", "2"];
+
+fn answer(name: &str, more: &[&str]) -> (Value, PathBuf, String) {
+    let output = scratch(name).join("worst");
+    let directory = ["--format", "json", "--output", output.to_str().unwrap()];
+    let done = haltkick(&[&["worst", "--lock", "ticket"], more, &SHORT, &directory].concat());
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    (serde_json::from_str(&stdout(&done)).expect("JSON"), output, stderr(&done))
+}
+
+/// What is printed when a file is replayed.
+fn replayed(path: &Path) -> (i32, String, String) {
+    let done = haltkick(&["worst", "--format", "json", "--replay", path.to_str().unwrap()]);
+    (code(&done), stdout(&done), stderr(&done))
+}
+
+fn a_preemption_of_the_holder_costs_most_and_is_replayed_to_the_bit() {
+    let (worst, directory, _) = answer("worst-ticket", &[]);
+    assert_valid("worst", &worst);
+    assert_eq!((&worst["is_complete"], &worst["seeds"]), (&json!(true), &json!(2)), "{worst:#}");
+    let rows = worst["rows"].as_array().expect("rows");
+    let lost = |row: &Value| row["lost"]["hodges_lehmann"].as_f64().expect("a figure");
+    // Whoever has its turn keeps the other CPU from working, for as long as it is away.
+    assert!(lost(&rows[0]) > 1.0 && rows[0]["beyond_noise"] == true, "{worst:#}");
+    assert!(rows.windows(2).all(|pair| lost(&pair[0]) >= lost(&pair[1])), "{worst:#}");
+    let band = worst["placebo"]["band"].as_array().expect("a band");
+    assert!(band[1].as_f64().unwrap() < lost(&rows[0]) / 3.0, "{worst:#}");
+    let coverage = &worst["coverage"];
+    assert_eq!(coverage["tried"], coverage["situations"], "{coverage:#}");
+    let file = directory.join("worst-001.toml");
+    let (ended, out, err) = replayed(&file);
+    assert_eq!((ended, err.as_str()), (0, ""));
+    let again: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(again["is_same"], true, "{again:#}");
+    // Another instruction comes to something else.
+    let text = fs::read_to_string(&file).unwrap();
+    let line = text.lines().find(|line| line.starts_with("instructions")).unwrap();
+    let later = line.rsplit(' ').next().unwrap().parse::<u64>().unwrap() + 40;
+    fs::write(&file, text.replace(line, &format!("instructions = {later}"))).unwrap();
+    let (ended, _, err) = replayed(&file);
+    assert!(ended == 7 && err.contains("it came to something else then"), "{ended}: {err}");
+}
+
+fn a_budget_ends_it_early_and_says_so() {
+    let (worst, _, _) = answer("worst-budget", &["--budget", "1ms"]);
+    assert_eq!((&worst["is_complete"], &worst["seeds"]), (&json!(false), &json!(1)), "{worst:#}");
+}
+
+fn what_cannot_be_preempted_is_refused() {
+    let refused = |arguments: &[&str], expected: &str| {
+        let refused = refusal(&[&["worst"], arguments].concat());
+        assert!(refused.contains(expected), "{refused}");
+    };
+    refused(&["--lock", "mcs"], "--machine: name one of");
+    refused(
+        &["--lock", "mcs", "--machine", "nehalem-2s", "--engine", "kvm"],
+        "--engine: only a simulated machine",
+    );
+    refused(&["--lock", "none", "--machine", "nehalem-2s"], "--lock: nobody holds");
+    refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--for", "1s"], "--for: a preemption lasts 100ms");
+    refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--work", "1s"], "--work:");
+    let path = scratch("worst-there");
+    let there = path.to_str().unwrap();
+    refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--output", there], "is there already");
+    let file = path.join("file.toml");
+    fs::write(&file, "format = 1\n").unwrap();
+    refused(&["--replay", file.to_str().unwrap()], "missing field");
+    refused(&["--replay", "/nonexistent.toml"], "--replay: /nonexistent.toml");
+}
