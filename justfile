@@ -84,6 +84,14 @@ reproduce *ARGS: setup
 keep-results DIR NAME: setup
     @bench/scripts/keep-results.sh {{ DIR }} {{ NAME }} {{ haltkick }}
 
+# Draw the pictures of docs/pictures again (needs Python).
+pictures:
+    @docs/pictures/draw.py
+
+# Words, pictures and long sentences of each page, and their totals (needs Python).
+prose:
+    @bench/scripts/prose.py
+
 # Say what this host can do, and what will spoil a measurement.
 doctor: setup
     @{{ haltkick }} doctor
