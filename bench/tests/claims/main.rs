@@ -5,6 +5,7 @@
 
 mod boxes;
 mod kept;
+mod links;
 mod page;
 mod printed;
 mod tables;
