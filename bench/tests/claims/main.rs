@@ -60,7 +60,6 @@ const WITHOUT_RECORD: &[&str] = &[
     "engines.md",
     "explain.md",
     "harm.md",
-    "instrument.md",
     "linux-guest.md",
     "lock-objects.md",
     "locks.md",
