@@ -64,7 +64,6 @@ const WITHOUT_RECORD: &[&str] = &[
     "lock-objects.md",
     "locks.md",
     "measuring.md",
-    "simulated-scale.md",
     "simulated-truth.md",
     "tutorial.md",
 ];
