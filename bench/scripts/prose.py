@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Words and pictures of each page, and their totals against the limits that the project has set itself.
 
-A word is what `wc -w` counts, without HTML comments, which no reader sees. A long sentence has more than 25 words; tables, lists of
-commands and headings have no sentences.
+A word is what `wc -w` counts, without HTML comments, which no reader sees. A long sentence has more than 25 words; tables, code
+and headings have no sentences.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ def long_sentences(text):
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     lines = [line for line in text.split("\n") if not line.startswith(("|", "#", "!", ">"))]
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", "\n".join(lines))
-    sentences = [s for p in paragraphs for s in re.split(r"(?<=[.!?:])\s+", p)]
+    sentences = [s for p in paragraphs for s in re.split(r"(?<=[.!?:;])\**\s+", p)]
     return sum(len(s.split()) > 25 for s in sentences)
 
 
