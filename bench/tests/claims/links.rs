@@ -84,7 +84,10 @@ fn every_link_leads_to_a_file_and_a_heading() {
 #[test]
 fn a_missing_file_or_heading_is_found() {
     let page = kept::root().join("README.md");
-    assert_eq!(targets("[a](docs/x.md#y) [b](https://c.d) ![e](f.svg)\n```\n[g](h)\n```\n"), ["docs/x.md#y", "f.svg"]);
+    assert_eq!(
+        targets("[a](docs/x.md#y) [b](https://c.d) ![e](f.svg)\n```\n[g](h)\n```\n"),
+        ["docs/x.md#y", "f.svg"]
+    );
     assert_eq!(anchors("# A `b-c`: d?\n## E\n## E\n"), ["a-b-c-d", "e", "e-1"]);
     for wrong in ["docs/no-such-page.md", "docs/glossary.md#no-such-heading", "#no-such-heading"] {
         assert!(fault(&page, wrong).is_some(), "{wrong}");
