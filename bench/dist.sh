@@ -17,7 +17,7 @@ rm -rf "$stage" "$stage.tar.gz" "$stage.tar.gz.sha256"
 export RUSTFLAGS="--remap-path-prefix=$PWD=/haltkick --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$(rustc --print sysroot)=/rust"
 cargo build --release --locked --package haltkick --target "$target" --target-dir "$dist/build" --config 'profile.release.strip=true'
 
-mkdir -p "$stage"/{bin,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d,doc}
+mkdir -p "$stage"/{bin,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d,docs}
 haltkick=$stage/bin/haltkick
 cp "$dist/build/$target/release/haltkick" "$haltkick"
 "$haltkick" man --dir "$stage/share/man/man1"
@@ -25,7 +25,8 @@ cp "$dist/build/$target/release/haltkick" "$haltkick"
 "$haltkick" completions zsh >"$stage/share/zsh/site-functions/_haltkick"
 "$haltkick" completions fish >"$stage/share/fish/vendor_completions.d/haltkick.fish"
 cp README.md CHANGELOG.md CITATION.cff SECURITY.md LICENSE-MIT LICENSE-APACHE "$stage"
-cp docs/* "$stage/doc"
+cp docs/*.md docs/*.svg "$stage/docs"
+cp -r docs/pictures "$stage/docs"
 python3 bench/scripts/licences.py "$target" >"$stage/LICENSES-THIRD-PARTY.txt"
 python3 bench/scripts/licences.py "$target" --bill >"$stage/sbom.cdx.json"
 
