@@ -65,7 +65,7 @@ class Picture:
 
     def key(self, y, kinds):
         """A row of small boxes that says what the colours mean."""
-        names = {"hold": "holds the lock", "spin": "spins for it", "work": "other work", "free": "nothing", "off": "has no pCPU"}
+        names = {"hold": "holds the lock", "spin": "spins for it", "work": "other work", "free": "the lock is free", "off": "has no pCPU"}
         x = 76
         for kind in kinds:
             name = kinds[kind] if isinstance(kinds, dict) else names[kind]
@@ -269,7 +269,7 @@ def timeline():
 
 
 def word():
-    p = Picture(206, "The word of the queue spinlock", "A 32-bit word: a locked byte, a pending byte, and the tail of the queue in the upper half. Two of six states and who waits in them.")
+    p = Picture(226, "The word of the queue spinlock", "A 32-bit word: a locked byte, a pending byte, and the tail of the queue in the upper half. Five of its states, and who waits in them.")
     p.text(84, 22, "one 32-bit word", "bold")
     for left, width, kind, label in ((84, 226, "work", "tail: last vCPU in the queue"), (312, 124, "spin", "pending: 0 or 1"), (438, 146, "hold", "locked: 0, 1, slow")):
         p.box(left, 32, width, 30, kind, label)
@@ -280,9 +280,10 @@ def word():
         ("n, 0, 1", "held; a queue of nodes, each waiter spins on its own"),
         ("n, 1, 1", "PV: the head of the queue has closed the lock to thieves"),
     ]
+    p.text(84, 88, "Its states, as tail, pending, locked:", "soft", size=13)
     for i, (state, text) in enumerate(rows):
-        p.text(84, 90 + i * 26, state, "bold")
-        p.text(150, 90 + i * 26, text)
+        p.text(84, 112 + i * 26, state, "bold")
+        p.text(150, 112 + i * 26, text)
     p.save("qspinlock-word.svg")
 
 
