@@ -229,7 +229,7 @@ def folding():
     p.save("folding.svg")
 
 
-# From docs/pictures/timeline.toml on the simulated machine skylake-8s, two pCPUs, four vCPUs each (24 November 2026, commit 4b057c9).
+# From docs/pictures/timeline.toml on the simulated machine skylake-8s, two pCPUs, four vCPUs each (24 November 2026, commit c4a8911).
 # One row for each vCPU, one letter for each half slice: `#` on a pCPU, `h` off with the lock, `w` off in the queue, `o` off elsewhere, `s` asleep.
 TIMELINE = {
     "ticket": [
