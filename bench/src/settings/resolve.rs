@@ -354,7 +354,7 @@ mod tests {
         let resolved = resolve(&[("guests", "3"), ("ratio", "1"), ("lock", "tas"), ("seed", "7")]).unwrap();
         let each = resolved.guests.iter().map(|guest| (guest.name.as_str(), guest.seed, guest.vcpus));
         assert_eq!(each.collect::<Vec<_>>(), [("a", 7, 2), ("b", 8, 2), ("c", 9, 2)]);
-        assert!(resolved.guests.iter().all(|guest| guest.ours().lock == "tas"));
+        assert!(resolved.guests.iter().all(|guest| guest.ours().is_some_and(|ours| ours.lock == "tas")));
         assert_eq!(resolve(&[("guests", "1")]).unwrap(), resolve(&[]).unwrap());
         assert_eq!(resolve(&[("guests", "27")]).unwrap_err().about, "guests");
         // The later one counts.

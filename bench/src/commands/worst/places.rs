@@ -23,8 +23,8 @@ pub(super) struct Places<'a> {
 impl<'a> Places<'a> {
     /// Places of `image` with the call sites of a lock's form rewritten, if `patch`.
     pub(super) fn new(image: &'a Image, guest: &Guest) -> Result<Self, RunError> {
-        let lock = image.locks.iter().position(|lock| lock.name == guest.ours.lock);
-        let lock = lock.filter(|_| guest.ours.patch);
+        let ours = guest.ours().filter(|ours| ours.patch);
+        let lock = ours.and_then(|ours| image.locks.iter().position(|lock| lock.name == ours.lock));
         let edits = lock.map_or(Ok(vec![]), |lock| image.edits(lock, guest.pv))?;
         let rewritten = edits.into_iter().map(|edit| (edit.address, edit.after)).collect();
         let (lines, disassembler) = (image.lines(), Disassembler::new(image));

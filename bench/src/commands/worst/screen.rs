@@ -217,7 +217,7 @@ impl Screen<'_> {
         Ok(Worst {
             schema: "haltkick.worst".into(),
             schema_version: 1,
-            lock: guest.ours.lock.clone(),
+            lock: asked.run.our(0).ours.lock.clone(),
             pv: guest.pv,
             machine: asked
                 .settings
