@@ -16,6 +16,13 @@ pub(crate) const LEVEL: f64 = 0.025;
 /// Chance that any difference of one comparison is called one and is none.
 const LEVEL_OF_BOTH_SIDES: f64 = 2.0 * LEVEL;
 
+impl Verdict {
+    /// Whether the word says that there is a difference.
+    pub(crate) fn is_difference(self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
+}
+
 /// One setting of a comparison.
 pub(crate) struct AtSetting {
     /// The word by its own interval.

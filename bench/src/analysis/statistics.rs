@@ -68,11 +68,6 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the word says that there is a difference.
-    pub(crate) fn is_difference(self) -> bool {
-        matches!(self, Self::Faster | Self::Slower)
-    }
-
     /// In words that fit what was compared.
     pub(crate) fn word(self, of: &Measure) -> &'static str {
         match self {
