@@ -57,7 +57,7 @@ impl Records {
         of_either!(self, records => records.iter().filter(|record| !record.is_trusted()).count())
     }
 
-    /// Those from position `first` on.
+    /// Records from position `first` on.
     pub(crate) fn from(&self, first: usize) -> Self {
         match self {
             Self::Ours(records) => Self::Ours(records[first..].to_vec()),
@@ -65,7 +65,7 @@ impl Records {
         }
     }
 
-    /// Those that count, of the blocks before `block`.
+    /// Records that count, of the blocks before `block`.
     pub(crate) fn last_before(&self, block: u32) -> Self {
         let mut last = self.last();
         let is_before = |place: Option<&Place>| place.is_some_and(|place| place.block < block);

@@ -14,7 +14,7 @@ use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 use super::boot::boots;
 use super::booted;
 use super::contents::{Arm, Experiment};
-use super::ideal::lock_free;
+use super::lock_free::lock_free;
 use super::names::{LOCK_FREE, slug};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
 use super::place::{Place, Role};

@@ -2,7 +2,7 @@
 
 /// Where a CPU is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CoreOfCpu {
     /// The package, which is a socket.
     pub(crate) package: u32,
     /// The core, numbered within its package.
@@ -10,17 +10,17 @@ pub(crate) struct Place {
 }
 
 /// The place of each of `cpus`.
-pub(crate) fn places(cpus: &[u32]) -> Result<Vec<(u32, Place)>, String> {
+pub(crate) fn places(cpus: &[u32]) -> Result<Vec<(u32, CoreOfCpu)>, String> {
     cpus.iter().map(|&cpu| Ok((cpu, place(cpu)?))).collect()
 }
 
-fn place(cpu: u32) -> Result<Place, String> {
+fn place(cpu: u32) -> Result<CoreOfCpu, String> {
     let read = |name: &str| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{name}");
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
         text.trim().parse().map_err(|_| format!("{path}: `{}` is no number", text.trim()))
     };
-    Ok(Place { package: read("physical_package_id")?, core: read("core_id")? })
+    Ok(CoreOfCpu { package: read("physical_package_id")?, core: read("core_id")? })
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ impl Ahead {
 
     /// Makes runs until the end: what each of the threads does.
     pub(crate) fn work(&self, simulate: Simulate<'_>) {
-        let _fall = Fall(self);
+        let _breaks_on_panic = BreaksOnPanic(self);
         while let Some((key, run, virtual_time)) = self.next() {
             let (started, begun) = (SystemTime::now(), Instant::now());
             let (result, story) = simulate(&run, virtual_time);
@@ -185,9 +185,9 @@ impl Ahead {
 }
 
 /// Tells the others of a thread that panics.
-struct Fall<'a>(&'a Ahead);
+struct BreaksOnPanic<'a>(&'a Ahead);
 
-impl Drop for Fall<'_> {
+impl Drop for BreaksOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.state().is_broken = true;

@@ -6,7 +6,7 @@ use haltkick_vmm::{Guest, Image, Mix, Ours, Outcome, Ring, Rules, Run, RunError,
 
 use super::engine::Engine;
 use crate::analysis::statistics::median;
-use crate::experiment::ideal::lock_free;
+use crate::experiment::lock_free::lock_free;
 use crate::host::identity::Host;
 use crate::record::Record;
 

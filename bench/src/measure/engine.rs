@@ -2,28 +2,27 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use haltkick_vmm::{Found, Image, Instruments, Live, Run, RunError, VirtualTime};
 
 use super::linux;
 use super::origin::Origin;
-use super::seen::Seen;
-use crate::experiment::ideal::lock_free;
+use super::run_result::RunResult;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
 use crate::show::failure;
 use crate::text::output;
 
 /// What runs guests, all of which come to their end: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> Result<Seen, RunError>;
+pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> Result<RunResult, RunError>;
 
 /// The real engine. Tells the story of a guest that fails, and shows in `live` runs that are to show themselves.
 pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
     live: Option<Arc<Live>>,
-) -> impl Fn(&Run) -> Result<Seen, RunError> + 'a {
+) -> impl Fn(&Run) -> Result<RunResult, RunError> + 'a {
     let instruments = Instruments { live, ..Instruments::default() };
     move |run| {
         if run.linux().is_some() {
@@ -33,7 +32,7 @@ pub(crate) fn kvm<'a>(
         if !story.is_empty() {
             output::talk(&story);
         }
-        result.map(Seen::from)
+        result.map(RunResult::from)
     }
 }
 
@@ -65,16 +64,13 @@ fn run_and_tell(
     (found.all(), story.unwrap_or_default())
 }
 
-/// Longest window of the lock-free companion of a single run.
-const COMPANION_WINDOW: Duration = Duration::from_millis(200);
-
 /// Runs one cell on `host`.
 pub(crate) fn run_cell(
     engine: Engine<'_>,
     watcher: Watcher<'_>,
     run: &Run,
     host: &Host,
-) -> Result<(Seen, Origin), RunError> {
+) -> Result<(RunResult, Origin), RunError> {
     let started = SystemTime::now();
     let mut seen = None;
     let noise = if run.engine.is_simulated() {
@@ -85,20 +81,6 @@ pub(crate) fn run_cell(
     };
     let seen = seen.expect("a watcher runs what it watches")?;
     Ok((seen, Origin::new(started, host.clone(), noise)))
-}
-
-/// Lock-free throughput of each guest of the cell per second, from a short run without lock.
-pub(crate) fn companion(
-    engine: Engine<'_>,
-    run: &Run,
-    image: &Image,
-    work_rate: u64,
-) -> Result<Vec<f64>, RunError> {
-    let mut run = lock_free(run, image)
-        .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))?;
-    run.window = run.window.min(COMPANION_WINDOW);
-    run.work_rate = Some(work_rate);
-    Ok(per_second(&engine(&run)?.found))
 }
 
 /// Sections completed per second of window, by each guest.

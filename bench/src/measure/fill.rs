@@ -343,7 +343,7 @@ mod tests {
     use haltkick_vmm::Run;
 
     use super::*;
-    use crate::settings::{Told, table};
+    use crate::settings::{InRecord, table};
 
     fn jain(acquisitions: &[u64]) -> (Option<f64>, BTreeMap<String, String>) {
         let of = |&acquisitions| VcpuOutcome { acquisitions, ..VcpuOutcome::default() };
@@ -386,8 +386,8 @@ mod tests {
             assert!(unknown.remove(told_with_others), "{told_with_others}");
         }
         for setting in table::all() {
-            let is_told = match &setting.told {
-                Told::In(path) => match path.split_once('.') {
+            let is_told = match &setting.in_record {
+                InRecord::At(path) => match path.split_once('.') {
                     Some(("config", field)) => {
                         unknown.remove(field);
                         config.contains(field)
@@ -395,7 +395,7 @@ mod tests {
                     Some(("timing", field)) => timing.contains(field),
                     _ => record.contains(*path),
                 },
-                Told::Nowhere(reason) => !reason.is_empty(),
+                InRecord::No(reason) => !reason.is_empty(),
             };
             assert!(is_told, "{} is told nowhere", setting.name);
         }

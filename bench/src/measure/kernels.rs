@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::linux;
 use super::origin::Origin;
-use super::seen::Seen;
+use super::run_result::RunResult;
 use crate::analysis::recorded::Recorded as _;
 use crate::experiment::boots;
 use crate::experiment::place::Place;
@@ -103,7 +103,7 @@ pub(super) fn record(
     plan: &Plan,
     cell: &Cell,
     run: &Run,
-    seen: Seen,
+    seen: RunResult,
     origin: &Origin,
     place: &Place,
 ) -> Result<LinuxRecord> {
@@ -210,7 +210,7 @@ mod tests {
             directory,
             records: Records::Linux(records),
             progress: Progress::start(),
-            in_vain: 0,
+            disturbed_again: 0,
             failed: vec![],
             simulators: None,
         }

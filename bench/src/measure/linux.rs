@@ -13,7 +13,7 @@ use haltkick_vmm::{
 use super::console::Heard;
 use super::judge;
 use super::origin::{Context, Origin};
-use super::seen::Seen;
+use super::run_result::RunResult;
 use crate::experiment::place::Place;
 use crate::host::noise::NO_STEAL;
 use crate::host::stops::NO_STOPS;
@@ -41,7 +41,7 @@ fn outcome_of(found: &Found) -> &LinuxOutcome {
 }
 
 /// Boots the guest of `run`. Tells the end of the console of a guest that fails.
-pub(super) fn boot_and_tell(run: &Run, image: &Image, stop: &AtomicBool) -> Result<Seen, RunError> {
+pub(super) fn boot_and_tell(run: &Run, image: &Image, stop: &AtomicBool) -> Result<RunResult, RunError> {
     let last = Arc::new(Mutex::new(VecDeque::new()));
     let keeps = Arc::clone(&last);
     let shows = Arc::new(move |line: &str| {
@@ -64,7 +64,7 @@ pub(crate) fn boot(
     image: &Image,
     shows: ConsoleSink,
     stop: &AtomicBool,
-) -> Result<Seen, RunError> {
+) -> Result<RunResult, RunError> {
     // For all runs of an experiment.
     static WARNED: Once = Once::new();
     let heard = Arc::new(Mutex::new(Heard::default()));
@@ -81,7 +81,7 @@ pub(crate) fn boot(
         Instruments { linux: Some(LinuxConsole { hears, shows, warns }), ..Instruments::default() };
     let found = haltkick_vmm::run(run, image, &instruments, stop)?;
     let heard = lock(&heard).clone();
-    Ok(Seen { found, heard })
+    Ok(RunResult { found, heard })
 }
 
 /// What is locked stays good if somebody panics: lines are added, or not.
@@ -90,7 +90,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Why a guest did not do its work; `None` if it switched itself off.
-pub(crate) fn failure(seen: Seen) -> Option<Failure> {
+pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
     let after = time_ns(ns(outcome_of(&seen.found).run) as f64);
     let Ok(AnyOutcome::Linux(outcome)) = seen.found.guests.into_iter().next()?.result else { return None };
     let (exit, message) = match outcome.end {
@@ -114,7 +114,7 @@ pub(crate) fn failure(seen: Seen) -> Option<Failure> {
 }
 
 /// The record of a run of Linux, with what speaks against it.
-pub(crate) fn record(run: &Run, seen: &Seen, origin: &Origin, place: Option<Place>) -> LinuxRecord {
+pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> LinuxRecord {
     let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
     let context = origin.context(place, Err("".into()));
     let mut record = unjudged(run, seen, context);
@@ -134,7 +134,7 @@ pub(crate) fn record(run: &Run, seen: &Seen, origin: &Origin, place: Option<Plac
     record
 }
 
-fn unjudged(run: &Run, seen: &Seen, context: Context) -> LinuxRecord {
+fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, outcome, &heard, &context);
     let (end, failure) = match &outcome.end {

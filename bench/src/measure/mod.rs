@@ -2,6 +2,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod calibrate;
+pub(crate) mod companion;
 pub(crate) mod console;
 mod costs;
 pub(crate) mod engine;
@@ -15,7 +16,7 @@ pub(crate) mod origin;
 pub(crate) mod progress;
 pub(crate) mod records;
 pub(crate) mod rule;
-pub(crate) mod seen;
+pub(crate) mod run_result;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]

@@ -15,7 +15,7 @@ use super::origin::Origin;
 use super::progress::{Planned, Position, Progress};
 use super::records::records;
 use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
-use super::seen::Seen;
+use super::run_result::RunResult;
 use crate::analysis::records::Records;
 use crate::experiment::names::BESIDE;
 use crate::experiment::place::{Place, Role};
@@ -72,7 +72,7 @@ pub(crate) struct Session<'a> {
     pub(crate) records: Records,
     pub(crate) progress: Progress,
     /// Further attempts in a row that were disturbed as well.
-    pub(crate) in_vain: u32,
+    pub(crate) disturbed_again: u32,
     /// Runs that are left out.
     pub(crate) failed: Vec<FailedRun>,
     /// Where all cells are simulated.
@@ -83,7 +83,7 @@ pub(crate) struct Session<'a> {
 const MOST_FAILED: usize = 2;
 
 /// So many of them in a row, and the host is one that is always disturbed.
-const MOST_IN_VAIN: u32 = 10;
+const MOST_DISTURBED_AGAIN: u32 = 10;
 
 impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
             together += took;
             self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
-            if !disturbed || retries.left == 0 || late || self.in_vain >= MOST_IN_VAIN {
+            if !disturbed || retries.left == 0 || late || self.disturbed_again >= MOST_DISTURBED_AGAIN {
                 self.progress.cell_done(Planned::of(cell), together);
                 return Ok(());
             }
@@ -334,12 +334,12 @@ impl<'a> Session<'a> {
     /// Counts further attempts that were disturbed as well. Where all are, another one costs time and finds nothing.
     fn note_attempt(&mut self, disturbed: bool, further: bool) {
         if !disturbed {
-            self.in_vain = 0;
+            self.disturbed_again = 0;
         } else if further {
-            self.in_vain += 1;
-            if self.in_vain == MOST_IN_VAIN {
+            self.disturbed_again += 1;
+            if self.disturbed_again == MOST_DISTURBED_AGAIN {
                 self.progress.say(&format!(
-                    "{MOST_IN_VAIN} further attempts in a row were disturbed too: disturbed runs are left as they are, until \
+                    "{MOST_DISTURBED_AGAIN} further attempts in a row were disturbed too: disturbed runs are left as they are, until \
                      one is not disturbed"
                 ));
             }
@@ -437,7 +437,7 @@ impl Session<'_> {
         cell: &Cell,
         block: u32,
         run: &Run,
-    ) -> (std::result::Result<(Seen, Origin), RunError>, Duration) {
+    ) -> (std::result::Result<(RunResult, Origin), RunError>, Duration) {
         let begun = Instant::now();
         let Some(simulators) = self.simulators.clone() else {
             let length = self.progress.estimate(Planned::of(cell));

@@ -24,7 +24,7 @@ use crate::host::cpulist::CpuList;
 pub(crate) use read::seed;
 pub(crate) use resolve::{layouts, simulated_for};
 #[cfg(test)]
-pub(crate) use row::Told;
+pub(crate) use row::InRecord;
 pub(crate) use row::{Kind, Linux, Setting};
 pub(crate) use value::Settings;
 use value::Value;

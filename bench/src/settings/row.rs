@@ -23,7 +23,7 @@ pub(crate) struct Setting {
     /// What it is if nobody gives it, as it would be written; `None`: what other settings make it, or nothing.
     pub(crate) default: Option<&'static str>,
     /// The same in the help, where that is not what would be written.
-    pub(crate) told_default: Option<&'static str>,
+    pub(crate) help_default: Option<&'static str>,
     pub(crate) bounds: Bounds,
     /// Another setting that says the same thing: only one of them can be given.
     pub(crate) instead_of: Option<&'static str>,
@@ -34,7 +34,7 @@ pub(crate) struct Setting {
     pub(crate) workloads: &'static [&'static str],
     pub(crate) apply: Apply,
     /// Where the record tells of it.
-    pub(crate) told: Told,
+    pub(crate) in_record: InRecord,
 }
 
 /// How values are written.
@@ -91,11 +91,11 @@ pub(crate) enum Apply {
 
 /// Where the record tells of a setting.
 #[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))]
-pub(crate) enum Told {
+pub(crate) enum InRecord {
     /// In the field with this path, which may have others in it.
-    In(&'static str),
+    At(&'static str),
     /// Nowhere, for this reason.
-    Nowhere(&'static str),
+    No(&'static str),
 }
 
 impl Setting {
@@ -107,14 +107,14 @@ impl Setting {
             help,
             kind,
             default: None,
-            told_default: None,
+            help_default: None,
             bounds: Bounds::None,
             instead_of: None,
             of_guest: false,
             linux: Linux::Refused,
             workloads: &[],
             apply: Apply::Combined,
-            told: Told::Nowhere(""),
+            in_record: InRecord::No(""),
         }
     }
 
@@ -125,8 +125,8 @@ impl Setting {
     }
 
     /// The default as the help tells it.
-    pub(super) const fn default_told(mut self, words: &'static str) -> Self {
-        self.told_default = Some(words);
+    pub(super) const fn default_in_help(mut self, words: &'static str) -> Self {
+        self.help_default = Some(words);
         self
     }
 
@@ -178,14 +178,14 @@ impl Setting {
     }
 
     /// The path of the record's field that tells of it.
-    pub(super) const fn told(mut self, path: &'static str) -> Self {
-        self.told = Told::In(path);
+    pub(super) const fn recorded(mut self, path: &'static str) -> Self {
+        self.in_record = InRecord::At(path);
         self
     }
 
     /// No field of the record tells of it, for this reason.
-    pub(super) const fn untold(mut self, reason: &'static str) -> Self {
-        self.told = Told::Nowhere(reason);
+    pub(super) const fn unrecorded(mut self, reason: &'static str) -> Self {
+        self.in_record = InRecord::No(reason);
         self
     }
 
@@ -196,7 +196,7 @@ impl Setting {
 
     /// The help with the default.
     pub(super) fn help_text(&self) -> String {
-        match self.told_default.or(self.default) {
+        match self.help_default.or(self.default) {
             Some(default) => format!("{} [default: {default}]", self.help),
             None => self.help.to_owned(),
         }

@@ -49,30 +49,30 @@ const MACHINE: &[Setting] = &[
     )
     .default("kvm")
     .linux(Linux::Only("kvm"))
-    .told("config.engine"),
+    .recorded("config.engine"),
     word::<AccelChoice>("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator")
-        .default_told("kvm where there is /dev/kvm")
-        .told("config.engine"),
+        .default_in_help("kvm where there is /dev/kvm")
+        .recorded("config.engine"),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
-        .default_told("none")
-        .told("config.machine"),
+        .default_in_help("none")
+        .recorded("config.machine"),
     number("vcpus", "Number of vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("ratio")
         .of_guest()
         .linux(Linux::Used)
-        .told("config.vcpus"),
+        .recorded("config.vcpus"),
     other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
-        .default_told("8, or less if there would be more than 1024 vCPUs")
+        .default_in_help("8, or less if there would be more than 1024 vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
         .of_guest()
         .linux(Linux::Used)
-        .told("config.ratio"),
+        .recorded("config.ratio"),
     other("cpus", "LIST", Kind::Cpus, "Host CPUs to use, such as 0,2-3")
-        .default_told("all that this process may use")
+        .default_in_help("all that this process may use")
         .linux(Linux::Used)
-        .told("config.cpus"),
+        .recorded("config.cpus"),
     word::<RingChoice>("ring", "RING", "Privilege ring of the guest")
         .default("auto")
         .sets_run(|run, value| {
@@ -82,7 +82,7 @@ const MACHINE: &[Setting] = &[
                 RingChoice::Three => Ring::Ring3,
             };
         })
-        .told("config.ring"),
+        .recorded("config.ring"),
     word::<SchedChoice>("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host")
         .default("vmm")
         .linux(Linux::Used)
@@ -92,22 +92,22 @@ const MACHINE: &[Setting] = &[
                 SchedChoice::Host => Sched::Host,
             };
         })
-        .told("config.sched"),
+        .recorded("config.sched"),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.slice = value.time())
-        .told("config.slice_ns"),
+        .recorded("config.slice_ns"),
     switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
         .default("on")
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.pause_exits = value.is_on())
-        .told("config.pause_exits"),
+        .recorded("config.pause_exits"),
     switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
         .default("on")
         .sets_run(|run, value| run.halts.hlt_exits = value.is_on())
-        .told("config.hlt_exits"),
+        .recorded("config.hlt_exits"),
 ];
 
 const HOSTILITY: &[Setting] = &[
@@ -121,53 +121,53 @@ const HOSTILITY: &[Setting] = &[
     .default("none")
     .linux(Linux::Used)
     .sets_run(|run, value| run.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
-    .told("config.deschedule"),
+    .recorded("config.deschedule"),
     time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
         .sets_run(|run, value| run.rules.grace = value.time())
-        .told("config.grace_ns"),
+        .recorded("config.grace_ns"),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
         .sets_ours(|ours, value| ours.slice_margin = value.time())
-        .told("config.slice_margin_ns"),
+        .recorded("config.slice_margin_ns"),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
         .default("off")
         .sets_run(|run, value| run.rules.kick_yields = value.is_on())
-        .told("config.kick_yield"),
+        .recorded("config.kick_yield"),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
     .default("on")
     .sets_run(|run, value| run.attribution = value.is_on())
-    .told("config.attribution"),
+    .recorded("config.attribution"),
 ];
 
 const LOCK: &[Setting] = &[
     name("lock", "The lock; `haltkick list locks` shows them")
         .default("qspinlock")
         .of_guest()
-        .told("config.lock"),
+        .recorded("config.lock"),
     name("layout", "Layout of the lock's queue, where it has several")
-        .default_told("its first")
-        .told("config.lock"),
+        .default_in_help("its first")
+        .recorded("config.lock"),
     switch("pv", "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a host without PV it runs --lock virt-tas")
-        .default_told("off, unless the lock has only a paravirtual form")
+        .default_in_help("off, unless the lock has only a paravirtual form")
         .of_guest()
         .linux(Linux::Used)
-        .told("config.pv"),
+        .recorded("config.pv"),
     switch(
         "patch",
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
     )
     .default("on")
     .sets_ours(|ours, value| ours.patch = value.is_on())
-    .told("config.patch"),
+    .recorded("config.patch"),
     switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
         .default("on")
         .of_guest()
         .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
-        .told("config.preempted_hint"),
+        .recorded("config.preempted_hint"),
     word::<PvBackendChoice>(
         "pv-backend",
         "BACKEND",
@@ -182,12 +182,12 @@ const LOCK: &[Setting] = &[
             PvBackendChoice::Ipi => PvBackend::Ipi,
         };
     })
-    .told("config.pv_backend"),
+    .recorded("config.pv_backend"),
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
-        .default_told("the host's")
+        .default_in_help("the host's")
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.poll = Some(value.time()))
-        .told("config.halt_poll_ns"),
+        .recorded("config.halt_poll_ns"),
     word::<PreemptedChoice>(
         "preempted-by",
         "WRITER",
@@ -201,7 +201,7 @@ const LOCK: &[Setting] = &[
             PreemptedChoice::Bpf => PreemptedBy::Bpf,
         };
     })
-    .told("timing.preempted_flag"),
+    .recorded("timing.preempted_flag"),
     other(
         "spin-threshold",
         "TIME|linux",
@@ -213,7 +213,7 @@ const LOCK: &[Setting] = &[
     .sets_ours(|ours, value| {
         (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
-    .told("config.spin_threshold_ns"),
+    .recorded("config.spin_threshold_ns"),
 ];
 
 const WORKLOAD: &[Setting] = &[
@@ -221,25 +221,25 @@ const WORKLOAD: &[Setting] = &[
         .default("critical-section")
         .of_guest()
         .sets_ours(|ours, value| ours.workload = value.text().into())
-        .told("config.workload"),
+        .recorded("config.workload"),
     time("hold", "Work inside a critical section")
         .default("1us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .sets_ours(|ours, value| ours.hold = value.time())
-        .told("config.hold_ns"),
+        .recorded("config.hold_ns"),
     time("think", "Work between two critical sections")
         .default("2us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .sets_ours(|ours, value| ours.think = value.time())
-        .told("config.think_ns"),
+        .recorded("config.think_ns"),
     number("locks", "Number of locks that the sections are spread over")
         .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
         .sets_ours(|ours, value| ours.lock_count = value.number_u32())
-        .told("config.locks"),
+        .recorded("config.locks"),
     other(
         "memory",
         "SIZE",
@@ -249,36 +249,36 @@ const WORKLOAD: &[Setting] = &[
     .default("64MiB")
     .linux(Linux::Used)
     .sets_ours(|ours, value| ours.memory_bytes = value.bytes())
-    .told("config.memory_bytes"),
+    .recorded("config.memory_bytes"),
     time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
         .of_guest()
         .only_in(MIXED)
-        .told("config.work_sections"),
+        .recorded("config.work_sections"),
     word::<AfterWork>("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on")
         .default("leave")
         .of_guest()
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
-        .told("config.go_on"),
+        .recorded("config.go_on"),
     time("long-hold", "Work inside a long critical section [workload mixed]")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .only_in(MIXED)
-        .told("config.long_hold_ns"),
+        .recorded("config.long_hold_ns"),
     number("long-one-in", "Make one section in N, chosen at random, a long one of --long-hold")
         .default("0")
-        .default_told("0, none")
+        .default_in_help("0, none")
         .of_guest()
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.long_one_in = value.number_u32())
-        .told("config.long_one_in"),
+        .recorded("config.long_one_in"),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
-        .default_told("0, none")
+        .default_in_help("0, none")
         .of_guest()
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.nested_one_in = value.number_u32())
-        .told("config.nested_one_in"),
+        .recorded("config.nested_one_in"),
     word::<Distribution>(
         "think-distribution",
         "HOW",
@@ -289,7 +289,7 @@ const WORKLOAD: &[Setting] = &[
     .sets_ours(|ours, value| {
         ours.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
     })
-    .told("config.exponential_think"),
+    .recorded("config.exponential_think"),
     other(
         "hold-jitter",
         "SHARE",
@@ -299,17 +299,17 @@ const WORKLOAD: &[Setting] = &[
     .default("0%")
     .only_in(SHAPED)
     .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.percent())
-    .told("config.hold_jitter_percent"),
+    .recorded("config.hold_jitter_percent"),
     other(
         "zipf",
         "POWER",
         Kind::Exponent,
         "Choose lock n with a probability that falls with n to this power, such as 0.99",
     )
-    .default_told("each lock in turn")
+    .default_in_help("each lock in turn")
     .only_in(SHAPED)
     .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.hundredths())
-    .told("config.zipf"),
+    .recorded("config.zipf"),
     other(
         "arrivals",
         "RATE",
@@ -318,55 +318,55 @@ const WORKLOAD: &[Setting] = &[
     )
     .only_in(SHAPED)
     .sets_ours(|ours, value| ours.shape.arrivals = Some(value.arrivals().apart()))
-    .told("config.arrivals_ns"),
+    .recorded("config.arrivals_ns"),
     other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
         .default("0")
         .within(0..=MOST_LINES)
         .only_in(SHAPED)
         .sets_ours(|ours, value| ours.shape.footprint_lines = value.number_u32())
-        .told("config.footprint_lines"),
+        .recorded("config.footprint_lines"),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
-        .told("config.dirty_lines"),
+        .recorded("config.dirty_lines"),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
         .only_in(SHAPED)
         .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
-        .told("config.read_percent"),
+        .recorded("config.read_percent"),
     time("read-hold", "Work inside a section that only reads")
-        .default_told("--hold")
+        .default_in_help("--hold")
         .only_in(SHAPED)
-        .told("config.read_hold_ns"),
+        .recorded("config.read_hold_ns"),
 ];
 
 const MEASURING: &[Setting] = &[
     switch("pmu", "Count cache events of the guest, where the host has a PMU: on or off")
         .default("off")
         .sets_run(|run, value| run.pmu = value.is_on())
-        .told("pmu"),
+        .recorded("pmu"),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
         .default("off")
         .sets_run(|run, value| run.live = value.is_on())
-        .told("config.live"),
+        .recorded("config.live"),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
         .sets_ours(|ours, value| ours.oracle = value.is_on())
-        .told("config.oracle"),
+        .recorded("config.oracle"),
     word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)")
         .default("ordered")
         .sets_ours(|ours, value| ours.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
-        .told("config.ordered_stamps"),
+        .recorded("config.ordered_stamps"),
     time("window", "Length of the measuring window")
         .flag("duration")
-        .default_told("1s")
+        .default_in_help("1s")
         .linux(Linux::Used)
-        .told("config.window_ns"),
+        .recorded("config.window_ns"),
     number("min-turns", "Lengthen the window until every vCPU has at least N turns in it")
         .default("0")
-        .default_told("0, it stays as it is")
-        .told("config.window_ns"),
+        .default_in_help("0, it stays as it is")
+        .recorded("config.window_ns"),
     other(
         "min-sections",
         "N",
@@ -374,39 +374,39 @@ const MEASURING: &[Setting] = &[
         "Double the window, up to 16 times its length, until at least N sections are done in it",
     )
     .default("0")
-    .default_told("0, it stays as it is")
+    .default_in_help("0, it stays as it is")
     .sets_run(|run, value| run.min_sections = value.number())
-    .told("config.min_sections"),
+    .recorded("config.min_sections"),
     time("warmup", "Time between start and window")
-        .default_told("20ms, or two rounds of slices if longer")
-        .told("config.warmup_ns"),
+        .default_in_help("20ms, or two rounds of slices if longer")
+        .recorded("config.warmup_ns"),
     switch(
         "drain",
         "After the window, wait until every vCPU has left, and fail if one never does: on or off",
     )
     .default("off")
     .sets_run(|run, value| run.drain = value.is_on())
-    .untold("a run that it ends has no record"),
+    .unrecorded("a run that it ends has no record"),
     time("watchdog", "End the run when nothing has moved for this long")
-        .default_told("from ratio and slice")
+        .default_in_help("from ratio and slice")
         .lasting(SHORTEST_WATCHDOG..=LONGEST_WATCHDOG)
         .sets_run(|run, value| run.watchdog = Some(value.time()))
-        .untold("a run that it ends has no record"),
+        .unrecorded("a run that it ends has no record"),
     other("seed", "N", Kind::Seed, "Seed of everything random, echoed in the record")
         .default("1")
         .of_guest()
         .linux(Linux::Used)
-        .told("config.seed"),
+        .recorded("config.seed"),
     other(
         "work-rate",
         "N",
         Kind::LargeNumber,
         "Iterations of the work loop per 2^20 ns, from an earlier record",
     )
-    .default_told("measured at boot")
+    .default_in_help("measured at boot")
     .within(WORK_RATES)
     .sets_run(|run, value| run.work_rate = Some(value.number()))
-    .told("timing.work_rate"),
+    .recorded("timing.work_rate"),
 ];
 
 const SEVERAL_GUESTS: &[Setting] = &[
@@ -417,12 +417,12 @@ const SEVERAL_GUESTS: &[Setting] = &[
         "A guest, as key=value,...; given several times, the guests run at once and their records bear one run id",
     )
     .instead_of("guests")
-    .told("config.guest"),
+    .recorded("config.guest"),
     number("guests", "Number of guests, all alike, that run at once; their records bear one run id")
-        .default_told("1")
+        .default_in_help("1")
         .within(1..=26)
         .instead_of("vm")
-        .told("config.guest"),
+        .recorded("config.guest"),
     word::<ShareChoice>("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu")
         .default("vcpu")
         .sets_run(|run, value| {
@@ -431,7 +431,7 @@ const SEVERAL_GUESTS: &[Setting] = &[
                 ShareChoice::Vcpu => Share::Vcpu,
             };
         })
-        .told("config.share"),
+        .recorded("config.share"),
 ];
 
 /// All rows.

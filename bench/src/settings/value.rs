@@ -50,12 +50,12 @@ pub(crate) struct Vm {
 /// A value of another kind than its reader takes it for is a fault of the table, which any resolved setting brings to light.
 impl Value {
     pub(crate) fn text(&self) -> &str {
-        let Self::Text(text) = self else { self.is_no("name") };
+        let Self::Text(text) = self else { self.is_not_a("name") };
         text
     }
 
     pub(crate) fn word<T: ValueEnum>(&self) -> T {
-        T::from_str(self.text(), false).unwrap_or_else(|_| self.is_no("word"))
+        T::from_str(self.text(), false).unwrap_or_else(|_| self.is_not_a("word"))
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -63,65 +63,65 @@ impl Value {
     }
 
     pub(crate) fn number(&self) -> u64 {
-        let Self::Number(number) = self else { self.is_no("number") };
+        let Self::Number(number) = self else { self.is_not_a("number") };
         *number
     }
 
     pub(crate) fn number_u32(&self) -> u32 {
-        u32::try_from(self.number()).unwrap_or_else(|_| self.is_no("number of 32 bits"))
+        u32::try_from(self.number()).unwrap_or_else(|_| self.is_not_a("number of 32 bits"))
     }
 
     pub(crate) fn time(&self) -> Duration {
-        let Self::Time(span) = self else { self.is_no("time") };
+        let Self::Time(span) = self else { self.is_not_a("time") };
         span.0
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let Self::Memory(size) = self else { self.is_no("amount of memory") };
+        let Self::Memory(size) = self else { self.is_not_a("amount of memory") };
         size.bytes
     }
 
     pub(crate) fn cpus(&self) -> &CpuList {
-        let Self::Cpus(cpus) = self else { self.is_no("list of CPUs") };
+        let Self::Cpus(cpus) = self else { self.is_not_a("list of CPUs") };
         cpus
     }
 
     pub(crate) fn percent(&self) -> u32 {
-        let Self::Share(Percent(percent)) = self else { self.is_no("share") };
+        let Self::Share(Percent(percent)) = self else { self.is_not_a("share") };
         *percent
     }
 
     pub(crate) fn hundredths(&self) -> u32 {
-        let Self::Exponent(Exponent(hundredths)) = self else { self.is_no("exponent") };
+        let Self::Exponent(Exponent(hundredths)) = self else { self.is_not_a("exponent") };
         *hundredths
     }
 
     pub(crate) fn ratio(&self) -> Ratio {
-        let Self::Ratio(ratio) = self else { self.is_no("ratio") };
+        let Self::Ratio(ratio) = self else { self.is_not_a("ratio") };
         *ratio
     }
 
     pub(crate) fn arrivals(&self) -> Arrivals {
-        let Self::Arrivals(arrivals) = self else { self.is_no("rate of arrivals") };
+        let Self::Arrivals(arrivals) = self else { self.is_not_a("rate of arrivals") };
         *arrivals
     }
 
     pub(crate) fn spin_threshold(&self) -> SpinThreshold {
-        let Self::SpinThreshold(threshold) = self else { self.is_no("bound on spinning") };
+        let Self::SpinThreshold(threshold) = self else { self.is_not_a("bound on spinning") };
         *threshold
     }
 
     pub(crate) fn deschedule(&self) -> &DescheduleChoice {
-        let Self::Deschedule(choice) = self else { self.is_no("policy of descheduling") };
+        let Self::Deschedule(choice) = self else { self.is_not_a("policy of descheduling") };
         choice
     }
 
     pub(crate) fn guests(&self) -> &[Vm] {
-        let Self::Guests(guests) = self else { self.is_no("list of guests") };
+        let Self::Guests(guests) = self else { self.is_not_a("list of guests") };
         guests
     }
 
-    fn is_no(&self, what: &str) -> ! {
+    fn is_not_a(&self, what: &str) -> ! {
         unreachable!("{self:?} is no {what}")
     }
 }

@@ -21,11 +21,11 @@ use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::whereabouts::Where;
 use crate::run::asked::{Engine, OurGuest, Run};
+use crate::run::boot_values::{Chosen, boot_block, pool_bytes};
 use crate::run::collect::{self, Facts};
 use crate::run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
-use crate::run::shown::Shown;
+use crate::run::live_view::LiveView;
 use crate::run::supervise::{Observed, PassWindow, Supervisor};
-use crate::run::told::{Chosen, boot_block, pool_bytes};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{PreemptedSource, Watcher};
@@ -83,7 +83,7 @@ pub(super) fn run(
         run.ours().zip(chosen).map(|(asked, chosen)| machine(asked, image, *chosen, trace_sections));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus: Vec<_> = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
-    let shown = Shown::begin(run, instruments, &vcpus);
+    let shown = LiveView::begin(run, instruments, &vcpus);
     let hinted: Vec<_> = run.ours().zip(&machines).map(|(asked, machine)| hints(asked, machine)).collect();
     let guests = guest_runs(run, &machines, &hinted, image, &clock, &notes);
     let plan = run.deschedule.as_ref().map(|deschedule| {

@@ -36,7 +36,7 @@ pub const PROFILE_PERIODS: (Duration, Duration) = (Duration::from_micros(100), D
 
 /// What was on the pCPU at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Seen {
+struct Sampled {
     rip: u64,
     activity: Activity,
     in_vmm: bool,
@@ -44,7 +44,7 @@ struct Seen {
 
 #[derive(Debug, Default)]
 struct Counts {
-    seen: HashMap<Seen, u64>,
+    seen: HashMap<Sampled, u64>,
     nobody: u64,
     late: u64,
     /// Every nanosecond was counted.
@@ -119,7 +119,7 @@ impl Sampler {
         if noticed_after_ns > LATE_NS {
             self.counts.late += 1;
         } else if let (true, Ok(rip)) = (counts, vcpu.instruction_pointer()) {
-            *self.counts.seen.entry(Seen { rip, activity, in_vmm }).or_default() += 1;
+            *self.counts.seen.entry(Sampled { rip, activity, in_vmm }).or_default() += 1;
         }
         self.draw(now_ns);
     }
@@ -148,7 +148,8 @@ impl Samples {
     pub(crate) fn hand_in_all(&self, spent: impl IntoIterator<Item = Spent>, nobody_ns: u64) {
         let mut counts = lock(&self.counts);
         for Spent { rip, state, in_vmm, time_ns } in spent {
-            *counts.seen.entry(Seen { rip, activity: Activity::said(state), in_vmm }).or_default() += time_ns;
+            *counts.seen.entry(Sampled { rip, activity: Activity::said(state), in_vmm }).or_default() +=
+                time_ns;
         }
         counts.nobody += nobody_ns;
         counts.is_all = true;
@@ -221,7 +222,7 @@ struct Gathered {
 }
 
 /// Gathers by state and function: the one that was inlined last of those that are not the standard library's.
-fn rows(image: &Image, seen: &HashMap<Seen, u64>) -> Vec<ProfileRow> {
+fn rows(image: &Image, seen: &HashMap<Sampled, u64>) -> Vec<ProfileRow> {
     let lines = image.lines();
     // In an order of their own: rows and lines with as many samples stand in the same one each time.
     let mut rows: BTreeMap<_, Gathered> = BTreeMap::new();

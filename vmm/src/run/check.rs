@@ -11,8 +11,8 @@ use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::vm::allow_open_files;
 use crate::run::asked::{Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
+use crate::run::boot_values::{Chosen, pool_bytes};
 use crate::run::memory::{available, check_memory, most_bytes};
-use crate::run::told::{Chosen, pool_bytes};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::{Rules, Sched};
 

@@ -47,7 +47,7 @@ pub(crate) struct Facts<'a> {
 }
 
 /// What of it is in the guest's shared memory, whoever ran the guest.
-pub(crate) struct Seen<'a> {
+pub(crate) struct GuestFacts<'a> {
     pub(crate) asked: OurGuest<'a>,
     pub(crate) image: &'a Image,
     pub(crate) memory: &'a Memory,
@@ -60,7 +60,7 @@ pub(crate) struct Seen<'a> {
 
 /// Checks the run and sums it up. Long: an outcome has many fields.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
-    let seen = Seen {
+    let seen = GuestFacts {
         asked: facts.asked,
         image: facts.image,
         memory: &facts.machine.memory,
@@ -143,7 +143,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
 }
 
 /// What vCPU 0 measured at boot.
-pub(crate) fn pair_ticks(seen: &Seen<'_>) -> PairTicks {
+pub(crate) fn pair_ticks(seen: &GuestFacts<'_>) -> PairTicks {
     let slots = &seen.memory.control().pair_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
     PairTicks {
@@ -181,7 +181,7 @@ pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
 }
 
 /// What the workload's descriptor says of it.
-pub(crate) fn ideal(seen: &Seen<'_>) -> Ideal {
+pub(crate) fn ideal(seen: &GuestFacts<'_>) -> Ideal {
     let flags = seen.image.workloads[seen.workload as usize].workload_flags();
     if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) && seen.asked.ours.shape.is_plain() {
         Ideal::Serial
@@ -193,7 +193,7 @@ pub(crate) fn ideal(seen: &Seen<'_>) -> Ideal {
 }
 
 /// What the instrument costs.
-pub(crate) fn costs(seen: &Seen<'_>) -> Costs {
+pub(crate) fn costs(seen: &GuestFacts<'_>) -> Costs {
     let slots = &seen.memory.control().cost_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
     Costs {
@@ -206,7 +206,7 @@ pub(crate) fn costs(seen: &Seen<'_>) -> Costs {
 }
 
 /// Sections of each lock that vCPUs say they have entered; none where nobody watched.
-pub(crate) fn entered(seen: &Seen<'_>) -> Vec<u64> {
+pub(crate) fn entered(seen: &GuestFacts<'_>) -> Vec<u64> {
     let of = |lock| add_up((0..seen.asked.guest.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
     if seen.asked.ours.oracle { (0..seen.asked.ours.lock_count).map(of).collect() } else { vec![] }
 }
@@ -214,7 +214,7 @@ pub(crate) fn entered(seen: &Seen<'_>) -> Vec<u64> {
 /// The oracles' verdict, lock by lock: an excess on one must not make up for a loss on another. The vCPUs were stopped where
 /// they were, so one that was just entering may have counted on the lock's side and not on its own: the plain counter may
 /// exceed the sum by one per lock, never fall short of it. `None`: nobody watched.
-pub(crate) fn check_exclusion(seen: &Seen<'_>) -> Result<Option<u64>, RunError> {
+pub(crate) fn check_exclusion(seen: &GuestFacts<'_>) -> Result<Option<u64>, RunError> {
     if seen.image.locks[seen.lock as usize].is_lock_free() || !seen.asked.ours.oracle {
         return Ok(None);
     }
@@ -241,44 +241,44 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-pub(crate) fn sum_results(seen: &Seen<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
+pub(crate) fn sum_results(seen: &GuestFacts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
     let of = |vcpu| field(&seen.memory.area(vcpu).results).load(Ordering::Relaxed);
     (0..seen.asked.guest.vcpus).map(of).fold(0, u64::wrapping_add)
 }
 
 /// The window ends with the work, if it is done at all.
-fn completion(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
+fn completion(facts: &Facts<'_>, seen: &GuestFacts<'_>) -> Option<Duration> {
     let sections = facts.asked.ours.mix.work_sections?;
     let done = sum_results(seen, |results| &results.acquisitions);
     (done >= sections).then(|| facts.guest.window.length())
 }
 
-fn lock_cpu(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
+fn lock_cpu(facts: &Facts<'_>, seen: &GuestFacts<'_>) -> Option<Duration> {
     let ticks = sum_results(seen, |results| &results.lock_ticks);
     let time = facts.guest.tsc.rate().nanoseconds(Ticks(ticks));
     (facts.asked.run.rules.sched == Sched::Vmm && ticks > 0).then(|| time.into())
 }
 
 /// The names that the workload gives to the times that it reports, by their slot.
-fn names<'a>(seen: &Seen<'a>) -> impl Iterator<Item = (usize, &'a String)> {
+fn names<'a>(seen: &GuestFacts<'a>) -> impl Iterator<Item = (usize, &'a String)> {
     let names = &seen.image.workloads[seen.workload as usize].times;
     names.iter().enumerate().filter(|(_, name)| !name.is_empty())
 }
 
 /// What the workload reports under this name; empty if nothing.
-pub(crate) fn time(seen: &Seen<'_>, name: &str) -> TicksHistogram {
+pub(crate) fn time(seen: &GuestFacts<'_>, name: &str) -> TicksHistogram {
     names(seen)
         .find(|(_, known)| *known == name)
         .map_or_else(TicksHistogram::default, |(slot, _)| sum_histograms(seen, slot))
 }
 
 /// What the workload reports under names of its own.
-pub(crate) fn other_times(seen: &Seen<'_>) -> Vec<(String, TicksHistogram)> {
+pub(crate) fn other_times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
     let others = names(seen).filter(|(_, name)| !["wait", "hold", "unlock"].contains(&name.as_str()));
     others.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
 }
 
-fn sum_histograms(seen: &Seen<'_>, slot: usize) -> TicksHistogram {
+fn sum_histograms(seen: &GuestFacts<'_>, slot: usize) -> TicksHistogram {
     let mut sum = TicksHistogram::empty();
     for vcpu in 0..seen.asked.guest.vcpus {
         let histogram: &Histogram = &seen.memory.area(vcpu).results.times[slot];
@@ -295,7 +295,7 @@ fn sum_histograms(seen: &Seen<'_>, slot: usize) -> TicksHistogram {
 const PIECES_NEEDED: usize = 5;
 
 /// How fast each vCPU's work went, by the pieces that it timed.
-pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed>> {
+pub(crate) fn work_speeds(seen: &GuestFacts<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed>> {
     let rate = seen.memory.control().work_rate.load(Ordering::Relaxed);
     // The rate is in iterations per 2^20 ns, the clock's in ticks per 10^6 ns.
     let promised =
@@ -315,7 +315,7 @@ pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed
 
 /// The locks' events of all vCPUs together. The guest counts latencies in ticks; under the names that they have here
 /// everybody expects nanoseconds.
-pub(crate) fn lock_events(seen: &Seen<'_>, tsc_khz: u64) -> Vec<(String, u64)> {
+pub(crate) fn lock_events(seen: &GuestFacts<'_>, tsc_khz: u64) -> Vec<(String, u64)> {
     let total = |(slot, name): (usize, &String)| {
         let of = |vcpu| seen.memory.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
         (name.clone(), shown(name, (0..seen.asked.guest.vcpus).map(of), tsc_khz))
@@ -336,7 +336,7 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
 }
 
 /// What the guest saw of the flag.
-pub(crate) fn hint_samples(seen: &Seen<'_>) -> HintCheck {
+pub(crate) fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
     let mut check = HintCheck::default();
     for vcpu in 0..seen.asked.guest.vcpus {
         let hint = &seen.memory.area(vcpu).hint;
@@ -349,7 +349,7 @@ pub(crate) fn hint_samples(seen: &Seen<'_>) -> HintCheck {
 }
 
 /// What the workload that checks the flag has seen, and what the books say of it.
-fn hint_check(seen: &Seen<'_>, finished: &[Finished]) -> Option<HintCheck> {
+fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck> {
     let mut check = hint_samples(seen);
     for vcpu in finished {
         check.compared += vcpu.account.record.hints_compared;

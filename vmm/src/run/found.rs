@@ -50,9 +50,9 @@ pub struct Ended {
 /// The outcome of a guest, by the system that it booted.
 #[derive(Debug)]
 pub enum AnyOutcome {
-    /// Our own guest's.
+    /// Outcome of our own guest.
     Ours(Box<Outcome>),
-    /// That of a Linux kernel.
+    /// Outcome of a Linux kernel.
     Linux(Box<LinuxOutcome>),
 }
 

@@ -12,7 +12,7 @@ use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::image::symbols::Symbols;
 use crate::run::asked::{Guest, Ours, Run, System};
-use crate::run::collect::{self, Seen};
+use crate::run::collect::{self, GuestFacts};
 use crate::sched::loss::Losses;
 use crate::sched::window::WindowTimes;
 
@@ -88,7 +88,7 @@ fn outcome(memory: &Memory, workload: usize) {
     let ours = Ours { lock_count: LOCKS, lock: image.locks[lock].name.clone(), ..Ours::default() };
     let guests = vec![Guest { vcpus: VCPUS, system: System::Ours(ours), ..Guest::default() }];
     let run = Run { guests, ..Run::default() };
-    let seen = Seen {
+    let seen = GuestFacts {
         asked: run.our(0),
         image,
         memory,

@@ -1,6 +1,7 @@
 //! A run: what it is to do, whether that can be, what is watched while it lasts, and what it comes to.
 
 pub(crate) mod asked;
+pub(crate) mod boot_values;
 mod chances;
 pub(crate) mod check;
 pub(crate) mod collect;
@@ -8,9 +9,8 @@ pub(crate) mod found;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub(crate) mod linux_outcome;
+pub(crate) mod live_view;
 pub(crate) mod memory;
 mod needs;
 pub(crate) mod outcome;
-pub(crate) mod shown;
 pub(crate) mod supervise;
-pub(crate) mod told;

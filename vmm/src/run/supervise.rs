@@ -17,7 +17,7 @@ use crate::observe::trace::Recorder;
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
 use crate::run::chances::Chances;
-use crate::run::shown::{Looked, Shown};
+use crate::run::live_view::{GuestNow, LiveView};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
 use crate::sched::switches::{Frame, SwitchBooks, Switched};
@@ -101,7 +101,7 @@ pub(crate) struct Supervisor<'a, 's> {
     pmu: &'a Pmu,
     stop: &'a AtomicBool,
     /// Shows the run while it goes, if it was asked to.
-    pub(crate) shown: Option<Shown<'a>>,
+    pub(crate) shown: Option<LiveView<'a>>,
 }
 
 impl<'a, 's> Supervisor<'a, 's> {
@@ -283,7 +283,7 @@ impl<'a, 's> Supervisor<'a, 's> {
             }
         }
         if let Some(shown) = &mut self.shown {
-            shown.look(self.scheduler, self.guests.iter().map(Supervised::looked));
+            shown.look(self.scheduler, self.guests.iter().map(Supervised::guest_now));
         }
         // Relaxed: polled; nothing else is read on the strength of it.
         let asked = self.stop.load(Ordering::Relaxed);
@@ -324,8 +324,8 @@ impl Supervised<'_> {
         Observed { switched: self.books.map(|books| books.finish(dropped)), ..self.observed }
     }
 
-    fn looked(&self) -> Looked<'_> {
-        Looked { guest: self.guest, has_started: self.has_started(), books: self.books.as_ref() }
+    fn guest_now(&self) -> GuestNow<'_> {
+        GuestNow { guest: self.guest, has_started: self.has_started(), books: self.books.as_ref() }
     }
 
     fn has_started(&self) -> bool {

@@ -66,7 +66,7 @@ fn start<'a>(
         directory: with_manifest(job, directory)?,
         records,
         progress: Progress::start(),
-        in_vain: 0,
+        disturbed_again: 0,
         failed: vec![],
         simulators: None,
     })

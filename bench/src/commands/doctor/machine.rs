@@ -15,7 +15,7 @@ use super::idle::{HandOver, WakeUp};
 use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
-use crate::host::topology::{Place, places};
+use crate::host::topology::{CoreOfCpu, places};
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
@@ -81,14 +81,14 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
 }
 
 impl Measured {
-    fn here(places: &[(u32, Place)]) -> Result<Self> {
+    fn here(places: &[(u32, CoreOfCpu)]) -> Result<Self> {
         let (first, at) = places[0];
         let cpu = CpuCosts::measure(first)?;
-        let transfer = |fits: &dyn Fn(&Place) -> bool| {
+        let transfer = |fits: &dyn Fn(&CoreOfCpu) -> bool| {
             let other = places[1..].iter().find(|(_, place)| fits(place));
             other.map(|(other, _)| transfer_ns([first, *other])).transpose().map_err(Failure::from)
         };
-        let is_sibling = |place: &Place| place.package == at.package && place.core == at.core;
+        let is_sibling = |place: &CoreOfCpu| place.package == at.package && place.core == at.core;
         let sibling_ns = transfer(&is_sibling)?;
         let socket_ns = transfer(&|place| place.package == at.package && !is_sibling(place))?;
         let far_ns = transfer(&|place| place.package != at.package)?;
@@ -100,7 +100,7 @@ impl Measured {
     }
 
     /// The file. What this host cannot show is a guess, and says so.
-    fn file(&self, name: &str, places: &[(u32, Place)]) -> String {
+    fn file(&self, name: &str, places: &[(u32, CoreOfCpu)]) -> String {
         let host = Host::probe();
         let mut packages: Vec<u32> = places.iter().map(|(_, place)| place.package).collect();
         packages.sort_unstable();
@@ -283,7 +283,7 @@ impl Guests {
                     timer_ns: 0.0,
                 },
             };
-            let text = measured.file("trial", &[(0, Place { package: 0, core: 0 })]);
+            let text = measured.file("trial", &[(0, CoreOfCpu { package: 0, core: 0 })]);
             let machine =
                 Machine::parse("trial", &text).map_err(|error| Failure::internal(error.to_string()))?;
             let run = Run {

@@ -15,11 +15,12 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watch};
+use crate::measure::companion::companion;
 use crate::measure::engine;
 use crate::measure::origin::Origin;
 use crate::measure::progress::{WORTH_SAYING, shown};
 use crate::measure::records::record;
-use crate::measure::seen::Seen;
+use crate::measure::run_result::RunResult;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::results::opened::OpenedFile;
@@ -129,9 +130,9 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
         let virtual_time = Arc::new(VirtualTime::default());
         shown(&virtual_time, run.warmup + run.window, || simulator(run, Arc::clone(&virtual_time)))
             .0
-            .map(Seen::from)
+            .map(RunResult::from)
     };
-    engine::companion(&either, run, image, first.work_rate)
+    companion(&either, run, image, first.work_rate)
         .map_err(|error| format!("the lock-free companion run failed: {error}").into())
 }
 

@@ -13,7 +13,7 @@ use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
 use crate::host::walls;
-use crate::measure::seen::Seen;
+use crate::measure::run_result::RunResult;
 use crate::measure::{self, origin::Origin};
 use crate::record::linux::LinuxRecord;
 use crate::settings::value::Value;
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     conclude(&record, seen, args.format)
 }
 
-fn conclude(record: &LinuxRecord, seen: Seen, format: Format) -> Result<Exit> {
+fn conclude(record: &LinuxRecord, seen: RunResult, format: Format) -> Result<Exit> {
     match format {
         Format::Json => output::data(&format!("{}\n", output::to_json(record)?)),
         Format::Table => output::data(&show::linux::record(record)),

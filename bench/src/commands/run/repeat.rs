@@ -14,6 +14,7 @@ use crate::experiment::outline::Outline;
 use crate::experiment::place::{Place, Role};
 use crate::host::identity::Host;
 use crate::host::noise;
+use crate::measure::companion::companion;
 use crate::measure::engine::{self, Engine};
 use crate::measure::records::records;
 use crate::record::Record;
@@ -76,7 +77,7 @@ fn once(
         Err("not asked for (--no-ideal)".into())
     } else {
         let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
-        engine::companion(engine, &run, image, work_rate)
+        companion(engine, &run, image, work_rate)
             .map_err(|error| format!("the lock-free companion run failed: {error}").into())
     };
     Ok(records(&run, found, &origin, Some(&place), &lock_free))

@@ -10,12 +10,12 @@ use crate::host::noise::Noise;
 use crate::measure::console::Heard;
 use crate::measure::linux;
 use crate::measure::origin::Origin;
-use crate::measure::seen::Seen;
+use crate::measure::run_result::RunResult;
 use crate::measure::synthetic::outcome::found;
 use crate::record::linux::LinuxRecord;
 
 /// A guest that ends like this and has printed these lines.
-pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> Seen {
+pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
     let mut heard = Heard::default();
     lines.iter().for_each(|line| heard.hear(line));
     let outcome = LinuxOutcome {
@@ -32,7 +32,7 @@ pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> Seen {
         pinning_lost: None,
     };
     let found = found(run, Duration::from_secs(5), vec![AnyOutcome::Linux(Box::new(outcome))]);
-    Seen { found, heard }
+    RunResult { found, heard }
 }
 
 /// All runs of a plan, each with what the cell prints in that block.

@@ -34,7 +34,7 @@ use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::records;
-use crate::measure::seen::Seen;
+use crate::measure::run_result::RunResult;
 use crate::measure::session::Session;
 use crate::record::Record;
 use crate::results::directory::Directory;
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// What [`Session`] and [`engine::run_cell`] run cells with.
-    pub(crate) fn engine(&self) -> impl Fn(&Run) -> Result<Seen, RunError> + '_ {
+    pub(crate) fn engine(&self) -> impl Fn(&Run) -> Result<RunResult, RunError> + '_ {
         |run| Ok(self.run(run).into())
     }
 
@@ -191,7 +191,7 @@ impl World {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
                 let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
                 let ran = engine::run_cell(&engine, &watcher, &cell.run, &self.host);
-                let (Seen { found, .. }, origin) = ran.expect("a world runs whatever it is asked to");
+                let (RunResult { found, .. }, origin) = ran.expect("a world runs whatever it is asked to");
                 let lock_free = Ok(ideal.unwrap_or_else(|| engine::per_second(&found)));
                 let of_cell = records::records(&cell.run, &found, &origin, Some(&place), &lock_free);
                 if cell.role == Role::Ideal {
@@ -250,7 +250,7 @@ impl World {
             directory,
             records: Records::Ours(records),
             progress: Progress::start(),
-            in_vain: 0,
+            disturbed_again: 0,
             failed: vec![],
             simulators: None,
         }

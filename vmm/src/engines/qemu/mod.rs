@@ -23,10 +23,10 @@ use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::observe::instruments::Instruments;
 use crate::run::asked::{Accelerator, Mix, OurGuest, Ours};
+use crate::run::boot_values::Chosen;
 use crate::run::collect;
 use crate::run::found::{AnyOutcome, Ended, Found};
 use crate::run::outcome::{Outcome, VcpuOutcome};
-use crate::run::told::Chosen;
 use crate::sched::Sched;
 use crate::sched::hints::{PreemptedBy, PreemptedSource};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
@@ -160,7 +160,7 @@ fn outcome(
         kicks: None,
         timeline: None,
     };
-    let seen = collect::Seen {
+    let seen = collect::GuestFacts {
         asked,
         image,
         memory,

@@ -1,7 +1,7 @@
 //! What an object defines and may use, by name: version 1 of `include/haltkick.h`.
 
 use crate::host::nearest::nearest;
-use crate::image::object::member::{Member, Place};
+use crate::image::object::member::{Member, SymbolPlace};
 
 /// What the name of a lock begins with that is a file.
 pub const FILE_PREFIX: &str = "file:";
@@ -145,7 +145,7 @@ impl Member {
     /// Whether a symbol stands for code.
     pub(super) fn is_code(&self, symbol: usize) -> bool {
         match self.symbols[symbol].place {
-            Place::Section(section) => {
+            SymbolPlace::Section(section) => {
                 let section = &self.sections[section];
                 section.is_executable() && self.symbols[symbol].value < section.size
             }
@@ -156,7 +156,7 @@ impl Member {
     /// The constant of four bytes that a symbol stands for.
     fn number(&self, symbol: usize) -> Option<u32> {
         let symbol = &self.symbols[symbol];
-        let Place::Section(section) = symbol.place else { return None };
+        let SymbolPlace::Section(section) = symbol.place else { return None };
         let start = usize::try_from(symbol.value).ok()?;
         let bytes = self.data(section).get(start..start.checked_add(4)?)?;
         bytes.try_into().map(u32::from_le_bytes).ok()

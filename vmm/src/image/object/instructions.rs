@@ -9,7 +9,7 @@ use iced_x86::{
 };
 
 use crate::image::object::layout::MOST_BYTES;
-use crate::image::object::member::{Member, Place};
+use crate::image::object::member::{Member, SymbolPlace};
 
 /// Looks at the code of all sections that are needed, by member and index. They are known to be small.
 ///
@@ -50,7 +50,7 @@ fn functions(
     let mut functions: HashMap<_, Vec<_>> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
         for symbol in member.symbols.iter().filter(|symbol| symbol.is_function && symbol.size > 0) {
-            let Place::Section(section) = symbol.place else { continue };
+            let SymbolPlace::Section(section) = symbol.place else { continue };
             let bytes = member.sections[section].file.len() as u64;
             let end = symbol.value.checked_add(symbol.size).filter(|&end| end <= bytes);
             if let (Some(end), true) = (end, reached.contains(&(number, section))) {

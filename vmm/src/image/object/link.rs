@@ -110,7 +110,7 @@ fn addresses(members: &[Member], exports: &Exports, layout: &Layout) -> Addresse
     let address = |function: &Option<(usize, usize)>| {
         let (member, symbol) = (*function)?;
         let symbol = &members[member].symbols[symbol];
-        let super::member::Place::Section(section) = symbol.place else { return None };
+        let super::member::SymbolPlace::Section(section) = symbol.place else { return None };
         Some(layout.section(member, section)? + symbol.value)
     };
     let forms = exports.forms.each_ref().map(|form| form.each_ref().map(address));
@@ -251,7 +251,7 @@ impl Member {
             let kind = Kind::of(relocation.kind).ok().filter(|kind| *kind != Kind::ThroughTable)?;
             let symbol = self.symbols.get(relocation.symbol)?;
             let value = match symbol.place {
-                super::member::Place::Section(target)
+                super::member::SymbolPlace::Section(target)
                     if self.sections[target].has(object::elf::SHF_ALLOC) =>
                 {
                     match address_of(target) {
@@ -260,7 +260,7 @@ impl Member {
                     }
                 }
                 // Sections of debug information refer to each other by offsets.
-                super::member::Place::Section(_) | super::member::Place::Number => symbol.value,
+                super::member::SymbolPlace::Section(_) | super::member::SymbolPlace::Number => symbol.value,
                 _ => return None,
             };
             Some((*relocation, kind.bytes(), kind.value(0, value, || 0, relocation.addend)?))
@@ -304,7 +304,7 @@ impl Member {
         }
         let Some(table) = &self.symbol_table else { return };
         for (index, symbol) in self.symbols.iter().enumerate() {
-            if let super::member::Place::Section(section) = symbol.place
+            if let super::member::SymbolPlace::Section(section) = symbol.place
                 && let Some(address) = address_of(section)
                 && !symbol.is_section
             {

@@ -84,7 +84,7 @@ pub(super) struct Relocation {
 #[derive(Debug)]
 pub(super) struct Symbol {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: SymbolPlace,
     /// Offset in its section, or the number that it stands for; for a common one its alignment.
     pub(super) value: u64,
     pub(super) size: u64,
@@ -96,7 +96,7 @@ pub(super) struct Symbol {
 
 /// Where a symbol is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SymbolPlace {
     Elsewhere,
     Number,
     /// In zeros that whoever links makes.
@@ -153,7 +153,7 @@ impl Member {
         // The parser has no address for these: it is an alignment.
         let table = symbol_table.clone().map_or(&[][..], |table| &bytes[table]);
         for (symbol, entry) in symbols.iter_mut().zip(table.chunks_exact(SYMBOL_BYTES)) {
-            if symbol.place == Place::Common {
+            if symbol.place == SymbolPlace::Common {
                 symbol.value = u64::from_le_bytes(entry[8..16].try_into().expect("eight bytes"));
             }
         }
@@ -181,7 +181,7 @@ impl Member {
     /// `hk_unlock+0x31`, for a place in a section.
     pub(super) fn describe(&self, section: usize, offset: u64) -> String {
         let of = |symbol: &&Symbol| {
-            symbol.place == Place::Section(section)
+            symbol.place == SymbolPlace::Section(section)
                 && symbol.value <= offset
                 && !symbol.name.is_empty()
                 && !symbol.is_section
@@ -284,7 +284,7 @@ fn relocations<'a>(
 fn symbols(file: &object::File<'_>, sections: usize, room: &mut Room) -> Result<Vec<Symbol>, &'static str> {
     let nobody = || Symbol {
         name: String::new(),
-        place: Place::Nowhere,
+        place: SymbolPlace::Nowhere,
         value: 0,
         size: 0,
         is_global: false,
@@ -295,12 +295,12 @@ fn symbols(file: &object::File<'_>, sections: usize, room: &mut Room) -> Result<
     let mut symbols = vec![nobody()];
     for symbol in file.symbols() {
         let place = match symbol.section() {
-            SymbolSection::Undefined => Place::Elsewhere,
-            SymbolSection::Absolute => Place::Number,
-            SymbolSection::Common => Place::Common,
-            SymbolSection::Section(index) if index.0 < sections => Place::Section(index.0),
+            SymbolSection::Undefined => SymbolPlace::Elsewhere,
+            SymbolSection::Absolute => SymbolPlace::Number,
+            SymbolSection::Common => SymbolPlace::Common,
+            SymbolSection::Section(index) if index.0 < sections => SymbolPlace::Section(index.0),
             SymbolSection::Section(_) => return Err("a symbol is in no section"),
-            _ => Place::Nowhere,
+            _ => SymbolPlace::Nowhere,
         };
         let index = symbol.index().0;
         symbols.resize_with(symbols.len().max(index + 1), nobody);

@@ -6,7 +6,7 @@ use object::elf;
 
 use crate::host::nearest::nearest;
 use crate::image::object::contract::{CPU_AREA, EVENT_PREFIX, MOST_EVENT_BYTES};
-use crate::image::object::member::{Member, Place};
+use crate::image::object::member::{Member, SymbolPlace};
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,14 +53,15 @@ pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
     let mut definitions: HashMap<&str, (usize, usize)> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
         for (index, symbol) in member.symbols.iter().enumerate() {
-            let is_defined = matches!(symbol.place, Place::Section(_) | Place::Number | Place::Common);
+            let is_defined =
+                matches!(symbol.place, SymbolPlace::Section(_) | SymbolPlace::Number | SymbolPlace::Common);
             if !is_defined || !symbol.is_global || symbol.name.is_empty() {
                 continue;
             }
             let known = definitions.entry(&symbol.name).or_insert((number, index));
             let rank = |(member, symbol): (usize, usize)| {
                 let symbol: &super::member::Symbol = &members[member].symbols[symbol];
-                (symbol.is_weak, symbol.place == Place::Common)
+                (symbol.is_weak, symbol.place == SymbolPlace::Common)
             };
             if rank((number, index)) < rank(*known) {
                 *known = (number, index);
@@ -83,7 +84,7 @@ pub(super) fn resolve(
     let mut resolved = Resolved::default();
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (member, symbol) in roots {
-        if let Place::Section(section) = members[member].symbols[symbol].place {
+        if let SymbolPlace::Section(section) = members[member].symbols[symbol].place {
             open.push((member, section));
         }
     }
@@ -141,14 +142,14 @@ fn target(
     };
     let found = &members[number].symbols[index];
     match found.place {
-        Place::Section(section) => {
+        SymbolPlace::Section(section) => {
             if found.value > members[number].sections[section].size {
                 return Err(format!("is broken: {} lies outside its section", found.name));
             }
             Ok(Target::Place { member: number, section, offset: found.value })
         }
-        Place::Number => Ok(Target::Number(found.value)),
-        Place::Common => {
+        SymbolPlace::Number => Ok(Target::Number(found.value)),
+        SymbolPlace::Common => {
             let (size, align) = (found.size, found.value);
             if !align.is_power_of_two() || align > 4096 {
                 return Err(format!("has {} aligned to {align}: 4096 is the most", found.name));
@@ -158,8 +159,8 @@ fn target(
             Ok(Target::Common(found.name.clone()))
         }
         // Symbol 0 stands for nothing: the addend is all.
-        Place::Nowhere => Ok(Target::Number(0)),
-        Place::Elsewhere => import(&symbol.name, symbol.is_weak, offer),
+        SymbolPlace::Nowhere => Ok(Target::Number(0)),
+        SymbolPlace::Elsewhere => import(&symbol.name, symbol.is_weak, offer),
     }
 }
 

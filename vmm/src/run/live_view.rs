@@ -15,7 +15,7 @@ use crate::sched::switches::SwitchBooks;
 use crate::sched::{Sched, Scheduler};
 
 /// A run that shows itself. The threads that run its vCPUs do nothing for it.
-pub(crate) struct Shown<'a> {
+pub(crate) struct LiveView<'a> {
     live: LiveRun,
     run: &'a Run,
     /// Of each vCPU of each guest.
@@ -23,14 +23,14 @@ pub(crate) struct Shown<'a> {
 }
 
 /// A guest as its supervisor knows it.
-pub(crate) struct Looked<'a> {
+pub(crate) struct GuestNow<'a> {
     pub(crate) guest: &'a GuestRun<'a>,
     pub(crate) has_started: bool,
     /// Of the switches of its vCPUs' threads, where they are reported.
     pub(crate) books: Option<&'a SwitchBooks>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> LiveView<'a> {
     /// A run that was asked to show itself, with these vCPUs, if there is somewhere to, and no other is there.
     pub(crate) fn begin(run: &'a Run, instruments: &Instruments, vcpus: &[Vec<Vcpu>]) -> Option<Self> {
         let live = instruments.live.as_ref().filter(|_| run.live)?.begin()?;
@@ -39,14 +39,18 @@ impl<'a> Shown<'a> {
     }
 
     /// Shows how things are, if it is time to.
-    pub(crate) fn look<'g>(&mut self, scheduler: &Scheduler<'_>, guests: impl Iterator<Item = Looked<'g>>) {
+    pub(crate) fn look<'g>(&mut self, scheduler: &Scheduler<'_>, guests: impl Iterator<Item = GuestNow<'g>>) {
         if self.live.is_due() {
             let frame = self.frame(&scheduler.whereabouts(), guests);
             self.live.show(frame);
         }
     }
 
-    fn frame<'g>(&self, whereabouts: &[Whereabouts], guests: impl Iterator<Item = Looked<'g>>) -> LiveFrame {
+    fn frame<'g>(
+        &self,
+        whereabouts: &[Whereabouts],
+        guests: impl Iterator<Item = GuestNow<'g>>,
+    ) -> LiveFrame {
         let run = self.run;
         let mut frame = LiveFrame {
             virtual_time: run.engine.is_simulated(),
@@ -54,14 +58,14 @@ impl<'a> Shown<'a> {
             cpus: run.cpus.clone(),
             ..LiveFrame::default()
         };
-        for ((looked, asked), counts) in guests.zip(run.ours()).zip(&self.counts) {
+        for ((now, asked), counts) in guests.zip(run.ours()).zip(&self.counts) {
             if frame.guests.is_empty() {
-                frame.at_ns = looked.guest.clock.now_ns();
-                frame.phase = phase(&looked);
+                frame.at_ns = now.guest.clock.now_ns();
+                frame.phase = phase(&now);
             }
-            let first = looked.guest.first_vcpu as usize;
+            let first = now.guest.first_vcpu as usize;
             let vcpu = |(id, counts): (usize, &Arc<ExitCounts>)| {
-                vcpu(&looked, id as u32, whereabouts[first + id], counts)
+                vcpu(&now, id as u32, whereabouts[first + id], counts)
             };
             frame.guests.push(LiveGuest {
                 name: asked.guest.name.clone(),
@@ -69,7 +73,7 @@ impl<'a> Shown<'a> {
                 pv: asked.guest.pv,
                 workload: asked.ours.workload.clone(),
                 locks: asked.ours.lock_count,
-                kicks_seen: !looked.guest.halts_in_kernel,
+                kicks_seen: !now.guest.halts_in_kernel,
                 vcpus: counts.iter().enumerate().map(vcpu).collect(),
             });
         }
@@ -77,27 +81,27 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn phase(looked: &Looked<'_>) -> LivePhase {
-    let [opened, _] = looked.guest.window.times();
-    if looked.guest.window.is_closed() {
+fn phase(now: &GuestNow<'_>) -> LivePhase {
+    let [opened, _] = now.guest.window.times();
+    if now.guest.window.is_closed() {
         LivePhase::Closed
     } else if opened != u64::MAX {
         LivePhase::Window
-    } else if looked.has_started {
+    } else if now.has_started {
         LivePhase::WarmsUp
     } else {
         LivePhase::Starts
     }
 }
 
-fn vcpu(looked: &Looked<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) -> LiveVcpu {
-    let Whereabouts { at, since_ns } = match (found.at, looked.books.map(|books| books.preempted(id))) {
+fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) -> LiveVcpu {
+    let Whereabouts { at, since_ns } = match (found.at, now.books.map(|books| books.preempted(id))) {
         (Where::Runnable, Some(Some(preempted))) => preempted,
         // Those that sleep in KVM's hands look alike to their threads.
-        (Where::Runnable, Some(None)) if !looked.guest.halts_in_kernel => Where::Running.into(),
+        (Where::Runnable, Some(None)) if !now.guest.halts_in_kernel => Where::Running.into(),
         _ => found,
     };
-    let Some(area) = looked.guest.shared.as_ref().map(|shared| shared.area(id)) else {
+    let Some(area) = now.guest.shared.as_ref().map(|shared| shared.area(id)) else {
         return LiveVcpu { at, since_ns, exits: counts.total(), ..LiveVcpu::default() };
     };
     LiveVcpu {

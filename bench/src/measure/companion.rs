@@ -1,0 +1,25 @@
+//! The lock-free companion of a single run: what the run could do if locking cost nothing.
+
+use std::time::Duration;
+
+use haltkick_vmm::{Image, Run, RunError};
+
+use super::engine::{Engine, per_second};
+use crate::experiment::lock_free::lock_free;
+
+/// Longest window of the lock-free companion of a single run.
+const COMPANION_WINDOW: Duration = Duration::from_millis(200);
+
+/// Lock-free throughput of each guest of the cell per second, from a short run without lock.
+pub(crate) fn companion(
+    engine: Engine<'_>,
+    run: &Run,
+    image: &Image,
+    work_rate: u64,
+) -> Result<Vec<f64>, RunError> {
+    let mut run = lock_free(run, image)
+        .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))?;
+    run.window = run.window.min(COMPANION_WINDOW);
+    run.work_rate = Some(work_rate);
+    Ok(per_second(&engine(&run)?.found))
+}
