@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::statistics::{Estimate, Interval, Verdict};
+use crate::analysis::statistics::{Estimate, Interval};
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::trust;
+use crate::analysis::verdict::Verdict;
 use crate::experiment::outline::OutlineComparison;
 use crate::experiment::place::Role;
 use crate::text::quantity::significant;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Estimate;
+use crate::analysis::verdict::Verdict;
 
 /// Dependence of a comparison on guesses.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]

@@ -17,4 +17,5 @@ pub(crate) mod significance;
 pub(crate) mod statistics;
 pub(crate) mod summary;
 pub(crate) mod trust;
+pub(crate) mod verdict;
 pub(crate) mod worst;

@@ -9,19 +9,13 @@
 
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::analysis::statistics::{Verdict, rank_sum_distribution, signed_rank_distribution, walsh_averages};
+use crate::analysis::statistics::{rank_sum_distribution, signed_rank_distribution, walsh_averages};
+use crate::analysis::verdict::Verdict;
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
 pub(crate) const LEVEL: f64 = 0.025;
 /// Chance that any difference of one comparison is called one and is none.
 const LEVEL_OF_BOTH_SIDES: f64 = 2.0 * LEVEL;
-
-impl Verdict {
-    /// Whether the word says that there is a difference.
-    pub(crate) fn is_difference(self) -> bool {
-        matches!(self, Self::Faster | Self::Slower)
-    }
-}
 
 /// One setting of a comparison.
 pub(crate) struct AtSetting {

@@ -137,9 +137,9 @@ mod tests {
 
     use super::*;
     use crate::analysis::records::Records;
-    use crate::analysis::statistics::Verdict;
     use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::analysis::trust;
+    use crate::analysis::verdict::Verdict;
     use crate::experiment::{Experiment, Source};
     use crate::host::cpulist::CpuList;
     use crate::host::identity::Host;

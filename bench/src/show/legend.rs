@@ -1,7 +1,7 @@
 //! What rows and rare columns mean whose names do not say.
 
-use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Row, Summary};
+use crate::analysis::verdict::Verdict;
 use crate::experiment::names::{BESIDE, LOCK_FREE};
 use crate::experiment::place::Role;
 

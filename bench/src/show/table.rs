@@ -14,8 +14,9 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use crate::analysis::prediction::{self, Prediction};
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Summary};
+use crate::analysis::verdict::Verdict;
 use crate::experiment::place::Role;
 use crate::text::quantity::significant;
 use crate::text::wrap::wrap;

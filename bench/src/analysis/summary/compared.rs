@@ -5,8 +5,9 @@ use super::{Comparison, Setting};
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::recorded::Recorded;
 use crate::analysis::significance::{AtSetting, withstand};
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Estimate;
 use crate::analysis::trust;
+use crate::analysis::verdict::Verdict;
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::{Outline, OutlineComparison};
 

@@ -5,8 +5,9 @@
 
 use super::key::{self, Key};
 use super::{Data, Picture, Setting};
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Comparison;
+use crate::analysis::verdict::Verdict;
 use crate::experiment::names::slug;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::show::svg::{Anchor, Svg, text_width};

@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 
 use super::scrolled;
-use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::analysis::verdict::Verdict;
 use crate::experiment::place::Role;
 use crate::show::table;
 use crate::text::pages::READING_A_TABLE;
