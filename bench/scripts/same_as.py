@@ -29,7 +29,7 @@ PLACE = ROOT / "target/same-as"
 # arguments. Those before the commands stand for longer ones.
 SHORT = {
     "RUN": "run --engine sim --machine nehalem-2s --cpus 0-3 --ratio 2 --duration 2ms --warmup 1ms --guest guest",
-    "HANG": "run --engine sim --machine nehalem-2s --cpus 0-3 --ratio 2 --duration 100ms --warmup 1ms --watchdog 5ms --guest guest",
+    "HANG": "run --engine sim --machine nehalem-2s --cpus 0-3 --ratio 2 --duration 100ms --warmup 1ms --watchdog 10ms --guest guest",
     "JSON": "--no-ideal --format json",
     "SWEEP": "sweep --engine sim --machine nehalem-2s --cpus 0-3 --slice 100us --window 1ms --warmup 1ms --guest guest",
     "BENCH": "bench --set engine=sim --set machine=nehalem-2s --cpus 0-3 --window 1ms --set warmup=1ms --guest guest",
@@ -54,7 +54,7 @@ page-faults             0 RUN JSON --workload fault-many --lock per-vma --memory
 grant                   0 RUN JSON --workload grant-split --locks 4
 overtaking              0 RUN JSON --workload overtaking --lock clh --min-turns 4
 switches-off            0 RUN JSON --oracle off --stamps plain --patch off --attribution off --live on
-holders-off             0 RUN JSON --lock ticket --slice 200us --deschedule holder,rate=5000,for=50us
+holders-off             7 RUN JSON --lock ticket --slice 200us --deschedule holder,rate=5000,for=50us
 random-off              0 RUN JSON --lock qspinlock --pv on --deschedule random,rate=500,for=1ms --kick-yield on
 points-off              0 RUN JSON --lock qspinlock-points --pv on --deschedule waiter,prob=0.1,for=100us,at=halted-published
 extended                0 RUN JSON --lock slice-tas --slice 200us --grace 50us --slice-margin 20us
