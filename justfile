@@ -67,6 +67,12 @@ bench-predict *ARGS: setup
     @{{ haltkick }} bench predict --set engine=sim --set machine=target/predict/here.toml --output target/predict/simulated {{ ARGS }} || test $? -eq 7
     @{{ haltkick }} predict target/predict/real target/predict/simulated
 
+# Published figures that the model of hosts is to predict, simulated (docs/hosts-acceptance.md): minutes; `--quick`: two seeds.
+accept-hosts *ARGS: setup
+    @{{ haltkick }} bench bench/acceptance/own-host.toml {{ ARGS }} || test $? -eq 7
+    @{{ haltkick }} bench bench/acceptance/preempted-hint.toml {{ ARGS }} || test $? -eq 7
+    @{{ haltkick }} bench bench/acceptance/kernel-build.toml {{ ARGS }} || test $? -eq 7
+
 # What the walls around guests cost: an experiment with them, without them, and with them again as a control.
 bench-walls *ARGS: setup
     @rm -rf target/walls

@@ -34,6 +34,8 @@ pub use explain::{
 };
 pub use guest::activity::{Activity, ByActivity};
 pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS};
+/// Models of hosts' schedulers for [`Engine::Sim`].
+pub use haltkick_sim::hosts;
 /// The machines of [`Engine::Sim`].
 pub use haltkick_sim::machine as machines;
 pub use host::affinity::{allowed_cpus, keep_off};

@@ -123,7 +123,7 @@ pub(crate) enum Command {
     Reproduce(ReproduceArgs),
     /// Say what this host can do and what will spoil a measurement
     Doctor(DoctorArgs),
-    /// List locks, workloads, experiments, points in locks, or simulated machines
+    /// List locks, workloads, experiments, points in locks, simulated machines, or models of hosts
     List(ListArgs),
     /// Show a lock's call sites before and after the VMM has rewritten them
     #[command(after_help = DISASM_EXAMPLES)]
@@ -430,6 +430,8 @@ pub(crate) enum Listed {
     /// Where --deschedule at= can stop an instrumented lock
     Points,
     Experiments,
+    /// Hosts whose scheduler --engine sim can model
+    Hosts,
     /// What --engine sim can simulate
     Machines,
 }

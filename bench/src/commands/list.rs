@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use haltkick_vmm::hosts::{self, HostPreset};
 use haltkick_vmm::machines::{Preset, presets};
 use haltkick_vmm::{Entry, Target};
 use schemars::JsonSchema;
@@ -21,7 +22,7 @@ pub(crate) struct Listing {
     pub(crate) schema: &'static str,
     /// 1.
     pub(crate) schema_version: u32,
-    /// What is listed: "locks", "workloads", "points", "experiments" or "machines".
+    /// What is listed: "locks", "workloads", "points", "experiments", "hosts" or "machines".
     pub(crate) of: &'static str,
     /// In the order in which the program has them.
     pub(crate) entries: Vec<Choice>,
@@ -55,6 +56,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
     let image = || guest_image::load(args.guest.as_deref(), []);
     let (of, entries) = match args.what {
         Listed::Experiments => ("experiments", BUILT_IN.map(experiment).into()),
+        Listed::Hosts => ("hosts", hosts::presets().iter().map(host).collect()),
         Listed::Locks => ("locks", locks(&image()?.locks)),
         Listed::Machines => ("machines", presets().iter().map(machine).collect()),
         Listed::Points => ("points", image()?.points.iter().map(point).collect()),
@@ -105,6 +107,11 @@ fn machine(preset: &Preset) -> Choice {
     Choice { name: machine.name.clone(), summary: machine.title.clone(), cpus, ..Choice::default() }
 }
 
+fn host(preset: &HostPreset) -> Choice {
+    let host = preset.host();
+    Choice { name: host.name, summary: host.title, ..Choice::default() }
+}
+
 fn point(point: &Entry) -> Choice {
     let who = Target::of_point(point).map(Target::name);
     Choice { name: point.name.clone(), summary: point.summary.clone(), who, ..Choice::default() }
@@ -127,7 +134,7 @@ fn text(what: Listed, entries: &[Choice]) -> String {
     for entry in entries {
         let Choice { name, summary, .. } = entry;
         let _ = match what {
-            Listed::Experiments => writeln!(text, "{name:<18} {summary}"),
+            Listed::Experiments | Listed::Hosts => writeln!(text, "{name:<18} {summary}"),
             Listed::Locks => {
                 let forms = match entry.pv.as_deref() {
                     Some(["off"]) | None => String::new(),

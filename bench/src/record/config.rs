@@ -17,6 +17,9 @@ pub(crate) struct Config {
     /// The file of the simulated machine, word for word.
     #[serde(default)]
     pub(crate) machine: Option<String>,
+    /// The file of the host whose scheduler is modelled on the simulated machine, word for word; null where none is.
+    #[serde(default)]
+    pub(crate) host: Option<String>,
     /// Name of the guest among those of the run.
     #[serde(default)]
     pub(crate) guest: String,
@@ -159,6 +162,11 @@ impl Config {
         Self {
             engine: engine(&asked.run.engine).into(),
             machine: why.given("config.machine", machine, "a machine that is not simulated"),
+            host: why.given(
+                "config.host",
+                asked.run.host.as_ref().map(|host| host.text.clone()),
+                "no model of a host schedules",
+            ),
             guest: asked.guest.name.clone(),
             beside: beside.map(|guest| guest.name.clone()).collect(),
             share: share(asked.run.rules.share).into(),

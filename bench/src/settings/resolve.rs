@@ -64,6 +64,11 @@ impl Settings {
             run.guests.push(guest);
         }
         common.finish_simulated(&mut run)?;
+        if let Some(name) = common.given("host").map(Value::text) {
+            let host = machines::find_host(name).map_err(|message| Refused { about: "host", message })?;
+            run.host = Some(Arc::new(host));
+        }
+        run.check_host()?;
         run.rules.check()?;
         check_descheduling(&run, supply.image)?;
         Ok(run)

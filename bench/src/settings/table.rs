@@ -93,6 +93,12 @@ const MACHINE: &[Setting] = &[
             };
         })
         .recorded("config.sched"),
+    name(
+        "host",
+        "The host whose scheduler engine sim models with sched host: one of `haltkick list hosts`, or a file",
+    )
+    .default_in_help("none")
+    .recorded("config.host"),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)

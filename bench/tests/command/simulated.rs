@@ -150,7 +150,10 @@ fn what_no_simulated_machine_can_do_is_refused() {
     let run =
         |more: &[&str]| refusal(&[&["run", "--engine", "sim", "--machine", "nehalem-2s"], more].concat());
     for (arguments, reason) in [
-        (&["--sched", "host"][..], "there is no model of the host's scheduler"),
+        (&["--sched", "host"][..], "--sched: a simulated machine needs a model of the host"),
+        (&["--host", "linux-7.3"], "--host: the VMM schedules: use sched host"),
+        (&["--sched", "host", "--host", "linux-7.4"], "did you mean 'linux-7.3'?"),
+        (&["--sched", "host", "--host", "cfs-2015", "--deschedule", "holder"], "--deschedule: the model"),
         (&["--pv-backend", "kvm"], "put to sleep by the VMM"),
         (&["--cpus", "0-16"], "CPU 16"),
     ] {

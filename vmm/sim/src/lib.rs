@@ -1,11 +1,12 @@
 //! The CPU of a simulated machine, and machines of many.
 //!
 //! Its rooms, from the ground up: `cpu` interprets instructions; `machine` says where CPUs are and what everything costs;
-//! `lines` are the cache lines that move between them; `board` has CPUs that share memory, in virtual time.
+//! `hosts` are the schedulers of hosts' kernels; `lines` are the cache lines that move between them; `board` has CPUs that share memory, in virtual time.
 #![warn(missing_docs)]
 
 pub mod board;
 mod cpu;
+pub mod hosts;
 pub mod lines;
 pub mod machine;
 

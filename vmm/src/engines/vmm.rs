@@ -92,7 +92,14 @@ pub(super) fn run(
     let scheduler = match run.engine.machine() {
         Some(machine) => {
             let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
-            Scheduler::simulated(run.rules, &guests, vcpus, plan, machine, (stop, witness))
+            Scheduler::simulated(
+                (run.rules, run.host.as_deref()),
+                &guests,
+                vcpus,
+                plan,
+                machine,
+                (stop, witness),
+            )
         }
         None => Scheduler::new(run.rules, &run.cpus, &guests, vcpus, plan),
     };
@@ -130,11 +137,11 @@ pub(super) fn run(
         let of_guest = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
         ended.push(ran.end_of(index, observed, of_guest)?);
     }
-    let switches = (run.rules.sched == Sched::Host).then(|| switches_of(&hinted));
+    let switches = run.has_vcpu_threads().then(|| switches_of(&hinted));
     let about = About::new(about_guests(run), &run.cpus, image, guests[0].window.times(), switches.as_ref());
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
     let run_delay = match run.rules.sched {
-        Sched::Vmm if run.engine.is_simulated() => Err(NOTHING_ELSE_RUNS.into()),
+        _ if run.engine.is_simulated() => Err(NOTHING_ELSE_RUNS.into()),
         Sched::Vmm => guests[0].run_delays.sum(),
         Sched::Host => Err(ONE_THREAD_PER_VCPU.into()),
     };
@@ -185,9 +192,9 @@ impl Ran<'_> {
 
 /// Where the threads of a run with so many vCPUs hand in what they note.
 fn notes(run: &Run, instruments: &Instruments, vcpus: u32, start: Moment) -> Notes {
-    let (threads, reported_guests) = match run.rules.sched {
-        Sched::Vmm => (run.cpus.len(), 0),
-        Sched::Host => (vcpus as usize, run.guests.len()),
+    let (threads, reported_guests) = match run.has_vcpu_threads() {
+        false => (run.cpus.len(), 0),
+        true => (vcpus as usize, run.guests.len()),
     };
     Notes::new(instruments, (threads, reported_guests), run.guests[0].seed, start)
 }
@@ -230,7 +237,7 @@ fn machine(
 /// The watcher of the host's scheduler for a guest, and the writer of its `preempted` flags. Before anything refers to its vCPUs'
 /// areas.
 fn hints(asked: OurGuest<'_>, machine: &Machine) -> (Watcher, Known<PreemptedSource>) {
-    if asked.run.rules.sched == Sched::Vmm {
+    if !asked.run.has_vcpu_threads() {
         return (Watcher::nothing("the VMM's own scheduler knows"), Ok(PreemptedSource::Vmm));
     }
     let reported =
@@ -261,7 +268,7 @@ fn guest_runs<'a>(
     let mut guests = Vec::new();
     for (index, ((asked, machine), (watcher, _))) in run.ours().zip(machines).zip(hinted).enumerate() {
         let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
-        let kept = (asked.run.attribution, asked.run.rules.sched == Sched::Vmm);
+        let kept = (asked.run.attribution, !asked.run.has_vcpu_threads());
         let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, &tsc, kept);
         let mut guest = GuestRun::new(asked.guest.vcpus, tsc, clock, watcher, notes);
         guest.shared = Some(shared);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::Machine;
 
 use crate::machine::capabilities::KernelHalts;
@@ -135,6 +136,8 @@ pub struct Run {
     pub halts: KernelHalts,
     /// The rules that vCPUs are scheduled by.
     pub rules: Rules,
+    /// Under [`Sched::Host`] on a simulated machine: the model of the host's scheduler.
+    pub host: Option<Arc<Host>>,
     /// Take vCPUs off on purpose.
     pub deschedule: Option<Deschedule>,
     /// Time between the start of the last vCPU and the opening of the window.
@@ -256,6 +259,11 @@ pub struct OurGuest<'a> {
 }
 
 impl Run {
+    /// Whether the kernel of this host schedules the vCPUs, a thread for each; under a model of a host the VMM does.
+    pub(crate) fn has_vcpu_threads(&self) -> bool {
+        self.rules.sched == Sched::Host && self.host.is_none()
+    }
+
     /// Our own guests with their run, in order.
     pub fn ours(&self) -> impl Iterator<Item = OurGuest<'_>> {
         self.guests
@@ -318,7 +326,7 @@ impl OurGuest<'_> {
             vcpus: self.guest.vcpus,
             ring: self.run.ring,
             pv_backend: self.run.pv_backend,
-            vmm_schedules: self.run.rules.sched == Sched::Vmm,
+            vmm_schedules: !self.run.has_vcpu_threads(),
             halts: self.run.halts,
             patch: None,
             pool_bytes: 0,
@@ -338,6 +346,7 @@ impl Default for Run {
             preempted_by: PreemptedBy::Auto,
             halts: KernelHalts::default(),
             rules: Rules::default(),
+            host: None,
             deschedule: None,
             warmup: Duration::from_millis(20),
             window: Duration::from_secs(1),

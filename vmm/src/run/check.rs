@@ -66,7 +66,31 @@ impl Run {
         self.check_together()?;
         self.check_cpus()?;
         self.rules.check()?;
+        self.check_host()?;
         self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
+    }
+
+    /// Refuses a model of a host where there is nothing for it to schedule, and its lack where it is needed.
+    ///
+    /// # Errors
+    /// The setting that is wrong.
+    pub fn check_host(&self) -> Result<(), Refused> {
+        let (is_simulated, host_schedules) = (self.engine.is_simulated(), self.rules.sched == Sched::Host);
+        let refuse = |about, message| Err(Refused::new(about, message));
+        match &self.host {
+            Some(_) if !is_simulated => {
+                refuse("host", "only a simulated machine has a model of a host: use engine sim")
+            }
+            Some(_) if !host_schedules => refuse("host", "the VMM schedules: use sched host"),
+            Some(_) if self.deschedule.is_some() => {
+                refuse("deschedule", "the model of a host deschedules no vCPU on purpose: use sched vmm")
+            }
+            None if is_simulated && host_schedules => refuse(
+                "sched",
+                "a simulated machine needs a model of the host: name one of `haltkick list hosts` with host",
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses guests that cannot run together.
@@ -327,9 +351,6 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
 /// What a simulated machine cannot do.
 fn check_simulated(run: &Run) -> Result<(), RunError> {
     let usage = |text: &str| Err(RunError::usage(text));
-    if run.rules.sched == Sched::Host {
-        return usage("there is no model of the host's scheduler: use --sched vmm with --engine sim");
-    }
     if !matches!(run.pv_backend, PvBackend::Auto | PvBackend::Vmm) {
         return usage("vCPUs of a simulated machine are put to sleep by the VMM: use --pv-backend vmm");
     }

@@ -23,7 +23,6 @@ use crate::run::outcome::{
 };
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
-use crate::sched::Sched;
 use crate::sched::books::Graces;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
@@ -77,8 +76,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         sum
     };
     let switched = facts.observed.switched.as_ref();
-    let exact =
-        (facts.asked.run.rules.sched == Sched::Vmm || switched.is_some()) && facts.asked.run.attribution;
+    let exact = (!facts.asked.run.has_vcpu_threads() || switched.is_some()) && facts.asked.run.attribution;
     let with_switched = |mut sum: ByActivity, field: fn(&Switched) -> &ByActivity| {
         switched.into_iter().for_each(|switched| sum.add(field(switched)));
         sum
@@ -127,7 +125,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
             .then(|| with_switched(sum(|vcpu| &vcpu.account.books.lost_ns_by), |switched| &switched.lost_ns)),
         hint: hint_check(&seen, facts.finished),
         graces: (!facts.asked.run.rules.grace.is_zero()).then(|| graces(facts.finished)),
-        handed: (facts.asked.run.rules.sched == Sched::Vmm)
+        handed: (!facts.asked.run.has_vcpu_threads())
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
         injected: injected.then(|| sum(|vcpu| &vcpu.account.books.injected_by)),
         switches: match (facts.guest.watcher.reports(), switched) {
@@ -256,7 +254,7 @@ fn completion(facts: &Facts<'_>, seen: &GuestFacts<'_>) -> Option<Duration> {
 fn lock_cpu(facts: &Facts<'_>, seen: &GuestFacts<'_>) -> Option<Duration> {
     let ticks = sum_results(seen, |results| &results.lock_ticks);
     let time = facts.guest.tsc.rate().nanoseconds(Ticks(ticks));
-    (facts.asked.run.rules.sched == Sched::Vmm && ticks > 0).then(|| time.into())
+    (!facts.asked.run.has_vcpu_threads() && ticks > 0).then(|| time.into())
 }
 
 /// The names that the workload gives to the times that it reports, by their slot.
@@ -400,9 +398,9 @@ fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
     let results = &facts.machine.memory.area(vcpu.id).results;
     let at = |stats: &[Option<crate::sched::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
-    let (run_ns, steal_ns) = match facts.asked.run.rules.sched {
-        Sched::Vmm => (Some(vcpu.account.books.run_ns), Some(vcpu.account.books.steal_ns)),
-        Sched::Host => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {
+    let (run_ns, steal_ns) = match facts.asked.run.has_vcpu_threads() {
+        false => (Some(vcpu.account.books.run_ns), Some(vcpu.account.books.steal_ns)),
+        true => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {
             (Some(open), Some(close)) => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
             _ => (None, None),
         },

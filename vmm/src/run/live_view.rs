@@ -10,9 +10,9 @@ use crate::observe::instruments::Instruments;
 use crate::observe::live::{LiveFrame, LiveGuest, LivePhase, LiveRun, LiveVcpu};
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::asked::Run;
+use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::switches::SwitchBooks;
-use crate::sched::{Sched, Scheduler};
 
 /// A run that shows itself. The threads that run its vCPUs do nothing for it.
 pub(crate) struct LiveView<'a> {
@@ -54,7 +54,7 @@ impl<'a> LiveView<'a> {
         let run = self.run;
         let mut frame = LiveFrame {
             virtual_time: run.engine.is_simulated(),
-            host_schedules: run.rules.sched == Sched::Host,
+            host_schedules: run.has_vcpu_threads(),
             cpus: run.cpus.clone(),
             ..LiveFrame::default()
         };

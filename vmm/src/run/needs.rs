@@ -2,7 +2,6 @@
 
 use crate::host::sandbox::Needs;
 use crate::run::asked::{Engine, Run};
-use crate::sched::Sched;
 
 impl Needs {
     /// For these runs, but for the files that they write.
@@ -13,7 +12,7 @@ impl Needs {
             let programs = matches!(run.engine, Engine::Qemu(_));
             needs.programs |= programs;
             needs.foreign_code |= run.engine == Engine::Threads;
-            needs.switches |= run.rules.sched == Sched::Host && !programs && run.linux().is_none();
+            needs.switches |= run.has_vcpu_threads() && !programs && run.linux().is_none();
             needs.counters |= run.pmu;
             for file in run.linux().into_iter().flat_map(|(_, linux)| linux.files()) {
                 if !needs.reads.iter().any(|known| known == file) {

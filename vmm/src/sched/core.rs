@@ -39,7 +39,7 @@ use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::Timer;
 use crate::sched::timeline::MOST_TIMELINES;
 use crate::sched::turn::Turn;
-use crate::sched::{Finished, Rules};
+use crate::sched::{Finished, Rules, Sched};
 
 /// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
 /// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.
@@ -105,6 +105,8 @@ pub(super) struct Core<'a, B> {
     pub(super) look_cost: LookCost,
     /// The number of ready vCPUs that guests were told last.
     pub(super) told: Line<AtomicU32>,
+    /// Whether guests are told of slices and ready vCPUs. A host's kernel tells nothing.
+    pub(super) tells: bool,
 }
 
 impl<'a, B: Bell> Core<'a, B> {
@@ -153,6 +155,7 @@ impl<'a, B: Bell> Core<'a, B> {
             sets_aside: plan.is_some(),
             look_cost: LookCost::default(),
             told: Line(AtomicU32::new(u32::MAX)),
+            tells: rules.sched == Sched::Vmm,
         }
     }
 
@@ -287,7 +290,9 @@ impl<'a, B: Bell> Core<'a, B> {
         let first_look_ns = guest.halts_in_kernel.then(|| self.first_look_ns());
         let was_set = pcpu.begin(began_ns, debt_ns, first_look_ns);
         let start_ns = if was_set { self.clock.now_ns() } else { now_ns };
-        pcpu.publish_slice_end(task, self.clock, start_ns);
+        if self.tells {
+            pcpu.publish_slice_end(task, self.clock, start_ns);
+        }
         task.account.turns.begin(self.slice_ns, start_ns.saturating_sub(began_ns));
         task.account.goes(guest, id, Where::Running, start_ns);
         pcpu.thread.iter().for_each(|thread| guest.runs_on(id, *thread));

@@ -51,6 +51,7 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use haltkick_sim::board::Witness;
+use haltkick_sim::hosts::Host;
 
 use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
@@ -161,17 +162,17 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The VMM's, on CPUs of a simulated machine, whose costs scatter as a seed says. `looks`: what ends the simulation, and what looks
+    /// The VMM's or that of a model of a host, on CPUs of a simulated machine, whose costs scatter as a seed says. `looks`: what ends the simulation, and what looks
     /// at the CPUs.
     pub(crate) fn simulated(
-        rules: Rules,
+        (rules, host): (Rules, Option<&Host>),
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         machine: (&Arc<haltkick_sim::machine::Machine>, &[u32], u64),
         looks: (&'a AtomicBool, Option<Box<dyn Witness>>),
     ) -> Self {
-        Self::Simulated(Box::new(Simulated::new(rules, guests, vcpus, plan, machine, looks)))
+        Self::Simulated(Box::new(Simulated::new((rules, host), guests, vcpus, plan, machine, looks)))
     }
 
     /// Starts its threads on `cpus`.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use haltkick_hypercalls::READY_UNKNOWN;
+
 use crate::host::locks::lock;
 use crate::observe::whereabouts::Where;
 use crate::sched::core::{Bell, Core};
@@ -66,7 +68,7 @@ impl<'a, B: Bell> Core<'a, B> {
         }
         self.told.0.store(count, Ordering::Relaxed);
         for shared in self.guests.iter().filter_map(|guest| guest.shared.as_ref()) {
-            shared.tell_ready_vcpus(count);
+            shared.tell_ready_vcpus(if self.tells { count } else { READY_UNKNOWN });
         }
     }
 

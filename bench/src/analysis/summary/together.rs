@@ -22,7 +22,7 @@ pub(crate) struct Together {
     pub(crate) setting: BTreeMap<String, String>,
     /// The arm.
     pub(crate) arm: String,
-    /// What the row is for.
+    /// Role of the runs in the experiment.
     pub(crate) role: Role,
     /// vCPUs of all guests.
     pub(crate) vcpus: u32,
@@ -30,9 +30,9 @@ pub(crate) struct Together {
     pub(crate) runs: usize,
     /// Sections per second of all guests; null if half of the runs or more had none.
     pub(crate) per_second: Option<Estimate>,
-    /// The same of the slowest guest of each run.
+    /// Sections per second of the slowest guest of each run.
     pub(crate) slowest_guest_per_second: Option<Estimate>,
-    /// The same of the slowest vCPU of each run.
+    /// Sections per second of the slowest vCPU of each run.
     pub(crate) slowest_vcpu_per_second: Option<Estimate>,
     /// 99th percentile of the time to get the lock, in the guest of each run where it is longest.
     pub(crate) wait_p99_ns: Option<Estimate>,

@@ -41,7 +41,7 @@ fn line(summary: &Summary, row: &Together, new_setting: bool) -> Vec<Field> {
     fields.push(or_none(&row.per_second, |it| format!("{}/s{}", si(it.hodges_lehmann), plus_minus(it))));
     fields.push(or_none(&row.slowest_guest_per_second, rate));
     fields.push(or_none(&row.slowest_vcpu_per_second, rate));
-    // Without a lock nobody waits: what looks like it is a slice that ends between two timestamps.
+    // Without a lock no vCPU waits: what looks like a wait is a slice that ends between two timestamps.
     let p99 = row.wait_p99_ns.as_ref().filter(|_| row.role != Role::Ideal);
     fields.push(Field::new(p99.map_or("-".into(), |it| time_ns(it.hodges_lehmann))));
     if row.role == Role::Ideal {

@@ -10,6 +10,9 @@ use super::{Doing, Due, PS, Simulated, State};
 impl<'a> Simulated<'a> {
     /// An idle pCPU takes a vCPU, if one is ready, and gets to it after it has woken up.
     pub(super) fn looks(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
+        if state.hosted.is_some() {
+            return self.looks_hosted(state, index, at_ps);
+        }
         let slot = &mut state.slots[index];
         let Doing::Idle { since_ps } = slot.doing else { return };
         self.core.idle.leave(slot.cpu);
@@ -31,6 +34,9 @@ impl<'a> Simulated<'a> {
 
     /// Each vCPU that is ready wakes up an idle pCPU, as long as there are both.
     pub(super) fn wake_idle(&self, state: &mut State<'a>) {
+        if state.hosted.is_some() {
+            return self.admit(state);
+        }
         while let Some(last) = self.core.next_ran_on() {
             let snapshot =
                 Snapshot { topology: &self.machine.topology, used: &state.used, idle: &self.core.idle.set };

@@ -4,6 +4,8 @@
 //! timer interrupt, another vCPU), sets the clock, asks the core what it means, and lets the vCPU go on or another one begin.
 
 mod alarm;
+mod exits;
+mod hosted;
 mod idle;
 mod placing;
 mod time;
@@ -15,15 +17,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use haltkick_sim::Partition;
 use haltkick_sim::board::{Board, Happening, What, Witness, WorkLoop};
+use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::Machine;
-use haltkick_sim::{Event, Partition};
 
 use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
-use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
+use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::whereabouts::Whereabouts;
@@ -38,6 +41,7 @@ use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules};
 
 use alarm::Alarm;
+use hosted::Hosted;
 
 /// Which of the seed's sequences costs scatter by: threads, which deschedule vCPUs on purpose, have those from 0 on.
 const SCATTER_STREAM: u64 = 1 << 32;
@@ -77,6 +81,8 @@ struct Slot<'a> {
     pcpu: Pcpu<'a, Alarm>,
     alarm: Alarm,
     doing: Doing<'a>,
+    /// Under the model of a host: a vCPU has polled on it since it ran the last one.
+    polled: bool,
     /// The vCPU that it runs is out of its guest: when it came out, and why. What that does takes place when it is due.
     out: Option<(Happening, Exit)>,
 }
@@ -111,6 +117,8 @@ struct State<'a> {
     /// pCPUs of the run.
     used: PcpuSet,
     due: BinaryHeap<Reverse<(u64, Due)>>,
+    /// The model of a host's scheduler, which decides instead of the core.
+    hosted: Option<Hosted<'a>>,
     now_ps: u64,
     /// Time that vCPUs had, of all pCPUs.
     busy_ps: u64,
@@ -131,7 +139,7 @@ impl<'a> Simulated<'a> {
     /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
     /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
     pub(crate) fn new(
-        rules: Rules,
+        (rules, host): (Rules, Option<&Host>),
         guests: &'a [GuestRun<'a>],
         mut vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
@@ -162,7 +170,7 @@ impl<'a> Simulated<'a> {
             let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
-            Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 }, out: None }
+            Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 }, polled: false, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
@@ -172,8 +180,10 @@ impl<'a> Simulated<'a> {
         let due = (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect();
         let scatter_permille = machine.costs.guest.scatter_permille;
         let random = SplitMix::stream(seed, SCATTER_STREAM);
+        let hosted = host.map(|host| Hosted::new(host, guests, (machine, cpus, seed)));
+        let (now_ps, busy_ps) = (0, 0);
         let state =
-            State { board, slots, slot_of, used, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
+            State { board, slots, slot_of, used, due, hosted, now_ps, busy_ps, random, scatter_permille };
         // All are idle until they have looked.
         cpus.iter().for_each(|cpu| _ = core.idle.enter(*cpu));
         Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
@@ -241,6 +251,8 @@ impl<'a> Simulated<'a> {
                 Doing::Idle { .. } | Doing::Ended => {}
             }
         }
+        let hosted = state.hosted.iter_mut();
+        hosted.flat_map(Hosted::take_off).for_each(|task| self.core.give_back(task));
     }
 
     /// Time that vCPUs had, of all pCPUs.
@@ -260,12 +272,18 @@ impl<'a> Simulated<'a> {
 
     /// Whether every vCPU that is ready has run since `since_ns`.
     pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        self.core.everybody_ran_since(since_ns)
+        let state = self.state.borrow();
+        let mut off = state.hosted.iter().flat_map(Hosted::off);
+        off.all(|task| task.account.since_ns() >= since_ns) && self.core.everybody_ran_since(since_ns)
     }
 
     /// Where each vCPU of all guests is. One that a pCPU is on its way to runs.
     pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
-        self.core.whereabouts()
+        let (mut found, state) = (self.core.whereabouts(), self.state.borrow());
+        for task in state.hosted.iter().flat_map(Hosted::off) {
+            found[task.number() as usize] = task.account.whereabouts();
+        }
+        found
     }
 
     /// All vCPUs' books.
@@ -336,7 +354,11 @@ impl<'a> Simulated<'a> {
     /// Tells the board when the alarm of a pCPU rings: at the end of a slice.
     fn arm(state: &mut State<'a>, index: usize) {
         let slot = &state.slots[index];
-        state.board.set_alarm(slot.cpu, slot.alarm.rings_at().saturating_mul(PS));
+        let at_ns = match &state.hosted {
+            Some(hosted) => hosted.alarm_ns(index, state.now_ps / PS),
+            None => slot.alarm.rings_at(),
+        };
+        state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
     }
 
     /// The way into a guest: of what an exit costs, the half that follows what it does.
@@ -349,7 +371,11 @@ impl<'a> Simulated<'a> {
         let index = state.slot_of[happening.cpu as usize];
         let costs = &self.machine.costs.guest;
         let (exit, extra_ps) = match happening.what {
-            What::Alarm | What::Stopped(_) => (Exit::Interrupted, costs.timer_ps),
+            What::Stopped(_) => (Exit::Interrupted, costs.timer_ps),
+            What::Alarm => {
+                let tick_ps = state.hosted.as_ref().map_or(0, Hosted::tick_ps);
+                (Exit::Interrupted, costs.timer_ps + tick_ps)
+            }
             What::Event(event) => self.exit_of(state, happening.cpu, event),
         };
         // What it does takes place in the order of time, half way between leaving the guest and entering it again: until then others
@@ -368,22 +394,23 @@ impl<'a> Simulated<'a> {
             return;
         };
         task.vcpu.came_back(exit);
-        if happening.what == What::Alarm {
+        if happening.what == What::Alarm && state.hosted.is_none() {
             slot.alarm.rang(happening.at_ps / PS);
         }
         let turn = if task.guest.stopping() {
             Some(Turn::Stopped)
         } else if let What::Stopped(for_ns) = happening.what {
             (for_ns > 0).then_some(Turn::Injected(for_ns))
+        } else if state.hosted.is_some() {
+            self.exited_hosted(state, index, &mut task, exit)
         } else if exit == Exit::Interrupted {
             self.core.rang(&mut task, &mut slot.pcpu, at_ps / PS)
         } else {
-            let turn = self.core.exited(&mut task, &mut slot.pcpu, exit);
-            if exit == Exit::Invalidate {
-                self.invalidate(state, &task);
-            }
-            turn
+            self.core.exited(&mut task, &mut slot.pcpu, exit)
         };
+        if exit == Exit::Invalidate {
+            self.invalidate(state, &task);
+        }
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Exit::Kick(woken) = exit
             && woken < guest.vcpus
@@ -404,6 +431,10 @@ impl<'a> Simulated<'a> {
             Some(turn) => {
                 state.busy_ps += at_ps.saturating_sub(began_ns * PS);
                 task.vcpu.put_simulated(state.board.take(happening.cpu));
+                if state.hosted.is_some() {
+                    self.turn_over_hosted(state, index, task, (turn, began_ns), at_ps);
+                    return self.host_wrote(&mut state.board, guest, id);
+                }
                 let next = self.core.end_turn(
                     task,
                     &mut state.slots[index].pcpu,
@@ -452,29 +483,5 @@ impl<'a> Simulated<'a> {
             }
         }
         (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
-    }
-
-    /// What an event of the interpreter is to the VMM, and what it costs beyond an exit.
-    fn exit_of(&self, state: &mut State<'a>, cpu: u32, event: Event) -> (Exit, u64) {
-        let costs = &self.machine.costs.guest;
-        match event {
-            Event::Out { port, value, .. } => match Exit::from_hypercall(port, value) {
-                Some(exit @ Exit::Kick(_)) => (exit, costs.kick_ps),
-                Some(exit) => (exit, 0),
-                None => (Exit::Device, 0),
-            },
-            Event::In { .. } | Event::ReadMsr { .. } => {
-                state.board.cpu_mut(cpu).into_iter().for_each(|cpu| cpu.answer(u64::MAX));
-                (Exit::Device, 0)
-            }
-            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => (Exit::Device, 0),
-            Event::Halt => (Exit::Halt, 0),
-            Event::ShutDown { .. } => (Exit::Shutdown, 0),
-            Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
-            Event::NotCovered => {
-                let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
-                (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
-            }
-        }
     }
 }

@@ -1,0 +1,156 @@
+//! The policy of a host: which laws hold there, and their constants.
+
+/// A host's scheduler: what a host file says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// Its name on the command line and in records.
+    pub name: String,
+    /// A line about it.
+    pub title: String,
+    /// Ticks a second.
+    pub hz: u32,
+    /// Who runs next, and for how long.
+    pub fair: Fair,
+    /// Weights of guests of several vCPUs.
+    pub groups: Groups,
+    /// Whether the scheduler heeds a directed yield's hint. Nested control groups lose it.
+    pub heeds_hints: bool,
+    /// Whether a kick yields to the vCPU that it wakes.
+    pub kick_yields: bool,
+    /// Halt polling.
+    pub poll: Poll,
+    /// How waiting vCPUs change pCPUs.
+    pub balance: Balance,
+    /// Pause-loop exits.
+    pub pause: Option<Pause>,
+    /// Costs that depend on the kernel, not on the machine.
+    pub costs: HostCosts,
+    /// The file's text.
+    pub text: String,
+}
+
+/// The class of fair schedulers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fair {
+    /// Earliest eligible virtual deadline first.
+    Eevdf(Eevdf),
+    /// The scheduler before Linux 6.6: least virtual time first.
+    Cfs(Cfs),
+}
+
+/// Laws 1 to 7.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Eevdf {
+    /// A slice on one CPU; on more it is multiplied by 1 + floor(log2(min(CPUs, 8))).
+    pub base_slice_ns: u64,
+    /// Slices end by a timer of their own (HRTICK), not at ticks.
+    pub exact: bool,
+    /// Requests to reschedule at a wake-up wait for the next exit or tick.
+    pub lazy: bool,
+    /// A sleeper with negative lag stays queued until it is picked.
+    pub delayed: bool,
+    /// A yield forfeits the rest of the request: the virtual time moves to the deadline.
+    pub yield_forfeits: bool,
+}
+
+/// Constants of CFS on one CPU; on more they are multiplied as [`Eevdf::base_slice_ns`] is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cfs {
+    /// The period in which each runnable task runs once.
+    pub latency_ns: u64,
+    /// Least slice.
+    pub min_granularity_ns: u64,
+    /// Lead in virtual time that lets a woken task preempt.
+    pub wakeup_granularity_ns: u64,
+}
+
+/// Law 19: weight of one vCPU of a guest with `n` runnable vCPUs on `P` CPUs, as a share of a thread's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// 1: no groups.
+    None,
+    /// 1 / n: each guest weighs as much as one thread.
+    Smp,
+    /// min(P, n) / n.
+    Concur,
+}
+
+/// Law 15.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Poll {
+    /// Longest poll; 0: vCPUs that halt sleep at once.
+    pub most_ns: u64,
+    /// First poll that is not 0.
+    pub start_ns: u64,
+    /// A poll is divided by this where it shrinks; 0: it becomes 0.
+    pub shrink: u64,
+}
+
+/// Laws 9 and 10.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Balance {
+    /// A task that ran less than this ago stays where its caches are warm.
+    pub hot_ns: u64,
+    /// Time of one attempt to pull a task.
+    pub try_ns: u64,
+    /// Whether attempts of an idle CPU are made with the probability of recent success.
+    pub by_chance: bool,
+    /// Balances in a row that find one task more elsewhere before they move it.
+    pub patience: u32,
+}
+
+/// Laws 12, 12b and 13.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pause {
+    /// Which kind of counter.
+    pub counter: PauseCounter,
+    /// PAUSEs further apart belong to different loops, in ticks of the time stamp counter.
+    pub gap: u64,
+    /// The first window: ticks of the time stamp counter, or PAUSEs.
+    pub window: u64,
+    /// Time to look at one vCPU for a candidate.
+    pub scan_ns: u64,
+}
+
+/// How a processor finds pause loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseCounter {
+    /// Intel: by time.
+    Ticks,
+    /// AMD: by the number of PAUSEs.
+    Pauses,
+}
+
+/// Laws 11 and 17.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostCosts {
+    /// A tick, beside the exit.
+    pub tick_ns: u64,
+    /// Barrier against branch prediction of another vCPU, at each change of vCPUs.
+    pub barrier_ns: u64,
+}
+
+impl Host {
+    /// The length of a tick.
+    #[must_use]
+    pub fn tick_ns(&self) -> u64 {
+        1_000_000_000 / u64::from(self.hz)
+    }
+}
+
+/// By how much constants grow with the number of CPUs: 1 + floor(log2(min(cpus, 8))).
+#[must_use]
+pub fn scale(cpus: u32) -> u64 {
+    u64::from(1 + cpus.clamp(1, 8).ilog2())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_grow_with_the_logarithm_of_up_to_eight_cpus() {
+        let scales = [1, 2, 3, 4, 7, 8, 64].map(scale);
+        assert_eq!(scales, [1, 2, 2, 3, 3, 4, 4]);
+    }
+}

@@ -1,0 +1,364 @@
+//! The run queue of one CPU: laws 1 to 7 and 14, for EEVDF and for CFS.
+//!
+//! It knows tasks by their numbers. Virtual times are signed nanoseconds at weight [`NICE_0`].
+
+use crate::hosts::policy::{Cfs, Eevdf, Fair, scale};
+
+/// Weight of a thread without groups.
+pub(super) const NICE_0: i64 = 1024;
+
+/// A task, as its queue sees it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Task {
+    /// Virtual time.
+    pub(super) v: i64,
+    /// Virtual deadline.
+    pub(super) deadline: i64,
+    pub(super) weight: i64,
+    /// Lag, kept while the task is in no queue.
+    pub(super) lag: i64,
+    /// Asleep, but queued until it is picked.
+    pub(super) is_delayed: bool,
+    /// Run time since it was picked.
+    pub(super) ran_ns: u64,
+}
+
+/// One CPU's run queue.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    fair: Fair,
+    slice_ns: i64,
+    tick_ns: i64,
+    /// All but the current task, those with delayed dequeue included.
+    queued: Vec<u32>,
+    pub(super) current: Option<u32>,
+    /// The current task has run until here.
+    charged_ns: u64,
+    /// Until this virtual time the current task is protected from others with earlier deadlines.
+    protected: i64,
+    /// The next pick, as a directed yield asks.
+    buddy: Option<u32>,
+    /// CFS: the next pick passes this one over.
+    skip: Option<u32>,
+    /// The least virtual time, which never decreases.
+    least: i64,
+}
+
+impl Queue {
+    pub(super) fn new(fair: Fair, cpus: u32, tick_ns: u64) -> Self {
+        let slice_ns = match fair {
+            Fair::Eevdf(it) => it.base_slice_ns * scale(cpus),
+            Fair::Cfs(it) => it.min_granularity_ns * scale(cpus),
+        };
+        let fair = match fair {
+            Fair::Cfs(it) => Fair::Cfs(Cfs {
+                latency_ns: it.latency_ns * scale(cpus),
+                min_granularity_ns: it.min_granularity_ns * scale(cpus),
+                wakeup_granularity_ns: it.wakeup_granularity_ns * scale(cpus),
+            }),
+            eevdf => eevdf,
+        };
+        Self {
+            fair,
+            slice_ns: slice_ns as i64,
+            tick_ns: tick_ns as i64,
+            queued: Vec::new(),
+            current: None,
+            charged_ns: 0,
+            protected: i64::MIN,
+            buddy: None,
+            skip: None,
+            least: 0,
+        }
+    }
+
+    fn eevdf(&self) -> Option<&Eevdf> {
+        match &self.fair {
+            Fair::Eevdf(it) => Some(it),
+            Fair::Cfs(_) => None,
+        }
+    }
+
+    /// Tasks that are in the queue or current, without those that are asleep.
+    pub(super) fn runnable(&self, tasks: &[Task]) -> usize {
+        self.waiting(tasks).count() + usize::from(self.current.is_some())
+    }
+
+    /// Tasks that wait for the CPU.
+    pub(super) fn waiting<'a>(&'a self, tasks: &'a [Task]) -> impl Iterator<Item = u32> + 'a {
+        self.queued.iter().copied().filter(|id| !tasks[*id as usize].is_delayed)
+    }
+
+    fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.current.into_iter().chain(self.queued.iter().copied())
+    }
+
+    /// Law 2: the mean virtual time, by weight, of all tasks here; rounded down.
+    pub(super) fn mean(&self, tasks: &[Task]) -> i64 {
+        let (mut sum, mut weights) = (0_i128, 0_i128);
+        for task in self.all().map(|id| &tasks[id as usize]) {
+            sum += i128::from(task.weight) * i128::from(task.v);
+            weights += i128::from(task.weight);
+        }
+        if weights == 0 { self.least } else { sum.div_euclid(weights) as i64 }
+    }
+
+    /// Law 2: whether a task has had no more than its share.
+    pub(super) fn is_eligible(&self, tasks: &[Task], id: u32) -> bool {
+        tasks[id as usize].v <= self.mean(tasks)
+    }
+
+    /// Law 1: charges the current task for its time until `now_ns`. Law 3: renews its deadline. Whether its request is used up.
+    pub(super) fn charge(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
+        let Some(id) = self.current else { return false };
+        let task = &mut tasks[id as usize];
+        let ran_ns = now_ns.saturating_sub(self.charged_ns);
+        self.charged_ns = self.charged_ns.max(now_ns);
+        task.ran_ns += ran_ns;
+        task.v += ran_ns as i64 * NICE_0 / task.weight;
+        let is_over = task.v >= task.deadline;
+        if is_over && self.eevdf().is_some() {
+            task.deadline = task.v + self.slice_ns * NICE_0 / task.weight;
+            self.protected = i64::MIN;
+        }
+        self.least = self.least.max(self.least_of_all(tasks));
+        is_over
+    }
+
+    fn least_of_all(&self, tasks: &[Task]) -> i64 {
+        self.all().map(|id| tasks[id as usize].v).min().unwrap_or(self.least)
+    }
+
+    /// Law 6: puts a task that wakes, or comes from another queue, into this one.
+    pub(super) fn place(&mut self, tasks: &mut [Task], id: u32, is_wake_up: bool) {
+        match self.fair {
+            Fair::Eevdf(_) => {
+                let load: i64 = self.all().map(|id| tasks[id as usize].weight).sum();
+                let mean = self.mean(tasks);
+                let task = &mut tasks[id as usize];
+                // The task's own weight moves the mean: the lag that is left afterwards is the one it had.
+                let lag = if load > 0 {
+                    (i128::from(task.lag) * i128::from(load + task.weight) / i128::from(load)) as i64
+                } else {
+                    0
+                };
+                task.v = mean - lag;
+                task.deadline = task.v + self.slice_ns * NICE_0 / task.weight;
+            }
+            Fair::Cfs(it) => {
+                let task = &mut tasks[id as usize];
+                let bonus = if is_wake_up { it.latency_ns as i64 / 2 } else { 0 };
+                task.v = (self.least + task.lag).max(self.least - bonus);
+            }
+        }
+        self.queued.push(id);
+    }
+
+    /// The lag that a task takes with it. Law 2: it is bounded.
+    fn lag(&self, tasks: &[Task], id: u32) -> i64 {
+        let task = &tasks[id as usize];
+        match self.fair {
+            Fair::Eevdf(_) => {
+                let most = (2 * self.slice_ns).max(self.tick_ns) * NICE_0 / task.weight;
+                (self.mean(tasks) - task.v).clamp(-most, most)
+            }
+            Fair::Cfs(_) => task.v - self.least,
+        }
+    }
+
+    /// CFS: how far a task that went to sleep here is behind or ahead by now.
+    pub(super) fn update_sleeper(&self, tasks: &mut [Task], id: u32) {
+        if self.eevdf().is_none() {
+            tasks[id as usize].lag = tasks[id as usize].v - self.least;
+        }
+    }
+
+    /// Takes a task out of the queue.
+    pub(super) fn remove(&mut self, tasks: &mut [Task], id: u32) {
+        tasks[id as usize].lag = self.lag(tasks, id);
+        tasks[id as usize].is_delayed = false;
+        self.queued.retain(|other| *other != id);
+        self.buddy = self.buddy.filter(|buddy| *buddy != id);
+        if self.current == Some(id) {
+            self.current = None;
+        }
+    }
+
+    /// The current task goes to sleep at `now_ns`. Law 6: with negative lag it stays queued.
+    pub(super) fn sleep(&mut self, tasks: &mut [Task], now_ns: u64) {
+        self.charge(tasks, now_ns);
+        let Some(id) = self.current else { return };
+        if self.eevdf().is_some_and(|it| it.delayed) && !self.is_eligible(tasks, id) {
+            self.current = None;
+            self.queued.push(id);
+            tasks[id as usize].is_delayed = true;
+        } else {
+            self.remove(tasks, id);
+        }
+    }
+
+    /// A task that sleeps wakes up in this queue, where it still is. Whether that was so.
+    pub(super) fn wake_delayed(&mut self, tasks: &mut [Task], id: u32) -> bool {
+        let is_here = tasks[id as usize].is_delayed && self.queued.contains(&id);
+        if is_here {
+            tasks[id as usize].is_delayed = false;
+            let slice = self.slice_ns * NICE_0 / tasks[id as usize].weight;
+            if self.is_eligible(tasks, id) {
+                // Its debt is paid, and it has no credit.
+                tasks[id as usize].v = self.mean(tasks);
+            }
+            tasks[id as usize].deadline = tasks[id as usize].v + slice;
+        }
+        is_here
+    }
+
+    /// Whether a woken task is to preempt the current one. Law 5: not within a protected slice.
+    pub(super) fn preempts(&mut self, tasks: &mut [Task], id: u32, now_ns: u64) -> bool {
+        self.charge(tasks, now_ns);
+        let Some(current) = self.current else { return true };
+        match self.fair {
+            Fair::Eevdf(_) => self.choose(tasks, false) == Some(id),
+            Fair::Cfs(it) => {
+                tasks[current as usize].v - tasks[id as usize].v > it.wakeup_granularity_ns as i64
+            }
+        }
+    }
+
+    /// Law 4: the task to run next. `uses`: the hint of a directed yield is used up.
+    fn choose(&mut self, tasks: &[Task], uses: bool) -> Option<u32> {
+        if self.queued.is_empty() {
+            return self.current;
+        }
+        if self.eevdf().is_none() {
+            return self.choose_by_virtual_time(tasks, uses);
+        }
+        let mean = self.mean(tasks);
+        let is_eligible = |id: &u32| tasks[*id as usize].v <= mean;
+        let buddy = if uses { self.buddy.take() } else { self.buddy };
+        if let Some(buddy) = buddy.filter(is_eligible) {
+            return Some(buddy);
+        }
+        // Law 5: eligible or not.
+        if let Some(current) = self.current.filter(|id| tasks[*id as usize].v < self.protected) {
+            return Some(current);
+        }
+        let current = self.current.filter(is_eligible);
+        let queued = self.queued.iter().copied().filter(is_eligible);
+        let earliest = current.into_iter().chain(queued).min_by_key(|id| (tasks[*id as usize].deadline, *id));
+        earliest.or_else(|| self.all().min_by_key(|id| (tasks[*id as usize].v, *id)))
+    }
+
+    /// CFS: least virtual time, but the hint's target, and not the one that yielded, as far as that is fair.
+    fn choose_by_virtual_time(&mut self, tasks: &[Task], uses: bool) -> Option<u32> {
+        let Fair::Cfs(it) = self.fair else { return None };
+        let mut order: Vec<u32> = self.all().collect();
+        order.sort_by_key(|id| (tasks[*id as usize].v, *id));
+        let first = *order.first()?;
+        let is_near =
+            |id: u32| tasks[id as usize].v - tasks[first as usize].v < it.wakeup_granularity_ns as i64;
+        let (buddy, skip) = match uses {
+            true => (self.buddy.take(), self.skip.take()),
+            false => (self.buddy, self.skip),
+        };
+        if let Some(buddy) = buddy.filter(|buddy| order.contains(buddy) && is_near(*buddy)) {
+            return Some(buddy);
+        }
+        let second = order.get(1).copied().filter(|second| skip == Some(first) && is_near(*second));
+        Some(second.unwrap_or(first))
+    }
+
+    /// The task that [`Self::pick`] would choose, which may be one that is asleep.
+    pub(super) fn peek(&mut self, tasks: &mut [Task], now_ns: u64) -> Option<u32> {
+        self.charge(tasks, now_ns);
+        self.choose(tasks, false)
+    }
+
+    /// Picks the task that runs from `now_ns` on; the current one goes back among the others if it is another. Tasks that
+    /// were asleep leave when they are picked, and are in the second result.
+    pub(super) fn pick(&mut self, tasks: &mut [Task], now_ns: u64) -> (Option<u32>, Vec<u32>) {
+        self.charge(tasks, now_ns);
+        let mut gone = Vec::new();
+        let next = loop {
+            match self.choose(tasks, true) {
+                Some(id) if tasks[id as usize].is_delayed => {
+                    self.remove(tasks, id);
+                    // It has paid, and leaves without credit.
+                    tasks[id as usize].lag = tasks[id as usize].lag.min(0);
+                    gone.push(id);
+                }
+                next => break next,
+            }
+        };
+        if next != self.current {
+            self.queued.retain(|id| Some(*id) != next);
+            self.queued.extend(self.current);
+            self.current = next;
+        }
+        if let Some(id) = next {
+            let task = &mut tasks[id as usize];
+            task.ran_ns = 0;
+            self.charged_ns = self.charged_ns.max(now_ns);
+            // Law 5. All slices are equal.
+            self.protected = (task.v + self.slice_ns * NICE_0 / task.weight).min(task.deadline);
+        }
+        (next, gone)
+    }
+
+    /// Law 7: whether the current task has to give way at a tick, or where slices end exactly, now.
+    pub(super) fn is_over(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
+        let used_up = self.charge(tasks, now_ns);
+        if self.waiting(tasks).next().is_none() {
+            return false;
+        }
+        match self.fair {
+            Fair::Eevdf(_) => used_up,
+            Fair::Cfs(it) => self.cfs_is_over(tasks, it),
+        }
+    }
+
+    fn cfs_is_over(&self, tasks: &[Task], it: Cfs) -> bool {
+        let Some(current) = self.current else { return false };
+        let runnable = self.runnable(tasks) as u64;
+        let period = it.latency_ns.max(it.min_granularity_ns * runnable);
+        let weights: i64 = self.all().map(|id| tasks[id as usize].weight).sum();
+        let current = &tasks[current as usize];
+        let ideal_ns = (i128::from(period) * i128::from(current.weight) / i128::from(weights)) as u64;
+        let least = self.waiting(tasks).map(|id| tasks[id as usize].v).min();
+        current.ran_ns > ideal_ns
+            || current.ran_ns >= it.min_granularity_ns
+                && least.is_some_and(|least| current.v - least > ideal_ns as i64)
+    }
+
+    /// When the current task's request is used up, if nothing changes.
+    pub(super) fn ends_ns(&self, tasks: &[Task], now_ns: u64) -> Option<u64> {
+        let task = &tasks[self.current? as usize];
+        let left = (task.deadline - task.v).max(0) * task.weight / NICE_0;
+        Some(now_ns.max(self.charged_ns + left as u64 + 1))
+    }
+
+    /// Law 14: the current task yields.
+    pub(super) fn yields(&mut self, tasks: &mut [Task], now_ns: u64) {
+        self.charge(tasks, now_ns);
+        let Some(id) = self.current else { return };
+        match self.fair {
+            Fair::Eevdf(it) => {
+                let is_eligible = self.is_eligible(tasks, id);
+                let task = &mut tasks[id as usize];
+                if it.yield_forfeits && is_eligible {
+                    task.v = task.deadline;
+                }
+                task.deadline += self.slice_ns * NICE_0 / task.weight;
+                self.protected = i64::MIN;
+            }
+            Fair::Cfs(_) => self.skip = Some(id),
+        }
+    }
+
+    /// Law 14: `id`, which waits here, is to be picked next.
+    pub(super) fn hint(&mut self, id: u32) {
+        self.buddy = Some(id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

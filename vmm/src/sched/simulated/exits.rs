@@ -1,0 +1,33 @@
+//! Exits of simulated vCPUs.
+
+use haltkick_sim::Event;
+
+use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
+
+use super::{Simulated, State};
+
+impl<'a> Simulated<'a> {
+    /// The exit that an event of the interpreter is to the VMM, and its cost beyond an exit.
+    pub(super) fn exit_of(&self, state: &mut State<'a>, cpu: u32, event: Event) -> (Exit, u64) {
+        let costs = &self.machine.costs.guest;
+        match event {
+            Event::Out { port, value, .. } => match Exit::from_hypercall(port, value) {
+                Some(exit @ Exit::Kick(_)) => (exit, costs.kick_ps),
+                Some(exit) => (exit, 0),
+                None => (Exit::Device, 0),
+            },
+            Event::In { .. } | Event::ReadMsr { .. } => {
+                state.board.cpu_mut(cpu).into_iter().for_each(|cpu| cpu.answer(u64::MAX));
+                (Exit::Device, 0)
+            }
+            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => (Exit::Device, 0),
+            Event::Halt => (Exit::Halt, 0),
+            Event::ShutDown { .. } => (Exit::Shutdown, 0),
+            Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
+            Event::NotCovered => {
+                let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
+                (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
+            }
+        }
+    }
+}

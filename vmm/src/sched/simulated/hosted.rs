@@ -1,0 +1,342 @@
+//! vCPUs under the model of a host's scheduler: what happens to them becomes its events, and it says who runs where.
+//!
+//! The [`Core`](crate::sched::core::Core) keeps the books, and serves exits. A vCPU that it makes ready is a wake-up for the model; one
+//! that is off its pCPU lies here until the model picks it.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use haltkick_sim::hosts::{Host, Interval, Scheduler};
+use haltkick_sim::machine::Machine;
+
+use crate::machine::exits::Exit;
+use crate::sched::core::{Bell, Core, Next};
+use crate::sched::guest_run::GuestRun;
+use crate::sched::queue::Task;
+use crate::sched::turn::Turn;
+
+use super::{Doing, Due, PS, Simulated, State};
+
+/// The time until an interrupt from another pCPU takes a vCPU out of its guest.
+const INTERRUPT_PS: u64 = 500_000;
+
+/// The model, and the vCPUs in its hands.
+pub(super) struct Hosted<'a> {
+    scheduler: Scheduler,
+    host: Host,
+    /// Runnable vCPUs that are on no pCPU, by their numbers.
+    off: Vec<Option<Box<Task<'a>>>>,
+    /// How long each vCPU polls, and since when it has halted.
+    polls: Vec<(Interval, u64)>,
+    /// The vCPU that polls on each pCPU, and until when.
+    polling: Vec<Option<(u32, u64)>>,
+    /// Whether the core counts each pCPU as idle, as it does at first.
+    counted_idle: Vec<bool>,
+    /// The pCPU on which a vCPU has just kicked.
+    waker: Option<usize>,
+}
+
+impl<'a> Hosted<'a> {
+    pub(super) fn new(
+        host: &Host,
+        guests: &[GuestRun<'_>],
+        (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
+    ) -> Self {
+        let vcpus: Vec<u32> = guests.iter().map(|guest| guest.vcpus).collect();
+        let count = vcpus.iter().sum::<u32>() as usize;
+        let topology = Arc::new(machine.topology.clone());
+        Self {
+            scheduler: Scheduler::new(host.clone(), &topology, cpus, &vcpus, seed),
+            host: host.clone(),
+            off: (0..count).map(|_| None).collect(),
+            polls: vec![(Interval::default(), 0); count],
+            polling: vec![None; cpus.len()],
+            counted_idle: vec![true; cpus.len()],
+            waker: None,
+        }
+    }
+
+    /// When the pCPU with this index is to be interrupted next.
+    pub(super) fn alarm_ns(&self, index: usize, now_ns: u64) -> u64 {
+        self.scheduler.alarm_ns(index, now_ns)
+    }
+
+    /// What a tick takes beside the exit.
+    pub(super) fn tick_ps(&self) -> u64 {
+        self.host.costs.tick_ns * PS
+    }
+
+    /// vCPUs that are off their pCPUs.
+    pub(super) fn off(&self) -> impl Iterator<Item = &Task<'a>> {
+        self.off.iter().flatten().map(|task| &**task)
+    }
+
+    /// Gives all of them away.
+    pub(super) fn take_off(&mut self) -> impl Iterator<Item = Box<Task<'a>>> + '_ {
+        self.off.iter_mut().filter_map(Option::take)
+    }
+}
+
+/// The model. Only called where there is one.
+fn model<'s, 'a>(state: &'s mut State<'a>) -> &'s mut Hosted<'a> {
+    state.hosted.as_mut().expect("the caller has looked")
+}
+
+impl<'a> Simulated<'a> {
+    /// vCPUs that the core has made ready wake up.
+    pub(super) fn admit(&self, state: &mut State<'a>) {
+        let waker = model(state).waker.take();
+        for task in self.core.take_all_ready(state.slots[0].cpu) {
+            self.wakes(state, task, waker);
+        }
+    }
+
+    fn wakes(&self, state: &mut State<'a>, task: Box<Task<'a>>, waker: Option<usize>) {
+        let (now_ps, now_ns) = (state.now_ps, state.now_ps / PS);
+        let hosted = model(state);
+        let number = task.number();
+        let (interval, halted_ns) = &mut hosted.polls[number as usize];
+        interval.woke(&hosted.host.poll, now_ns.saturating_sub(*halted_ns));
+        hosted.off[number as usize] = Some(task);
+        let is_it = |polls: &Option<(u32, u64)>| polls.is_some_and(|(polling, _)| polling == number);
+        if let Some(index) = hosted.polling.iter().position(is_it) {
+            // It never left its pCPU.
+            hosted.polling[index] = None;
+            return self.begins_after(state, index, number, (now_ps, None, 0));
+        }
+        let woken = hosted.scheduler.wakes(number, waker, now_ns);
+        let index = woken.cpu;
+        if hosted.polling[index].take().is_some() {
+            // Law 15: a runnable task cuts the poll.
+            hosted.scheduler.blocks(index, now_ns);
+            self.picks(state, index, now_ps, None);
+        } else if woken.was_idle {
+            self.picks(state, index, now_ps, None);
+        } else if woken.interrupts {
+            self.interrupts(state, index);
+        }
+    }
+
+    /// Takes the vCPU on another pCPU out of its guest.
+    fn interrupts(&self, state: &mut State<'a>, index: usize) {
+        if let Doing::Runs { .. } = state.slots[index].doing {
+            let (cpu, at_ps) = (state.slots[index].cpu, state.now_ps + INTERRUPT_PS);
+            state.board.set_alarm(cpu, at_ps);
+        }
+    }
+
+    /// An idle pCPU looks: a poll may be over, or something ready.
+    pub(super) fn looks_hosted(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
+        if !matches!(state.slots[index].doing, Doing::Idle { .. }) {
+            return;
+        }
+        match model(state).polling[index] {
+            Some((_, until_ps)) if until_ps > at_ps => {}
+            Some(_) => {
+                let hosted = model(state);
+                hosted.polling[index] = None;
+                hosted.scheduler.blocks(index, at_ps / PS);
+                self.picks(state, index, at_ps, None);
+            }
+            None => self.picks(state, index, at_ps, None),
+        }
+    }
+
+    /// The pCPU picks the vCPU that it runs from now on. `left`: which one it has just run.
+    fn picks(&self, state: &mut State<'a>, index: usize, at_ps: u64, left: Option<u32>) {
+        let picked = model(state).scheduler.picks(index, at_ps / PS);
+        match picked.task {
+            Some(number) => self.begins_after(state, index, number, (at_ps, left, picked.took_ns * PS)),
+            None => self.idles(state, index, at_ps),
+        }
+    }
+
+    /// The turn of a vCPU begins once its pCPU has come to it: from idle, from a poll, or from another vCPU.
+    fn begins_after(
+        &self,
+        state: &mut State<'a>,
+        index: usize,
+        number: u32,
+        (at_ps, left, took_ps): (u64, Option<u32>, u64),
+    ) {
+        let hosted = model(state);
+        let task = hosted.off[number as usize].take().expect("a vCPU that is picked is off its pCPU");
+        let barrier_ps = hosted.host.costs.barrier_ns * PS;
+        let costs = &self.machine.costs.guest;
+        let was_polling = task.last_pcpu == Some(state.slots[index].cpu)
+            && matches!(state.slots[index].doing, Doing::Idle { .. })
+            && took_ps == 0
+            && left.is_none()
+            && state.slots[index].polled;
+        let (cost_ps, since_ps) = match (&state.slots[index].doing, left) {
+            (Doing::Idle { .. }, None) if was_polling => (0, None),
+            (Doing::Idle { since_ps }, None) => {
+                let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(*since_ps));
+                (costs.wake_ps + deep_ps, None)
+            }
+            (_, Some(left)) if left == number => (0, Some(at_ps)),
+            _ => (costs.switch_ps + barrier_ps, Some(at_ps)),
+        };
+        self.leaves_idle(state, index);
+        state.slots[index].polled = false;
+        let entry_ps = if since_ps.is_some() || was_polling { self.entry_ps(state) } else { 0 };
+        let begins_ps = at_ps + took_ps + state.scattered(cost_ps) + entry_ps;
+        state.slots[index].doing = Doing::Changes { task, since_ps };
+        state.due.push(Reverse((begins_ps, Due::Begins(index))));
+    }
+
+    /// The pCPU does not count as idle any longer.
+    fn leaves_idle(&self, state: &mut State<'a>, index: usize) {
+        let cpu = state.slots[index].cpu;
+        if std::mem::take(&mut model(state).counted_idle[index]) {
+            self.core.idle.leave(cpu);
+        }
+    }
+
+    /// The pCPU has nothing to run.
+    fn idles(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
+        self.leaves_idle(state, index);
+        model(state).counted_idle[index] = true;
+        let slot = &mut state.slots[index];
+        slot.doing = match self.core.next(slot.cpu) {
+            Next::Ends => Doing::Ended,
+            // Nothing is ready there: the model has it.
+            Next::Runs(task) => {
+                slot.doing = Doing::Idle { since_ps: at_ps };
+                model(state).counted_idle[index] = false;
+                return self.wakes(state, task, None);
+            }
+            Next::Idles(_) => match slot.doing {
+                Doing::Idle { since_ps } => Doing::Idle { since_ps },
+                _ => Doing::Idle { since_ps: at_ps },
+            },
+        };
+    }
+
+    /// A vCPU on the pCPU with this index has come out with `exit`. `Some` if its turn is over.
+    pub(super) fn exited_hosted(
+        &self,
+        state: &mut State<'a>,
+        index: usize,
+        task: &mut Task<'a>,
+        exit: Exit,
+    ) -> Option<Turn<'a>> {
+        let now_ns = state.now_ps / PS;
+        let number = task.number();
+        if exit == Exit::Interrupted {
+            let ticked = model(state).scheduler.ticks(index, now_ns);
+            if let Some(woke) = ticked.woke {
+                self.cuts_poll(state, woke);
+            }
+            return (ticked.gives_way && self.gives_way(state, index, number)).then_some(Turn::SliceEnded);
+        }
+        let turn = match exit {
+            Exit::Yield(Some(to)) if to < task.guest.vcpus => {
+                let target = task.guest.number_of(to);
+                (self.yields_to(state, index, target) && self.gives_way(state, index, number))
+                    .then_some(Turn::SliceEnded)
+            }
+            Exit::Yield(_) => {
+                let yields = model(state).scheduler.yields(index, now_ns);
+                (yields && self.gives_way(state, index, number)).then_some(Turn::SliceEnded)
+            }
+            exit => self.core.exited(task, &mut state.slots[index].pcpu, exit),
+        };
+        if turn.is_some() {
+            return turn;
+        }
+        let mut yields = false;
+        if let Exit::Kick(woken) = exit {
+            model(state).waker = Some(index);
+            self.admit(state);
+            // Law 16.
+            yields = model(state).host.kick_yields
+                && woken < task.guest.vcpus
+                && self.yields_to(state, index, task.guest.number_of(woken));
+        }
+        let asked = yields || model(state).scheduler.gives_way_at_exit(index);
+        (asked && self.gives_way(state, index, number)).then_some(Turn::SliceEnded)
+    }
+
+    /// Whether the model picks another vCPU than `number`, which runs on the pCPU. If not, that one goes on.
+    fn gives_way(&self, state: &mut State<'a>, index: usize, number: u32) -> bool {
+        let now_ns = state.now_ps / PS;
+        model(state).scheduler.peeks(index, now_ns) != Some(number)
+    }
+
+    fn yields_to(&self, state: &mut State<'a>, index: usize, target: u32) -> bool {
+        let now_ns = state.now_ps / PS;
+        match model(state).scheduler.yields_to(index, target, now_ns) {
+            Some(other) if other != index => {
+                self.cuts_poll(state, other);
+                self.interrupts(state, other);
+                true
+            }
+            other => other.is_some(),
+        }
+    }
+
+    /// A pCPU that is idle, or on which a vCPU polls, has got something to run.
+    fn cuts_poll(&self, state: &mut State<'a>, index: usize) {
+        if matches!(state.slots[index].doing, Doing::Idle { .. }) {
+            let (now_ps, hosted) = (state.now_ps, model(state));
+            if hosted.polling[index].take().is_some() {
+                hosted.scheduler.blocks(index, now_ps / PS);
+            }
+            self.picks(state, index, now_ps, None);
+        }
+    }
+
+    /// The turn of `task` has ended: its pCPU polls, or picks another one.
+    pub(super) fn turn_over_hosted(
+        &self,
+        state: &mut State<'a>,
+        index: usize,
+        task: Box<Task<'a>>,
+        (turn, began_ns): (Turn<'a>, u64),
+        at_ps: u64,
+    ) {
+        let number = task.number();
+        let waits = matches!(turn, Turn::Waits);
+        let ends = (began_ns, self.core.clock.now_ns());
+        let mut back = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, ends);
+        let mut others = Vec::new();
+        for task in self.core.take_all_ready(state.slots[0].cpu) {
+            if task.number() == number { back = Some(task) } else { others.push(task) }
+        }
+        let now_ns = at_ps / PS;
+        let is_back = back.is_some();
+        let hosted = model(state);
+        hosted.off[number as usize] = back;
+        let mut polls_ns = 0;
+        if !is_back && waits {
+            hosted.polls[number as usize].1 = now_ns;
+            polls_ns = hosted.polls[number as usize].0.ns;
+            if polls_ns == 0 || hosted.scheduler.has_waiting(index) {
+                polls_ns = 0;
+                hosted.scheduler.blocks(index, now_ns);
+            }
+        } else if !is_back {
+            hosted.scheduler.leaves(index, now_ns);
+        }
+        if polls_ns > 0 {
+            let until_ps = at_ps + polls_ns * PS;
+            hosted.polling[index] = Some((number, until_ps));
+            state.slots[index].doing = Doing::Idle { since_ps: until_ps };
+            state.slots[index].polled = true;
+            state.due.push(Reverse((until_ps, Due::Looks(index))));
+        } else {
+            self.picks(state, index, at_ps, Some(number));
+        }
+        others.into_iter().for_each(|task| self.wakes(state, task, None));
+    }
+}
+
+impl<'a, B: Bell> Core<'a, B> {
+    /// All vCPUs that are ready, in their order.
+    #[expect(clippy::vec_box, reason = "they come out of the queue boxed")]
+    fn take_all_ready(&self, pcpu: u32) -> Vec<Box<Task<'a>>> {
+        self.take_back();
+        std::iter::from_fn(|| self.queues.pop(pcpu)).collect()
+    }
+}
