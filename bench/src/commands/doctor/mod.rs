@@ -1,6 +1,7 @@
 //! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it. It changes nothing.
 
 mod capability;
+mod fair;
 mod idle;
 mod machine;
 mod quiet;

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::{Finding, Level};
+use super::{Finding, Level, fair};
 use crate::host::cpulist;
 use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
 use crate::host::probe::{self, Answer};
@@ -20,7 +20,9 @@ pub(super) fn findings() -> Vec<Finding> {
         halt_polling(),
         pause_loop_exits(),
         autogroup(),
-        quota(),
+        fair::fair_scheduler(),
+        fair::branch_barrier(),
+        fair::quota(),
         numa(),
         huge_pages(),
     ]);
@@ -157,10 +159,12 @@ fn pause_loop_exits() -> Finding {
         Some(format!("{} {}, {} {}", names[0], read(names[0])?, names[1], read(names[1])?))
     };
     let value = parameters.into_iter().find_map(of_module);
-    let value = value.ok_or_else(|| "this KVM module has no such parameters: PAUSE does not exit".into());
+    let value = value.ok_or_else(|| "this KVM module has no such parameters: PAUSE does not exit".to_owned());
+    let is_protected = probe::text("/proc/cmdline").is_ok_and(|words| words.contains("pkvm"));
+    let value = value.map(|value| if is_protected { format!("{value}, which pKVM ignores") } else { value });
     let why = "the CPU exits when a guest spins on PAUSE: plain spinlocks then suffer less than without";
     Finding::of_fact("pause-loop exits", value, why, |value| {
-        if value.starts_with("ple_gap 0,") {
+        if value.starts_with("ple_gap 0,") || is_protected {
             (Level::Good, None)
         } else {
             (
@@ -178,23 +182,6 @@ fn autogroup() -> Finding {
     Finding::of_fact("autogroup", autogroup, why, |autogroup| match autogroup {
         "off" => (Level::Good, None),
         _ => (Level::Note, Some("echo 0 | sudo tee /proc/sys/kernel/sched_autogroup_enabled")),
-    })
-}
-
-fn quota() -> Finding {
-    let membership = probe::text("/proc/self/cgroup");
-    let quota = membership.and_then(|text| {
-        let path = text.lines().find_map(|line| line.strip_prefix("0::").map(String::from));
-        let path = path.ok_or("no cgroup version 2")?;
-        probe::text(format!("/sys/fs/cgroup{path}/cpu.max"))
-    });
-    let why = "a quota stops all vCPUs at once, which no experiment here asks for";
-    Finding::of_fact("CPU quota", quota, why, |quota| {
-        if quota.starts_with("max") {
-            (Level::Good, None)
-        } else {
-            (Level::Spoils, Some("run outside the limited cgroup or container"))
-        }
     })
 }
 
