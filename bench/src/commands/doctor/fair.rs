@@ -1,4 +1,4 @@
-//! What the host's own scheduler does: which one it is, its slices, what a change of vCPUs costs, and the quota of this process.
+//! The host's own scheduler: its name, its slices, its barrier between vCPUs, and the quota of this process.
 
 use std::path::Path;
 

@@ -61,7 +61,7 @@ impl<'a> Hosted<'a> {
         self.scheduler.alarm_ns(index, now_ns)
     }
 
-    /// What a tick takes beside the exit.
+    /// The time that a tick takes in addition to the exit.
     pub(super) fn tick_ps(&self) -> u64 {
         self.host.costs.tick_ns * PS
     }
@@ -200,7 +200,7 @@ impl<'a> Simulated<'a> {
         let slot = &mut state.slots[index];
         slot.doing = match self.core.next(slot.cpu) {
             Next::Ends => Doing::Ended,
-            // Nothing is ready there: the model has it.
+            // The model has all ready vCPUs, so this one has just become ready.
             Next::Runs(task) => {
                 slot.doing = Doing::Idle { since_ps: at_ps };
                 model(state).counted_idle[index] = false;
