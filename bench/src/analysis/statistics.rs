@@ -66,16 +66,6 @@ impl Estimate {
         })
     }
 
-    /// Of differences, which may have either sign. None if empty.
-    pub(crate) fn of_differences(values: &[f64]) -> Option<Self> {
-        (!values.is_empty()).then(|| Self {
-            n: values.len(),
-            median: median(values),
-            hodges_lehmann: median(&walsh_averages(values)),
-            interval: interval(values),
-        })
-    }
-
     /// Of the share of occasions on which something happened, over `runs` together: where it is rare, a run may have seen none.
     /// None without an occasion.
     pub(crate) fn of_count(events: u64, occasions: u64, runs: usize) -> Option<Self> {
@@ -154,7 +144,7 @@ pub(crate) fn share_interval(found: usize, trials: usize) -> (f64, f64) {
 }
 
 /// The 95 % interval for the centre of `values`.
-fn interval(values: &[f64]) -> Option<Interval> {
+pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
     match values.len() {
         0 | 1 => None,
         n => Some(signed_rank_interval(values, n).unwrap_or_else(|| student_t_interval(values))),

@@ -24,7 +24,7 @@ pub(crate) fn text(answer: &Worst, top: usize) -> String {
         let _ = writeln!(text, "{line}");
     }
     for broken in &answer.broken {
-        let at = broken.place.line.as_deref().unwrap_or("no line");
+        let at = broken.place.lines();
         let _ = writeln!(text, "BROKEN by a preemption at {at} ({}): {}", broken.place.function, broken.what);
         let _ = writeln!(text, "  {}; --replay {}", broken.situation.words(), broken.replay);
     }
@@ -41,7 +41,7 @@ fn verdict(answer: &Worst) -> String {
         (0, Some(row)) => format!(
             "the worst preemption found costs {:.1} times its length, at {}",
             row.lost.hodges_lehmann,
-            row.place.line.as_deref().unwrap_or(&row.place.function)
+            row.place.lines()
         ),
         (0, None) => "nothing was tried".into(),
     }
@@ -122,7 +122,7 @@ fn row(row: &Row) -> [String; 10] {
         format!("{:.3}", row.expected),
         format!(
             "{}  {}  [{}]  {}",
-            row.place.line.as_deref().unwrap_or("no line"),
+            row.place.lines(),
             row.place.function,
             row.place.instruction,
             row.situation.words()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trials};
 
 trials![
-    a_preempted_holder_costs_most_and_is_replayed_to_the_bit,
+    a_preemption_of_the_holder_costs_most_and_replays_alike,
     a_budget_ends_it_early_and_says_so,
     what_cannot_be_preempted_is_refused,
 ];
@@ -29,7 +29,7 @@ fn replayed(path: &Path) -> (i32, String, String) {
     (code(&done), stdout(&done), stderr(&done))
 }
 
-fn a_preempted_holder_costs_most_and_is_replayed_to_the_bit() {
+fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     let (worst, directory, _) = answer("worst-ticket", &[]);
     assert_valid("worst", &worst);
     assert_eq!((&worst["is_complete"], &worst["seeds"]), (&json!(true), &json!(2)), "{worst:#}");

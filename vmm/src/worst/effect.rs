@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_is_the_time_to_equal_work_beyond_the_uncut_run() {
+    fn an_effect_is_how_much_later_as_much_work_is_done() {
         let (base, cut) = (curve(40, 0..0), curve(40, 12..17));
         let effect = Effect::between(&base, &cut, 10, 20);
         assert_eq!((effect.late_ns, effect.censored, effect.fewer_entries), (5 * TICK_NS as i64, false, 5));

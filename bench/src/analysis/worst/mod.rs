@@ -66,8 +66,20 @@ pub(crate) struct Place {
     pub(crate) function: String,
     /// The source line, as file:line; null where the image does not tell.
     pub(crate) line: Option<String>,
+    /// Lines of the lock that this one was inlined into, the innermost first.
+    pub(crate) inlined_into: Vec<String>,
     /// The instruction.
     pub(crate) instruction: String,
+}
+
+impl Place {
+    /// The line with those that it was inlined into, without the folders that they share.
+    pub(crate) fn lines(&self) -> String {
+        let Some(line) = &self.line else { return "no line".into() };
+        let short = |line: &String| line.rsplit('/').next().unwrap_or_default().to_owned();
+        let into: String = self.inlined_into.iter().map(|line| format!(" < {}", short(line))).collect();
+        format!("{}{into}", line.strip_prefix("guest/locks/src/").unwrap_or(line))
+    }
 }
 
 /// One line of a lock.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Place, Placebo, Row, Situation, Tried, Tries};
-use crate::analysis::statistics::{Estimate, median};
+use crate::analysis::statistics::{Estimate, interval, median, walsh_averages};
 
 impl Tries {
     /// Effects of an exit alone.
@@ -24,7 +24,7 @@ impl Tries {
         rips.dedup();
         for rip in rips {
             let place = place(rip);
-            let line = place.line.clone().unwrap_or_else(|| format!("{rip:#x}"));
+            let line = if place.line.is_some() { place.lines() } else { format!("{rip:#x}") };
             of_lines.entry(line).or_default().push((rip, place));
         }
         let groups = self.groups();
@@ -47,7 +47,7 @@ impl Tries {
     fn row(&self, groups: &Groups<'_>, line: Vec<(u64, Place)>, noise: f64) -> Option<Row> {
         let mut each = Vec::new();
         for (key, tried) in line.iter().flat_map(|(rip, _)| of(groups, *rip)) {
-            each.extend(Estimate::of_differences(&losses(tried)).map(|lost| (*key, tried, lost)));
+            each.extend(estimate(&losses(tried)).map(|lost| (*key, tried, lost)));
         }
         // One attempt may be chance: those with more come first.
         let (key, tried, lost) = each.into_iter().max_by(|a, b| {
@@ -112,6 +112,16 @@ fn of<'g, 'a>(
     rip: u64,
 ) -> impl Iterator<Item = (&'g (u64, Situation), &'g Vec<(usize, &'a Tried)>)> {
     groups.range((rip, Situation::FIRST)..=(rip, Situation::LAST))
+}
+
+/// Estimate of losses, which may have either sign.
+fn estimate(values: &[f64]) -> Option<Estimate> {
+    (!values.is_empty()).then(|| Estimate {
+        n: values.len(),
+        median: median(values),
+        hodges_lehmann: median(&walsh_averages(values)),
+        interval: interval(values),
+    })
 }
 
 fn losses(tried: &[(usize, &Tried)]) -> Vec<f64> {

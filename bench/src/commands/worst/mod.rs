@@ -116,14 +116,14 @@ fn scope(run: &Run, length: Duration, every: bool) -> Scope {
 /// Refuses what no preemption can be tried in.
 fn check(run: &Run, image: &Image) -> Result<()> {
     let refuse = |message: &str| Err(Failure::usage(message));
-    let ours = run.our(0).ours;
-    let is_asked = |lock: &&Entry| lock.name == ours.lock;
+    let is_asked = |lock: &&Entry| lock.name == run.our(0).ours.lock;
     if image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free) {
         return refuse("--lock: nobody holds or awaits this lock: take another one");
     }
     if run.guests.len() > 1 {
         return refuse("--vm: preemptions are tried in one guest: leave --vm out");
     }
+    let ours = run.our(0).ours;
     if run.deschedule.is_some() {
         return refuse("--deschedule: this command takes vCPUs off by itself: leave --deschedule out");
     }

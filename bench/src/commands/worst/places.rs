@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use haltkick_vmm::{Disassembler, Frame, Guest, Image, Lines, RunError};
+use haltkick_vmm::{Disassembler, Frame, Image, Lines, OurGuest, RunError};
 
 use crate::analysis::worst::Place;
 
@@ -22,10 +22,10 @@ pub(super) struct Places<'a> {
 
 impl<'a> Places<'a> {
     /// Places of `image` with the call sites of a lock's form rewritten, if `patch`.
-    pub(super) fn new(image: &'a Image, guest: &Guest) -> Result<Self, RunError> {
-        let ours = guest.ours().filter(|ours| ours.patch);
-        let lock = ours.and_then(|ours| image.locks.iter().position(|lock| lock.name == ours.lock));
-        let edits = lock.map_or(Ok(vec![]), |lock| image.edits(lock, guest.pv))?;
+    pub(super) fn new(image: &'a Image, asked: OurGuest<'_>) -> Result<Self, RunError> {
+        let lock = image.locks.iter().position(|lock| lock.name == asked.ours.lock);
+        let lock = lock.filter(|_| asked.ours.patch);
+        let edits = lock.map_or(Ok(vec![]), |lock| image.edits(lock, asked.guest.pv))?;
         let rewritten = edits.into_iter().map(|edit| (edit.address, edit.after)).collect();
         let (lines, disassembler) = (image.lines(), Disassembler::new(image));
         Ok(Self { image, lines, disassembler, rewritten, known: BTreeMap::new() })
@@ -47,26 +47,26 @@ impl<'a> Places<'a> {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
         }
-        let (function, line) = self.line(address);
+        let (function, mut lines) = self.lines_of(address);
         let instruction = self.instruction(address);
-        let place = Place { function, line, instruction };
+        let line = (!lines.is_empty()).then(|| lines.remove(0));
+        let place = Place { function, line, inlined_into: lines, instruction };
         self.known.insert(address, place.clone());
         place
     }
 
-    /// The function and the source line of the lock that the code at an address comes from: of code that was inlined into a lock,
-    /// the lock's line.
-    fn line(&self, address: u64) -> (String, Option<String>) {
+    /// The function that the code at an address comes from, and its line with those that it was inlined into: of code of others that
+    /// was inlined into a lock, the lock's.
+    fn lines_of(&self, address: u64) -> (String, Vec<String>) {
         let symbol = self.image.symbols().describe(address);
         let frames = self.lines.as_ref().map(|lines| lines.frames(address)).unwrap_or_default();
+        let has_line = |frame: &&Frame| frame.line.is_some_and(|line| line > 0);
         let is_lock = |frame: &&Frame| frame.file.as_ref().is_some_and(|file| file.starts_with(LOCKS));
-        let own = frames.iter().find(is_lock).or_else(|| frames.iter().find(|frame| !frame.is_library()));
-        match own {
-            Some(frame) if frame.line.is_some_and(|line| line > 0) => {
-                (frame.function.clone().unwrap_or(symbol), Some(frame.to_string()))
-            }
-            _ => (symbol, None),
-        }
+        let of_lock: Vec<&Frame> = frames.iter().filter(is_lock).filter(has_line).collect();
+        let other = || frames.iter().filter(has_line).find(|frame| !frame.is_library());
+        let chain = if of_lock.is_empty() { other().into_iter().collect() } else { of_lock };
+        let function = chain.first().and_then(|frame| frame.function.clone()).unwrap_or(symbol);
+        (function, chain.into_iter().map(ToString::to_string).collect())
     }
 
     /// All instructions of the functions that those in `reached` belong to.
@@ -91,7 +91,7 @@ impl<'a> Places<'a> {
     pub(super) fn unreached_lines(&self, all: &[u64], reached: &BTreeSet<u64>) -> Vec<String> {
         let (mut seen, mut unseen) = (BTreeSet::new(), BTreeSet::new());
         for address in all {
-            if let (_, Some(line)) = self.line(*address) {
+            if let Some(line) = self.lines_of(*address).1.into_iter().next() {
                 if reached.contains(address) {
                     seen.insert(line)
                 } else {

@@ -55,7 +55,7 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         args,
         asked,
         output,
-        places: Places::new(&asked.image, &asked.run.guests[0])?,
+        places: Places::new(&asked.image, asked.run.our(0))?,
         tries: Tries::default(),
         broken: Vec::new(),
         attempts: 0,
