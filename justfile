@@ -194,6 +194,14 @@ test-checked: setup
 test-nested *TEXTS: setup
     @{{ nested }} {{ TEXTS }}
 
+# What a preemption costs at each line of five locks, on four CPUs of a simulated machine: tables, and target/worst.
+worst *ARGS: setup
+    rm -rf target/worst && mkdir -p target/worst
+    @for form in "qspinlock --pv on" "qspinlock-wc --pv on" "mutex" "rwsem" "owner-yield"; do \
+        {{ haltkick }} worst --lock $form --machine skylake-8s --cpus 0-3 --ratio 2 --budget 2m --output "target/worst/${form%% *}" {{ ARGS }} || exit; \
+        echo; \
+    done
+
 # Whether this tree's haltkick prints and writes what REV's does, on simulated machines (--own-images: each with its own guest image); exit code 1 if not.
 same-as REV *OPTIONS: setup
     @bench/scripts/same_as.py {{ REV }} {{ OPTIONS }}
