@@ -2,6 +2,7 @@
 //! busy that is.
 
 mod cuts;
+mod hosts;
 mod profile;
 mod several;
 mod turns;
