@@ -123,7 +123,7 @@ pub(crate) enum Command {
     Reproduce(ReproduceArgs),
     /// Say what this host can do and what will spoil a measurement
     Doctor(DoctorArgs),
-    /// List locks, workloads, experiments, points in locks, simulated machines, or models of hosts
+    /// List locks, workloads, experiments, points in locks, machines or hosts to simulate
     List(ListArgs),
     /// Show a lock's call sites before and after the VMM has rewritten them
     #[command(after_help = DISASM_EXAMPLES)]

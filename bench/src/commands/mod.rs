@@ -12,6 +12,7 @@ mod flips;
 mod guest_image;
 pub(crate) mod interrupt;
 mod list;
+mod pcpus;
 mod predict;
 mod report;
 mod reproduce;

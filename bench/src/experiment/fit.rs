@@ -3,6 +3,7 @@
 
 use super::contents::Experiment;
 use super::source::BUILT_IN;
+use crate::host::cpu_choice::CpuChoice;
 use crate::host::cpulist::CpuList;
 use crate::settings::Supply;
 use crate::settings::choices::Ratio;
@@ -24,7 +25,11 @@ impl Experiment {
         let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
         let chosen = varied.chain(of_arms.map(|cpus| cpus.cpus().clone()));
         let common = || self.settings.settings.clone().over(&self.defaults.settings);
-        let most = chosen.map(|cpus: CpuList| cpus.0.len()).max();
+        let count = |cpus: CpuChoice| match cpus {
+            CpuChoice::List(list) => list.0.len(),
+            word => word.here(allowed).map_or(0, |cpus| cpus.0.len()),
+        };
+        let most = chosen.map(count).max();
         most.unwrap_or_else(|| common().pcpu_count(allowed))
     }
 

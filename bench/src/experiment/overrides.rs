@@ -7,7 +7,7 @@ use haltkick_vmm::Span;
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Axis, Experiment, PointValues};
 use super::keys;
-use crate::host::cpulist::CpuList;
+use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Ratio, SchedChoice};
 use crate::settings::{self, table};
 use crate::text::exit::{Failure, Result};
@@ -33,9 +33,9 @@ pub(crate) struct Overrides {
     /// Ratios to run instead of the file's, such as 1,8,32
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     pub(crate) ratios: Option<Vec<Ratio>>,
-    /// Host CPUs to use, such as 0,2-3
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<CpuList>,
+    /// Host CPUs to use: cores, node:N, llc:N, isolated, all, or a list such as 0,2-3
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) cpus: Option<CpuChoice>,
     /// Which scheduler preempts the vCPUs: vmm or host
     #[arg(long, value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) sched: Option<SchedChoice>,
@@ -76,7 +76,7 @@ impl Overrides {
         }
         let ratios = self.ratios.as_ref();
         add("ratios", ratios.map(|it| it.iter().map(Ratio::to_string).collect::<Vec<_>>().join(",")));
-        add("cpus", self.cpus.as_ref().map(CpuList::to_string));
+        add("cpus", self.cpus.as_ref().map(CpuChoice::to_string));
         add("sched", self.sched.and_then(|it| Some(it.to_possible_value()?.get_name().to_owned())));
         add("window", self.window.as_ref().map(Span::to_string));
         add("blocks", self.blocks.map(|it| it.to_string()));

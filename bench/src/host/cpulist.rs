@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::text::exit::{Failure, Result};
@@ -60,9 +61,18 @@ impl fmt::Display for CpuList {
 
 /// The CPUs that this process may run on.
 pub(crate) fn allowed() -> Result<CpuList> {
-    let set = sched_getaffinity(None)
-        .map_err(|error| Failure::internal(format!("sched_getaffinity of this process: {error}")))?;
+    let set = sched_getaffinity(None).map_err(|error| mask_unread(error, HIGHEST_CPU + 1))?;
     Ok(CpuList((0..=HIGHEST_CPU).filter(|cpu| set.is_set(*cpu as usize)).collect()))
+}
+
+/// Why the mask of this process cannot be had, where `room` CPUs have room in it.
+fn mask_unread(error: Errno, room: u32) -> Failure {
+    match error {
+        Errno::INVAL => Failure::lacking(format!(
+            "this kernel counts more than {room} possible CPUs, and haltkick knows {room}: boot it with nr_cpus={room}"
+        )),
+        error => Failure::internal(format!("sched_getaffinity of this process: {error}")),
+    }
 }
 
 /// Says what is wrong with `wanted` where only `allowed` may be used.
@@ -78,6 +88,7 @@ pub(crate) fn check_allowed(wanted: &CpuList, allowed: &CpuList) -> std::result:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::exit::Exit;
 
     #[test]
     fn lists_and_ranges_are_read_sorted_and_without_repetition() {
@@ -100,6 +111,13 @@ mod tests {
         for text in ["0", "0-1", "0,2-3", "1,3,5-7"] {
             assert_eq!(text.parse::<CpuList>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_kernel_with_too_many_cpus_is_an_error_and_no_empty_list() {
+        let failure = mask_unread(Errno::INVAL, 1024);
+        assert_eq!(failure.exit, Exit::HostLacks);
+        assert!(failure.message.contains("more than 1024") && failure.message.contains("nr_cpus=1024"));
     }
 
     #[test]

@@ -16,7 +16,8 @@ use super::row::{Apply, in_range};
 use super::value::Value;
 use super::vm;
 use super::{Settings, Supply, table};
-use crate::host::cpulist::{self, CpuList};
+use crate::host::cpu_choice;
+use crate::host::cpulist::CpuList;
 use crate::text::nearest;
 
 /// vCPUs per pCPU, if nobody says how many there are, and so many fit.
@@ -77,8 +78,8 @@ impl Settings {
     /// The run, without guests yet, and so without the times that they need.
     fn run(&self, supply: Supply<'_>) -> Result<Run, Refused> {
         let engine = self.engine()?;
-        let whole = engine.machine().map(|machine| CpuList((0..machine.topology.cpus()).collect()));
-        let cpus = self.pcpus(whole.as_ref().unwrap_or(supply.allowed))?.0;
+        let cpus =
+            self.pcpus(&engine, supply.allowed).map_err(|message| Refused { about: "cpus", message })?.0;
         let (warmup, window) = (Duration::ZERO, Duration::ZERO);
         let mut run = Run { engine, cpus, warmup, window, guests: vec![], ..Run::default() };
         for setting in table::all() {
@@ -224,10 +225,14 @@ impl Settings {
         machines::find(name).map_err(refuse)
     }
 
-    fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Refused> {
-        let cpus = self.given("cpus").map_or(allowed, Value::cpus);
-        cpulist::check_allowed(cpus, allowed).map_err(|message| Refused { about: "cpus", message })?;
-        Ok(cpus.clone())
+    /// The pCPUs of a run on `engine`, where this host has `allowed` to offer.
+    fn pcpus(&self, engine: &Engine, allowed: &CpuList) -> Result<CpuList, String> {
+        let given = self.given("cpus").map(Value::cpus);
+        let Some(machine) = engine.machine() else {
+            return given.map_or_else(|| Ok(cpu_choice::by_default(allowed)), |choice| choice.here(allowed));
+        };
+        let all = CpuList((0..machine.topology.cpus()).collect());
+        given.map_or(Ok(all.clone()), |choice| choice.simulated(&all))
     }
 
     fn vcpu_count(&self, pcpus: u32) -> Result<u32, Refused> {
@@ -247,8 +252,8 @@ impl Settings {
     /// How many pCPUs a run would have, where this host has `allowed` to offer.
     pub(crate) fn pcpu_count(&self, allowed: &CpuList) -> usize {
         let engine = self.engine().unwrap_or_default();
-        let all = engine.machine().map_or(allowed.0.len(), |machine| machine.topology.cpus() as usize);
-        self.given("cpus").map_or(all, |cpus| cpus.cpus().0.len())
+        // What is wrong with a choice is said when the runs are made.
+        self.pcpus(&engine, allowed).map_or(allowed.0.len(), |cpus| cpus.0.len())
     }
 
     /// Name and form of the lock, if the image has both.

@@ -69,10 +69,15 @@ const MACHINE: &[Setting] = &[
         .of_guest()
         .linux(Linux::Used)
         .recorded("config.ratio"),
-    other("cpus", "LIST", Kind::Cpus, "Host CPUs to use, such as 0,2-3")
-        .default_in_help("all that this process may use")
-        .linux(Linux::Used)
-        .recorded("config.cpus"),
+    other(
+        "cpus",
+        "CPUS",
+        Kind::Cpus,
+        "Host CPUs to use: cores, node:N, llc:N, isolated, all, or a list such as 0,2-3",
+    )
+    .default_in_help("cores: one CPU of each core that this process may use")
+    .linux(Linux::Used)
+    .recorded("config.cpus"),
     word::<RingChoice>("ring", "RING", "Privilege ring of the guest")
         .default("auto")
         .sets_run(|run, value| {

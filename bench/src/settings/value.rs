@@ -10,7 +10,7 @@ use haltkick_vmm::Span;
 
 use super::choices::{Arrivals, DescheduleChoice, Exponent, Percent, Ratio, Switch};
 use super::spin_threshold::SpinThreshold;
-use crate::host::cpulist::CpuList;
+use crate::host::cpu_choice::CpuChoice;
 use crate::text::memory_size::MemorySize;
 
 /// The value of a setting.
@@ -21,7 +21,7 @@ pub(crate) enum Value {
     Number(u64),
     Time(Span),
     Memory(MemorySize),
-    Cpus(CpuList),
+    Cpus(CpuChoice),
     Share(Percent),
     Exponent(Exponent),
     Ratio(Ratio),
@@ -81,8 +81,8 @@ impl Value {
         size.bytes
     }
 
-    pub(crate) fn cpus(&self) -> &CpuList {
-        let Self::Cpus(cpus) = self else { self.is_not_a("list of CPUs") };
+    pub(crate) fn cpus(&self) -> &CpuChoice {
+        let Self::Cpus(cpus) = self else { self.is_not_a("choice of CPUs") };
         cpus
     }
 

@@ -47,6 +47,10 @@ impl Failure {
         Self { exit: Exit::Internal, message: message.into() }
     }
 
+    pub(crate) fn lacking(message: impl Into<String>) -> Self {
+        Self { exit: Exit::HostLacks, message: message.into() }
+    }
+
     /// What is wrong with an experiment, in words of its file.
     pub(crate) fn experiment(message: impl AsRef<str>) -> Self {
         Self { exit: Exit::BadExperiment, message: printable(message.as_ref()) }

@@ -113,6 +113,8 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
         (&["run", "--hold", "5"][..], "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
         (&["run", "--hold", "5 lightyears"], "unknown unit 'lightyears'"),
         (&["run", "--cpus", "0-"], "'0-' is no CPU list: write it as 0,2-3"),
+        (&["run", "--cpus", "socket:0"], "'socket:0' names no CPUs: write all, cores, no-smt, node:N"),
+        (&["run", "--cpus", "node:900"], "'node:900': this host has no such node with CPUs; it has "),
         (&["run", "--deschedule", "owner"], "unknown policy 'owner': there is holder, head, waiter, random"),
         (
             &["run", "--lock", "qspinlock-points", "--deschedule", "head,at=handed"],

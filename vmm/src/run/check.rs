@@ -136,6 +136,13 @@ impl Run {
             Some(machine) => (0..machine.topology.cpus()).collect(),
             None => affinity::allowed_cpus(),
         };
+        if allowed.is_empty() {
+            return Err(RunError::HostLacks(
+                "the CPUs that this process may use cannot be read: does the kernel count more than 1024? \
+                 boot it with nr_cpus=1024"
+                    .into(),
+            ));
+        }
         if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
             return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
         }

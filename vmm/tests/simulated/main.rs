@@ -345,7 +345,7 @@ fn what_a_simulated_machine_cannot_do_is_refused() {
     };
     let config = small();
     for (config, reason) in [
-        (config.clone().sched(Sched::Host), "no model of the host's scheduler"),
+        (config.clone().sched(Sched::Host), "needs a model of the host"),
         (config.clone().pv_backend(PvBackend::Kvm), "put to sleep by the VMM"),
         (config.clone().pv_backend(PvBackend::Ipi), "put to sleep by the VMM"),
         (config.clone().cpus(vec![0, 120]), "CPU 120 does not exist"),

@@ -8,6 +8,7 @@ use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs};
 
 use crate::cli::Conduct;
 use crate::commands::guest_image;
+use crate::commands::pcpus;
 use crate::experiment::defaults::Defaults;
 use crate::experiment::origins;
 use crate::experiment::overrides::Overrides;
@@ -60,6 +61,7 @@ impl Job {
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| &cell.run.engine))?;
+        pcpus::say_what_is_left_out(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })

@@ -14,6 +14,7 @@ use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, Run};
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
+use crate::commands::pcpus;
 use crate::experiment::defaults::Defaults;
 use crate::experiment::guest_set;
 use crate::experiment::user_defaults;
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let image = guest_image::load(args.guest.as_deref(), locks)?;
     let allowed = cpulist::allowed()?;
     let run = resolve(&settings, &defaults, Supply { image: &image, allowed: &allowed })?;
+    pcpus::say_what_is_left_out(&allowed, std::iter::once(&run));
     guest_image::check_trust(
         (args.guest.as_deref(), &image),
         args.trust_image,

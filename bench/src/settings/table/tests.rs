@@ -77,7 +77,7 @@ fn every_value_is_written_as_it_is_read() {
             Kind::Number | Kind::LargeNumber | Kind::Seed | Kind::Arrivals => &["7", "1000000"],
             Kind::Time => &["0s", "1.5ms", "60s"],
             Kind::Memory => &["64MiB", "3GiB"],
-            Kind::Cpus => &["0", "0,2-3"],
+            Kind::Cpus => &["0", "0,2-3", "node:1"],
             Kind::Share => &["0%", "90%"],
             Kind::Exponent => &["0", "0.99", "2.5"],
             Kind::Ratio => &["1", "1.5", "32"],

@@ -1,0 +1,285 @@
+//! CPUs by what they have in common: `cores`, `node:0`, `llc:1`, or a list of numbers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use crate::host::cpulist::{self, CpuList};
+
+/// What `--cpus` takes. All but lists and `all` leave out siblings: the work of two vCPUs on one core is not that of two cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CpuChoice {
+    List(CpuList),
+    /// All that the process may use, siblings included.
+    All,
+    /// One of each core, by either of two words.
+    Cores(&'static str),
+    /// The cores of a NUMA node.
+    Node(u32),
+    /// The cores that share the last level of cache, counted by their lowest CPU.
+    Llc(u32),
+    /// The cores that the kernel's `isolcpus` names.
+    Isolated,
+}
+
+const WORDS: &str = "all, cores, no-smt, node:N, llc:N, isolated, or a list such as 0,2-3";
+
+impl FromStr for CpuChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number =
+            |number: &str| number.parse().map_err(|_| format!("'{text}' needs a number, such as node:0"));
+        match text.split_once(':') {
+            Some(("node", node)) => Ok(Self::Node(number(node)?)),
+            Some(("llc", llc)) => Ok(Self::Llc(number(llc)?)),
+            Some(_) => Err(format!("'{text}' names no CPUs: write {WORDS}")),
+            None => match text {
+                "all" => Ok(Self::All),
+                "cores" => Ok(Self::Cores("cores")),
+                "no-smt" => Ok(Self::Cores("no-smt")),
+                "isolated" => Ok(Self::Isolated),
+                word if word.starts_with(|first: char| first.is_ascii_alphabetic()) => {
+                    Err(format!("'{text}' names no CPUs: write {WORDS}"))
+                }
+                list => list.parse().map(Self::List),
+            },
+        }
+    }
+}
+
+impl fmt::Display for CpuChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(list) => list.fmt(f),
+            Self::All => f.write_str("all"),
+            Self::Cores(word) => f.write_str(word),
+            Self::Node(node) => write!(f, "node:{node}"),
+            Self::Llc(llc) => write!(f, "llc:{llc}"),
+            Self::Isolated => f.write_str("isolated"),
+        }
+    }
+}
+
+impl CpuChoice {
+    /// The CPUs of this host, of which the process may use `allowed`.
+    pub(crate) fn here(&self, allowed: &CpuList) -> Result<CpuList, String> {
+        match self {
+            Self::List(list) => cpulist::check_allowed(list, allowed).map(|()| list.clone()),
+            Self::All => Ok(allowed.clone()),
+            _ => host().as_ref().map_err(Clone::clone)?.choose(self, allowed),
+        }
+    }
+
+    /// The CPUs of a simulated machine, which has `all`.
+    pub(crate) fn simulated(&self, all: &CpuList) -> Result<CpuList, String> {
+        match self {
+            Self::List(_) | Self::All => self.here(all),
+            _ => Err(format!(
+                "'{self}' is about this host: list CPUs of the simulated machine, which has {all}"
+            )),
+        }
+    }
+}
+
+/// The CPUs of this host that runs use by default, of which the process may use `allowed`: one of each core, or all where cores are
+/// not known.
+pub(crate) fn by_default(allowed: &CpuList) -> CpuList {
+    CpuChoice::Cores("cores").here(allowed).unwrap_or_else(|_| allowed.clone())
+}
+
+/// Says which CPUs [`by_default`] leaves out, if any, and if runs on this host use `all_cpus` of which some are these.
+pub(crate) fn left_out<'a>(
+    allowed: &CpuList,
+    mut all_cpus: impl Iterator<Item = &'a Vec<u32>>,
+) -> Option<String> {
+    let used = by_default(allowed);
+    let left_out: Vec<u32> = allowed.0.iter().copied().filter(|cpu| !used.0.contains(cpu)).collect();
+    (!left_out.is_empty() && all_cpus.any(|cpus| *cpus == used.0)).then(|| {
+        format!(
+            "pCPUs {used}: one of each core; {} share cores with them (--cpus all takes all)",
+            CpuList(left_out)
+        )
+    })
+}
+
+/// What CPUs share.
+#[derive(Debug)]
+struct Topology {
+    /// The lists of siblings, by CPU.
+    siblings: BTreeMap<u32, CpuList>,
+    nodes: BTreeMap<u32, CpuList>,
+    /// CPUs that share the last level of cache, by their lowest number.
+    llcs: Vec<CpuList>,
+    isolated: Option<CpuList>,
+}
+
+/// That of this host, read once.
+fn host() -> &'static Result<Topology, String> {
+    static HOST: OnceLock<Result<Topology, String>> = OnceLock::new();
+    HOST.get_or_init(|| Topology::read(Path::new("/sys/devices/system")))
+}
+
+impl Topology {
+    /// Reads what the kernel says below `root`.
+    fn read(root: &Path) -> Result<Self, String> {
+        let numbers = |folder: &Path, name: &str| -> Vec<u32> {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            let mut numbers: Vec<_> =
+                names.filter_map(|entry| entry.strip_prefix(name)?.parse().ok()).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        let list = |path: &Path| {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            text.trim().parse::<CpuList>().map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let cpu_root = root.join("cpu");
+        let (mut siblings, mut llcs) = (BTreeMap::new(), Vec::new());
+        for cpu in numbers(&cpu_root, "cpu") {
+            let folder = cpu_root.join(format!("cpu{cpu}"));
+            // A CPU that is offline has no topology.
+            if !folder.join("topology").exists() {
+                continue;
+            }
+            siblings.insert(cpu, list(&folder.join("topology/thread_siblings_list"))?);
+            let level = |index: &u32| {
+                let text = std::fs::read_to_string(folder.join(format!("cache/index{index}/level")));
+                text.ok().and_then(|text| text.trim().parse::<u32>().ok())
+            };
+            let last = numbers(&folder.join("cache"), "index").into_iter().max_by_key(level);
+            let sharing =
+                last.and_then(|index| list(&folder.join(format!("cache/index{index}/shared_cpu_list"))).ok());
+            llcs.extend(sharing.filter(|sharing| sharing.0[0] == cpu));
+        }
+        if siblings.is_empty() {
+            return Err(format!("{}: no CPU has a topology there", cpu_root.display()));
+        }
+        let node_root = root.join("node");
+        let of_node = |node: u32| Some((node, list(&node_root.join(format!("node{node}/cpulist"))).ok()?));
+        let nodes = numbers(&node_root, "node").into_iter().filter_map(of_node).collect();
+        Ok(Self { siblings, nodes, llcs, isolated: list(&cpu_root.join("isolated")).ok() })
+    }
+
+    /// The first of each core's CPUs that are among `cpus`.
+    fn one_of_each_core(&self, cpus: &[u32]) -> Vec<u32> {
+        let is_first = |cpu: &u32| {
+            let siblings = self.siblings.get(cpu).map_or(&[][..], |siblings| &siblings.0);
+            !siblings.iter().any(|sibling| sibling < cpu && cpus.contains(sibling))
+        };
+        cpus.iter().copied().filter(is_first).collect()
+    }
+
+    /// The CPUs of `choice` among those that are `allowed`.
+    fn choose(&self, choice: &CpuChoice, allowed: &CpuList) -> Result<CpuList, String> {
+        let missing =
+            |what: &str, there: String| format!("'{choice}': this host has no such {what}; it has {there}");
+        let of = match choice {
+            CpuChoice::List(list) => list,
+            CpuChoice::All | CpuChoice::Cores(_) => allowed,
+            CpuChoice::Node(node) => self.nodes.get(node).ok_or_else(|| {
+                let nodes: Vec<_> = self.nodes.keys().map(|node| format!("node:{node}")).collect();
+                missing("node with CPUs", if nodes.is_empty() { "none".into() } else { nodes.join(", ") })
+            })?,
+            CpuChoice::Llc(llc) => self
+                .llcs
+                .get(*llc as usize)
+                .ok_or_else(|| missing("cache", format!("{}, from llc:0 on", self.llcs.len())))?,
+            CpuChoice::Isolated => self
+                .isolated
+                .as_ref()
+                .ok_or("'isolated': this host isolates no CPUs (boot it with isolcpus=LIST)")?,
+        };
+        let cpus: Vec<u32> = of.0.iter().copied().filter(|cpu| allowed.0.contains(cpu)).collect();
+        if cpus.is_empty() {
+            return Err(format!(
+                "'{choice}' is CPUs {of}, and this process may use {allowed} only: start it under `taskset -c {of}`"
+            ));
+        }
+        Ok(CpuList(self.one_of_each_core(&cpus)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two nodes of two caches of two cores of two threads: CPUs 0 to 7, and their siblings 8 to 15. CPU 16 is offline.
+    fn tree(name: &str) -> Topology {
+        let root = std::env::temp_dir().join(format!("haltkick-topology-{}-{name}", std::process::id()));
+        let write = |path: String, text: String| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text + "\n").unwrap();
+        };
+        for cpu in 0..16 {
+            let (core, folder) = (cpu % 8, format!("cpu/cpu{cpu}"));
+            write(format!("{folder}/topology/thread_siblings_list"), format!("{core},{}", core + 8));
+            let cache = core / 2 * 2;
+            let shared = format!("{cache}-{},{}-{}", cache + 1, cache + 8, cache + 9);
+            for (index, level, shared) in [(0, 1, format!("{core},{}", core + 8)), (3, 3, shared)] {
+                write(format!("{folder}/cache/index{index}/level"), format!("{level}"));
+                write(format!("{folder}/cache/index{index}/shared_cpu_list"), shared);
+            }
+        }
+        write("cpu/cpu16/online".into(), "0".into());
+        write("cpu/isolated".into(), "6-7,14-15".into());
+        write("node/node0/cpulist".into(), "0-3,8-11".into());
+        write("node/node1/cpulist".into(), "4-7,12-15".into());
+        // A node that has memory alone.
+        write("node/node2/cpulist".into(), String::new());
+        let topology = Topology::read(&root).unwrap();
+        std::fs::remove_dir_all(root).unwrap();
+        topology
+    }
+
+    fn chosen(topology: &Topology, choice: &str, allowed: &str) -> Result<String, String> {
+        topology.choose(&choice.parse()?, &allowed.parse()?).map(|cpus| cpus.to_string())
+    }
+
+    #[test]
+    fn words_name_one_cpu_of_each_core() {
+        let topology = tree("words");
+        for (choice, cpus) in
+            [("cores", "0-7"), ("no-smt", "0-7"), ("node:1", "4-7"), ("llc:1", "2-3"), ("isolated", "6-7")]
+        {
+            assert_eq!(chosen(&topology, choice, "0-15").as_deref(), Ok(cpus), "{choice}");
+        }
+        // The first that is allowed of each core.
+        assert_eq!(chosen(&topology, "cores", "1,8-10").as_deref(), Ok("1,8,10"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_is() {
+        let topology = tree("missing");
+        let said = |choice, allowed| chosen(&topology, choice, allowed).unwrap_err();
+        assert!(said("node:2", "0-15").contains("node:0, node:1"), "{}", said("node:2", "0-15"));
+        assert!(said("llc:4", "0-15").contains("it has 4, from llc:0 on"), "{}", said("llc:4", "0-15"));
+        assert!(said("isolated", "0-3").contains("taskset -c 6-7,14-15"), "{}", said("isolated", "0-3"));
+        assert!(Topology::read(Path::new("/proc/none")).unwrap_err().contains("no CPU has a topology"));
+    }
+
+    #[test]
+    fn choices_are_written_as_they_are_read() {
+        for text in ["all", "cores", "no-smt", "node:0", "llc:12", "isolated", "0,2-3"] {
+            assert_eq!(text.parse::<CpuChoice>().unwrap().to_string(), text);
+        }
+        for text in ["core", "node", "node:", "node:x", "socket:1", "llc:-1", "", "0-", "ALL"] {
+            let error = text.parse::<CpuChoice>().unwrap_err();
+            assert!(!error.contains('\n') && error.starts_with('\''), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_simulated_machine_has_no_words_of_this_host() {
+        let all: CpuList = "0-127".parse().unwrap();
+        let cpus = |text: &str| text.parse::<CpuChoice>().unwrap().simulated(&all);
+        assert_eq!(cpus("0-63").unwrap().0.len(), 64);
+        assert_eq!(cpus("all").unwrap(), all);
+        assert!(cpus("cores").unwrap_err().contains("0-127"));
+    }
+}
