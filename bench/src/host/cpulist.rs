@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_with_too_many_cpus_is_an_error_and_no_empty_list() {
+    fn a_kernel_with_too_many_cpus_is_an_error() {
         let failure = mask_unread(Errno::INVAL, 1024);
         assert_eq!(failure.exit, Exit::HostLacks);
         assert!(failure.message.contains("more than 1024") && failure.message.contains("nr_cpus=1024"));
