@@ -103,7 +103,7 @@ pub(crate) fn p_of_pairs(ratios: &[f64], limit: f64) -> Option<f64> {
     }
 }
 
-/// The same of the ratio of two groups that are not paired, by the rank-sum test.
+/// P-value of the ratio of two groups that are not paired, by the rank-sum test.
 pub(crate) fn p_of_groups(above: &[f64], below: &[f64], limit: f64) -> Option<f64> {
     let (above, below) = (logs_over(above, limit)?, logs_over(below, 1.0)?);
     let (m, n) = (above.len(), below.len());
@@ -120,7 +120,7 @@ pub(crate) fn p_of_groups(above: &[f64], below: &[f64], limit: f64) -> Option<f6
     })
 }
 
-/// The least that [`p_of_pairs`] can be for so many pairs, however great the loss.
+/// The least p-value of [`p_of_pairs`] for this many pairs.
 pub(crate) fn least_p_of_pairs(pairs: usize) -> Option<f64> {
     match pairs {
         0 | 1 => None,

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::host::cpulist::{self, CpuList};
 
-/// What `--cpus` takes. All but lists and `all` leave out siblings: the work of two vCPUs on one core is not that of two cores.
+/// A value of `--cpus`. All but lists and `all` leave out siblings: the work of two vCPUs on one core is not that of two cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CpuChoice {
     List(CpuList),
@@ -105,7 +105,7 @@ pub(crate) fn left_out<'a>(
     })
 }
 
-/// What CPUs share.
+/// Siblings, nodes and caches of a host's CPUs.
 #[derive(Debug)]
 struct Topology {
     /// The lists of siblings, by CPU.
@@ -116,7 +116,7 @@ struct Topology {
     isolated: Option<CpuList>,
 }
 
-/// That of this host, read once.
+/// Topology of this host, read once.
 fn host() -> &'static Result<Topology, String> {
     static HOST: OnceLock<Result<Topology, String>> = OnceLock::new();
     HOST.get_or_init(|| Topology::read(Path::new("/sys/devices/system")))

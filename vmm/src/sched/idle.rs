@@ -53,7 +53,7 @@ impl PcpuSet {
 /// The idle pCPUs of a run, in cache lines of their own.
 #[repr(align(128))]
 pub(crate) struct Idle {
-    /// Those that no vCPU has been found for yet.
+    /// Idle pCPUs for which no vCPU has been found yet.
     pub(crate) set: PcpuSet,
     pcpus: u64,
     /// The number of those that are idle by their own account, and above it how often one has become so.
@@ -67,7 +67,7 @@ pub(crate) struct Census(u64);
 const NUMBER_BITS: u32 = 16;
 
 impl Idle {
-    /// Nothing is idle, of this number of pCPUs, whose numbers end with `highest`.
+    /// No pCPU is idle, of this number of pCPUs, whose numbers end with `highest`.
     pub(crate) fn new(pcpus: usize, highest: u32) -> Self {
         assert!(pcpus < 1 << NUMBER_BITS, "the census has room for fewer pCPUs");
         Self { set: PcpuSet::new(highest), pcpus: pcpus as u64, census: AtomicU64::new(0) }

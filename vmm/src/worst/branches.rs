@@ -25,13 +25,13 @@ use crate::worst::curve::{Sample, TICK_NS};
 use crate::worst::effect::{Broken, Effect};
 use crate::worst::survey::Baseline;
 
-/// A branch may take so many horizons to do the work.
+/// Most horizons that a branch may take to do the work.
 const MOST_HORIZONS: usize = 3;
 
-/// What happens to a vCPU at a cut.
+/// Event that befalls a vCPU at a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: the branch goes on as the run does.
+    /// No event: the branch goes on as the run does.
     Nothing,
     /// It leaves its guest and comes back at once.
     Exit,
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What the scheduler is told.
+    /// The event in the scheduler's words.
     fn told(self) -> Option<u64> {
         match self {
             Self::Nothing => None,
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// Where a vCPU is cut, and how.
+/// Place of a cut in a vCPU's instructions, and its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The vCPU.
@@ -61,7 +61,7 @@ pub struct Cut {
     pub kind: Kind,
 }
 
-/// What came of a cut.
+/// Outcome of a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// The lock did as it should.
@@ -82,7 +82,7 @@ enum Role {
 
 struct Shared {
     role: Role,
-    /// Of each vCPU: what is to come, by instructions, and the index of each.
+    /// Cuts to come of each vCPU, by instructions, with the index of each.
     cuts: Vec<VecDeque<(u64, usize, Kind)>>,
     left: usize,
     /// Whether the run itself is cut, instead of copies.
@@ -102,7 +102,7 @@ impl Shared {
         let now = cpu.instructions();
         let mut said = None;
         while let Some(&(at, index, kind)) = self.cuts[cpu.number() as usize].front() {
-            // What lies behind it has been skipped: the rounds of a parked spin loop.
+            // Instructions behind it were skipped: the rounds of a parked spin loop.
             if at > now || said.is_some() {
                 break;
             }
@@ -129,7 +129,7 @@ impl Shared {
         match branch() {
             Ok(Side::Trunk(awaited)) => self.live.push_back((index, awaited)),
             Ok(Side::Branch(reporter)) => {
-                // Those of the trunk are not this process's to wait for.
+                // A branch does not wait for the trunk's other branches.
                 self.live.clear();
                 self.done.clear();
                 (self.role, self.began) = (Role::Branch(Some(reporter)), Some(self.ticks));
@@ -140,7 +140,7 @@ impl Shared {
         None
     }
 
-    /// Waits until no more than `most` branches are under way.
+    /// Waits until at most `most` branches are under way.
     fn settle(&mut self, most: usize) {
         while self.live.len() > most
             && let Some((index, awaited)) = self.live.pop_front()
@@ -322,7 +322,7 @@ fn go(
     (shared, ended, window.samples)
 }
 
-/// What a branch that has ended like this came to.
+/// Outcome of a branch by the way in which its process ended.
 fn attempt(
     ended: Result<Found, RunError>,
     baseline: &Baseline,

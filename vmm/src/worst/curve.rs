@@ -1,4 +1,4 @@
-//! What a guest has done by when.
+//! Work that a guest has done, by time.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ impl Sample {
     /// The present state.
     pub(super) fn take(scheduler: &Scheduler<'_>, guest: &GuestRun<'_>, memory: &Memory, locks: u32) -> Self {
         let now = guest.tsc.of_host(guest.clock.tsc());
-        // Relaxed: nothing runs while somebody looks.
+        // Relaxed: nothing runs while this is read.
         let since = |vcpu| memory.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
         let waits = (0..guest.vcpus).map(since).filter(|since| (1..=now).contains(since));
         let (mut waiting, mut longest) = (0, 0);

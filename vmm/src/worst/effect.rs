@@ -1,4 +1,4 @@
-//! What a cut has done, compared with the run without it.
+//! Effect of a cut, compared with the run without it.
 
 use crate::worst::curve::{Sample, TICK_NS, fingerprint};
 
@@ -13,7 +13,7 @@ pub struct Effect {
     pub fewer_entries: i64,
     /// The longest wait within the horizon, and that without the cut.
     pub longest_wait_ns: [u64; 2],
-    /// Time of vCPUs that waited while nobody entered, within the horizon, and that without the cut.
+    /// Time of vCPUs that waited while no vCPU entered, within the horizon, and that without the cut.
     pub blocked_ns: [u64; 2],
     /// The most vCPUs that waited so at a time.
     pub blocked_peak: u32,
@@ -30,7 +30,7 @@ pub struct Effect {
 pub struct Broken {
     /// It made no progress; else it broke mutual exclusion, or worse.
     pub is_stuck: bool,
-    /// What happened, in one line.
+    /// The event in one line.
     pub what: String,
     /// Which vCPU is at fault.
     pub explanation: String,
@@ -115,13 +115,13 @@ fn done_ns(samples: &[Sample], tick: usize, goal: u64) -> u64 {
     end_ns - (over * TICK_NS).checked_div(done).unwrap_or(0)
 }
 
-/// The same without the cut: the last tick may add nothing.
+/// Entries without the cut: the last tick may add none.
 fn done_ns_of_base(base: &[Sample], end: usize, goal: u64) -> u64 {
     let first = (0..=end).rev().take_while(|tick| base[*tick].worked_ns >= goal).last().unwrap_or(end);
     done_ns(base, first, goal)
 }
 
-/// vCPUs that waited at each tick within which nobody entered.
+/// vCPUs that waited at each tick within which no vCPU entered.
 fn blocked(samples: &[Sample]) -> impl Iterator<Item = u32> + '_ {
     samples.windows(2).filter(|pair| pair[0].entered == pair[1].entered).map(|pair| pair[1].waiting)
 }

@@ -10,7 +10,7 @@ use crate::image::file::Image;
 use crate::image::patch::Form;
 use crate::run::asked::OurGuest;
 
-/// What a vCPU does, as far as it concerns the lock.
+/// A vCPU's state as far as it concerns the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -30,7 +30,7 @@ pub(super) enum Part {
 
 /// Tells instructions of the lock from others.
 pub(super) struct LockCode {
-    /// Where its functions begin, and whether they take the lock.
+    /// Addresses where its functions begin, and whether they take the lock.
     entries: Vec<(u64, bool)>,
     /// Code of it that stands at call sites.
     inline: Vec<Range<u64>>,

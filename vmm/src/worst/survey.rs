@@ -28,7 +28,7 @@ const PS: u64 = 1000;
 /// Most occurrences that are kept; those behind are not seen.
 const MOST_OCCURRENCES: usize = 4_000_000;
 
-/// What is looked at.
+/// Range of the run that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// For how long, from the opening of the window on.
@@ -64,7 +64,7 @@ pub struct Occurrence {
     pub at: Duration,
     /// Other vCPUs on their way to the lock.
     pub waiting: u32,
-    /// Those of them that have left their guest and not come back: most of them sleep.
+    /// Waiters that have left their guest and not come back: most of them sleep.
     pub out: u32,
     /// The vCPU has just taken the lock.
     pub holds: bool,
@@ -73,7 +73,7 @@ pub struct Occurrence {
 /// A run without cuts.
 #[derive(Clone, Debug)]
 pub struct Baseline {
-    /// Where the lock's code came by.
+    /// A moment at which the lock's code came by.
     pub occurrences: Vec<Occurrence>,
     /// Time that vCPUs spent at each instruction of the lock, waits for lines included, over all time that they had.
     pub exposure: BTreeMap<u64, f64>,
@@ -84,7 +84,7 @@ pub struct Baseline {
     pub(super) scope: Scope,
 }
 
-/// What the witness has seen.
+/// Record of the witness.
 struct Seen {
     code: LockCode,
     every: bool,
@@ -94,7 +94,7 @@ struct Seen {
     reached: BTreeSet<u64>,
     spent_ps: BTreeMap<u64, u64>,
     all_ps: u64,
-    /// Of each vCPU: when its last instruction was complete, and whether it left the guest by that.
+    /// For each vCPU: when its last instruction was complete, and whether it left the guest by that.
     last: Vec<(u64, bool)>,
 }
 

@@ -25,7 +25,7 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
 
-/// vCPUs per pCPU, unless somebody says how many.
+/// vCPUs per pCPU, unless the settings say how many.
 const DEFAULT_RATIO: &str = "2";
 /// Least time in which instructions are looked for, and least time that an attempt is followed beyond its preemption.
 const LEAST_SPAN: Duration = Duration::from_millis(4);
@@ -33,7 +33,7 @@ const LEAST_HORIZON: Duration = Duration::from_millis(3);
 /// The longest preemption that is tried.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// What is to be tried.
+/// Plan of the attempts.
 struct Asked {
     /// All that was said, the user's defaults included.
     settings: Settings,
@@ -136,7 +136,7 @@ fn check(run: &Run, image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// What was said, over the user's defaults and those of this command.
+/// Settings of the command line, over the user's defaults and those of this command.
 fn settings(args: &WorstArgs) -> Result<Settings> {
     let mut given = args.settings.clone();
     if let Some(object) = &args.lock_object {

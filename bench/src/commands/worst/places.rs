@@ -1,4 +1,4 @@
-//! Where an instruction stands, in the words of people who wrote it.
+//! Source place of an instruction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use haltkick_vmm::{Disassembler, Frame, Image, Lines, OurGuest, RunError};
 
 use crate::analysis::worst::Place;
 
-/// Where the sources of the built-in locks lie.
+/// Folder with the sources of the built-in locks.
 const LOCKS: &str = "guest/locks/";
 /// The longest instruction.
 const LONGEST_INSTRUCTION: u64 = 15;
@@ -42,7 +42,7 @@ impl<'a> Places<'a> {
         decoded.into_iter().next().map_or_else(|| "(bad)".into(), |line| line.text)
     }
 
-    /// Where the instruction at an address stands.
+    /// Source place of the instruction at an address.
     pub(super) fn place(&mut self, address: u64) -> Place {
         if let Some(known) = self.known.get(&address) {
             return known.clone();

@@ -1,4 +1,4 @@
-//! CPUs by what they share, and how often one of them has pulled tasks in vain.
+//! CPUs by what they share, and how often one of them has pulled tasks without success.
 
 use std::sync::Arc;
 

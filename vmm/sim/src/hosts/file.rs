@@ -18,7 +18,7 @@ const MOST_US: f64 = 1e6;
 pub struct HostError {
     /// The file, or the preset.
     pub name: String,
-    /// Where, what, and what to do.
+    /// Place, fault, and remedy.
     pub what: String,
 }
 

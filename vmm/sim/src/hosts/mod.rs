@@ -10,7 +10,7 @@
 //! | `queue` | 1 to 7, 14: virtual time, eligibility, deadlines, the pick, protection, sleep and wake-up, slice ends, yields; CFS |
 //! | `scheduler` | 7, 14, 19: events, requests to reschedule, directed yields, weights of groups |
 //! | `placing` | 8 to 10: where tasks wake up, and how they change CPUs |
-//! | `pauses` | 12, 13: pause-loop exits and whom they yield to |
+//! | `pauses` | 12, 13: pause-loop exits and the vCPUs that they yield to |
 //! | `polling` | 15: halt polling |
 
 mod domains;

@@ -9,7 +9,7 @@ pub struct Host {
     pub title: String,
     /// Ticks a second.
     pub hz: u32,
-    /// Who runs next, and for how long.
+    /// Choice of the next task, and its time.
     pub fair: Fair,
     /// Weights of guests of several vCPUs.
     pub groups: Groups,
@@ -124,7 +124,7 @@ pub enum PauseCounter {
 /// Laws 11 and 17.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostCosts {
-    /// A tick, beside the exit.
+    /// A tick, in addition to its exit.
     pub tick_ns: u64,
     /// Barrier against branch prediction of another vCPU, at each change of vCPUs.
     pub barrier_ns: u64,

@@ -103,7 +103,7 @@ impl Queue {
         if weights == 0 { self.least } else { sum.div_euclid(weights) as i64 }
     }
 
-    /// Law 2: whether a task has had no more than its share.
+    /// Law 2: whether a task has had at most its share.
     pub(super) fn is_eligible(&self, tasks: &[Task], id: u32) -> bool {
         tasks[id as usize].v <= self.mean(tasks)
     }

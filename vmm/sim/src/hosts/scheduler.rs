@@ -44,7 +44,7 @@ pub struct Woken {
 pub struct Picked {
     /// The task, if there is one.
     pub task: Option<u32>,
-    /// What the search for it took beyond a look at the CPU's own queue.
+    /// Time of the search for it beyond a look at the CPU's own queue.
     pub took_ns: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// The scheduler of `host` for `guests`, each of which has so many vCPUs, on `cpus` of a machine. Its tasks are numbered through all
+    /// The scheduler of `host` for guests of these numbers of vCPUs on `cpus` of a machine. Its tasks are numbered through all
     /// guests, and asleep.
     #[must_use]
     pub fn new(host: Host, topology: &Arc<Topology>, cpus: &[u32], guests: &[u32], seed: u64) -> Self {
