@@ -1,6 +1,6 @@
 //! The scheduler of `--sched vmm` as a state machine: who is ready, who sleeps, whose turn it is and how a turn ends.
 //!
-//! It starts no threads, runs no vCPUs and sets no timers, and what time it is its clock says. Whoever drives it gives each vCPU
+//! It starts no threads, runs no vCPUs and sets no timers; its clock tells the time. The driver gives each vCPU
 //! its turns: [`Runners`](crate::sched::runners::Runners) do so with a thread per pCPU.
 //!
 //! ```text
@@ -66,11 +66,11 @@ pub(super) trait Bell {
     fn ring_all(&self);
 }
 
-/// What a pCPU does next.
+/// The next action of a pCPU.
 pub(super) enum Next<'a> {
     /// It runs this vCPU.
     Runs(Box<Task<'a>>),
-    /// Nothing until the bell rings, at most until this time. Then it leaves those that are idle.
+    /// It idles until the bell rings, at most until this time. Then it leaves the idle pCPUs.
     Idles(Option<u64>),
     /// The run is over.
     Ends,
@@ -164,7 +164,7 @@ impl<'a, B: Bell> Core<'a, B> {
         self.guests.iter().all(GuestRun::stopping)
     }
 
-    /// All vCPUs' books, once no vCPU runs any more.
+    /// Ends the scheduler when no vCPU runs any longer; returns the books of all vCPUs.
     pub(super) fn finish(self) -> Vec<Finished> {
         let now = self.clock.now_ns();
         let apart = unlocked(self.apart);
@@ -195,12 +195,12 @@ impl<'a, B: Bell> Core<'a, B> {
         all
     }
 
-    /// What deschedules vCPUs on purpose on pCPU number `pcpu` of the run.
+    /// The injector that deschedules vCPUs on purpose on pCPU number `pcpu` of the run.
     pub(super) fn injector(&self, pcpu: u32) -> Option<Injector> {
         self.plan.map(|plan| Injector::new(plan, pcpu, self.pcpus, self.clock.now_ns()))
     }
 
-    /// What `pcpu` does next.
+    /// The next action of `pcpu`.
     pub(super) fn next(&self, pcpu: u32) -> Next<'a> {
         loop {
             if self.stopping() {
@@ -241,7 +241,8 @@ impl<'a, B: Bell> Core<'a, B> {
         self.look_cost.first_look_ns(self.slice_ns)
     }
 
-    /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will. Unless a guest is over: whoever
+    /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will. The exception is a guest that is over:
+    /// its ready vCPUs have left the queue.
     /// was ready then is out of the queue.
     fn nobody_can_run(&self, apart: &Apart<'a>) {
         for guest in self.guests.iter().filter(|guest| !guest.failed() && !guest.stopping()) {
@@ -382,7 +383,7 @@ impl<'a, B: Bell> Core<'a, B> {
                 task.account.goes(guest, id, Where::KeptOut(guest.attributed(id)), now);
                 let until = (now.saturating_add(length_ns), task.number());
                 lock(&self.apart).aside.insert(until, task);
-                // Whoever is idle sleeps no longer than until then.
+                // Idle pCPUs sleep at most until then.
                 self.bell.ring_all();
             }
             Turn::Waits => {
@@ -395,7 +396,7 @@ impl<'a, B: Bell> Core<'a, B> {
                 task.account.goes(guest, id, Where::Asleep, now);
                 let last = task.last_pcpu;
                 lock(&self.apart).doze(now, self.first_look_ns(), task);
-                // Whoever is idle sleeps no longer than until the next look.
+                // Idle pCPUs sleep at most until the next look.
                 self.wake_one(last);
             }
             Turn::Yields => {

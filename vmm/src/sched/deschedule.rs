@@ -1,4 +1,4 @@
-//! Whom to stop on purpose, when, and for how long.
+//! Deschedules vCPUs on purpose: which, when, and for how long.
 //!
 //! Every thread that runs vCPUs has an [`Injector`] of its own with its share of the rate. Arrivals are a Poisson process
 //! from the run's seed. An arrival waits for the first vCPU on that thread that does what the policy asks for: the
@@ -17,16 +17,16 @@ use crate::host::error::Refused;
 use crate::host::random::SplitMix;
 use crate::image::file::{Entry, Image};
 
-/// Whom to take off.
+/// The vCPUs to take off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Whoever owns a lock.
+    /// The owner of a lock.
     Holder,
     /// The first in a lock's queue.
     Head,
     /// Anyone else who waits.
     Waiter,
-    /// Whoever it hits.
+    /// Any vCPU.
     Random,
 }
 
@@ -41,7 +41,7 @@ impl Target {
         Self::NAMES.iter().find(|(_, target)| *target == self).map_or("", |(name, _)| name)
     }
 
-    /// What a vCPU does that passes `point`, if the point tells.
+    /// The activity of a vCPU that passes `point`, if the point tells.
     #[must_use]
     pub fn of_point(point: &Entry) -> Option<Self> {
         match point.flags {
@@ -65,7 +65,7 @@ impl Target {
 /// How often.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HowOften {
-    /// So many times a second in the whole guest, at random moments.
+    /// This many times a second in the whole guest, at random moments.
     PerSecond(f64),
     /// With this probability in each slice of each pCPU; at a point, each time that it is passed.
     Probability(f64),
@@ -74,13 +74,13 @@ pub enum HowOften {
 /// Deliberate descheduling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deschedule {
-    /// Whom.
+    /// The vCPUs to deschedule.
     pub target: Target,
     /// How often.
     pub how_often: HowOften,
     /// For how long at least: after that the vCPU is ready, and waits for its turn.
     pub length: Duration,
-    /// Where: the name of a point in the lock's slow path; `None`: anywhere.
+    /// The name of a point in the lock's slow path; `None`: anywhere.
     pub at: Option<String>,
 }
 
@@ -127,7 +127,7 @@ impl Deschedule {
                 lock.name
             ));
         }
-        // A point lies in a lock's slow path, where nobody comes either.
+        // A point lies in a lock's slow path, which a workload without locks never reaches either.
         if !workload.takes_locks() && (self.target != Target::Random || self.at.is_some()) {
             let all = image.workloads.iter().filter(|entry| entry.takes_locks() && !entry.is_selftest());
             let names: Vec<_> = all.map(|entry| entry.name.as_str()).collect();
@@ -176,7 +176,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What `deschedule` means on `pcpus` pCPUs with slices of this length.
+    /// The plan for `deschedule` on `pcpus` pCPUs with slices of this length.
     pub(crate) fn new(
         deschedule: &Deschedule,
         point: Option<u32>,
@@ -262,7 +262,7 @@ impl Injector {
         self.look_ns = self.due_ns;
     }
 
-    /// Random, lest it beats against the guest's own period; long enough that the guest gets on meanwhile.
+    /// A random pause, so that it does not beat against the guest's own period; long enough that the guest gets on meanwhile.
     fn pause_ns(&mut self) -> u64 {
         20_000 + (self.random.unit() * 80_000.0) as u64
     }

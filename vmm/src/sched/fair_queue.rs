@@ -1,4 +1,4 @@
-//! The ready queue: whoever has had least of the CPU is next.
+//! The ready queue: the vCPU that has had the least CPU time is next.
 //!
 //! Every vCPU has a virtual time, which grows by the CPU time that it gets. The queue is ordered by it, and by arrival
 //! among equals: vCPUs that only run and are preempted take turns. One that slept has fallen behind and so is
@@ -32,7 +32,7 @@ impl<T> FairQueue<T> {
         Self { ready: VecDeque::with_capacity(vcpus), floor_ns: 0, credit_ns }
     }
 
-    /// Whether nobody is ready.
+    /// Whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.ready.is_empty()
     }
@@ -63,7 +63,7 @@ impl<T> FairQueue<T> {
         self.ready.len()
     }
 
-    /// Takes the one that is next; or, among the first few, one that is preferred and behind by no more than the
+    /// Takes the entry that is next; or, among the first few, one that is preferred and behind by at most the
     /// credit, which bounds what the preference can cost the others.
     pub(crate) fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<T> {
         const FEW: usize = 16;

@@ -14,7 +14,7 @@ fn apart(setting: Setting, slices: u64) -> f64 {
     (most.expect("there are some") - least.expect("there are some")) as f64 / SLICE_NS as f64
 }
 
-/// Compute-only guests alone, and beside a guest of wakers and sleepers. vCPUs of each guest.
+/// Settings with compute-only guests alone, and next to a guest of wakers and sleepers. The counts are vCPUs of each guest.
 fn settings(pcpus: usize) -> impl Iterator<Item = Setting> {
     let all = pcpus as u32;
     let alone = [all + 1, all + all.div_ceil(4), 2 * all + 1, 4 * all].map(|vcpus| (0, vcpus));

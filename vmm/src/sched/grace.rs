@@ -1,7 +1,7 @@
 //! The grace (`--grace`): a vCPU whose slice ends while it holds a lock may run a little longer, once in a turn, to leave its
 //! section.
 //!
-//! What it runs beyond the slice is charged to its next one. So a vCPU that always claims to hold a lock gains nothing.
+//! The time that it runs beyond the slice is charged to its next one. So a vCPU that always claims to hold a lock gains nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::sched::pcpu::Pcpu;
 use crate::sched::queue::Task;
 use crate::sched::slice::Timer;
 
-/// What the rules of a run say about grace.
+/// The rules of a run about grace.
 pub(super) struct Grace {
     /// Its length; 0: there is none.
     pub(super) length_ns: u64,

@@ -1,4 +1,5 @@
-//! What the threads of one run share of a guest: whether it goes on, its window and its clock, and what any vCPU's exit means to
+//! State of a guest that the threads of one run share: whether it goes on, its window and its clock, and the meaning of any vCPU's
+//! exit for the run as a whole. State that the guest itself takes part in is in `shared`.
 //! the run as a whole. What the guest itself has a part in is in `shared`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +22,14 @@ use crate::sched::window::WindowTimes;
 
 /// One guest of a run, as seen by all threads.
 pub(crate) struct GuestRun<'a> {
-    /// What it shares with the VMM; `None` for a kernel of its own, which starts its vCPUs itself and of which nothing is known.
+    /// State shared with the VMM; `None` for a kernel of its own, which starts its vCPUs itself and of which nothing is known.
     pub(crate) shared: Option<Shared<'a>>,
     pub(crate) vcpus: u32,
     pub(crate) tsc: GuestTsc,
     /// The clocks that the run goes by.
     pub(crate) clock: &'a Clock,
     pub(crate) window: WindowTimes,
-    /// What watches the host's scheduler.
+    /// The watcher of the host's scheduler.
     pub(crate) watcher: &'a Watcher,
     /// Whether vCPUs sleep in KVM's hands.
     pub(crate) halts_in_kernel: bool,
@@ -36,9 +37,9 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) index: usize,
     /// Number of its first vCPU among those of all guests.
     pub(crate) first_vcpu: u32,
-    /// Where threads hand in what they noted for a profile and a trace.
+    /// The place where threads hand in their notes for a profile and a trace.
     pub(crate) notes: &'a Notes,
-    /// What became of a thread that did not stay where it was pinned to: the first that noticed.
+    /// The reason why a thread did not stay where it was pinned to, from the first that noticed.
     pub(crate) pinning_lost: OnceLock<String>,
     /// How long the runners were ready without a pCPU.
     pub(crate) run_delays: RunDelays,
@@ -49,7 +50,7 @@ pub(crate) struct GuestRun<'a> {
 }
 
 impl<'a> GuestRun<'a> {
-    /// The only guest of a run, with so many vCPUs, which share nothing with the VMM.
+    /// Creates the only guest of a run, with `vcpus` vCPUs, which share nothing with the VMM.
     pub(crate) fn new(
         vcpus: u32,
         tsc: GuestTsc,
@@ -93,27 +94,27 @@ impl<'a> GuestRun<'a> {
         self.shared.as_ref().is_some_and(Shared::is_starting)
     }
 
-    /// What `vcpu` says it is doing.
+    /// The activity of `vcpu`, by its own word.
     pub(crate) fn activity(&self, vcpu: u32) -> Activity {
         self.shared.as_ref().map_or(Activity::Other, |shared| Activity::of(shared.area(vcpu)))
     }
 
-    /// What descheduling of `vcpu` is attributed to.
+    /// The activity to which descheduling of `vcpu` is attributed.
     pub(crate) fn attributed(&self, vcpu: u32) -> Activity {
         self.shared.as_ref().map_or(Activity::Other, |shared| shared.attributed(vcpu))
     }
 
-    /// What `vcpu` is doing, as far as there is more than its own word.
+    /// The activity of `vcpu`, checked as far as there is more than its own word.
     pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
         self.shared.as_ref().map_or(Activity::Other, |shared| shared.checked_activity(vcpu))
     }
 
-    /// What `vcpu` says it is doing at `now_ns`, and whether that lies in the window.
+    /// The activity of `vcpu` at `now_ns` by its own word, and whether that moment lies in the window.
     pub(crate) fn sampled(&self, vcpu: u32, now_ns: u64) -> (Activity, bool) {
         (self.activity(vcpu), self.window.contains(now_ns))
     }
 
-    /// Whether vCPUs are to stop where they are. Whoever sets this kicks every thread afterwards.
+    /// Whether vCPUs are to stop where they are. The thread that sets this kicks every thread afterwards.
     pub(crate) fn stopping(&self) -> bool {
         // Acquire pairs with the release in `stop`.
         self.stopping.load(Ordering::Acquire)
@@ -139,7 +140,7 @@ impl<'a> GuestRun<'a> {
         lock(&self.failure).is_some()
     }
 
-    /// What the guest wrote.
+    /// The text that the guest wrote.
     pub(crate) fn console(&self) -> String {
         self.shared.as_ref().map(Shared::console).unwrap_or_default()
     }
@@ -216,7 +217,7 @@ impl<'a> GuestRun<'a> {
             Exit::Unexpected { reason, detail } => format!("{} (detail {detail:#x})", reason_name(reason)),
             other => format!("{other:?}"),
         };
-        /// Where KVM for SVM leaves a vCPU that has shut down: its state is undefined then (AMD APM vol. 2, 15.14.3), so that
+        /// The address where KVM for SVM leaves a vCPU that has shut down: its state is undefined then (AMD APM vol. 2, 15.14.3), so that
         /// KVM resets it.
         const RESET_VECTOR: u64 = 0xfff0;
         let at = match vcpu.instruction_pointer() {
@@ -228,7 +229,7 @@ impl<'a> GuestRun<'a> {
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }
     }
 
-    /// Where `vcpu` stands, by name where that is known.
+    /// The place where `vcpu` stands, by name if that is known.
     fn place_of(&self, vcpu: &Vcpu) -> String {
         match (vcpu.instruction_pointer(), &self.shared) {
             (Ok(address), Some(shared)) => shared.image.symbols().describe(address),

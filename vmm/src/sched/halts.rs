@@ -1,19 +1,19 @@
 //! When to look whether a vCPU that halts in KVM's hands (a Linux guest's) has halted, or has been woken.
 //!
 //! Such a vCPU would keep its pCPU until something wakes it. So the runner looks whether it has halted, each time after as
-//! long as it has looked away: unnoticed, it keeps the pCPU for no longer than it has run. It dozes then, and as nobody
-//! says when something has come for it, runners look for that too, between turns.
+//! long as it has looked away: unnoticed, it keeps the pCPU for at most as long as it has run. It dozes then. No event
+//! tells when something has come for it, so runners look for that too, between turns.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first look waits so long at least, and so many times what a look has taken lately. On hardware the former is more;
+/// The first look waits at least `LOOK_NS`, and at least `LOOK_COSTS` times the recent cost of a look. On hardware the former is more;
 /// emulated, a look may take a millisecond.
 const LOOK_NS: u64 = 100_000;
 const LOOK_COSTS: u64 = 16;
 /// The longest that anyone waits for the next look after a wake-up: less than a tick of most kernels.
 pub(super) const LONGEST_LOOK_NS: u64 = 2_000_000;
 
-/// What a look has taken lately.
+/// The recent cost of a look.
 #[derive(Default)]
 pub(super) struct LookCost(AtomicU64);
 

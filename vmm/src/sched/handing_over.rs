@@ -1,5 +1,5 @@
-//! What a directed yield may cost, and what it must be worth: vCPUs that hand their turns to another of their guest give away
-//! what is theirs, all of it and nothing else.
+//! Tests of the cost and the worth of a directed yield: vCPUs that hand their turns to another of their guest give away
+//! all of their own turns and nothing else.
 
 use crate::sched::Share;
 use crate::sched::core::Queues;
@@ -9,7 +9,7 @@ const SLICE_NS: u64 = 1_000_000;
 const LENGTH_NS: u64 = 400 * SLICE_NS;
 const VCPUS: u32 = 16;
 
-/// CPU time of each vCPU of a guest on one pCPU, beside a guest that always wants to run.
+/// CPU time of each vCPU of a guest on one pCPU, next to a guest that always wants to run.
 fn each_ns(share: Share, attack: Attack) -> Vec<u64> {
     let setting = Setting {
         share,
@@ -29,7 +29,7 @@ fn an_owner_whom_all_waiters_yield_to_has_their_turns() {
     for share in [Share::Vcpu, Share::Guest] {
         let each_ns = each_ns(share, Attack::WaitForOne);
         let (all_ns, owner_ns) = (each_ns.iter().sum::<u64>(), each_ns[1]);
-        // All but those of the one that waits for nobody.
+        // All but the share of the vCPU that waits for no other.
         let due_ns = all_ns * u64::from(VCPUS - 1) / u64::from(VCPUS);
         assert!(owner_ns * 10 >= due_ns * 9, "the owner had {owner_ns} of {due_ns} ns: {each_ns:?}");
     }

@@ -1,14 +1,14 @@
-//! Who watches the host's scheduler, and who writes the `preempted` flag that the guest reads.
+//! The watcher of the host's scheduler, and the writer of the `preempted` flag that the guest reads.
 //!
 //! Under the VMM's scheduler the VMM does, exactly (see `account`). Under the host's, KVM does where it can; where it
-//! does not, a BPF program may (see `switch_probe`); else nobody does, and the run says why.
+//! does not, a BPF program may (see `switch_probe`); otherwise the flag is not written, and the run says why.
 
 use crate::guest::memory::Memory;
 use crate::host::known::{Known, Unknown};
 use crate::host::switch_probe::SwitchProbe;
 use crate::host::switches::{Reported, ThreadDoes};
 
-/// Who is to write the `preempted` flag under the host's scheduler.
+/// The writer of the `preempted` flag under the host's scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PreemptedBy {
     /// KVM where it does, else a BPF program where that can be had.
@@ -58,7 +58,7 @@ impl PreemptedSource {
     }
 }
 
-/// What watches the host's scheduler for one guest.
+/// The watcher of the host's scheduler for one guest.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     probe: Option<SwitchProbe>,
@@ -67,12 +67,12 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Nothing does, for this reason.
+    /// A watcher that watches nothing, for this reason.
     pub(crate) fn nothing(reason: impl Into<Unknown>) -> Self {
         Self { probe: None, silent: Some(reason.into()) }
     }
 
-    /// What can be had to report of this, for a guest under the host's scheduler. Before anybody refers to the vCPUs' areas.
+    /// The best watcher available for this report, for a guest under the host's scheduler. Call it before anything refers to the vCPUs' areas.
     pub(crate) fn new(reported: Reported<'_>, memory: &Memory) -> Self {
         match reporting_probe(reported, memory) {
             Ok(probe) => Self { probe: Some(probe), silent: None },

@@ -76,7 +76,7 @@ impl VcpuThread {
     }
 }
 
-/// What takes one vCPU off on purpose.
+/// Takes one vCPU off on purpose.
 struct Descheduler {
     injector: Injector,
     timer: KickTimer,
@@ -118,14 +118,14 @@ impl<'a> HostThreads<'a> {
         };
         match self.threads.iter().try_for_each(spawn) {
             Ok(()) => {
-                // Release pairs with the acquire in `may_start`: whoever vCPU 0 kicks can be woken.
+                // Release pairs with the acquire in `may_start`: every vCPU that vCPU 0 kicks can be woken.
                 self.complete.store(true, Ordering::Release);
                 self.threads.iter().for_each(VcpuThread::unpark);
             }
             Err(source) => {
                 let what = "start a thread per vCPU (raise `ulimit -u`, or use fewer vCPUs)".into();
                 self.run.fail(RunError::System { what, source });
-                // Those that were started wait for a signal that will not come: they look at this instead.
+                // The threads that were started wait for a signal that will not come: they look at this instead.
                 self.run.stop();
             }
         }
@@ -143,7 +143,7 @@ impl<'a> HostThreads<'a> {
         self.threads.into_iter().filter_map(|thread| unlocked(thread.finished)).collect()
     }
 
-    /// What the kernel says of each vCPU's thread; `None` where it says nothing.
+    /// The kernel's statistics of each vCPU's thread; `None` where there are none.
     pub(crate) fn sched_stats(&self) -> Vec<Option<SchedStat>> {
         self.threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
     }
@@ -154,7 +154,7 @@ impl<'a> HostThreads<'a> {
         self.booted.load(Ordering::Relaxed)
     }
 
-    /// Of each vCPU, in order: whether it sleeps, and whether it has left.
+    /// The state of each vCPU, in order: whether it sleeps, and whether it has left.
     pub(super) fn states(&self) -> impl Iterator<Item = (bool, bool)> {
         // Relaxed: shown.
         let state = |of: &VcpuThread| (of.asleep.load(Ordering::Relaxed), of.left.load(Ordering::Relaxed));
@@ -168,7 +168,7 @@ impl<'a> HostThreads<'a> {
         !self.threads.iter().all(left) && (self.threads.iter().all(idle) || self.all_halt_in_kernel())
     }
 
-    /// The same where KVM puts vCPUs to sleep, by the state of their threads: KVM does not tell of one in KVM_RUN.
+    /// Whether all vCPUs halt where KVM puts them to sleep, by the state of their threads: KVM does not tell of one in KVM_RUN.
     fn all_halt_in_kernel(&self) -> bool {
         // One that is gone has left.
         let sleeps_or_left = |thread: &Thread| is_asleep(*thread).unwrap_or(true);
@@ -217,7 +217,7 @@ impl<'a> HostThreads<'a> {
     /// The run loop of a vCPU. Where it was when it ended. Long: there are many exits to serve.
     fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<Whereabouts, RunError> {
         while !self.may_start(vcpu.id) && !self.run.stopping() {
-            // With a limit: if not all threads could be started, nobody knows whom to unpark.
+            // With a limit: if not all threads could be started, it is not known which to unpark.
             std::thread::park_timeout(Duration::from_millis(100));
         }
         if !self.may_start(vcpu.id) {
@@ -283,7 +283,7 @@ impl<'a> HostThreads<'a> {
         Ok(at.into())
     }
 
-    /// `pv_wait`, until somebody kicks this vCPU. `Some`: the run ended meanwhile.
+    /// `pv_wait`, until this vCPU is kicked. `Some`: the run ended meanwhile.
     fn sleep(&self, vcpu: u32, account: &mut Account, observer: &mut Observer<'_>) -> Option<Whereabouts> {
         account.books.waits += 1;
         let since_ns = now_ns();
@@ -330,7 +330,7 @@ impl<'a> HostThreads<'a> {
         observer.runs(self.run.number_of(vcpu), None, now);
     }
 
-    /// `pv_kick`: whether that vCPU slept. A number that is no vCPU's is the guest's mistake and kicks nobody.
+    /// `pv_kick`: whether that vCPU slept. A number that is no vCPU's is the guest's mistake and has no effect.
     fn kick(&self, vcpu: u32) -> Option<bool> {
         let thread = self.threads.get(vcpu as usize)?;
         // Relaxed, here and below: a count; a flag that only a trace depends on here.

@@ -1,10 +1,10 @@
-//! What the others lose while a vCPU is off.
+//! Time that the other vCPUs lose while a vCPU is off.
 //!
-//! While a holder is off nobody gets its lock. So whoever waits for that lock when the holder comes back has waited since
+//! While a holder is off no other vCPU gets its lock. So each vCPU that waits for that lock when the holder comes back has waited since
 //! it asked, or since the holder was taken off, whichever was later: one look at the return is exact.
 //!
-//! While the next in line is off, nobody gets the lock either, from the moment that it is free. When that was, the VMM
-//! knows from its looks only: from the first at which nobody was inside, if no section has been entered since. That is a
+//! While the next in line is off, no other vCPU gets the lock either, from the moment that it is free. The VMM knows that moment
+//! from its looks only: from the first at which no vCPU was inside, if no section has been entered since. That is a
 //! lower bound, short by at most the time between two looks, which is less than a slice. And it is charged only to a vCPU
 //! that then does enter: of all that were off meanwhile, that is the one the others waited for.
 //!
@@ -34,7 +34,7 @@ pub(crate) struct LastLook {
 }
 
 impl LastLook {
-    /// A look at `now_ns`, when so many sections had been entered and `owner` was inside, or nobody (0). When nobody was:
+    /// A look at `now_ns`, when `entered` sections had been entered and `owner` was inside, or none (0). If none was inside:
     /// since when, as far as is known.
     pub(crate) fn idle_since(&self, entered: u64, owner: u32, now_ns: u64) -> Option<u64> {
         if self.entered.load(Ordering::Relaxed) != entered {
@@ -45,7 +45,7 @@ impl LastLook {
     }
 }
 
-/// Who waits for what.
+/// The waiters, and what they wait for.
 pub(crate) struct Losses<'a> {
     memory: &'a Memory,
     vcpus: u32,
@@ -66,14 +66,14 @@ impl<'a> Losses<'a> {
         ((lock as usize) < self.looks.len()).then_some(lock)
     }
 
-    /// Whether `vcpu` is inside the section of the lock that it says it is at; `None` where nobody writes that down.
+    /// Whether `vcpu` is inside the section of the lock that it says it is at; `None` where that is not recorded.
     pub(crate) fn is_inside(&self, vcpu: u32) -> Option<bool> {
         let oracle = self.memory.oracle(self.lock_of(vcpu)?);
         let kept = oracle.entered.load(Ordering::Relaxed) > 0;
         kept.then(|| oracle.owner.load(Ordering::Relaxed) == vcpu + 1)
     }
 
-    /// Looks at `lock`. When nobody is inside: since when, as far as is known.
+    /// Looks at `lock`. If no vCPU is inside: since when, as far as is known.
     pub(crate) fn idle_since(&self, lock: u32, now_ns: u64) -> Option<u64> {
         let oracle = self.memory.oracle(lock);
         let (entered, owner) = (oracle.entered.load(Ordering::Relaxed), oracle.owner.load(Ordering::Relaxed));
@@ -109,7 +109,7 @@ pub(crate) struct GuestClock {
 }
 
 impl GuestClock {
-    /// What the guest's counter showed at `ns`. It may wrap: where it began is the guest's to say.
+    /// The guest's counter at `ns`. It may wrap: the guest chooses where it began.
     fn tsc(&self, ns: u64) -> u64 {
         let ticks = |ns: u64| self.rate.ticks(Nanoseconds(ns)).0;
         match self.now.ns.checked_sub(ns) {
@@ -119,7 +119,7 @@ impl GuestClock {
     }
 }
 
-/// What those have waited all together, between two moments of host time and inside the window, that say they have waited
+/// The total wait, between two moments of host time and inside the window, of the vCPUs that say they have waited
 /// since `since_tsc`: spinning, asleep, or without a pCPU.
 pub(crate) fn waited_ns(
     since_tsc: impl Iterator<Item = u64>,
@@ -129,13 +129,13 @@ pub(crate) fn waited_ns(
 ) -> u64 {
     let Some((from_ns, to_ns)) = window.clip(from_ns, to_ns) else { return 0 };
     let from = clock.tsc(from_ns);
-    // Of a counter that wraps meanwhile nothing is known.
+    // If the counter wrapped meanwhile, nothing is counted.
     let to = clock.tsc(to_ns).max(from);
     let ticks = since_tsc.map(|since| to - since.clamp(from, to)).fold(0, u64::saturating_add);
     clock.rate.nanoseconds(Ticks(ticks)).0
 }
 
-/// What others have lost to a vCPU, if it turns out that they waited for it.
+/// Time that others have lost to a vCPU, if it turns out that they waited for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     activity: Activity,
@@ -145,7 +145,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The vCPU is off again, having entered so many sections: adds to `lost_ns` what the others lost, if it was for this one
+    /// Settles the claim when the vCPU is off again and has entered `entered` sections: adds to `lost_ns` what the others lost, if it was
+    /// this one that they waited for.
     /// that they waited.
     pub(crate) fn settle(self, entered: u64, lost_ns: &mut ByActivity) {
         if entered != self.entered {
@@ -154,9 +155,9 @@ impl Claim {
     }
 }
 
-/// A vCPU is back that was taken off at `off_ns` while it did `activity`, and has entered so many sections. `idle_ns`: since when
-/// nobody has been inside its lock, if nobody is. `waited_since`: what the others have waited since a moment. What is sure is
-/// added to `lost_ns`; what is not is claimed.
+/// Accounts for a vCPU that is back: it was taken off at `off_ns` while it did `activity`, and has entered `entered` sections. `idle_ns`:
+/// since when no vCPU has been inside its lock, if none is. `waited_since`: the others' wait since a moment. Loss that is sure is
+/// added to `lost_ns`; the rest is claimed.
 pub(crate) fn on_return(
     activity: Activity,
     off_ns: u64,

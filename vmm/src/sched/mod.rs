@@ -1,4 +1,4 @@
-//! Who runs when. Two schedulers with one interface: start, interrupt, hand back the books.
+//! The schedulers of vCPUs. Two schedulers with one interface: start, interrupt, hand back the books.
 
 pub(crate) mod account;
 pub(crate) mod books;
@@ -64,7 +64,7 @@ use host::HostThreads;
 use runners::Runners;
 use simulated::Simulated;
 
-/// Who decides which vCPU runs.
+/// The scheduler that decides which vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sched {
     /// One pinned runner thread per pCPU multiplexes the vCPUs; a timer signal ends the slice.
@@ -73,7 +73,7 @@ pub enum Sched {
     Host,
 }
 
-/// What has equal shares of the pCPUs when several guests run.
+/// The unit that has equal shares of the pCPUs when several guests run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
     /// Every guest, whatever its number of vCPUs.
@@ -88,7 +88,7 @@ pub enum Share {
 pub struct Rules {
     /// Scheduler of the vCPUs.
     pub sched: Sched,
-    /// What has equal shares, under [`Sched::Vmm`].
+    /// The unit that has equal shares, under [`Sched::Vmm`].
     pub share: Share,
     /// Length of a slice under [`Sched::Vmm`].
     pub slice: Duration,
@@ -110,18 +110,18 @@ impl Default for Rules {
     }
 }
 
-/// What a scheduler hands back of one vCPU.
+/// The record of one vCPU that a scheduler hands back.
 pub(crate) struct Finished {
     /// Position of its guest among those of the run.
     pub(crate) guest: usize,
     pub(crate) id: u32,
     pub(crate) vcpu: Vcpu,
     pub(crate) account: Account,
-    /// Where it was when the run ended.
+    /// Its place when the run ended.
     pub(crate) whereabouts: Whereabouts,
 }
 
-/// What the kernel tells of one vCPU's thread, in nanoseconds since it started.
+/// The kernel's statistics of one vCPU's thread, in nanoseconds since it started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SchedStat {
     /// On a CPU.
@@ -212,7 +212,7 @@ impl<'a> Scheduler<'a> {
     /// Gets the vCPUs of `guest` out; those of the others go on. [`GuestRun::stop`] comes first.
     pub(crate) fn interrupt_guest(&self, guest: usize) {
         match self {
-            // Whoever runs one of them looks at the end of its slice.
+            // The pCPU that runs one of the guest's vCPUs looks at the end of its slice.
             Self::Vmm(_) | Self::Simulated(_) => {}
             Self::Host(guests) => guests[guest].interrupt(),
         }
@@ -234,7 +234,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Work that the vCPUs of a simulated machine have done; elsewhere nobody counts it.
+    /// Work that the vCPUs of a simulated machine have done; elsewhere it is not counted.
     pub(crate) fn worked(&self) -> Duration {
         match self {
             Self::Vmm(_) | Self::Host(_) => Duration::ZERO,
@@ -251,7 +251,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// What the kernel says of the thread of each vCPU of `guest`; empty where vCPUs have no threads of their own.
+    /// The kernel's statistics of the thread of each vCPU of `guest`; empty where vCPUs have no threads of their own.
     pub(crate) fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
         match self {
             Self::Vmm(_) | Self::Simulated(_) => Vec::new(),

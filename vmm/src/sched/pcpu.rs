@@ -1,4 +1,4 @@
-//! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
+//! State of one runner: its pCPU's timers, and the ends of the turn that is on it.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ struct Look {
     at_ns: u64,
 }
 
-/// What a runner has of its own.
+/// State of one runner.
 pub(super) struct Pcpu<'a, T> {
     pub(super) number: u32,
     /// The thread that runs its vCPUs; `None` on a simulated machine.

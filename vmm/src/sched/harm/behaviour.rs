@@ -1,4 +1,4 @@
-//! What the vCPUs do: when they come back to the scheduler, what for, and what they write before.
+//! Behaviour of the vCPUs: when they come back to the scheduler, what for, and what they write before.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ use crate::machine::exits::Exit;
 use crate::sched::harm::setting::{Attack, HONEST, SLICE_NS, Setting};
 use crate::sched::queue::Task;
 
-/// What the vCPUs of all guests do.
+/// The behaviour of the vCPUs of all guests.
 pub(super) struct Behaviour<'s> {
     setting: Setting,
     script: Script<'s>,

@@ -9,14 +9,14 @@ thread_local! {
     static KEPT: RefCell<BTreeMap<u32, Vec<Memory>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Memories of guests with so many vCPUs.
+/// Memories of guests with `vcpus` vCPUs each.
 pub(super) struct Memories {
     vcpus: u32,
     pub(super) all: Vec<Memory>,
 }
 
 impl Memories {
-    /// So many at least, the first of them with nothing in what is shared, by guests that take so many locks.
+    /// Takes at least `count` memories of guests that take `locks` locks. The first `count` have empty shared state.
     pub(super) fn take(vcpus: u32, count: usize, locks: u32) -> Self {
         let mut all = KEPT.with_borrow_mut(|kept| kept.remove(&vcpus)).unwrap_or_default();
         all.iter().take(count).for_each(|memory| memory.clear_shared(locks));

@@ -29,7 +29,7 @@ use world::{Ended, World};
 
 pub(crate) use setting::{Attack, Setting};
 
-/// A run whose script nobody goes on reading ends then.
+/// The time at which a run ends whose script is not read to its end.
 const LONGEST_NS: u64 = 300 * SLICE_NS;
 /// Locks that the guests say they take.
 const LOCKS: u32 = 1;
@@ -93,7 +93,7 @@ fn execute(bytes: &[u8]) {
     check_share(setting, &ended);
 }
 
-/// What the honest guest may lack of its share, whatever the others do: each of their vCPUs may be ahead by the credit, which is a
+/// The most that the honest guest may lack of its share, whatever the others do: each of their vCPUs may be ahead by the credit, which is a
 /// slice, and by the slice with its grace that it was in then; and each pCPU may be in the middle of a slice.
 fn most_lacking_ns(setting: Setting) -> u64 {
     let slice_ns = if setting.grace { SLICE_NS * 3 / 2 } else { SLICE_NS };
@@ -104,7 +104,7 @@ fn most_lacking_ns(setting: Setting) -> u64 {
 /// The honest guest's vCPUs always want to run: it gets its share at least.
 fn check_share(setting: Setting, ended: &Ended) {
     let guests = setting.hostile as u64 + 1;
-    // Of vCPUs all guests have as many.
+    // All guests have the same number of vCPUs.
     let fair_ns = ended.length_ns * setting.pcpus as u64 / guests;
     let had_ns = ended.ran_ns[HONEST];
     assert!(

@@ -1,4 +1,4 @@
-//! What the guests are like, and the scheduler that runs them.
+//! Properties of the guests, and of the scheduler that runs them.
 
 use crate::sched::Share;
 use crate::sched::core::Queues;
@@ -7,7 +7,7 @@ pub(super) const SLICE_NS: u64 = 1_000_000;
 /// The number of the guest that means no harm.
 pub(super) const HONEST: usize = 0;
 
-/// What the guests are like, and the scheduler.
+/// Properties of the guests and of the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) share: Share,
@@ -19,11 +19,11 @@ pub(crate) struct Setting {
     pub(crate) vcpus: u32,
     pub(crate) grace: bool,
     pub(crate) kick_yields: bool,
-    /// What hostile vCPUs do.
+    /// The behaviour of hostile vCPUs.
     pub(crate) attack: Attack,
 }
 
-/// What hostile vCPUs do.
+/// The behaviour of hostile vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
     /// Whatever the script says.
@@ -34,7 +34,7 @@ pub(crate) enum Attack {
     PassAround,
     /// The first kicks the second awake as soon as it runs; that runs as long as it may but for a moment, then sleeps.
     KickOne,
-    /// All say that they hold a lock and have not started, for ever.
+    /// All say forever that they hold a lock and have not started.
     Lie,
     /// All but the last yield to the second as soon as they run, which runs as long as it may, and so does the last.
     WaitForOne,

@@ -64,9 +64,9 @@ impl Alarm {
     }
 }
 
-/// What a pCPU does.
+/// The state of a pCPU.
 enum Doing<'a> {
-    /// Nothing; whether it is counted as idle.
+    /// No vCPU; whether it is counted as idle.
     Idle {
         counted: bool,
     },
@@ -100,7 +100,7 @@ pub(super) struct World<'a, 's> {
     now_ns: u64,
 }
 
-/// What came of a world.
+/// The outcome of a world.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// CPU time of each guest.
@@ -153,7 +153,7 @@ impl<'a, 's> World<'a, 's> {
             }
         }
         self.guests.iter().for_each(GuestRun::stop);
-        // Everybody is kicked; whoever runs comes back at once.
+        // All pCPUs are kicked; those that run a vCPU come back at once.
         self.slots.iter_mut().for_each(|slot| slot.at_ns = self.now_ns);
         for _ in 0..4 * self.slots.len() {
             if self.slots.iter().any(|slot| !matches!(slot.doing, Doing::Ended)) {
@@ -191,7 +191,7 @@ impl<'a, 's> World<'a, 's> {
             Next::Ends => (None, u64::MAX),
             Next::Idles(until_ns) => {
                 self.slots[slot].doing = Doing::Idle { counted: true };
-                // What the bell does not tell is found out a slice later.
+                // A change that the bell does not tell is found a slice later.
                 (None, until_ns.unwrap_or(u64::MAX).clamp(self.now_ns + 1, self.now_ns + SLICE_NS))
             }
         };
