@@ -1,4 +1,4 @@
-//! The `haltkick` command: see the library beside it.
+//! The `haltkick` command: see the library in this package.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What two directories of an experiment are compared by, and what of it is a loss.
+//! The figures that two directories of an experiment are compared by, and which changes are a loss.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::record::linux::LinuxRecord;
 
-/// What is better of a figure.
+/// The better direction of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Better {
     More,

@@ -1,4 +1,4 @@
-//! What is odd about a set of records as such: cells that are there twice, pairs that are none, several hosts.
+//! Oddities of a set of records as such: cells that are there twice, pairs that are not pairs, several hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

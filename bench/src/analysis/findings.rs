@@ -159,7 +159,7 @@ mod tests {
             })
             .shape(Shape::LogNormal(0.05));
         let mut records = world.records(plan);
-        // Those whose lock-free runs scatter too far are marked; this is about what is valid.
+        // Records whose lock-free runs scatter too far are marked; this is about what is valid.
         records.iter_mut().for_each(|record| record.trusted = true);
         Summary::new(&plan.outline, &records)
     }

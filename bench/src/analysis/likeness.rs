@@ -1,4 +1,4 @@
-//! Whether two sets of records can stand beside each other: the same settings in the same cells, on the same host.
+//! Whether two sets of records can be compared: the same settings in the same cells, on the same host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ type Cell<'a> = (&'a BTreeMap<String, String>, &'a str, bool);
 /// The values of each setting, as text.
 type Values = BTreeMap<String, BTreeSet<String>>;
 
-/// What stands between `a` and `b`, one phrase each; nothing if they can be compared: settings of the cells that both have,
+/// Reasons why `a` and `b` cannot be compared, one phrase each; none if they can: settings of the cells that both have,
 /// pCPUs and hosts.
 pub(crate) fn differences<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
     let mut differences = of_settings(a, b);

@@ -26,7 +26,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// What `measure` measures, in one run; `None` where the run does not tell.
+    /// The rate that `measure` measures, in one run; `None` where the run does not tell.
     pub(crate) fn by(measure: &Measure, record: &Record) -> Option<Self> {
         match measure {
             Measure::Throughput | Measure::AllGuests | Measure::SlowestGuest => Some(Self::of(record)),
@@ -48,7 +48,7 @@ impl Rate {
         }
     }
 
-    /// What `measure` measures in a run of several guests, from the rates of each.
+    /// The rate that `measure` measures in a run of several guests, from the rates of each.
     pub(crate) fn of_guests(measure: &Measure, each: impl Iterator<Item = Self>) -> Option<Self> {
         each.reduce(|a, b| match measure {
             Measure::AllGuests => Self {
@@ -92,7 +92,7 @@ fn resolution(record: &Record) -> f64 {
     }
 }
 
-/// The least half of an interval of so many runs, on a logarithmic scale: what counting whole sections can tell.
+/// The least half of an interval of `rates`, on a logarithmic scale: what counting whole sections can tell.
 pub(crate) fn least_half_width(rates: &[Rate]) -> f64 {
     /// Chance on either side of a 95 % interval.
     const TAIL: f64 = 0.025;
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(estimate_ratio(&[100.0; 4].map(rate), &[0.5; 4].map(rate)), None);
     }
 
-    /// The interval in sections, of so many runs that all count eight.
+    /// The interval in sections, of `runs` runs that all count eight.
     fn interval_of_eights(runs: usize) -> (f64, f64) {
         let eight = Rate { per_second: 133.0, is_floor: false, resolution: 1.0 / 8.0 };
         let interval = estimate(&vec![eight; runs]).unwrap().interval.unwrap();

@@ -1,4 +1,4 @@
-//! What the records of all kinds of guests have in common: where a run belongs, who disturbed it, and how fast it was.
+//! Properties that the records of all kinds of guests share: where a run belongs, what disturbed it, and how fast it was.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,17 +26,17 @@ pub(crate) trait Recorded: Clone + DeserializeOwned + Serialize {
     fn warnings(&self) -> &[Warning];
     /// Why the field at `path` is null.
     fn why(&self, path: &str) -> Option<&str>;
-    /// What ran the guest, where there is a choice.
+    /// The engine that ran the guest, where there is a choice.
     fn engine(&self) -> Option<&str>;
-    /// What was asked, as JSON.
+    /// The configuration that was asked for, as JSON.
     fn asked(&self) -> Value;
     /// The host CPUs that it ran on.
     fn cpus(&self) -> &[u32];
-    /// What `measure` measures; `None` where the run does not tell.
+    /// The rate that `measure` measures; `None` where the run does not tell.
     fn rate(&self, measure: &Measure) -> Option<Rate>;
 }
 
-/// What both kinds have under the same names.
+/// Methods that both kinds have under the same names.
 macro_rules! common {
     () => {
         fn place(&self) -> Option<&Place> {

@@ -10,7 +10,7 @@ use super::recorded::Recorded;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Role;
 
-/// Share of pairs that may have a run which is not to be trusted: Hodges and Lehmann's estimate bears so many values that are
+/// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
 /// anything at all.
 const BORNE: f64 = 0.29;
 

@@ -81,7 +81,7 @@ fn what_shows(plan: &Plan, blocks: u32, earlier: Option<&Earlier>) -> Option<Str
     })
 }
 
-/// What makes it take longer, or less long.
+/// Remarks about what makes it take longer, or less long.
 fn remarks(plan: &Plan, rule: Rule) -> Vec<String> {
     let mut remarks = Vec::new();
     if plan.cells().any(|cell| Planned::of(cell).is_limit) {
@@ -124,7 +124,7 @@ fn line(plan: &Plan, cell: &Cell, shows: Option<String>) -> Vec<String> {
     line
 }
 
-/// Columns beside each other, the last as wide as it is.
+/// Columns side by side, the last as wide as it is.
 fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);

@@ -24,7 +24,7 @@ pub(crate) fn objects<'a>(locks: impl IntoIterator<Item = &'a str>) -> Vec<PathB
     files
 }
 
-/// Refuses to run the code of a file in this process, unless somebody says that it may do what its user may.
+/// Refuses to run the code of a file in this process, unless it is trusted to do what its user may do.
 pub(crate) fn check_trust<'a>(
     (guest, image): (Option<&Path>, &Image),
     trusted: bool,

@@ -1,4 +1,4 @@
-//! What `haltkick` can be asked to do: a file for each command.
+//! The commands of `haltkick`: a file for each.
 
 mod bench;
 mod check;

@@ -1,4 +1,4 @@
-//! What the command says of the pCPUs that it takes by default.
+//! Messages about the pCPUs that the command takes by default.
 
 use haltkick_vmm::Run;
 

@@ -1,4 +1,4 @@
-//! `haltkick predict`: how well simulated runs foretell real ones of the same experiment.
+//! `haltkick predict`: how well simulated runs predict real ones of the same experiment.
 
 use std::path::Path;
 

@@ -26,7 +26,7 @@ pub(crate) struct Show<'a> {
     pub(crate) strict: bool,
     /// Everything below the table, not only a few lines.
     pub(crate) verbose: bool,
-    /// What is written for other programs.
+    /// Exports for other programs.
     pub(crate) exports: &'a Exports,
 }
 
@@ -185,7 +185,7 @@ fn merged<R: Recorded>(args: &MergeArgs) -> Result<(Manifest, Vec<R>)> {
     merge::merge(&args.directories, parts, args.anyway)
 }
 
-/// What a directory holds.
+/// Reads a directory: its manifest and its records.
 pub(crate) fn read<R: Recorded>(path: &Path) -> Result<(Manifest, Vec<R>)> {
     let manifest = Manifest::read(path)?;
     Ok((manifest, directory::read_records(path)?))

@@ -67,7 +67,7 @@ fn is_over(earlier: Option<&LiveFrame>, frame: &LiveFrame) -> bool {
     frame.phase == LivePhase::Ended || !is_new && !is_there(frame)
 }
 
-/// A view, and where whoever looks at it may run.
+/// A view, and the CPUs that the process which looks at it may use.
 struct Watched {
     found: FoundLive,
     /// The CPUs that this process had at first.

@@ -1,9 +1,9 @@
-//! What an experiment says of the Linux guest that an arm boots.
+//! The keys of an experiment about the Linux guest that an arm boots.
 
 use super::keys;
 use super::source::At;
 
-/// What a file says of the kernel that an arm boots, or all arms; with the places.
+/// The keys of a file about the kernel that an arm boots, or all arms; with the places.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Boot {
     pub(super) kernel: Said<String>,
@@ -62,7 +62,7 @@ impl Boot {
         }
     }
 
-    /// Where `key` was given, if it was: `Some(None)` is the command line.
+    /// The place where `key` was given, if it was: `Some(None)` is the command line.
     pub(super) fn place(&self, key: &str) -> Option<Option<&At>> {
         let text = match key {
             "kernel" => &self.kernel,
@@ -75,7 +75,7 @@ impl Boot {
         text.as_ref().map(|(_, at)| at.as_ref())
     }
 
-    /// What it says something of, and where.
+    /// The keys that are given, each with its place.
     pub(super) fn said(&self) -> impl Iterator<Item = (&'static str, Option<&At>)> {
         keys::BOOT.iter().filter_map(|key| Some((*key, self.place(key)?)))
     }

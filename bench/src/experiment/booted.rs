@@ -21,7 +21,7 @@ impl Experiment {
             || self.varies("kernel").is_some()
     }
 
-    /// Where `key` varies, if it does.
+    /// The place where `key` varies, if it does.
     fn varies(&self, key: &str) -> Option<Option<&At>> {
         let axis = self.axes.iter().find(|axis| axis.key == key);
         let of_axis = axis.map(|axis| axis.values.first().and_then(|(_, at)| at.as_ref()));
@@ -29,7 +29,7 @@ impl Experiment {
         of_axis.or_else(|| point.map(|point| Some(&point.1)))
     }
 
-    /// What `setting`, a point of the grid, says of the kernel.
+    /// The boot keys that `setting`, a point of the grid, sets.
     fn boot_at(&self, setting: &[(String, String)]) -> Boot {
         let mut boot = Boot::default();
         for (key, value) in setting.iter().filter(|(key, _)| boots(key)) {
@@ -369,7 +369,7 @@ mod tests {
         let own = "[[arm]]\nname = \"a\"\nkernel = \"old\"\n[[arm]]\nname = \"b\"\nkernel = \"new\"\n";
         let pointed = format!("[[point]]\nkernel = \"old\"\n[[point]]\nkernel = \"new\"\n{ARMS}");
         for (rest, key, value, complaint) in [
-            // Where the command was given, not where the file lies.
+            // A path starts where the command was given, not where the file lies.
             (&of_all[..], "kernel", "old", "kernel: old: No such file"),
             (own, "kernel", &here[..], "--set kernel: arm 'a' sets it itself"),
             (&pointed, "kernel", &here, "--set kernel: the points of this experiment set it"),

@@ -1,4 +1,4 @@
-//! What an experiment file holds, once it is read.
+//! Contents of an experiment file, once it is read.
 
 use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 
@@ -29,12 +29,12 @@ pub(crate) struct Experiment {
     pub(crate) trial_blocks: Option<u32>,
     /// Whether to run no lock-free cells, so that there is no efficiency and more time for ratios.
     pub(crate) without_ideal: bool,
-    /// Whether to report what each lock costs when nobody contends for it.
+    /// Whether to report the uncontended cost of each lock.
     pub(crate) lock_costs: bool,
     pub(crate) settings: Patch,
     /// The kernel of all arms, as far as it is the same.
     pub(crate) boot: Boot,
-    /// What a user has where nobody above says anything.
+    /// The user's defaults, for what none of the above sets.
     pub(crate) defaults: Defaults,
     /// Settings that vary together; none is one without settings.
     pub(crate) points: Vec<PointValues>,
@@ -126,14 +126,14 @@ impl Patch {
         Ok(())
     }
 
-    /// Where `key` was given, if it was: `Some(None)` is the command line.
+    /// The place where `key` was given, if it was: `Some(None)` is the command line.
     pub(crate) fn place(&self, key: &str) -> Option<Option<&At>> {
         self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
     }
 }
 
 impl Experiment {
-    /// Names of all arms, each followed by those of the guests that run beside its first.
+    /// Names of all arms, each followed by those of the guests that run alongside its first.
     pub(crate) fn arms_and_beside(&self) -> Vec<String> {
         let varying = self.varying();
         let numbers = varying.iter().filter(|axis| axis.key == "guests").flat_map(|axis| &axis.values);

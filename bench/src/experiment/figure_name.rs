@@ -1,4 +1,4 @@
-//! What a figure may be called that a guest says of itself.
+//! Permitted names of the figures that a guest says of itself.
 
 /// How the name of a figure begins that is an event of the kernel's locks.
 pub(crate) const LOCK_EVENT: &str = "lock_event.";

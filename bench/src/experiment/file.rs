@@ -109,12 +109,12 @@ impl Experiment {
         Ok(())
     }
 
-    /// What varies is set nowhere else. (vCPUs are given by their number or by their ratio to the pCPUs.)
+    /// Checks that what varies is set nowhere else. (vCPUs are given by their number or by their ratio to the pCPUs.)
     fn check_settings(&self) -> Result<()> {
         let same =
             |a: &str, b: &str| a == b || table::find(a).is_some_and(|setting| setting.instead_of == Some(b));
         for axis in self.varying() {
-            // Of command lines, both are used.
+            // Command lines are no conflict: both are used.
             let booted = self.boot.said().find(|(key, _)| *key == axis.key && *key != keys::CMDLINE);
             let booted = booted.map(|(key, at)| (key.to_owned(), at.cloned()));
             let set = self.settings.places.iter().find(|(key, _)| same(key, &axis.key));

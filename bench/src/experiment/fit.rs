@@ -33,10 +33,10 @@ impl Experiment {
         most.unwrap_or_else(|| common().pcpu_count(allowed))
     }
 
-    /// Leaves out the file's ratios that a machine with so many pCPUs is too large for; a built-in experiment that has only
+    /// Leaves out the file's ratios that are too large for a machine with `pcpus` pCPUs; a built-in experiment that has only
     /// one has the largest that fits instead. Returns what is to be said of it.
     ///
-    /// What was asked for on the command line is not left out but complained about, when its cells are made.
+    /// Ratios from the command line are not left out but complained about, when their cells are made.
     fn fit(&mut self, pcpus: usize, most_vcpus: usize) -> Result<Option<String>> {
         let fits = |ratio: &str| ratio.parse().is_ok_and(|ratio: Ratio| ratio.vcpus(pcpus) <= most_vcpus);
         let mut left_out: Vec<String> = Vec::new();

@@ -18,7 +18,7 @@ fn seeds() -> Vec<Vec<u8>> {
     BUILT_IN.iter().map(|(_, text)| without_comments(text).into_bytes()).collect()
 }
 
-/// What is not read leads nowhere.
+/// The text without comments and empty lines, which are not read and lead nowhere.
 fn without_comments(text: &str) -> String {
     let is_read = |line: &&str| !line.is_empty() && !line.starts_with('#');
     text.lines().filter(is_read).map(|line| format!("{line}\n")).collect()

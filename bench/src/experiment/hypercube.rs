@@ -3,8 +3,8 @@
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
 
-/// `points` points in the unit cube of so many dimensions: of each dimension's range, cut into as many equal parts, every part has
-/// one.
+/// `points` points in the unit cube of `dimensions` dimensions. Each dimension's range is cut into as many equal parts as there
+/// are points; every part has one of them.
 pub(crate) fn latin_hypercube(dimensions: usize, points: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut cube = vec![vec![0.0; dimensions]; points];

@@ -1,6 +1,6 @@
-//! The keys of an experiment file beside those of settings: what the reader knows, and what the schema says.
+//! The keys of an experiment file in addition to those of settings: what the reader knows, and what the schema says.
 
-/// Of the file itself.
+/// Keys of the file itself.
 pub(super) const TOP: &[&str] = &[
     "format",
     "name",
@@ -20,21 +20,21 @@ pub(super) const TOP: &[&str] = &[
     "control",
     "quick",
 ];
-/// Beside settings, wherever these stand: what boots a kernel.
+/// Keys that boot a kernel; they stand wherever settings do.
 pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker"];
-/// Of those: files.
+/// Boot keys that name files.
 pub(super) const FILES: &[&str] = &["kernel", "initrd"];
-/// Of those: words of which everybody's are used, one after the other.
+/// The boot key whose words add up: those from all places are used, one after the other.
 pub(super) const CMDLINE: &str = "cmdline";
-/// Of those: the one that is no text.
+/// The only boolean boot key.
 pub(super) const NOPVSPIN: &str = "nopvspin";
-/// Of an `[[arm]]`, beside settings and those.
+/// Keys of an `[[arm]]`, in addition to settings and boot keys.
 pub(super) const ARM: &[&str] = &["name", "only"];
-/// Of a `[[compare]]`.
+/// Keys of a `[[compare]]`.
 pub(super) const COMPARE: &[&str] = &["name", "arm", "baseline", "of"];
-/// Of the `[control]`, beside what varies.
+/// Keys of the `[control]`, in addition to what varies.
 pub(super) const CONTROL: &[&str] = &["arm"];
-/// Of `[quick]`, beside settings.
+/// Keys of `[quick]`, in addition to settings.
 pub(super) const QUICK: &[&str] = &["blocks"];
 /// Most cells of an experiment, which are all made before the first one runs.
 pub(super) const MOST_CELLS: usize = 10_000;

@@ -1,4 +1,4 @@
-//! The lock-free cell beside a cell: what it could do if locking cost nothing.
+//! The lock-free companion of a cell: what it could do if locking cost nothing.
 
 use haltkick_vmm::{Guest, Image, Ours, Rules, Run};
 

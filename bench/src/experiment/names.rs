@@ -1,12 +1,12 @@
-//! What arms, cells and guests are called.
+//! Names of arms, cells and guests.
 
 /// Name of the lock-free cells.
 pub(crate) const LOCK_FREE: &str = "lock-free";
 
-/// Stands between the name of an arm and that of a guest which runs beside its first.
+/// Stands between the name of an arm and that of a guest which runs alongside its first.
 pub(crate) const BESIDE: &str = " / ";
 
-/// What the figures of `guest`, which runs beside the first of `arm`, are called.
+/// The name of the figures of `guest`, which runs alongside the first of `arm`.
 pub(crate) fn beside(arm: &str, guest: &str) -> String {
     format!("{arm}{BESIDE}{guest}")
 }

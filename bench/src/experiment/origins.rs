@@ -1,4 +1,4 @@
-//! Where each setting of an experiment came from: the file, with the line, the command line, or nobody: the default.
+//! The origin of each setting of an experiment: the file, with the line, the command line, or else the default.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,8 @@ fn origin(experiment: &Experiment, key: &str) -> String {
     origins.join("; ")
 }
 
-/// Nobody said anything: the user's default or the program's. One that says the same thing as `key` goes before it.
+/// The origin of a setting that was not given: the user's default or the program's. One that says the same thing as `key` goes
+/// before it.
 fn default(experiment: &Experiment, key: &str) -> String {
     let other = table::find(key).and_then(|setting| setting.instead_of);
     let is_displaced = other.is_some_and(|other| {

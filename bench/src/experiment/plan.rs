@@ -84,7 +84,7 @@ impl Plan {
 }
 
 impl Cell {
-    /// Where its run of `block` belongs.
+    /// The place of this cell's run of `block` in the experiment.
     pub(crate) fn place(&self, experiment: &str, block: u32, order_index: u64) -> Place {
         Place {
             experiment: experiment.into(),
@@ -219,7 +219,7 @@ fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Refused)
     }
 }
 
-/// Adds the second half of the A/A pair beside the first.
+/// Adds the second half of the A/A pair next to the first.
 fn add_control(experiment: &Experiment, points: &mut [Point]) -> Option<OutlineControl> {
     let control = experiment.control.as_ref()?;
     let matches = |cell: &Cell| {

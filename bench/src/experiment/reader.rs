@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         self.source.complain(Some(at), message)
     }
 
-    /// Refuses keys that nobody knows.
+    /// Refuses keys that are not in `known`.
     pub(super) fn finish(&self, known: &[&str]) -> Result<()> {
         match self.entries().into_iter().find(|(key, ..)| !known.contains(key)) {
             None => Ok(()),
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         self.settings(&[])
     }
 
-    /// What boots a kernel.
+    /// Reads the keys that boot a kernel.
     pub(super) fn boot(&self) -> Result<Boot> {
         let mut boot = Boot::default();
         for key in keys::BOOT {
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         Ok(Arm { name, patch, boot: self.boot()?, only: vec![] })
     }
 
-    /// Where an arm stands, if not everywhere.
+    /// Reads the points of the grid that an arm is limited to; empty if it is at all of them.
     pub(super) fn only(&self, axes: &[Axis]) -> Result<Vec<(String, String)>> {
         let Some(table) = self.table("only")? else { return Ok(vec![]) };
         let known: Vec<&str> = axes.iter().map(|axis| axis.key.as_str()).collect();
@@ -276,7 +276,7 @@ impl<'a> Reader<'a> {
         Ok(Control { arm: self.reference("arm", arms)?, setting: self.values_of(axes)? })
     }
 
-    /// Those of `axes` that this table has a value for, one that they take.
+    /// The values that this table has for keys of `axes`; each must be one that its axis takes.
     fn values_of(&self, axes: &[Axis]) -> Result<Vec<(String, String)>> {
         let mut setting = vec![];
         for axis in axes {

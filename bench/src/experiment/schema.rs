@@ -168,7 +168,7 @@ mod tests {
         Json::Object(pairs.collect())
     }
 
-    /// What the schema has against a file.
+    /// Complaints of the schema about a file.
     fn complaints(text: &str) -> Vec<String> {
         let file = json_of_table(DeTable::parse(text).unwrap().get_ref());
         let validator = jsonschema::validator_for(&schema()).unwrap();

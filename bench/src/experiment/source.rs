@@ -1,4 +1,4 @@
-//! Where an experiment's text comes from, and how complaints name a place in it.
+//! The source of an experiment's text, and how complaints name a place in it.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 use crate::text::output::clean;
 
-/// The origin of what `haltkick sweep` was asked for: a text that nobody wrote.
+/// The origin of an experiment that `haltkick sweep` was asked for: its text is generated.
 pub(crate) const SWEEP: &str = "haltkick sweep";
 
 /// Version of the file format.
@@ -56,7 +56,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 31] = [
     ("instrument", include_str!("../../experiments/instrument.toml")),
 ];
 
-/// Where a file came from and what it says.
+/// An experiment's text, and where it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// A path, or the name of a built-in experiment.
@@ -94,7 +94,7 @@ impl Source {
         Ok(Self { origin: path.display().to_string(), text })
     }
 
-    /// What it says, as TOML.
+    /// Parses the text as TOML.
     pub(super) fn tree(&self) -> Result<Spanned<DeTable<'_>>> {
         let tree = DeTable::parse(&self.text).map_err(|error| {
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
@@ -107,14 +107,14 @@ impl Source {
         }
     }
 
-    /// Where a place begins, counted from 1.
+    /// Line and column where a place begins, counted from 1.
     pub(crate) fn line_and_column(&self, at: &At) -> (usize, usize) {
         let before = &self.text[..at.start.min(self.text.len())];
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         (before.matches('\n').count() + 1, column)
     }
 
-    /// A complaint about the place `at`; of a text that nobody wrote it needs none.
+    /// A complaint about the place `at`; a generated text is complained about without a place.
     pub(crate) fn complain(&self, at: Option<&At>, message: impl fmt::Display) -> Failure {
         if self.origin == SWEEP {
             return Failure::usage(format!("sweep: {message}"));

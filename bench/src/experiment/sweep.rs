@@ -21,23 +21,23 @@ pub(crate) struct Vary {
     values: Vec<String>,
 }
 
-/// What is varied, and what is said of all cells.
+/// A sweep: the settings that vary, and the settings of all cells.
 #[derive(Clone, Copy)]
 pub(crate) struct Sweep<'a> {
     pub(crate) vary: &'a [Vary],
     pub(crate) settings: &'a Settings,
-    /// What boots a kernel, as a file would have it.
+    /// Keys that boot a kernel, as a file would have them.
     pub(crate) boot: &'a [(&'static str, String)],
-    /// What ratios are to; an empty name is that of the first arm.
+    /// Baseline of the ratios; an empty name is that of the first arm.
     pub(crate) baseline: Option<&'a str>,
-    /// What ratios are of; none is what a file compares that does not say.
+    /// Measures of the ratios; if empty, those of a file that names none.
     pub(crate) of: &'a [Measure],
     pub(crate) blocks: u32,
 }
 
 /// Settings under this heading are compared.
 const COMPARED: &str = "Lock";
-/// Unless somebody says how long windows are, or how much work is to be done. Blocks make figures precise, not long windows.
+/// Window of a sweep without a length of windows or an amount of work. Blocks make figures precise, not long windows.
 const WINDOW: [(&str, &str); 2] = [("window", "200ms"), ("min-turns", "8")];
 
 impl FromStr for Vary {
@@ -121,7 +121,7 @@ impl Sweep<'_> {
         self.source_with(|_, value| value.to_owned())
     }
 
-    /// The same, with values as `written` says.
+    /// The text of the sweep as a file, with values as `written` says.
     fn source_with(&self, written: impl Fn(&str, &str) -> String) -> Result<Source> {
         self.check()?;
         let lines = |settings: &[(&str, String)]| {
@@ -191,7 +191,7 @@ impl Sweep<'_> {
             {
                 return Err(said_of_all(vary.key, setting.flag.unwrap_or(setting.name)));
             }
-            // Of command lines, both are used.
+            // Command lines are no conflict: both are used.
             let booted = self.boot.iter().find(|(key, _)| *key == vary.key && *key != keys::CMDLINE);
             if let Some((key, _)) = booted {
                 return Err(said_of_all(vary.key, key));
@@ -205,7 +205,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// What all cells have in common.
+    /// Settings that all cells have in common.
     fn common(&self) -> Vec<(&'static str, String)> {
         let mut common: Vec<(&str, String)> = self.boot.to_vec();
         common.extend(self.settings.all_given().map(|(setting, value)| (setting.name, value.to_string())));
@@ -254,7 +254,7 @@ impl Sweep<'_> {
     }
 }
 
-/// What all cells have cannot vary.
+/// A complaint about a varied key that a flag sets for all cells.
 fn said_of_all(key: &str, flag: &str) -> Failure {
     Failure::usage(format!("--vary {key}: --{flag} says the same for all cells: leave one out"))
 }

@@ -1,4 +1,4 @@
-//! Where a user's defaults are: variables of the environment, and a file.
+//! Reads a user's defaults from variables of the environment, and from a file.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::text::exit::{Failure, Result};
 /// The variable that names another file, or with nothing in it none.
 const FILE: &str = "HALTKICK_DEFAULTS";
 
-/// Those of whoever runs this.
+/// Defaults of the user who runs this.
 pub(crate) fn of_user() -> Result<Defaults> {
     let mut each = of_environment()?;
     if let Some(path) = file()? {

@@ -1,6 +1,6 @@
 //! Which CPUs share a core, and which a package.
 
-/// Where a CPU is.
+/// Position of a CPU in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoreOfCpu {
     /// The package, which is a socket.

@@ -7,8 +7,8 @@
 //!  expect() ──> waits ── a thread takes the first ──> under way ──> done ── take() ──> the session
 //! ```
 //!
-//! Few are done and not taken yet: with more than that, threads wait before they begin another. Whoever asks for a run that
-//! was not expected gets it made first.
+//! Few are done and not taken yet: with more than that, threads wait before they begin another. A run that is asked for and
+//! was not expected is made first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -22,11 +22,11 @@ use super::progress::LOOKS_EVERY;
 /// Which run: its block and its cell.
 pub(crate) type Key = (u32, String);
 
-/// What makes a run, and shows how far it is.
+/// Makes a run, and shows how far it is.
 pub(crate) type Simulate<'a> =
     &'a (dyn Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
 
-/// So many runs may be done and not taken, beside one for each thread.
+/// Runs that may be done and not taken, in addition to one for each thread.
 const MOST_SPARE: usize = 16;
 
 /// A run that has ended.
@@ -35,7 +35,7 @@ pub(crate) struct Made {
     pub(crate) started: SystemTime,
     pub(crate) took: Duration,
     pub(crate) result: Result<Found, RunError>,
-    /// What there is to tell of a failure.
+    /// The text about a failure.
     pub(crate) story: String,
 }
 
@@ -51,7 +51,7 @@ struct State {
     waits: VecDeque<(Key, Run)>,
     under_way: Vec<UnderWay>,
     done: BTreeMap<Key, Made>,
-    /// The run that somebody waits for, which is made however many are done.
+    /// The run that the session waits for, which is made however many are done.
     wanted: Option<Key>,
     ended: bool,
     /// A thread panicked: what it was making will never be done.
@@ -87,7 +87,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// For so many threads.
+    /// Prepares for `jobs` threads.
     pub(crate) fn new(jobs: NonZeroUsize) -> Self {
         Self { jobs, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -156,7 +156,7 @@ impl Ahead {
         }
     }
 
-    /// Nobody wants anything any more. Whether something was still to be made.
+    /// Ends the making of runs, of which none is wanted now. Returns whether one was still under way.
     pub(crate) fn end(&self) -> bool {
         let mut state = self.state();
         state.ended = true;

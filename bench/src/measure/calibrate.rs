@@ -10,7 +10,7 @@ use crate::experiment::lock_free::lock_free;
 use crate::host::identity::Host;
 use crate::record::Record;
 
-/// What the first runs found out and all later ones are given.
+/// Findings of the first runs, which all later ones are given.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Calibration {
     /// Iterations of the work loop per 2^20 ns.
@@ -48,7 +48,7 @@ impl Calibration {
             mix: Mix::default(),
             ..first.ours.clone()
         };
-        // Nobody waits for a pCPU, but a slice that ends still interrupts.
+        // No vCPU waits for a pCPU, but a slice that ends still interrupts.
         let slice = run.rules.slice.max(CALIBRATION_SLICE);
         let plain = Run {
             rules: Rules { slice, grace: Duration::ZERO, ..run.rules },
@@ -81,7 +81,7 @@ impl Calibration {
         }
     }
 
-    /// That of earlier runs on the same host, so that a resumed experiment does the same work. Another host has CPUs of
+    /// The calibration of earlier runs on the same host, so that a resumed experiment does the same work. Another host has CPUs of
     /// another speed, and perhaps another ring that is native.
     pub(crate) fn of_host(records: &[Record], host: &Host) -> Option<Self> {
         let here = host.identity();

@@ -1,4 +1,4 @@
-//! What a guest says of itself on its console: lines `haltkick: name=value unit`.
+//! Figures that a guest says of itself on its console: lines `haltkick: name=value unit`.
 //!
 //! The guest is not trusted: a line that is too long, or of another form, is refused and counted, and so is a figure beyond the
 //! most that there may be. A name that comes again has the new value: a program that prints as it goes is heard to its end.
@@ -16,7 +16,7 @@ const LONGEST_LINE: usize = 256;
 const LONGEST_UNIT: usize = 32;
 /// As many names are told apart, those of lock events included.
 const MOST_FIGURES: usize = 512;
-/// So many of the refusals are told.
+/// Number of refusals that are told, at most.
 const MOST_TOLD: usize = 3;
 
 /// The figures that one guest has told so far.

@@ -1,4 +1,4 @@
-//! What lock and instrument cost where nobody contends.
+//! Uncontended costs of lock and instrument.
 
 use haltkick_vmm::{Costs, Engine, OurGuest, Outcome};
 

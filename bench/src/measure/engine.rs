@@ -14,7 +14,7 @@ use crate::host::noise::{self, Watcher};
 use crate::show::failure;
 use crate::text::output;
 
-/// What runs guests, all of which come to their end: the VMM, or in tests a model of it.
+/// Runs guests, all of which come to their end: the VMM, or in tests a model of it.
 pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> Result<RunResult, RunError>;
 
 /// The real engine. Tells the story of a guest that fails, and shows in `live` runs that are to show themselves.
@@ -36,7 +36,7 @@ pub(crate) fn kvm<'a>(
     }
 }
 
-/// The same for runs on simulated machines, which show how far they are, and tell nothing before their turn.
+/// An engine for simulated machines: its runs show how far they are, and tell nothing before their turn.
 pub(crate) fn simulator<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
@@ -49,7 +49,7 @@ pub(crate) fn simulator<'a>(
     }
 }
 
-/// What came of a run, and the story of the guest that failed, if one did.
+/// Returns what came of a run, and the story of the guest that failed, if one did.
 fn run_and_tell(
     run: &Run,
     image: &Image,

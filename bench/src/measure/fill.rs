@@ -83,7 +83,7 @@ impl Record {
     }
 }
 
-/// Figures of single vCPUs that nobody measured.
+/// Explains figures of single vCPUs that were not measured.
 fn explain_unmeasured(record: &mut Record) {
     let any = |of: fn(&PerVcpu) -> Option<u64>| record.per_vcpu.iter().any(|vcpu| of(vcpu).is_none());
     let unmeasured = [
@@ -139,7 +139,7 @@ fn work_speed(outcome: &Outcome, why: &mut Why) -> Option<WorkSpeed> {
     })
 }
 
-/// What the workload reports beside wait, hold and unlock.
+/// Times that the workload reports in addition to wait, hold and unlock.
 fn times(outcome: &Outcome, why: &mut Why) -> BTreeMap<String, Distribution> {
     let named =
         outcome.times.iter().filter(|(_, histogram)| histogram.buckets.iter().any(|count| *count > 0));
@@ -307,7 +307,7 @@ fn switches(outcome: &Outcome, why: &mut Why) -> Option<SwitchCounts> {
     Some(SwitchCounts { read, dropped, switched_out_ready })
 }
 
-/// What else ran, by the kernel's ticks and by what the run's own threads noticed.
+/// Noise from what else ran, by the kernel's ticks and by what the run's own threads noticed.
 fn noise(asked: OurGuest<'_>, found: &Found, seen: Known<Noise>, why: &mut Why) -> Noise {
     if let Err(Unknown(reason)) = &seen {
         why.explain("noise.others_share", reason.clone());

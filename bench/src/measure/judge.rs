@@ -1,4 +1,4 @@
-//! What speaks against a run: what the host did to it, and what it did not do as it was asked.
+//! Objections to a run: what the host did to it, and what it did not do as it was asked.
 
 use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, SwitchReports};
 
@@ -10,7 +10,7 @@ use crate::text::quantity;
 
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;
-/// The work may be off its promised speed by this share, and further ahead of it than this nobody can be.
+/// The work may be off its promised speed by this share, and cannot be further ahead of it.
 const WORK_TOLERANCE: f64 = 0.03;
 /// The vCPUs' work may go at speeds that differ by this share.
 const SPREAD_TOLERANCE: f64 = 0.05;
@@ -24,7 +24,7 @@ fn percent(share: f64) -> String {
     format!("{} %", quantity::significant(share * 100.0))
 }
 
-/// What the host did to a run, whatever ran in it.
+/// Warnings about what the host did to a run, whatever ran in it.
 pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option<&str>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code: &str, message: String| warnings.push(Warning { code: code.into(), message });
@@ -125,7 +125,7 @@ fn judge_sleep(record: &mut Record) {
             && vcpu.waits.is_some_and(|waits| waits > 0)
     };
     let asleep = record.per_vcpu.iter().filter(slept).count() as u64;
-    // Of the whole run, where those of the window are not known: with them come those that ended before it.
+    // Waits of the whole run, where those of the window are not known: this includes those that ended before it.
     let of_run = || record.per_vcpu.iter().map(|vcpu| vcpu.waits).sum::<Option<u64>>().map(|all| all / 4);
     let sleeps = record.preemptions.as_ref().map(|by| by.halted).or_else(of_run);
     let (vcpus, pcpus) = (u64::from(record.config.vcpus), record.config.cpus.len().max(1) as u64);

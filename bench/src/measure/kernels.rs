@@ -66,7 +66,7 @@ fn sha256(path: &Path) -> io::Result<String> {
     }
 }
 
-/// What each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.
+/// The files that each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.
 pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
     let hash = |path: PathBuf| {
         let digest = sha256(&path)

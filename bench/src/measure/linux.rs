@@ -84,7 +84,7 @@ pub(crate) fn boot(
     Ok(RunResult { found, heard })
 }
 
-/// What is locked stays good if somebody panics: lines are added, or not.
+/// Locks a mutex, poisoned or not: what it holds stays good in a panic, since lines are added, or not.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What a record is made of beside the outcome: when and where the run was, and what else ran there.
+//! Data of a record in addition to the outcome: when and where the run was, and what else ran there.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use crate::host::noise::{Found, Noise};
 use crate::record::run_id::run_id;
 use crate::text::timestamp;
 
-/// What the records of one run have in common.
+/// Properties that the records of one run have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     run_id: String,
@@ -41,7 +41,7 @@ impl Origin {
     }
 }
 
-/// What a record is made of beside the outcome.
+/// Data of a record in addition to the outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) run_id: String,
@@ -50,6 +50,6 @@ pub(crate) struct Context {
     pub(crate) host: Host,
     /// Lock-free throughput of the same cell per second, or why there is none.
     pub(crate) lock_free_per_second: Known<f64>,
-    /// What else ran, or why that is not known.
+    /// Noise from what else ran, or why that is not known.
     pub(crate) noise: Known<Noise>,
 }

@@ -1,8 +1,8 @@
 //! Progress on stderr: one line that is redrawn on a terminal, one line per block elsewhere.
 //!
 //! It draws between cells, and once a second during long ones, from a CPU that is not measured: where there is none, a line that
-//! ticks would take CPU time from the vCPUs. While a machine is simulated there is nobody to disturb, and much to wait for: the line
-//! says how far its clock has come, and where nobody watches another line says so now and then.
+//! ticks would take CPU time from the vCPUs. A simulated machine cannot be disturbed, and there is much to wait for: the line
+//! says how far its clock has come, and without a terminal another line says so now and then.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,20 +16,20 @@ use crate::settings::simulated_for;
 use crate::text::output;
 use crate::text::quantity::{patience, significant};
 
-/// What a cell costs beside its warm-up and window, until it has been run.
+/// Guess at a cell's time in addition to its warm-up and window, until it has been run.
 const OVERHEAD_GUESS: Duration = Duration::from_millis(60);
 
 /// A simulation that takes longer than this says so first.
 pub(crate) const WORTH_SAYING: Duration = Duration::from_secs(20);
 
-/// How often somebody who waits for a simulated run looks how far it is.
+/// How often a thread that waits for a simulated run looks how far it is.
 pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(200);
 
 /// How often the line ticks during a cell that is measured, and what a long one is.
 const TICKS_EVERY: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(3);
 
-/// Where nobody watches, somebody who simulates says this often how far he is.
+/// How often a simulation without a terminal says how far it is.
 const SAYS_EVERY: Duration = Duration::from_secs(15);
 
 /// How far an experiment is.
@@ -40,11 +40,11 @@ pub(crate) struct Progress {
     done: usize,
     /// How long each cell took so far. A window may end early, when a fixed amount of work is done, or double.
     took: HashMap<String, Took>,
-    /// What measured cells took beyond their lengths: guests boot, windows double, disturbed runs are made again.
+    /// Time that measured cells took beyond their lengths: guests boot, windows double, disturbed runs are made again.
     beyond: Took,
     /// How long simulated cells were to take, and how long they took.
     simulated: (Duration, Duration),
-    /// What is under way.
+    /// The position that is under way.
     shown: Drawn,
     /// When something was said last.
     said: Instant,
@@ -93,7 +93,7 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// Time for so many blocks of a plan of which nothing has been run yet.
+/// Time for `blocks` blocks of a plan of which nothing has been run yet.
 pub(crate) fn of_whole(plan: &Plan, blocks: u32) -> Duration {
     let progress = Progress::start();
     plan.cells().map(|cell| progress.estimate(Planned::of(cell))).sum::<Duration>() * blocks
@@ -113,7 +113,7 @@ impl Progress {
         }
     }
 
-    /// The cell is done, and took so long with all attempts.
+    /// Notes that the cell is done, and the time that it took with all attempts.
     pub(crate) fn cell_done(&mut self, cell: Planned<'_>, took: Duration) {
         self.done += 1;
         self.took.entry(cell.id.to_owned()).or_default().add(took);
@@ -140,7 +140,7 @@ impl Progress {
         }
     }
 
-    /// Says before `cells` are simulated, so many at a time, how long that will take, if it is worth saying.
+    /// Says before `cells` are simulated, `at_a_time` at a time, how long that will take, if it is worth saying.
     pub(crate) fn announce(&self, cells: usize, at_a_time: usize, takes: Duration) {
         if takes > WORTH_SAYING {
             let takes = patience(takes.as_secs_f64());
@@ -184,7 +184,7 @@ impl Progress {
         }
     }
 
-    /// Says that a block is done; where nobody watches this is the only sign of life.
+    /// Says that a block is done; without a terminal this is the only sign of life.
     pub(crate) fn block_done(&mut self, block: u32, blocks: u32, left: Duration) {
         if !self.on_terminal {
             self.said = Instant::now();
@@ -212,7 +212,7 @@ impl Progress {
     }
 }
 
-/// Where an experiment is.
+/// Position of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position<'a> {
     pub(crate) done: usize,
@@ -222,7 +222,7 @@ pub(crate) struct Position<'a> {
     pub(crate) cell_id: &'a str,
 }
 
-/// Where an experiment was when it was drawn, and how much was left then.
+/// Position of an experiment when it was drawn, and how much was left then.
 #[derive(Clone, Debug, Default)]
 struct Drawn {
     done: usize,
@@ -245,7 +245,7 @@ impl Drawn {
     fn ticking(&self, passed: Duration, length: Duration) -> String {
         let seconds = |time: Duration| time.as_secs_f64().round();
         let told = format!("{} of about {} s  ", seconds(passed.min(length)), seconds(length));
-        // Of a cell that takes longer than it was to take nobody knows how much is left.
+        // An overrunning cell has no known time left.
         self.line(passed.min(length), &told)
     }
 }

@@ -18,5 +18,5 @@ pub(crate) struct Rule {
 /// Fewest whole blocks before precision is judged: the exact interval exists from here on.
 pub(super) const JUDGED_FROM: u32 = 6;
 
-/// A precision that so many times the planned blocks do not reach is out of reach.
+/// Multiple of the planned blocks after which a precision that was not reached is out of reach.
 pub(crate) const MOST_TIMES_PLANNED: u32 = 20;

@@ -28,7 +28,7 @@ use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
-/// What is left of the attempts at a cell.
+/// Remaining attempts at a cell.
 #[derive(Clone, Copy, Debug)]
 struct Retries {
     left: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Simulators<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// Nobody wants the runs any more that threads are making, or are to make.
+/// Ends, when dropped, the runs that threads are making or are to make: none is wanted then.
 struct End<'s, 'a>(&'s Simulators<'a>);
 
 impl Drop for End<'_, '_> {
@@ -68,21 +68,21 @@ pub(crate) struct Session<'a> {
     /// The files of kernels, which are to stay as they are.
     pub(crate) versions: Versions,
     pub(crate) directory: Directory,
-    /// What is on disk.
+    /// Records on disk.
     pub(crate) records: Records,
     pub(crate) progress: Progress,
     /// Further attempts in a row that were disturbed as well.
     pub(crate) disturbed_again: u32,
     /// Runs that are left out.
     pub(crate) failed: Vec<FailedRun>,
-    /// Where all cells are simulated.
+    /// Simulators, where all cells are simulated.
     pub(crate) simulators: Option<Simulators<'a>>,
 }
 
 /// Number of blocks in which a cell fails before it is given up.
 const MOST_FAILED: usize = 2;
 
-/// So many of them in a row, and the host is one that is always disturbed.
+/// Further attempts in a row that must be disturbed for the host to count as always disturbed.
 const MOST_DISTURBED_AGAIN: u32 = 10;
 
 impl<'a> Session<'a> {
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
             ));
             return vec![];
         }
-        // What the blocks before this one say, and nothing else: so it is the same when an experiment is resumed.
+        // Only the blocks before this one count: so the answer is the same when an experiment is resumed.
         let summary = self.records.last_before(block).summary(&plan.outline);
         let vague = summary.vaguer_than(target);
         let is_vague = |cell: &&Cell| {
@@ -375,12 +375,12 @@ impl<'a> Session<'a> {
 
 /// One run of a cell.
 impl Session<'_> {
-    /// What a cell of `block` runs with.
+    /// The run of a cell in `block`.
     fn run_of(&self, cell: &Cell, block: u32) -> Run {
         let mut run = cell.run.clone();
         let seed = self.plan.seed.wrapping_add(u64::from(block));
         for guest in &mut run.guests {
-            // That of a guest beside the first differs from it.
+            // The seed of a guest alongside the first differs from the first one's.
             guest.seed = seed.wrapping_add(guest.seed.wrapping_sub(1));
         }
         self.calibration.iter().for_each(|calibration| calibration.apply(&mut run));
@@ -465,7 +465,7 @@ fn is_in(record: &Record, block: u32) -> bool {
     record.place.as_ref().is_some_and(|place| place.block == block)
 }
 
-/// Whether figures called `name` come from the cells of `arm`: its own, or those of a guest beside its first.
+/// Whether figures called `name` come from the cells of `arm`: its own, or those of a guest alongside its first.
 fn is_of(name: &str, arm: &str) -> bool {
     name.strip_prefix(arm).is_some_and(|rest| rest.is_empty() || rest.starts_with(BESIDE))
 }

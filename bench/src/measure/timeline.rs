@@ -6,7 +6,7 @@ use crate::experiment::place::{Place, Role};
 use crate::record::timeline::Timeline;
 use crate::record::why::Why;
 
-/// Of an experiment only where it is drawn: a record is half as long again with it.
+/// The timeline of a run; of an experiment only where it is drawn: a record is half as long again with it.
 pub(super) fn timeline(
     asked: OurGuest<'_>,
     outcome: &Outcome,

@@ -3,7 +3,7 @@
 //! A wait is counted when its section ends inside the window. Those that were still pending when the window closed are
 //! *censored*: each lasts at least as long as it had until then. Left out, they make a lock look good by what it does to
 //! the vCPUs that never get it. They are counted with the length that is known, which makes every quantile a lower bound;
-//! it is as good as an exact one if the figure stays within a bucket when all of them are taken to last for ever.
+//! it is as good as an exact one if the figure stays within a bucket when all of them are taken to last forever.
 
 use haltkick_vmm::{Known, TicksHistogram};
 
@@ -31,11 +31,11 @@ struct Figure {
     at_least: bool,
 }
 
-/// What is known of a kind of time.
+/// Known times of one kind.
 struct Times {
     /// Values and the known lengths of those that are pending, ascending.
     spans: Vec<Span>,
-    /// The same with the pending ones at infinity.
+    /// The spans with the pending ones at infinity.
     if_endless: Vec<Span>,
     /// Known lengths of the pending ones.
     pending: Vec<f64>,

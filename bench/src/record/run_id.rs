@@ -1,4 +1,4 @@
-//! What tells one run from all others.
+//! The identifier that tells one run from all others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

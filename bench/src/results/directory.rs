@@ -31,7 +31,7 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// `runs.jsonl`, locked: by one process that runs whole blocks, or by any number of those that run one cell each.
     _lock: File,
-    /// Where records go: `runs.jsonl`, or a file of a single cell.
+    /// File that records go to: `runs.jsonl`, or a file of a single cell.
     runs: PathBuf,
     file: File,
 }
@@ -237,7 +237,7 @@ fn read_part<R: Recorded>(path: &Path) -> Result<Vec<R>> {
 
 pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &str) -> Result<R> {
     let (schema, schema_version) = (R::SCHEMA, R::SCHEMA_VERSION);
-    // What a line says of itself goes to a terminal.
+    // A line's own words go to a terminal.
     let complain =
         |message: String| Failure::usage(printable(&format!("{}:{line_number}: {message}", path.display())));
     let value = untrusted::json(line)

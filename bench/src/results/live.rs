@@ -1,8 +1,8 @@
-//! Where a process shows its runs while they go, and where others find that.
+//! The file in which a process shows its runs while they go, and how others find it.
 //!
-//! An experiment's file lies beside its records and goes when the experiment ends. That of a single run lies in a directory of this
-//! user's, where experiments leave a link: there it is found by the number of the process. What ended processes have left there
-//! the next one removes, since behind its walls no process can.
+//! An experiment's file lies next to its records and goes when the experiment ends. That of a single run lies in a directory of this
+//! user's, where experiments leave a link: there it is found by the number of the process. A process removes what ended ones have
+//! left there, since a process in its sandbox cannot remove its own.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -56,7 +56,7 @@ impl Drop for LiveFile {
     }
 }
 
-/// A view that somebody else writes.
+/// A view that another process writes.
 #[derive(Debug)]
 pub(crate) struct FoundLive {
     path: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) struct FoundLive {
 }
 
 impl FoundLive {
-    /// What `target` names: the directory of an experiment, or a process.
+    /// Finds the view of `target`: the directory of an experiment, or a process.
     pub(crate) fn find(target: &str) -> Result<Self> {
         let directory = Path::new(target);
         if directory.is_dir() {
@@ -144,7 +144,7 @@ fn link(path: &Path) -> io::Result<()> {
     symlink(fs::canonicalize(path)?, link)
 }
 
-/// Where this user's processes show themselves.
+/// The directory in which this user's processes show themselves.
 fn of_user() -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     if let Some(path) =
@@ -155,7 +155,7 @@ fn of_user() -> io::Result<PathBuf> {
     Ok(std::env::temp_dir().join(format!("haltkick-{user}")))
 }
 
-/// Makes the directory, which nobody else may write to, and removes from it what processes left that are gone.
+/// Makes the directory, which no other user may write to, and removes from it what processes left that are gone.
 fn prepare(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(with(directory, error)),

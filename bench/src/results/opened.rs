@@ -1,4 +1,4 @@
-//! A file that somebody named for what comes at the end. It is opened at the start: a long run is not lost to a wrong path, and
+//! A file that was named for what comes at the end. It is opened at the start: a long run is not lost to a wrong path, and
 //! a process that runs guests opens no such file later.
 
 use std::fs::{self, File, OpenOptions};

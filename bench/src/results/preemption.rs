@@ -19,11 +19,11 @@ const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Preemption {
     pub(crate) format: u32,
-    /// Of the guest image.
+    /// SHA-256 of the guest image.
     pub(crate) image_sha256: String,
     /// The instruction, for people.
     pub(crate) place: String,
-    /// The vCPU that is taken off, before the instruction that follows so many.
+    /// The vCPU that is taken off, before the instruction that follows `instructions` others.
     pub(crate) vcpu: u32,
     pub(crate) instructions: u64,
     /// Its time off; 0: it leaves its guest and comes back.
@@ -31,7 +31,7 @@ pub(crate) struct Preemption {
     pub(crate) span_ns: u64,
     pub(crate) horizon_ns: u64,
     pub(crate) seed: u64,
-    /// What came of it: the fingerprint of the curves in hexadecimal digits, or the failure.
+    /// Result of the preemption: the fingerprint of the curves in hexadecimal digits, or the failure.
     pub(crate) came_to: String,
     pub(crate) settings: BTreeMap<String, String>,
 }

@@ -1,4 +1,4 @@
-//! What is read back from files of results, which may be anybody's.
+//! Checks of what is read back from files of results, which may come from anywhere.
 
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
-//! What people are told of a guest that failed: a page on stderr.
+//! The page on stderr about a guest that failed.
 
 use std::fmt::Write as _;
 
 use haltkick_vmm::{Explanation, printable};
 
-/// What the guest wrote last, and what every vCPU was doing.
+/// The guest's last lines, and the activity of every vCPU.
 pub(crate) fn story(console: &str, explanation: Option<&Explanation>) -> String {
     const LAST_LINES: usize = 20;
     let mut story = String::new();

@@ -1,4 +1,4 @@
-//! What rows and rare columns mean whose names do not say.
+//! Explains rows and rare columns whose names do not say what they mean.
 
 use crate::analysis::summary::{Row, Summary};
 use crate::analysis::verdict::Verdict;
@@ -13,7 +13,7 @@ pub(crate) const LONG_WAITS: &str = "long waits";
 /// The figure of the column "long waits".
 pub(crate) const HALF_OF_TIME: &str = "wait_half_of_time_ns";
 
-/// What the marks after ratios mean, those that occur.
+/// Explains the marks after ratios, those that occur.
 fn marks(summary: &Summary) -> Option<String> {
     let first = summary.outline.comparisons.first()?;
     let of_it = || summary.comparisons.iter().filter(|it| it.name == first.name);
@@ -36,7 +36,7 @@ fn marks(summary: &Summary) -> Option<String> {
     Some(text)
 }
 
-/// What the signs, columns and rows mean whose names do not say: of those columns that are shown.
+/// Explains signs, columns and rows whose names do not say what they mean: of columns those that are shown.
 pub(crate) fn lines(summary: &Summary, columns: &[String]) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(marks(summary));
@@ -70,7 +70,7 @@ fn of_columns(summary: &Summary, columns: &[String]) -> Vec<String> {
 
 /// A line for each kind of row that needs one.
 fn of_rows(summary: &Summary) -> Vec<String> {
-    /// What the table shows as 1.00 or just above is noise.
+    /// Values that the table shows as 1.00 or just above are noise.
     const NOISE: f64 = 1.05;
     let mut lines = Vec::new();
     let rows = || summary.rows.iter();

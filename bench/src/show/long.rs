@@ -38,7 +38,7 @@ impl<'a> Long<'a> {
         Self { outline, rows: records.iter().flat_map(|record| of_record(outline, record)).collect() }
     }
 
-    /// Where arms are kernels: what they printed, and how their runs went.
+    /// Figures of arms that are kernels: what they printed, and how their runs went.
     pub(crate) fn of_kernels(outline: &'a Outline, records: &'a [LinuxRecord]) -> Self {
         let of_record = |record: &'a LinuxRecord| rows(outline, record, kernel_metrics(record));
         Self { outline, rows: records.iter().flat_map(of_record).collect() }
@@ -79,7 +79,7 @@ fn rows<'a>(
     metrics.into_iter().map(row).collect()
 }
 
-/// What a kernel printed, by name, and how its run went.
+/// Figures that a kernel printed, by name, and how its run went.
 fn kernel_metrics(record: &LinuxRecord) -> Vec<(Cow<'_, str>, Option<f64>)> {
     let of_run = [
         ("run_ns", Some(record.timing.run_ns as f64)),

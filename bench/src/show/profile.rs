@@ -79,7 +79,7 @@ pub(crate) fn folded(profile: &Profile, lock: &str) -> String {
     profile.rows.iter().map(line).collect()
 }
 
-/// What the vCPU was doing, and whether the VMM was doing it for it.
+/// The activity of the vCPU, and whether the VMM was doing it for the vCPU.
 fn state(row: &ProfileRow) -> String {
     if row.in_vmm { format!("{}+vmm", row.activity) } else { row.activity.to_owned() }
 }

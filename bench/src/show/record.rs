@@ -22,7 +22,7 @@ fn line(name: &str, value: impl Into<String>) -> Line {
     (name.into(), value.into())
 }
 
-/// What ran.
+/// Lines about what ran.
 fn head(record: &Record) -> Vec<Line> {
     let guest = Some(&record.config.guest).filter(|guest| !guest.is_empty() && *guest != "guest");
     let engine = match record.config.engine.as_str() {
@@ -76,7 +76,7 @@ fn times(record: &Record) -> Vec<Line> {
     lines
 }
 
-/// Who was taken off, and what that did.
+/// Lines about preemptions: the activities that they hit, and what that did.
 fn preemptions(record: &Record) -> Vec<Line> {
     let by_activity = |path: &str, values: &Option<Activities>, show: fn(u64) -> String| {
         missing(record, path, values.as_ref().map(|values| activities(values, show)))
@@ -102,7 +102,7 @@ fn preemptions(record: &Record) -> Vec<Line> {
     lines
 }
 
-/// What it cost.
+/// Lines about what the run cost.
 fn costs(record: &Record) -> Vec<Line> {
     let totals = &record.totals;
     let cpu_time = time_ns(totals.cpu_ns as f64);
@@ -187,7 +187,7 @@ fn distribution(times: &Distribution) -> Option<String> {
     (!known.is_empty()).then(|| known.join(", "))
 }
 
-/// What waiting costs, by time and not by section.
+/// The cost of waiting, by time and not by section.
 fn waiting(times: &Distribution) -> Option<String> {
     let half = time_ns(times.half_of_time?);
     let half = match at_least(times, "half_of_time") {

@@ -40,7 +40,7 @@ pub(crate) fn ink() -> String {
     "var(--ink)".into()
 }
 
-/// The colour of a lock that is held by nobody who runs.
+/// The colour of a lock whose holder is not running.
 pub(crate) fn held() -> String {
     "var(--held)".into()
 }
@@ -71,7 +71,7 @@ pub(crate) struct Svg {
     body: String,
 }
 
-/// Where a text stands relative to its point.
+/// Position of a text relative to its point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -231,8 +231,8 @@ impl Scale {
         Self { low, high, from, to, logarithmic: false }
     }
 
-    /// Rounds the ends outwards to powers of ten. What lies beyond all that is measured, in a file that somebody has written,
-    /// lies at its end.
+    /// Rounds the ends outwards to powers of ten. Values beyond all that is measured, which a file can have that was written by hand,
+    /// lie at its end.
     pub(crate) fn logarithmic((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         const MEASURED: (f64, f64) = (1e-100, 1e100);
         let (low, high) = (low.clamp(MEASURED.0, MEASURED.1), high.clamp(MEASURED.0, MEASURED.1));
@@ -262,7 +262,7 @@ impl Scale {
         self.ticks_at_most(7)
     }
 
-    /// The same, so few that their texts have room.
+    /// Ticks that are few enough for their texts to have room.
     pub(crate) fn ticks_at_most(&self, most: usize) -> Vec<f64> {
         const FEWEST: usize = 3;
         let most = most.max(FEWEST);

@@ -176,14 +176,14 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
     further.map(line).collect()
 }
 
-/// What each lock costs when nobody contends for it.
+/// The uncontended cost of each lock.
 fn lock_costs(summary: &Summary) -> String {
     let fields = |cells: Vec<String>| cells.into_iter().map(Field::new).collect();
     let lines: Vec<Vec<Field>> = lock_cost_lines(&summary.lock_costs).into_iter().map(fields).collect();
     layout(&LOCK_COSTS.map(String::from), &lines, 0)
 }
 
-/// What `haltkick predict` found: misses first, then the order of the arms at each setting. All cells, or those that are off
+/// The findings of `haltkick predict`: misses first, then the order of the arms at each setting. All cells, or those that are off
 /// by more than 25 %.
 pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
     let header = ["setting", "arm", "measured", "predicted", "predicted/measured"].map(String::from);

@@ -15,7 +15,7 @@ use crate::text::wrap::wrap;
 /// Unreached lines that are named; the others are counted.
 const UNREACHED_SHOWN: usize = 6;
 
-/// The answer, with so many rows at most.
+/// The answer, with `top` rows at most.
 pub(crate) fn text(answer: &Worst, top: usize) -> String {
     let bold = Style::new().bold();
     let form = if answer.pv { ", pv on" } else { "" };
@@ -142,7 +142,7 @@ pub(crate) fn replayed(place: &str, lost: f64, effect: &Effect) -> String {
     )
 }
 
-/// The same for machines.
+/// The result of a replay for machines, as JSON.
 pub(crate) fn replayed_json(lost: f64, effect: &Effect, same: bool) -> Result<String> {
     let json = json!({
         "lost": lost,

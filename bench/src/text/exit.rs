@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     HostLacks = 4,
     /// The guest failed: panic, exception, triple fault, exclusion violated.
     GuestFailed = 5,
-    /// Nothing moved until the watchdog ended the run.
+    /// The guest made no progress until the watchdog ended the run.
     NoProgress = 6,
     /// Finished, but the figures are not to be trusted.
     Untrusted = 7,
@@ -51,7 +51,7 @@ impl Failure {
         Self { exit: Exit::HostLacks, message: message.into() }
     }
 
-    /// What is wrong with an experiment, in words of its file.
+    /// A failure that says what is wrong with an experiment, in words of its file.
     pub(crate) fn experiment(message: impl AsRef<str>) -> Self {
         Self { exit: Exit::BadExperiment, message: printable(message.as_ref()) }
     }

@@ -1,4 +1,4 @@
-//! What people type and read: lengths of time, sizes, figures, mistyped names, lines that fit; and how the command speaks
+//! Texts that people type and read: lengths of time, sizes, figures, mistyped names, lines that fit; and how the command speaks
 //! and ends.
 
 mod closed;

@@ -60,11 +60,11 @@ fn stderr_takes(patience: Duration) -> bool {
     let stderr = io::stderr();
     let mut waited = [PollFd::new(&stderr, PollFlags::OUT)];
     let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
-    // What cannot be waited for is written to.
+    // A descriptor that cannot be waited for is written to.
     poll(&mut waited, Some(&limit)) != Ok(0)
 }
 
-/// Writes one line to stderr, however long that takes, and keeps nobody else from it meanwhile: for a thread of its own.
+/// Writes one line to stderr, however long that takes, and lets others write meanwhile: for a thread of its own.
 pub(crate) fn pass_on(line: &str) {
     let line = format!("{line}\n");
     let mut rest = line.as_bytes();

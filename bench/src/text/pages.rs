@@ -1,12 +1,12 @@
 //! The pages of the documentation that tables and help texts name.
 
-/// What the columns and marks of a table mean.
+/// The page on the columns and marks of a table.
 pub(crate) const READING_A_TABLE: &str = "docs/reading-a-table.md";
-/// What to do about a message.
+/// The page on messages and what to do about them.
 pub(crate) const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
-/// What spoils measurements on large machines, and how to prepare one.
+/// The page on what spoils measurements on large machines, and on how to prepare one.
 pub(crate) const BIG_HOSTS: &str = "docs/big-hosts.md";
-/// What the help names.
+/// Pages that the help names, each with its subject.
 pub(crate) const FOR_THE_HELP: &[(&str, &str)] = &[
     ("docs/tutorial.md", "from a first run to a finding"),
     (READING_A_TABLE, "columns, intervals and marks"),

@@ -10,7 +10,7 @@ pub(crate) fn si(value: f64) -> String {
     significant(value)
 }
 
-/// Four digits beside 1, where the third is what it is about; three elsewhere, and zeros rather than a prefix: `3650`.
+/// Four digits near 1, where the third one matters; three elsewhere, and zeros rather than a prefix: `3650`.
 pub(crate) fn factor(value: f64) -> String {
     if (0.9..1.1).contains(&value) {
         return format!("{value:.3}");

@@ -10,7 +10,7 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The same for file names, which bear no colon everywhere: `20261121T023746Z`.
+/// Formats a time for file names, without colons, which not every file system takes: `20261121T023746Z`.
 pub(crate) fn for_file_name(time: SystemTime) -> String {
     rfc3339(time).replace(['-', ':'], "")
 }

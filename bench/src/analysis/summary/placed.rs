@@ -11,7 +11,7 @@ use crate::experiment::place::Role;
 
 /// Two runs of a block that are compared.
 pub(super) struct Pair {
-    /// Of the arm over the baseline.
+    /// Ratio of the arm over the baseline.
     pub(super) ratio: Rate,
     /// Whether nothing spoiled either.
     pub(super) is_valid: bool,
@@ -40,7 +40,7 @@ impl<'a, R: Recorded> Placed<'a, R> {
         &self.runs[record.run_id()]
     }
 
-    /// What `measure` measures in the run of `record`; `None` where it does not tell.
+    /// The rate that `measure` measures in the run of `record`; `None` where it does not tell.
     pub(super) fn rate(&self, measure: &Measure, record: &R) -> Option<Rate> {
         if !measure.is_of_all_guests() {
             return record.rate(measure);

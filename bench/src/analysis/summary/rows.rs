@@ -47,7 +47,7 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         })
         .collect();
     let throughputs: Vec<f64> = records.iter().map(|(_, record)| throughput(record)).collect();
-    // What a run without acquisitions cannot have is that of the others.
+    // A figure that a run without acquisitions cannot have is that of the others.
     let of_runs_with = |value: fn(&Record) -> Option<f64>| {
         let values: Vec<f64> = records.iter().filter_map(|(_, record)| value(record)).collect();
         if 2 * values.len() > records.len() { Estimate::of_positive(&values) } else { None }

@@ -86,7 +86,7 @@ impl Tries {
         self.exposure.get(&rip).map_or(0.0, |sum| sum / f64::from(self.seeds.max(1)))
     }
 
-    /// What an instruction adds to the loss by a preemption at a random moment: its situations count as often as they came by.
+    /// Expected loss that an instruction adds, by a preemption at a random moment: its situations count as often as they came by.
     fn expected(&self, groups: &Groups<'_>, rip: u64) -> f64 {
         let (mut sum, mut weight) = (0.0, 0.0);
         for ((_, situation), tried) in of(groups, rip) {
@@ -128,7 +128,7 @@ fn losses(tried: &[(usize, &Tried)]) -> Vec<f64> {
     tried.iter().map(|(_, tried)| tried.lost).collect()
 }
 
-/// What a figure is beyond that without the preemption.
+/// Microseconds of a figure that go beyond the one without the preemption.
 fn beyond_us([with, without]: [u64; 2]) -> f64 {
     (with as f64 - without as f64) / 1e3
 }

@@ -33,7 +33,7 @@ pub(super) struct Job {
     pub(super) plan: Plan,
     pub(super) image: Image,
     pub(super) versions: Versions,
-    /// What its arms boot, where they are kernels.
+    /// Files that its arms boot, where they are kernels.
     pub(super) kernels: Vec<KernelFiles>,
 }
 
@@ -67,7 +67,7 @@ impl Job {
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
     }
 
-    /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
+    /// The needs of running this and of writing beneath `output`. The image is in memory, with the objects behind it.
     pub(super) fn needs(&self, output: &Path) -> Needs {
         let needs = Needs::of(self.plan.cells().map(|cell| &cell.run));
         Needs { writes: vec![output.to_owned()], ..needs }
@@ -77,7 +77,7 @@ impl Job {
         !self.kernels.is_empty()
     }
 
-    /// Where its runs show themselves, if any is to.
+    /// The file in which its runs show themselves, if any is to.
     pub(super) fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
         self.plan.cells().any(|cell| cell.run.live).then(|| LiveFile::within(directory)).transpose()
     }

@@ -63,7 +63,7 @@ pub(super) fn run_source(source: Source, conduct: &Conduct) -> Result<Exit> {
     begin(conduct, &Job::new(source, &Overrides::default(), of_user()?, guest(conduct))?)
 }
 
-/// The user's defaults; says what they are, lest they be forgotten.
+/// The user's defaults; says what they are, so that they are not forgotten.
 pub(super) fn of_user() -> Result<Defaults> {
     let defaults = user_defaults::of_user()?;
     defaults.told().iter().for_each(|line| output::talk(line));
@@ -77,7 +77,7 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
         output::data(&dry_run::show(&job.plan, job.rule(conduct), earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
-    // What cannot be simulated at the same time is refused before there is a directory.
+    // Runs that cannot be simulated at the same time are refused before there is a directory.
     job.jobs(conduct.jobs)?;
     quiet::wait(conduct, &job.plan)?;
     let directory = Directory::create(&output(conduct, job))?;
@@ -103,7 +103,7 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Records)
     let show =
         Show { format: conduct.format, strict: conduct.strict, verbose: conduct.verbose, exports: &exports };
     let concluded = report::conclude(directory.path(), &manifest, &records, show);
-    // What ended it early is the reason for whatever went wrong then.
+    // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn run_in(
             Records::none(false),
         )
     };
-    // Further experiments go beside this one, and may need more of the host.
+    // Further experiments go next to this one, and may need more of the host.
     let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
     walls::confine(&Needs { switches: true, counters: true, ..needs })?;
@@ -183,7 +183,7 @@ fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
         complain(format!("overrides that this haltkick does not know ({})", error.kind()))
     })?;
     let source = Source { origin: manifest.source.origin, text: manifest.source.text };
-    // Those that it was begun with, whoever completes it.
+    // The defaults are those that it was begun with, no matter who completes it.
     let defaults = Defaults::new(manifest.defaults)?;
     let job = Job::new(source, &overrides, defaults, guest)?;
     if job.plan.outline != manifest.outline {
@@ -207,7 +207,7 @@ fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
 fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     let conduct = &args.conduct;
     let output = conduct.output.clone().unwrap_or_else(|| PathBuf::from(slug(&job.experiment.name)));
-    // Where they are run, this user's defaults may be none.
+    // The commands name the defaults: where they are run, this user's may not exist.
     let variable = |one: &UserDefault| format!("{}={}", defaults::variable(&one.key), quote(&one.value));
     let mut common: Vec<String> = job.experiment.defaults.each.iter().map(variable).collect();
     common.extend(["haltkick".into(), "bench".into(), quote(name)]);

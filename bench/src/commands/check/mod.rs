@@ -1,6 +1,6 @@
 //! `haltkick check`: a lock object under torture, and a verdict.
 //!
-//! The same guest as ever, and the same oracle and watchdog in it; what is different is that the runs are many, short, and each of
+//! The guest is that of all commands, with its oracle and watchdog; the runs differ: they are many, short, and each of
 //! another kind. The order is shuffled by seed, so that also a short check has tried some of everything.
 
 mod torture;
@@ -25,7 +25,7 @@ use crate::text::output;
 use torture::Trial;
 use verdict::Tried;
 
-/// What lock objects are written to: for those who have this program and no more.
+/// Headers that lock objects are written to: for users who have only this program.
 const HEADERS: [&str; 2] =
     [include_str!("../../../../include/haltkick.h"), include_str!("../../../../include/haltkick.rs")];
 
@@ -35,7 +35,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
             output::data(HEADERS[usize::from(language == Language::Rust)])?;
             Ok(Exit::Done)
         }
-        // Without it, nobody would notice two vCPUs in one section, or an update that is lost.
+        // Without the oracle, two vCPUs in one section or a lost update would go unnoticed.
         (None, Some(_)) if args.settings.given("oracle").is_some_and(|oracle| !oracle.is_on()) => {
             Err(Failure::usage("--oracle off: the oracle is what checks the lock; leave the option out"))
         }
@@ -81,7 +81,7 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     }
 }
 
-/// What is checked.
+/// The check to be made.
 struct Job<'a> {
     args: &'a CheckArgs,
     object: &'a Path,
@@ -120,7 +120,7 @@ impl Job<'_> {
                 }
                 let run = match self.of_trial(trial, seed, Some(rate)) {
                     Ok(run) => run,
-                    // What this host or engine has not is left out, and the verdict says so.
+                    // A trial that this host or engine cannot make is left out, and the verdict says so.
                     Err(failure) => {
                         tried.left_out(trial, &failure.message);
                         continue;
@@ -143,7 +143,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// What it takes to run these: each asks for what it uses.
+    /// The needs of these trials: each asks for what it uses.
     fn needs(&self, trials: &[Trial]) -> Needs {
         let runs: Vec<Run> = trials.iter().filter_map(|trial| self.of_trial(trial, 1, None).ok()).collect();
         Needs::of(&runs)

@@ -1,11 +1,11 @@
-//! What a lock is put through: every kind of trial, with many numbers of vCPUs.
+//! The trials that a lock goes through: every kind, with many numbers of vCPUs.
 
 use haltkick_vmm::Entry;
 
 /// One kind of run.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    /// What it is, for people.
+    /// Name of the trial, for people.
     pub(super) name: String,
     pub(super) pv: bool,
     /// Some of its sections only read.
@@ -22,7 +22,7 @@ const VCPUS_SIMULATED: [u32; 3] = [4, 8, 24];
 /// A kind of trial: its name, and the settings that make it.
 type Kind = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// What every lock goes through. Sections are short and follow each other closely: most of the time is spent in the lock.
+/// Trials of every lock. Sections are short and follow each other closely: most of the time is spent in the lock.
 const KINDS: &[Kind] = &[
     ("nothing but the lock", &[("hold", "0ns"), ("think", "0ns")]),
     ("short slices", &[("slice", "50us"), ("hold", "1us"), ("think", "0ns")]),
@@ -79,7 +79,7 @@ const REAL: &[(&str, &str)] = &[("warmup", "5ms"), ("window", "25ms")];
 /// Most vCPUs that are waited for after a trial: a strict queue takes a round of slices for each.
 const MOST_DRAINED: u32 = 16;
 
-/// What a paravirtual form goes through besides.
+/// Further trials of a paravirtual form.
 const PARAVIRT: &[Kind] = &[
     ("sleep at once", &[("spin-threshold", "0us"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
     ("long spinning", &[("spin-threshold", "1ms"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
@@ -93,7 +93,7 @@ const PARAVIRT: &[Kind] = &[
     ),
 ];
 
-/// What a lock with readers goes through besides.
+/// Further trials of a lock with readers.
 const READERS: &[Kind] = &[
     ("half of it readers", &[("read-share", "50%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
     ("few writers", &[("read-share", "95%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),

@@ -1,4 +1,4 @@
-//! What was tried, what came of it, and what it cannot show.
+//! The trials that were made, what came of them, and what they cannot show.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use super::torture::Trial;
 use crate::text::output::shown;
 use crate::text::quantity;
 
-/// What was tried of one form.
+/// Trials of one form.
 #[derive(Debug, Default)]
 struct Form {
     pv: bool,
     runs: u64,
-    /// Those of them in which some sections only read.
+    /// Runs in which some sections only read.
     runs_with_readers: u64,
     sections: u64,
     /// Times that a vCPU was taken off its pCPU or went to sleep, by what it did.
@@ -30,7 +30,7 @@ impl Form {
     }
 }
 
-/// What was tried of all.
+/// Trials of all forms.
 #[derive(Debug)]
 pub(super) struct Tried {
     forms: Vec<Form>,
@@ -71,7 +71,7 @@ impl Tried {
         self.forms.iter().map(|form| form.runs).sum()
     }
 
-    /// What of the lock was in no run at all: what is said of the lock does not hold for that.
+    /// Parts of the lock that were in no run at all: what is said of the lock does not hold for them.
     pub(super) fn gaps(&self) -> Vec<String> {
         let of_form = |form: &Form| {
             let name = form.name();
@@ -101,7 +101,7 @@ impl Tried {
         text
     }
 
-    /// What was tried before somebody stopped it.
+    /// The trials that were made before the check was stopped.
     pub(super) fn so_far(&self, object: &Path) -> String {
         format!("{}: stopped; no fault found so far\n\n{}", shown(object), self.table())
     }
@@ -133,7 +133,7 @@ impl Tried {
         text
     }
 
-    /// What looks strange, and is no fault.
+    /// Remarks about what looks strange, and is no fault.
     fn doubts(&self) -> String {
         let mut text = String::new();
         for form in &self.forms {

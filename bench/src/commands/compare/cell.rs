@@ -90,7 +90,7 @@ impl Cell {
     }
 }
 
-/// What a cell's comparison is made of.
+/// Values that a cell's comparison is made of.
 #[derive(Clone)]
 enum Values {
     /// Ratios of runs of one block.
@@ -121,7 +121,7 @@ impl Values {
         }
     }
 
-    /// Of a loss as great as `limit` says; none where there is no figure either.
+    /// The p-value of a loss as great as `limit` says; none where there is no figure either.
     fn p_value(&self, limit: f64) -> Option<f64> {
         let values = |rates: &[Rate]| rates.iter().map(|rate| rate.per_second).collect::<Vec<_>>();
         match self {

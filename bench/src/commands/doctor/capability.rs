@@ -1,4 +1,4 @@
-//! What this host can do: KVM, its vendor module, the rings, the hints.
+//! Capabilities of this host: KVM, its vendor module, the rings, the hints.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -89,7 +89,7 @@ fn pcpus() -> Finding {
     })
 }
 
-/// What only a guest can tell.
+/// Findings that only a guest can make.
 fn measured() -> Vec<Finding> {
     let probe = haltkick_vmm::probe().map_err(|error| error.to_string());
     let rates = probe.clone().map(|probe| {

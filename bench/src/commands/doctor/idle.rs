@@ -9,10 +9,10 @@ pub(super) struct HandOver {
     pub period_ns: f64,
 }
 
-/// What a wake-up costs, as machine files say it.
+/// The cost of a wake-up, as machine files say it.
 #[derive(Debug, PartialEq)]
 pub(super) struct WakeUp {
-    /// Of the shortest sleep, in nanoseconds.
+    /// Cost after the shortest sleep, in nanoseconds.
     pub wake_ns: f64,
     /// `after-us` and `wake-us` of each deeper idle state, in microseconds, ascending.
     pub idle: Vec<(f64, f64)>,

@@ -26,19 +26,19 @@ const WINDOW: Duration = Duration::from_millis(40);
 /// Slices whose ends are counted against [`LONG_SLICE`].
 const SHORT_SLICE: Duration = Duration::from_micros(200);
 const LONG_SLICE: Duration = Duration::from_millis(20);
-/// What a vCPU works before it wakes the other one up, which sleeps meanwhile.
+/// Work of a vCPU before it wakes the other one up, which sleeps meanwhile.
 ///
-/// Not nothing: where an exit takes long, the other one would be on its way to sleep still, and the kick would be latched.
+/// Always more than zero: where an exit takes long, the other one would be on its way to sleep still, and the kick would be latched.
 const SLEEPS: [Duration; 4] = [
     Duration::from_micros(20),
     Duration::from_micros(100),
     Duration::from_micros(500),
     Duration::from_millis(2),
 ];
-/// What the interpreter takes for an instruction, at first: the rest of a section's time is then known.
+/// Times of the interpreter for an instruction that are tried first: the rest of a section's time is then known.
 const TRIED_NS: [f64; 2] = [0.1, 1.0];
 
-/// What was measured, in nanoseconds.
+/// Measured times, in nanoseconds.
 struct Measured {
     cpu: CpuCosts,
     instruction_ns: f64,
@@ -48,7 +48,7 @@ struct Measured {
     guest: GuestCosts,
 }
 
-/// What it takes to leave a guest, and to come back.
+/// Costs of leaving a guest, and of coming back.
 struct GuestCosts {
     exit_ns: f64,
     switch_ns: f64,
@@ -198,7 +198,7 @@ impl Guests {
         found.and_then(Found::outcome).map_err(Failure::from)
     }
 
-    /// What leaving a guest costs on pCPU `first`, and waking one up there and on `other`.
+    /// Costs of leaving a guest on pCPU `first`, and of waking one up there and on `other`.
     fn costs(&self, first: u32, other: Option<u32>) -> Result<GuestCosts> {
         let one = |vcpus: u32, workload: &str, slice: Duration| {
             let mut run = self.base.clone();
@@ -221,7 +221,7 @@ impl Guests {
         let [exit_ns, two_ns, here_ns, short_ns, long_ns, there_ns @ ..] = &periods_ns[..] else {
             return Err(Failure::internal("a guest was not timed"));
         };
-        // Of two that yield, each operation is an exit and a change of vCPUs.
+        // If two vCPUs yield, each operation is an exit and a change of vCPUs.
         let switch_ns = (two_ns - exit_ns).max(0.0);
         // A hand-over on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
         let kick_ns = (here_ns - 2.0 * exit_ns - switch_ns).max(0.0);

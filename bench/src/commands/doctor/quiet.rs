@@ -1,4 +1,4 @@
-//! What will spoil a measurement here: clocks that change, neighbours, siblings, settings of the host.
+//! Conditions here that will spoil a measurement: clocks that change, neighbours, siblings, settings of the host.
 
 use std::thread;
 use std::time::Duration;

@@ -22,7 +22,7 @@ pub(super) fn finding(probe: &Result<Probe, String>) -> Finding {
 }
 
 fn figures(probe: &Probe) -> Result<String, String> {
-    // What QEMU's guest may rely on is known by now.
+    // Features that QEMU's guest may rely on are known by now.
     let kick = if probe.kick_by_hypercall.is_ok() { "kvm" } else { "ipi" };
     let qemu = ["--engine", "qemu", "--accel", "kvm", "--pv-backend", kick];
     let (mut ours, mut theirs) =

@@ -1,4 +1,4 @@
-//! What a wake-up costs here: paravirtual locks buy the end of spinning with it, so it is what they have to save.
+//! The cost of a wake-up here: paravirtual locks pay it for the end of spinning, so it is what they have to save.
 
 use std::time::Duration;
 

@@ -20,11 +20,11 @@ pub(super) struct Found {
     pub(super) ratio: Option<f64>,
 }
 
-/// What an experiment has left behind.
+/// Results that an experiment has left behind.
 #[derive(Clone, Debug)]
 pub(super) struct Results {
     pub(super) summary: Summary,
-    /// Those that count.
+    /// Records that count.
     pub(super) records: Vec<Record>,
 }
 

@@ -1,23 +1,23 @@
-//! What a row of the table is made of.
+//! The parts of a row of the table.
 
 /// A published figure and ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// The thread that it comes from, and its year.
     pub(crate) seed: &'static str,
-    /// Where it was published: author, subject, list and month.
+    /// Publication: author, subject, list and month.
     pub(crate) source: &'static str,
-    /// What was compared there, by which measure.
+    /// The comparison that was made there, and its measure.
     pub(crate) figure: &'static str,
     /// The published ratio, so that above 1 is better; or the published share.
     pub(crate) published: f64,
-    /// The same from another run there.
+    /// The figure from another run there.
     pub(crate) again: Option<f64>,
-    /// Where that was measured.
+    /// The machine that it was measured on.
     pub(crate) machine: &'static str,
-    /// CPUs of that machine that the guests shared; 0: nobody says.
+    /// CPUs of that machine that the guests shared; 0: not published.
     pub(crate) pcpus: u32,
-    /// vCPUs, or threads, for each of them; `None`: nobody says.
+    /// vCPUs, or threads, for each of them; `None`: not published.
     pub(crate) ratio: Option<f64>,
     /// pCPUs without which there is nothing to compare.
     pub(crate) needs_pcpus: u32,
@@ -25,11 +25,11 @@ pub(crate) struct Row {
     pub(crate) experiment: &'static str,
     /// Our figure.
     pub(crate) ours: Figure,
-    /// What stands in for it where the host has fewer CPUs than the seed's, if anything does.
+    /// The figure to use instead where the host has fewer CPUs than the reference study's, if there is one.
     pub(crate) on_fewer: Option<Figure>,
-    /// Where the same thing must make no difference; `None`: the experiment's A/A pair.
+    /// The comparison in which the same thing must make no difference; `None`: the experiment's A/A pair.
     pub(crate) control: Option<Control>,
-    /// What is as it was there.
+    /// Properties that are as they were there.
     pub(crate) alike: Alike,
     /// Why the two figures are alike or not.
     pub(crate) why: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Row {
 /// Values of axes, as many as it takes to pick one point of a grid.
 pub(crate) type Setting = &'static [(&'static str, &'static str)];
 
-/// What is to be taken from an experiment.
+/// The figure to be taken from an experiment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Figure {
     /// A comparison that the experiment makes.
@@ -56,11 +56,11 @@ pub(crate) enum Figure {
 pub(crate) struct Point {
     /// Name of the comparison.
     pub(crate) comparison: &'static str,
-    /// Where.
+    /// The point of the grid.
     pub(crate) setting: Setting,
 }
 
-/// What shares are of.
+/// The whole that a share is of, and its part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share {
     /// CPU time of the vCPUs that goes into acquiring and releasing locks.
@@ -71,23 +71,23 @@ pub(crate) enum Share {
     Events { of: &'static str, among: &'static str },
 }
 
-/// What shows that a difference comes from what the seed is about.
+/// The control, which shows that a difference comes from the reference study's subject.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
     /// A comparison that should be near 1.
     pub(crate) ours: Point,
-    /// What was published of it, if anything was.
+    /// The published figure, if there is one.
     pub(crate) published: Option<f64>,
 }
 
-/// What is as it was there. Whether the ratio is, the runs tell.
+/// Properties that are as they were there. Whether the ratio is, the runs tell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alike {
     /// The version of the lock, its threshold included.
     pub(crate) lock: Mark,
-    /// What runs beside what, on which CPUs, under whose scheduler.
+    /// The guests that run at the same time, their CPUs, and whose scheduler runs them.
     pub(crate) arrangement: Mark,
-    /// What is done.
+    /// The work that is done.
     pub(crate) workload: Mark,
 }
 

@@ -1,4 +1,4 @@
-//! The rows of `haltkick reproduce`: what was published, and which of our figures stands beside it.
+//! The rows of `haltkick reproduce`: what was published, and which of our figures is compared with it.
 //!
 //! To add a figure, add a [`Row`] to its seed's file. Its experiment must be built in
 //! ([`crate::experiment::BUILT_IN`]), its comparison one of that file's `[[compare]]`, and its setting must pick exactly one

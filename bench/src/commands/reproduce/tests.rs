@@ -61,7 +61,7 @@ fn every_row_picks_one_figure_that_its_experiment_has() {
     assert_eq!(seeds.len(), rows, "two rows of one name");
 }
 
-/// What the rows of an experiment say of `world`, on a host with so many pCPUs.
+/// The rows of an experiment about `world`, on a host with `pcpus` pCPUs.
 fn rows_of(experiment: &str, pcpus: u32, world: &World) -> BTreeMap<&'static str, Reproduced> {
     let experiment = Experiment::parse(Source::find(experiment).unwrap()).unwrap();
     let (image, allowed) = (Image::embedded(), CpuList((0..pcpus).collect()));
@@ -136,7 +136,7 @@ fn shares_of_events_are_those_of_all_runs_and_none_is_none() {
     let rows = rows_of("fault", 2, &world);
     let share = |seed: &str| rows[seed].ours.as_ref().unwrap().hodges_lehmann;
     assert!((share("Speculative page faults, v10 (2018), served so") - 0.996).abs() < 1e-9);
-    // None of so many faults is fewer than the published 0.008 %.
+    // Zero of this many faults is fewer than the published 0.008 %.
     let none = &rows["Speculative page faults, v10 (2018), given up: notsup"];
     assert_eq!(share("Speculative page faults, v10 (2018), given up: notsup"), 0.0);
     assert_eq!(none.agreement, Agreement::SmallerShare);
@@ -192,7 +192,7 @@ fn the_first_failure_is_what_the_command_ends_with() {
     assert_eq!(worse(Exit::GuestFailed, Exit::Untrusted), Exit::GuestFailed);
 }
 
-/// Of this host and of simulated machines.
+/// Rows of this host and of simulated machines.
 fn rows() -> impl Iterator<Item = &'static Row> {
     [ReproducedOn::Kvm, ReproducedOn::Sim].into_iter().flat_map(seeds::rows)
 }

@@ -29,7 +29,7 @@ use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
-/// What is written beside the record.
+/// Files that are written in addition to the record.
 pub(super) struct Files {
     pub(super) trace: Option<TraceFile>,
     pub(super) folded: Option<OpenedFile>,

@@ -28,14 +28,14 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     refuse_what_is_for_our_own_guest(args)?;
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
-    // What is for our own guest only says nothing here.
+    // A setting that is only for our own guest has no effect here.
     let is_used = |key: &str| table::find(key).is_some_and(|setting| setting.linux == Linux::Used);
     let defaults = user_defaults::of_user()?.only(is_used)?;
     defaults.told().iter().for_each(|line| output::talk(line));
     let mut run = super::resolve(&args.settings, &defaults, Supply { image: &image, allowed: &allowed })?;
     pcpus::say_what_is_left_out(&allowed, std::iter::once(&run));
     let settings = args.settings.clone().over(&defaults.settings);
-    // Unlike a lock's, these are there unless somebody hides them.
+    // Unlike a lock's, these are there unless they are hidden.
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
     run.guests[0].system = System::Linux(Kernel {
         kernel: kernel.into(),

@@ -82,7 +82,7 @@ fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Resu
 /// Mean time between the samples of a pCPU, unless it is said.
 const DEFAULT_PERIOD: Duration = Duration::from_millis(1);
 
-/// What the run is to be looked at with.
+/// The instruments that observe the run.
 fn instruments(args: &RunArgs, engine: &Engine) -> Result<Instruments> {
     let profile = args.profile.map(|period| period.map_or(DEFAULT_PERIOD, |period| period.0));
     if engine.is_simulated() && args.profile.flatten().is_some() {
@@ -95,7 +95,7 @@ fn instruments(args: &RunArgs, engine: &Engine) -> Result<Instruments> {
     Ok(instruments)
 }
 
-/// The same with the work rate of this host, unless one was given.
+/// The run with the work rate of this host, unless one was given.
 fn calibrated(run: Run, image: &Image) -> Result<Run> {
     if run.work_rate.is_some() {
         return Ok(run);
@@ -107,7 +107,7 @@ fn calibrated(run: Run, image: &Image) -> Result<Run> {
     Ok(Run { work_rate, ..run })
 }
 
-/// What the flags say, over what the guest set says.
+/// The settings of the flags, over those of the guest set.
 fn settings(args: &RunArgs) -> Result<Settings> {
     let mut flags = args.settings.clone();
     if let Some(object) = &args.lock_object {
@@ -120,7 +120,7 @@ fn settings(args: &RunArgs) -> Result<Settings> {
     Ok(flags.over(&guest_set::read(path)?))
 }
 
-/// Where `perf` looks for the symbols of code that no file holds.
+/// Writes the file in which `perf` looks for the symbols of code that no file holds.
 fn write_perf_map(run: &Run, image: &Image) -> Result<()> {
     if run.engine != Engine::Threads {
         return Err(Failure::usage("--perf-map: only --engine threads runs the guest in this process"));

@@ -1,4 +1,4 @@
-//! `haltkick run --repeat N`: the same cell so many times, each with its lock-free companion and a seed of its own; one record
+//! `haltkick run --repeat N`: the same cell N times, each with its lock-free companion and a seed of its own; one record
 //! each, and the estimates that they give together.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::si;
 
-/// What its records call the experiment.
+/// Name of the experiment in its records.
 const NAME: &str = "run";
 
 pub(super) fn run(args: &RunArgs, run: &Run, image: &Image, instruments: Instruments) -> Result<Exit> {
@@ -46,7 +46,7 @@ pub(super) fn run(args: &RunArgs, run: &Run, image: &Image, instruments: Instrum
     if args.format == Format::Table && !records.is_empty() {
         output::data(&table::summary(&Summary::new(&outline, &records), Detail::Verbose))?;
     }
-    // What ended it early is the reason for whatever went wrong then.
+    // The reason for an early end comes first: it explains whatever went wrong then.
     ending.map(|()| if trust::lost(&outline, &records).is_empty() { Exit::Done } else { Exit::Untrusted })
 }
 
@@ -83,14 +83,14 @@ fn once(
     Ok(records(&run, found, &origin, Some(&place), &lock_free))
 }
 
-/// The same, with another seed for everything random.
+/// The run with another seed for everything random.
 fn with_seed(run: &Run, repetition: u32) -> Run {
     let seeded =
         |guest: &Guest| Guest { seed: guest.seed.wrapping_add(u64::from(repetition)), ..guest.clone() };
     Run { guests: run.guests.iter().map(seeded).collect(), ..run.clone() }
 }
 
-/// What the records are sorted by: one arm at no setting, and the guests beside its first.
+/// The outline that the records are sorted by: one arm at no setting, and the guests alongside its first.
 fn outline(args: &RunArgs, run: &Run) -> Outline {
     let lock = &run.our(0).ours.lock;
     let others = run.guests[1..].iter().map(|guest| beside(lock, &guest.name));

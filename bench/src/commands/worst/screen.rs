@@ -16,7 +16,7 @@ use crate::results::directory;
 use crate::results::preemption::Preemption;
 use crate::text::exit::{Failure, Result};
 
-/// Of this many attempts, one is made once more with an exit alone.
+/// Number of attempts of which one is made once more with an exit alone.
 const PLACEBO_EVERY: usize = 3;
 /// More broken attempts than these are counted, and not kept.
 const MOST_BROKEN: usize = 100;

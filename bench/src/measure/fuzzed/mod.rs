@@ -1,4 +1,4 @@
-//! What is executed on arbitrary bytes between an outcome and its record on disk.
+//! Fuzz targets of the code that is executed on arbitrary bytes between an outcome and its record on disk.
 
 pub(crate) mod outcome;
 pub(crate) mod record;
@@ -27,7 +27,7 @@ static ORIGIN: LazyLock<Origin> = LazyLock::new(|| {
     Origin::new(SystemTime::UNIX_EPOCH, host, Err("nobody looks".into()))
 });
 
-/// What the guest was asked for.
+/// The run that was asked for.
 fn asked() -> Run {
     let guests = vec![Guest { vcpus: 3, ..Guest::default() }];
     Run { cpus: vec![0, 1], guests, ..Run::default() }

@@ -60,13 +60,13 @@ fn attempts_end_on_a_disturbed_host_and_resume_when_it_is_quiet() {
     assert_eq!(records.len() - 40 * 2, 11);
 }
 
-/// The records of a session on a world whose figures follow from the settings, made by so many threads; how many runs
+/// The records of a session on a world whose figures follow from the settings, made by `jobs` threads; how many runs
 /// those made.
 fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, u64) {
     let world = World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
     let scratch = Scratch::new(&format!("{name}-{jobs}"));
     let (engine, watcher, stop) = (world.engine(), world.watcher(), AtomicBool::new(false));
-    // Those that come later are made faster, so that they are done first where they can.
+    // Later runs are made faster, so that they are done first where they can.
     let simulate = |run: &Run, _: Arc<VirtualTime>| {
         std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
         (engine(run).map(|seen| seen.found), String::new())
@@ -79,7 +79,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, 
     session.run(rule).unwrap();
     let mut records = ours(session.records);
     for record in &mut records {
-        // What tells a run from others that are alike.
+        // Fields that tell a run from others that are alike.
         (record.run_id, record.started) = (String::new(), String::new());
     }
     (records, world.runs() - before)
@@ -114,7 +114,7 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
         if run.guests[0].seed == seed && run.our(0).ours.lock == lock {
             return (Err(RunError::NoProgress("on purpose".into())), "its story".into());
         }
-        // Later blocks go on until somebody stops them.
+        // Later blocks go on until they are stopped.
         while run.guests[0].seed > seed && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -45,9 +45,9 @@ pub(crate) use scratch::Scratch;
 pub(crate) use shape::{Scatter, Shape};
 pub(crate) use sketch::Sketch;
 
-/// Whether somebody disturbs a run, by its configuration and number.
+/// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
-/// What becomes of an outcome.
+/// Changes an outcome.
 type Adjust = dyn Fn(OurGuest<'_>, &mut Outcome) + Send + Sync;
 
 /// A host with its guests.
@@ -62,7 +62,7 @@ pub(crate) struct World {
     state: Mutex<State>,
 }
 
-/// What moves on with every run.
+/// State that moves on with every run.
 struct State {
     scatter: shape::Scatter,
     /// Runs so far, those for calibration too.
@@ -110,8 +110,8 @@ impl World {
         Self { work_rate, ..self }
     }
 
-    /// Runs that somebody disturbs, chosen by their configuration and their number: they lose throughput and are not to be
-    /// trusted. The number counts all runs from 0, also the three for calibration that a session may begin with.
+    /// Disturbs runs, chosen by their configuration and their number: they lose throughput and are invalid.
+    /// The number counts all runs from 0, also the three for calibration that a session may begin with.
     pub(crate) fn disturbed(
         self,
         disturbed: impl Fn(OurGuest<'_>, u64) -> bool + Send + Sync + 'static,
@@ -134,12 +134,12 @@ impl World {
         self.state().runs
     }
 
-    /// What [`Session`] and [`engine::run_cell`] run cells with.
+    /// The engine that [`Session`] and [`engine::run_cell`] run cells with.
     pub(crate) fn engine(&self) -> impl Fn(&Run) -> Result<RunResult, RunError> + '_ {
         |run| Ok(self.run(run).into())
     }
 
-    /// What tells them what else ran meanwhile.
+    /// The watcher that tells a session what else ran meanwhile.
     pub(crate) fn watcher(&self) -> impl Fn(&[u32], &mut dyn FnMut()) -> noise::Found + '_ {
         |_, run| {
             run();

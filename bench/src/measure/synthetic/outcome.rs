@@ -9,7 +9,7 @@ use haltkick_vmm::{
 
 /// A tick is a nanosecond.
 const TSC_KHZ: u64 = 1_000_000;
-/// What most waits take; one in ten takes ten times as long.
+/// Length of most waits; one in ten takes ten times as long.
 const WAIT_NS: u64 = 5_000;
 
 /// Sections per second without any lock: as many as the pCPUs have time for.

@@ -5,7 +5,7 @@ use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
 /// Relative noise of a run; the number is its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
-    /// None.
+    /// No noise.
     Exact,
     /// Normal around 1.
     Normal(f64),
@@ -24,7 +24,7 @@ pub(crate) enum Shape {
     },
 }
 
-/// Where the noise comes from.
+/// Source of the noise.
 pub(crate) struct Scatter {
     rng: ChaCha8Rng,
     /// The last value of the autoregressive process, in its deviations.

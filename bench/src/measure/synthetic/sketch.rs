@@ -67,7 +67,7 @@ impl Sketch {
         )
     }
 
-    /// The plan with so many blocks.
+    /// The plan with `blocks` blocks.
     pub(crate) fn plan(&self, blocks: u32) -> Plan {
         let source = Source { origin: "sketch.toml".into(), text: self.text(blocks) };
         let experiment = Experiment::parse(source).expect("a sketch is a good file");

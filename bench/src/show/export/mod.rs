@@ -14,7 +14,7 @@ use crate::show::long::Long;
 use crate::text::exit::Result;
 use crate::text::nearest;
 
-/// What results can be written as.
+/// Formats that results can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExportFormat {
     Markdown,
@@ -61,14 +61,14 @@ impl Export {
         self.file.as_deref().is_some_and(|file| file.as_os_str() == "-")
     }
 
-    /// Where it goes when no file was asked for: that of its format in `directory`.
+    /// The file to write: without one that was asked for, that of its format in `directory`.
     pub(crate) fn path(&self, directory: &Path) -> PathBuf {
         let (.., name) =
             ExportFormat::ALL.into_iter().find(|(format, ..)| *format == self.format).expect("all are there");
         directory.join(name)
     }
 
-    /// What is written.
+    /// The text that is written.
     pub(crate) fn content(&self, summary: &Summary, long: &Long<'_>) -> String {
         match self.format {
             ExportFormat::Markdown => markdown::write(summary),

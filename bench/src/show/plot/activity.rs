@@ -1,4 +1,4 @@
-//! Where the time of the pCPUs went, and whom the preemptions hit.
+//! Use of the pCPUs' time, and the activities that preemptions hit.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const WAITING: usize = 2;
 const WORKING: usize = 3;
 const OTHER: usize = 4;
 
-/// A stacked bar: shares of the whole with their colour, and a remark beside it.
+/// A stacked bar: shares of the whole with their colour, and a remark next to it.
 struct Bar {
     shares: Vec<f64>,
     remark: String,
@@ -117,7 +117,7 @@ fn held_on_cpu_ns(run: &Record) -> f64 {
     (held - off as f64).max(0.0)
 }
 
-/// Time of all vCPUs on a pCPU, or the process's CPU time where nobody measures that.
+/// Time of all vCPUs on a pCPU, or the process's CPU time where that is not measured.
 fn on_cpu_ns(run: &Record) -> f64 {
     let vcpus: Option<f64> = run.per_vcpu.iter().map(|vcpu| vcpu.run_ns.map(|ns| ns as f64)).sum();
     vcpus.unwrap_or(run.totals.cpu_ns as f64)

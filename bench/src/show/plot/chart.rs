@@ -1,4 +1,4 @@
-//! A chart of curves: axes, points with their intervals, and the names of the curves beside or below it.
+//! A chart of curves: axes, points with their intervals, and the names of the curves next to or below it.
 
 use super::key::{self, Key};
 use crate::analysis::statistics::Estimate;
@@ -70,7 +70,7 @@ impl YAxis {
     }
 }
 
-/// Where the parts of a chart stand.
+/// Positions of a chart's parts.
 struct Layout {
     right: f64,
     bottom: f64,
@@ -79,7 +79,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Names stand beside the curves' ends if both have room there.
+    /// Lays a chart out: names stand next to the curves' ends if both have room there.
     fn new(width: f64, is_narrow: bool, curves: &[Curve]) -> Self {
         let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
         let names_below = is_narrow || widest > width / 4.0;

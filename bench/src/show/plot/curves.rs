@@ -10,15 +10,15 @@ use crate::experiment::names::{LOCK_FREE, slug};
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::text::quantity::{factor, short, si, significant, time_ns};
 
-/// What the curves of one picture have in common.
+/// Properties that the curves of one picture have in common.
 struct Panel<'a> {
-    /// What varies; `None`: nothing does but the arms.
+    /// The key that varies; `None`: only the arms do.
     axis: Option<&'a OutlineAxis>,
     /// Values of the other axes.
     fixed: Setting,
 }
 
-/// What is drawn in all panels.
+/// A kind of curve that is drawn in all panels.
 struct Kind {
     name: &'static str,
     title: &'static str,
@@ -96,7 +96,7 @@ impl Panel<'_> {
     }
 }
 
-/// The same curves in all panels, on one scale.
+/// Draws the same curves in all panels, on one scale.
 fn in_panels(
     data: &Data<'_>,
     panels: &[Panel<'_>],
@@ -204,7 +204,7 @@ fn compared(data: &Data<'_>, panel: &Panel<'_>, (i, asked): (usize, &OutlineComp
     Curve { name: asked.name.clone(), series: series(arm + earlier * COLOURS), points }
 }
 
-/// What the ratios are ratios of, if that is one thing.
+/// The title of the ratios: the measure, if they are all of one.
 fn ratio_title(comparisons: &[OutlineComparison]) -> &'static str {
     match comparisons {
         [first, rest @ ..] if rest.iter().all(|it| it.of == first.of) => first.of.ratio_of(),

@@ -48,7 +48,7 @@ pub(super) fn waits(data: &Data<'_>) -> Option<Picture> {
     })
 }
 
-/// As many panels beside each other as their titles have room for.
+/// Number of panels next to each other for whose titles there is room.
 fn columns(data: &Data<'_>, settings: &[&Setting]) -> usize {
     let titles = settings.iter().map(|setting| text_width(&data.name(setting)) + LEFT + 14.0);
     let width = titles.fold(NARROWEST, f64::max);

@@ -12,7 +12,7 @@ const MOST_DOTS: usize = 128;
 /// Dots beyond this multiple of the fair share are drawn there.
 const FARTHEST: f64 = 4.0;
 
-/// A strip: the arm, the shares of its vCPUs, what is said beside it.
+/// A strip: the arm, the shares of its vCPUs, the remark next to it.
 type Strip<'a> = (usize, Vec<f64>, String, &'a String);
 
 pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {

@@ -12,14 +12,14 @@ use crate::text::quantity::{count, short, significant, time_ns};
 const MOST_ROWS: usize = 64;
 /// Columns at most: more runs share them.
 const MOST_COLUMNS: usize = 60;
-/// Of a map without its texts.
+/// Height of a map without its texts.
 const MAP_HEIGHT: f64 = 160.0;
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 30.0;
 const LEFT: f64 = 56.0;
 const NARROWEST: f64 = 200.0;
 const MOST_BESIDE: usize = 4;
-/// What the key shows, in parts of the fair share.
+/// Values that the key shows, in parts of the fair share.
 const KEY: [f64; 5] = [0.0, 0.5, 1.0, 1.5, 2.0];
 
 /// A part of a map: some vCPUs in some runs.
@@ -76,7 +76,7 @@ pub(super) fn hardest<'a>(data: &Data<'a>) -> Option<&'a Setting> {
     data.settings().into_iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other)))
 }
 
-/// How many maps have room beside each other.
+/// Number of maps that have room next to each other.
 fn beside(data: &Data<'_>, arms: &[(&String, &[&Record])]) -> usize {
     let names = arms.iter().map(|(arm, _)| text_width(arm) + LEFT + 10.0);
     let widest = names.fold(NARROWEST, f64::max);

@@ -1,4 +1,4 @@
-//! What colours, dashes and markers of a picture mean: entries in as many columns as there is room for.
+//! The key of a picture: its colours, dashes and markers, in as many columns as there is room for.
 
 use crate::show::svg::{Anchor, Svg, text_width};
 

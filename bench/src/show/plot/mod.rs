@@ -28,14 +28,14 @@ pub(crate) struct Picture {
     pub(crate) caption: String,
     /// `None`: it cannot be drawn from these records, and the caption says why.
     pub(crate) svg: Option<Svg>,
-    /// The same for narrow windows, in which a wide picture's texts would be too small.
+    /// The picture for narrow windows, in which a wide picture's texts would be too small.
     pub(crate) narrow: Option<Svg>,
 }
 
-/// What the pictures are drawn from.
+/// Data that the pictures are drawn from.
 pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
-    /// Records of arms, and of guests that ran beside theirs, by setting and arm.
+    /// Records of arms, and of guests that ran alongside theirs, by setting and arm.
     runs: BTreeMap<&'a Setting, BTreeMap<&'a str, Vec<&'a Record>>>,
     /// Width of the pictures.
     width: f64,

@@ -25,7 +25,7 @@ const HATCH: f64 = 7.0;
 /// Strength of the colour of a difference, however small.
 const PALEST: f64 = 0.12;
 
-/// What all maps of an experiment have in common.
+/// Properties that all maps of an experiment have in common.
 struct Frame<'a> {
     asked: &'a OutlineComparison,
     x: &'a OutlineAxis,

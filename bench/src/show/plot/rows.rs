@@ -8,7 +8,7 @@ const HEADING: f64 = 24.0;
 /// Names that would take more of the picture than this stand above their rows.
 const MOST_FOR_NAMES: f64 = 0.3;
 
-/// Where things stand.
+/// Positions of rows and of their parts.
 pub(super) struct Rows {
     /// Ends of what is drawn.
     pub(super) left: f64,
@@ -35,7 +35,7 @@ impl Rows {
         Self { left, right: width - remarks, width, names_above }
     }
 
-    /// Of one row.
+    /// Height of one row.
     pub(super) fn pitch(&self) -> f64 {
         if self.names_above { ROW + 15.0 } else { ROW }
     }

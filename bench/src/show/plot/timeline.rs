@@ -1,4 +1,4 @@
-//! Who had a pCPU when, within one run: a map for each arm, with a row per vCPU and a column per half a slice.
+//! Which vCPU had a pCPU when, within one run: a map for each arm, with a row per vCPU and a column per half a slice.
 
 use std::fmt::Write as _;
 
@@ -12,23 +12,23 @@ use crate::text::quantity::time_ns;
 
 /// Rows of a map at most: of more vCPUs the first ones are shown.
 const MOST_ROWS: usize = 48;
-/// Of a map without its texts: height of a row, and of all of them at most.
+/// Height of a map's row, and of all rows at most, without texts.
 const ROW: f64 = 9.0;
 const MOST_HEIGHT: f64 = 220.0;
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 26.0;
 const LEFT: f64 = 56.0;
-/// What a map needs to show every bin.
+/// Width that a map needs to show every bin.
 const NARROWEST: f64 = 420.0;
 
-/// What a bin shows: the name, the letters of what the vCPU did most of the time that it was off, and the filling.
+/// A kind of bin: the name, the letters of what the vCPU did most of the time that it was off, and the filling.
 struct Kind {
     name: &'static str,
     letters: &'static [char],
     fill: fn() -> String,
 }
 
-/// A bin of which the vCPU was on a pCPU for at least so many tenths shows that.
+/// Tenths of a bin, at least, that a vCPU must be on a pCPU for the bin to show that.
 const MOSTLY: u32 = 5;
 
 /// All kinds of bins. The first is that of a vCPU on a pCPU.
@@ -116,7 +116,7 @@ fn draw_map(
     svg.text("soft", (left + width, bottom + 14.0), Anchor::End, &end);
 }
 
-/// The bins of a vCPU that are of a kind, those beside each other as one: from and to.
+/// The bins of a vCPU that are of a kind, adjacent ones as one: from and to.
 fn stretches(timeline: &Timeline, row: usize, kind: usize) -> Vec<(usize, usize)> {
     let digits = timeline.on_pcpu[row].chars();
     let letters = timeline.off_pcpu.get(row).map_or("", String::as_str).chars().chain(std::iter::repeat('.'));

@@ -1,4 +1,4 @@
-//! What stands at the end: how figures are made, and the manifest.
+//! The end of the page: how figures are made, and the manifest.
 
 use maud::{Markup, html};
 
@@ -30,7 +30,7 @@ pub(super) fn method() -> Markup {
     }
 }
 
-/// What each arm booted.
+/// The files that each arm booted.
 pub(super) fn kernels(manifest: &Manifest) -> Markup {
     let table = html! {
         table.facts {

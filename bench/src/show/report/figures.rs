@@ -107,7 +107,7 @@ enum Column {
     Wait(&'static str, fn(&Row) -> Option<&Estimate>),
 }
 
-/// The terminal's columns with the ratio beside the figure that it is made of, where narrow windows show it, too.
+/// The terminal's columns with the ratio next to the figure that it is made of, where narrow windows show it, too.
 fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column> {
     let has_ratio = !summary.outline.comparisons.is_empty();
     let ratio = has_ratio.then_some(header.len() - 1);
@@ -264,7 +264,7 @@ fn comparison_table(summary: &Summary, rows: &[&Comparison]) -> Markup {
     }
 }
 
-/// What each lock costs when nobody contends for it, if that is asked for.
+/// The uncontended cost of each lock, if that is asked for.
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
     let lines = table::lock_cost_lines(&summary.lock_costs);
     let table = html! {

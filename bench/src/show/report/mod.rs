@@ -17,7 +17,7 @@ use crate::show::table;
 
 const STYLE: &str = include_str!("report.css");
 
-/// Nothing but what is on the page itself: no browser asks anybody for anything.
+/// The page's security policy: the page needs only what is on it, and the browser requests nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A part of the page: what links to it name, its title, and what it says.
@@ -94,7 +94,7 @@ fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> Stri
     page.into_string() + "\n"
 }
 
-/// What the page has, in its order; parts of which there is nothing are left out.
+/// The page's sections, in their order; empty ones are left out.
 fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<Section> {
     let pictures = plot::pictures(Data::new(summary, records));
     let mut sections = vec![
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(shown(&records), [true, true]);
     }
 
-    /// What a page says, without its elements.
+    /// The text of a page, without its elements.
     fn text_of(page: &str) -> String {
         let body = &page[page.find("<body").expect("a page has a body")..];
         let parts = body.split('<').map(|part| part.split_once('>').map_or("", |(_, text)| text));

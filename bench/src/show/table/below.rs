@@ -1,4 +1,4 @@
-//! What stands below the table: uncontended costs, and verdicts counted over trials.
+//! Lines below the table: uncontended costs, and verdicts counted over trials.
 
 use super::of_setting;
 use crate::analysis::statistics::Estimate;
@@ -9,7 +9,7 @@ use crate::text::quantity::significant;
 pub(crate) const LOCK_COSTS: [&str; 6] =
     ["uncontended, TSC cycles a pair", "patched", "table", "compiled in", "bytes/lock", "bytes/vCPU"];
 
-/// What each lock costs when nobody contends for it: a line of fields for each arm.
+/// The uncontended cost of each lock: a line of fields for each arm.
 pub(crate) fn lock_costs(costs: &[ArmCost]) -> Vec<Vec<String>> {
     let cycles = |estimate: &Option<Estimate>| {
         estimate.as_ref().map_or("-".into(), |it| significant(it.hodges_lehmann))

@@ -114,7 +114,7 @@ fn completion(row: &Row) -> String {
 }
 
 fn efficiency(row: &Row) -> String {
-    // That of the ideal itself is 1 by definition, or the serial bound's share of it: its interval says nothing.
+    // The ideal's own efficiency is 1 by definition, or the serial bound's share of it: its interval says nothing.
     let shown = |it: &Estimate| {
         let interval = if row.role == Role::Ideal { "         ".into() } else { plus_minus(it) };
         format!("{}{interval}", significant(it.hodges_lehmann))
@@ -143,7 +143,7 @@ fn significant_count(count: f64) -> String {
 /// Half of all time spent waiting went into waits at least this long.
 fn long_waits(row: &Row) -> String {
     if row.role == Role::Ideal {
-        // Nobody waits: what looks like it is a slice that ends between two stamps.
+        // No vCPU waits: an apparent wait is a slice that ends between two timestamps.
         return "-".into();
     }
     let at_least = if row.at_least.iter().any(|name| name == HALF_OF_TIME) { "> " } else { "" };
@@ -159,7 +159,7 @@ enum Part {
     Column(&'static str),
 }
 
-/// What a terminal leaves out until the table fits, in this order. The interval of the efficiency says nearly the same as that
+/// Parts that a terminal leaves out until the table fits, in this order. The interval of the efficiency says nearly the same as that
 /// of the throughput; the report and `--verbose` have all.
 const LEAST_MISSED: [Part; 5] = [
     Part::Interval(THROUGHPUT),

@@ -7,7 +7,7 @@ use crate::analysis::significance;
 use crate::analysis::summary::Comparison;
 use crate::text::quantity::significant;
 
-/// What all cells together say.
+/// Findings of all cells together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
     /// Whether there are enough runs for any cell to be called a regression, however much it had lost.

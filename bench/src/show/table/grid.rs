@@ -12,7 +12,7 @@ pub(crate) struct Grid {
     pub(crate) lines: Vec<Vec<String>>,
     /// Whether a line is the first of its setting.
     pub(crate) begins_group: Vec<bool>,
-    /// What is said below it: signs, further comparisons, the A/A pair, warnings.
+    /// Notes below the table: signs, further comparisons, the A/A pair, warnings.
     pub(crate) notes: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn grid(summary: &Summary) -> Grid {
     }
 }
 
-/// What the columns, rows and signs mean whose names do not say.
+/// Explains columns, rows and signs whose names do not say what they mean.
 pub(crate) fn signs(summary: &Summary) -> Vec<String> {
     legend::lines(summary, &header(summary))
 }

@@ -16,7 +16,7 @@ use crate::text::wrap::{WIDTH, wrap};
 pub(crate) enum Detail {
     /// A few lines; the report has the rest.
     Brief,
-    /// The same after a first look, whose validity is a note.
+    /// A few lines after a first look, whose validity is a note.
     Quick,
     /// Everything.
     Verbose,
@@ -54,7 +54,7 @@ fn all(summary: &Summary, signs: &[String]) -> Vec<String> {
     lines
 }
 
-/// What the host was checked for, and what it could not be checked for.
+/// Checks of the host that were made, and those that could not be made.
 fn checks(summary: &Summary) -> Vec<String> {
     let of = |outcome: CheckOutcome, title: &str| {
         let of = summary.checks.iter().filter(|check| check.outcome == outcome && check.name != "control");
@@ -120,7 +120,7 @@ fn clipped(mut lines: Vec<String>, most: usize) -> Vec<String> {
     lines
 }
 
-/// What is left out, and where it is.
+/// Says how much is left out, and where it is.
 fn pointer(summary: &Summary, warnings: usize) -> String {
     let passed = summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Passed).count();
     let more = match warnings {
@@ -132,7 +132,7 @@ fn pointer(summary: &Summary, warnings: usize) -> String {
     format!("{passed} of {all} checks passed{more}: --verbose, report.html; how to read: {READING_A_TABLE}")
 }
 
-/// What a first look says of its own validity.
+/// Notes of a first look on its own validity.
 fn first_look(summary: &Summary) -> Vec<String> {
     let more = |warnings: usize| match warnings {
         1 => "1 warning: --verbose".to_owned(),
@@ -203,7 +203,7 @@ mod tests {
         let summary = disturbed();
         let all = plain(&of(&summary, Detail::Verbose)).join(" ");
         let all = all.split_whitespace().collect::<Vec<_>>().join(" ");
-        // What others say, too, is a warning of theirs.
+        // Failed checks and the control are left out: warnings say the same.
         let made = summary
             .checks
             .iter()

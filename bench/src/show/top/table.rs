@@ -102,7 +102,7 @@ fn states(guest: &Guest) -> String {
     ORDER.iter().filter_map(of_state).collect::<Vec<_>>().join(", ")
 }
 
-/// What those were doing that were taken off.
+/// Counts of the vCPUs that were taken off, by what they were doing.
 fn interrupted(guest: &Guest) -> String {
     let count = |doing: &str| {
         let is_it = |vcpu: &&Vcpu| vcpu.state == "preempted" && vcpu.doing == doing;

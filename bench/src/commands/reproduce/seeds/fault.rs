@@ -5,7 +5,7 @@ use crate::commands::reproduce::row::{Alike, Control, Figure, Other, Point, Row,
 const RECORD: Setting = &[("workload", "fault-map-touch"), ("ratio", "1")];
 const READ_MOSTLY: Setting = &[("workload", "fault-read-mostly"), ("ratio", "1")];
 const PRIVATE: Setting = &[("workload", "fault-private"), ("ratio", "1")];
-/// The seed's two schemes, beside the rwsem of its time.
+/// The two schemes of the reference study, with the rwsem of its time.
 const THEN: &str = "speculative-2018/mmap-sem-2018";
 
 const X86: Row = Row {
@@ -48,7 +48,7 @@ const fn ending(seed: &'static str, figure: &'static str, published: f64, event:
     }
 }
 
-/// The same on the other machine.
+/// The row on the other machine.
 const fn on_p8(row: Row, seed: &'static str, published: f64) -> Row {
     Row { seed, published, machine: "80-CPU Power8 node", pcpus: 80, ..row }
 }

@@ -2,7 +2,7 @@
 
 use crate::commands::reproduce::row::{Alike, Control, Figure, Other, Point, Row, Same, Setting, Share};
 
-/// What a file copy takes in a kernel, with a vCPU for each CPU.
+/// The lock that a file copy takes in a kernel, with a vCPU for each CPU.
 const RWSEM_256: Setting = &[("workload", "copy-256"), ("lock", "rwsem"), ("ratio", "1")];
 const RWSEM_1024: Setting = &[("workload", "copy-1024"), ("lock", "rwsem"), ("ratio", "1")];
 const RWSEM_4096: Setting = &[("workload", "copy-4096"), ("lock", "rwsem"), ("ratio", "1")];

@@ -7,7 +7,7 @@ const PINNED: Setting = &[("sched", "vmm"), ("ratio", "1"), ("think", "20us")];
 const FLOATING: Setting = &[("sched", "host"), ("ratio", "1"), ("think", "20us")];
 const FLOATING_2: Setting = &[("sched", "host"), ("ratio", "2"), ("think", "20us")];
 const FLOATING_4: Setting = &[("sched", "host"), ("ratio", "4"), ("think", "20us")];
-/// Where the most is to be had.
+/// The setting with the most to gain.
 const HEAVY: Setting = &[("sched", "vmm"), ("ratio", "4"), ("think", "5us")];
 const HEAVY_PINNED: Setting = &[("sched", "vmm"), ("ratio", "1"), ("think", "5us")];
 
@@ -63,7 +63,7 @@ const VM3: Row = Row {
     ..VM2
 };
 
-/// What floating alone costs a lock.
+/// A row about the cost of unpinned vCPUs alone.
 const fn unpinned(
     seed: &'static str,
     figure: &'static str,
@@ -83,7 +83,7 @@ const fn unpinned(
     }
 }
 
-/// The same under another hypervisor.
+/// A row from another hypervisor.
 const fn xen(seed: &'static str, figure: &'static str, published: f64, ratio: f64, setting: Setting) -> Row {
     Row {
         seed,
