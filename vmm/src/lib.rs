@@ -7,7 +7,7 @@
 //! `guest/`: the contract with our own guest: its memory, and what each vCPU says there;
 //! `machine/`: a machine ready to start, on KVM or in this process, and how its vCPUs are run;
 //! `observe/`: what a profile and a trace note;
-//! `sched/`: who runs when, whom to stop on purpose, and the books on what befell each vCPU;
+//! `sched/`: which vCPU runs when, which to stop on purpose, and the books on what befell each vCPU;
 //! `explain/`: who is at fault when a run fails in the guest;
 //! `run/`: what a run is to do, how it is watched, and its outcome;
 //! `engines/`: what runs a guest: this VMM, QEMU, or this VMM under a Linux kernel;
@@ -84,7 +84,7 @@ pub use sched::run_delay::RunDelay;
 pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};
 pub use sched::{Rules, Sched, Share};
 
-/// What the targets in `fuzz/` execute on bytes that coverage has chosen.
+/// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz {

@@ -1,4 +1,4 @@
-//! What runs a guest: our own VMM, on KVM or in this process; QEMU; and our own VMM again, under a Linux kernel instead of our guest.
+//! Engines that run a guest: our own VMM, on KVM or in this process; QEMU; and our own VMM, under a Linux kernel as the guest.
 
 pub(crate) mod linux;
 pub(crate) mod qemu;

@@ -33,7 +33,7 @@ use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 use crate::sched::shared::Shared;
 use crate::sched::{Finished, Sched, Scheduler};
 
-/// What watches a run on a simulated machine closely.
+/// Close watchers of a run on a simulated machine.
 #[derive(Default)]
 pub(crate) struct Watched<'w> {
     /// Passes the window.
@@ -42,7 +42,7 @@ pub(crate) struct Watched<'w> {
     pub(crate) witness: Option<Box<dyn Witness>>,
 }
 
-/// What is known of all guests when their threads have ended.
+/// State of all guests after their threads have ended.
 struct Ran<'a> {
     run: &'a Run,
     image: &'a Image,
@@ -53,7 +53,7 @@ struct Ran<'a> {
     start_tsc: u64,
     /// A thread failed that all guests need.
     is_broken: bool,
-    /// What the supervisor says.
+    /// The supervisor's verdict.
     verdict: Result<(), RunError>,
     /// The host's clocks when the guests were told to stop.
     stopped: (u64, u64),
@@ -190,7 +190,7 @@ impl Ran<'_> {
     }
 }
 
-/// Where the threads of a run with so many vCPUs hand in what they note.
+/// Creates the notes that the threads of a run with `vcpus` vCPUs hand in to.
 fn notes(run: &Run, instruments: &Instruments, vcpus: u32, start: Moment) -> Notes {
     let (threads, reported_guests) = match run.has_vcpu_threads() {
         false => (run.cpus.len(), 0),

@@ -19,7 +19,7 @@ thread_local! {
     static MEMORY: Memory = Memory::new(IMAGE + IMAGE_BYTES, VCPUS, 0, 0).expect("a small guest's memory");
 }
 
-/// Where something lies, as the guest says: in its image, at its end, or anywhere.
+/// Draws an address that the guest may state: in its image, at its end, or anywhere.
 fn address(script: &mut Script<'_>) -> u64 {
     match script.byte() % 4 {
         0 => script.number(),
@@ -28,7 +28,7 @@ fn address(script: &mut Script<'_>) -> u64 {
     }
 }
 
-/// Anything in what says where locks and nodes lie, and in these: all queues end, nobody is named who is not there.
+/// Writes anything into the description of locks and nodes, and into these. All queues must end, and only existing vCPUs be named.
 fn execute(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     MEMORY.with(|memory| {

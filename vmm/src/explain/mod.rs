@@ -1,6 +1,6 @@
-//! What every vCPU was doing when a run failed, and which of them is at fault.
+//! Explanation of a failed run: the state of every vCPU at the failure, and the vCPU at fault.
 //!
-//! Made after all threads have ended: nothing moves any more, so that registers, shared areas and locks belong together.
+//! Made after all threads have ended: nothing changes then, so registers, shared areas and locks belong together.
 //! Everything that the guest wrote is shown as it is and believed nowhere: a number that is no vCPU's or no lock's is
 //! left out, a time that lies in the future is no time.
 
@@ -40,11 +40,11 @@ const LONGEST_FUNCTION: u64 = 64 << 10;
 /// A failed run, explained.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
-    /// Who is at fault.
+    /// The vCPU at fault, and the cause.
     pub verdict: Verdict,
     /// The locks that anybody holds or waits for.
     pub locks: Vec<LockState>,
-    /// Who is registered as asleep, for unlock to kick; null where the lock's kind keeps no such register.
+    /// The vCPUs registered as asleep, for unlock to kick; null where the lock's kind keeps no such register.
     pub sleepers: Option<Census>,
     /// vCPUs in equal states, the one at fault first, then the largest group last.
     pub groups: Vec<Group>,
@@ -76,12 +76,12 @@ fn by_name<S: Serializer>(at: &Where, serializer: S) -> Result<S::Ok, S::Error> 
 pub struct VcpuState {
     /// Its index.
     pub vcpu: u32,
-    /// Where it was.
+    /// The vCPU's whereabouts.
     #[serde(rename = "state", serialize_with = "by_name")]
     pub at: Where,
     /// Since when it has been off its pCPU; null while it runs, and where only the host or KVM knows.
     pub off_ns: Option<u64>,
-    /// What it says it was doing: "holder", "head", "waiter" or "other".
+    /// The vCPU's own statement of its activity: "holder", "head", "waiter" or "other".
     pub activity: &'static str,
     /// The lock that it says it holds or waits for.
     pub lock: Option<u32>,
@@ -98,10 +98,10 @@ pub struct VcpuState {
 pub struct Group {
     /// Which.
     pub vcpus: Vec<u32>,
-    /// Where they were.
+    /// The whereabouts of these vCPUs.
     #[serde(rename = "state", serialize_with = "by_name")]
     pub place: Where,
-    /// What they say they were doing.
+    /// The vCPUs' own statement of their activity.
     pub activity: &'static str,
     /// The lock that they say they hold or wait for.
     pub lock: Option<u32>,
@@ -109,7 +109,7 @@ pub struct Group {
     pub off_ns: Option<[u64; 2]>,
     /// Shortest and longest time since they asked for the lock.
     pub asked_ns: Option<[u64; 2]>,
-    /// Where the first of them stands; null when KVM does not tell.
+    /// Code location of the first of these vCPUs; null when KVM does not tell.
     pub at: Option<Location>,
 }
 
@@ -145,7 +145,7 @@ pub struct LockState {
     pub waiters: Vec<u32>,
 }
 
-/// What an explanation is made from.
+/// The inputs of an explanation.
 pub(crate) struct Scene<'a> {
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
@@ -203,7 +203,7 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
     }
 }
 
-/// Where the vCPU stands; if it took an exception: where it took it, for it stands in the handler.
+/// Instruction pointer of the vCPU; after an exception that of the exception, because the vCPU then stands in the handler.
 fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
     match scene.error {
         RunError::GuestException { vcpu, .. } if *vcpu == finished.id => {
@@ -312,7 +312,7 @@ impl<'a> Places<'a> {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// What tells places apart: the function that holds the code and the one that it was inlined from.
+    /// Returns the functions that tell places apart: the one that holds the code and the one that it was inlined from.
     fn function(&self, rip: u64) -> (Option<u64>, Option<String>) {
         let symbol = self.scene.image.symbols().at(rip).map(|(symbol, _)| symbol.address);
         let frames = self.lines.as_ref().map(|lines| lines.frames(rip)).unwrap_or_default();

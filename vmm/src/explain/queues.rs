@@ -1,9 +1,9 @@
-//! Who stands in which queue, in order, and who sleeps: read from the nodes of the lock's kind, which lie in the guest's
+//! Queues of waiting vCPUs, in order, and sleeping vCPUs: read from the nodes of the lock's kind, which lie in the guest's
 //! memory where the guest says.
 //!
 //! A lock's word names the last in its queue, and each node its successor. So the queue is followed from its end: the one
 //! before a node is the node in use that names it as its successor. All nodes are read once; no queue is longer than
-//! there are nodes, and a node that comes up again ends it. An address or a code that cannot be is nobody's.
+//! there are nodes, and a node that comes up again ends it. Invalid addresses and codes match no vCPU.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -33,35 +33,35 @@ pub struct Queue {
     pub from_head: bool,
 }
 
-/// Who sleeps where unlock will look for whom to kick.
+/// The vCPUs registered as asleep, where unlock looks for the vCPU to kick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Census {
     /// Entries that there are.
     pub capacity: u32,
-    /// Those in use.
+    /// Entries in use.
     pub entries: Vec<Registered>,
 }
 
 /// An entry of the hash table, or a slot of a vCPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Registered {
-    /// Which lock; null if its address is none of them.
+    /// Index of the lock; null if the address belongs to no lock.
     pub lock: Option<u32>,
     /// The address that stands there.
     pub address: u64,
-    /// Whom unlock is to kick; null if that is no vCPU.
+    /// The vCPU that unlock is to kick; null if the entry names no vCPU.
     pub vcpu: Option<u32>,
     /// The ticket that it waits with, where there are tickets.
     pub ticket: Option<u32>,
 }
 
-/// Where the locks of the run lie, as the guest says.
+/// Place of the run's locks, as the guest states it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locks {
     first: u64,
     stride: u64,
     count: u32,
-    /// What a lock's first bytes mean.
+    /// Format of a lock's first bytes.
     pub(super) format: u32,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Nodes<'a> {
     /// `None` where the guest does not say where they lie.
     pub(super) fn new(memory: &'a Memory, locks: Locks) -> Option<Self> {
         let queues = &memory.control().queues;
-        // Relaxed, here and below: nothing moves any more.
+        // Relaxed, here and below: all threads have ended, so nothing changes.
         let nodes = queues.nodes.load(Ordering::Relaxed);
         (nodes != 0).then(|| Self {
             memory,
@@ -146,7 +146,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// What names a node in links and tails.
+    /// Returns the code that names a node in links and tails.
     fn code(&self, vcpu: u32, place: u32) -> u32 {
         match self.locks.format {
             WORD_MCS => 1 + vcpu * MOST_NODES_PER_VCPU + place,
@@ -178,7 +178,7 @@ impl<'a> Nodes<'a> {
         links
     }
 
-    /// The last in the queue of a lock whose first word is `word`: `None` where that does not tell, or nobody is.
+    /// Code of the last node in the queue of a lock whose first word is `word`: `None` where the word does not tell, or the queue is empty.
     fn last(&self, word: u32) -> Option<u32> {
         let code = match self.locks.format {
             WORD_QSPINLOCK => word >> 16,
@@ -224,7 +224,7 @@ impl<'a> Nodes<'a> {
         Some(queue)
     }
 
-    /// Who is registered as asleep; `None` where the lock's kind has no such place.
+    /// Returns the vCPUs registered as asleep; `None` where the lock's kind has no such register.
     pub(super) fn census(&self) -> Option<Census> {
         match self.locks.format {
             WORD_QSPINLOCK | WORD_QSPINLOCK_WHOLE => {
@@ -252,14 +252,14 @@ impl<'a> Nodes<'a> {
         Registered { lock: self.locks.at(address), address, vcpu, ticket }
     }
 
-    /// The lock and the number beside it, where there is one.
+    /// Reads a registration: the lock's address and the number next to it; `None` for an empty entry.
     fn registered(&self, entry: u64) -> Option<(u64, u32)> {
         let lock = self.memory.read(entry, 8)?;
         let lock = u64::from_le_bytes(lock.try_into().ok()?);
         (lock != 0).then(|| Some((lock, read_u32(self.memory, entry.checked_add(8)?)?)))?
     }
 
-    /// What the number of the last node says of a CLH lock.
+    /// Describes a CLH lock from `number`, the number of its last node.
     pub(super) fn clh(&self, number: u32) -> String {
         let Some(index) = number.checked_sub(1) else { return "never taken".into() };
         let at_first = MAX_VCPUS as u32 * MOST_NODES_PER_VCPU;
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(queue(&memory, code(1), None), order(&[0, 1], false));
         assert_eq!(queue(&memory, code(VCPUS), None), order(&[], false));
         assert_eq!(queue(&memory, 3, None), order(&[], false));
-        // Nodes beyond the memory and beyond all addresses are nobody's.
+        // Nodes beyond the memory and beyond all addresses belong to no vCPU.
         for address in [memory.size(), u64::MAX] {
             memory.control().queues.nodes.store(address, Ordering::Relaxed);
             memory.control().queues.in_use.store(address, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::observe::whereabouts::Where;
 /// Off for less than this is nothing.
 const LONG_OFF_NS: u64 = 100_000_000;
 
-/// What went wrong.
+/// The cause of a failed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -32,20 +32,20 @@ pub enum Cause {
     HolderLeft,
     /// vCPUs wait for each other's locks.
     Deadlock,
-    /// Somebody sleeps whom nobody will kick.
+    /// A vCPU sleeps, and no vCPU will kick it.
     LostWakeUp,
     /// The lock is free, and the next in the queue runs and does not take it.
     HeadRuns,
     /// The next in the queue is not running.
     HeadOff,
-    /// Nothing of all that.
+    /// No other cause fits.
     Unknown,
 }
 
-/// Who is at fault.
+/// The vCPU at fault, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// What went wrong.
+    /// The cause of the failure.
     pub cause: Cause,
     /// The vCPU at fault; null if there is no telling.
     pub vcpu: Option<u32>,
@@ -111,7 +111,7 @@ fn says_it_holds(vcpus: &[VcpuState], lock: u32) -> Option<u32> {
 /// A circle of holders that wait for each other.
 fn deadlock(vcpus: &[VcpuState], locks: &[LockState]) -> Option<Verdict> {
     let owner_of = |lock: u32| locks.iter().find(|other| other.lock == lock)?.owner;
-    // Whom a vCPU waits for, and for which lock.
+    // Returns the owner that a vCPU waits for, and the lock.
     let waits_for = |vcpu: u32| {
         let vcpu = &vcpus[vcpu as usize];
         let lock = vcpu.lock.filter(|_| vcpu.activity == "waiter" || vcpu.activity == "head")?;
@@ -147,7 +147,7 @@ fn for_time(off_ns: Option<u64>) -> String {
     off_ns.map_or_else(String::new, |ns| format!(" for {}", duration(ns)))
 }
 
-/// Somebody is inside.
+/// Judges a lock that a vCPU holds.
 fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     let (vcpu, number) = (owner.vcpu, lock.lock);
     let off = for_time(owner.off_ns);
@@ -163,7 +163,7 @@ fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     Verdict { cause, vcpu: Some(vcpu), lock: Some(number), text }
 }
 
-/// Nobody is inside, and somebody waits.
+/// Judges a free lock that a vCPU waits for.
 fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
     let number = lock.lock;
     let next = lock.heads.first().or(lock.waiters.first()).map(|&vcpu| &vcpus[vcpu as usize]);
@@ -246,7 +246,7 @@ mod tests {
         ] {
             let vcpus = [vcpu(0, Where::Asleep, "head", Some(SECOND)), vcpu(1, state, "holder", off_ns)];
             assert_eq!(judge(&vcpus, &[lock(Some(1), &[0], &[])]), (cause, Some(1)), "{state:?}");
-            // The same when it has not yet written that it is inside.
+            // The verdict is equal when the holder has not yet written that it is inside.
             assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (cause, Some(1)), "{state:?}");
         }
     }

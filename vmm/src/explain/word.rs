@@ -9,15 +9,15 @@ use serde::Serialize;
 /// A lock's word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Word {
-    /// Where the lock lies.
+    /// The lock's address.
     pub address: u64,
     /// Its first bytes.
     pub value: u64,
-    /// What they mean, in words.
+    /// Meaning of the bytes, in words.
     pub meaning: String,
 }
 
-/// What the lock at `address` says. `bytes` are its first eight; `format` is the guest's, and may be anything. `clh` looks a
+/// Decodes the word of the lock at `address`. `bytes` are its first eight; `format` is the guest's, and may be anything. `clh` looks a
 /// node of a CLH lock up.
 pub(super) fn decode(
     address: u64,

@@ -1,10 +1,10 @@
-//! What a vCPU was doing when something befell it: what descheduling is attributed to.
+//! Activity of a vCPU at the time of an event: descheduling is attributed to it.
 
 use std::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, VcpuArea};
 
-/// What a vCPU says it is doing, as far as it concerns locks.
+/// A vCPU's own statement of its activity, as far as it concerns locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activity {
     /// It holds a lock.
@@ -19,12 +19,12 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// What the vCPU of `area` says it is doing. A guest that lies spoils its own figures.
+    /// Returns the stated activity of the vCPU of `area`. A guest that lies spoils its own figures.
     pub(crate) fn of(area: &VcpuArea) -> Self {
         Self::said(area.activity.state.load(Ordering::Relaxed))
     }
 
-    /// What the word for it means. A guest may write anything there.
+    /// Returns the meaning of the guest's word `state`. A guest may write anything there.
     pub(crate) fn said(state: u32) -> Self {
         match state {
             ACTIVITY_HOLDER => Self::Holder,
@@ -67,7 +67,7 @@ pub struct ByActivity {
     pub waiter: u64,
     /// Asleep in `pv_wait`: it took itself off.
     pub halted: u64,
-    /// None of these.
+    /// Count of all other activities.
     pub other: u64,
 }
 

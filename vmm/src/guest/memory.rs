@@ -49,7 +49,7 @@ pub(crate) const PROBE_CODE: u64 = 0x20_5000;
 const BOOT_BLOCK: u64 = 0x20_6000;
 const CONTROL: u64 = 0x20_7000;
 const ORACLES: u64 = 0x20_8000;
-/// Flags that somebody else writes, mapped over the memory there.
+/// Flags that are written from outside the VMM, mapped over the memory there.
 const FLAGS: u64 = 0x30_0000;
 const FLAGS_BYTES: usize = MAX_VCPUS * size_of::<StealTime>();
 const TSS_BASE: u64 = 0x24_0000;
@@ -59,9 +59,9 @@ pub(crate) const TSS_BYTES: u64 = 512;
 const RING0_STACK_BYTES: u64 = 4096;
 const STACK_BYTES: u64 = 16384;
 const HOST_PAGE: usize = 4096;
-/// What lies at the end of every stack: written over, the stack was too short.
+/// Pattern at the end of every stack: once it is overwritten, the stack was too short.
 const CANARY: [u64; 4] = [0x6861_6c74_6b69_636b; 4];
-/// What one page directory maps.
+/// Memory that one page directory maps.
 const MOST_BYTES: u64 = 1 << 30;
 
 const _: () = assert!(TSS_BASE + MAX_VCPUS as u64 * TSS_BYTES <= FLAGS);
@@ -82,7 +82,7 @@ unsafe impl Shared for VcpuArea {}
 // SAFETY: definition in the ABI: atomics of integers and padding.
 unsafe impl Shared for StealTime {}
 
-/// Where the parts begin whose place depends on the image and on the number of vCPUs.
+/// Starts of the parts whose place depends on the image and on the number of vCPUs.
 struct Extent {
     areas: u64,
     pool: u64,
@@ -109,7 +109,7 @@ impl Extent {
     }
 }
 
-/// Where the stacks begin, after the areas of so many vCPUs.
+/// Start of the stacks, after the areas of `vcpus` vCPUs.
 fn stacks_after(areas: u64, vcpus: u64) -> u64 {
     (areas + vcpus * size_of::<VcpuArea>() as u64).next_multiple_of(HOST_PAGE as u64)
 }
@@ -121,13 +121,13 @@ fn cannot_map(size: u64, source: std::io::Error) -> RunError {
 /// The memory of one guest.
 pub(crate) struct Memory {
     map: GuestMemoryMmap,
-    /// What `map` does not own, unmapped when this is dropped.
+    /// Memory that `map` does not own, unmapped when this is dropped.
     own_addresses: Option<OwnAddresses>,
     vcpus: u64,
     areas: u64,
     /// Sections per ring of trace records; 0: there are none.
     trace_sections: u64,
-    /// Where the pool begins; it reaches to the end.
+    /// Start of the pool, which reaches to the end.
     pool: u64,
     size: u64,
 }
@@ -157,7 +157,7 @@ impl Memory {
         Some(Extent::new(image_end, vcpus, pool_bytes, 0).ok()?.size)
     }
 
-    /// The same at the guest's own addresses, for an image that this process runs itself. The first large page stays
+    /// Memory at the guest's own addresses, for an image that this process runs itself. The first large page stays
     /// as it is: unmapped, as in any process.
     pub(crate) fn at_its_own_addresses(
         image_end: u64,
@@ -213,7 +213,7 @@ impl Memory {
         self.size - self.pool
     }
 
-    /// Where physical address 0 lies in this process.
+    /// Address of physical address 0 in this process.
     pub(crate) fn host_base(&self) -> *mut u8 {
         self.map.iter().next().expect("one region was mapped").as_ptr()
     }
@@ -302,7 +302,7 @@ impl Memory {
         self.shared(CONTROL)
     }
 
-    /// What watches over lock `lock`, below [`MAX_LOCKS`].
+    /// The exclusion checker of lock `lock`, below [`MAX_LOCKS`].
     pub(crate) fn oracle(&self, lock: u32) -> &Oracle {
         assert!(lock < MAX_LOCKS);
         self.shared(ORACLES + u64::from(lock) * size_of::<Oracle>() as u64)
@@ -313,7 +313,7 @@ impl Memory {
         self.shared(self.area_address(vcpu).0)
     }
 
-    /// Where that area lies.
+    /// Guest address of that area.
     pub(crate) fn area_address(&self, vcpu: u32) -> GuestAddress {
         assert!(u64::from(vcpu) < self.vcpus);
         GuestAddress(self.areas + u64::from(vcpu) * size_of::<VcpuArea>() as u64)
@@ -356,12 +356,12 @@ impl Memory {
         self.stack_ends(vcpu).into_iter().find(|(_, end)| !whole(*end)).map(|(name, _)| name)
     }
 
-    /// Where vCPU 0's ring of trace records begins; `None` when the run is not traced.
+    /// Start of vCPU 0's ring of trace records; `None` when the run is not traced.
     fn trace_rings(&self) -> Option<u64> {
         (self.trace_sections > 0).then(|| self.entries(self.vcpus as u32))
     }
 
-    /// Where the counters of sections of vCPU `vcpu` begin.
+    /// Start of the counters of sections of vCPU `vcpu`.
     fn entries(&self, vcpu: u32) -> u64 {
         self.stack_top(self.vcpus as u32 - 1) + u64::from(vcpu) * ENTRIES_ROW_BYTES as u64
     }

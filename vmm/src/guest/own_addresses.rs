@@ -38,7 +38,7 @@ impl OwnAddresses {
         GuestMemoryMmap::from_regions(vec![region]).map_err(|error| other(error.to_string()))
     }
 
-    /// Makes `range` executable instead of writable: nobody writes to the image's code after it was loaded.
+    /// Makes `range` executable instead of writable: the image's code is never written after it was loaded.
     pub(crate) fn make_executable(&self, range: &Range<u64>) -> io::Result<()> {
         self.mapping.make_executable(range)
     }

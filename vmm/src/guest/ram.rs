@@ -8,7 +8,7 @@ use haltkick_sim::{Partition, board};
 
 use crate::guest::memory::Memory;
 
-/// Where the memory of each guest begins is a multiple of this, which is the size of its pages.
+/// Alignment of the start of each guest's memory, which is the size of its pages.
 const ALIGNMENT: u64 = 2 << 20;
 
 /// See the module. One thread at a time runs the CPUs and looks at what they share with the VMM.
@@ -18,7 +18,7 @@ pub(crate) struct Ram<'a>(Vec<Part<'a>>);
 struct Part<'a> {
     partition: Partition,
     base: *mut u8,
-    /// What keeps the mapping alive.
+    /// Keeps the mapping alive.
     _memory: &'a Memory,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Ram<'a> {
         self.0.iter().map(|part| part.partition)
     }
 
-    /// Where `bytes` at a physical address lie. They are of one guest: between two there is a page's border.
+    /// Pointer to `bytes` at a physical address, all of one guest: between two guests lies a page's border.
     #[inline]
     fn at(&self, physical: u64, bytes: usize) -> Option<*mut u8> {
         self.0.iter().find_map(|part| {
@@ -56,7 +56,7 @@ impl board::Memory for Ram<'_> {
         let Some(from) = self.at(physical, bytes) else { return 0 };
         let mut value = [0; 8];
         // SAFETY: `at` has checked the source, and at most eight bytes are asked for. References to this memory are to atomics,
-        // and nobody else writes it now.
+        // and no other thread writes it now.
         unsafe { from.copy_to_nonoverlapping(value.as_mut_ptr(), bytes.min(8)) };
         u64::from_le_bytes(value)
     }

@@ -1,4 +1,4 @@
-//! What a vCPU of our own guest leaves behind when it fails.
+//! Reports that a vCPU of our own guest leaves behind when it fails.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,7 +8,7 @@ use crate::host::error::RunError;
 use crate::host::text::printable;
 use crate::image::symbols::Symbols;
 
-/// What `vcpu`, whose area this is, has left behind when it panicked.
+/// Returns the panic that `vcpu`, whose area this is, has reported.
 pub(crate) fn panic(vcpu: u32, area: &VcpuArea) -> RunError {
     let report = &area.report;
     let text = |bytes: &[AtomicU8], used: u32| {
@@ -24,7 +24,7 @@ pub(crate) fn panic(vcpu: u32, area: &VcpuArea) -> RunError {
     }
 }
 
-/// The same when it took an exception that it does not handle.
+/// Returns the exception that `vcpu`, whose area this is, took and does not handle.
 pub(crate) fn exception(vcpu: u32, area: &VcpuArea, symbols: &Symbols) -> RunError {
     const PAGE_FAULT: u64 = 14;
     let report = &area.report;

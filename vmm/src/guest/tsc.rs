@@ -31,16 +31,16 @@ impl GuestTsc {
         let seen = guest.wrapping_sub(host);
         let near = |offset: u64| (seen.wrapping_sub(offset) as i64).unsigned_abs() < self.rate.khz() * 10;
         let offset = [0, self.nominal].into_iter().find(|&offset| near(offset)).unwrap_or(seen);
-        // Relaxed: whoever reads the old one computes a hint that is wrong.
+        // Relaxed: a reader of the old offset only computes a wrong hint.
         self.offset.store(offset, Ordering::Relaxed);
     }
 
-    /// What the guest's counter showed when the host's showed `host`.
+    /// Returns the guest's counter at the moment when the host's showed `host`.
     pub(crate) fn of_host(&self, host: u64) -> u64 {
         host.wrapping_add(self.offset.load(Ordering::Relaxed))
     }
 
-    /// What the guest's counter shows `ahead_ns` after the host's shows `host`.
+    /// Returns the guest's counter `ahead_ns` after the host's shows `host`.
     pub(crate) fn in_ns(&self, ahead_ns: u64, host: u64) -> u64 {
         self.of_host(host).wrapping_add(self.rate.ticks(Nanoseconds(ahead_ns)).0)
     }

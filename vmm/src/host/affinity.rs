@@ -28,7 +28,7 @@ pub(crate) fn pin_to_set(wanted: &CpuSet) -> io::Result<()> {
     if sched_getaffinity(None)? == *wanted { Ok(()) } else { Err(rustix::io::Errno::XDEV.into()) }
 }
 
-/// Keeps the calling thread, which may run on `allowed`, off `cpus`, on which it would disturb somebody. Whether it could: it
+/// Keeps the calling thread, which may run on `allowed`, off `cpus`, on which it would disturb other threads. Whether it could: it
 /// may have no others.
 #[must_use]
 pub fn keep_off(allowed: &[u32], cpus: &[u32]) -> bool {

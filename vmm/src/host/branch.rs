@@ -16,7 +16,7 @@ pub(crate) enum Side {
     Trunk(Awaited),
 }
 
-/// Where a branch reports.
+/// The end of the pipe that a branch reports to.
 pub(crate) struct Reporter(PipeWriter);
 
 /// A branch that is under way.

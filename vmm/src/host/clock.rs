@@ -53,7 +53,7 @@ pub(crate) fn tsc_khz() -> u64 {
 pub(crate) enum Clock {
     /// The host's.
     Host,
-    /// Those of a simulated machine, which stand still but for [`SimulatedClock::set`].
+    /// The clocks of a simulated machine, which stand still but for [`SimulatedClock::set`].
     Simulated(SimulatedClock),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct SimulatedClock {
     tsc: AtomicU64,
 }
 
-/// How far the clock of a simulated machine has come, for whoever waits for the run.
+/// Progress of a simulated machine's clock, for a thread that waits for the run.
 #[derive(Debug, Default)]
 pub struct VirtualTime {
     ns: AtomicU64,
@@ -92,14 +92,14 @@ impl SimulatedClock {
         Self { time: by, tsc: AtomicU64::default() }
     }
 
-    /// So many instructions have been executed one by one.
+    /// Sets the number of instructions that have been executed one by one.
     pub(crate) fn count(&self, executed: u64) {
         self.time.executed.store(executed, Ordering::Relaxed);
     }
 
     /// It is that late now.
     pub(crate) fn set(&self, now: Moment) {
-        // Relaxed: whoever drives a simulated machine is one thread.
+        // Relaxed: only one thread drives a simulated machine.
         self.time.ns.store(now.ns, Ordering::Relaxed);
         self.tsc.store(now.tsc, Ordering::Relaxed);
     }
@@ -133,7 +133,7 @@ impl Clock {
     }
 }
 
-/// The same moment on two clocks: CLOCK_MONOTONIC, and a time stamp counter.
+/// One moment on two clocks: CLOCK_MONOTONIC, and a time stamp counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) ns: u64,

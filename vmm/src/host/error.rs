@@ -54,9 +54,9 @@ pub enum RunError {
     /// The guest image cannot be used; exit code 2.
     #[error("guest image {path}: {reason}", path = path.display())]
     Image {
-        /// Where the image came from.
+        /// Path of the image.
         path: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The fault of the image and its remedy.
         reason: String,
     },
     /// A lock object cannot be linked; exit code 2.
@@ -64,7 +64,7 @@ pub enum RunError {
     LockObject {
         /// Its file.
         path: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The fault of the object and its remedy.
         reason: String,
     },
     /// The guest panicked; exit code 5.
@@ -102,13 +102,13 @@ pub enum RunError {
     GuestFailed {
         /// The vCPU.
         vcpu: u32,
-        /// What happened and where.
+        /// The event and its place.
         reason: String,
     },
     /// Two vCPUs were inside one critical section, or updates were lost; exit code 5.
     #[error("mutual exclusion violated: {0}")]
     ExclusionViolated(String),
-    /// Nothing moved for the watchdog's time, or all vCPUs sleep; exit code 6.
+    /// No vCPU moved for the watchdog's time, or all vCPUs sleep; exit code 6.
     #[error("no progress: {0}")]
     NoProgress(String),
     /// A request to stop (Ctrl-C) came; exit code 130.
@@ -127,7 +127,7 @@ pub enum RunError {
     System {
         /// The call and what it was for.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -1,10 +1,10 @@
-//! Files that somebody hands us: regular ones only, and no more of them than there can be sense in.
+//! Input files from users: regular ones only, and of limited length.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Opens the regular file at `path`, of at most `most` bytes. Nothing else is even opened: that of a pipe may wait for ever.
+/// Opens the regular file at `path`, of at most `most` bytes. Other kinds are not even opened: opening a pipe may block forever.
 ///
 /// # Errors
 /// What the system says, and for another kind of file or a longer one a reason that does not name it.
@@ -23,7 +23,7 @@ pub fn open(path: &Path, most: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// What is in it. One that grows meanwhile is read to `most`.
+/// Reads the file at `path`. A file that grows meanwhile is read to `most`.
 ///
 /// # Errors
 /// As [`open`], and what the system says of reading.
@@ -33,7 +33,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is in it, if that is text.
+/// Reads the file at `path` as text.
 ///
 /// # Errors
 /// As [`read`], and [`io::ErrorKind::InvalidData`] for what is no UTF-8.

@@ -11,12 +11,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was in `mutex`, which nobody else has any more.
+/// Takes the value out of `mutex`, which has no other user left.
 pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for `signal`, for so long at most if that is said.
+/// Waits for `signal`, for at most `most` if that is given.
 pub(crate) fn wait<'a, T>(
     signal: &Condvar,
     guard: MutexGuard<'a, T>,

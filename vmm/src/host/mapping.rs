@@ -15,7 +15,7 @@ pub(crate) struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the memory is nobody's in particular; whoever goes there answers for how.
+// SAFETY: the memory belongs to no thread in particular; code that uses its addresses is responsible for how.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: it gives nothing but addresses.
 unsafe impl Sync for Mapping {}
@@ -26,7 +26,7 @@ impl Mapping {
         Self::of_file(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The same, to be read only.
+    /// `bytes` of `file` from `offset` on, shared with all who map it, to be read only.
     #[cfg(feature = "bpf")]
     pub(crate) fn shared_to_read(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
         Self::of_file(file, offset, bytes, ProtFlags::READ)
@@ -52,7 +52,7 @@ impl Mapping {
         if got == wanted { Ok(mapping) } else { Err(io::Error::from_raw_os_error(libc::EEXIST)) }
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub(crate) fn start<T>(&self) -> NonNull<T> {
         self.start.cast()
     }
@@ -62,7 +62,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// Makes the pages of `range`, whose first address begins one, executable instead of writable. Whoever calls this no longer
+    /// Makes the pages of `range`, whose first address begins one, executable instead of writable. The caller no longer
     /// writes there.
     pub(crate) fn make_executable(&self, range: &Range<u64>) -> io::Result<()> {
         const PAGE: u64 = 4096;
@@ -77,7 +77,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: a mapping that was made here, of that length; whoever used its addresses has done so within its life.
+        // SAFETY: a mapping that was made here, of that length; any use of its addresses was within its life.
         _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! What the VMM uses of its host: clocks, signals, pinning, memory maps, counters of events, and the probe of the kernel's
+//! Host facilities that the VMM uses: clocks, signals, pinning, memory maps, counters of events, and the probe of the kernel's
 //! scheduler. It knows nothing of guests.
 
 pub(crate) mod affinity;

@@ -32,7 +32,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 64, "PERF_ATTR_SIZE_VER0");
 
-/// What is counted: `perf_type_id`, and its `config`.
+/// A counted event: `perf_type_id`, and its `config`.
 #[derive(Clone, Copy)]
 struct Event(u32, u64);
 
@@ -80,7 +80,7 @@ impl Counter {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just returned to us, and to nobody else.
+        // SAFETY: just returned to us, so it has no other owner.
         Ok(Self(unsafe { File::from_raw_fd(fd as i32) }))
     }
 
@@ -107,7 +107,7 @@ impl Counter {
 pub(crate) struct Pmu(Known<Vec<(&'static str, io::Result<Counter>)>>);
 
 impl Pmu {
-    /// None, for this reason.
+    /// An absent set of counters, with the reason.
     pub(crate) fn none(reason: &'static str) -> Self {
         Self(Err(reason.into()))
     }
@@ -165,7 +165,7 @@ mod tests {
     /// CPU time in nanoseconds, which every kernel with perf events counts.
     const TASK_CLOCK: Event = Event(1, 1);
 
-    /// 5 ms of this thread's own CPU time: other tests run beside it.
+    /// 5 ms of this thread's own CPU time, not wall time: other tests run at the same time.
     fn work() {
         let used = || clock_gettime(ClockId::ThreadCPUTime);
         let begun = used();

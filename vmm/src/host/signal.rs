@@ -47,7 +47,7 @@ pub(crate) fn block_kick() {
 }
 
 /// Takes what is pending of the calling thread's kicks, which is one at most per sender that can wait: all that others sent are
-/// one, a timer's may be another. One that stays ends the next KVM_RUN at once, which is harmless: whoever acts on a kick looks
+/// one, a timer's may be another. One that stays ends the next KVM_RUN at once, which is harmless: the code that acts on a kick looks
 /// at the clock and at the flags, not at the kick.
 pub(crate) fn take_kick() {
     await_kick(0);

@@ -1,26 +1,26 @@
-//! What is reported of the switches of the threads that run vCPUs: the layout is shared with the BPF programs of
+//! Reports on the switches of the threads that run vCPUs: the layout is shared with the BPF programs of
 //! `switch_probe`, which write it.
 
-/// What the program saw. The layout is the program's, too.
+/// One report of the BPF program. The layout is the program's, too.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Switch {
     /// Host time.
     pub(crate) at_ns: u64,
-    /// What the vCPU says: since when it has waited, in TSC ticks.
+    /// Start of the vCPU's wait, by its own statement, in TSC ticks.
     pub(crate) since_tsc: u64,
     /// Sections that it says it has entered.
     pub(crate) entered: u64,
     /// Sections entered of the lock that it says it is at.
     pub(crate) lock_entered: u64,
     pub(crate) vcpu: u32,
-    /// Where this was.
+    /// The pCPU of the switch.
     pub(crate) pcpu: u32,
-    /// What the vCPU says: at which lock it is.
+    /// The lock that the vCPU is at, by its own statement.
     pub(crate) lock: u32,
     /// vCPU inside that lock's section plus one, or zero.
     pub(crate) lock_owner: u32,
-    /// What the vCPU says that it does.
+    /// The vCPU's activity, by its own statement.
     pub(crate) state: u32,
     /// One of [`OUT_READY`] and its siblings.
     pub(crate) kind: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Switch {
     pub(crate) unused: u32,
 }
 
-/// What is to be reported of.
+/// The vCPUs, locks and pCPUs to report on.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "there is nobody to report"))]
 pub(crate) struct Reported<'a> {
@@ -44,12 +44,12 @@ pub(crate) const OUT_READY: u32 = 1;
 pub(crate) const OUT_BLOCKED: u32 = 2;
 /// The thread got a CPU.
 pub(crate) const IN: u32 = 3;
-/// Somebody else got a CPU, and may have kept this vCPU waiting, which runs.
+/// Another thread got a CPU, and may have kept this vCPU waiting, which runs.
 pub(crate) const LOOK: u32 = 4;
 /// The thread sleeps no more.
 pub(crate) const WOKEN: u32 = 5;
 
-/// What a vCPU's thread does, as far as it tells what a switch means.
+/// Activity of a vCPU's thread, as far as it tells what a switch means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum ThreadDoes {

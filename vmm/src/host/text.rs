@@ -1,4 +1,4 @@
-//! Text that comes from somebody who is not trusted, before it goes to a terminal.
+//! Text from untrusted sources, made safe for a terminal.
 
 /// `text` without what a terminal would take for a command: control characters but for the tab, and those that change the order
 /// in which the others are read. Every text of a guest and of its image passes here, once, where it comes in.

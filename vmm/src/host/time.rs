@@ -1,4 +1,4 @@
-//! Ticks of a time stamp counter and nanoseconds: whoever has the one and wants the other says how fast the counter runs.
+//! Ticks of a time stamp counter, and nanoseconds: a conversion between them takes the counter's rate.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct TscRate {
 }
 
 impl TscRate {
-    /// So many ticks a millisecond. Some rates are what a guest says: one of 0 is taken for 1, since it is divided by.
+    /// A rate in ticks per millisecond. A guest may state the rate: 0 is taken for 1, because it is a divisor.
     pub(crate) const fn of_khz(khz: u64) -> Self {
         Self { khz: if khz == 0 { 1 } else { khz } }
     }

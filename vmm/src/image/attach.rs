@@ -28,7 +28,7 @@ impl Image {
         self.with_linked(paths, lock_object::link)
     }
 
-    /// The same, where `link` links the object of a path.
+    /// Attaches the objects at `paths`, each linked by `link`.
     ///
     /// # Errors
     /// As above.
@@ -99,18 +99,18 @@ fn entry(path: &Path, object: &LinkedObject) -> Entry {
     }
 }
 
-/// What an image has for objects.
+/// Room that an image has for objects.
 struct Room {
     imports: BTreeMap<String, u64>,
-    /// Where in its file the table of objects lies.
+    /// Offset of the table of objects in the image's file.
     table: usize,
 }
 
 impl Room {
-    /// That of an ELF file.
+    /// Returns the room of an ELF file.
     ///
     /// # Errors
-    /// That there is none, as the end of a sentence that begins with the image's name.
+    /// The image has no room, as the end of a sentence that begins with the image's name.
     fn of(elf: &[u8]) -> Result<Self, String> {
         const NONE: &str = "takes no lock objects: it was built before there were any";
         let file = object::File::parse(elf).map_err(|_| NONE)?;
@@ -160,14 +160,14 @@ struct Headers {
 
 impl Headers {
     const BYTES: usize = 56;
-    /// Where the file's header has their place and number (ELF-64 object file format).
+    /// Offset of the headers' place and number in the file's header (ELF-64 object file format).
     const PLACE: usize = 32;
     const NUMBER: usize = 56;
-    /// Where there are more, the file's header has this number, and another place has theirs.
+    /// Number in the file's header when there are more segments; the real number is then in another place.
     const NUMBER_ELSEWHERE: u16 = 0xffff;
     const TOO_MANY: &str = "has too many segments to take lock objects";
 
-    /// Those of a file that was parsed before.
+    /// Returns the headers of a file that was parsed before.
     fn of(elf: &[u8]) -> Result<Self, String> {
         let place = u64::from_le_bytes(elf[Self::PLACE..Self::PLACE + 8].try_into().expect("eight bytes"));
         let number = u16::from_le_bytes(elf[Self::NUMBER..Self::NUMBER + 2].try_into().expect("two bytes"));
@@ -225,7 +225,7 @@ mod tests {
     use crate::image::made::guest::small_image;
     use crate::image::made::lock::small_object;
 
-    /// What is said of a lock object behind the small image with changes: at a place, these bytes.
+    /// Returns the error for a lock object behind the small image with changes: at a place, these bytes.
     fn said(changes: &[(usize, &[u8])]) -> String {
         let mut file = small_image().to_vec();
         for (at, bytes) in changes {
@@ -238,7 +238,7 @@ mod tests {
         image.with_linked(&["small.o"], link).expect_err("that is wrong of it").to_string()
     }
 
-    /// Where in the small image the header of a section lies.
+    /// Returns the place of a section's header in the small image.
     fn header(section: usize) -> usize {
         let table = &small_image()[40..48];
         u64::from_le_bytes(table.try_into().expect("eight bytes")) as usize + 64 * section
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn an_image_with_too_many_segments_takes_no_objects() {
-        // ELF: 0xffff of them are so many as the first section's header says.
+        // ELF: 0xffff segments means that the first section's header states their number.
         let said = said(&[(Headers::NUMBER, &[0xff, 0xff]), (header(0) + 44, &[3, 0, 0, 0])]);
         assert!(said.contains("has too many segments"), "{said}");
     }

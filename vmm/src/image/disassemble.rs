@@ -12,12 +12,12 @@ use crate::image::symbols::Symbols;
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// Where it lies.
+    /// Address of the instruction.
     pub address: u64,
     /// Its bytes; in records as hexadecimal digits.
     #[serde(serialize_with = "hexadecimal")]
     pub bytes: Vec<u8>,
-    /// What it does, in Intel syntax.
+    /// Text of the instruction, in Intel syntax.
     pub text: String,
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Disassembler {
     }
 }
 
-/// What the formatter asks for names. It wants to own whom it asks.
+/// Resolver of names for the formatter, which wants to own it.
 struct Names(Arc<Symbols>);
 
 impl SymbolResolver for Names {

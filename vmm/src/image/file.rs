@@ -20,7 +20,7 @@ use crate::image::segment::{IMAGE_BASE, Segment};
 use crate::image::sites::{self, Calls, MOST_RECORDS, Site};
 use crate::image::symbols::{Lines, Symbols};
 
-/// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
+/// Upper bound of an image's end: the VMM lays out the memory above, and 64 MiB is a hundred times what is needed.
 pub(super) const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
 
 /// Most segments: each call site is looked for in each of them, and a linker makes a handful.
@@ -43,13 +43,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What is special about it as a lock.
+    /// Returns the flags of the entry as a lock.
     #[must_use]
     pub fn lock_flags(&self) -> LockFlags {
         LockFlags(self.flags)
     }
 
-    /// What is special about it as a workload.
+    /// Returns the flags of the entry as a workload.
     #[must_use]
     pub fn workload_flags(&self) -> WorkloadFlags {
         WorkloadFlags(self.flags)
@@ -79,7 +79,7 @@ impl Entry {
         self.lock_flags().has(LockFlags::HAS_POINTS)
     }
 
-    /// The lock excludes nobody.
+    /// The lock provides no mutual exclusion.
     #[must_use]
     pub fn is_lock_free(&self) -> bool {
         self.lock_flags().has(LockFlags::IS_LOCK_FREE)
@@ -112,7 +112,7 @@ impl Entry {
 /// A parsed and checked guest image.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Where it came from, for messages.
+    /// Path of the file, for messages.
     pub path: PathBuf,
     /// Its locks, in the order of their index.
     pub locks: Vec<Entry>,
@@ -122,7 +122,7 @@ pub struct Image {
     pub points: Vec<Entry>,
     /// Its lock events, in the order of their slots.
     pub events: Vec<String>,
-    /// What it fills in.
+    /// Facilities that the image fills in.
     pub features: Features,
     pub(crate) entry: u64,
     pub(crate) end: u64,
@@ -131,11 +131,11 @@ pub struct Image {
     pub(crate) segments: Vec<Segment>,
     /// Places that call a lock, by address.
     pub(crate) sites: Vec<Site>,
-    /// What they call: native and paravirtual form of each lock.
+    /// Functions that the sites call: native and paravirtual form of each lock.
     pub(crate) calls: Vec<[Calls; 2]>,
-    /// What was linked behind it, in the order of its last locks.
+    /// Objects that were linked behind the image, in the order of its last locks.
     pub(crate) objects: Vec<LinkedObject>,
-    /// Read when somebody asks: to make names of a thousand symbols takes as long as to make a guest.
+    /// Read on first use: to make names of a thousand symbols takes as long as to make a guest.
     symbols: OnceLock<Arc<Symbols>>,
     elf: Cow<'static, [u8]>,
 }
@@ -179,7 +179,7 @@ impl Image {
         self.shared_symbols()
     }
 
-    /// The same, to keep.
+    /// The image's symbols, shared so that they can be kept.
     pub(crate) fn shared_symbols(&self) -> &Arc<Symbols> {
         let own = || object::File::parse(&*self.elf).map(|file| Symbols::of(&file)).unwrap_or_default();
         let all = || {
@@ -202,7 +202,7 @@ impl Image {
         Lines::of(&self.elf).map(|lines| lines.with(of_objects))
     }
 
-    /// What a guest that reads its settings from a command line knows lock number `lock` as.
+    /// The name of lock number `lock` in a guest that reads its settings from a command line.
     pub(crate) fn name_in_guest(&self, lock: usize) -> String {
         let own = self.locks.len() - self.objects.len();
         match lock.checked_sub(own) {
@@ -229,7 +229,7 @@ pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunEr
         "is not an ELF file for x86-64; give the file that `cargo build` makes of guest/";
     let header = elf::FileHeader64::<Endianness>::parse(bytes).map_err(|_| error(NOT_AN_IMAGE))?;
     let endian = header.endian().map_err(|_| error(NOT_AN_IMAGE))?;
-    // Of a file in the other order of bytes, parts are read by itself and parts as x86-64 has them.
+    // A big-endian file would be read partly in its own byte order and partly as x86-64's.
     if endian != Endianness::Little {
         return Err(error(NOT_AN_IMAGE));
     }

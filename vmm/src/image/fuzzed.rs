@@ -13,9 +13,9 @@ use crate::host::text::printable;
 
 pub(crate) const TARGET: Target = Target { name: "image", most_bytes: 64, seeds: no_seeds, execute };
 
-/// Where the table of sections begins, by the header of the file.
+/// Bytes of the file's header that state the place of the table of sections.
 const SECTIONS_AT: std::ops::Range<usize> = 40..48;
-/// Of the header of the file, and of those of its segments.
+/// Bytes of the file's header and of its segments' headers.
 const HEADERS_BYTES: usize = 64 + 3 * 56;
 
 /// A small image with edits in the headers of file and segments, in those of sections, or anywhere.

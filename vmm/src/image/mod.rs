@@ -1,5 +1,5 @@
-//! What a guest's file holds: its entry points and tables, its parts, its call sites and how they are rewritten, and what code
-//! lies at an address.
+//! Guest image file: its entry points and tables, its parts, its call sites and how they are rewritten, and the code at
+//! an address.
 
 mod attach;
 mod debug_info;

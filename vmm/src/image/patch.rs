@@ -4,7 +4,7 @@
 //! of a run the VMM puts there what the table would lead to: the function itself, if it is straight code no longer than
 //! the call (the native unlock of a queue spinlock is one byte store), else a direct call.
 //!
-//! Nothing is believed unchecked. When the image is read, every site must decode to exactly one call through the slot
+//! Every step is checked. When the image is read, every site must decode to exactly one call through the slot
 //! that it says it calls through. When it is rewritten, what is written is decoded again and must be what was meant; and
 //! memory must still hold what was decoded first.
 
@@ -14,7 +14,7 @@ use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::image::sites::{Calls, Operation, Site};
 
-/// What is in the place of a site's call.
+/// The code that replaces a site's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A direct call of this function.
@@ -26,11 +26,11 @@ pub enum Form {
 /// One site before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// Where it lies.
+    /// Address of the site.
     pub address: u64,
-    /// What it does.
+    /// The lock operation of the site.
     pub operation: Operation,
-    /// What replaces the call.
+    /// Form of the code that replaces the call.
     pub form: Form,
     /// The code as built.
     pub before: Vec<u8>,
@@ -45,7 +45,7 @@ impl Image {
         self.calls.get(lock).map(|forms| forms[usize::from(pv)])
     }
 
-    /// What has to be rewritten so that every site serves form `pv` of lock number `lock` without the table. Empty for
+    /// Returns the edits after which every site serves form `pv` of lock number `lock` without the table. Empty for
     /// an image without sites, and for a lock that none of them calls.
     ///
     /// # Errors

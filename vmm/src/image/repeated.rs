@@ -10,7 +10,7 @@ use super::object::{Offer, link_bytes};
 
 const SECTION_HEADER_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
-/// Where the file's header has the place and the number of its section headers, and of its segments' headers.
+/// Offset in the file's header of the place and the number of its section headers, and of its segments' headers.
 const SECTIONS_AT: usize = 40;
 const SECTION_COUNT: usize = 60;
 const SEGMENTS_AT: usize = 32;
@@ -40,7 +40,7 @@ impl Changed {
         u16::from_le_bytes([self.0[SECTION_COUNT], self.0[SECTION_COUNT + 1]]).into()
     }
 
-    /// Where the header of the first section of a kind is.
+    /// Returns the place of the header of the first section of a kind.
     fn header(&self, kind: u32) -> usize {
         let headers =
             (0..self.sections()).map(|number| self.word(SECTIONS_AT) + number * SECTION_HEADER_BYTES);
@@ -108,7 +108,7 @@ fn assert_refused(result: Result<Image, String>, words: &str) {
 fn an_object_that_names_one_relocation_table_many_times_is_refused() {
     let mut object = object();
     let header = object.header(RELOCATIONS);
-    // Of kind 0, which does nothing.
+    // Kind 0, which does nothing.
     object.replace(header, &vec![0; 2000 * 24]);
     let copied = object.0[header..][..SECTION_HEADER_BYTES].to_vec();
     let headers = object.0[object.word(SECTIONS_AT)..][..object.sections() * SECTION_HEADER_BYTES].to_vec();

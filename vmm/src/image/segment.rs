@@ -1,6 +1,6 @@
 //! The parts of an image that go to guest memory.
 
-/// Where images are linked to begin.
+/// Address at which images are linked to begin.
 pub(crate) const IMAGE_BASE: u64 = 0x40_0000;
 
 /// A part of the image that goes to guest memory.

@@ -1,6 +1,6 @@
 //! The places of an image that call a lock, and what its locks are called by.
 //!
-//! Nothing is believed unchecked: every site must decode to exactly one call through the slot that it says it calls
+//! Every statement is checked: every site must decode to exactly one call through the slot that it says it calls
 //! through, and all sites of an operation call through the same.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::image::segment::Segment;
 /// Most records of a table: the guest that we build has some hundred call sites, and less of all else.
 pub(super) const MOST_RECORDS: usize = 4096;
 
-/// What a site does.
+/// The lock operation of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Takes a lock.

@@ -22,7 +22,7 @@ const MOST_NAME_BYTES: usize = 4096;
 /// A function or variable of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Where it begins.
+    /// Address of the symbol.
     pub address: u64,
     /// Its length in bytes; 0 for a bare label.
     pub size: u64,
@@ -40,7 +40,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Those of an ELF file.
+    /// The symbols of an ELF file.
     pub(crate) fn of(file: &object::File<'_>) -> Self {
         let mut left = MOST_BYTES;
         let mut sorted: Vec<_> = file
@@ -61,7 +61,7 @@ impl Symbols {
         Self { sorted }
     }
 
-    /// The same, as those of a lock object.
+    /// Marks these symbols as those of a lock object.
     pub(crate) fn of_object(mut self, object: &str) -> Self {
         self.sorted.retain(|symbol| !symbol.name.is_empty());
         self.sorted.iter_mut().for_each(|symbol| symbol.name = format!("{object}: {}", symbol.name));
@@ -182,7 +182,7 @@ type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
 /// The line table of an image. Making one costs milliseconds: make it when something is to be explained.
 pub struct Lines<'a> {
     context: addr2line::Context<Slice<'a>>,
-    /// Those of lock objects, each for the addresses where its object lies.
+    /// The symbols of lock objects, each for the addresses of its object.
     of_objects: Vec<(Range<u64>, Self)>,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Lines<'a> {
         self
     }
 
-    /// The functions that the code at `address` belongs to, innermost first; empty when nobody knows.
+    /// The functions that the code at `address` belongs to, innermost first; empty when they are unknown.
     #[must_use]
     pub fn frames(&self, address: u64) -> Vec<Frame> {
         let mut theirs = self.of_objects.iter().filter(|(addresses, _)| addresses.contains(&address));

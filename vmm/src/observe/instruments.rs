@@ -1,4 +1,4 @@
-//! What a run is asked to show besides its outcome.
+//! Instruments: the outputs that a run is asked for besides its outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::host::span::Span;
 use crate::observe::live::Live;
 use crate::observe::profile::PROFILE_PERIODS;
 
-/// What a run is asked to show.
+/// The outputs that a run is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Instruments {
     /// Sample instruction pointers, at this mean distance on each pCPU.
     pub profile: Option<Duration>,
-    /// Note who ran where, who waited and held what, and who kicked whom.
+    /// Note which vCPU ran where, which vCPU waited and held what, and which vCPU kicked which.
     pub trace: bool,
-    /// Where a simulated machine shows how far it has come.
+    /// Progress of a simulated machine's clock, for display.
     pub virtual_time: Option<Arc<VirtualTime>>,
-    /// Where runs show themselves that are [asked to](crate::Run::live).
+    /// File of the live view, for runs that are [asked to](crate::Run::live) show themselves.
     pub live: Option<Arc<Live>>,
     /// Listeners to a Linux guest.
     pub linux: Option<LinuxConsole>,

@@ -1,5 +1,5 @@
-//! What a run may be asked to show besides its outcome: a profile and a trace, and what each thread notes for them;
-//! and while it goes a live view.
+//! Instruments that a run may have besides its outcome: a profile and a trace, with each thread's notes for them;
+//! and a live view while the run goes.
 
 pub(crate) mod instruments;
 pub(crate) mod live;

@@ -1,4 +1,4 @@
-//! Where the threads of a run hand in what they noted, for `profile` and `trace`.
+//! Collection of the notes of a run's threads, for `profile` and `trace`.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::observe::instruments::Instruments;
 use crate::observe::profile::{Profile, Sampler, Samples, Spent};
 use crate::observe::trace::{About, Collector, Recorder, Trace};
 
-/// Where the threads of a run hand in what they noted, of all its guests.
+/// Collects the notes of a run's threads, for all its guests.
 #[derive(Debug)]
 pub(crate) struct Notes {
     samples: Option<Samples>,
@@ -17,8 +17,8 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// For a run of so many threads, and of so many guests whose switches are reported besides, that begins now; `seed` says when
-    /// a profile is taken.
+    /// Notes for a run that begins now, of `threads` threads and in addition `reported_guests` guests whose switches are reported.
+    /// `seed` draws the sampling moments of a profile.
     pub(crate) fn new(
         instruments: &Instruments,
         (threads, reported_guests): (usize, usize),

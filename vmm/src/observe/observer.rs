@@ -1,4 +1,4 @@
-//! What one thread notes of the vCPUs that it runs, for `profile` and `trace`. Costs a test of two options where neither
+//! Notes of one thread on the vCPUs that it runs, for `profile` and `trace`. Costs a test of two options where neither
 //! is asked for.
 
 use std::io;

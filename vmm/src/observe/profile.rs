@@ -1,6 +1,6 @@
-//! Where the vCPUs spend their time on a pCPU: instruction pointers, sampled at random moments.
+//! Profile of the vCPUs' time on a pCPU: instruction pointers, sampled at random moments.
 //!
-//! What makes the samples fair:
+//! Four rules make the samples fair:
 //! 1. The moments are drawn, not regular, each half to one and a half periods after the last: neither the slices nor the
 //!    rounds of the guest can fall into step with them.
 //! 2. A sample is taken where the timer stops the vCPU, not at the next exit. The timer's interrupt ends KVM_RUN between
@@ -8,7 +8,7 @@
 //!    guest makes hypercalls and where slices end, are not sampled.
 //! 3. A moment that falls while the VMM serves a hypercall interrupts the vCPU as soon as it is entered again, at the
 //!    instruction after the hypercall. It is counted apart, as time in the VMM on behalf of that instruction.
-//! 4. A moment that falls while no vCPU is on the pCPU counts for nobody. So does one that is noticed late: the host had
+//! 4. A moment that falls while no vCPU is on the pCPU counts for no vCPU. So does one that is noticed late: the host had
 //!    taken the thread off its CPU, and where it was stopped says where the host stops threads, not where time goes.
 //!
 //! A simulated machine needs no samples: it counts all time, and each nanosecond of it is one sample here.
@@ -34,7 +34,7 @@ const LATE_NS: u64 = 100_000;
 /// Shortest and longest mean time between two samples of a pCPU.
 pub const PROFILE_PERIODS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(100));
 
-/// What was on the pCPU at one moment.
+/// The pCPU's occupation at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sampled {
     rip: u64,
@@ -55,7 +55,7 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) struct Spent {
     pub(crate) rip: u64,
-    /// What the vCPU said that it was doing, in the guest's word.
+    /// The vCPU's own statement of its activity, in the guest's word.
     pub(crate) state: u32,
     /// The VMM had the vCPU out of its guest.
     pub(crate) in_vmm: bool,
@@ -95,7 +95,7 @@ impl Sampler {
         self.timer.set(self.due_ns, 0);
     }
 
-    /// A vCPU gets the thread. A moment that has passed since the last one left it was nobody's.
+    /// A vCPU gets the thread. A moment that passed while the thread was idle counts for no vCPU.
     pub(crate) fn turn_begins(&mut self, now_ns: u64) {
         if self.due_ns <= now_ns {
             self.counts.nobody += 1;
@@ -125,7 +125,7 @@ impl Sampler {
     }
 }
 
-/// Where the threads of a run hand in what they sampled.
+/// Collects the samples of a run's threads.
 #[derive(Debug)]
 pub(crate) struct Samples {
     period: Duration,
@@ -144,7 +144,7 @@ impl Samples {
         Ok(Sampler::new(self.period, seed, KickTimer::new()?, now_ns()))
     }
 
-    /// What a simulated machine counted, each nanosecond of it: see [`Profile::period_ns`].
+    /// Takes over the counts of a simulated machine, each nanosecond of it: see [`Profile::period_ns`].
     pub(crate) fn hand_in_all(&self, spent: impl IntoIterator<Item = Spent>, nobody_ns: u64) {
         let mut counts = lock(&self.counts);
         for Spent { rip, state, in_vmm, time_ns } in spent {
@@ -178,7 +178,7 @@ impl Samples {
     }
 }
 
-/// Where the vCPUs spent their time on a pCPU, inside the window.
+/// Distribution of the vCPUs' time on a pCPU, inside the window.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
     /// Mean time between two samples of a pCPU. 1 for a simulated machine, which counts every nanosecond: a sample stands for one.
@@ -198,7 +198,7 @@ pub struct Profile {
 pub struct ProfileRow {
     /// How many.
     pub samples: u64,
-    /// What the vCPUs said they were doing: "holder", "head", "waiter" or "other".
+    /// The vCPUs' own statement of their activity: "holder", "head", "waiter" or "other".
     pub activity: &'static str,
     /// The VMM was serving a hypercall that this code had made.
     pub in_vmm: bool,
@@ -212,7 +212,7 @@ pub struct ProfileRow {
     pub hottest: u64,
 }
 
-/// What a row is made of.
+/// The samples that make up a row.
 #[derive(Default)]
 struct Gathered {
     samples: u64,

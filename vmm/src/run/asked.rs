@@ -15,7 +15,7 @@ use crate::sched::deschedule::Deschedule;
 use crate::sched::hints::PreemptedBy;
 use crate::sched::{Rules, Sched};
 
-/// What runs the guest's code.
+/// The engine that runs the guest's code.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Engine {
     /// `/dev/kvm`.
@@ -46,7 +46,7 @@ impl Engine {
     }
 }
 
-/// What QEMU runs the guest's code with.
+/// The accelerator that QEMU runs the guest's code with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
     /// Its emulator, a thread per CPU. Works everywhere; its figures say nothing about a real CPU.
@@ -55,10 +55,10 @@ pub enum Accelerator {
     Kvm,
 }
 
-/// A window that doubles until enough sections are done in it ends at so many times its length.
+/// Upper bound of a doubling window, in multiples of its length; such a window doubles until it holds enough sections.
 pub const MAX_WINDOWS: u32 = 16;
 
-/// What the workload `mixed` does beyond taking locks in turn. The default is as many sections as fit into the window, all
+/// Settings of the workload `mixed` beyond taking locks in turn. The default is as many sections as fit into the window, all
 /// of one length, none nested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mix {
@@ -68,9 +68,9 @@ pub struct Mix {
     pub go_on: bool,
     /// Work inside a long critical section.
     pub long_hold: Duration,
-    /// One section of so many is long; 0: none.
+    /// One section in this many is long; 0: none.
     pub long_one_in: u32,
-    /// One section of so many has another inside; 0: none.
+    /// One section in this many has another inside; 0: none.
     pub nested_one_in: u32,
 }
 
@@ -85,8 +85,8 @@ impl Mix {
     }
 }
 
-/// What sections touch, how long they are and when they begin, where that is not all alike. The default is: sections of one
-/// length, locks in turn, thinking times of one length, nothing touched, nobody who only reads.
+/// Variations of sections: memory touched, length, and time of arrival. The default is: sections of one
+/// length, locks in turn, thinking times of one length, no memory touched, no read-only sections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Thinking times (or times between arrivals) are exponentially distributed, not all alike.
@@ -100,7 +100,7 @@ pub struct Shape {
     pub arrivals: Option<Duration>,
     /// Cache lines that a section walks.
     pub footprint_lines: u32,
-    /// Those of them that it writes.
+    /// Cache lines of the footprint that a section writes.
     pub dirty_lines: u32,
     /// Sections in a hundred that only read.
     pub read_percent: u32,
@@ -226,9 +226,9 @@ pub struct Ours {
     pub think: Duration,
     /// Number of locks the sections are spread over.
     pub lock_count: u32,
-    /// What the workload `mixed` varies.
+    /// Settings of the workload `mixed`.
     pub mix: Mix,
-    /// What the workload `critical-section` varies.
+    /// Settings of the workload `critical-section`.
     pub shape: Shape,
     /// Watch over every section from inside.
     pub oracle: bool,
@@ -320,7 +320,7 @@ impl Guest {
 }
 
 impl OurGuest<'_> {
-    /// What its machine is to be like, but for what depends on the image.
+    /// Returns the machine that the guest needs, except for the parts that depend on the image.
     pub(crate) fn machine(&self) -> Wanted {
         Wanted {
             vcpus: self.guest.vcpus,

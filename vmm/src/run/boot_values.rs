@@ -1,4 +1,4 @@
-//! What the guest is told of its run, and what the run takes from the image for it.
+//! Boot values: the settings of a run that the guest is told, and the image's entries that the run uses for them.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use crate::host::time::{Nanoseconds, TscRate};
 use crate::image::file::Image;
 use crate::run::asked::OurGuest;
 
-/// What a run takes from the image's tables, by number, and what it wants to be told.
+/// The image's table entries that a run uses, by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chosen {
     pub(crate) lock: u32,
     pub(crate) workload: u32,
-    /// Where instrumented locks are to ring; below 64.
+    /// Slow-path point at which instrumented locks ring; below 64.
     pub(crate) point: Option<u32>,
 }
 
-/// What the guest is told, where its clock ticks `tsc_khz` times a millisecond. Addresses are filled in where it is written.
+/// Returns the guest's boot block, for a clock of `tsc_khz` ticks a millisecond. Addresses are filled in when the block is written.
 pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> BootBlock {
     let shape = asked.ours.shape;
     let rate = TscRate::of_khz(tsc_khz);

@@ -1,4 +1,4 @@
-//! What can be said of a run before anything is created: whether its settings go together, and with the image.
+//! Checks of a run before anything is created: whether its settings go together, and with the image.
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, WorkloadFlags};
 
@@ -45,7 +45,7 @@ pub fn most_at_a_time(run: &Run, image: &Image) -> Option<u64> {
     Some((available()? / needed.fold(0, u64::saturating_add).max(1)).max(1))
 }
 
-/// What each of the guests that are to run together takes from the image.
+/// Chooses from the image for each of the guests that are to run together.
 pub(crate) fn choose(run: &Run, image: &Image) -> Result<Vec<Chosen>, RunError> {
     run.check()?;
     let chosen = run.ours().map(|asked| check(asked, image)).collect::<Result<Vec<_>, _>>()?;
@@ -255,7 +255,7 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
 }
 
-/// What needs KVM.
+/// Refuses settings that need KVM, for the engine that runs vCPUs as threads of this process.
 fn check_threads(asked: OurGuest<'_>, workload: &Entry, image: &Image) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::usage(text));
     let most = haltkick_hypercalls::MAX_VCPUS as u32;
@@ -298,7 +298,7 @@ fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunErro
     Err(RunError::usage(format!("workload `{}` {why}", workload.name)))
 }
 
-/// What sections touch must fit into the guest.
+/// Checks that the memory that sections touch fits into the guest.
 fn check_shape(asked: OurGuest<'_>, lock: &Entry) -> Result<(), RunError> {
     let shape = asked.ours.shape;
     let owners = if lock.is_lock_free() { asked.guest.vcpus } else { asked.ours.lock_count };
@@ -355,7 +355,7 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
     )))
 }
 
-/// What a simulated machine cannot do.
+/// Refuses settings that a simulated machine does not support.
 fn check_simulated(run: &Run) -> Result<(), RunError> {
     let usage = |text: &str| Err(RunError::usage(text));
     if !matches!(run.pv_backend, PvBackend::Auto | PvBackend::Vmm) {

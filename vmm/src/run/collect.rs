@@ -45,7 +45,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) start_tsc: u64,
 }
 
-/// What of it is in the guest's shared memory, whoever ran the guest.
+/// The facts that lie in the guest's shared memory, independent of the engine.
 pub(crate) struct GuestFacts<'a> {
     pub(crate) asked: OurGuest<'a>,
     pub(crate) image: &'a Image,
@@ -140,7 +140,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     })
 }
 
-/// What vCPU 0 measured at boot.
+/// Returns the pair costs that vCPU 0 measured at boot.
 pub(crate) fn pair_ticks(seen: &GuestFacts<'_>) -> PairTicks {
     let slots = &seen.memory.control().pair_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
@@ -151,7 +151,7 @@ pub(crate) fn pair_ticks(seen: &GuestFacts<'_>) -> PairTicks {
     }
 }
 
-/// A stack that was too short was used on into what lies behind it: nothing can be believed any more.
+/// Fails if a stack overflowed: the memory behind it was overwritten, so no value in it is valid.
 fn check_stacks(memory: &Memory, vcpus: u32) -> Result<(), RunError> {
     let overrun = |vcpu| memory.overrun_stack(vcpu).map(|stack| (vcpu, stack));
     match (0..vcpus).find_map(overrun) {
@@ -162,7 +162,7 @@ fn check_stacks(memory: &Memory, vcpus: u32) -> Result<(), RunError> {
     }
 }
 
-/// What a guest's failure comes from: where a stack was too short, from that, whatever the guest ran into afterwards.
+/// Returns the cause of a guest's failure: a stack overflow if there was one, else `failure` itself.
 pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
     use RunError::{ExclusionViolated, GuestException, GuestFailed, GuestPanic, NoProgress};
     let is_of_guest = matches!(
@@ -178,7 +178,7 @@ pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
     }
 }
 
-/// What the workload's descriptor says of it.
+/// Returns the upper bound of the throughput, from the workload's descriptor.
 pub(crate) fn ideal(seen: &GuestFacts<'_>) -> Ideal {
     let flags = seen.image.workloads[seen.workload as usize].workload_flags();
     if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) && seen.asked.ours.shape.is_plain() {
@@ -190,7 +190,7 @@ pub(crate) fn ideal(seen: &GuestFacts<'_>) -> Ideal {
     }
 }
 
-/// What the instrument costs.
+/// Returns the measurement overhead.
 pub(crate) fn costs(seen: &GuestFacts<'_>) -> Costs {
     let slots = &seen.memory.control().cost_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
@@ -203,7 +203,7 @@ pub(crate) fn costs(seen: &GuestFacts<'_>) -> Costs {
     }
 }
 
-/// Sections of each lock that vCPUs say they have entered; none where nobody watched.
+/// Sections of each lock that vCPUs say they have entered; empty without the exclusion checker.
 pub(crate) fn entered(seen: &GuestFacts<'_>) -> Vec<u64> {
     let of = |lock| add_up((0..seen.asked.guest.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
     if seen.asked.ours.oracle { (0..seen.asked.ours.lock_count).map(of).collect() } else { vec![] }
@@ -211,7 +211,7 @@ pub(crate) fn entered(seen: &GuestFacts<'_>) -> Vec<u64> {
 
 /// The oracles' verdict, lock by lock: an excess on one must not make up for a loss on another. The vCPUs were stopped where
 /// they were, so one that was just entering may have counted on the lock's side and not on its own: the plain counter may
-/// exceed the sum by one per lock, never fall short of it. `None`: nobody watched.
+/// exceed the sum by one per lock, never fall short of it. `None`: the exclusion checker was off.
 pub(crate) fn check_exclusion(seen: &GuestFacts<'_>) -> Result<Option<u64>, RunError> {
     if seen.image.locks[seen.lock as usize].is_lock_free() || !seen.asked.ours.oracle {
         return Ok(None);
@@ -263,14 +263,14 @@ fn names<'a>(seen: &GuestFacts<'a>) -> impl Iterator<Item = (usize, &'a String)>
     names.iter().enumerate().filter(|(_, name)| !name.is_empty())
 }
 
-/// What the workload reports under this name; empty if nothing.
+/// Returns the times that the workload reports under this name; empty if there are none.
 pub(crate) fn time(seen: &GuestFacts<'_>, name: &str) -> TicksHistogram {
     names(seen)
         .find(|(_, known)| *known == name)
         .map_or_else(TicksHistogram::default, |(slot, _)| sum_histograms(seen, slot))
 }
 
-/// What the workload reports under names of its own.
+/// Returns the times that the workload reports under names of its own.
 pub(crate) fn other_times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
     let others = names(seen).filter(|(_, name)| !["wait", "hold", "unlock"].contains(&name.as_str()));
     others.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
@@ -321,7 +321,7 @@ pub(crate) fn lock_events(seen: &GuestFacts<'_>, tsc_khz: u64) -> Vec<(String, u
     seen.image.events.iter().enumerate().map(total).collect()
 }
 
-/// What is shown under `name` of what each vCPU has counted.
+/// Combines the values of all vCPUs into the one that is shown under `name`.
 fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
     if name.ends_with("_most") {
         return of_vcpus.max().unwrap_or(0);
@@ -333,7 +333,7 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
     sum
 }
 
-/// What the guest saw of the flag.
+/// Returns the guest's samples of the flag.
 pub(crate) fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
     let mut check = HintCheck::default();
     for vcpu in 0..seen.asked.guest.vcpus {
@@ -346,7 +346,7 @@ pub(crate) fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
     check
 }
 
-/// What the workload that checks the flag has seen, and what the books say of it.
+/// Returns the samples of the workload that checks the flag, compared with the books.
 fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck> {
     let mut check = hint_samples(seen);
     for vcpu in finished {

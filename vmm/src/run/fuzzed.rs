@@ -1,4 +1,4 @@
-//! What a guest may have written wherever it can, and what is made of that: losses, reports, clocks, and the outcome.
+//! Fuzz target: arbitrary guest writes, and the losses, reports, clocks and outcome that the VMM makes of them.
 
 use std::sync::OnceLock;
 

@@ -31,13 +31,13 @@ pub struct LinuxVcpu {
     pub halted_ns: Option<u64>,
     /// Times that it lost its pCPU while it could have gone on.
     pub descheduled: u64,
-    /// Of these, or under the host's scheduler besides: on purpose.
+    /// Number of these losses that were on purpose; under the host's scheduler they come in addition to `descheduled`.
     pub injected: u64,
     /// Halts; `None` where neither the scheduler nor KVM counted them.
     pub halts: Option<u64>,
 }
 
-/// What was seen of a guest from outside.
+/// Observations of a Linux guest from outside.
 #[derive(Debug)]
 pub struct LinuxOutcome {
     /// How it ended.
@@ -56,10 +56,10 @@ pub struct LinuxOutcome {
     pub tsc_khz: u64,
     /// Exits of all vCPUs by reason.
     pub vm_exits: Vec<(&'static str, u64)>,
-    /// What KVM counted for all vCPUs, or why that is not known.
+    /// KVM's counters, summed over all vCPUs, or why they are unknown.
     pub kvm_stats: Known<Vec<(String, u64)>>,
     /// Each vCPU, in order.
     pub vcpus: Vec<LinuxVcpu>,
-    /// What became of a thread that did not stay where it was pinned to.
+    /// Report on a pinned thread that did not stay on its pCPU.
     pub pinning_lost: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a run shows of itself while it goes: from the books that are kept anyway to the frames of its live view.
+//! The live view's data: turns the books that are kept anyway into the frames that a run shows while it goes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::sched::switches::SwitchBooks;
 pub(crate) struct LiveView<'a> {
     live: LiveRun,
     run: &'a Run,
-    /// Of each vCPU of each guest.
+    /// Exit counts of each vCPU of each guest.
     counts: Vec<Vec<Arc<ExitCounts>>>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct LiveView<'a> {
 pub(crate) struct GuestNow<'a> {
     pub(crate) guest: &'a GuestRun<'a>,
     pub(crate) has_started: bool,
-    /// Of the switches of its vCPUs' threads, where they are reported.
+    /// Books on the switches of the vCPUs' threads, where switches are reported.
     pub(crate) books: Option<&'a SwitchBooks>,
 }
 
@@ -97,7 +97,7 @@ fn phase(now: &GuestNow<'_>) -> LivePhase {
 fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) -> LiveVcpu {
     let Whereabouts { at, since_ns } = match (found.at, now.books.map(|books| books.preempted(id))) {
         (Where::Runnable, Some(Some(preempted))) => preempted,
-        // Those that sleep in KVM's hands look alike to their threads.
+        // Threads whose vCPU sleeps inside KVM look like running ones here.
         (Where::Runnable, Some(None)) if !now.guest.halts_in_kernel => Where::Running.into(),
         _ => found,
     };

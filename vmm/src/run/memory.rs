@@ -26,7 +26,7 @@ pub(crate) fn check_memory(
 /// machine all of its memory with what is known of each of its lines, and decoded code.
 pub(crate) fn most_bytes(asked: OurGuest<'_>, image: &Image, pool_bytes: u64) -> u64 {
     let Some(machine) = asked.run.engine.machine() else { return pool_bytes };
-    // What is refused elsewhere takes none.
+    // A guest whose memory has no valid size is refused elsewhere, so it counts as zero bytes.
     let guest = Memory::bytes_of(image.end, asked.guest.vcpus, pool_bytes).unwrap_or(0);
     guest.saturating_add(haltkick_sim::board::most_bytes(guest, machine.topology.cpus()))
 }

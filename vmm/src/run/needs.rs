@@ -1,4 +1,4 @@
-//! What a process goes on needing of its host when it is to make some runs.
+//! Host resources that a process must keep for the runs that it is to make.
 
 use crate::host::sandbox::Needs;
 use crate::run::asked::{Engine, Run};

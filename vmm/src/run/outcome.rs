@@ -16,13 +16,13 @@ use crate::sched::timeline::Timeline;
 pub struct HintCheck {
     /// Looks of vCPUs at the flags of others, inside the window.
     pub samples: u64,
-    /// Those at which the flag was set and yet the vCPU moved.
+    /// Looks at which the flag was set and yet the vCPU moved.
     pub moved_while_marked: u64,
-    /// Those at which the flag was clear and yet the vCPU did not move.
+    /// Looks at which the flag was clear and yet the vCPU did not move.
     pub still_while_unmarked: u64,
     /// Looks that were compared with the scheduler's books; only the VMM's own scheduler keeps any.
     pub compared: u64,
-    /// Those that the books contradict.
+    /// Compared looks that the books contradict.
     pub contradicted: u64,
 }
 
@@ -37,12 +37,12 @@ pub struct TicksHistogram {
     pub sum: u64,
 }
 
-/// What a BPF program told of the host's scheduler, whole run.
+/// Counts of a BPF program's reports on the host's scheduler, whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchReports {
     /// Reports that were read.
     pub read: u64,
-    /// Those that got lost because nobody had read for too long.
+    /// Reports that were lost because the reader was too late.
     pub dropped: u64,
 }
 
@@ -51,19 +51,19 @@ pub struct SwitchReports {
 pub struct VcpuOutcome {
     /// Sections completed inside the window.
     pub acquisitions: u64,
-    /// Time on a pCPU inside the window; `None` where nobody measures it.
+    /// Time on a pCPU inside the window; `None` where it is not measured.
     pub run_ns: Option<u64>,
-    /// Time runnable without a pCPU, whole run; `None` where nobody measures it.
+    /// Time runnable without a pCPU, whole run; `None` where it is not measured.
     pub steal_ns: Option<u64>,
     /// Times taken off a pCPU while running, whole run; under the host's scheduler, as the kernel counts them for the thread.
     pub preemptions: u64,
-    /// The same as reported switch by switch; `None` where they are not reported.
+    /// Times taken off a pCPU while running, as reported switch by switch; `None` where switches are not reported.
     pub switched_out_ready: Option<u64>,
-    /// Sleeps in `pv_wait`, whole run; `None` where nobody counts them.
+    /// Sleeps in `pv_wait`, whole run; `None` where they are not counted.
     pub waits: Option<u64>,
-    /// Kicks received, whole run; `None` where nobody counts them.
+    /// Kicks received, whole run; `None` where they are not counted.
     pub kicks: Option<u64>,
-    /// What it did when, in the beginning of the window; `None` where the VMM's scheduler did not decide, or ran too many vCPUs.
+    /// Timeline of the window's beginning; `None` where the VMM's scheduler did not decide, or ran too many vCPUs.
     pub timeline: Option<Timeline>,
 }
 
@@ -76,7 +76,7 @@ pub struct WorkSpeed {
     pub pieces: u32,
 }
 
-/// What a lock costs when nobody contends for it, in TSC ticks per 1024 pairs of lock and unlock: the best of several
+/// Uncontended cost of a lock, in TSC ticks per 1024 pairs of lock and unlock: the best of several
 /// short runs at boot. `None`: this lock cannot be called like that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairTicks {
@@ -88,19 +88,19 @@ pub struct PairTicks {
     pub patched: Option<u64>,
 }
 
-/// What is the most that any lock lets through in a workload.
+/// The upper bound of a workload's throughput with any lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ideal {
-    /// What goes through without a lock, and not more than locks / hold.
+    /// The throughput without a lock, but at most locks / hold.
     Serial,
-    /// What goes through without a lock.
+    /// The throughput without a lock.
     LockFree,
-    /// Nobody knows: without a lock the workload does something else, or is in its own way.
+    /// Unknown: without a lock the workload does something else, or disturbs itself.
     #[default]
     Unknown,
 }
 
-/// What the instrument costs where nobody else is about, in TSC ticks per 1024 uses, as measured at boot. `None`: the image
+/// Measurement overhead without contention, in TSC ticks per 1024 uses, as measured at boot. `None`: the image
 /// does not say, or it is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
@@ -108,7 +108,7 @@ pub struct Costs {
     pub stamp: Option<u64>,
     /// Reading it between fences.
     pub ordered_stamp: Option<u64>,
-    /// What the oracle does in a section.
+    /// The exclusion checker's work in one section.
     pub oracle: Option<u64>,
     /// All that is around an empty section, the lock left out.
     pub section: Option<u64>,
@@ -116,7 +116,7 @@ pub struct Costs {
     pub counting: Option<u64>,
 }
 
-/// What a guest that came to its end found out.
+/// The results of a guest that came to its end.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The ring that was used.
@@ -149,19 +149,19 @@ pub struct Outcome {
     pub lock_cpu: Option<Duration>,
     /// Sections whose update of the plain counter was lost; `None` for a lock-free run.
     pub lost_updates: Option<u64>,
-    /// What the instrument costs.
+    /// Measurement overhead.
     pub costs: Costs,
-    /// What the most is that any lock lets through.
+    /// The upper bound of the throughput with any lock.
     pub ideal: Ideal,
     /// Time from asking for the lock to having it; empty from workloads that do not report it.
     pub wait: TicksHistogram,
-    /// The waits that had not ended when the window closed, in TSC ticks up to then; or why nobody knows them.
+    /// The waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown.
     pub pending_waits: Known<Vec<u64>>,
     /// Time from having the lock to the end of the section; empty from workloads that do not report it.
     pub hold: TicksHistogram,
     /// Time from there to having released the lock; empty from workloads that do not report it.
     pub unlock: TicksHistogram,
-    /// What else the workload reports, under the names that it gives.
+    /// Further times that the workload reports, under the workload's names.
     pub times: Vec<(String, TicksHistogram)>,
     /// Sections that only read, where these are counted apart.
     pub reads: u64,
@@ -169,15 +169,15 @@ pub struct Outcome {
     pub tsc_steps_back: u64,
     /// How fast each vCPU's work really went; `None` for one of which too few pieces were timed.
     pub work: Vec<Option<WorkSpeed>>,
-    /// Sections of each lock that vCPUs have entered since boot, window or not; empty where nobody watched.
+    /// Sections of each lock that vCPUs have entered since boot, window or not; empty without the exclusion checker.
     pub entered: Vec<u64>,
     /// Lock events of all vCPUs since boot, under the image's names, in the image's order.
     pub lock_events: Vec<(String, u64)>,
     /// Exits of all vCPUs, whole run, by reason.
     pub vm_exits: Vec<(&'static str, u64)>,
-    /// What KVM counted for all vCPUs, whole run, under its names; or why it did not.
+    /// KVM's counters, summed over all vCPUs, whole run, under KVM's names; or why there are none.
     pub kvm_stats: Known<Vec<(String, u64)>>,
-    /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where nobody knows.
+    /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where this is unknown.
     pub preemptions: Option<ByActivity>,
     /// Time those vCPUs were off for, in nanoseconds.
     pub preempted_ns: Option<ByActivity>,
@@ -189,20 +189,20 @@ pub struct Outcome {
     pub graces: Option<Graces>,
     /// Times that a vCPU was run because another one named it, whole run; `None` where the host's scheduler decides.
     pub handed: Option<u64>,
-    /// Those of `preemptions` that were on purpose.
+    /// Number of `preemptions` that were on purpose.
     pub injected: Option<ByActivity>,
     /// Reports of switches of the vCPUs' threads under the host's scheduler, or why there are none.
     pub switches: Known<SwitchReports>,
     /// Writer of the `preempted` flag.
     pub preempted_source: Known<PreemptedSource>,
-    /// What became of a thread that was pinned and found itself elsewhere at its end.
+    /// Report on a pinned thread that was found on another pCPU at its end.
     pub pinning_lost: Option<String>,
     /// Per vCPU, in order.
     pub vcpus: Vec<VcpuOutcome>,
 }
 
 impl Outcome {
-    /// What the workload reports as `name`, beside wait, hold and unlock; `None` if nothing.
+    /// Returns the times that the workload reports as `name`, in addition to wait, hold and unlock; `None` if there are none.
     #[must_use]
     pub fn time(&self, name: &str) -> Option<&TicksHistogram> {
         self.times.iter().find(|(known, _)| known == name).map(|(_, histogram)| histogram)
@@ -216,7 +216,7 @@ impl Outcome {
 }
 
 impl TicksHistogram {
-    /// Of no values.
+    /// A histogram without values.
     #[must_use]
     pub fn empty() -> Self {
         Self { buckets: vec![0; haltkick_hypercalls::HISTOGRAM_BUCKETS], max: 0, sum: 0 }

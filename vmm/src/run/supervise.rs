@@ -25,45 +25,45 @@ use crate::sched::{Sched, SchedStat, Scheduler};
 
 /// How often it looks while the guest runs.
 const POLL: Duration = Duration::from_millis(20);
-/// The same while a fixed amount of work is done, whose end it waits for.
+/// Interval of the looks while a fixed amount of work is done, because the supervisor waits for its end.
 const POLL_WORK: Duration = Duration::from_millis(5);
-/// The same while vCPUs start.
+/// Interval of the looks while vCPUs start.
 const POLL_START: Duration = Duration::from_micros(500);
 /// A guest that has not moved for this long when the window closes may be slow or stuck: the watchdog decides.
 const STALL_WORTH_WAITING: Duration = Duration::from_millis(100);
 /// The least that the watchdog waits by itself, once all vCPUs have started.
 const WATCHDOG: Duration = Duration::from_secs(1);
-/// The same while they start, which takes emulated hosts long.
+/// The least that the watchdog waits while vCPUs start, which takes a long time on emulated hosts.
 const WATCHDOG_START: Duration = Duration::from_secs(10);
-/// How long a phase of the run that ends when the guest has done something may take at most: so long, and so many times what
-/// the guest may stand still. There are three: until it has started, until it has come to rest, until it moves again at the end.
+/// Fixed part of the limit on a phase that ends when the guest has done something; [`MARGIN_PATIENCES`] times the guest's longest
+/// permitted standstill is added. The three phases: until it has started, until it has come to rest, until it moves again at the end.
 const MARGIN: Duration = Duration::from_secs(10);
 const MARGIN_PATIENCES: u32 = 4;
 /// Assumed slice of the host's scheduler, whose real one varies.
 const HOST_SLICE: Duration = Duration::from_millis(10);
 
-/// What the supervisor saw of a guest.
+/// The supervisor's observations of one guest.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     /// CPU time of the process in the window.
     pub(crate) cpu_time: Duration,
-    /// Of each vCPU's thread at the opening of the window, where vCPUs have threads.
+    /// Scheduling statistics of each vCPU's thread at the opening of the window, where vCPUs have threads.
     pub(crate) at_open: Vec<Option<SchedStat>>,
-    /// The same at its close.
+    /// Scheduling statistics of each vCPU's thread at the close of the window.
     pub(crate) at_close: Vec<Option<SchedStat>>,
     /// How many times its length the window took: more than once where too few sections were done in it.
     pub(crate) windows: u32,
-    /// Once the window has closed: how long those vCPUs had waited which still did, in TSC ticks; or why nobody knows.
+    /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.
     pub(crate) pending_waits: Option<Known<Vec<u64>>>,
     /// A vCPU's `preempted` flag was seen set.
     pub(crate) preempted_flag_seen: bool,
-    /// What the switches of the vCPUs' threads come to, where they are reported.
+    /// Totals of the switches of the vCPUs' threads, where switches are reported.
     pub(crate) switched: Option<Switched>,
     /// Each vCPU that was off its pCPU although it could run when the run ended, as far as that is known.
     pub(crate) preempted: Vec<Option<Whereabouts>>,
 }
 
-/// What passes the window in the supervisor's place.
+/// Passes the window in the supervisor's place.
 pub(crate) trait PassWindow {
     /// Lets the scheduler pass time, from the opening of the window to its close.
     fn pass(
@@ -87,9 +87,9 @@ struct Supervised<'a> {
     still: Duration,
     chances: Chances,
     observed: Observed,
-    /// Of the switches of the vCPUs' threads, where they are reported.
+    /// Books on the switches of the vCPUs' threads, where switches are reported.
     books: Option<SwitchBooks>,
-    /// Where a trace has them from.
+    /// Records the switches for a trace.
     recorder: Option<Recorder>,
 }
 
@@ -135,7 +135,7 @@ impl<'a, 's> Supervisor<'a, 's> {
         Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None }
     }
 
-    /// What was seen of each guest, once its threads have ended.
+    /// Returns the observations of each guest, once its threads have ended.
     pub(crate) fn into_observed(self, notes: &Notes) -> Vec<Observed> {
         self.guests.into_iter().map(|guest| guest.into_observed(notes)).collect()
     }
@@ -421,7 +421,7 @@ impl Supervised<'_> {
         if self.has_started() { self.working_patience() } else { WATCHDOG_START }
     }
 
-    /// The same once it has started.
+    /// How long the guest may stand still in any case once it has started.
     fn working_patience(&self) -> Duration {
         let ratio = self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32);
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.

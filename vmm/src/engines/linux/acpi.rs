@@ -1,21 +1,21 @@
 //! The firmware tables that a Linux guest needs: how many CPUs there are, where the serial port is, how to switch off.
 //!
-//! Of the two ways to tell of CPUs, ACPI and Intel's MP table, only ACPI knows how to power off. Hardware-reduced ACPI
+//! Two tables can list CPUs: ACPI and Intel's MP table. Only ACPI knows how to power off. Hardware-reduced ACPI
 //! (ACPI 6.5, chapter 4.1) is the least: without PM timer, SCI and the legacy PIC, PIT and RTC; a sleep control register
 //! and a reset register, a byte each. Section numbers are those of ACPI 6.5.
 
-/// Where the tables begin: in the area that is searched for them. 128 KiB up to the end of the first MiB are theirs.
+/// Address of the tables, in the area that is searched for them. They own 128 KiB, up to the end of the first MiB.
 pub(crate) const TABLES: u64 = 0xe_0000;
 /// The power switch.
 pub(crate) const SLEEP_CONTROL_PORT: u16 = 0x600;
 pub(crate) const SLEEP_STATUS_PORT: u16 = 0x601;
 pub(crate) const RESET_PORT: u16 = 0x602;
-/// What is written there: SLP_EN with the type that `\_S5` has, in the place of SLP_TYPx (4.8.3.7).
+/// Value that the guest writes there: SLP_EN with the type that `\_S5` has, in the place of SLP_TYPx (4.8.3.7).
 pub(crate) const SLEEP_ENABLE: u8 = 1 << 5;
 pub(crate) const SLEEP_TYPE_SHIFT: u8 = 2;
 pub(crate) const SLEEP_TYPE_SOFT_OFF: u8 = 5;
 pub(crate) const RESET_VALUE: u8 = 1;
-/// Of the first serial port.
+/// First I/O port of the first serial port.
 pub(crate) const SERIAL_PORT: u16 = 0x3f8;
 pub(crate) const SERIAL_INTERRUPT: u32 = 4;
 
@@ -54,7 +54,7 @@ fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
     table
 }
 
-/// What makes the bytes add up to 0.
+/// Returns the byte that makes all bytes add up to 0.
 fn checksum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)).wrapping_neg()
 }

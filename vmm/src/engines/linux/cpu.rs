@@ -1,5 +1,5 @@
-//! What a Linux guest is told of its CPUs, and the state in which the first one starts. The others wait for the first one's
-//! start-up interrupt, in KVM's hands.
+//! CPUID of a Linux guest, and the state in which its first CPU starts. The others wait for the first one's
+//! start-up interrupt, inside KVM.
 
 use kvm_bindings::{
     CpuId, KVM_CAP_TSC_DEADLINE_TIMER, Msrs, kvm_cpuid_entry2, kvm_msr_entry, kvm_regs, kvm_segment,
@@ -29,14 +29,14 @@ const FEATURES: [(&str, u32); 11] = [
 const STEAL_TIME: u32 = 5;
 const PV_TLB_FLUSH: u32 = 9;
 const PV_SCHED_YIELD: u32 = 13;
-/// What `--pv off` hides: all that is there for vCPUs that may not have a pCPU. Clocks stay, so that both forms keep time alike.
+/// Features that `--pv off` hides: all that serve vCPUs that may not have a pCPU. Clocks stay, so that both forms keep time alike.
 const FOR_OVERCOMMIT: u32 = 1 << STEAL_TIME | 1 << 7 | 1 << PV_TLB_FLUSH | 1 << 11 | 1 << PV_SCHED_YIELD;
-/// What the VMM's own scheduler hides: KVM takes the time that the thread in KVM_RUN had to wait for time stolen from the vCPU,
+/// Features that the VMM's own scheduler hides: KVM takes the time that the thread in KVM_RUN had to wait for time stolen from the vCPU,
 /// and these threads run all vCPUs in turn. The other two look at `preempted` in the same record.
 const OF_ONE_THREAD: u32 = 1 << STEAL_TIME | 1 << PV_TLB_FLUSH | 1 << PV_SCHED_YIELD;
 const FEATURES_LEAF: u32 = 0x4000_0001;
 
-/// What is offered to all vCPUs.
+/// Returns the CPUID that is offered to all vCPUs.
 pub(super) fn offered(vm: &VmFd, mut cpuid: CpuId, run: &Run, asked: &Guest) -> CpuId {
     const X2APIC: u32 = 1 << 21;
     const TSC_DEADLINE: u32 = 1 << 24;
@@ -63,7 +63,7 @@ pub(super) fn feature_names(cpuid: &CpuId) -> Vec<&'static str> {
     FEATURES.iter().filter(|(_, bit)| bits & 1 << bit != 0).map(|(name, _)| *name).collect()
 }
 
-/// The same for vCPU `id` of `vcpus`: one package, one thread per core, the APIC id is the index.
+/// Returns the CPUID of vCPU `id` of `vcpus`: one package, one thread per core, the APIC id is the index.
 pub(super) fn of_vcpu(offered: &CpuId, id: u32, vcpus: u32) -> CpuId {
     let mut cpuid = offered.clone();
     cpuid.as_mut_slice().iter_mut().for_each(|entry| place(entry, id, vcpus));

@@ -1,4 +1,4 @@
-//! What a Linux guest has beside CPUs and memory: a serial console, and a power switch.
+//! Devices of a Linux guest: a serial console, and a power switch.
 //!
 //! Reads from ports and addresses where nothing is give all ones, as on a bus; writes go nowhere.
 
@@ -27,7 +27,7 @@ const KEYBOARD_PORT: u16 = 0x64;
 const KEYBOARD_RESET: u8 = 0xfe;
 /// Its state: ready for a command, for which Linux waits long before it asks for a reset; else as if nothing were there.
 const KEYBOARD_STATE: u8 = !(1 << 1);
-/// What a kernel says that panics.
+/// First words of a kernel's panic message.
 const PANIC: &str = "Kernel panic - not syncing";
 /// A line that grows longer is passed on as it is.
 const LONGEST_LINE: usize = 4096;
@@ -39,7 +39,7 @@ pub(crate) struct Devices {
     end: OnceLock<Switched>,
 }
 
-/// What the power switch was used for.
+/// The use that was made of the power switch.
 #[derive(Clone, Copy)]
 enum Switched {
     Off,
@@ -146,12 +146,12 @@ impl Devices {
         Some(seen.duration_since(*self.started.get()?))
     }
 
-    /// Whether the kernel said that it panics, so long ago.
+    /// Whether the kernel reported a panic at least `length` ago.
     pub(crate) fn panicked_before(&self, length: Duration) -> bool {
         lock(&self.serial).writer().panic_seen.is_some_and(|seen| seen.elapsed() >= length)
     }
 
-    /// Passes on what is left of a line without an end, and waits until all lines are out, unless nobody takes them.
+    /// Passes on a remaining line without an end, and waits until all lines are out, unless the output is stuck.
     pub(crate) fn flush(&self) {
         let mut serial = lock(&self.serial);
         let console = serial.writer_mut();

@@ -34,12 +34,12 @@ const LOW_MEMORY_END: u64 = 0x9_fc00;
 const HIGH_MEMORY: u64 = 0x10_0000;
 /// Between the boot protocol's 32-bit and 64-bit entries of a bzImage.
 const ENTRY_64_OFFSET: u64 = 0x200;
-/// What an ELF kernel, which has no header to say so, takes as a command line, and as the end of a RAM disk.
+/// Limits of an ELF kernel, which has no header to state them: length of the command line, and end of the RAM disk.
 const ELF_COMMAND_LINE: u32 = 2047;
 const ELF_INITRD_END: u32 = 0x7fff_ffff;
 /// Less would not hold any kernel.
 const LEAST_BYTES: u64 = 16 << 20;
-/// The serial console; and a panic ends the guest, for nobody is there to read the screen.
+/// Own part of the command line: the serial console; and a panic ends the guest, because its screen has no reader.
 const OWN_WORDS: &str = "console=ttyS0 panic=-1";
 
 /// Memory of the guest from 0 on.
@@ -52,11 +52,11 @@ pub(crate) struct Loaded {
     pub(crate) command_line: String,
 }
 
-/// What the file of a kernel says of itself.
+/// Facts from the header of a kernel's file.
 struct Kernel {
     header: setup_header,
     entry: u64,
-    /// Where the memory ends that it needs before it looks at the memory map.
+    /// End of the memory that the kernel needs before it looks at the memory map.
     end: u64,
 }
 
@@ -191,7 +191,7 @@ impl LinuxMemory {
         Err(RunError::Image { path: path.into(), reason })
     }
 
-    /// Where it is, and its length.
+    /// Loads the initial RAM disk; returns its address and its length.
     fn load_initrd(&self, path: &Path, kernel: &Kernel) -> Result<(u32, u32), RunError> {
         let mut file = open(path)?;
         let wrong = |error: std::io::Error| RunError::usage(format!("initrd {}: {error}", path.display()));

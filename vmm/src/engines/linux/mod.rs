@@ -1,7 +1,7 @@
 //! A Linux guest: an unmodified kernel under the same schedulers and the same random descheduling as our own guest, so
 //! that its locks can be put under the same stress.
 //!
-//! Nothing inside it is known. The schedulers' books are kept all the same; to them every vCPU is at work, neither in a section
+//! The guest's inside is unknown. The schedulers' books are kept all the same; to them every vCPU is at work, neither in a section
 //! nor waiting for one.
 //!
 //! One file per concept: `load` (kernel, initial RAM disk, command line), `acpi` (the tables that Linux finds its CPUs in),
@@ -46,7 +46,7 @@ use load::LinuxMemory;
 
 /// Most vCPUs: one APIC id of eight bits each, less those for everybody and for the I/O APIC.
 pub const MAX_LINUX_VCPUS: u32 = 254;
-/// Where the guest is to have memory from 0 on; above lie the interrupt controllers.
+/// Upper limit of the guest's memory, which begins at address 0; the interrupt controllers lie above.
 pub const MAX_LINUX_MEMORY: u64 = 3 << 30;
 /// How often the run's own thread looks.
 const POLL: Duration = Duration::from_millis(5);
@@ -151,7 +151,7 @@ fn obstacle() -> Result<Option<String>, RunError> {
         .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6)))
 }
 
-/// What can be checked before anything is created.
+/// Makes the checks that are possible before anything is created.
 fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::usage(text));
     if asked.vcpus > MAX_LINUX_VCPUS {
@@ -174,7 +174,7 @@ fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
     memory::check_memory(std::iter::once(linux.memory_bytes), memory::available())
 }
 
-/// `None`: somebody wants the run to stop.
+/// Waits for the guest's end; returns `None` if the run is to stop.
 fn wait_for_end(
     guest: &GuestRun<'_>,
     devices: &Devices,

@@ -1,5 +1,5 @@
-//! Lines of the console on their way out. Whoever takes them may be slow, or stop taking: a terminal that is held, a pipe that
-//! nobody reads. No vCPU waits for that, nor does the end of the run.
+//! Console lines that wait for output. Their reader may be slow, or stop reading: a terminal that is held, a pipe without
+//! a reader. No vCPU waits for that, nor does the end of the run.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
@@ -77,7 +77,7 @@ impl Spool {
     }
 }
 
-/// What a line that waits takes: an empty one takes memory, too.
+/// Memory that a waiting line takes: an empty line takes some, too.
 fn kept_bytes(line: &String) -> usize {
     size_of_val(line) + line.len()
 }
@@ -142,7 +142,7 @@ mod tests {
         let began = Instant::now();
         spool.finish();
         assert!(began.elapsed() >= LAST_WAIT, "it gave up too early");
-        // Once somebody takes them again, they are told what is missing.
+        // Once lines are read again, the reader is told what is missing.
         held.store(false, Ordering::Relaxed);
         spool.finish();
         assert!(lock(&taken).iter().any(|line| line.contains("lines of the console were lost")));

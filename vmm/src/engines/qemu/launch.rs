@@ -58,7 +58,7 @@ fn version(text: &str) -> Option<(u32, u32)> {
 pub(super) fn kernel_file(image: &Image) -> Result<std::fs::File, RunError> {
     use std::io::Write as _;
     #[expect(unsafe_code, reason = "rustix' file systems are not among its features here")]
-    // SAFETY: a live name; on success the descriptor is new and nobody else's.
+    // SAFETY: a live name; on success the descriptor is new and has no other owner.
     let fd = unsafe {
         match libc::memfd_create(c"haltkick-guest".as_ptr(), libc::MFD_CLOEXEC) {
             -1 => Err(std::io::Error::last_os_error()),
@@ -92,7 +92,7 @@ pub(super) fn spawn(
             "-cpu",
             cpu.model,
         ])
-        // The boot CPU is none of the vCPUs.
+        // The boot CPU comes in addition to the vCPUs.
         .args(["-smp", &(asked.guest.vcpus + 1).to_string()])
         .args(["-m", &memory_mib(asked).to_string()])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
@@ -130,7 +130,7 @@ pub(super) struct Cpu {
 impl Cpu {
     /// The guest believes CPUID: a kick by hypercall is offered only where one was seen to wake a vCPU.
     ///
-    /// None of KVM's has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses
+    /// No CPU model for KVM has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses
     /// to set it, and QEMU gives up then.
     pub(super) fn choose(
         asked: OurGuest<'_>,

@@ -1,4 +1,4 @@
-//! The same image under QEMU: `--engine qemu`.
+//! The QEMU engine, `--engine qemu`: runs our own guest's image under QEMU.
 //!
 //! QEMU's `microvm` machine starts the image at its PVH entry, the image reads its settings from the kernel's command line
 //! and runs by itself (`guest/src/boot/bare`), and what it left in shared memory comes back through the debug console. It is put
@@ -87,7 +87,7 @@ pub(crate) fn run(
 /// Why nothing is known of the vCPUs' threads.
 const NOT_OURS: &str = "the vCPUs' threads are QEMU's";
 
-/// What cannot be asked of QEMU.
+/// Refuses settings that QEMU does not support.
 fn check(
     asked: OurGuest<'_>,
     image: &Image,
@@ -138,7 +138,7 @@ impl Drop for Running {
     }
 }
 
-/// What the run found out. Long: an outcome has many fields.
+/// Returns the outcome of the run. Long: an outcome has many fields.
 fn outcome(
     asked: OurGuest<'_>,
     image: &Image,

@@ -1,4 +1,4 @@
-//! What the guest says on QEMU's debug console, taken down into the memory where our own guests have it.
+//! Records the guest's output on QEMU's debug console in the memory where our own guests have it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Child;
@@ -11,7 +11,7 @@ use crate::host::error::{RunError, system};
 use crate::host::text::printable;
 use crate::run::asked::OurGuest;
 
-/// What QEMU makes of the guest's exit codes 0x10 and 0x11.
+/// QEMU's exit codes for the guest's exit codes 0x10 and 0x11.
 const DONE: i32 = 0x21;
 const FAILED: i32 = 0x23;
 /// Longest line of the guest's record, and how many may wait to be looked at.
@@ -22,7 +22,7 @@ const CONSOLE_BYTES: usize = 64 << 10;
 /// Time for everything but the window, however slow emulation is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the guest said.
+/// The guest's messages.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) window_ticks: u64,
@@ -106,7 +106,7 @@ fn lines_of(qemu: &mut Child) -> Receiver<String> {
     receiver
 }
 
-/// What QEMU says itself: its first words, once it has closed that pipe. All is read as it comes, or QEMU would stop when the pipe
+/// Returns QEMU's own first words, once it has closed that pipe. All is read as it comes, or QEMU would stop when the pipe
 /// is full.
 fn words_of(qemu: &mut Child) -> Receiver<String> {
     let mut errors = qemu.stderr.take().expect("QEMU's errors are a pipe");

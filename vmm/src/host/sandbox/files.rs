@@ -55,7 +55,7 @@ pub(super) fn wall_off(needs: &Needs) -> Result<Known<u32>, RunError> {
     })
 }
 
-/// What stays within reach, and for what.
+/// Opens the files that stay within reach, each with its permitted access.
 fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     let read = make_bitflags!(AccessFs::{ReadFile | ReadDir});
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
@@ -68,7 +68,7 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
         })?);
         Ok(())
     };
-    // What is known of this host and of this process.
+    // Facts about this host and about this process.
     ["/proc", "/sys", "/etc/os-release"].into_iter().try_for_each(|path| open(Path::new(path), read))?;
     open(Path::new("/dev/kvm"), device)?;
     // The names in a panic's backtrace.
@@ -83,7 +83,7 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     Ok(gates)
 }
 
-/// `path` for `access`, as far as there is such a thing, and it can be had of it. Whoever may not open it needs no gate.
+/// Opens a gate to `path` for `access`, if it exists and this process may open it. A path that is out of reach needs no gate.
 fn gate(path: &Path, access: BitFlags<AccessFs>) -> io::Result<Option<PathBeneath<File>>> {
     let file = match OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path) {
         Ok(file) => file,

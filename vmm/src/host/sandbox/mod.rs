@@ -36,7 +36,7 @@ static WALLS: OnceLock<Walls> = OnceLock::new();
 static EVENT: AtomicU32 = AtomicU32::new(NO_EVENT);
 const NO_EVENT: u32 = u32::MAX;
 
-/// What a process that will run guests goes on needing; all else it gives up.
+/// The resources that a process that will run guests still needs; it gives up all others.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// It starts other programs, which inherit its walls: it keeps its files, its system calls and its privileges.
@@ -55,7 +55,7 @@ pub struct Needs {
     pub writes: Vec<PathBuf>,
 }
 
-/// What stands around this process.
+/// The sandbox around this process.
 #[derive(Clone, Debug)]
 pub struct Walls {
     /// Whether its system calls are filtered, or why not.
@@ -64,7 +64,7 @@ pub struct Walls {
     pub files: Known<u32>,
 }
 
-/// From now on nothing is walled in, for whoever looks for a fault of the walls.
+/// Disables the sandbox from now on, for debugging of the sandbox itself.
 pub fn disable_sandbox() {
     // Relaxed: said before a run begins.
     DISABLED.store(true, Ordering::Relaxed);
@@ -76,7 +76,7 @@ pub fn is_sandboxed() -> bool {
     !DISABLED.load(Ordering::Relaxed)
 }
 
-/// What stands around this process by now.
+/// Returns the sandbox that is around this process by now.
 #[must_use]
 pub fn walls() -> Walls {
     let none = |why: &'static str| Walls { calls: Err(why.into()), files: Err(why.into()) };
@@ -99,8 +99,8 @@ pub fn sandbox_filters() -> Known<()> {
     if answer == 0 { Ok(()) } else { Err(format!("seccomp: {}", io::Error::last_os_error()).into()) }
 }
 
-/// What a process that will run guests gives up for good, before it starts any thread: all but `needs`. What the kernel lacks for
-/// that is said by [`walls`]. A second time changes nothing.
+/// Gives up all rights but `needs` for good; to be called before the process starts any thread. Features that the kernel lacks for it
+/// are reported by [`walls`]. A second call changes nothing.
 ///
 /// # Errors
 /// What the kernel refuses.
@@ -136,7 +136,7 @@ fn give_up_powers(needs: &Needs) -> io::Result<()> {
     if !needs.programs && !needs.looked_into {
         set(libc::PR_SET_DUMPABLE, 0)?;
     }
-    // Fails for nobody: it is lowered.
+    // Cannot fail: lowering a limit needs no privilege.
     _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     if needs.programs {
         return Ok(());
@@ -159,7 +159,7 @@ fn raise_the_most_open_files() {
     const MOST: u64 = 1 << 20;
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum.map(|maximum| maximum.max(MOST));
-    // Who is not privileged keeps the limit there is.
+    // Without privilege the limit stays as it is.
     _ = setrlimit(Resource::Nofile, Rlimit { current: limit.current, maximum });
 }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// What the programs on switches need.
+/// Capabilities that the BPF programs on switches need.
 pub(super) const FOR_BPF: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
-/// What counters of cache events need.
+/// Capabilities that counters of cache events need.
 pub(super) const FOR_COUNTERS: CapabilitySet = CapabilitySet::PERFMON;
 
 /// Gives up all capabilities of the calling thread but `kept`, and puts those out of force. In force stays only what reaches into
@@ -28,7 +28,7 @@ pub(super) fn keep(kept: CapabilitySet, paths: &[&Path]) -> io::Result<()> {
         permitted: permitted | extra,
         inheritable: none,
     };
-    // What can be reached without it is found by trying.
+    // A trial shows which paths can be reached without it.
     set_capabilities(None, of(foreign, none))?;
     let extra = if paths.iter().all(|path| is_within_reach(path)) { none } else { foreign };
     Ok(set_capabilities(None, of(extra, extra))?)
@@ -49,7 +49,7 @@ pub(crate) fn with_kept<T>(work: impl FnOnce() -> T) -> T {
     struct Back(CapabilitySets);
     impl Drop for Back {
         fn drop(&mut self) {
-            // What was possible is possible again: fewer are in force.
+            // Cannot fail: it restores the earlier sets, which have fewer capabilities in force.
             _ = set_capabilities(None, self.0);
         }
     }

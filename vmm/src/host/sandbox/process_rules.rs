@@ -1,5 +1,5 @@
-//! What a process may ask of the kernel once it runs guests, in its main thread and in threads that help: what threads that run
-//! vCPUs may, and this.
+//! System calls that a process may make once it runs guests, in its main thread and in helper threads: those of threads that run
+//! vCPUs, and these.
 
 use std::ffi::c_uint;
 
@@ -21,7 +21,7 @@ const BPF_RAW_TRACEPOINT_OPEN: u64 = 17;
 /// PERF_EVENT_IOC_ENABLE and _DISABLE: _IO('$', 0) and _IO('$', 1).
 const PERF_ENABLE: u64 = 0x2400;
 const PERF_DISABLE: u64 = 0x2401;
-/// What opens a file to change it.
+/// Flags that open a file for changes.
 const WRITES: u64 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64;
 /// PR_GET_AUXV.
 const GET_AUXV: u64 = 0x4155_5856;
@@ -46,7 +46,7 @@ const fn kvm_swaps<T>(number: c_uint) -> u64 {
     ioctl_expr(_IOC_READ | _IOC_WRITE, KVMIO, number, size_of::<T>() as c_uint)
 }
 
-/// What a process with `needs` may, in threads that run no vCPUs: beyond what [`runner_rules`] has, or with fewer
+/// Rules for threads that run no vCPUs, in a process with `needs`: calls beyond [`runner_rules`], or with fewer
 /// restrictions.
 #[must_use]
 pub fn process_rules(needs: &Needs) -> Vec<SandboxRule> {

@@ -1,5 +1,5 @@
 //! A call that a filter refused: the process ends with it. A debug build says which call it was. Others have no handler for that,
-//! which somebody who got hold of a thread could make use of; the host's kernel has the call in its log.
+//! because an attacker who controls a thread could make use of it; the host's kernel has the call in its log.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -29,15 +29,15 @@ pub(super) fn explain() {
 
 /// Says which call of which thread was refused, and ends the process. Nothing but system calls that the filters allow.
 extern "C" fn on_refusal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    /// Of a siginfo of SIGSYS: address of the call, then its number (sigaction(2)).
+    /// Offset of the call's number in a siginfo of SIGSYS, behind the address of the call (sigaction(2)).
     const NUMBER_OFFSET: usize = 24;
     const NAME_BYTES: usize = 16;
     // SAFETY: the kernel passes a whole siginfo.
     let number = unsafe { info.cast::<u8>().add(NUMBER_OFFSET).cast::<i32>().read() };
-    // SAFETY: the kernel passes a whole context, which nobody changes meanwhile.
+    // SAFETY: the kernel passes a whole context, which no other code changes meanwhile.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let mut name = MaybeUninit::<[u8; NAME_BYTES]>::zeroed();
-    // SAFETY: the kernel writes a name of at most so many bytes, with a zero at the end.
+    // SAFETY: the kernel writes a name of at most the array's length, with a zero at the end.
     let name = unsafe {
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
         name.assume_init()

@@ -1,4 +1,4 @@
-//! What is a rule, and what a thread that runs vCPUs may ask of the kernel: each rule with its reason. Everything else is refused.
+//! Sandbox rules, and the system calls that a thread that runs vCPUs may make: each rule with its reason. All others are refused.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +167,7 @@ pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {
     rules
 }
 
-/// What the static program's C library asks of the kernel where others ask for something that is allowed anyway.
+/// System calls of the static program's C library, musl, in place of calls that are allowed anyway.
 fn of_musl() -> [SandboxRule; 3] {
     [
         rule(libc::SYS_stat, [], "statx, as musl has it"),

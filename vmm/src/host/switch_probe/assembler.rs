@@ -48,7 +48,7 @@ pub(super) struct Label(usize);
 #[derive(Default)]
 pub(super) struct Assembler {
     words: Vec<u64>,
-    /// Those whose place is not known yet.
+    /// Jumps whose targets are not known yet.
     jumps: Vec<(usize, Label)>,
     labels: usize,
 }

@@ -3,12 +3,12 @@
 //!
 //! The marks are for hosts whose KVM does not set the flag of the steal-time record. Their meaning is KVM's: set while
 //! the thread could go on but has no CPU, clear while it runs or sleeps. They lie in an array map that is mapped into
-//! the guest, so the guest reads what the kernel wrote at the switch, and nobody is woken for it.
+//! the guest, so the guest reads what the kernel wrote at the switch, and no thread is woken for it.
 //!
 //! The reports are for `switches`, which attributes preemptions and knows who ran where. They come through a ring of
 //! fixed size; what does not fit is dropped and counted. What the vCPU did is what the guest has written into its area,
 //! which for that lies in a map as well: the program reads it at the switch itself, however long ago that is when
-//! somebody looks at the report.
+//! the report is read.
 //!
 //! See `programs` for what they do. The kernel takes them out when the descriptors of the links are closed, and so with
 //! the process at the latest.
@@ -51,7 +51,7 @@ pub(crate) const FLAG_BYTES: usize = size_of::<StealTime>();
 const RING_BYTES_PER_PCPU: usize = 1 << 20;
 const RING_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
 
-/// Where in [`Doing`] the reports that did not fit are counted: behind the vCPUs.
+/// Index in [`Doing`] of the count of reports that did not fit: behind the vCPUs.
 const DROPPED: usize = MAX_VCPUS;
 
 /// The programs in the kernel, and the maps that they share with this process.
@@ -62,7 +62,7 @@ pub(crate) struct SwitchProbe {
     _links: Vec<OwnedFd>,
 }
 
-/// Who is who, and the flags.
+/// Maps from threads to vCPUs, and the flags.
 #[derive(Debug)]
 struct Maps {
     pids: OwnedFd,
@@ -89,7 +89,7 @@ impl Namespace {
     }
 }
 
-/// What reports are made of and go through.
+/// Maps that reports are made from, and the ring that they go through.
 #[derive(Debug)]
 struct Reports {
     /// One [`VcpuArea`] for each vCPU, to be mapped into the guest.

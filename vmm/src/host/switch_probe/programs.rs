@@ -13,7 +13,7 @@
 //!     vcpu = TASKS[next]
 //!     if there is one:
 //!         FLAGS[vcpu] = 0
-//!         if it holds a lock, or waits for one in which nobody is:       *
+//!         if it holds a lock, or waits for one that has no owner:        *
 //!             for each pCPU: if a vCPU runs there and waits: report it
 //!         CURRENT[pCPU] = vcpu; report in                                *
 //!
@@ -68,7 +68,7 @@ const PREV_STATE: i16 = 24;
 
 const FLAG: i16 = offset_of!(StealTime, preempted) as i16;
 
-/// What runs at every switch. r6 holds the tracepoint's arguments, r7 the vCPU's index, r8 another pCPU's, r9 whether
+/// Builds the program that runs at every switch. r6 holds the tracepoint's arguments, r7 the vCPU's index, r8 another pCPU's, r9 whether
 /// the vCPU that is switched out could go on.
 pub(super) fn on_switch(maps: &Maps, reports: Option<&Reports>) -> Vec<u64> {
     let mut a = Assembler::default();
@@ -102,7 +102,7 @@ pub(super) fn on_switch(maps: &Maps, reports: Option<&Reports>) -> Vec<u64> {
     a.finish()
 }
 
-/// What runs whenever a thread is woken.
+/// Builds the program that runs whenever a thread is woken.
 pub(super) fn on_wakeup(maps: &Maps, reports: &Reports) -> Vec<u64> {
     const WOKEN_TASK: i16 = 0;
     let mut a = Assembler::default();
@@ -116,7 +116,7 @@ pub(super) fn on_wakeup(maps: &Maps, reports: &Reports) -> Vec<u64> {
     a.finish()
 }
 
-/// Where a field of a report in the stack lies.
+/// Returns the stack offset of a field of a report.
 fn field(report: i16, offset: usize) -> i16 {
     report + offset as i16
 }
@@ -163,7 +163,7 @@ fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
     a.place(have_index);
 }
 
-/// The same for the thread whose `task_struct` is the tracepoint's argument at `argument`.
+/// r7 and [`INDEX`] := the vCPU of the thread whose `task_struct` is the tracepoint's argument at `argument`; if none, goes on at `none`.
 fn identify(a: &mut Assembler, tasks: &OwnedFd, argument: i16, none: Label) {
     a.keep(8, 6, argument, TASK);
     a.look_up(tasks.as_fd(), TASK);
@@ -188,7 +188,7 @@ fn mark(a: &mut Assembler, flags: BorrowedFd<'_>, none: Label) {
     a.put(STORE_8, 0, 9, FLAG, 0);
 }
 
-/// Notes who runs on this pCPU: nobody, or the vCPU whose index is in a register.
+/// Notes the vCPU that runs on this pCPU: none, or the one whose index is in a register.
 fn set_current(a: &mut Assembler, current: &OwnedFd, register: Option<u8>) {
     let elsewhere = a.label();
     a.look_up(current.as_fd(), PCPU);
@@ -225,7 +225,7 @@ fn describe(a: &mut Assembler, reports: &Reports, to: i16, index: i16, none: Lab
     a.jump(JUMP_IF_EQUAL, 0, 0, none);
     a.keep(4, 0, 0, at(offset_of!(Switch, thread_does)));
 
-    // A lock that there is not is one that nobody watches over.
+    // A lock number out of range has no exclusion checker, so its fields stay zero.
     let no_lock = a.label();
     a.put(STORE_64_IMMEDIATE, STACK, 0, at(offset_of!(Switch, lock_entered)), 0);
     a.put(STORE_32_IMMEDIATE, STACK, 0, at(offset_of!(Switch, lock_owner)), 0);

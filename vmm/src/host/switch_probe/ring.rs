@@ -37,7 +37,7 @@ impl Ring {
         Ok(Self { fd, reader, writers, data_bytes })
     }
 
-    /// Takes out what has been written. The caller sees to it that nobody else does meanwhile.
+    /// Takes out what has been written. The caller ensures that no other thread does so meanwhile.
     pub(super) fn drain(&self, mut each: impl FnMut(Switch)) {
         // SAFETY: each at the beginning of a page that is mapped while `self` lives.
         let (read, written) = unsafe {
@@ -45,7 +45,7 @@ impl Ring {
         };
         // Relaxed: only readers write it. Acquire: pairs with the kernel's release; what lies before it is a record.
         let mut at = read.load(Ordering::Relaxed);
-        // Where the writers are now: a run that switches faster than this reads must not hold it up for ever.
+        // The writers' position now: a run that switches faster than this reads must not keep it here forever.
         let end = written.load(Ordering::Acquire);
         while at < end {
             let offset = at as usize & (self.data_bytes - 1);
@@ -59,8 +59,8 @@ impl Ring {
             }
             let bytes = (header & !DISCARDED) as usize;
             if header & DISCARDED == 0 && bytes == size_of::<Switch>() {
-                // SAFETY: so many bytes follow the header, in the second copy if need be; any bits are a `Switch`, and
-                // nobody changes them before the reader's position has moved on.
+                // SAFETY: `bytes` bytes follow the header, in the second copy if need be; any bits are a `Switch`, and
+                // no writer changes them before the reader's position has moved on.
                 each(unsafe { record.add(HEADER_BYTES).cast::<Switch>().read() });
             }
             at += (HEADER_BYTES + bytes).next_multiple_of(8) as u64;

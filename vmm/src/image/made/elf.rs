@@ -11,7 +11,7 @@ pub(super) const WRITE: u64 = 1;
 pub(super) const ALLOC: u64 = 2;
 pub(super) const EXECUTE: u64 = 4;
 
-/// Of a symbol: it is visible to all files and a function, or a variable.
+/// Kinds of a symbol that is visible to all files: a function, or a variable.
 pub(super) const GLOBAL_FUNCTION: u8 = 0x12;
 pub(super) const GLOBAL_VARIABLE: u8 = 0x11;
 
@@ -27,7 +27,7 @@ pub(super) struct Section {
     pub(super) flags: u64,
     pub(super) address: u64,
     pub(super) bytes: Vec<u8>,
-    /// Of one of zeros, which has no bytes.
+    /// Length of a section of zeros, which has no bytes.
     pub(super) zeros: u64,
     /// The numbers of other sections that it is about.
     pub(super) link: u32,
@@ -37,7 +37,7 @@ pub(super) struct Section {
     pub(super) segment: Option<[u32; 2]>,
 }
 
-/// Numbers one behind the other, each of so many bytes.
+/// Joins numbers, each written in its own length in bytes.
 pub(super) fn words(numbers: &[(u64, usize)]) -> Vec<u8> {
     numbers.iter().flat_map(|(number, bytes)| number.to_le_bytes().into_iter().take(*bytes)).collect()
 }
@@ -51,7 +51,7 @@ impl Strings {
         Self(vec![0])
     }
 
-    /// Where it begins.
+    /// Adds `text`; returns the position of its first byte.
     pub(super) fn add(&mut self, text: &str) -> u64 {
         let at = self.0.len() as u64;
         self.0.extend_from_slice(text.as_bytes());

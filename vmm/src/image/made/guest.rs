@@ -22,7 +22,7 @@ const OPERATIONS: u64 = 5;
 /// From one site, and from one function, to the next.
 const STEP: u64 = 16;
 const FUNCTIONS: u64 = IMAGE_BASE + SITES * STEP;
-/// What sites call, the first of them so short that it can stand in a site.
+/// Functions that sites call, the first of them so short that it can stand in a site.
 const CODE: [&[u8]; 4] = [
     &[0xc6, 0x07, 0x00, 0xc3],
     &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0xc3],

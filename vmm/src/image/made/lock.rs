@@ -12,12 +12,12 @@ const CONSTANTS: u16 = 3;
 const DATA: u16 = 4;
 const ZEROS: u16 = 6;
 const SYMBOL_TABLE: u32 = 9;
-/// Of no section: somebody else defines it; whoever links makes zeros for it.
+/// Section number of an undefined symbol, which another file defines; for [`COMMON`] the linker creates zeros.
 const ELSEWHERE: u16 = 0;
 const COMMON: u16 = 0xfff2;
 const SECTION_SYMBOL: u8 = 3;
 
-/// What each function begins a multiple of.
+/// Alignment of each function.
 const STEP: usize = 32;
 const FUNCTIONS: [(&str, &[u8]); 6] = [
     // mov eax, 1; xchg [rdi], eax; test eax, eax; jz to the end; call hk_waits; jmp to the beginning; ret

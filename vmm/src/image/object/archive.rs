@@ -48,7 +48,7 @@ pub(super) fn members_of(bytes: Vec<u8>) -> Result<Vec<Member>, String> {
         room.take_name(member.name().len()).ok_or_else(|| format!("is broken: {}", Room::USED_UP))?;
         let data = member.data(&*bytes).map_err(broken)?;
         let inside = printable(&String::from_utf8_lossy(member.name()));
-        // What languages add to their archives is no code: Rust's metadata.
+        // Members that compilers add to their archives hold no code: Rust's metadata.
         if !inside.ends_with(".o") {
             continue;
         }

@@ -1,9 +1,9 @@
-//! What an object defines and may use, by name: version 1 of `include/haltkick.h`.
+//! Contract of an object, by name: the names that it defines and may use in version 1 of `include/haltkick.h`.
 
 use crate::host::nearest::nearest;
 use crate::image::object::member::{Member, SymbolPlace};
 
-/// What the name of a lock begins with that is a file.
+/// Prefix of the name of a lock that is a file.
 pub const FILE_PREFIX: &str = "file:";
 
 /// The version of the header that is spoken here.
@@ -31,7 +31,7 @@ const INIT: &str = "hk_init";
 /// A function of the object: member and symbol.
 pub(super) type Function = (usize, usize);
 
-/// What an object exports.
+/// The exports of an object.
 #[derive(Debug, Default)]
 pub(super) struct Exports {
     /// Native form, paravirtual form; each: lock, unlock, read, read-unlock.

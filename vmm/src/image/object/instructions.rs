@@ -65,7 +65,7 @@ fn functions(
     functions
 }
 
-/// What is wrong with an instruction, and what to do.
+/// Returns the fault of an instruction and its remedy.
 fn wrong(
     instruction: &Instruction,
     info: &mut InstructionInfoFactory,

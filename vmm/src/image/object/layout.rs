@@ -1,4 +1,4 @@
-//! Where an object's sections go: code, constants, data and zeros, each from a page on, and memory per vCPU behind them.
+//! Layout of an object's sections: code, constants, data and zeros, each from a page on, and memory per vCPU behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,14 +17,14 @@ const CODE_ALIGN: u64 = 64;
 /// From one vCPU's memory to the next: whole pairs of lines.
 const CPU_ALIGN: u64 = 128;
 
-/// Where everything lies.
+/// The addresses of all parts.
 pub(super) struct Layout {
     /// Code, constants (from the table of addresses on), data and zeros.
     pub(super) code: Range<u64>,
     pub(super) constants: Range<u64>,
     pub(super) data: Range<u64>,
     pub(super) zeros: Range<u64>,
-    /// Where all ends, memory per vCPU included.
+    /// End of all parts, memory per vCPU included.
     pub(super) end: u64,
     sections: BTreeMap<(usize, usize), u64>,
     common: BTreeMap<String, u64>,
@@ -112,7 +112,7 @@ impl Layout {
         Ok(Self { code, constants, data, zeros, end, sections, common, cpu_area, table })
     }
 
-    /// Where a section lies.
+    /// Returns the address of a section.
     pub(super) fn section(&self, member: usize, section: usize) -> Option<u64> {
         self.sections.get(&(member, section)).copied()
     }
@@ -137,7 +137,7 @@ impl Layout {
         self.table.iter().map(|(target, &address)| (address, self.value(target)))
     }
 
-    /// Where the word lies that holds what a name stands for.
+    /// Returns the address of the word that holds a name's value.
     pub(super) fn word(&self, target: &Target) -> u64 {
         self.table[target]
     }

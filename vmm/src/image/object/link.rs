@@ -15,7 +15,7 @@ use crate::image::object::{archive, instructions};
 pub(crate) struct LinkedObject {
     /// The name of its file.
     pub(crate) name: String,
-    /// Where it lies.
+    /// Addresses of the object.
     pub(crate) addresses: Range<u64>,
     /// Its files, as if they were linked: they are asked for symbols and lines.
     pub(crate) files: Vec<Vec<u8>>,
@@ -46,7 +46,7 @@ pub(crate) fn link(path: &Path, base: u64, offer: &mut Offer<'_>) -> Result<Link
     link_members(archive::name_of(path), archive::members(path)?, base, offer)
 }
 
-/// The same of a file that holds `bytes`.
+/// Links the object in `bytes`, which stand for the file at `path`, to lie from `base` on.
 ///
 /// # Errors
 /// As above.
@@ -60,7 +60,7 @@ pub(crate) fn link_bytes(
     link_members(archive::name_of(path), archive::members_of(bytes)?, base, offer)
 }
 
-/// The same of members that were read.
+/// Links an object from its members, to lie from `base` on.
 ///
 /// # Errors
 /// As above.
@@ -105,7 +105,7 @@ fn link_members(
 
 type Addresses = ([[Option<u64>; 4]; 2], [Option<u64>; 2], Option<u64>);
 
-/// Where the exported functions lie.
+/// Returns the addresses of the exported functions.
 fn addresses(members: &[Member], exports: &Exports, layout: &Layout) -> Addresses {
     let address = |function: &Option<(usize, usize)>| {
         let (member, symbol) = (*function)?;
@@ -190,7 +190,7 @@ impl Kind {
         }
     }
 
-    /// What is written at `place`, or `None`: it does not fit.
+    /// Returns the value to write at `place`, or `None` if it does not fit.
     fn value(self, place: u64, value: u64, word: impl FnOnce() -> u64, addend: i64) -> Option<u64> {
         let sum = value.wrapping_add_signed(addend);
         let near = |distance: u64| {
@@ -268,7 +268,7 @@ impl Member {
         self.sections[section].relocations.iter().filter_map(edit).collect()
     }
 
-    /// Writes values of so many bytes into a section.
+    /// Writes values into a section, each of its own length in bytes.
     fn write(&mut self, section: usize, edits: &[(Relocation, usize, u64)]) -> Result<(), String> {
         let file = self.sections[section].file.clone();
         let bytes = &mut self.bytes[file];
@@ -314,7 +314,7 @@ impl Member {
     }
 }
 
-/// What is loaded.
+/// Returns the parts that are loaded.
 fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
     use object::elf::{PF_R, PF_W, PF_X, ProgramFlags};
     let filled = |range: &Range<u64>| {

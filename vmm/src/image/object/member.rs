@@ -55,7 +55,7 @@ pub(super) struct Member {
     pub(super) sections: Vec<Section>,
     /// By their index.
     pub(super) symbols: Vec<Symbol>,
-    /// Where in the file the symbol table lies.
+    /// Place of the symbol table in the file.
     pub(super) symbol_table: Option<Range<usize>>,
 }
 
@@ -94,12 +94,12 @@ pub(super) struct Symbol {
     pub(super) is_function: bool,
 }
 
-/// Where a symbol is.
+/// Place of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SymbolPlace {
     Elsewhere,
     Number,
-    /// In zeros that whoever links makes.
+    /// In zeros that the linker creates.
     Common,
     Section(usize),
     Nowhere,
@@ -118,7 +118,7 @@ impl Section {
         self.file.is_empty()
     }
 
-    /// What a debugger reads: not loaded, but with addresses in it.
+    /// Whether a debugger reads the section: not loaded, but with addresses in it.
     pub(super) fn is_debug(&self) -> bool {
         !self.has(elf::SHF_ALLOC) && !self.has(elf::SHF_COMPRESSED) && self.name.starts_with(".debug_")
     }
@@ -232,7 +232,7 @@ fn sections(
             0..0
         } else {
             let data = section.data().map_err(|_| broken("a section is cut short"))?;
-            // Of no bytes the place may be anything.
+            // An empty section may state any place.
             let start = section.file_range().filter(|_| !data.is_empty());
             let start = start.map_or(0, |(start, _)| start as usize);
             start..start + data.len()

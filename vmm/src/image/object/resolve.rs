@@ -1,4 +1,4 @@
-//! What an object's names stand for, and which of its sections are needed at all: those that its exports lead to.
+//! Resolution of an object's names, and the set of its sections that are needed at all: those that its exports lead to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use crate::host::nearest::nearest;
 use crate::image::object::contract::{CPU_AREA, EVENT_PREFIX, MOST_EVENT_BYTES};
 use crate::image::object::member::{Member, SymbolPlace};
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// A place in a section of a member.
@@ -21,17 +21,17 @@ pub(super) enum Target {
     Number(u64),
 }
 
-/// What an image has for the objects that are linked behind it.
+/// The offer of an image to the objects that are linked behind it.
 pub(crate) struct Offer<'a> {
     /// Names and values.
     pub(crate) imports: &'a BTreeMap<String, u64>,
     /// The events that can be counted, by their slots. Those of objects are added.
     pub(crate) events: &'a mut Vec<String>,
-    /// So many slots there are.
+    /// Number of slots.
     pub(crate) slots: usize,
 }
 
-/// What was found out.
+/// The result of the resolution.
 #[derive(Default)]
 pub(super) struct Resolved {
     /// Sections that are needed: member and index.
@@ -42,7 +42,7 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// What symbol number `symbol` of a member stands for, which a section that is needed refers to.
+    /// Returns the meaning of symbol number `symbol` of a member, which a section that is needed refers to.
     pub(super) fn target(&self, member: usize, symbol: usize) -> Option<&Target> {
         self.targets.get(&(member, symbol))
     }
@@ -74,7 +74,7 @@ pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
 /// Follows the references from `roots` on.
 ///
 /// # Errors
-/// The first name that nobody knows, as the end of a sentence that begins with the object's name.
+/// The first unknown name, as the end of a sentence that begins with the object's name.
 pub(super) fn resolve(
     members: &[Member],
     definitions: &HashMap<&str, (usize, usize)>,
@@ -126,7 +126,7 @@ fn check_section(member: &Member, section: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What a symbol that is referred to stands for.
+/// Returns the meaning of a symbol that is referred to.
 fn target(
     members: &[Member],
     definitions: &HashMap<&str, (usize, usize)>,

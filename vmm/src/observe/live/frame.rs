@@ -1,4 +1,4 @@
-//! What a run shows of itself while it goes, and how that is written down.
+//! Frame of the live view: the data that a run shows of itself while it goes, and its encoding.
 //!
 //! ```text
 //!    0  8  "HALTLIVE"            then for each pCPU   u32 number
@@ -23,7 +23,7 @@ use crate::observe::whereabouts::Where;
 const MAGIC: &[u8; 8] = b"HALTLIVE";
 /// Version of the layout.
 const VERSION: u32 = 1;
-/// Where what the checksum covers begins.
+/// Offset of the first byte that the checksum covers.
 const COVERED_FROM: usize = 24;
 /// The longest frame: 1024 guests of one vCPU each with long names, and more.
 pub(super) const MOST_BYTES: usize = 4 << 20;
@@ -80,11 +80,11 @@ pub struct LiveGuest {
 /// A vCPU of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveVcpu {
-    /// Where it is.
+    /// The vCPU's whereabouts.
     pub at: Where,
     /// Since when, by the clock of the run, where that is known.
     pub since_ns: Option<u64>,
-    /// What it says it is doing.
+    /// The vCPU's own statement of its activity.
     pub doing: Activity,
     /// The lock that it says this of.
     pub lock: u32,
@@ -92,9 +92,9 @@ pub struct LiveVcpu {
     pub sections: u64,
     /// Exits to the VMM.
     pub exits: u64,
-    /// Those that were kicks.
+    /// Exits that were kicks.
     pub kicks: u64,
-    /// Those that asked for sleep.
+    /// Exits that asked for sleep.
     pub sleeps: u64,
 }
 
@@ -120,7 +120,7 @@ codes! {
         Between,
         /// vCPUs start.
         Starts,
-        /// Nothing counts yet.
+        /// The guest runs, but nothing counts yet.
         WarmsUp,
         /// The measuring window is open.
         Window,
@@ -201,7 +201,7 @@ impl LiveFrame {
         to
     }
 
-    /// What `bytes` begin with.
+    /// Decodes the frame at the beginning of `bytes`.
     ///
     /// # Errors
     /// Why that is no frame.
@@ -227,7 +227,7 @@ impl LiveFrame {
         if checksum(bytes.get(COVERED_FROM..length)?) != sum {
             return None;
         }
-        // What follows has been written by somebody who can reckon, and may still be made up.
+        // The checksum is right, so a program wrote the rest as a frame; its contents may still be made up.
         let mut from = Reader(&bytes[COVERED_FROM..length]);
         let (sequence, run, at_ns, process) = (from.u64()?, from.u64()?, from.u64()?, from.u32()?);
         let phase = *LivePhase::ALL.get(usize::from(from.u8()?))?;
@@ -295,7 +295,7 @@ impl LiveVcpu {
     }
 }
 
-/// What has not been read yet. Everything is `None` where there is not enough.
+/// The bytes that are still to be read. Each read returns `None` when too few are left.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,7 +1,7 @@
 //! The live view of a run: a small file that the run's own thread writes ten times a second, for `haltkick top` to read.
 //!
-//! A frame is written in one go over the one before. Whoever reads meanwhile sees that by the checksum, and looks again. The file is
-//! read and written, not mapped: a mapping ends its process where somebody cuts the file off.
+//! A frame is written in one go over the one before. A concurrent reader sees that by the checksum, and looks again. The file is
+//! read and written, not mapped: a mapping ends its process if the file is truncated.
 
 mod frame;
 
@@ -61,7 +61,7 @@ impl Live {
         self.file.write_all_at(&LiveFrame { sequence, run, process, ..frame }.encode(), 0)
     }
 
-    /// Says where no run is under way how far this is. A full disk keeps nobody from measuring.
+    /// Writes the phase while no run is under way. Errors are ignored: a full disk must not stop a measurement.
     fn say(&self, phase: LivePhase) {
         _ = self.write(LiveFrame { phase, ..LiveFrame::default() });
     }
@@ -90,7 +90,7 @@ impl LiveRun {
         is_due
     }
 
-    /// The frame is this one. A full disk keeps nobody from measuring.
+    /// Writes `frame`. Errors are ignored: a full disk must not stop a measurement.
     pub(crate) fn show(&self, frame: LiveFrame) {
         _ = self.live.write(frame);
     }
@@ -103,7 +103,7 @@ impl Drop for LiveRun {
     }
 }
 
-/// The frame in `file`, which somebody may be writing to.
+/// Reads the frame in `file`, which may be written to meanwhile.
 ///
 /// # Errors
 /// Why there is none: the rest of a sentence about the file.

@@ -1,4 +1,4 @@
-//! What happened when: recorded by every thread into memory of its own, put together when the run is over.
+//! Trace of events over time: recorded by every thread into memory of its own, put together when the run is over.
 //!
 //! Two sources, on one clock. The host's threads note who ran where, who slept and who was kicked. The guest notes, once
 //! per critical section and without an exit, when it asked for the lock, had it and left it. Both write into rings of a
@@ -41,16 +41,16 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
-/// What it saw.
+/// The event that a thread saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A vCPU got this pCPU; under the host's scheduler, where nobody knows the pCPU: it woke up.
+    /// A vCPU got this pCPU; under the host's scheduler, where the pCPU is unknown: it woke up.
     Runs { vcpu: u32, pcpu: Option<u32> },
     /// A vCPU is off its pCPU, and where it went.
     Stops { vcpu: u32, to: Where },
     /// A vCPU that is kept off on purpose: its thread got this pCPU meanwhile.
     Takes { vcpu: u32, pcpu: u32 },
-    /// The same: its thread is off its pCPU.
+    /// A vCPU that is kept off on purpose: its thread is off its pCPU.
     Leaves { vcpu: u32 },
     /// A vCPU sleeps no more, and waits for a pCPU.
     Wakes { vcpu: u32 },
@@ -59,7 +59,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The same of a guest whose first vCPU has this number among those of all guests.
+    /// Renumbers the vCPUs of a guest whose first vCPU has the number `first` among those of all guests.
     pub(crate) fn of_guest(self, first: u32) -> Self {
         let number = |vcpu: u32| first + vcpu;
         match self {
@@ -77,7 +77,7 @@ impl What {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     events: Vec<Event>,
-    /// Where the next one goes once the ring is full.
+    /// Index of the next event once the ring is full.
     next: usize,
     dropped: u64,
     most: usize,
@@ -105,7 +105,7 @@ impl Recorder {
     }
 }
 
-/// Where the threads of a run hand in what they recorded.
+/// Collects the recordings of a run's threads.
 #[derive(Debug)]
 pub(crate) struct Collector {
     per_thread: usize,
@@ -177,7 +177,7 @@ fn merge(recorders: &[Recorder]) -> (Vec<Event>, u64) {
     (events, dropped)
 }
 
-/// What the run was, for the names of tracks.
+/// Description of the run, for the names of tracks.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) guests: Vec<AboutGuest>,
@@ -187,7 +187,7 @@ pub(crate) struct About {
     pub(crate) window_ns: [u64; 2],
     /// Reports of switches that never came.
     pub(crate) lost_reports: u64,
-    /// What the trace lacks, and why.
+    /// Gaps of the trace, with reasons.
     pub(crate) missing: Vec<String>,
 }
 
@@ -220,7 +220,7 @@ impl About {
         }
     }
 
-    /// What the vCPUs of all guests are called, in order.
+    /// Returns the names of the vCPUs of all guests, in order.
     fn vcpu_names(&self) -> Vec<String> {
         let several = self.guests.len() > 1;
         let named = |guest: &AboutGuest, vcpu| match several {
@@ -231,7 +231,7 @@ impl About {
     }
 }
 
-/// What a trace of these runs lacks, and why.
+/// Lists the gaps in a trace of these guests, with reasons.
 fn missing(guests: &[AboutGuest], image: &Image, no_switches: Option<&str>) -> Vec<String> {
     let mut missing = Vec::new();
     if let Some(reason) = no_switches {
@@ -272,7 +272,7 @@ impl Clock {
     }
 }
 
-/// What was recorded of a run.
+/// The recording of a run.
 #[derive(Debug)]
 pub struct Trace {
     about: About,
@@ -295,7 +295,7 @@ impl Trace {
         (self.sections.count(), self.sections.dropped)
     }
 
-    /// What it lacks, and why: one line for each.
+    /// The gaps of the trace with their reasons, one line for each.
     #[must_use]
     pub fn missing(&self) -> &[String] {
         &self.about.missing

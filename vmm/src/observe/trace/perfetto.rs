@@ -141,7 +141,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// What the clocks show now, so that other traces of this machine can be laid beside this one.
+    /// Writes the current values of the clocks, so that other traces of this machine can be aligned with this one.
     fn clock_snapshot(&mut self) -> io::Result<()> {
         let clocks = [
             (CLOCK_MONOTONIC, ClockId::Monotonic),

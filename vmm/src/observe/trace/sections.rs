@@ -25,7 +25,7 @@ pub(crate) struct Section {
 pub(crate) struct Unfinished {
     pub(crate) asked_ns: u64,
     pub(crate) lock: u32,
-    /// The vCPU had the lock, and nobody knows since when.
+    /// The vCPU had the lock; the time of its acquisition is unknown.
     pub(crate) holds: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Unfinished {
 pub(crate) struct Sections {
     /// Per vCPU, in order.
     pub(crate) per_vcpu: Vec<Vec<Section>>,
-    /// What each vCPU was in when the run ended.
+    /// Section or wait that each vCPU was in when the run ended.
     pub(crate) unfinished: Vec<Option<Unfinished>>,
     /// Overwritten in the rings.
     pub(crate) dropped: u64,
@@ -80,7 +80,7 @@ impl Sections {
     }
 }
 
-/// What `vcpu` says it is in, if that began after `since_ns`.
+/// The section or wait that `vcpu` says it is in, if that began after `since_ns`.
 fn unfinished(memory: &Memory, vcpu: u32, locks: u32, clock: &Clock, since_ns: u64) -> Option<Unfinished> {
     let activity = &memory.area(vcpu).activity;
     let doing = Activity::of(memory.area(vcpu));

@@ -247,7 +247,7 @@ fn becomes_ready(
     change(writer, track, READY, &begin(vcpu_track(vcpu), at_ns, READY))
 }
 
-/// What a vCPU that is off its pCPU is; `None` when it is done.
+/// Names the state of a vCPU that is off its pCPU; `None` when the vCPU is done.
 fn state(at: Where) -> Option<&'static str> {
     Some(match at {
         Where::Preempted(Activity::Holder) => "preempted: holder",

@@ -15,7 +15,7 @@ use crate::observe::instruments::LinuxConsole;
 pub(crate) const TARGET: Target = Target { name: "devices", most_bytes: 512, seeds: no_seeds, execute };
 
 const MARKER: &str = "so it begins";
-/// KVM passes on so many bytes at once, at most.
+/// The most bytes that KVM passes on at once.
 const MOST_BYTES: u8 = 9;
 
 thread_local! {
@@ -31,7 +31,7 @@ fn devices() -> Devices {
     Devices::with(interrupt, console, MARKER.into()).expect("a thread for the console")
 }
 
-/// Nothing is read but what a device says or nothing, and every doorbell is one kind of exit.
+/// Checks that a read returns the device's answer or the absence of one, and that every doorbell is one kind of exit.
 fn execute(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     DEVICES.with_borrow(|devices| {
