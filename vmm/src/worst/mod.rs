@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A simulated run is the same each time, so an instruction of it has a name: the vCPU and how many instructions that has completed.
-//! A branch is a copy of this process ([`crate::host::branch`]): all that the run consists of is in it, and nothing else is kept.
+//! A branch is a copy of this process (`host::branch`): all that the run consists of is in it, and nothing else is kept.
 
 mod branches;
 mod curve;
