@@ -243,7 +243,6 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will. The exception is a guest that is over:
     /// its ready vCPUs have left the queue.
-    /// was ready then is out of the queue.
     fn nobody_can_run(&self, apart: &Apart<'a>) {
         for guest in self.guests.iter().filter(|guest| !guest.failed() && !guest.stopping()) {
             let of_guest =

@@ -1,6 +1,5 @@
 //! State of a guest that the threads of one run share: whether it goes on, its window and its clock, and the meaning of any vCPU's
 //! exit for the run as a whole. State that the guest itself takes part in is in `shared`.
-//! the run as a whole. What the guest itself has a part in is in `shared`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};

@@ -72,7 +72,8 @@ impl Watcher {
         Self { probe: None, silent: Some(reason.into()) }
     }
 
-    /// The best watcher available for this report, for a guest under the host's scheduler. Call it before anything refers to the vCPUs' areas.
+    /// The best watcher available for this report, for a guest under the host's scheduler. Call it before anything refers to the
+    /// vCPUs' areas.
     pub(crate) fn new(reported: Reported<'_>, memory: &Memory) -> Self {
         match reporting_probe(reported, memory) {
             Ok(probe) => Self { probe: Some(probe), silent: None },

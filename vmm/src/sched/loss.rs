@@ -147,7 +147,6 @@ pub(crate) struct Claim {
 impl Claim {
     /// Settles the claim when the vCPU is off again and has entered `entered` sections: adds to `lost_ns` what the others lost, if it was
     /// this one that they waited for.
-    /// that they waited.
     pub(crate) fn settle(self, entered: u64, lost_ns: &mut ByActivity) {
         if entered != self.entered {
             *lost_ns.of(self.activity) += self.lost_ns;
