@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::measure::Measure;
 
-/// What the interval of a ratio says.
+/// Verdict of a ratio's interval.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -38,7 +38,7 @@ impl Verdict {
         }
     }
 
-    /// The same as a mark for narrow columns.
+    /// The verdict as a mark for narrow columns.
     pub(crate) fn mark(self) -> &'static str {
         match self {
             Self::Faster => "+",

@@ -22,7 +22,7 @@ pub(crate) struct Listing {
     pub(crate) schema: &'static str,
     /// 1.
     pub(crate) schema_version: u32,
-    /// What is listed: "locks", "workloads", "points", "experiments", "hosts" or "machines".
+    /// Kind of the listed things: "locks", "workloads", "points", "experiments", "hosts" or "machines".
     pub(crate) of: &'static str,
     /// In the order in which the program has them.
     pub(crate) entries: Vec<Choice>,

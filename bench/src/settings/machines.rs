@@ -31,7 +31,7 @@ pub(crate) fn find_host(name: &str) -> Result<Host, String> {
     Host::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }
 
-/// The text of a file that is none of the built-in ones of this kind.
+/// The text of a file that is not built in.
 fn read(kind: &str, name: &str, names: &[&str]) -> Result<String, String> {
     let path = Path::new(name);
     let is_path = name.contains('/') || path.extension().is_some_and(|it| it == "toml") || path.exists();

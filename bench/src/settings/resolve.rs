@@ -252,7 +252,7 @@ impl Settings {
     /// How many pCPUs a run would have, where this host has `allowed` to offer.
     pub(crate) fn pcpu_count(&self, allowed: &CpuList) -> usize {
         let engine = self.engine().unwrap_or_default();
-        // What is wrong with a choice is said when the runs are made.
+        // A wrong choice is refused when the runs are made.
         self.pcpus(&engine, allowed).map_or(allowed.0.len(), |cpus| cpus.0.len())
     }
 

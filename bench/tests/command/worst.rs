@@ -23,7 +23,7 @@ fn answer(name: &str, more: &[&str]) -> (Value, PathBuf, String) {
     (serde_json::from_str(&stdout(&done)).expect("JSON"), output, stderr(&done))
 }
 
-/// What is printed when a file is replayed.
+/// Exit code and output of a file's replay.
 fn replayed(path: &Path) -> (i32, String, String) {
     let done = haltkick(&["worst", "--format", "json", "--replay", path.to_str().unwrap()]);
     (code(&done), stdout(&done), stderr(&done))
@@ -35,7 +35,7 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     assert_eq!((&worst["is_complete"], &worst["seeds"]), (&json!(true), &json!(2)), "{worst:#}");
     let rows = worst["rows"].as_array().expect("rows");
     let lost = |row: &Value| row["lost"]["hodges_lehmann"].as_f64().expect("a figure");
-    // Whoever has its turn keeps the other CPU from working, for as long as it is away.
+    // The vCPU that has the ticket's turn keeps the other CPU from working while it is away.
     assert!(lost(&rows[0]) > 1.0 && rows[0]["beyond_noise"] == true, "{worst:#}");
     assert!(rows.windows(2).all(|pair| lost(&pair[0]) >= lost(&pair[1])), "{worst:#}");
     let band = worst["placebo"]["band"].as_array().expect("a band");

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::host::error::RunError;
 
-/// Returns the result of `work`, done by `whom`; if it panics, an error that says so.
+/// Returns the result of `work`; if it panics, an error that names the thread that did it.
 pub(crate) fn caught<T>(whom: &str, work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
     // Whatever it leaves half-done is no longer used: the run is over. Mutexes see to themselves (`locks`).
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {

@@ -229,7 +229,7 @@ impl<'a, B: Bell> Core<'a, B> {
         }
         let apart = lock(&self.apart);
         let until_ns = apart.next_ns();
-        // Nothing became ready, and no pCPU looked for a vCPU, between `census` and now: so it was at all moments between.
+        // No vCPU became ready, and no pCPU looked for one, between `census` and now: so it was at all moments between.
         let none_can = self.idle.were_all(census) && self.queues.len() == 0 && self.idle.is_as(census);
         if none_can && until_ns.is_none() {
             self.nobody_can_run(&apart);

@@ -10,7 +10,7 @@ use crate::sched::core::{Bell, Core};
 use crate::sched::host::HostThreads;
 
 impl Scheduler<'_> {
-    /// Of the vCPUs of all guests, in order.
+    /// Places of the vCPUs of all guests, in order.
     pub(crate) fn whereabouts(&self) -> Vec<Whereabouts> {
         match self {
             Self::Vmm(runners) => runners.whereabouts(),

@@ -13,7 +13,7 @@ pub(crate) fn wakes_on<D: Ord>(
     warm.or_else(|| idle.iter().min_by_key(|pcpu| distance(*pcpu)))
 }
 
-/// The queue that a pCPU looks at beside its `own` of `queues`, at its `n`-th look: each of the others in turn. pCPUs that look equally
+/// The queue that a pCPU looks at in addition to its `own` of `queues`, at its `n`-th look: each of the others in turn. pCPUs that look equally
 /// often look at different ones, so each queue has about one look a slice, whatever their number. Looks that follow each other go far, since
 /// neighbours tend to be alike: those of long queues have long queues, too, as vCPUs start.
 pub(crate) fn looks_at(own: usize, n: usize, queues: usize) -> Option<usize> {

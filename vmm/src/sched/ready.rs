@@ -100,7 +100,7 @@ impl<'a, B: Bell> Core<'a, B> {
         for mut task in std::mem::take(&mut apart.unborn) {
             if task.guest.index == guest.index {
                 task.account.begin(now);
-                // Those of a guest that started earlier have run meanwhile.
+                // vCPUs of a guest that started earlier have run meanwhile.
                 self.queues.push(None, task, true);
             } else {
                 apart.unborn.push(task);

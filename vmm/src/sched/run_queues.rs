@@ -6,7 +6,7 @@
 //! lock is taken by others than its pCPU only where a vCPU moves.
 //!
 //! Fairness: vCPUs that always want to run differ in CPU time by 5 slices at most, where one queue keeps them within 2. That is what
-//! `fairness` tests, on up to 256 pCPUs that each come to a boundary once a slice, beside vCPUs that wake each other; it does not grow with
+//! `fairness` tests, on up to 256 pCPUs that each come to a boundary once a slice, among vCPUs that wake each other; it does not grow with
 //! the number of pCPUs, since each queue has a few looks a slice, from other pCPUs each time.
 //!
 //! One queue serves all pCPUs where guests have shares, since the time of a guest is a sum over its vCPUs, and on simulated machines.
@@ -31,11 +31,11 @@ const LOOKS: usize = 4;
 /// one that has had most.
 const MOST_BEHIND_SLICES: u64 = 3;
 
-/// What lies in one queue.
+/// Contents of one queue.
 #[expect(clippy::vec_box, reason = "they come out of the queue boxed")]
 struct Ready<'a> {
     shares: Shares<Box<Task<'a>>>,
-    /// Of guests that failed while others go on.
+    /// vCPUs of guests that failed while others go on.
     retired: Vec<Box<Task<'a>>>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct RunQueues<'a> {
     floor_ns: Line<AtomicU64>,
 }
 
-/// What a pCPU has after the exchange of one vCPU for another.
+/// Result of the exchange of one vCPU for another on a pCPU.
 pub(super) struct Exchanged<'a> {
     pub(super) next: Option<Box<Task<'a>>>,
     /// If more vCPUs lie in its queue: the pCPU that the first of them ran on last.
@@ -195,7 +195,7 @@ impl<'a> RunQueues<'a> {
         });
     }
 
-    /// A vCPU of `guest` has run for so long.
+    /// Charges `guest` with this time that a vCPU of it has run.
     pub(super) fn charge(&self, guest: usize, ran_ns: u64) {
         if self.charges {
             self.change(0, |ready| ready.shares.charge(guest, ran_ns));

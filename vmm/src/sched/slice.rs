@@ -7,7 +7,7 @@
 //!    that comes early would cost another exit;
 //! 3. the timer has rung before the deadline, for a turn that ended early.
 //!
-//! Where waits are many, turns leave the timer alone, and a pCPU sets it about once a slice. A turn that begins because the
+//! If waits are frequent, turns leave the timer alone, and a pCPU sets it about once a slice. A turn that begins because the
 //! one before it used up its slice ends at the timer's next ring. A kick that was under way at some moment comes early, and is
 //! known by the clock for what it is.
 

@@ -1,4 +1,4 @@
-//! What a preemption costs at each instruction of a lock: from single attempts to a ranking.
+//! Ranking of a lock's instructions by the cost of a preemption, from single attempts.
 
 mod rank;
 
@@ -48,7 +48,7 @@ pub(crate) struct Tried {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tries {
     pub(crate) preempted: Vec<Tried>,
-    /// The same with an exit alone.
+    /// Lost time of attempts with an exit alone.
     pub(crate) placebo: Vec<f64>,
     /// How often each instruction came by in each situation.
     pub(crate) seen: BTreeMap<(u64, Situation), u64>,
@@ -59,7 +59,7 @@ pub(crate) struct Tries {
     pub(crate) seeds: u32,
 }
 
-/// Where an instruction stands.
+/// Source place of an instruction.
 #[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Place {
     /// The function, without what was inlined into it.
@@ -89,7 +89,7 @@ pub(crate) struct Row {
     pub(crate) rank: usize,
     /// The worst instruction of the line.
     pub(crate) address: u64,
-    /// Where it stands.
+    /// Its source place.
     #[serde(flatten)]
     pub(crate) place: Place,
     /// The situation in which it is worst.
@@ -100,13 +100,13 @@ pub(crate) struct Row {
     pub(crate) beyond_noise: bool,
     /// The longest that a vCPU waited for the lock, beyond the longest wait without the preemption: median, in microseconds.
     pub(crate) longest_wait_us: f64,
-    /// Time of vCPUs that waited while nobody entered, beyond that without the preemption: median, in microseconds.
+    /// Time of vCPUs that waited while no vCPU entered, beyond that without the preemption: median, in microseconds.
     pub(crate) blocked_us: f64,
     /// After this time no more was lost: median, in microseconds; null if half of the attempts did not heal.
     pub(crate) heals_us: Option<f64>,
     /// Share of all vCPU time that is spent on the line.
     pub(crate) exposure: f64,
-    /// What the line adds to the loss by a preemption at a random moment, over the time that the vCPU is off.
+    /// Part of the line in the loss by a preemption at a random moment, over the time that the vCPU is off.
     pub(crate) expected: f64,
     /// The attempt nearest to the middle: the file that does it again.
     pub(crate) replay: Option<String>,
@@ -131,13 +131,13 @@ pub(crate) struct Placebo {
 pub(crate) struct Coverage {
     /// Instructions of the functions that the lock came to.
     pub(crate) instructions: usize,
-    /// Those that were executed.
+    /// Instructions that were executed.
     pub(crate) executed: usize,
-    /// Those of them before which others could notice a difference, or all that were executed if all were asked for.
+    /// Executed instructions before which others could notice a difference, or all that were executed if all were asked for.
     pub(crate) points: usize,
     /// Pairs of an instruction and a situation that came by.
     pub(crate) situations: usize,
-    /// Those that were tried at least once.
+    /// Pairs that were tried at least once.
     pub(crate) tried: usize,
     /// Source lines of which no instruction was executed.
     pub(crate) unreached: Vec<String>,
@@ -146,12 +146,12 @@ pub(crate) struct Coverage {
 /// A preemption that broke the lock.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct BrokenLock {
-    /// Where the vCPU was.
+    /// Source place of the vCPU.
     #[serde(flatten)]
     pub(crate) place: Place,
     /// The situation.
     pub(crate) situation: Situation,
-    /// What came of it.
+    /// Fault in words.
     pub(crate) what: String,
     /// The guest hung; else it broke mutual exclusion, or worse.
     pub(crate) is_stuck: bool,

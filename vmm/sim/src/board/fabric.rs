@@ -128,7 +128,7 @@ pub(super) struct Fabric<M> {
     /// Stores of the instruction at hand, which has been preceded by so many and began at this time, wait in the buffer: all of
     /// them, if the line of one is not here, or they would become visible in another order.
     buffered: Option<(u64, u64)>,
-    /// What the instruction at hand does, while a witness is told of it.
+    /// Effects of the current instruction, while a witness is told of it.
     pub(super) noted: Option<Noted>,
 }
 

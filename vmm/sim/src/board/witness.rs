@@ -35,7 +35,7 @@ pub struct Step {
     pub exits: bool,
 }
 
-/// What looks at the CPUs of a board.
+/// An observer of the CPUs of a board.
 pub trait Witness {
     /// Whether it is to be told of each instruction at this time.
     fn wants_steps(&self, at_ps: u64) -> bool;
@@ -48,7 +48,7 @@ pub trait Witness {
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64>;
 }
 
-/// What the instruction at hand has done, as far as others may notice.
+/// Effects of the current instruction, as far as others may notice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noted {
     pub(super) shared: Option<Access>,

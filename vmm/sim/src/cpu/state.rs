@@ -111,7 +111,7 @@ pub struct Registers {
 pub struct Cpu {
     /// What the driver calls it.
     pub id: u32,
-    /// What it was called when it was made.
+    /// Its number when it was made.
     pub(crate) number: u32,
     /// How many instructions it has completed when a witness is asked next.
     pub(crate) asked_at: u64,
@@ -304,13 +304,13 @@ impl Cpu {
         self.retired
     }
 
-    /// What it was called when it was made: whoever drives it may call it something else wherever it runs.
+    /// Its number when it was made. The driver may give it another number where it runs.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The [`Witness`](crate::board::Witness) is asked when it has completed so many instructions.
+    /// The [`Witness`](crate::board::Witness) is asked when it has completed this many instructions.
     pub fn ask_at(&mut self, instructions: u64) {
         self.asked_at = instructions;
     }

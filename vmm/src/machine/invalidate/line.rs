@@ -11,7 +11,7 @@ pub(super) struct Line {
     thread: AtomicU64,
 }
 
-/// Where a doorbell found the vCPU.
+/// Place of the vCPU when a doorbell rang.
 pub(super) enum Rung {
     /// Inside, and `pending` from an earlier doorbell, which has kicked it, or before the way in, which is about to look.
     Waits,
