@@ -78,7 +78,11 @@ const HOUSES: &[House] = &[
         ],
         double: &[],
     },
-    House { sources: "vmm/sim/src", rooms: &["cpu", "machine", "hosts", "lines", "board"], double: &[] },
+    House {
+        sources: "vmm/sim/src",
+        rooms: &["cpu", "sourced", "machine", "hosts", "lines", "board"],
+        double: &[],
+    },
     House {
         sources: "bench/src",
         rooms: &[

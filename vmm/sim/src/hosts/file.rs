@@ -1,14 +1,11 @@
-//! The file that describes a host's scheduler: TOML in which every figure names its source, as in a machine file.
-
-use std::collections::BTreeMap;
+//! The file that describes a host's scheduler.
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::hosts::policy::{Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Pause, PauseCounter, Poll};
+use crate::sourced::{Sourced, Sources, read};
 
-/// The version of the format that this program reads.
-const FORMAT: u32 = 1;
 /// The longest time in a file, a second.
 const MOST_US: f64 = 1e6;
 
@@ -22,41 +19,13 @@ pub struct HostError {
     pub what: String,
 }
 
-/// Origin of figures. The grades are those of machine files, without M, and with M for what `doctor --write-host` measured.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Source {
-    #[serde(rename = "grade")]
-    _grade: Grade,
-    #[serde(rename = "text")]
-    _text: String,
-}
-
-#[derive(Deserialize)]
-enum Grade {
-    A,
-    B,
-    C,
-    D,
-    E,
-    M,
-}
-
-/// A value with its source.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Given<T> {
-    value: T,
-    source: String,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     format: u32,
     name: String,
     title: String,
-    sources: BTreeMap<String, Source>,
+    sources: Sources,
     scheduler: SchedulerTable,
     eevdf: Option<EevdfTable>,
     cfs: Option<CfsTable>,
@@ -69,10 +38,10 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct SchedulerTable {
-    hz: Given<f64>,
-    groups: Given<GroupsWord>,
-    heeds_hints: Given<bool>,
-    kick_yields: Given<bool>,
+    hz: Sourced<f64>,
+    groups: Sourced<GroupsWord>,
+    heeds_hints: Sourced<bool>,
+    kick_yields: Sourced<bool>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -86,45 +55,45 @@ enum GroupsWord {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct EevdfTable {
-    base_slice_us: Given<f64>,
-    exact_slices: Given<bool>,
-    lazy: Given<bool>,
-    delayed_dequeue: Given<bool>,
-    yield_forfeits: Given<bool>,
+    base_slice_us: Sourced<f64>,
+    exact_slices: Sourced<bool>,
+    lazy: Sourced<bool>,
+    delayed_dequeue: Sourced<bool>,
+    yield_forfeits: Sourced<bool>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct CfsTable {
-    latency_us: Given<f64>,
-    min_granularity_us: Given<f64>,
-    wakeup_granularity_us: Given<f64>,
+    latency_us: Sourced<f64>,
+    min_granularity_us: Sourced<f64>,
+    wakeup_granularity_us: Sourced<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct PollTable {
-    most_us: Given<f64>,
-    start_us: Given<f64>,
-    shrink: Given<f64>,
+    most_us: Sourced<f64>,
+    start_us: Sourced<f64>,
+    shrink: Sourced<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct BalanceTable {
-    hot_us: Given<f64>,
-    try_us: Given<f64>,
-    by_chance: Given<bool>,
-    patience: Given<f64>,
+    hot_us: Sourced<f64>,
+    try_us: Sourced<f64>,
+    by_chance: Sourced<bool>,
+    patience: Sourced<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct PauseTable {
-    counter: Given<CounterWord>,
-    gap: Given<f64>,
-    window: Given<f64>,
-    scan_us: Given<f64>,
+    counter: Sourced<CounterWord>,
+    gap: Sourced<f64>,
+    window: Sourced<f64>,
+    scan_us: Sourced<f64>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -137,45 +106,26 @@ enum CounterWord {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct CostsTable {
-    tick_us: Given<f64>,
-    barrier_us: Given<f64>,
+    tick_us: Sourced<f64>,
+    barrier_us: Sourced<f64>,
 }
 
 /// Turns given values into constants, and refuses those that cannot be.
-struct Reader<'a>(&'a BTreeMap<String, Source>);
+struct Reader<'a>(&'a Sources);
 
 impl Reader<'_> {
-    fn of<T: Copy>(&self, key: &str, given: &Given<T>) -> Result<T, String> {
-        match self.0.contains_key(&given.source) {
-            true => Ok(given.value),
-            false => {
-                let known: Vec<&str> = self.0.keys().map(String::as_str).collect();
-                let source = &given.source;
-                Err(format!("{key}: source `{source}` is not among [sources]: {}", known.join(" ")))
-            }
-        }
-    }
-
-    fn number(&self, key: &str, given: &Given<f64>, least: f64, most: f64) -> Result<f64, String> {
-        let value = self.of(key, given)?;
-        match (least..=most).contains(&value) {
-            true => Ok(value),
-            false => Err(format!("{key} is {value}: it must be {least} to {most}")),
-        }
-    }
-
-    fn ns(&self, key: &str, given: &Given<f64>, least_us: f64) -> Result<u64, String> {
-        Ok((self.number(key, given, least_us, MOST_US)? * 1000.0).round() as u64)
+    fn ns(&self, key: &str, given: &Sourced<f64>, least_us: f64) -> Result<u64, String> {
+        Ok((self.0.number(key, given, least_us, MOST_US)? * 1000.0).round() as u64)
     }
 
     fn fair(&self, file: &File) -> Result<Fair, String> {
         match (&file.eevdf, &file.cfs) {
             (Some(it), None) => Ok(Fair::Eevdf(Eevdf {
                 base_slice_ns: self.ns("eevdf.base-slice-us", &it.base_slice_us, 10.0)?,
-                exact: self.of("eevdf.exact-slices", &it.exact_slices)?,
-                lazy: self.of("eevdf.lazy", &it.lazy)?,
-                delayed: self.of("eevdf.delayed-dequeue", &it.delayed_dequeue)?,
-                yield_forfeits: self.of("eevdf.yield-forfeits", &it.yield_forfeits)?,
+                exact: self.0.of("eevdf.exact-slices", &it.exact_slices)?,
+                lazy: self.0.of("eevdf.lazy", &it.lazy)?,
+                delayed: self.0.of("eevdf.delayed-dequeue", &it.delayed_dequeue)?,
+                yield_forfeits: self.0.of("eevdf.yield-forfeits", &it.yield_forfeits)?,
             })),
             (None, Some(it)) => Ok(Fair::Cfs(Cfs {
                 latency_ns: self.ns("cfs.latency-us", &it.latency_us, 10.0)?,
@@ -192,12 +142,12 @@ impl Reader<'_> {
 
     fn pause(&self, table: &PauseTable) -> Result<Pause, String> {
         Ok(Pause {
-            counter: match self.of("pause.counter", &table.counter)? {
+            counter: match self.0.of("pause.counter", &table.counter)? {
                 CounterWord::Ticks => PauseCounter::Ticks,
                 CounterWord::Pauses => PauseCounter::Pauses,
             },
-            gap: self.number("pause.gap", &table.gap, 1.0, 1e6)? as u64,
-            window: self.number("pause.window", &table.window, 1.0, 1e9)? as u64,
+            gap: self.0.number("pause.gap", &table.gap, 1.0, 1e6)? as u64,
+            window: self.0.number("pause.window", &table.window, 1.0, 1e9)? as u64,
             scan_ns: self.ns("pause.scan-us", &table.scan_us, 0.0)?,
         })
     }
@@ -210,13 +160,7 @@ impl Host {
     /// [`HostError`]: what is wrong, where, and what would be right.
     pub fn parse(name: &str, text: &str) -> Result<Self, HostError> {
         let refuse = |what: String| HostError { name: name.into(), what };
-        let file: File = toml::from_str(text).map_err(|error| refuse(one_line(&error, text)))?;
-        if file.format != FORMAT {
-            return Err(refuse(format!(
-                "format {} is unknown: this version reads format {FORMAT}",
-                file.format
-            )));
-        }
+        let file: File = read(text, |file: &File| file.format).map_err(refuse)?;
         host(&file, text).map_err(refuse)
     }
 }
@@ -227,25 +171,25 @@ fn host(file: &File, text: &str) -> Result<Host, String> {
     Ok(Host {
         name: file.name.clone(),
         title: file.title.clone(),
-        hz: reader.number("scheduler.hz", &scheduler.hz, 24.0, 10_000.0)? as u32,
+        hz: reader.0.number("scheduler.hz", &scheduler.hz, 24.0, 10_000.0)? as u32,
         fair: reader.fair(file)?,
-        groups: match reader.of("scheduler.groups", &scheduler.groups)? {
+        groups: match reader.0.of("scheduler.groups", &scheduler.groups)? {
             GroupsWord::None => Groups::None,
             GroupsWord::Smp => Groups::Smp,
             GroupsWord::Concur => Groups::Concur,
         },
-        heeds_hints: reader.of("scheduler.heeds-hints", &scheduler.heeds_hints)?,
-        kick_yields: reader.of("scheduler.kick-yields", &scheduler.kick_yields)?,
+        heeds_hints: reader.0.of("scheduler.heeds-hints", &scheduler.heeds_hints)?,
+        kick_yields: reader.0.of("scheduler.kick-yields", &scheduler.kick_yields)?,
         poll: Poll {
             most_ns: reader.ns("halt-polling.most-us", &poll.most_us, 0.0)?,
             start_ns: reader.ns("halt-polling.start-us", &poll.start_us, 0.0)?,
-            shrink: reader.number("halt-polling.shrink", &poll.shrink, 0.0, 1000.0)? as u64,
+            shrink: reader.0.number("halt-polling.shrink", &poll.shrink, 0.0, 1000.0)? as u64,
         },
         balance: Balance {
             hot_ns: reader.ns("balance.hot-us", &balance.hot_us, 0.0)?,
             try_ns: reader.ns("balance.try-us", &balance.try_us, 0.0)?,
-            by_chance: reader.of("balance.by-chance", &balance.by_chance)?,
-            patience: reader.number("balance.patience", &balance.patience, 0.0, 1000.0)? as u32,
+            by_chance: reader.0.of("balance.by-chance", &balance.by_chance)?,
+            patience: reader.0.number("balance.patience", &balance.patience, 0.0, 1000.0)? as u32,
         },
         pause: file.pause.as_ref().map(|pause| reader.pause(pause)).transpose()?,
         costs: HostCosts {
@@ -254,14 +198,6 @@ fn host(file: &File, text: &str) -> Result<Host, String> {
         },
         text: text.into(),
     })
-}
-
-/// The fault of a text, with its line.
-fn one_line(error: &toml::de::Error, text: &str) -> String {
-    let line =
-        error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
-    let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-    format!("{place}{}", error.message().lines().collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]

@@ -1,23 +1,11 @@
-//! The file that describes a machine: TOML in which every figure names its source.
-//!
-//! ```toml
-//! [sources]
-//! PB = { grade = "A", text = "perfbook, raw data of an 8-socket Xeon 8176" }
-//!
-//! [line]
-//! socket-ns = { value = 47.5, source = "PB" }
-//! ```
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+//! The file that describes a machine.
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology, Upgrade};
+use crate::sourced::{Figure, Sources, read};
 
-/// What this version of the format is called in the file.
-const FORMAT: u32 = 1;
 /// No cost is longer than this: a second.
 const MOST_NS: f64 = 1e9;
 
@@ -31,45 +19,13 @@ pub struct MachineError {
     pub what: String,
 }
 
-/// Where figures come from.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-struct Source {
-    /// How much is to be given on it: A, read in the source itself; B, quoted by another text; C, recalled; D, arithmetic on
-    /// such; E, a guess; M, measured on the machine itself.
-    grade: Grade,
-    /// What it is.
-    text: String,
-}
-
-/// See [`Source::grade`].
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-enum Grade {
-    A,
-    B,
-    C,
-    D,
-    E,
-    M,
-}
-
-/// A number and where it comes from.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields)]
-struct Figure {
-    /// In the unit that its key names.
-    value: f64,
-    /// A key of `[sources]`.
-    source: String,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     format: u32,
     name: String,
     title: String,
-    sources: BTreeMap<String, Source>,
+    sources: Sources,
     topology: TopologyTable,
     cpu: CpuTable,
     line: LineTable,
@@ -146,14 +102,6 @@ struct IdleTable {
 /// Most scatter of what it costs to be a guest.
 const MOST_SCATTER: f64 = 0.9;
 
-/// What is wrong with a text, and in which of its lines.
-fn one_line(error: &toml::de::Error, text: &str) -> String {
-    let line =
-        error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
-    let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-    format!("{place}{}", error.message().lines().collect::<Vec<_>>().join("; "))
-}
-
 impl Machine {
     /// Reads a machine from the text of its file; `name` is for messages.
     ///
@@ -161,63 +109,35 @@ impl Machine {
     /// [`MachineError`]: what is wrong, where, and what would be right.
     pub fn parse(name: &str, text: &str) -> Result<Self, MachineError> {
         let refuse = |what: String| MachineError { name: name.into(), what };
-        let file: File = toml::from_str(text).map_err(|error| refuse(one_line(&error, text)))?;
-        if file.format != FORMAT {
-            return Err(refuse(format!(
-                "format {} is unknown: this version reads format {FORMAT}",
-                file.format
-            )));
-        }
+        let file: File = read(text, |file: &File| file.format).map_err(refuse)?;
         let table = &file.topology;
         let counts = [table.sockets, table.cores_per_socket, table.threads_per_core];
         let topology = Topology::new(counts, table.cores_per_cluster, table.hops.as_deref())
             .map_err(|what| refuse(format!("[topology]: {what}")))?;
-        let reader = Reader { sources: &file.sources };
-        reader.check_source("topology", &table.source).map_err(&refuse)?;
-        file.model.check().map_err(&refuse)?;
-        let costs = reader.costs(&file, &topology).map_err(&refuse)?;
+        let reader = Reader(&file.sources);
+        file.sources.check("topology", &table.source).map_err(refuse)?;
+        file.model.check().map_err(refuse)?;
+        let costs = reader.costs(&file, &topology).map_err(refuse)?;
         Ok(Self { name: file.name, title: file.title, topology, costs, model: file.model, text: text.into() })
     }
 }
 
 /// Turns figures into costs, and refuses those that cannot be.
-struct Reader<'a> {
-    sources: &'a BTreeMap<String, Source>,
-}
+struct Reader<'a>(&'a Sources);
 
 impl Reader<'_> {
-    fn check_source(&self, key: &str, source: &str) -> Result<(), String> {
-        if self.sources.contains_key(source) {
-            return Ok(());
-        }
-        let mut known = String::new();
-        for name in self.sources.keys() {
-            let _ = write!(known, " {name}");
-        }
-        Err(format!("{key}: source `{source}` is not among [sources]:{known}"))
-    }
-
-    /// A figure between two bounds, in its own unit.
-    fn value(&self, key: &str, figure: &Figure, least: f64, most: f64) -> Result<f64, String> {
-        self.check_source(key, &figure.source)?;
-        if (least..=most).contains(&figure.value) {
-            return Ok(figure.value);
-        }
-        Err(format!("{key} is {}: it must be {least} to {most}", figure.value))
-    }
-
     /// Nanoseconds as picoseconds.
     fn ps(&self, key: &str, figure: &Figure) -> Result<u64, String> {
-        Ok((self.value(key, figure, 0.0, MOST_NS)? * PS_PER_NS as f64).round() as u64)
+        Ok((self.0.number(key, figure, 0.0, MOST_NS)? * PS_PER_NS as f64).round() as u64)
     }
 
     fn permille(&self, key: &str, figure: &Figure, least: f64, most: f64) -> Result<u64, String> {
-        Ok((self.value(key, figure, least, most)? * 1000.0).round() as u64)
+        Ok((self.0.number(key, figure, least, most)? * 1000.0).round() as u64)
     }
 
     fn costs(&self, file: &File, topology: &Topology) -> Result<Costs, String> {
         let cpu = &file.cpu;
-        let clock_ghz = self.value("cpu.clock-ghz", &cpu.clock_ghz, 0.1, 10.0)?;
+        let clock_ghz = self.0.number("cpu.clock-ghz", &cpu.clock_ghz, 0.1, 10.0)?;
         let instruction_ps = self.ps("cpu.instruction-ns", &cpu.instruction_ns)?;
         if instruction_ps == 0 {
             return Err("cpu.instruction-ns is 0: time would stand still".into());
@@ -230,7 +150,7 @@ impl Reader<'_> {
             fence_ps: self.ps("cpu.fence-ns", &cpu.fence_ns)?,
             rmw_ps: self.ps("cpu.rmw-ns", &cpu.rmw_ns)?,
             hit_ps: self.ps("cpu.hit-ns", &cpu.hit_ns)?,
-            store_buffer: self.value("cpu.store-buffer-entries", &cpu.store_buffer_entries, 1.0, 1024.0)?
+            store_buffer: self.0.number("cpu.store-buffer-entries", &cpu.store_buffer_entries, 1.0, 1024.0)?
                 as usize,
             busy_sibling_permille: self.permille(
                 "cpu.busy-sibling-speed",
@@ -301,20 +221,20 @@ impl Reader<'_> {
             occupancy_near_permille: near.unwrap_or(occupancy_socket_permille),
             occupancy_socket_permille,
             occupancy_far_permille: occupancy("line.occupancy-far", &line.occupancy_far)?,
-            grants_in_a_row: self.value("line.grants-in-a-row", &line.grants_in_a_row, 1.0, 1e6)? as u32,
+            grants_in_a_row: self.0.number("line.grants-in-a-row", &line.grants_in_a_row, 1.0, 1e6)? as u32,
         })
     }
 
     fn guest_costs(&self, guest: &GuestTable) -> Result<GuestCosts, String> {
         let idle = guest.idle.iter().map(|state| {
-            let wake_us = self.value("guest.idle.wake-us", &state.wake_us, 0.0, MOST_NS / 1000.0)?;
+            let wake_us = self.0.number("guest.idle.wake-us", &state.wake_us, 0.0, MOST_NS / 1000.0)?;
             if !(0.0..=1e9).contains(&state.after_us) {
                 return Err(format!("guest.idle.after-us is {}: it must be 0 to 1e9", state.after_us));
             }
             let ps = |us: f64| (us * 1000.0 * PS_PER_NS as f64).round() as u64;
             Ok(IdleCost { after_ps: ps(state.after_us), wake_ps: ps(wake_us) })
         });
-        let scatter = self.value("guest.scatter", &guest.scatter, 0.0, MOST_SCATTER)?;
+        let scatter = self.0.number("guest.scatter", &guest.scatter, 0.0, MOST_SCATTER)?;
         Ok(GuestCosts {
             scatter_permille: (scatter * 1000.0).round() as u64,
             exit_ps: self.ps("guest.exit-ns", &guest.exit_ns)?,
@@ -359,7 +279,7 @@ mod tests {
             socket("socket-ns = { value = 1, source = \"rumour\" }")
                 .contains("`rumour` is not among [sources]")
         );
-        assert!(socket("socket-ns = 47").contains("expected struct Figure"));
+        assert!(socket("socket-ns = 47").contains("expected { value = ..., source"));
         assert!(refusal(|text| with_line(text, "format", "format = 9")).contains("format 9 is unknown"));
         assert!(refusal(|text| with_line(text, "sockets", "sockets = 400")).contains("CPUs: at most 1024"));
         assert!(refusal(|text| format!("typo = 1\n{text}")).contains("unknown field `typo`"));
