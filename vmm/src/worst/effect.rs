@@ -115,7 +115,7 @@ fn done_ns(samples: &[Sample], tick: usize, goal: u64) -> u64 {
     end_ns - (over * TICK_NS).checked_div(done).unwrap_or(0)
 }
 
-/// Entries without the cut: the last tick may add none.
+/// The time at which the run without the cut had done `goal`: its last ticks may add no work.
 fn done_ns_of_base(base: &[Sample], end: usize, goal: u64) -> u64 {
     let first = (0..=end).rev().take_while(|tick| base[*tick].worked_ns >= goal).last().unwrap_or(end);
     done_ns(base, first, goal)
@@ -168,6 +168,9 @@ mod tests {
         assert_eq!(Effect::of_words(&effect.words()), Some(effect));
         let short = Effect::between(&base, &curve(40, 12..41), 10, 20);
         assert_eq!((short.late_ns, short.censored, short.heals_ns), (10 * TICK_NS as i64, true, None));
+        // The run without the cut has done its work before its last ticks, which add none.
+        let idle_at_the_end = Effect::between(&curve(40, 28..31), &cut, 10, 20);
+        assert_eq!(idle_at_the_end.late_ns, 5 * TICK_NS as i64);
         let same = Effect::between(&base, &base[..32], 10, 20);
         assert_eq!((same.late_ns, same.heals_ns, same.unchanged), (0, Some(0), true));
     }
