@@ -264,6 +264,10 @@ stress-grant OPERATIONS="100000000":
     GRANT_OPERATIONS={{ OPERATIONS }} CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo test --release \
         --package haltkick-grants --target-dir target/stress --test grants everything_comes_home -- --nocapture
 
+# Faults put into locks that `haltkick worst --find-bugs` must find by itself, and sound code at which it must stay silent.
+worst-mutants *NAMES: build
+    guest/worst-mutants.sh {{ NAMES }}
+
 # One fault at a time in the locks, the memory manager and the grant tables: each must be caught by the test that guards its line.
 mutants *NAMES:
     guest/mutants.sh {{ NAMES }}
