@@ -21,7 +21,7 @@ use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
-use crate::worst::curve::{Sample, TICK_NS};
+use crate::worst::curve::{Sample, tick};
 use crate::worst::effect::{Broken, Effect};
 use crate::worst::survey::Baseline;
 
@@ -210,15 +210,9 @@ impl PassWindow for Window<'_> {
     ) -> Result<(), RunError> {
         self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
         while !self.is_over()? {
-            scheduler.pass(Duration::from_nanos(TICK_NS));
-            if guest.failed() {
+            if tick(&mut self.samples, (scheduler, guest, memory), self.locks, self.stop)?.is_break() {
                 return Ok(());
             }
-            // Relaxed: a request.
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(RunError::Interrupted);
-            }
-            self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
         }
         // The trunk has served its purpose.
         if self.shared.borrow().began.is_none() { Err(RunError::Interrupted) } else { Ok(()) }

@@ -1,8 +1,11 @@
 //! Work that a guest has done, by time.
 
-use std::sync::atomic::Ordering;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::guest::memory::Memory;
+use crate::host::error::RunError;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 
@@ -42,6 +45,28 @@ impl Sample {
             longest_wait_ns: guest.tsc.rate().nanoseconds(crate::host::time::Ticks(longest)).0,
         }
     }
+}
+
+/// Lets a tick pass and adds a sample of it, unless the guest has failed, which ends the curve.
+///
+/// # Errors
+/// A request to stop.
+pub(super) fn tick(
+    samples: &mut Vec<Sample>,
+    (scheduler, guest, memory): (&Scheduler<'_>, &GuestRun<'_>, &Memory),
+    locks: u32,
+    stop: &AtomicBool,
+) -> Result<ControlFlow<()>, RunError> {
+    scheduler.pass(Duration::from_nanos(TICK_NS));
+    if guest.failed() {
+        return Ok(ControlFlow::Break(()));
+    }
+    // Relaxed: a request.
+    if stop.load(Ordering::Relaxed) {
+        return Err(RunError::Interrupted);
+    }
+    samples.push(Sample::take(scheduler, guest, memory, locks));
+    Ok(ControlFlow::Continue(()))
 }
 
 /// A number that two curves share only if they are alike.

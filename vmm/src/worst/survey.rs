@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_sim::Cpu;
@@ -20,7 +20,7 @@ use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
-use crate::worst::curve::{Sample, TICK_NS};
+use crate::worst::curve::{Sample, TICK_NS, tick};
 use crate::worst::lock_code::{LockCode, Part};
 
 /// Picoseconds in a nanosecond.
@@ -170,15 +170,9 @@ impl PassWindow for Window<'_> {
         self.seen.borrow_mut().window_ps = Some((from_ps, until_ps));
         self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
         for _ in 0..self.scope.whole().as_nanos() as u64 / TICK_NS {
-            scheduler.pass(Duration::from_nanos(TICK_NS));
-            if guest.failed() {
+            if tick(&mut self.samples, (scheduler, guest, memory), self.locks, self.stop)?.is_break() {
                 return Ok(());
             }
-            // Relaxed: a request.
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(RunError::Interrupted);
-            }
-            self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
         }
         Ok(())
     }

@@ -14,13 +14,7 @@ use crate::record::Record;
 pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_, Record>) -> Vec<Row> {
     let mut rows = Vec::new();
     for setting in settings {
-        let ideals: BTreeSet<&str> = placed
-            .cells
-            .iter()
-            .filter(|((of, ..), record)| *of == setting && role(record) == Some(Role::Ideal))
-            .map(|((_, arm, ..), _)| *arm)
-            .collect();
-        for arm in ideals.into_iter().chain(outline.arms.iter().map(String::as_str)) {
+        for arm in arms(outline, setting, placed) {
             for control in [false, true] {
                 let records: Vec<_> = placed.of(setting, arm, control).collect();
                 rows.extend(row(setting, arm, &records));
@@ -28,6 +22,21 @@ pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_, 
         }
     }
     rows
+}
+
+/// The lock-free arms of a setting, then the others.
+pub(super) fn arms<'a>(
+    outline: &'a Outline,
+    setting: &Setting,
+    placed: &Placed<'a, Record>,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let ideals: BTreeSet<&str> = placed
+        .cells
+        .iter()
+        .filter(|((of, ..), record)| *of == setting && role(record) == Some(Role::Ideal))
+        .map(|((_, arm, ..), _)| *arm)
+        .collect();
+    ideals.into_iter().chain(outline.arms.iter().map(String::as_str))
 }
 
 pub(super) fn role(record: &Record) -> Option<Role> {

@@ -1,13 +1,13 @@
 //! One row per setting and arm for all guests that run at once, where their number varies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Setting;
 use super::placed::Placed;
-use super::rows::role;
+use super::rows::{arms, role};
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::Estimate;
 use crate::experiment::measure::Measure;
@@ -45,13 +45,7 @@ pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_, 
     let mut rows = Vec::new();
     for setting in settings {
         let firsts = |arm: &&str| !arm.contains(crate::experiment::names::BESIDE);
-        let ideals: BTreeSet<&str> = placed
-            .cells
-            .iter()
-            .filter(|((of, ..), record)| *of == setting && role(record) == Some(Role::Ideal))
-            .map(|((_, arm, ..), _)| *arm)
-            .collect();
-        for arm in ideals.into_iter().chain(outline.arms.iter().map(String::as_str)).filter(firsts) {
+        for arm in arms(outline, setting, placed).filter(firsts) {
             rows.extend(row(placed, setting, arm));
         }
     }
