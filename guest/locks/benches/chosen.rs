@@ -1,5 +1,5 @@
-//! What it costs that a lock asks at run time whether it is native or paravirtual, by a byte (`choice!`) and by code that is patched
-//! (`patched_choice!`, x86-64): `lock` and `unlock`, uncontended.
+//! Cost of asking at run time whether a lock is native or paravirtual, by a byte (`choice!`) and by code that is
+//! patched (`patched_choice!`, x86-64): `lock` and `unlock`, uncontended.
 //!
 //! Each form in turn, in rounds of a fraction of a second; printed is the median of the rounds, and its ratio to that of the
 //! same form without a choice. (Nothing here fails: figures of a busy machine are read by people.)

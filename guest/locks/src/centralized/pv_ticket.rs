@@ -32,10 +32,10 @@
 //!
 //! # When the flag goes
 //!
-//! An owner that waited, and sees no ticket drawn after its own, clears the flag. A waiter that drew a ticket
-//! and set the flag in between might have been forgotten; so the owner looks again after it cleared the flag,
-//! and sets it again if somebody came. The clearing exchange has then either come after V2 and made the
-//! ticket visible to the second look, or before V2, which sets the flag anew.
+//! An owner that waited, and sees no ticket drawn after its own, clears the flag. A waiter that drew a ticket and set
+//! the flag in between might have been forgotten; so the owner looks again after it cleared the flag, and sets it again
+//! if a ticket was drawn meanwhile. The clearing exchange has then either come after V2 and made the ticket visible to
+//! the second look, or before V2, which sets the flag anew.
 
 use core::ptr;
 
@@ -65,8 +65,8 @@ pub struct PvTicket {
     owner: AtomicU32,
 }
 
-/// What paravirtual ticket locks of one kernel share: the platform, and where each CPU says what it sleeps
-/// for.
+/// State shared by the paravirtual ticket locks of one kernel: the platform, and each CPU's note of the ticket it
+/// sleeps for.
 #[derive(Debug)]
 pub struct PvTicketDomain<P, const CPUS: usize> {
     platform: P,
@@ -82,7 +82,8 @@ struct PerCpu {
     kicked: KickStamp,
 }
 
-/// What a CPU sleeps for. Written by that CPU only. Laid out for those who look at it from outside.
+/// Lock and ticket for which a CPU sleeps. Written by that CPU only. Its layout is fixed for readers outside the
+/// kernel.
 #[derive(Debug)]
 #[repr(C)]
 struct Slot {
@@ -106,7 +107,7 @@ impl PerCpu {
 domain!(PvTicketDomain<CPUS>, queues_in_memory);
 
 impl<P, const CPUS: usize> PvTicketDomain<P, CPUS> {
-    /// The nodes are the slots of those that sleep; who spins is in nobody's memory.
+    /// The nodes are the slots of sleeping CPUs; spinning waiters are recorded nowhere.
     fn queues_in_memory(&self) -> Queues {
         Queues {
             nodes: ptr::from_ref(&self.cpus[0].slots).addr(),
@@ -234,7 +235,7 @@ impl PvTicket {
             OF_SPINLOCKS.sleep(platform, &domain.cpus[cpu].kicked, still);
         }
 
-        // Relaxed: whoever still finds the slot kicks for nothing.
+        // Relaxed: an unlock that still finds the slot sends a kick without effect.
         used.store(used.load(Relaxed) - 1, Relaxed);
         slot.lock.store(0, Relaxed);
     }

@@ -1,11 +1,11 @@
-//! Test-and-set that asks before it acquires: whoever cannot expect to be out of the critical section before the host
-//! takes its CPU away does not go in (Teabe et al., "The lock holder and the lock waiter pre-emption problems",
-//! EuroSys 2017, ask so before they let a waiter have the lock).
+//! Test-and-set that asks before it acquires: a CPU that cannot expect to leave the critical section before the end of
+//! its slice does not enter it. Teabe et al., "The lock holder and the lock waiter pre-emption problems", EuroSys 2017,
+//! ask this question before a waiter gets the lock.
 //!
 //! The host says when the slice ends ([`Platform::slice_left`]), the kernel how long its sections are
-//! ([`Platform::slice_margin`]). A CPU with too little left gives its slice back, and then looks again; it never insists,
-//! for on a host with nobody else to run the slice may never seem to get longer. One that holds another lock already keeps
-//! its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
+//! ([`Platform::slice_margin`]). A CPU with too little left gives its slice back, and then looks again; it looks only
+//! twice, because the slice may never seem to get longer on a host with no other vCPU to run. One that holds another
+//! lock already keeps its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
 
 use super::Tas;
 use crate::{

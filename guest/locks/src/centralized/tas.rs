@@ -1,8 +1,8 @@
 //! Test-and-test-and-set: one word, no order among waiters.
 //!
-//! Whoever turns 0 into 1 owns it. Waiters poll with plain loads, so that the line stays shared while the
-//! owner works, and race when it becomes free. Unfair without bound; under preemption that is a virtue, for
-//! the lock never waits for a waiter that is not running.
+//! The CPU that turns 0 into 1 owns the lock. Waiters poll with plain loads, so that the line stays shared while the
+//! owner works, and race when it becomes free. Unfair without bound; under preemption that is a virtue, for the lock
+//! never waits for a waiter that is not running.
 
 use crate::{
     contract::{Activity, Lock, Platform},

@@ -9,8 +9,8 @@
 //! with, and they wrap at 2^32 CPUs. They share a line: an arrival invalidates it for the pollers, which is
 //! the price that this lock pays for being small.
 //!
-//! Strictly fair, and so the first to collapse when a CPU that holds a ticket is not running: nobody may
-//! overtake it.
+//! Strictly fair, and so the first to collapse when a CPU that holds a ticket is not running: no other CPU may overtake
+//! it.
 
 use crate::{
     contract::{Activity, Lock, Platform},
@@ -78,8 +78,8 @@ impl<P: Platform> Lock<P> for Ticket {
 
     #[inline(always)]
     fn unlock(&self, _: &P, (): ()) {
-        // Relaxed load: only the holder writes `owner`. Release: pairs with the acquires of whoever waits for
-        // this ticket.
+        // Relaxed load: only the holder writes `owner`. Release: pairs with the acquires of the CPU that waits for this
+        // ticket.
         let release = mutant!("ticket-relaxed-unlock": Release => Relaxed);
         self.owner.store(self.owner.load(Relaxed).wrapping_add(1), release);
     }

@@ -8,12 +8,12 @@
 //! | word (next,head) | state |
 //! |---|---|
 //! | (0,0) | free |
-//! | (1,0) | held, nobody has tried since |
+//! | (1,0) | held, no attempt since |
 //! | (n,0) | held, n - 1 CPUs have tried |
 //!
-//! An arrival draws a ticket, and has the lock if it is the one served. A loser waits for the whole word to
-//! become 0 and draws again; unlock stores 0 to the whole word, where the fair lock of that time advanced
-//! `head`. So all tickets of losers are void at each unlock, and whoever is running then wins.
+//! An arrival draws a ticket, and has the lock if it is the one served. A loser waits for the whole word to become 0
+//! and draws again; unlock stores 0 to the whole word, where the fair lock of that time advanced `head`. So all tickets
+//! of losers are void at each unlock, and a CPU that is running then wins.
 //!
 //! A loser adds one to `next` for each time the lock is held, so 2^16 CPUs are too many: `next` would wrap
 //! and show a held lock as free. The lock of 2010 had 8-bit halves; this one is meant for more than 255 CPUs.
@@ -90,7 +90,7 @@ impl<P: Platform> Lock<P> for UnfairTicket {
 
     #[inline(always)]
     fn unlock(&self, _: &P, (): ()) {
-        // (n,0) -> (0,0). Release: pairs with the acquires of whoever draws next.
+        // (n,0) -> (0,0). Release: pairs with the acquires of the next CPU that draws.
         self.word.store(0, Release);
     }
 }

@@ -1,11 +1,11 @@
-//! What a CPU does with locks, as the host sees it.
+//! Activities of a CPU with locks, as the host sees them.
 
-/// What a CPU is doing, in the eyes of the host.
+/// Activity of a CPU as seen by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Activity {
-    /// Nothing that concerns a lock.
+    /// Work that concerns no lock.
     Other = 0,
     /// Owns a lock: is in a section.
     Holder = 1,
@@ -16,10 +16,10 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// What a CPU in so many `sections` does that has announced this.
+    /// Returns the activity of a CPU that has announced this one and is in `sections` critical sections.
     ///
-    /// Who waits for a lock while it holds another one is a holder first: others wait for it. Who is about to kick has
-    /// released a lock that its user still counts.
+    /// A CPU that waits for a lock while it holds another one is a holder first, because others wait for it. A CPU that
+    /// is about to kick has released a lock that its user still counts.
     #[inline(always)]
     pub const fn among(self, sections: u32) -> Self {
         let still_counted = matches!(self, Self::Other) as u32;

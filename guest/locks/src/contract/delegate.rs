@@ -4,11 +4,10 @@ use super::{Activity, Event, Platform, Point};
 
 /// Hands every method of [`Platform`] on to another platform.
 ///
-/// For instrumented arms, which differ from the plain ones by [`point`](Delegate::point) alone. All methods are handed
-/// on in one place, so that none can be forgotten in one wrapper and not in the other: a default would answer instead, and
-/// nobody would notice.
+/// For instrumented variants, which differ from the plain ones by [`point`](Delegate::point) alone. All methods are
+/// forwarded in one place, so that no wrapper can forget one: its default would answer unnoticed.
 pub trait Delegate: Sync {
-    /// Whom it hands on to.
+    /// The platform that receives the calls.
     type Platform: Platform;
 
     /// The one that answers.

@@ -1,4 +1,4 @@
-//! What every domain can tell.
+//! Interface common to all domains.
 
 use super::{Platform, Queues};
 
@@ -10,7 +10,7 @@ pub trait Domain: Sync {
     /// That platform.
     fn platform(&self) -> &Self::Platform;
 
-    /// Where its queues lie; `None` where they are not in memory, or nobody has said.
+    /// Layout of its queues in memory; `None` if they are not in memory or their place is unknown.
     fn queues(&self) -> Option<Queues> {
         None
     }

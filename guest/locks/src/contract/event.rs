@@ -21,8 +21,8 @@ pub enum Event {
     PvKickUnlock,
     /// Kicks that could be matched to the return of a wait.
     PvKickWake,
-    /// Time spent inside [`kick`](crate::Platform::kick), to be seen per `pv_kick_unlock`. Counted in ticks; whoever shows it
-    /// under this name has to make nanoseconds of them, which is what Linux means.
+    /// Time spent inside [`kick`](crate::Platform::kick), to be shown per `pv_kick_unlock`. Counted in ticks; a reader
+    /// that shows it under this name has to convert it to nanoseconds, the unit that Linux uses.
     PvLatencyKick,
     /// Time from a kick to the return of the wait that it ended, to be seen per `pv_kick_wake`. In ticks, as above.
     PvLatencyWake,

@@ -9,10 +9,10 @@ use crate::memory::CachePadded;
 /// which a kernel declares one `static` per kind of lock. Kinds that need no memory take the platform itself
 /// as their domain.
 ///
-/// All users of one lock must pass the same domain, and `unlock` is only for the CPU that holds the lock:
-/// otherwise the lock excludes nobody.
+/// All users of one lock must pass the same domain, and `unlock` is only for the CPU that holds the lock. Otherwise
+/// there is no mutual exclusion.
 pub trait Lock<D>: Sync + Sized {
-    /// What `lock` hands to the matching `unlock`: `()`, or the queue node in use.
+    /// Value that `lock` passes to the matching `unlock`: `()`, or the queue node in use.
     type Token;
 
     /// Acquires the lock, waiting as long as it takes.

@@ -1,4 +1,4 @@
-//! What a lock owes its caller, and the kernel owes a lock.
+//! The contract between lock, caller and kernel.
 
 mod activity;
 mod delegate;

@@ -1,4 +1,4 @@
-//! What a lock needs from the machine below it.
+//! Services that a lock needs from the machine.
 //!
 //! A kernel implements [`Platform`] once. The methods keep the names that kernel people use for them:
 //! `wait` is `pv_wait`, `kick` is `pv_kick`, `is_preempted` is `vcpu_is_preempted`. Every call is statically
@@ -43,11 +43,11 @@ pub trait Platform: Sync {
     /// end the sleep or prevent it. With interrupts, the check and the halt must be one step: see case T11 at
     /// [`Point::BeforeSleep`].
     ///
-    /// In a non-maskable interrupt it must return at once, without a look at the latch: the waiter spins then. An NMI may
-    /// have come between the check and the halt of whom it interrupted. If it slept, and consumed the one kick, that one
-    /// would sleep for ever (T10); nor could anything end its own sleep that is an interrupt itself, for those are off. Other
-    /// interrupts may sleep, with the interrupts off as they found them (T11), where a kick is something that wakes a CPU
-    /// like that (T12).
+    /// In a non-maskable interrupt it must return at once without looking at the latch; the waiter spins then. An NMI
+    /// may have come between the check and the halt of the interrupted wait. If the NMI slept and consumed the one
+    /// kick, the interrupted wait would sleep forever (T10). An interrupt could not end the NMI's own sleep either, for
+    /// interrupts are off. Other interrupts may sleep, with interrupts off as they found them (T11), if a kick wakes a
+    /// CPU in that state (T12).
     fn wait(&self, still: impl Fn() -> bool);
 
     /// `pv_kick`: ends the sleep of `cpu`; latched for its next [`wait`](Platform::wait) if it does not
@@ -59,7 +59,8 @@ pub trait Platform: Sync {
     /// May be stale in both directions; no lock here depends on it for more than speed.
     fn is_preempted(&self, cpu: usize) -> bool;
 
-    /// What [`is_preempted`](Platform::is_preempted) would say if it was allowed to, for statistics alone.
+    /// Answer that [`is_preempted`](Platform::is_preempted) would give if the lock were allowed to use it. For
+    /// statistics alone.
     ///
     /// Only of use where the hint can be switched off and its absence is to be counted.
     #[inline(always)]
@@ -70,13 +71,13 @@ pub trait Platform: Sync {
     /// How many [ticks](Platform::now) `nanoseconds` are.
     fn ticks(&self, nanoseconds: u64) -> u64;
 
-    /// Whether somebody is waiting for a physical CPU, so that a CPU that spins is in his way. True if unknown.
+    /// Whether a vCPU waits for a physical CPU, so that a spinning CPU is in its way. True if unknown.
     #[inline(always)]
     fn is_overcommitted(&self) -> bool {
         true
     }
 
-    /// Gives the rest of the slice to `cpu`, or to whoever the host prefers.
+    /// Gives the rest of the slice to `cpu`, or to a CPU of the host's choice.
     fn yield_to(&self, cpu: Option<usize>);
 
     /// Whether the calling CPU is in a critical section already: holds another lock, or serves an interrupt. True if unknown.

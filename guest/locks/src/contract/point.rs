@@ -44,8 +44,8 @@ pub enum Point {
     /// A waiter has taken itself out of its predecessor's link and is still in its successor's (the spin queue's A).
     /// O2: that one must wait for it to be out of the way.
     Unlinked,
-    /// The first in the queue of a fair reader-writer lock has announced that it is a writer. T17: whoever comes
-    /// from here on must not get ahead of it.
+    /// The first in the queue of a fair reader-writer lock has announced that it is a writer. T17: later arrivals must
+    /// not get ahead of it.
     WriterWaits,
     /// A reader has filled its CPU's slot, or added itself to the lock's readers, and not yet looked for a writer. One of the
     /// two must see the other; and while there is a writer, such a reader stands in its way.
@@ -93,7 +93,7 @@ impl Point {
         }
     }
 
-    /// What a CPU is doing that passes this point; `None` where it depends on how it came there.
+    /// Activity of a CPU that passes this point; `None` if it depends on how the CPU came there.
     ///
     /// Between owning the lock and returning from `lock`, or between releasing it and returning from `unlock`, this is
     /// more than what has been [announced](crate::Platform::announce).

@@ -1,6 +1,6 @@
-//! Where those that wait stand in memory: for whoever looks at a kernel from outside, a debugger or a hypervisor.
+//! Layout of waiters in memory, for observers outside the kernel such as a debugger or a hypervisor.
 
-/// Where a domain keeps the nodes of its queues. Sizes and offsets are in bytes.
+/// Location of the queue nodes of a domain. Sizes and offsets are in bytes.
 ///
 /// A link names the node of another CPU by a code: (CPU + 1) * [`LEVELS`](crate::LEVELS) + level for locks whose nodes
 /// nest, 1 + 8 * CPU + place for [`Mcs`](crate::Mcs).
@@ -18,9 +18,9 @@ pub struct Queues {
     /// Address of CPU 0's word that says which are in use: how many, or for locks that are released in any order, a
     /// mask.
     pub in_use: usize,
-    /// Where in a node the successor's code lies.
+    /// Offset of the successor's code in a node.
     pub next: usize,
-    /// Where in a node the byte lies that is not 0 once the node is first in its queue.
+    /// Offset of the byte in a node that is not 0 once the node is first in its queue.
     pub locked: usize,
     /// Address of the domain's table, 0: it has none.
     pub table: usize,

@@ -4,15 +4,15 @@ use super::{Activity, Platform};
 
 /// A reader-writer spinlock; see [`Lock`](crate::Lock) for what a domain `D` is and what callers owe.
 ///
-/// Nobody may take a lock for writing while holding it in any way, and nobody may take one for reading while holding
-/// it for writing. Whether a reader may take it for reading once more depends on the kind: where a waiting writer
-/// stops newcomers, that is a deadlock ([`FairRwLock`](crate::FairRwLock), [`RwSem`](crate::RwSem)), which
-/// [`PerCpuRwLock`](crate::PerCpuRwLock) refuses with a panic.
+/// No CPU may take a lock for writing while it holds it in any way, nor for reading while it holds it for writing.
+/// Whether a reader may take it for reading once more depends on the kind. Where a waiting writer stops newcomers, that
+/// is a deadlock ([`FairRwLock`](crate::FairRwLock), [`RwSem`](crate::RwSem)); [`PerCpuRwLock`](crate::PerCpuRwLock)
+/// refuses it with a panic.
 pub trait RwLock<D>: Sync + Sized {
-    /// What `read` hands to the matching `read_unlock`.
+    /// Value that `read` passes to the matching `read_unlock`.
     type ReadToken;
 
-    /// What `write` hands to the matching `write_unlock`.
+    /// Value that `write` passes to the matching `write_unlock`.
     type WriteToken;
 
     /// Acquires the lock for reading, waiting as long as it takes.

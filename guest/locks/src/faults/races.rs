@@ -6,16 +6,18 @@
 //!
 //! | | what happens in which order | what comes of it |
 //! |---|---|---|
-//! | T1 | a waiter halts while the owner makes it head, and neither sees the other's store | it sleeps for ever |
+//! | T1 | a waiter halts while the owner makes it head, and neither sees the other's store | it sleeps forever |
 //! | T2 | the owner that has made a CPU head is preempted; the head registers itself, and then the owner does so too | two entries for one lock |
-//! | T3 | an unlock finds SLOW and searches the table with loads from before the entry was there | no entry, and nobody to kick |
-//! | T4 | an unlock touches the lock after the store that released it | the memory may be somebody else's by then |
+//! | T3 | an unlock finds SLOW and searches the table with loads from before the entry was there | no entry, so no kick
+//! |
+//! | T4 | an unlock touches the lock after the store that released it | the memory may belong to another object by then
+//! |
 //! | T5 | a node is linked, and its initialisation becomes visible afterwards | the hand-over is overwritten |
 //! | T6 | an interrupt comes between counting a node as taken and using it, and takes the same one | two waiters in one node |
-//! | T7 | each time a CPU looks, somebody else is pending | it never leaves the first loop |
+//! | T7 | each time a CPU looks, another CPU is pending | it never leaves the first loop |
 //! | T8 | setting a bit is a compare-exchange loop, under contention | the loop never succeeds |
 //! | T9 | slow paths nest deeper than there are nodes | a node that does not exist |
-//! | T10 | an interrupt that waits consumes the kick of the wait that it interrupted | that one sleeps for ever |
+//! | T10 | an interrupt that waits consumes the kick of the wait that it interrupted | that wait sleeps forever |
 //! | T11 | an interrupt comes between the last check and the halt, and takes the kick with it | the same |
 //! | T12 | the kick is an interrupt, and the CPU sleeps with interrupts off | the same |
 //! | T13 | a lock changes from its native form to the paravirtual one while it is held | the native unlock forgets a sleeper |
@@ -33,7 +35,7 @@
 //! | | what happens | what comes of it |
 //! |---|---|---|
 //! | D1 | a head that was woken finds a thief, and has registered once already | it spins for whole slices, for its next sleeps end at once |
-//! | D2 | a head is preempted while it forbids stealing | the lock is free and nobody can have it |
+//! | D2 | a head is preempted while it forbids stealing | the lock is free and no CPU can take it |
 //! | D3 | one waiter sleeps early, and so do all behind it | a kick for each hand-over |
 //! | D4 | a kick is left from an earlier sleep | the next sleep ends at once |
 //!
@@ -45,9 +47,9 @@
 //!     full fence (A)                   full fence (B)
 //!     sleep unless locked              state: HALTED -> HASHED, else return
 //! ```
-//! With both fences, one of them sees the other's store: the waiter does not sleep, or the owner registers
-//! it. Without either of them both may look too early, and nobody ever kicks the waiter. The owner's fence
-//! has to be explicit, for a compare-exchange that fails orders nothing.
+//! With both fences, one of them sees the other's store: the waiter does not sleep, or the owner registers it. Without
+//! either of them both may look too early, and the waiter is never kicked. The owner's fence has to be explicit, for a
+//! compare-exchange that fails orders nothing.
 //!
 //! ```text
 //! T2  owner, K1                        new head

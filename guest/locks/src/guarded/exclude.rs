@@ -45,13 +45,14 @@ unsafe impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize
 {
 }
 
-// SAFETY: the same lock on the same nodes, which a domain that borrows them shares with nobody.
+// SAFETY: the same lock on the same nodes, which a domain that borrows them has to itself.
 unsafe impl<M: Mode, W: Word, P: Platform> Exclusive<BorrowedQSpinDomain<'_, P>> for QSpinLock<M, W> {}
 
 // SAFETY: it is the lock that it pads.
 unsafe impl<D, L: Exclusive<D>> Exclusive<D> for CachePadded<L> {}
 
-// SAFETY: a writer takes it by a compare-exchange from "nobody"; a reader adds itself, and is one only if there was no writer.
+// SAFETY: a writer takes it by a compare-exchange from "no owner"; a reader adds itself, and is one only if there was
+// no writer.
 unsafe impl<D: Domain> ExclusiveWriter<D> for UnfairRwLock {
     #[inline(always)]
     fn is_crowded(&self) -> bool {

@@ -7,9 +7,9 @@ use crate::contract::{Domain, TrustedCpu};
 ///
 /// # Safety
 ///
-/// [`domain`](Home::domain) returns the same domain each time, and nobody has a reference to it by another way.
+/// [`domain`](Home::domain) returns the same domain each time, and there is no other way to a reference to it.
 pub unsafe trait Home: 'static {
-    /// What the locks share.
+    /// Domain shared by the locks.
     type Domain: Domain<Platform: TrustedCpu> + 'static;
 
     /// That domain.

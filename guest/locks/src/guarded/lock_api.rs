@@ -34,7 +34,7 @@ pub struct RawLock<L, H> {
     home: PhantomData<fn() -> H>,
 }
 
-/// What an unlock needs: the token of the acquisition, which stays on its CPU.
+/// State that an unlock needs: the token of the acquisition, which stays on its CPU.
 #[derive(Debug)]
 pub struct Held<T> {
     token: T,
@@ -58,7 +58,7 @@ impl<L, H> fmt::Debug for RawLock<L, H> {
 }
 
 impl<L, H: Home> RawLock<L, H> {
-    /// What `acquire` gets of the lock, on a CPU that stays pinned if it gets it.
+    /// Calls `acquire` on a pinned CPU, which stays pinned if `acquire` gets the lock.
     #[inline(always)]
     fn acquire<T>(&self, acquire: impl FnOnce(&L, &'static H::Domain) -> Option<T>) -> Option<Held<T>> {
         platform::<H>().pin();
@@ -70,7 +70,7 @@ impl<L, H: Home> RawLock<L, H> {
         token.map(Held::new)
     }
 
-    /// What `release` does with a token, after which the CPU is not pinned any more.
+    /// Calls `release` with the token, and unpins the CPU.
     #[inline(always)]
     fn release<T>(&self, held: Held<T>, release: impl FnOnce(&L, &'static H::Domain, T)) {
         // SAFETY: as in `acquire`.

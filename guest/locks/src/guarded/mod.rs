@@ -31,7 +31,7 @@
 //! assert_eq!(RUNNABLE.try_lock().map(|counts| counts.iter().sum()), Some(4));
 //! ```
 //!
-//! What does not exclude guards nothing:
+//! A value behind a lock that does not exclude is not guarded:
 //!
 //! ```compile_fail,E0277
 //! # mod threads { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/host/threads.rs")); }

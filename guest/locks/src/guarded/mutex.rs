@@ -38,19 +38,19 @@ impl<T, L: Free, H> Mutex<T, L, H> {
 }
 
 impl<T, L, H> Mutex<T, L, H> {
-    /// A value under a lock that was made elsewhere, and that nobody has.
+    /// A value under a lock that was made elsewhere and is not held.
     pub const fn with_lock(lock: L, value: T) -> Self {
         Self { lock, home: PhantomData, value: UnsafeCell::new(value) }
     }
 
-    /// The value, for there is nobody left who could want the lock.
+    /// Returns the value; no other user of the lock is left.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized, L, H> Mutex<T, L, H> {
-    /// The value, for nobody else can have the lock meanwhile.
+    /// Returns the value; no other user can have the lock meanwhile.
     pub const fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -78,7 +78,8 @@ impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Mutex<T, L, H> {
         token.map(|token| MutexGuard::new(self, token))
     }
 
-    /// What `section` makes of the value, with interrupts off from before the lock is asked for until it is released.
+    /// Returns the result of `section` on the value. Interrupts are off from before the lock is requested until it is
+    /// released.
     ///
     /// A closure, for guards may be dropped in any order: interrupts would come on in the section of the one that is left.
     #[inline(always)]

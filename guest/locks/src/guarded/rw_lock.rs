@@ -38,19 +38,19 @@ impl<T, L: Free, H> RwLock<T, L, H> {
 }
 
 impl<T, L, H> RwLock<T, L, H> {
-    /// A value under a lock that was made elsewhere, and that nobody has.
+    /// A value under a lock that was made elsewhere and is not held.
     pub const fn with_lock(lock: L, value: T) -> Self {
         Self { lock, home: PhantomData, value: UnsafeCell::new(value) }
     }
 
-    /// The value, for there is nobody left who could want the lock.
+    /// Returns the value; no other user of the lock is left.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized, L, H> RwLock<T, L, H> {
-    /// The value, for nobody else can have the lock meanwhile.
+    /// Returns the value; no other user can have the lock meanwhile.
     pub const fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -107,7 +107,8 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
         token.map(|token| RwLockWriteGuard::holding(self, token))
     }
 
-    /// What `section` makes of the value that it reads, with interrupts off from before the lock is asked for until it is released.
+    /// Returns the result of `section`, which reads the value. Interrupts are off from before the lock is requested
+    /// until it is released.
     ///
     /// # Panics
     ///
@@ -123,7 +124,8 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
         section(&guard)
     }
 
-    /// What `section` makes of the value that it changes, with interrupts off as long.
+    /// Returns the result of `section`, which changes the value. Interrupts are off from before the lock is requested
+    /// until it is released.
     #[inline(always)]
     pub fn write_with_interrupts_off<R>(&self, section: impl FnOnce(&mut T) -> R) -> R
     where

@@ -1,4 +1,4 @@
-//! What locks are made of: atomics, which are those of a model checker where one runs the code, and cache lines.
+//! Building blocks of locks: atomics (those of a model checker, where one runs the code) and cache lines.
 
 mod padded;
 pub(crate) mod sync;

@@ -52,7 +52,7 @@ impl Time {
         Self([const { core::sync::atomic::AtomicU32::new(0) }; 2])
     }
 
-    /// Relaxed: whoever calls this holds the lock.
+    /// Relaxed: the caller holds the lock.
     pub(crate) fn get(&self) -> u64 {
         let [low, high] = &self.0;
         u64::from(high.load(core::sync::atomic::Ordering::Relaxed)) << 32

@@ -6,7 +6,7 @@ extern crate std;
 use core::sync::atomic::{self as real, Ordering};
 use std::sync::OnceLock;
 
-/// What an access does to the cache line.
+/// Effect of an access on the cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads it.

@@ -23,7 +23,7 @@ pub struct BorrowedQSpinDomain<'m, P> {
     platform: P,
     /// [`NOTHING`], [`BEING_LENT`] or [`LENT`].
     state: AtomicU8,
-    /// Written by who has made the state `BEING_LENT`, and by nobody once it is `LENT`.
+    /// Written by the CPU that has set the state to `BEING_LENT`; immutable once the state is `LENT`.
     lent: UnsafeCell<Lent<'m>>,
 }
 
@@ -89,12 +89,12 @@ impl<'m, P> BorrowedQSpinDomain<'m, P> {
         self.state.store(LENT, mutant!("lend-relaxed": Release => Relaxed));
     }
 
-    /// What it has been lent: nothing at first.
+    /// Memory that it has been lent: empty at first.
     #[inline]
     fn lent(&self) -> Lent<'m> {
         // Acquire: pairs with the release in `lend`.
         if self.state.load(mutant!("lent-relaxed": Acquire => Relaxed)) == LENT {
-            // SAFETY: nobody writes it any more.
+            // SAFETY: it is immutable from now on.
             self.lent.with(|lent| unsafe { *lent })
         } else {
             Lent { cpus: &[], table: &[] }

@@ -1,4 +1,4 @@
-//! Who says whether locks are native or paravirtual.
+//! Sources of the choice between native and paravirtual locks.
 #![expect(
     unsafe_code,
     reason = "a choice that changes breaks exclusion, and one that is in the code releases locks itself"

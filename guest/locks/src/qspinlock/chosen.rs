@@ -1,12 +1,13 @@
 //! Native or paravirtual, chosen when the kernel boots: one image for machines and for virtual machines.
 //!
-//! The fast path of `lock` is the same in both forms, so the choice costs something in `unlock` alone (a byte store, or a
-//! compare-exchange), and in the slow path of `lock`. How to look is the kernel's to say ([`Choice`]): on x86-64, a kernel that can
-//! write its own code has an instruction of the native lock there, or a jump ([`patched_choice!`](crate::patched_choice)).
-//! [`choice!`](crate::choice) is for all others: one load of a line that nobody writes any more, and a compare.
+//! The fast path of `lock` is the same in both forms, so the choice costs something in `unlock` alone (a byte store, or
+//! a compare-exchange), and in the slow path of `lock`. The kernel decides how the lock looks ([`Choice`]): on x86-64,
+//! a kernel that can write its own code has an instruction of the native lock there, or a jump
+//! ([`patched_choice!`](crate::patched_choice)). [`choice!`](crate::choice) is for all others: one load of a line that
+//! is no longer written, and a compare.
 //!
-//! The two forms read the pending bit in two ways, so locks that are native for one CPU and paravirtual for another would
-//! exclude nobody. The first look at an undecided [`Latch`] decides it, for ever.
+//! The two forms read the pending bit in two ways, so locks that are native for one CPU and paravirtual for another
+//! would not exclude. The first look at an undecided [`Latch`] decides it for good.
 //!
 //! ```
 //! use haltkick_locks::{Chosen, QSpinLock, choice};
@@ -95,11 +96,11 @@ impl Latch {
         }
     }
 
-    /// Decides, if nobody has.
+    /// Decides, if there is no decision yet.
     ///
     /// # Errors
     ///
-    /// If somebody has decided otherwise, or a lock had to know: native then.
+    /// If the decision was different, or a lock had to know before there was one: native then.
     pub fn choose(&self, paravirtual: bool) -> Result<(), TooLate> {
         let wanted = if paravirtual { PARAVIRTUAL } else { NATIVE };
         match self.0.compare_exchange(UNDECIDED, wanted, Relaxed, Relaxed) {
@@ -108,7 +109,7 @@ impl Latch {
         }
     }
 
-    /// Whether the locks are paravirtual, which they are not if nobody has decided until now.
+    /// Whether the locks are paravirtual. Undecided so far means native.
     #[inline(always)]
     pub fn is_paravirtual(&self) -> bool {
         match self.0.load(Relaxed) {
@@ -166,7 +167,7 @@ macro_rules! choice {
         }
 
         #[allow(unsafe_code, reason = "the latch keeps the promise")]
-        // SAFETY: whoever asks sees what was decided, or decides, for all and for ever.
+        // SAFETY: each call returns the decision or makes it, for all callers and for good.
         unsafe impl $crate::Choice for $name {
             #[inline(always)]
             fn is_paravirtual() -> bool {

@@ -1,19 +1,21 @@
 //! P1 of the work-conserving lock: how its head waits.
 //!
-//! The head of today's lock announces itself at once, which forbids stealing, and so has the next turn. Every turn of a
-//! head has a price: if somebody sleeps behind it, he has to be kicked, and on a virtual machine a kick costs as much as
-//! thirty short critical sections. Under a lock that is never free for long, whose owner wants it back at once, heads
-//! that come one after the other turn the time of the lock into kicks.
+//! The head of the PV qspinlock of Linux 4.5 and later announces itself at once, which forbids stealing, and so it gets
+//! the next turn. Every turn of a head has a price. If a CPU sleeps behind it, that CPU has to be kicked, and on a
+//! virtual machine a kick costs as much as thirty short critical sections. A lock that is never free for long has an
+//! owner that wants it back at once: a row of heads turns the time of such a lock into kicks.
 //!
 //! This head is courteous instead:
-//! 1. It takes a lock that nobody seems to want: free at two looks in a row, or at one if nobody sleeps behind it. The
+//! 1. It takes a lock that seems unwanted: free at two looks in a row, or at one if no CPU sleeps behind it. The
 //!    looks get rarer while the lock is held, for each of them takes the line away from the owner.
-//! 2. It insists after a tenure, so that nobody waits for ever, and owners change about as often as slices end.
+//! 2. It closes the lock to stealing after a handoff bound, so that no CPU waits forever, and owners change about as
+//!    often as slices end.
 //! 3. Before it insists it gives up a slice that is about to end, for the lock is closed to all while such a head is off its CPU.
-//!    Then it wakes its successor, on its own time. When it has the lock there is nobody to kick.
+//!    Then it wakes its successor, on its own time. When it has the lock there is no CPU to kick.
 //! 4. It spins on while no other CPU waits for its physical CPU; else it sleeps as ever, once in a tenure. More often it
 //!    would cost the owner a kick each time: it lets others run, and looks again. Unless it holds another lock
-//!    ([`Platform::is_in_section`]): others wait for that one, and whom it lets run may keep it off for long. Then it sleeps,
+//!    ([`Platform::is_in_section`]): others wait for that one, and the vCPU that gets its slice may keep it off for
+//!    long. Then it sleeps,
 //!    for the kick brings it back.
 
 use super::{

@@ -1,5 +1,4 @@
-//! What all queue spinlocks of one kernel share: the platform, the queue nodes, and the table of sleeping
-//! heads.
+//! State shared by all queue spinlocks of one kernel: the platform, the queue nodes, and the table of sleeping heads.
 
 use core::{fmt, mem::offset_of, ptr};
 
@@ -56,7 +55,7 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     }
 }
 
-/// Where the nodes of `cpus` stand, of which there is at least one, and `table`.
+/// Layout of the nodes of `cpus` (at least one) and of `table`.
 pub(super) fn queues_in_memory(cpus: &[PerCpu], table: &[Line]) -> Queues {
     let per_cpu = &cpus[0];
     Queues {
@@ -80,7 +79,7 @@ pub trait Memory {
     /// How many CPUs there can be.
     const MOST_CPUS: usize;
 
-    /// The same memory with its sizes forgotten.
+    /// Borrows the memory without its sizes.
     fn shared(&self) -> Shared<'_, Self::Platform>;
 }
 
@@ -139,7 +138,7 @@ impl<P: Platform> Shared<'_, P> {
         })
     }
 
-    /// Who sleeps at the head of which queue.
+    /// Lists the CPU that sleeps at the head of each queue.
     fn census(self) -> impl fmt::Display {
         self.table.census(move |code| self.node(code))
     }

@@ -18,7 +18,7 @@ pub(super) fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, p
     }
     let mut patience = Patience::new(platform);
     loop {
-        // Acquire: pairs with unlock. Nobody else can take the lock, so Q6 or Q7 will.
+        // Acquire: pairs with unlock. No other CPU can take the lock, so Q6 or Q7 will.
         let seen = word.load(mutant!("v16-relaxed-head": Acquire => Relaxed));
         if seen & LOCKED_MASK == 0 {
             return Some(seen);
@@ -38,7 +38,7 @@ pub(super) fn insist<W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> Op
     loop {
         // (*,1,0) -> (*,0,1)
         if W::spinning_to_locked(word) {
-            // Relaxed: only tells Q6 whether somebody has queued behind.
+            // Relaxed: only tells Q6 whether a CPU has queued behind.
             return Some(word.load(Relaxed) | LOCKED);
         }
         if !patience.pause() {

@@ -8,7 +8,7 @@
 //!
 //! # The word
 //!
-//! A native lock has a lane for one CPU beside its queue, the pending bit:
+//! A native lock has a lane for one CPU next to its queue, the pending bit:
 //!
 //! ```text
 //!          lock               N3                  Q3
@@ -109,9 +109,9 @@
 //! 1. At most one CPU is pending: N3 and N4 keep the bit only if it was 0. At most one is head: each node is
 //!    made head by its predecessor, once, and the first one finds no predecessor.
 //! 2. While a CPU is pending, the fast path and Q2 fail and the head waits (Q5). So N6 takes a lock that
-//!    nobody else can take, and may be a plain store.
+//!    no other CPU can take, and may be a plain store.
 //! 3. While there is a head, the fast path and Q2 fail on the tail. A newcomer may set pending after Q5 has
-//!    looked, but it has then seen the tail, and takes it back. So Q7 takes a lock that nobody else can take,
+//!    looked, but it has then seen the tail, and takes it back. So Q7 takes a lock that no other CPU can take,
 //!    and may be a plain store. In the hybrid form others may, and the head uses a compare-exchange (P1) or
 //!    an exchange (P3).
 //! 4. The next head must not believe the word to be free because it has not seen Q7 yet: Q8 releases, Q4
@@ -129,10 +129,10 @@
 //! | fence B in K1 | failed exchange in P0 | `locked`, to a waiter that finds itself HASHED (P0a) |
 //! | removal of an entry | its next insertion | the node that it named has been read |
 //!
-//! and the pair of full fences in P0 and K1 (T1). N6, Q6, Q7 and the pending bit are relaxed: whoever does
-//! them has acquired, or acquires later.
+//! and the pair of full fences in P0 and K1 (T1). N6, Q6, Q7 and the pending bit are relaxed: the CPU has acquired
+//! before them, or acquires later.
 //!
-//! A comment that names a race, T1 to T18, stands beside the line that settles it: see [`races`](crate::races).
+//! A comment that names a race, T1 to T18, stands next to the line that settles it: see [`races`](crate::races).
 
 mod borrowed;
 mod choice;

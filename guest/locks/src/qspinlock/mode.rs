@@ -1,4 +1,4 @@
-//! What the kinds of this lock implement: how to wait, and how to release.
+//! Operations that differ between the kinds of this lock: how to wait, and how to release.
 
 use super::{domain::Memory, word::Word};
 use crate::memory::sync::AtomicU32;

@@ -41,8 +41,8 @@ impl Queued for Native {
     fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, mut seen: u32) -> bool {
         let platform = shared.platform;
 
-        // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: but not
-        // for ever, for others may take the pending bit each time before this CPU looks.
+        // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: the wait is bounded,
+        // for others may take the pending bit each time before this CPU looks.
         let mut loops = PENDING_LOOPS;
         while seen == PENDING && loops > 0 {
             platform.pause();
@@ -65,13 +65,13 @@ impl Queued for Native {
                         platform.pause();
                     }
                 }
-                // N6: (*,1,0) -> (*,0,1). A plain store can do, for nobody else can take the lock: the fast
-                // path sees pending, newcomers see it and queue, and the head waits for it to go.
+                // N6: (*,1,0) -> (*,0,1). A plain store is enough, for no other CPU can take the lock: the fast path
+                // sees pending, newcomers see it and queue, and the head waits for it to go.
                 W::pending_to_locked(word);
                 platform.count(Event::LockPending, 1);
                 return true;
             }
-            // N4: somebody came first. The bit may be theirs.
+            // N4: another CPU came first. The bit may be that one's.
             if old & PENDING == 0 {
                 W::clear_pending(word);
             }

@@ -11,8 +11,8 @@
 //!   forwarded. It is what a relaxed or releasing read-modify-write could do, only cheaper: later accesses to
 //!   *other* memory may pass it. x86 keeps stores in order, which makes each of them a release.
 //!
-//! So each function below names the 32-bit operation of [`Whole`](super::Whole) that it stands for. Each
-//! `asm!` block clobbers memory, which keeps the compiler from moving accesses across it.
+//! Each function below names the 32-bit operation of [`Whole`](super::Whole) that it stands for. Each `asm!` block
+//! clobbers memory, which keeps the compiler from moving accesses across it.
 
 #![expect(unsafe_code, reason = "byte and 16-bit accesses to a 32-bit atomic exist only in assembly")]
 
@@ -223,7 +223,7 @@ impl Word for Packed {
     /// `fetch_and(!LOCKED_MASK, Release)`, or nothing: a choice that is in the code can be in that very instruction.
     #[inline(always)]
     fn unlock_unless<C: Choice>(word: &AtomicU32) -> bool {
-        // SAFETY: the locked byte of a word in this layout; whoever unlocks holds the lock.
+        // SAFETY: the locked byte of a word in this layout; the CPU that unlocks holds the lock.
         unsafe { C::clear_unless_paravirtual(word.as_ptr().cast::<u8>().wrapping_add(LOCKED_AT)) }
     }
 }

@@ -1,9 +1,9 @@
 //! A choice that is in the code: where a lock asks, there is an instruction of a native lock, which may be a NOP, or a jump (a static key).
 //!
-//! Nothing is loaded and nothing compared: an answer costs what a NOP of five bytes costs. A native unlock of the layout
-//! [`Packed`](super::Packed) does not cost even that, for its place is the store that releases the lock. The places lie in a section of
-//! the image, and a kernel that boots as a virtual machine writes a jump into each of them. How code is written is the
-//! kernel's to know: its text may be mapped read-only, or at another address.
+//! Nothing is loaded and nothing compared: an answer costs what a NOP of five bytes costs. A native unlock of the
+//! layout [`Packed`](super::Packed) does not cost even that, for its place is the store that releases the lock. The
+//! places lie in a section of the image, and a kernel that boots as a virtual machine writes a jump into each of them.
+//! Only the kernel knows how to write code: its text may be mapped read-only, or at another address.
 //!
 //! ```
 //! use haltkick_locks::{Chosen, QSpinLock, patched_choice};
@@ -42,7 +42,7 @@ struct Place {
     choice: i32,
 }
 
-/// What a jump with a distance of four bytes begins with, and how long it is.
+/// Opcode and length of a jump with a distance of four bytes.
 const JUMP: (u8, usize) = (0xe9, 5);
 
 fn pointed_to(field: &i32) -> *const u8 {
@@ -55,7 +55,7 @@ impl Place {
         pointed_to(&self.code).cast_mut()
     }
 
-    /// What they are for paravirtual locks.
+    /// Returns the bytes of the place for paravirtual locks.
     fn jump(&self) -> [u8; 5] {
         let distance =
             pointed_to(&self.paravirtual).addr().wrapping_sub(self.address().addr() + JUMP.1) as i32;
@@ -84,7 +84,8 @@ fn places() -> &'static [Place] {
         );
     }
     let (first, end) = (&raw const FIRST, &raw const END);
-    // SAFETY: the linker puts the entries of all objects there one after the other, and nothing else; nobody writes them.
+    // SAFETY: the linker puts the entries of all objects there one after the other, and nothing else; they are never
+    // written.
     unsafe { slice::from_raw_parts(first, (end.addr() - first.addr()) / size_of::<Place>()) }
 }
 

@@ -2,7 +2,7 @@
 
 use super::mode::sealed;
 
-/// What distinguishes the paravirtual locks of different years.
+/// Differences between the paravirtual locks of different years.
 pub trait Policy: sealed::Sealed + 'static {
     /// Newcomers may take a free lock past the queue while its head does not spin.
     const STEALING: bool;
@@ -45,7 +45,8 @@ impl Policy for Pv {
 /// 3. It does not ask for the lock when the slice is about to end ([`Platform::slice_ends_soon`](crate::Platform::slice_ends_soon)), so that
 ///    owners are hardly ever preempted (I-Spinlock: Teabe et al., EuroSys 2017); unless the CPU holds another lock
 ///    ([`Platform::is_in_section`](crate::Platform::is_in_section)), whose owner would be the one to lose its CPU.
-/// 4. Nobody sleeps while nobody waits for a physical CPU ([`Platform::is_overcommitted`](crate::Platform::is_overcommitted)): to spin costs
+/// 4. No CPU sleeps unless a vCPU waits for a physical CPU
+///    ([`Platform::is_overcommitted`](crate::Platform::is_overcommitted)): to spin costs
 ///    nothing then, to sleep costs two exits.
 /// 5. The head is courteous to an owner that wants the lock back at once; see `courtesy.rs`. Fewer changes of
 ///    owner are fewer kicks (concurrency restriction: Dice, "Malthusian Locks", EuroSys 2017).

@@ -154,7 +154,7 @@ impl<T: Policy> Queued for T {
                 }
             }
 
-            // P4. T2: HASHED, lest the owner that made this CPU head registers it once more.
+            // P4. T2: HASHED, so that the owner that made this CPU head does not register it once more.
             node.state.store(HASHED, Relaxed);
             platform.count(Event::PvWaitHead, 1);
             if slept {

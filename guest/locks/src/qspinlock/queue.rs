@@ -12,7 +12,7 @@ use crate::{
     waiting::nesting::Code,
 };
 
-/// What a native and a paravirtual lock do differently around the same queue.
+/// Differences between a native and a paravirtual lock around the same queue.
 pub(super) trait Queued {
     /// N1 to N6: tries to acquire without a queue node.
     fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) -> bool;
@@ -113,8 +113,8 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
         return;
     }
 
-    // Q7: (*,*,0) -> (*,*,1). A plain store can do, for nobody else can take the lock: the fast path and Q2
-    // see the tail, a pending CPU sees it too and queues, and there is one head.
+    // Q7: (*,*,0) -> (*,*,1). A plain store is enough, for no other CPU can take the lock: the fast path and Q2 see the
+    // tail, a pending CPU sees it too and queues, and there is one head.
     W::set_locked(word);
 
     // Q8

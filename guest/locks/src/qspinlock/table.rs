@@ -35,7 +35,7 @@ pub struct Line([Entry; WIDTH]);
 struct Entry {
     /// Address of the lock word; 0: the entry is free.
     lock: AtomicUsize,
-    /// Code of the head. Belongs to whoever took or may remove the entry.
+    /// Code of the head. Belongs to the CPU that took the entry or may remove it.
     node: AtomicU32,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Table<'a> {
     pub(super) fn remove(self, word: &AtomicU32) -> Option<Code> {
         let lock = ptr::from_ref(word).addr();
         for entry in self.search(lock) {
-            // Relaxed: the caller has acquired from whoever made the entry, or made it itself.
+            // Relaxed: the caller has acquired from the CPU that made the entry, or made it itself.
             if entry.lock.load(Relaxed) == lock {
                 // Relaxed: as above.
                 let code = entry.node.load(Relaxed);
@@ -103,13 +103,13 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Who sleeps at the head of which queue.
+    /// Lists the CPU that sleeps at the head of each queue.
     pub(super) fn census<N: Fn(Code) -> &'a Node>(self, node: N) -> impl fmt::Display {
         Census { table: self, node }
     }
 }
 
-/// Who sleeps at the head of which queue, for the message of a panic.
+/// List of the CPUs that sleep at the head of each queue, for the message of a panic.
 struct Census<'a, N> {
     table: Table<'a>,
     node: N,

@@ -12,7 +12,7 @@
 //! | state | native | paravirtual |
 //! |---|---|---|
 //! | (0,0,0) | free | free |
-//! | (0,0,1) | held, nobody waits | the same |
+//! | (0,0,1) | held, no waiters | the same |
 //! | (0,1,1) | held, one CPU waits in the pending bit | - |
 //! | (0,1,0) | on its way from the owner to the pending CPU | - |
 //! | (n,0,1) | held, CPUs queue | held, the head sleeps or is not there yet: newcomers may steal |
@@ -56,7 +56,7 @@ pub(super) fn try_lock(word: &AtomicU32) -> bool {
 /// the documentation of the module that uses it, and stands for one atomic read-modify-write of the whole
 /// word.
 pub trait Word: sealed::Sealed + Send + Sync + 'static {
-    /// Where the tail starts.
+    /// First bit of the tail.
     const TAIL_SHIFT: u32;
 
     /// How many CPUs the tail can name.

@@ -13,10 +13,10 @@
 //! CPUs in the queue, and each lock keeps one: it gets that one from the domain's stock when it is first
 //! taken.
 //!
-//! Trying is the difficult part: between the look at the last node (not busy: the lock is free) and the exchange of `tail`
-//! the lock may have been taken and released, and the same node may be the last one again, busy on behalf of somebody
-//! else. There is no way out of a CLH queue, so a CPU that tries says which node it looks at, and nobody puts a node into
-//! a queue that somebody looks at:
+//! Trying is the difficult part: between the look at the last node (not busy: the lock is free) and the exchange of
+//! `tail` the lock may have been taken and released, and the same node may be the last one again, busy on behalf of
+//! another CPU. There is no way out of a CLH queue, so a CPU that tries says which node it looks at, and no CPU puts a
+//! node into a queue while another one looks at that node:
 //!
 //! ```text
 //! trying                               the CPU that the node has come to
@@ -29,8 +29,8 @@
 //! one order of these four accesses, so Y1 comes before X2 there, which reads it. Loom takes the four for AcqRel, which would not do (two
 //! stores, each followed by a load); no model here shows the difference, and the argument stands alone.
 //!
-//! A lock that is dropped leaves its node with the last CPU that had it or with nobody: the stock bounds how
-//! many locks a kernel ever uses, not how many at a time.
+//! A lock that is dropped leaves its node with the last CPU that had it, or with none: the stock bounds how many locks
+//! a kernel ever uses, rather than how many at a time.
 
 use core::{mem::offset_of, ptr};
 
@@ -51,7 +51,7 @@ pub struct Clh {
     tail: AtomicU32,
 }
 
-/// What CLH locks of one kernel share: the platform, 8 nodes for each CPU, and one for each of `LOCKS` locks.
+/// State shared by the CLH locks of one kernel: the platform, 8 nodes for each CPU, and one for each of `LOCKS` locks.
 #[derive(Debug)]
 pub struct ClhDomain<P, const CPUS: usize, const LOCKS: usize = 64> {
     platform: P,
@@ -61,7 +61,7 @@ pub struct ClhDomain<P, const CPUS: usize, const LOCKS: usize = 64> {
     given: AtomicU32,
 }
 
-/// What unlock needs to know of the acquisition.
+/// State of the acquisition that unlock needs.
 #[derive(Debug)]
 #[must_use = "without its token the lock cannot be released"]
 pub struct ClhToken {
@@ -77,7 +77,7 @@ struct Name(u32);
 #[derive(Debug)]
 struct PerCpu {
     own: CachePadded<Own>,
-    /// Where the nodes of this CPU are at first.
+    /// Initial place of this CPU's nodes.
     nodes: [CachePadded<Node>; SLOTS],
 }
 
@@ -132,8 +132,7 @@ impl<P, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
         }
     }
 
-    /// The queue itself is in nobody's memory: each waiter knows its predecessor, and tells no one. The table is the
-    /// stock.
+    /// The queue itself is not in memory: each waiter keeps its predecessor to itself. The table is the stock.
     fn queues_in_memory(&self) -> Queues {
         Queues {
             nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
@@ -159,7 +158,7 @@ impl<P, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
     /// The node that a lock keeps from the first time it is taken. It has never been busy.
     #[cold]
     fn take_from_stock(&self) -> Name {
-        // Relaxed: a number that nobody else gets.
+        // Relaxed: a number that no other lock gets.
         let given = self.given.fetch_add(1, Relaxed) as usize;
         assert!(given < LOCKS, "more than {LOCKS} CLH locks in one domain");
         Name((CPUS * SLOTS + given + 1) as u32)
@@ -188,7 +187,8 @@ impl<P: Platform, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCK
         Some((slot, name))
     }
 
-    /// The same, after a pause if need be: who looks is about to try, and done with it in a few instructions.
+    /// Claims the node, after a pause if need be: a CPU that looks is about to try, and done with it in a few
+    /// instructions.
     #[inline]
     fn claim(&self) -> (usize, Name) {
         loop {

@@ -33,7 +33,7 @@ pub struct Mcs {
     tail: AtomicU32,
 }
 
-/// What MCS locks of one kernel share: the platform, and eight nodes for each CPU.
+/// State shared by the MCS locks of one kernel: the platform, and eight nodes for each CPU.
 #[derive(Debug)]
 pub struct McsDomain<P, const CPUS: usize> {
     platform: P,
@@ -45,7 +45,7 @@ pub struct McsDomain<P, const CPUS: usize> {
 #[must_use = "without its token the lock cannot be released"]
 pub struct McsToken(Code);
 
-/// Names a node: CPU * [`SLOTS`] + slot + 1, so that 0 is nobody.
+/// Names a node: CPU * [`SLOTS`] + slot + 1, so that 0 is no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Code(u32);
 
@@ -107,7 +107,7 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
         (Code((cpu * SLOTS + slot + 1) as u32), node)
     }
 
-    /// Gives back a node that no other CPU can reach any more.
+    /// Gives back a node that is out of reach of all other CPUs.
     #[inline]
     fn give_back(&self, code: Code) {
         let index = code.0 as usize - 1;
@@ -119,8 +119,7 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
     #[inline(never)]
     fn wait_behind(&self, prev: u32, code: Code, node: &Node) {
         self.platform.announce(Activity::Waiter);
-        // Release: whoever reads this link finds `locked` initialised. Pairs with the loads of `next` in
-        // `unlock`.
+        // Release: a CPU that reads this link finds `locked` initialised. Pairs with the loads of `next` in `unlock`.
         self.node(Code(prev)).next.store(code.0, mutant!("mcs-relaxed-link": Release => Relaxed));
         // Acquire: pairs with the hand-over in `unlock`.
         while node.locked.load(Acquire) == 0 {

@@ -1,13 +1,13 @@
-//! The queue spinlock of hypervisors that can be asked to run somebody else: its word names the owner.
+//! Queue spinlock for hypervisors with directed yield: its word names the owner.
 //!
-//! A waiter that finds the owner preempted gives its own slice to the owner. Nobody sleeps, so there is no
-//! wake-up to lose, no table, and nothing for unlock to look for.
+//! A waiter that finds the owner preempted gives its own slice to the owner. No waiter sleeps, so there is no wake-up
+//! to lose, no table, and nothing for unlock to look for.
 //!
 //! | bits | field | |
 //! |---|---|---|
 //! | 0 | locked | |
 //! | 1-14 | owner | CPU, while locked |
-//! | 15 | sleepy | somebody has seen the owner preempted |
+//! | 15 | sleepy | a waiter has seen the owner preempted |
 //! | 16 | must queue | the head has waited long enough: no more stealing |
 //! | 17-31 | tail | CPU + 1 of the last in the queue, 0 if none |
 //!
@@ -70,7 +70,7 @@ const MAX_CPUS: usize = 1 << 14;
 const STEAL_SPINS: u32 = if MODELLED { 1 } else { 32 };
 /// Looks of the head before it forbids stealing.
 const HEAD_SPINS: u32 = if MODELLED { 1 } else { 256 };
-/// How much longer both last while the lock is sleepy: somebody who is not running has to leave first.
+/// How much longer both last while the lock is sleepy: a CPU that is not running has to leave first.
 const SLEEPY_FACTOR: u32 = if MODELLED { 1 } else { 256 };
 
 /// Queue spinlock whose waiters yield to a preempted owner.
@@ -79,7 +79,7 @@ pub struct OwnerYield {
     word: AtomicU32,
 }
 
-/// What owner-yielding locks of one kernel share: the platform, and four nodes for each CPU.
+/// State shared by the owner-yielding locks of one kernel: the platform, and four nodes for each CPU.
 #[derive(Debug)]
 pub struct OwnerYieldDomain<P, const CPUS: usize> {
     platform: P,
@@ -351,7 +351,7 @@ impl OwnerYield {
             if self.yield_to_owner(platform, self.word.load(Relaxed)) {
                 continue;
             }
-            // The owner runs: whoever said otherwise is late.
+            // The owner runs: a waiter that reported otherwise is late.
             node.sleepy.store(0, Relaxed);
             if prev_preempted {
                 platform.yield_to(Some(prev_cpu));
@@ -361,7 +361,7 @@ impl OwnerYield {
         }
     }
 
-    /// G4 and G5: waits for the lock and takes it; `true` if nobody was behind.
+    /// G4 and G5: waits for the lock and takes it; `true` if no CPU was behind.
     fn wait_as_head<P: Platform, const CPUS: usize>(
         &self,
         domain: &OwnerYieldDomain<P, CPUS>,

@@ -17,7 +17,7 @@
 //!
 //! The bit that a writer waits is apart from the byte that one holds, and fails the fast paths of readers and of
 //! writers alike (T17): between a release and the moment at which the waiting writer sees it, a newcomer would
-//! otherwise slip in, and the writer might wait for ever.
+//! otherwise slip in, and the writer might wait forever.
 //!
 //! R1 comes before R2, so that a reader at the head has its place when the writer leaves, and those behind it enter
 //! one after another without waiting for it to be done.
@@ -179,8 +179,8 @@ impl<D: Domain, L: Lock<D>> RwLock<D> for FairRwLock<L> {
 
     #[inline(always)]
     fn write_unlock(&self, _: &D, (): ()) {
-        // Release: pairs with the acquires of whoever comes next. Readers in R1, and a writer in R4, may have changed
-        // the rest of the word meanwhile, so this is no store.
+        // Release: pairs with the acquires of the next owner. Readers in R1, and a writer in R4, may have changed the
+        // rest of the word meanwhile, so this cannot be a store.
         self.word.fetch_sub(HELD, mutant!("rw-fair-relaxed-write-unlock": Release => Relaxed));
     }
 }

@@ -19,10 +19,10 @@
 //! A CPU that is reading another lock of the domain already uses the lock underneath. If that one is fair, it must not do
 //! so twice with the same lock, as there.
 //!
-//! A CPU that is reading *this* lock already, by its slot, must not read it again, from an interrupt neither, fair or not: a
-//! writer in C8 has the lock underneath and waits for the slot, which the CPU in C4 would keep until the writer has left.
-//! That is refused with a panic, whether or not there is such a writer just then. `try_read` waits for nobody, and may be
-//! asked.
+//! A CPU that is reading *this* lock already, by its slot, must not read it again, from an interrupt neither, fair or
+//! not: a writer in C8 has the lock underneath and waits for the slot, which the CPU in C4 would keep until the writer
+//! has left. That is refused with a panic, whether or not there is such a writer just then. `try_read` does not wait,
+//! and is allowed.
 //!
 //! Reading costs a private store and a fence; writing costs a look at every CPU, and a wait for each reader that has
 //! been descheduled.
@@ -38,7 +38,7 @@ use crate::{
     },
 };
 
-/// Nobody's address.
+/// The address of no lock.
 const NOBODY: usize = 0;
 
 /// Reader-writer lock with a slot for each CPU, on top of the reader-writer lock `U`.
@@ -51,7 +51,7 @@ pub struct PerCpuRwLock<U> {
     writer: AtomicU32,
 }
 
-/// What all per-CPU reader-writer locks of one kernel share: slots `S` for all CPUs (an array, or a reference to a
+/// State shared by all per-CPU reader-writer locks of one kernel: slots `S` for all CPUs (an array, or a reference to a
 /// slice), and the domain of the locks underneath, to which `R` is a reference.
 #[derive(Debug)]
 pub struct PerCpuRwDomain<R, S> {
@@ -59,7 +59,7 @@ pub struct PerCpuRwDomain<R, S> {
     slots: S,
 }
 
-/// What one CPU is reading.
+/// The lock that one CPU is reading.
 #[derive(Debug)]
 pub struct ReaderSlot(
     /// Address of the lock. Written by this CPU only.
@@ -244,7 +244,7 @@ where
     #[inline]
     fn try_write(&self, domain: &PerCpuRwDomain<R, S>) -> Option<U::WriteToken> {
         let token = self.underneath.try_write(&*domain.underneath)?;
-        // As C7, with the fence's partner in `enter`; one look instead of C8, and C9 if somebody reads.
+        // As C7, with the fence's partner in `enter`; one look instead of C8, and C9 if a CPU reads.
         self.writer.store(1, Relaxed);
         fence(SeqCst);
         // Acquire: as in `drain`.

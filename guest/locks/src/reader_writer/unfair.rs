@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A reader adds one, and has the lock if there is no writer; else it takes its one back and waits for the writer to
-//! leave. A writer turns 0 into the bit. Nobody queues: as long as readers overlap, the word is never 0, and a writer
-//! waits for ever.
+//! leave. A writer turns 0 into the bit. There is no queue: as long as readers overlap, the word is never 0, and a
+//! writer waits forever.
 
 use crate::{
     contract::{Activity, Domain, Platform, RwLock, rw_lock::wait_until},
@@ -19,7 +19,7 @@ use crate::{
 /// Held by a writer.
 const WRITER: u32 = 1 << 31;
 
-/// Reader-writer lock that readers may keep from writers for ever.
+/// Reader-writer lock whose readers can starve writers.
 #[derive(Debug)]
 pub struct UnfairRwLock {
     word: AtomicU32,
@@ -124,8 +124,8 @@ impl<D: Domain> RwLock<D> for UnfairRwLock {
 
     #[inline(always)]
     fn write_unlock(&self, _: &D, (): ()) {
-        // Release: pairs with the acquires of whoever comes next. A subtraction, for readers may be about to take
-        // back their ones.
+        // Release: pairs with the acquires of the next owner. A subtraction, for readers may be about to take back
+        // their ones.
         self.word.fetch_sub(WRITER, mutant!("rw-unfair-relaxed-write-unlock": Release => Relaxed));
     }
 }

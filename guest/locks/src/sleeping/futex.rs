@@ -4,10 +4,10 @@
 //! | word | meaning |
 //! |---|---|
 //! | 0 | free |
-//! | 1 | held, nobody sleeps |
-//! | 2 | held, and somebody may sleep: unlock has to wake one |
+//! | 1 | held, no CPU sleeps |
+//! | 2 | held, and a CPU may sleep: unlock has to wake one |
 //!
-//! A kernel's futex finds the sleepers of a word in a hash table. Here the list lies beside the word, which is the
+//! A kernel's futex finds the sleepers of a word in a hash table. Here the list lies next to the word, which is the
 //! best that a hash table can do.
 //!
 //! ```text
@@ -26,7 +26,7 @@ use crate::{
     memory::sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
 };
 
-/// Looks at a held lock before sleeping, as long as nobody else sleeps.
+/// Number of looks at a held lock before sleeping, as long as no other CPU sleeps.
 const SPINS: u32 = if MODELLED { 1 } else { 100 };
 
 /// Three-state futex mutex.
@@ -53,7 +53,7 @@ impl FutexMutex {
         if self.spin(&domain.platform) {
             return;
         }
-        // Acquire: pairs with unlock. Whoever has slept cannot know that nobody else sleeps: it leaves a 2.
+        // Acquire: pairs with unlock. A CPU that has slept cannot know that no other one sleeps, so it leaves a 2.
         while self.word.swap(2, Acquire) != 0 {
             self.wait(domain);
         }

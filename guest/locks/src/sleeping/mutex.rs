@@ -7,7 +7,7 @@
 //! bit 0      WAITERS  somebody sleeps: unlock has to wake the first
 //! ```
 //!
-//! A state is written (owner, flags), `w` for WAITERS if somebody sleeps:
+//! A state is written (owner, flags), `w` for WAITERS if a CPU sleeps:
 //!
 //! | state | meaning | leads to |
 //! |---|---|---|
@@ -29,10 +29,10 @@
 //! M7 wake    if w: the first sleeper; or name it owner, if it was promised the lock
 //! ```
 //!
-//! # Why nobody sleeps on beside a free lock
+//! # Why no CPU stays asleep next to a free lock
 //!
 //! WAITERS is set under the list's lock, before M3 looks at the word for the last time, and M6 looks for it.
-//! 1. M6 before M3's look: M3 sees the lock free, or taken by somebody who has yet to come to M6.
+//! 1. M6 before M3's look: M3 sees the lock free, or taken by a CPU that has yet to come to M6.
 //! 2. M3's look before M6: M6 sees WAITERS, and M7 comes to the list after M3 has left it. It finds the sleeper.
 //!
 //! The first in the list stays first until it owns the lock, so a promise cannot be kept to the wrong one.
@@ -62,11 +62,11 @@ pub struct Mutex<L = Packed> {
     list: WaitList,
 }
 
-/// What a look at the word for the calling CPU came to.
+/// Result of looking at the word for the calling CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Try {
     Taken,
-    /// Number of who owns it, or whom it is kept for.
+    /// Number of the CPU that owns it, or that it is kept for.
     Owned(u32),
 }
 
@@ -160,7 +160,7 @@ impl<L: Layout> Mutex<L> {
             // Relaxed: M6 reads it in the same word, and M7 takes the list's lock.
             self.word.fetch_or(WAITERS, Relaxed);
         }
-        // M3's look, before M2, as nobody can come between the two.
+        // M3's look, before M2, as no other CPU can come between the two.
         if self.take(me, false) == Try::Taken {
             return self.stop_waiting(&list);
         }
@@ -172,7 +172,7 @@ impl<L: Layout> Mutex<L> {
             while domain.is_asleep() {
                 domain.park();
             }
-            // M4. Nobody but the first is ever woken, and it stays first until it has left.
+            // M4. Only the first is ever woken, and it stays first until it has left.
             domain.platform.announce(Activity::Head);
             let taken = self.take(me, true) == Try::Taken || self.spin(domain);
             let list = self.list.hold(domain);
@@ -216,7 +216,7 @@ impl<L: Layout> Mutex<L> {
         if mutant!("mutex-break-the-promise": seen & HANDOFF != 0 => false) {
             domain.platform.count(Event::MutexHandoff, 1);
             // Relaxed: the one named comes to the list in M5, after us, before it enters. Not an exchange: while the
-            // lock is owned and promised nobody but the owner changes the word, and WAITERS is the list's.
+            // lock is owned and promised only the owner changes the word, and WAITERS is the list's.
             self.word.store(first << OWNER_SHIFT | PICKUP | WAITERS, Relaxed);
         }
         drop(list);

@@ -1,7 +1,7 @@
 //! Optimistic spin queue: an MCS queue that a waiter can leave.
 //!
-//! A sleeping lock lets those who hope to get it soon spin in this queue, one behind the other, and its head
-//! alone looks at the lock. Whoever finds that hope is gone leaves the queue and sleeps.
+//! In a sleeping lock, CPUs that hope to get it soon spin in this queue, one behind the other, and its head alone looks
+//! at the lock. A CPU that finds that hope gone leaves the queue and sleeps.
 //!
 //! ```text
 //! tail ------------------------------+        a node: next    who is behind, 0 if nobody is known
@@ -10,8 +10,8 @@
 //!        <--prev--         <--prev--                  cpu     whose node it is
 //! ```
 //!
-//! There is one node for each CPU and no nesting: a CPU queues in task context, with preemption by other tasks
-//! off. A node is named by the number CPU + 1, in which 0 is nobody.
+//! There is one node for each CPU and no nesting: a CPU queues in task context, with preemption by other tasks off. A
+//! node is named by the number CPU + 1, in which 0 is no CPU.
 //!
 //! # Leaving
 //!
@@ -22,12 +22,12 @@
 //! C  next.prev := prev; prev.next := next
 //! ```
 //!
-//! A can fail for two reasons. The predecessor has handed over: then I am head after all. Or it is leaving
-//! itself and has got to B: then C gives me another predecessor, with whom I try again. `next` is always taken
-//! by a compare-exchange, also by `unlock`: whoever gets the link out of a node has both ends of it to itself.
+//! A can fail for two reasons. The predecessor has handed over: then I am head after all. Or it is leaving itself and
+//! has got to B: then C gives me another predecessor, with which I try again. `next` is always taken by a
+//! compare-exchange, also by `unlock`: the CPU that gets the link out of a node has both ends of it to itself.
 //!
 //! - O1: the swap of `tail` publishes the node. Otherwise a successor's link may be overwritten by the late
-//!   initialisation of `next`, and nobody is ever handed the queue.
+//!   initialisation of `next`, and the queue is never handed on.
 //! - O2: `prev` is set before the link that lets the predecessor change it. Otherwise the predecessor's C may be
 //!   overwritten, and I wait for, and write to, a node that has left.
 //!
@@ -54,7 +54,7 @@ use crate::{
     memory::sync::{AtomicU32, Ordering::*, array, const_unless_loom},
 };
 
-/// Where a node says whose it is.
+/// Layout of a node: where it names its CPU.
 pub trait Layout: sealed::Sealed + Send + Sync + Sized + 'static {
     /// Its name in tables and on command lines.
     const NAME: &'static str;
@@ -113,7 +113,7 @@ layouts! {
 /// An optimistic spin queue.
 #[derive(Debug)]
 pub struct Osq<L> {
-    /// 0: nobody is here. Otherwise the number of the last node in the queue.
+    /// 0: the queue is empty. Otherwise the number of the last node in the queue.
     tail: AtomicU32,
     layout: PhantomData<L>,
 }
@@ -185,7 +185,7 @@ impl<L, const CPUS: usize> OsqNodes<L, CPUS> {
     }
 }
 
-/// What a waiter knows of its predecessor.
+/// State that a waiter keeps of its predecessor.
 struct Watch {
     /// The predecessor's number.
     prev: u32,
@@ -297,8 +297,8 @@ impl<L: Layout> Osq<L> {
         // A. Acquire: pairs with the release in C of the CPU that was in between. What it knows of the new
         // predecessor, this CPU then knows too.
         let mut prev = links.prev.load(Acquire);
-        // Relaxed, both: taking one's own number out of a link passes nothing on. B or C releases to whoever comes
-        // into its place.
+        // Relaxed, both: taking one's own number out of a link passes nothing on. B or C releases to the CPU that takes
+        // its place.
         while nodes.links(prev).next.load(Relaxed) != me
             || nodes.links(prev).next.compare_exchange(me, 0, Relaxed, Relaxed).is_err()
         {
@@ -317,7 +317,7 @@ impl<L: Layout> Osq<L> {
         if let Some(next) = self.await_next(nodes, platform, me, prev) {
             // C. Release: pairs with the acquires of `prev`, in A and in `Watch::cpu`.
             nodes.links(next).prev.store(prev, Release);
-            // Release: pairs with the exchanges that take the link: whoever does may write to `next`.
+            // Release: pairs with the exchanges that take the link: the CPU that takes it may write to `next`.
             nodes.links(prev).next.store(next, mutant!("osq-relaxed-relink": Release => Relaxed));
         }
         false
@@ -351,7 +351,7 @@ impl<L: Layout> Osq<L> {
     }
 }
 
-/// What `lock` writes to its node before anybody can see it.
+/// Initialises the node of `lock` before other CPUs can see it.
 #[inline(always)]
 fn prepare<L, const CPUS: usize>(nodes: &OsqNodes<L, CPUS>, me: u32, kind: Kind) {
     let node = &nodes.nodes[me as usize - 1];

@@ -1,4 +1,4 @@
-//! What the sleeping locks share: where CPUs sleep, and who sleeps for which lock.
+//! State shared by the sleeping locks: where CPUs sleep, and for which lock.
 //!
 //! Each CPU has one [`Sleeper`]: a CPU sleeps for one lock at a time. A sleeping lock has a [`WaitList`], whose
 //! links lie in the sleepers and which has a lock of its own.
@@ -13,9 +13,9 @@
 //! S4  sleep while state = ASLEEP
 //! ```
 //!
-//! Of S2 and W1, the later one is followed by a load that sees the earlier one: either S4 does not sleep or W3
-//! kicks. That `parked` is looked at saves a hypercall where the waiter has not gone to sleep yet, and tells
-//! those who spin on an owner whether it is on its CPU.
+//! Of S2 and W1, the later one is followed by a load that sees the earlier one: either S4 does not sleep or W3 kicks.
+//! The look at `parked` saves a hypercall if the waiter has not gone to sleep yet. It also tells CPUs that spin on an
+//! owner whether the owner is on its CPU.
 
 use super::osq::{Layout, OsqNodes};
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// What [`Mutex`](crate::Mutex) and [`RwSem`](crate::RwSem) of one kernel share: the platform, the nodes of their
+/// State shared by [`Mutex`](crate::Mutex) and [`RwSem`](crate::RwSem) of one kernel: the platform, the nodes of their
 /// spin queues in layout `L`, and for each CPU a place to sleep.
 ///
 /// A CPU waits for one sleeping lock at a time, in task context: a kernel with more tasks than CPUs needs one
@@ -45,7 +45,7 @@ pub struct SleepDomain<P, L, const CPUS: usize> {
 
 /// Not waiting, or awake to try again.
 const WOKEN: u32 = 0;
-/// To sleep until somebody says otherwise.
+/// Asleep until woken.
 const ASLEEP: u32 = 1;
 /// Has been given the lock.
 const GRANTED: u32 = 2;
@@ -169,12 +169,12 @@ impl<P: Platform, L: Layout, const CPUS: usize> SleepDomain<P, L, CPUS> {
     }
 }
 
-/// Those who sleep for one lock, first come, first in the list.
+/// Sleepers of one lock, first come, first in the list.
 #[derive(Debug)]
 pub(crate) struct WaitList {
-    /// Number of the CPU that may change the list, 0: nobody does.
+    /// Number of the CPU that may change the list; 0: no CPU.
     holder: AtomicU32,
-    /// Number of the first and of the last; 0: nobody.
+    /// Number of the first and of the last; 0: no CPU.
     first: AtomicU32,
     last: AtomicU32,
 }
@@ -208,8 +208,8 @@ impl WaitList {
         first != 0 && domain.is_running(first)
     }
 
-    /// Takes the list's lock: test-and-set that names its holder, whom a waiter gives its slice to when the
-    /// holder is preempted or has been in there for longer than the threshold.
+    /// Takes the list's lock, a test-and-set that names its holder. A waiter gives its slice to the holder when that is
+    /// preempted, or has held the list for longer than the threshold.
     pub(crate) fn hold<'a, P: Platform, L: Layout, const CPUS: usize>(
         &'a self,
         domain: &'a SleepDomain<P, L, CPUS>,

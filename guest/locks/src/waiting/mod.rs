@@ -1,4 +1,4 @@
-//! What waiters of several kinds of locks do alike: nodes that nest, how long to spin, how to sleep and be kicked.
+//! Waiting that several kinds of locks share: nodes that nest, how long to spin, how to sleep and be kicked.
 
 pub(crate) mod nesting;
 pub(crate) mod patience;

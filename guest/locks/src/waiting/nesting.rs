@@ -4,8 +4,8 @@
 //! A counter ([`Nesting`]) says which level this is. A lock that keeps its node until unlock may be released
 //! in any order: a mask ([`Slots`]) says which nodes are free.
 //!
-//! Neither needs a read-modify-write. Only the CPU itself changes them, and an interrupt leaves them as it
-//! found them.
+//! Claiming and giving back need no read-modify-write. Only the CPU itself changes them, and an interrupt leaves them
+//! as it found them.
 
 use crate::{
     faults::mutant::mutant,
@@ -15,8 +15,8 @@ use crate::{
 /// How deeply one CPU can be nested in slow paths and still queue.
 pub const LEVELS: usize = 4;
 
-/// Names the node of a nesting level: (CPU + 1) * [`LEVELS`] + level. The same number stands in a tail and in
-/// a link, where 0 is nobody.
+/// Names the node of a nesting level: (CPU + 1) * [`LEVELS`] + level. The same number stands in a tail and in a link,
+/// where 0 is no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(u32);
 
@@ -93,7 +93,7 @@ impl Slots {
         self.claim_where(cpu, |_| true).expect("any free slot will do")
     }
 
-    /// The same, of those that are `usable`; `None` if no free one is, just now.
+    /// Claims one of the levels that are `usable`; `None` if no free one is, just now.
     pub(crate) fn claim_where(&self, cpu: usize, usable: impl Fn(usize) -> bool) -> Option<usize> {
         // Relaxed, and not one step: see the module documentation.
         let in_use = self.0.load(Relaxed);

@@ -1,14 +1,13 @@
-//! Sleeping waiters for a lock that knows nothing of sleep: somebody else's spinlock, between two of whose looks at itself
-//! a hook of ours is called.
+//! Sleeping waiters for a lock without sleep: a foreign spinlock that calls our hook between two looks at its word.
 //!
 //! Each lock has a set of the CPUs that sleep until it is released, or are about to. A waiter whose patience is over enters
 //! itself, has the lock look once more, and sleeps only at the next call. So either that look finds the lock free, or the
 //! unlock finds the waiter in the set: case T1 of the locks with a paravirtual form of their own.
 //!
-//! Who is in the set of a lock is asking for it. A "wake one" relies on that: whoever it takes out either acquires, and
-//! wakes the next one at its own unlock, or fails because somebody else has acquired, who will. So every way out of
-//! the sleep takes the CPU out of the set, a kick that was meant for an earlier sleep included: with the bit left behind a
-//! CPU that acquires and goes on to other things would be woken in the place of one that sleeps.
+//! A CPU in the set of a lock is asking for it. A "wake one" relies on that: the CPU that it takes out either acquires,
+//! and wakes the next one at its own unlock, or fails because another CPU has acquired, which will. So every way out of
+//! the sleep takes the CPU out of the set, a kick that was meant for an earlier sleep included. With the bit left
+//! behind, a CPU that acquires and goes on to other things would be woken in the place of one that sleeps.
 
 use crate::{
     contract::{Activity, Domain, Platform},
@@ -19,11 +18,11 @@ use crate::{
     },
 };
 
-/// Whom an unlock has to wake.
+/// CPUs that an unlock has to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wake {
-    /// Any one: the lock is free to whoever comes first.
+    /// Any one: the lock is free to the first that comes.
     One,
     /// All: the lock is free to one of them, and only that one knows.
     All,
@@ -37,7 +36,7 @@ pub struct Sleepers<const WORDS: usize>([AtomicUsize; WORDS]);
 
 impl<const WORDS: usize> Sleepers<WORDS> {
     const_unless_loom! {
-        /// Nobody.
+        /// An empty set.
         #[must_use]
         #[expect(clippy::new_without_default, reason = "a lock is made in a constant")]
         pub const fn new() -> Self {
@@ -96,7 +95,7 @@ impl<const WORDS: usize> Sleepers<WORDS> {
     }
 }
 
-/// What a waiter remembers from one look at the lock to the next. A CPU waits for one lock at a time.
+/// State that a waiter keeps from one look at the lock to the next. A CPU waits for one lock at a time.
 struct Waiting {
     /// When the spinning began; 0: not yet.
     since: AtomicUsize,
@@ -112,7 +111,7 @@ pub struct SleeperDomain<P, const CPUS: usize> {
 
 impl<P: Platform, const CPUS: usize> SleeperDomain<P, CPUS> {
     const_unless_loom! {
-        /// Nobody waits.
+        /// No waiters.
         #[must_use]
         pub const fn new(platform: P) -> Self {
             let waiting = array![
@@ -161,7 +160,7 @@ impl<P: Platform, const CPUS: usize> SleeperDomain<P, CPUS> {
         } else {
             // Even if an unlock has taken this CPU out already: the kick is on its way, and is used up here.
             self.platform.wait(|| true);
-            // Whoever woke this CPU has taken it out, unless it was a stray kick that ended the sleep.
+            // The CPU that woke this one has taken it out, unless a stray kick ended the sleep.
             mutant!("sleepers-stay-after-a-stray-kick": _ = sleepers.remove(cpu) => ());
             waiting.registered.store(0, Ordering::Relaxed);
         }
@@ -173,7 +172,7 @@ impl<P: Platform, const CPUS: usize> SleeperDomain<P, CPUS> {
         let waiting = self.this();
         if waiting.registered.load(Ordering::Relaxed) != 0 {
             waiting.registered.store(0, Ordering::Relaxed);
-            // Before this CPU's own unlock, so that whoever still finds it there knows of an unlock to come.
+            // Before this CPU's own unlock, so that a CPU that still finds it there knows of an unlock to come.
             sleepers.remove(self.platform.cpu());
         }
     }

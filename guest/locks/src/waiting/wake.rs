@@ -18,7 +18,7 @@ impl KickStamp {
     }
 }
 
-/// What is counted of the kicks of one kind of lock.
+/// Counters of the kicks of one kind of lock.
 pub(crate) struct Kicks {
     sent: Event,
     woke: Event,
@@ -26,7 +26,7 @@ pub(crate) struct Kicks {
     ticks_to_wake: Event,
 }
 
-/// Those of spinlocks.
+/// Counters of spinlocks.
 pub(crate) const OF_SPINLOCKS: Kicks = Kicks {
     sent: Event::PvKickUnlock,
     woke: Event::PvKickWake,
@@ -34,7 +34,7 @@ pub(crate) const OF_SPINLOCKS: Kicks = Kicks {
     ticks_to_wake: Event::PvLatencyWake,
 };
 
-/// Those of sleeping locks.
+/// Counters of sleeping locks.
 pub(crate) const OF_SLEEPING_LOCKS: Kicks = Kicks {
     sent: Event::SleepKick,
     woke: Event::SleepKickWake,

@@ -92,7 +92,7 @@ fn a_cpu_for_which_there_is_no_memory_does_not_queue() {
     lock.unlock(&domain, ());
 }
 
-/// Memory of its own for so many CPUs and lines.
+/// Memory of its own for a number of CPUs and lines.
 type Lent = (Box<[MaybeUninit<QSpinCpu>]>, Box<[MaybeUninit<QSpinLine>]>);
 
 /// Whether `domain` refuses that memory.

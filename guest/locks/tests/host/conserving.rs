@@ -1,4 +1,4 @@
-//! What the work-conserving queue spinlock does with what the host tells it, and how its head waits.
+//! The work-conserving queue spinlock's use of the host's hints, and how its head waits.
 
 use std::{cell::Cell, thread, time::Duration};
 
@@ -140,8 +140,9 @@ fn a_head_insists_when_its_tenure_is_over() {
     assert_eq!(*order.lock().unwrap(), [1, 2, 0]);
 }
 
-/// CPU 1 is head, CPU 2 sleeps behind it, and the lock is free when CPU 1 looks for the second time, after 32 pauses. It
-/// leaves the lock to its owner, who wants it back: only a third look that finds it free would say that nobody does.
+/// CPU 1 is head, CPU 2 sleeps behind it, and the lock is free when CPU 1 looks for the second time, after 32 pauses.
+/// It leaves the lock to its owner, which wants it back: only a third look that finds it free would show that no CPU
+/// does.
 #[test]
 fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
     let stage = Conserving::new(Cpus::new(3, EVER));

@@ -1,4 +1,4 @@
-//! What every lock of the family must do, on host threads.
+//! Requirements on every lock of the family, on host threads.
 
 use std::time::Duration;
 

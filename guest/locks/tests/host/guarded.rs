@@ -290,7 +290,7 @@ fn a_reader_too_many_gives_the_lock_back_and_panics() {
     assert!(VALUE.try_write().is_some());
 }
 
-/// Kept guards are counted in the word: so many that the count would wrap are not let in.
+/// Kept guards are counted in the word: the reader whose count would wrap is not let in.
 #[test]
 #[cfg_attr(miri, ignore = "four million guards")]
 fn readers_that_never_leave_do_not_let_a_writer_in() {

@@ -1,4 +1,4 @@
-//! What is particular to the lock that yields to its owner.
+//! Properties of the lock that yields to its owner.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
     assert_eq!(stage.counter.get(), 3);
 }
 
-/// CPU 1 is head for so long that it forbids stealing; CPU 2 must queue without trying.
+/// CPU 1 has been head long enough to forbid stealing; CPU 2 must queue without trying.
 #[test]
 fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
     let stage = Stage::new(3);

@@ -14,7 +14,7 @@ use crate::{
 #[test]
 fn only_a_lock_of_the_patched_choice_is_paravirtual() {
     patched_choice! { Patched; Left; }
-    // SAFETY: no lock of this choice has been made, so nobody is at these places.
+    // SAFETY: no lock of this choice has been made, so no CPU is at these places.
     let places = unsafe { Patched::make_paravirtual(|place, jump| write_code(place, jump)) };
     assert!(places > 3, "{places}: lock_slow, unlock, in two layouts");
     let until_asleep = |host: &Cpus| host.until_counted(1, Event::PvWaitHead);

@@ -1,4 +1,4 @@
-//! What a lock for readers and writers has beyond a lock.
+//! Properties of a reader-writer lock beyond those of a lock.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -110,7 +110,7 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
         } else {
             owned.await_it();
             let (halts, kicked) = (halts.clone(), kicked.clone());
-            // Until it has been kicked: it might find first that it need not sleep, and nobody would kick it then.
+            // Until it has been kicked: it might find first that it need not sleep, and would not be kicked then.
             Cpus::hook_once(Point::BeforeSleep, move || {
                 halts.give();
                 kicked.await_it();
@@ -380,7 +380,7 @@ fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
     assert!(!a_reader_overtakes_a_woken_writer::<Rules2018>());
 }
 
-/// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in beside it.
+/// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in next to it.
 fn readers_that_are_let_in<R: RwSemRules>() -> u64 {
     let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);

@@ -1,4 +1,4 @@
-//! What every test on threads of the host needs besides the CPUs themselves.
+//! Support for every test on threads of the host, in addition to the CPUs themselves.
 
 use std::{cell::UnsafeCell, thread};
 

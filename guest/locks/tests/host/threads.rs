@@ -3,7 +3,7 @@
 #[allow(unreachable_pub, reason = "examples include this file, and make it public")]
 pub struct Threads;
 
-/// Bit `i`: CPU `i` is somebody.
+/// Bit `i`: CPU `i` is taken.
 static TAKEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 /// The number of a thread, which is free again when it ends.

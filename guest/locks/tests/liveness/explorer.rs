@@ -1,4 +1,4 @@
-//! All states that a few CPUs come to which take one lock for ever, and how one leads to another.
+//! All states of a few CPUs that take one lock forever, and the steps between them.
 
 #![expect(unsafe_code, reason = "the memory of a lock as bytes")]
 
@@ -50,7 +50,7 @@ pub(crate) struct Edge {
     pub(crate) to: u32,
     pub(crate) cpu: u8,
     pub(crate) acquired: bool,
-    /// The end of a wait that nobody has kicked.
+    /// The end of a wait without a kick.
     pub(crate) spurious: bool,
     pub(crate) points: u32,
 }
@@ -83,7 +83,7 @@ impl<T: Clone + Eq + Hash> Interned<T> {
     }
 }
 
-/// What a step of a CPU makes of its own state and of the memory.
+/// Effect of a CPU's step on its own state and on the memory.
 #[derive(Clone, Copy)]
 struct Outcome {
     cpu: u32,
@@ -95,7 +95,7 @@ struct Outcome {
 pub(crate) struct Graph {
     pub(crate) cpus: usize,
     pub(crate) states: Vec<State>,
-    /// Where in `edges` those of a state begin.
+    /// Index in `edges` of a state's first edge.
     pub(crate) begins: Vec<u32>,
     pub(crate) edges: Vec<Edge>,
     /// By which state and step each state was found first.
@@ -157,8 +157,8 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
         }
     }
 
-    /// The number of the memory as it is now. The link and the flag of a node that is not in use are nobody's: its CPU sets
-    /// them before it uses it again.
+    /// Returns the number of the memory as it is now. The link and the flag of an unused node do not count: its CPU
+    /// sets them before it uses the node again.
     fn look(&mut self) -> u32 {
         // SAFETY: no CPU runs, and nothing else refers to the memory.
         let mut bytes: Box<[u8]> = unsafe { slice::from_raw_parts(self.memory, self.bytes) }.into();
@@ -230,7 +230,7 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
     fn steps(&mut self, from: State) -> Vec<(State, Edge)> {
         let mut steps = vec![];
         let at = |cpu: usize| self.frozen[cpu].values[from.cpus[cpu] as usize].stop;
-        // What one CPU is told changes nothing for the others: it may as well be told at once.
+        // An answer to one CPU changes nothing for the others, so it may be given at once.
         if let Some(cpu) = (0..self.cpus).find(|cpu| at(*cpu) == Stop::Choice) {
             return [false, true].map(|answer| self.after(cpu, answer, false, from)).into();
         }
@@ -310,12 +310,12 @@ pub(crate) struct Reach {
     pub(crate) whole: bool,
 }
 
-/// Visits the states of CPUs that take the lock as often as `rounds` say, at most `most` of them, nearest first. In each of
-/// them one CPU is in the section at most, and somebody can go on who has not been woken for no reason; where all take the
-/// lock a number of times, a lost kick leads to a state in which nobody can.
+/// Visits the states of CPUs that take the lock as often as `rounds` say, at most `most` of them, nearest first. In
+/// each of them at most one CPU is in the section, and some CPU can go on without a spurious wake-up. Where all take
+/// the lock a number of times, a lost kick leads to a state in which no CPU can.
 ///
-/// Of states that are behind it keeps 64 bits each: two may be taken for one, in 100 million with a chance of 1 in 3000.
-/// Such a search misses what lies behind one of the two, and says nothing false.
+/// Visited states are kept as 64-bit hashes: two states may be taken for one, in 100 million with a chance of 1 in
+/// 3000. Such a search misses the states behind one of the two, and reports nothing false.
 pub(crate) fn visit<D: Domain, L: Lock<D>>(
     rounds: Rounds,
     domain: fn(Cpus) -> D,

@@ -1,4 +1,4 @@
-//! What the states of a lock say about progress and about overtaking.
+//! Progress and overtaking, judged from the states of a lock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -55,8 +55,8 @@ impl Graph {
         reach
     }
 
-    /// From every state every CPU can come to its next acquisition, or has done its rounds; on a way on which nobody wakes
-    /// for no reason, for that would hide a lost kick.
+    /// From every state every CPU can come to its next acquisition, or has done its rounds. Only ways without a
+    /// spurious wake-up count, for one would hide a lost kick.
     pub(crate) fn assert_a_way_forward(&self) {
         for cpu in 0..self.cpus as u8 {
             let reach = self.reaching(
@@ -70,8 +70,8 @@ impl Graph {
         }
     }
 
-    /// A state in which the lock is free, nobody has done with it, and no CPU gets it before `absent` goes on, which does
-    /// not have it.
+    /// Returns a state in which the lock is free, no CPU has finished, and no CPU gets the lock before `absent` goes
+    /// on, which does not have it.
     pub(crate) fn free_but_for(&self, absent: u8) -> Option<u32> {
         let reach = self.reaching(
             |edge| !edge.spurious && edge.cpu != absent,
@@ -139,8 +139,8 @@ impl Graph {
         Overtaking { most: (most.1 < UNBOUNDED).then_some(most.1), way: whole }
     }
 
-    /// Whether CPU 0 can be overtaken for ever although every CPU goes on, it included: states that lead to each other, with
-    /// a step of each CPU and an acquisition by another one among them, and none by CPU 0. One of these states.
+    /// Returns one state of a cycle in which CPU 0 is overtaken forever although every CPU goes on: states that lead to
+    /// each other, with a step of each CPU and an acquisition by another CPU among them, and none by CPU 0.
     pub(crate) fn starvation(&self) -> Option<u32> {
         let queued = |state: u32| self.states[state as usize].queued & 1 != 0;
         let allowed = |edge: &Edge| !edge.spurious && queued(edge.to);

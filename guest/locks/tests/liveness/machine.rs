@@ -33,7 +33,7 @@ pub(crate) enum Stop {
     End,
 }
 
-/// What a CPU has done in one step.
+/// Effects of one step of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     /// Bit for each [`Point`] that it passed.
@@ -56,7 +56,7 @@ pub(crate) struct Frozen {
 /// The stacks, and what goes over from one side of a switch to the other.
 struct Context {
     stacks: [Box<[usize]>; MOST_CPUS],
-    /// Stack pointers of the CPUs, and of whoever explores.
+    /// Stack pointers of the CPUs, and of the explorer.
     cpu_sp: [usize; MOST_CPUS],
     own_sp: usize,
     cpu: usize,
@@ -71,8 +71,8 @@ struct Context {
 }
 
 impl Context {
-    /// Whether nobody else minds when the CPU accesses `address`: its own count of nodes; and the link and the flag of its
-    /// node before the tail names it.
+    /// Whether an access of the CPU to `address` is invisible to the others: its own count of nodes, and the link and
+    /// the flag of its node before the tail names it.
     fn is_private(&self, address: usize) -> bool {
         let own = |at: usize| at + self.cpu * self.queues.cpu_bytes;
         let node = own(self.queues.nodes);
@@ -147,8 +147,7 @@ impl Machine {
     /// `shared` and the number of a CPU are what its `program` is called with.
     pub(crate) fn new(program: fn(*const (), usize), shared: *const (), queues: Queues) -> Self {
         observe(|address: usize, _: Access| {
-            // Whoever sets up or looks at the memory from outside is not a CPU.
-            // SAFETY: as in `done`.
+            // A caller that sets up or looks at the memory from outside is not a CPU. SAFETY: as in `done`.
             if !context().is_null() && !unsafe { (*context()).is_private(address) } {
                 stop(Stop::Access);
             }

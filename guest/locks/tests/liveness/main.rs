@@ -5,7 +5,7 @@
 //!
 //! Memory is sequentially consistent. What is found:
 //! - exclusion, in all of these states;
-//! - from each state, for each CPU, a way to its next acquisition on which nobody wakes for no reason;
+//! - from each state, for each CPU, a way to its next acquisition without a spurious wake-up;
 //! - how often a CPU that queues can be overtaken.
 
 #![cfg(liveness)]
@@ -34,7 +34,7 @@ const THREE_ONCE: Rounds = [1, 1, 1, 0];
 const FOUR_ONCE: Rounds = [1, 1, 1, 1];
 /// Both take it again and again.
 const TWO_FOR_EVER: Rounds = [FOR_EVER, FOR_EVER, 0, 0];
-/// One takes it again and again beside one, or beside two, that take it once.
+/// One takes it again and again while one other, or two others, take it once.
 const BESIDE_ONE: Rounds = [1, FOR_EVER, 0, 0];
 const BESIDE_TWO: Rounds = [1, 1, FOR_EVER, 0];
 
@@ -99,7 +99,7 @@ fn every_state_of_the_restricted_lock_has_a_way_forward() {
     assert_a_way_forward(gcr);
 }
 
-/// What four CPUs come to that take a lock once each, as far as `LIVENESS_MOST` states reach, or all of them.
+/// States that four CPUs reach which take a lock once each, up to `LIVENESS_MOST` of them.
 fn visit_four<D: Domain, L: Lock<D>>(domain: fn(Cpus) -> D, lock: fn() -> L) {
     let asked = env::var("LIVENESS_MOST").map(|most| most.parse().expect("a number"));
     let reach = visit(FOUR_ONCE, domain, lock(), asked.unwrap_or(100_000));
@@ -136,7 +136,7 @@ fn four_cpus_with_the_owner_yielding_lock() {
     visit_four(OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new);
 }
 
-/// A head that is preempted while it forbids stealing (D2): nobody else gets the lock, although it is free.
+/// A head that is preempted while it forbids stealing (D2): no other CPU gets the lock, although it is free.
 #[test]
 fn a_free_lock_may_wait_for_a_head_that_forbids_stealing() {
     for (lock, bit) in [
@@ -159,7 +159,7 @@ fn told(graph: &Graph, what: &str, overtaking: Overtaking) -> Option<u32> {
 
 #[test]
 fn who_queues_for_the_lock_of_2015_is_overtaken_by_nobody() {
-    // Those who were in the queue before it.
+    // The CPUs that were in the queue before it.
     for (rounds, ahead) in [(BESIDE_ONE, 0), (THREE_ONCE, 1), (BESIDE_TWO, 2)] {
         let graph = queue_lock::<V16>(rounds);
         assert_eq!(told(&graph, "served before CPU 0", graph.overtaking(queues, |_| true)), Some(ahead));
@@ -215,8 +215,9 @@ const SLEEPS: u32 = 1 << 8;
 const APPROVED: u32 = 1 << 9;
 const PROMOTE: u32 = 2;
 
-/// Those that race overtake each other, and who queues. How many sections of others fit between the moment at which the first in the
-/// queue is about to sleep and the one at which it is let in, is what the documents state for the real constants.
+/// Racing CPUs overtake each other, and the queue. How many sections of others fit between the moment at which the
+/// first in the queue is about to sleep and the one at which it is let in, is what the documents state for the real
+/// constants.
 #[test]
 fn the_first_of_a_restricted_queue_is_let_in_within_its_bound() {
     for (rounds, others) in [(BESIDE_ONE, 1), (BESIDE_TWO, 2)] {

@@ -1,6 +1,5 @@
-//! The other locks, but for the unfair ticket lock: loom cannot order its plain store of 0 against the
-//! exchanges of others, and lets a waiter read the same stale word for ever. Shuttle and the host threads
-//! check that one.
+//! The other locks, but for the unfair ticket lock: loom cannot order its plain store of 0 against the exchanges of
+//! others, and lets a waiter read the same stale word forever. Shuttle and the host threads check that one.
 
 use haltkick_locks::*;
 

@@ -1,5 +1,5 @@
-//! Values under locks: that a guard lends its value to one CPU at a time, whatever names the domain, whoever has lent it memory, and
-//! however the form of the lock is chosen.
+//! Values under locks: a guard lends its value to one CPU at a time, however the domain is named, the memory is lent
+//! and the form of the lock is chosen.
 //!
 //! A guard names its domain by a type. Here that is a static of loom, which each execution makes anew.
 #![expect(unsafe_code, reason = "what platforms, homes and choices promise")]
@@ -161,8 +161,8 @@ fn a_value_under_a_reader_writer_lock_with_slots() {
 }
 
 mod interrupts {
-    //! On CPU 0 a device interrupts at the worst moments: just before interrupts are turned off, and as soon as they are on again. Its
-    //! handler wants the same lock, and would wait for ever for a section that it has interrupted.
+    //! On CPU 0 a device interrupts at the worst moments: just before interrupts are turned off, and as soon as they
+    //! are on again. Its handler wants the same lock, and would wait forever for a section that it has interrupted.
 
     use super::*;
 
@@ -299,7 +299,7 @@ mod borrowed {
 }
 
 mod chosen {
-    //! Native or paravirtual: somebody chooses while another one has to know.
+    //! Native or paravirtual: one CPU chooses while another one has to know.
 
     use super::*;
 

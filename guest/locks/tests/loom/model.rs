@@ -1,4 +1,4 @@
-//! What every model of loom needs besides the CPUs themselves.
+//! Support for every model of loom, in addition to the CPUs themselves.
 
 use std::{
     env,
@@ -20,7 +20,7 @@ pub(crate) fn machine(cpus: usize, pauses: usize, preempted: Preempted) -> Cpus 
     machine
 }
 
-/// What a model is bounded by; everything within is tried.
+/// Bounds of a model; everything within is tried.
 pub(crate) struct Bounds {
     /// Acquisitions by each CPU.
     pub(crate) rounds: usize,
@@ -83,7 +83,7 @@ pub(crate) fn play_out<S: Sync + Send + 'static>(
     });
 }
 
-/// What a CPU does with a reader-writer lock.
+/// Role of a CPU at a reader-writer lock.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Role {
     /// Writes each time.
@@ -145,7 +145,7 @@ fn writes(role: Role, round: usize) -> bool {
     role == Role::Writer || role == Role::Both && round % 2 == 1
 }
 
-/// Tries every execution of `model` with so many preemptions, and says how many there were.
+/// Tries every execution of `model` with at most `preemptions` preemptions, and says how many there were.
 fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     let deeper = env::var("LOOM_DEEPER").map_or(0, |n| n.parse().expect("a number"));

@@ -7,8 +7,8 @@ use haltkick_locks::{
 
 use crate::model::{Bounds, Cpus, Plain, machine, play_out};
 
-/// CPUs queue, `rounds` times each. Who becomes head is alone; the CPUs for which `leaves` holds leave as soon as
-/// they find somebody in front of them. Nobody is left in the queue.
+/// CPUs queue, `rounds` times each. The head is alone; the CPUs for which `leaves` holds leave as soon as they find
+/// another one in front of them. The queue is empty in the end.
 fn check<L: Layout, const CPUS: usize>(bounds: Bounds, leaves: fn(usize) -> bool) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {

@@ -89,7 +89,7 @@ fn wc_with_two_cpus_that_are_patient() {
     });
 }
 
-/// Owner, head, and one behind whom the head wakes.
+/// Owner, head, and a sleeper that the head wakes.
 #[test]
 fn wc_with_three_cpus_that_are_patient() {
     check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, |machine| {
@@ -102,7 +102,7 @@ fn on_an_idle_host(machine: Cpus) -> Cpus {
     machine
 }
 
-/// Nobody sleeps.
+/// No CPU sleeps.
 #[test]
 fn wc_with_two_cpus_on_an_idle_host() {
     check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, |machine| {

@@ -1,5 +1,5 @@
-//! The sleeping locks. They spin on an owner that runs and sleep behind one that does not, so each is tried with
-//! nobody preempted and with some.
+//! The sleeping locks. They spin on an owner that runs and sleep behind one that does not, so each is tried with no CPU
+//! preempted and with some.
 
 use haltkick_locks::{
     osq::{Packed, PrevCpu},
@@ -96,7 +96,7 @@ fn share<const CPUS: usize>(bounds: Bounds, preempted: Preempted, writers: usize
     share_on::<CPUS>(|machine| machine, bounds, preempted, writers, downgrade);
 }
 
-/// The same on a machine with more to say.
+/// `share` on a machine that tells the lock more.
 fn share_on<const CPUS: usize>(
     tell: fn(Cpus) -> Cpus,
     bounds: Bounds,
@@ -107,7 +107,7 @@ fn share_on<const CPUS: usize>(
     share_by::<RulesToday, CPUS>(tell, bounds, preempted, writers, downgrade);
 }
 
-/// The same by other rules.
+/// `share` by other rules.
 fn share_by<R: RwSemRules, const CPUS: usize>(
     tell: fn(Cpus) -> Cpus,
     bounds: Bounds,
@@ -149,7 +149,7 @@ fn insistent(machine: Cpus) -> Cpus {
     machine
 }
 
-/// Whoever has been woken and overtaken insists at once: nobody may overtake it any more.
+/// A sleeper that has been woken and overtaken forbids stealing at once: no CPU may overtake it from then on.
 #[test]
 fn rwsem_is_promised_to_an_overtaken_sleeper() {
     let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 3 };
@@ -157,7 +157,7 @@ fn rwsem_is_promised_to_an_overtaken_sleeper() {
     assert_reached(Event::RwsemWlockHandoff);
 }
 
-/// The same with one that overtakes again and again.
+/// A promised lock with one CPU that overtakes again and again.
 #[test]
 fn rwsem_is_promised_by_one_that_comes_back() {
     let bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };

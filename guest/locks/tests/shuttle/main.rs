@@ -303,8 +303,8 @@ fn per_cpu_rwlocks_with_four_cpus() {
     explore_rw(4, 3, domain, || PerCpuRwLock::new(FairRwLock::new(Ticket::new())));
 }
 
-/// Everybody queues, and leaves when a look at the predecessor says that it is preempted, which is at random. Who
-/// becomes head is alone, and whoever has come is counted either way.
+/// Every CPU queues, and leaves when a look at the predecessor says that it is preempted, which is at random. The head
+/// is alone, and every arrival is counted either way.
 fn leave_the_queue<L: osq::Layout, const CPUS: usize>() {
     const ROUNDS: usize = 3;
     let scene = || {
@@ -425,7 +425,7 @@ fn rwsem_of_2018_with_six_readers_and_writers() {
     }
 }
 
-/// Somebody else's test-and-set lock, with sleepers of ours.
+/// A foreign test-and-set lock, with our sleepers.
 struct Foreign {
     held: shuttle::sync::atomic::AtomicBool,
     sleepers: Sleepers<1>,
@@ -459,8 +459,8 @@ impl<const CPUS: usize> Lock<SleeperDomain<Cpus, CPUS>> for Foreign {
     }
 }
 
-/// Nobody may sleep on when an unlock has woken somebody who was awake all along: the schedule would end with a CPU that
-/// waits for ever.
+/// No CPU may sleep on when an unlock has woken one that was awake all along: the schedule would end with a CPU that
+/// waits forever.
 #[test]
 fn sleepers_of_a_foreign_lock_are_woken_one_by_one() {
     explore(4, 2, SleeperDomain::<Cpus, 4>::new, || Foreign::new(Wake::One), |_| {});
@@ -471,7 +471,7 @@ fn sleepers_of_a_foreign_lock_are_woken_all_at_once() {
     explore(4, 2, SleeperDomain::<Cpus, 4>::new, || Foreign::new(Wake::All), |_| {});
 }
 
-/// Who holds the lock is not among its sleepers: a later unlock would wake it in the place of somebody who sleeps.
+/// The holder of the lock is not among its sleepers: a later unlock would wake it in the place of a sleeping CPU.
 #[test]
 fn no_cpu_that_holds_a_foreign_lock_is_among_its_sleepers() {
     const CPUS: usize = 4;

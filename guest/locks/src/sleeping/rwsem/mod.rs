@@ -34,16 +34,16 @@
 //!            it to the readers in the list
 //! ```
 //!
-//! Writers alone spin. A reader is given the lock by whoever wakes it, with its 1 in `readers` already; a writer is
-//! woken to try.
+//! Writers alone spin. A reader is given the lock by the CPU that wakes it, with its 1 in `readers` already; a writer
+//! is woken to try.
 //!
-//! # Why nobody sleeps on beside a free lock
+//! # Why no CPU stays asleep next to a free lock
 //!
 //! WAITERS changes under the list's lock only, and the last look of a sleeper comes after it was set.
-//! 1. The lock was owned at that look. Whoever leaves it later sees WAITERS, and comes to the list by E9.
+//! 1. The lock was owned at that look. A CPU that leaves it later sees WAITERS, and comes to the list by E9.
 //! 2. The look found nothing but readers of E1, who own nothing. Each of them either finds out that it does own it
 //!    after all, and comes to E8; or takes its 1 back in E3, under the list's lock. The last one to do so sees that
-//!    nobody is left, and does E9 itself.
+//!    no owner is left, and does E9 itself.
 //!
 //! E9 gives the lock to readers by the same 1 in `readers`, before it knows whether a writer was faster. If one
 //! was, E9 takes it back: that writer has yet to come to E8, and finds WAITERS.
@@ -86,7 +86,7 @@ const HANDOFF: u32 = 1 << 2;
 /// One reader.
 const READER: u32 = 1 << 8;
 const READERS: u32 = !(READER - 1);
-/// Somebody owns it, or looks.
+/// A CPU owns it, or looks.
 const TAKEN: u32 = READERS | WRITER;
 
 /// How long a sleeper lets others overtake it.
@@ -139,7 +139,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         }
     }
 
-    /// Takes a read lock if that needs no waiting, and nobody waits.
+    /// Takes a read lock if that needs no waiting, and there are no waiters.
     pub fn try_read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
         // Relaxed: the exchange validates the value.
         let mut seen = self.count.load(Relaxed);
@@ -176,7 +176,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         }
     }
 
-    /// Takes the write lock if that needs no waiting, and nobody waits.
+    /// Takes the write lock if that needs no waiting, and there are no waiters.
     #[inline]
     pub fn try_write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
         // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
@@ -200,7 +200,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         }
     }
 
-    /// Makes a read lock of the write lock: nobody writes in between.
+    /// Turns the write lock into a read lock; no writer comes in between.
     pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         // Relaxed: a hint.
         self.owner.store(domain.me() << OWNER_SHIFT | READER_OWNED, Relaxed);
@@ -233,7 +233,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         // E3
         let list = self.list.hold(domain);
         let only = list.is_empty();
-        // Acquire: as E1. The 1 of E1 stands, so that no writer can come in any more.
+        // Acquire: as E1. The 1 of E1 stands, so that no further writer can come in.
         if R::READERS_STEAL && only && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
             drop(list);
             self.name_reader(domain.me());

@@ -1,4 +1,4 @@
-//! Who owns a [`RwSem`]: a hint for those that spin. All accesses are relaxed, and no protocol depends on them.
+//! The owner of a [`RwSem`]: a hint for spinning waiters. All accesses are relaxed, and no protocol depends on them.
 
 use super::super::{osq::Layout, sleep::SleepDomain};
 use super::{RwSem, RwSemRules};
@@ -22,7 +22,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         }
     }
 
-    /// The readers that kept it for so long are gone.
+    /// The readers that kept it for long are gone.
     pub(super) fn allow_spinning(&self) {
         if self.owner.load(Relaxed) & NONSPINNABLE != 0 {
             self.owner.fetch_and(!NONSPINNABLE, Relaxed);

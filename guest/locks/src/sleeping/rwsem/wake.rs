@@ -1,4 +1,4 @@
-//! E9: whoever leaves the lock to nobody wakes a writer that sleeps, or gives it to readers that do.
+//! E9: a CPU that leaves the lock without an owner wakes a sleeping writer, or gives the lock to sleeping readers.
 
 use super::super::{
     osq::Layout,
@@ -11,7 +11,7 @@ use crate::{
     memory::sync::Ordering::*,
 };
 
-/// Whom E9 has found.
+/// Sleepers that E9 has found.
 pub(super) enum Found {
     Nobody,
     /// A writer, which is to try.

@@ -133,7 +133,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
             while domain.is_asleep() {
                 domain.park();
             }
-            // Nobody but the first is woken.
+            // Only the first is woken.
             platform.announce(Activity::Head);
             list = self.list.hold(domain);
         }

@@ -1,4 +1,4 @@
-//! What is particular to the queue spinlock: its sums, its order, its levels, and each race that it once had.
+//! Properties of the queue spinlock: its sums, its order, its levels, and each race that it once had.
 //!
 //! A race is staged with hooks: a CPU that passes a [`Point`] stays there until the other side has got where
 //! it did the damage. The tests are named for the races T1 to T18; those that need a weak memory model are in

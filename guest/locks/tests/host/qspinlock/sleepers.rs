@@ -1,4 +1,4 @@
-//! Who sleeps, who is kicked, and who overtakes a sleeper.
+//! Sleeping, kicking, and overtaking a sleeper.
 
 use std::{
     sync::{
