@@ -50,7 +50,7 @@ pub(crate) fn run(cpu: u32) -> ! {
     hypercall::exit()
 }
 
-/// What vCPU 0 does before any other vCPU runs.
+/// Work of vCPU 0 before any other vCPU runs.
 fn boot_vcpu_only(form: &Form) {
     let (boot, control) = (percpu::boot(), percpu::control());
     let rate = if boot.work_rate == 0 { time::measure_work_rate() } else { boot.work_rate };

@@ -1,4 +1,5 @@
-//! What the VMM reads of the image before it runs it: the ABI that it was built for, and where its vector stubs are.
+//! Note that the VMM reads before it runs the image: the ABI that it was built for, and where its vector stubs
+//! are.
 #![expect(unsafe_code, reason = "a note in a section of its own, with an address in it")]
 
 use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, Features, ImageNote, NOTE_OWNER, NOTE_TYPE};

@@ -33,7 +33,8 @@ pub(crate) static IN_MEMORY: AtomicBool = AtomicBool::new(false);
 /// APIC id of each vCPU, entered by itself, where the monitor gave them out. Under our VMM it is the vCPU's index.
 static IDS: [AtomicU32; MAX_VCPUS] = [const { AtomicU32::new(0) }; MAX_VCPUS];
 
-/// The calling CPU, vCPU `cpu`, enters its id. Nobody kicks it before it has said by other means that it is there.
+/// The calling CPU, vCPU `cpu`, enters its id. It is not kicked before it has said by other means that it is
+/// there.
 pub(crate) fn enter_id(cpu: u32) {
     // Relaxed: those other means order it.
     IDS[cpu as usize].store(id(), Ordering::Relaxed);
@@ -67,7 +68,7 @@ pub(crate) fn enable_x2apic() {
 
 /// Sends an interrupt: `command` is the low half of the interrupt command register.
 pub(crate) fn send(apic_id: u32, command: u32) {
-    // What this CPU has written before must be visible to the one that is interrupted.
+    // Earlier writes of this CPU must be visible to the interrupted one.
     if IN_MEMORY.load(Ordering::Relaxed) {
         fence(Ordering::SeqCst);
         write(INTERRUPT_COMMAND_HIGH, apic_id << 24);
@@ -96,7 +97,7 @@ pub(crate) fn start_timer(vector: u8, count: u32) {
     write(TIMER_INITIAL, count);
 }
 
-/// What is left of the timer's count.
+/// Returns the rest of the timer's count.
 pub(crate) fn timer_count() -> u32 {
     read(TIMER_CURRENT)
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crate::cpu::percpu::{area, is_marked};
 
-/// What a vCPU's `preempted` flag said at a look, and how often the vCPU had been marked until then.
+/// A vCPU's `preempted` flag at one look, and the number of times that the vCPU had been marked until then.
 pub(crate) struct Mark {
     generation: u64,
     /// Whether the vCPU was marked.

@@ -83,11 +83,11 @@ pub(crate) fn entries() -> &'static [AtomicU64] {
     entries_of(cpu() as u32)
 }
 
-/// Those of vCPU `cpu`.
+/// Returns the entries of vCPU `cpu`.
 pub(crate) fn entries_of(cpu: u32) -> &'static [AtomicU64] {
     let locks = boot().lock_count;
     let row = boot().entries.0 + u64::from(cpu) * ENTRIES_ROW_BYTES as u64;
-    // SAFETY: the VMM laid out a row of so many for each vCPU there.
+    // SAFETY: the VMM laid out a row of `locks` entries for each vCPU there.
     unsafe { core::slice::from_raw_parts(row as *const AtomicU64, locks as usize) }
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn on_cpu() -> u64 {
     }
 }
 
-/// The same, not before everything that comes earlier in the program has been executed.
+/// Returns the time once everything earlier in the program has been executed.
 ///
 /// A processor runs ahead of a loop that is bound by latency by all that its window holds, some hundred cycles of [`work`],
 /// so that an unordered reading after it is early by as much.

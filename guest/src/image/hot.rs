@@ -4,7 +4,7 @@
 //! alignment, and puts a neighbour behind it. One that stands in a named section and is marked as used stays as long as it is. A
 //! test of the VMM reads the image's symbols.
 
-/// A value alone on its pairs of lines, in memory that nobody else uses.
+/// A value alone on its pairs of lines, in memory that has no other use.
 #[repr(C, align(128))]
 pub(crate) struct Hot<T>(T);
 

@@ -1,4 +1,5 @@
-//! What lies at a place of its own in the image: text of fixed length that the VMM reads there, and statics in lines of their own.
+//! Parts of the image at places of their own: text of fixed length that the VMM reads there, and statics in
+//! lines of their own.
 
 pub(crate) mod field;
 pub(crate) mod hot;

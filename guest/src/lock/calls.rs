@@ -59,7 +59,7 @@ unsafe fn at<K: Kind>(lock: *const ()) -> &'static K::Lock {
     unsafe { &*lock.cast() }
 }
 
-/// What a site calls to acquire a lock of kind `K`.
+/// Acquires a lock of kind `K`; called by sites.
 ///
 /// # Safety
 /// A lock of that kind lies at `lock`, for as long as the guest lives. The table pairs this function with such addresses.
@@ -68,16 +68,16 @@ pub(crate) unsafe extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
     pack::<K>(K::lock(unsafe { at::<K>(lock) }))
 }
 
-/// What a site calls to release a lock of kind `K`.
+/// Releases a lock of kind `K`; called by sites.
 ///
 /// # Safety
-/// As for [`lock`], which has returned this token, and nobody has used it since.
+/// As for [`lock`], which has returned this token, and it has not been used since.
 pub(crate) unsafe extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
     // SAFETY: the caller's promise.
     unsafe { K::unlock(at::<K>(lock), unpack::<K>(token)) }
 }
 
-/// What a site calls to acquire a lock of kind `K` for reading.
+/// Acquires a lock of kind `K` for reading; called by sites.
 ///
 /// # Safety
 /// As for [`lock`].
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
     pack::<K>(K::read(unsafe { at::<K>(lock) }))
 }
 
-/// What a site calls to release a lock of kind `K` that was acquired for reading.
+/// Releases a lock of kind `K` that was acquired for reading; called by sites.
 ///
 /// # Safety
 /// As for [`unlock`], with a token of [`read`].
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Tok
     unsafe { K::read_unlock(at::<K>(lock), unpack::<K>(token)) }
 }
 
-/// What a site calls to do something under a lock that is held for the length of a closure.
+/// Runs a closure under a lock that is held for its length; called by sites.
 ///
 /// # Safety
 /// As for [`lock`].
@@ -123,7 +123,8 @@ pub(crate) struct Calls {
 
 const _: () = assert!(size_of::<Calls>() == size_of::<haltkick_hypercalls::LockCalls>());
 
-/// What unpatched sites call, and where the locks lie. Written by vCPU 0, before any other vCPU runs.
+/// Functions that unpatched sites call, and addresses of the locks. Written by vCPU 0, before any other vCPU
+/// runs.
 #[repr(C)]
 struct Table {
     slots: [AtomicPtr<()>; 5],
@@ -228,7 +229,8 @@ pub(crate) fn with_read_lock(index: usize, section: impl FnOnce()) {
     call!(3, OPERATION_READ_UNLOCK, in("rdi") lock, in("rsi") low, in("rdx") high,);
 }
 
-/// The same at sites that the VMM does not rewrite: to tell what that is worth. Not for locks that are held for a closure.
+/// Runs `section` at sites that the VMM does not rewrite: to measure the worth of the rewriting. Not for locks
+/// that are held for a closure.
 #[inline(always)]
 pub(crate) fn with_lock_through_table(index: usize, section: impl FnOnce()) {
     let lock = instance(index);
@@ -242,7 +244,7 @@ pub(crate) fn with_lock_through_table(index: usize, section: impl FnOnce()) {
 fn closed<F: FnOnce()>(lock: usize, section: F) {
     /// Calls the closure that lies at `argument`.
     extern "C" fn body<F: FnOnce()>(argument: *mut ()) {
-        // SAFETY: `argument` is the option below, which outlives the call and which nobody else refers to.
+        // SAFETY: `argument` is the option below, which outlives the call and has no other reference.
         if let Some(section) = unsafe { (*argument.cast::<Option<F>>()).take() } {
             section();
         }

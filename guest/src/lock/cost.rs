@@ -1,4 +1,4 @@
-//! What a lock costs when nobody contends for it, and what the instrument costs, measured by vCPU 0 before any other vCPU runs.
+//! Cost of an uncontended lock and the measurement overhead, measured by vCPU 0 before any other vCPU runs.
 //!
 //! Each figure is the best of several short runs, since anything that disturbs one only makes it slower.
 #![expect(unsafe_code, reason = "a rest between two pairs that the CPU cannot overlap with them")]

@@ -15,7 +15,7 @@ use crate::lock::platform::Guest;
 use crate::lock::registry::lock;
 use crate::lock::relax::{Halt, Hook, Pause, Wake, YieldSlice};
 
-/// A lock of another crate with what a hook keeps beside it.
+/// A lock of another crate with the data that a hook keeps next to it.
 pub(crate) struct Foreign<L, H: Hook> {
     raw: L,
     sleepers: H::Sleepers,
@@ -27,11 +27,11 @@ impl<L: Raw, H: Hook> Foreign<L, H> {
     }
 }
 
-/// What can be told of another crate's lock.
+/// Properties of another crate's lock.
 pub(crate) trait Raw: Sync {
     /// A free lock.
     const NEW: Self;
-    /// Whom an unlock lets in.
+    /// CPUs that an unlock lets in.
     const LETS_IN: Wake;
 }
 

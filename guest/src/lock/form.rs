@@ -34,7 +34,8 @@ fn place<L: Sync + 'static>(new: fn() -> L) -> usize {
     const { assert!(size_of::<L>() <= INSTANCE_BYTES && align_of::<L>() <= INSTANCE_BYTES) };
     let first = INSTANCES.0.get().cast::<u8>();
     for index in 0..MAX_LOCKS as usize {
-        // SAFETY: within the static, aligned and large enough by the assertion; nobody refers to it yet.
+        // SAFETY: within the static, aligned and large enough by the assertion; there is no reference to it
+        // yet.
         unsafe { first.add(index * INSTANCE_BYTES).cast::<L>().write(new()) };
     }
     first as usize
@@ -57,14 +58,14 @@ pub(crate) struct Form {
     install: fn(&Calls),
     /// Measures an uncontended pair, compiled into its caller; `None`: its code comes from elsewhere. After `install`.
     pair_ticks: Option<fn() -> u64>,
-    /// What structures are made of in such a run.
+    /// Part that structures are made of in such a run.
     pub(crate) part: Option<Part>,
     /// How page faults are served in such a run.
     pub(crate) faults: Option<Serving>,
 }
 
 impl Form {
-    /// That of a kind with functions for lock and unlock.
+    /// Makes the form of a kind with functions for lock and unlock.
     pub(crate) const fn called<K: Kind>() -> Self {
         Self {
             calls: Calls {
@@ -91,7 +92,7 @@ impl Form {
         }
     }
 
-    /// That of a kind which is held for the length of a closure.
+    /// Makes the form of a kind which is held for the length of a closure.
     pub(crate) const fn closed<C: Closed>() -> Self {
         Self {
             calls: Calls {
@@ -118,7 +119,7 @@ impl Form {
         }
     }
 
-    /// That of a lock whose code the VMM has linked behind the image.
+    /// Makes the form of a lock whose code the VMM has linked behind the image.
     pub(crate) fn of_object(calls: Calls) -> Self {
         Self {
             calls,
@@ -136,7 +137,7 @@ impl Form {
         }
     }
 
-    /// What vCPU 0 does with it before any other vCPU runs.
+    /// Prepares the locks on vCPU 0 before any other vCPU runs.
     pub(crate) fn prepare(&self) {
         let control = control();
         (self.install)(&self.calls);
@@ -163,7 +164,7 @@ impl Form {
     }
 }
 
-/// Tells whoever looks at a guest that failed where its locks are.
+/// Publishes where the locks are, for readers of a guest that failed.
 fn publish(locks: usize, word: u32, queues: Option<Queues>) {
     let (control, queues) = (control(), queues.unwrap_or_default());
     let to = &control.queues;

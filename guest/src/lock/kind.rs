@@ -9,17 +9,17 @@ use crate::lock::serving::{MMAP_SEM, Serving};
 pub(crate) trait Kind: 'static {
     /// The lock itself.
     type Lock: Sync + 'static;
-    /// What lock hands to unlock.
+    /// Value that lock passes to unlock.
     type Token;
     /// The memory that all locks of this kind share.
     type Domain: Domain + 'static;
     /// Whether it excludes; the one that does not is the measure of the ideal.
     const EXCLUDES: bool = true;
-    /// What the first bytes of a lock mean, for whoever looks at a guest that failed.
+    /// Meaning of a lock's first bytes, for readers of a guest that failed.
     const WORD: u32 = haltkick_hypercalls::WORD_OPAQUE;
     /// Memory that each vCPU needs for locks of this kind.
     const CPU_BYTES: usize = size_of::<Self::Domain>() / MAX_VCPUS;
-    /// What structures are made of in a run with this lock.
+    /// Part that structures are made of in a run with this lock.
     const PART: Option<Part> = None;
     /// Whether readers share it.
     const SHARES: bool = false;
@@ -33,7 +33,7 @@ pub(crate) trait Kind: 'static {
     fn lock(lock: &Self::Lock) -> Self::Token;
     fn unlock(lock: &Self::Lock, token: Self::Token);
 
-    /// Where readers do not share, they lock, and nobody calls these two.
+    /// Where readers do not share, they lock, and these two are not called.
     #[inline(always)]
     fn read(lock: &Self::Lock) -> Self::Token {
         Self::lock(lock)
@@ -63,7 +63,7 @@ pub(crate) const INSTANCE_BYTES: usize = 256;
 /// The kinds of locks that can be parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Excludes nobody.
+    /// No exclusion at all.
     Nothing,
     Tas,
     Ticket,
@@ -72,7 +72,8 @@ pub(crate) enum Part {
     QspinlockParavirt,
 }
 
-/// What all locks of a kind share begins at a page, so that where it lies in one does not depend on its neighbours.
+/// State shared by all locks of a kind begins at a page, so that offsets in a page do not depend on its
+/// neighbours.
 #[repr(align(4096))]
 pub(crate) struct Paged<T>(pub(crate) T);
 

@@ -28,16 +28,16 @@ pub(crate) struct Times {
     pub(crate) released: u64,
 }
 
-/// What a vCPU carries from one section to the next.
+/// State that a vCPU carries from one section to the next.
 pub(crate) struct Sections {
     stamps: Stamps,
     watch: Watch,
     trace: Ring,
-    /// Where it says what it is doing: to the VMM, or without a lock to nobody.
+    /// Place for its activity: read by the VMM; unread without a lock.
     doing: &'static Activity,
 }
 
-/// What a vCPU says of itself where there is no lock to hold.
+/// Activity of a vCPU where there is no lock to hold.
 static UNHEARD: [Activity; MAX_VCPUS] = [const { Activity::new() }; MAX_VCPUS];
 
 impl Sections {

@@ -1,4 +1,5 @@
-//! What a lock is in a kernel: its platform, the sites that call it, what a section does around it, the table of all locks.
+//! Locks in a kernel: the platform, the sites that call a lock, the measuring around a section, the table of
+//! all locks.
 
 pub(crate) mod calls;
 pub(crate) mod cost;

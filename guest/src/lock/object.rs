@@ -27,7 +27,7 @@ static OBJECTS: LockObjects = LockObjects {
     }; MAX_OBJECTS],
 };
 
-/// Where all that was linked behind the image ends; 0: nothing was.
+/// Returns the end of everything that was linked behind the image; 0: nothing was.
 pub(crate) fn end() -> u64 {
     // Relaxed, here and below: written before the image was loaded.
     OBJECTS.end.load(Ordering::Relaxed)
@@ -77,7 +77,7 @@ pub(crate) fn init(lock: usize) {
     // SAFETY: as in `acquires`.
     let init = unsafe { core::mem::transmute::<*const (), Option<Init>>(address) };
     if let Some(init) = init {
-        // SAFETY: its contract: the address of a lock's memory, which nobody uses yet.
+        // SAFETY: its contract: the address of a lock's memory, which is not in use yet.
         unsafe { init(lock as *mut ()) };
     }
 }

@@ -1,5 +1,5 @@
-//! What the image offers to lock objects: the functions that include/haltkick.h declares, and the numbers that its inline
-//! functions are made of. The VMM binds an object's undefined symbols to this table.
+//! Functions that the image offers to lock objects (declared in include/haltkick.h), and the numbers that its
+//! inline functions are made of. The VMM binds an object's undefined symbols to this table.
 #![expect(unsafe_code, reason = "functions with names for linkers, called with other people's pointers")]
 
 use core::hint::spin_loop;
@@ -43,7 +43,7 @@ extern "C" fn hk_now() -> u64 {
     time::now()
 }
 
-/// How many ticks so many nanoseconds are.
+/// Converts nanoseconds to ticks.
 extern "C" fn hk_ticks(nanoseconds: u64) -> u64 {
     Guest.ticks(nanoseconds)
 }
@@ -67,7 +67,7 @@ unsafe extern "C" fn hk_wait(byte: *const AtomicU8, value: u8) {
     Guest.wait(|| unsafe { &*byte }.load(Ordering::Acquire) == value);
 }
 
-/// The same for a word of four bytes.
+/// Waits on a word of four bytes.
 ///
 /// # Safety
 /// `word` can be read.
@@ -86,13 +86,13 @@ extern "C" fn hk_is_preempted(cpu: u32) -> u32 {
     u32::from(Guest.is_preempted(cpu as usize))
 }
 
-/// Gives up the rest of the slice, to vCPU `cpu`, or to anyone if there is none of that number.
+/// Gives up the rest of the slice, to vCPU `cpu`, or to any vCPU if there is none of that number.
 extern "C" fn hk_yield_to(cpu: u32) {
     let exists = cpu < percpu::boot().vcpus;
     Guest.yield_to(exists.then_some(cpu as usize));
 }
 
-/// Ticks until the host takes the calling vCPU off; all ones: nobody knows.
+/// Returns the ticks until the host takes the calling vCPU off; all ones: unknown.
 extern "C" fn hk_slice_left() -> u64 {
     Guest.slice_left()
 }
@@ -117,7 +117,7 @@ extern "C" fn hk_count_event(slot: u32, n: u64) {
     }
 }
 
-// What compilers call by themselves.
+// Functions that compilers call by themselves.
 unsafe extern "C" {
     fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
     fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
@@ -129,7 +129,7 @@ unsafe extern "C" {
 #[repr(transparent)]
 struct Row(Import);
 
-// SAFETY: numbers that only the VMM reads, from the file; nobody here follows them.
+// SAFETY: numbers that only the VMM reads, from the file; the guest never follows them.
 unsafe impl Sync for Row {}
 
 const fn import(name: &str, value: *const ()) -> Row {

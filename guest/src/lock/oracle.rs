@@ -16,10 +16,10 @@ use haltkick_hypercalls::{BootFlags, MAX_VCPUS, Oracle};
 use crate::cpu::percpu::{add, boot, cpu, entries, oracles, this};
 use crate::lock::calls;
 
-/// Where a vCPU's sections are watched.
+/// State that watches a vCPU's sections.
 #[derive(Clone, Copy)]
 pub(crate) struct Watch {
-    /// One for each lock, or one of the vCPU's own; none: nobody watches.
+    /// One for each lock, or one of the vCPU's own; none: no watching.
     oracles: &'static [Oracle],
     /// How often this vCPU has entered each lock's section.
     entries: &'static [AtomicU64],
@@ -42,7 +42,7 @@ impl Watch {
         }
     }
 
-    /// One that watches for nobody: to measure what it costs.
+    /// Returns a watch without effect: to measure the overhead.
     pub(crate) fn for_nobody() -> Self {
         static ENTRIES: [AtomicU64; 1] = [AtomicU64::new(0)];
         match Self::of_this_vcpu() {
@@ -83,7 +83,8 @@ impl Watch {
         oracle.owner.store(0, Ordering::Relaxed);
     }
 
-    /// The calling vCPU reads under lock `index`, and has found `whole` what it read: nobody may be writing.
+    /// The calling vCPU reads under lock `index`, and has found its data `whole` or not: no vCPU may be
+    /// writing.
     #[inline(always)]
     pub(crate) fn reads(&self, index: usize, whole: bool) {
         let Some(oracle) = self.oracles.get(index & self.mask) else { return };

@@ -13,7 +13,7 @@ use crate::lock::kind::Part;
 use crate::lock::platform::Guest;
 use crate::lock::registry;
 
-/// What the structures of this run are made of.
+/// Returns the part that this run's structures are made of.
 pub(crate) fn part_of_run() -> Part {
     registry::form_of_run().part.expect("the VMM checked that the lock can be a part")
 }

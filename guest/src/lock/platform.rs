@@ -18,7 +18,7 @@ pub(crate) const LINES: usize = MAX_VCPUS;
 
 static KICKS_ARE_LOST: AtomicBool = AtomicBool::new(false);
 
-/// From now on nobody is kicked: for the selftest that shows how a lost wake-up is explained.
+/// From now on kicks are dropped: for the selftest that shows how a lost wake-up is explained.
 pub(crate) fn lose_kicks() {
     KICKS_ARE_LOST.store(true, Ordering::Relaxed);
 }
@@ -65,7 +65,8 @@ impl Platform for Guest {
 
     #[inline]
     fn kick(&self, cpu: usize) {
-        // Relaxed: set once, by a selftest that loses some kick anyway. The load is nothing beside the exit.
+        // Relaxed: set once, by a selftest that loses some kick anyway. The load is negligible next to the
+        // exit.
         if !KICKS_ARE_LOST.load(Ordering::Relaxed) {
             hypercall::kick(cpu as u32);
         }

@@ -1,8 +1,9 @@
 //! The image's tables: which locks and workloads there are, by name, and the code of each.
 //!
-//! [`lock!`] and [`workload!`] stand beside the code and put an entry into each table, so that there is no list of all. The
-//! tables lie in sections of their own so that the VMM can list them without running the image; the linker sorts them by the
-//! number that each entry begins with, and an entry's position is the index by which the VMM asks for it.
+//! [`lock!`] and [`workload!`] stand next to the code and put an entry into each table, so that there is no
+//! list of all. The tables lie in sections of their own so that the VMM can list them without running the
+//! image; the linker sorts them by the number that each entry begins with, and an entry's position is the index
+//! by which the VMM asks for it.
 #![expect(unsafe_code, reason = "statics in sections that the linker sorts and the VMM reads from the file")]
 
 use haltkick_hypercalls::{ACTIVITY_ANY, BootFlags, Descriptor, LockFlags, TIMES, WorkloadFlags};
@@ -22,7 +23,7 @@ pub(crate) struct LockCode {
     pub(crate) paravirt: Option<Form>,
 }
 
-/// What the VMM is told of a form.
+/// Returns the functions of a form, for the VMM.
 pub(crate) const fn calls(form: &Option<Form>) -> Calls {
     match form {
         Some(form) => form.calls,
@@ -149,14 +150,14 @@ pub(crate) fn form_of_run() -> Form {
     form.expect("the VMM checked that the lock has this form")
 }
 
-/// What each vCPU does in this run.
+/// Returns the work of each vCPU in this run.
 pub(crate) fn workload_of_run() -> fn() {
     // SAFETY: as above: `workload!` puts a function for each there, in the order of the descriptors.
     let run: &[fn()] = unsafe { table(&raw const __haltkick_run_start, &raw const __haltkick_run_end) };
     run[boot().workload as usize]
 }
 
-/// What this run's workload is.
+/// Returns the flags of this run's workload.
 pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
     WorkloadFlags(workloads()[boot().workload as usize].flags)
 }

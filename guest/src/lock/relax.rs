@@ -1,4 +1,4 @@
-//! What a waiter of somebody else's lock does between two looks at it: the relax hooks that the crates of
+//! Work of a waiter between two looks at a foreign lock: the relax hooks that the crates of
 //! [`foreign`](crate::lock::foreign) call.
 //!
 //! A hook is a function without arguments: it knows neither the lock nor the place in its queue. What it needs to know
@@ -22,9 +22,9 @@ use crate::observe::activity;
 pub(crate) trait Hook:
     spin::RelaxStrategy + spinning_top::relax::Relax + mcslock::relax::Relax + 'static
 {
-    /// What each lock must keep for its waiters.
+    /// State that each lock must keep for its waiters.
     type Sleepers: Sync + 'static;
-    /// Nobody waits.
+    /// State without waiters.
     const NEW: Self::Sleepers;
     /// Memory that each vCPU needs for it.
     const CPU_BYTES: usize = 0;
@@ -133,8 +133,8 @@ impl Hook for Halt {
         ASKED[cpu()].store(core::ptr::from_ref(sleepers).cast_mut(), Ordering::Relaxed);
     }
 
-    /// From here on a wait is the lock's own business, for a waiter that has not linked itself yet: nobody would end
-    /// a sleep.
+    /// From here on a wait is the lock's own business, for a waiter that has not linked itself yet: a sleep
+    /// would never be ended.
     #[inline(always)]
     fn holding(sleepers: &Sleepers) {
         ASKED[cpu()].store(null_mut(), Ordering::Relaxed);
@@ -168,7 +168,7 @@ fn announce() {
 /// The vCPUs that sleep, or are about to, until one lock is released.
 pub(crate) type Sleepers = haltkick_locks::Sleepers<{ MAX_VCPUS / 64 }>;
 
-/// What a waiter remembers from one look at the lock to the next.
+/// State that a waiter keeps from one look at the lock to the next.
 static WAITING: SleeperDomain<Guest, MAX_VCPUS> = SleeperDomain::new(Guest);
 const WAITING_BYTES: usize = size_of::<SleeperDomain<Guest, MAX_VCPUS>>() / MAX_VCPUS;
 

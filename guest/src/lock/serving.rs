@@ -12,5 +12,5 @@ pub(crate) enum Rules {
 /// A way to serve page faults: the scheme, and what `mmap_sem` is like.
 pub(crate) type Serving = (Scheme, Rules);
 
-/// That of a run with any other lock.
+/// Setting of a run with any other lock.
 pub(crate) const MMAP_SEM: Serving = (Scheme::MmapSem, Rules::Today);

@@ -22,7 +22,7 @@ pub(crate) unsafe fn table<T>(start: *const u8, end: *const u8) -> &'static [T] 
 
 /// The image's own locks.
 pub(crate) fn locks() -> &'static [Descriptor] {
-    // SAFETY: the section's ends; `lock!` puts descriptors there, and nobody else puts anything.
+    // SAFETY: the section's ends; only `lock!` puts anything there, and it puts descriptors.
     unsafe { table(&raw const __haltkick_locks_start, &raw const __haltkick_locks_end) }
 }
 

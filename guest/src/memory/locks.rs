@@ -37,7 +37,7 @@ pub(crate) struct Semaphore {
     is_watched: bool,
 }
 
-/// The same lock under the rules of two times.
+/// The same type of lock under the rules of two times.
 enum AnyRwSem {
     Today(RwSem),
     Of2018(RwSem<Packed, Rules2018>),
@@ -122,7 +122,7 @@ impl Sharing for Semaphore {
         of_either!(self.semaphore, lock => lock.read_unlock(&SLEEP_DOMAIN));
     }
 
-    // Who holds it for writing is what the VMM calls a holder.
+    // Takes it for writing; the VMM calls its owner a holder.
 
     #[inline]
     fn write(&self) {

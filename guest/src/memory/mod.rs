@@ -31,7 +31,7 @@ use crate::traps::user::Signal;
 
 use locks::{Semaphore, Spin, TreeLock};
 
-/// What `init` has laid out. Written by vCPU 0 before any other vCPU runs.
+/// Layout that `init` has made. Written by vCPU 0 before any other vCPU runs.
 struct Layout {
     pages: AtomicPtr<Page<Spin>>,
     page_count: AtomicU64,
@@ -87,7 +87,7 @@ pub(crate) fn init(serving: Option<Serving>) {
     LAYOUT.lists.store(lists, Ordering::Relaxed);
     LAYOUT.base.store(base, Ordering::Relaxed);
     LAYOUT.spaces.store(spaces, Ordering::Relaxed);
-    // SAFETY: reserved just now, aligned, and used by nobody else.
+    // SAFETY: reserved just now, aligned, and not used otherwise.
     unsafe { memory_at.write(Memory::new(Guest, Spin::new())) };
     LAYOUT.memory.store(memory_at, Ordering::Relaxed);
 }
@@ -107,7 +107,8 @@ fn place_uninit<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
 fn place<T>(next: &mut u64, end: u64, count: usize, object: impl Fn(usize) -> T) -> *mut T {
     let at: *mut T = place_uninit(next, end, count);
     for i in 0..count {
-        // SAFETY: within the room that was just reserved in the pool, which is mapped, aligned and nobody else's.
+        // SAFETY: within the room that was just reserved in the pool, which is mapped, aligned and not used
+        // otherwise.
         unsafe { at.add(i).write(object(i)) };
     }
     at
@@ -142,7 +143,8 @@ pub(crate) fn join(shared: bool) -> Space<'static, Guest> {
     space.join();
     CURRENT[cpu()].store(core::ptr::from_ref(mm).cast_mut(), Ordering::Relaxed);
     faults::set_handler(serve);
-    // SAFETY: `prepare_root` has given it the kernel's part; the rest maps pages of the pool that are nobody's.
+    // SAFETY: `prepare_root` has given it the kernel's part; the rest maps pages of the pool that are not used
+    // otherwise.
     unsafe { mmu::load_root(space.root()) };
     space
 }

@@ -1,4 +1,5 @@
-//! What the guest asks of the VMM: one port write each, see `haltkick_hypercalls`; sleep and kick also of KVM, see `halt`.
+//! Requests of the guest to the VMM: one port write each, see `haltkick_hypercalls`; sleep and kick also to
+//! KVM, see `halt`.
 #![expect(unsafe_code, reason = "port I/O is an instruction that Rust has no safe form of")]
 
 use core::arch::asm;

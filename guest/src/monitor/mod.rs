@@ -1,4 +1,4 @@
-//! Who runs this guest, and what the guest asks of it: our VMM, or a monitor that knows nothing of Haltkick.
+//! The monitor that runs this guest, and requests to it: our VMM, or one that knows nothing of Haltkick.
 
 pub(crate) mod console;
 pub(crate) mod hypercall;

@@ -1,4 +1,4 @@
-//! What goes out: lines of text that begin with `haltkick: `, through a port that takes bytes.
+//! Output: lines of text that begin with `haltkick: `, through a port that takes bytes.
 //!
 //! | line | meaning |
 //! | --- | --- |
@@ -24,14 +24,14 @@ use haltkick_hypercalls::{BootBlock, BootFlags, Control, Oracle, VcpuArea};
 
 use crate::cpu::percpu;
 
-/// Where bytes go: QEMU's debug console, unless the command line says otherwise (a serial port takes them too).
+/// Port for bytes: QEMU's debug console, unless the command line says otherwise (a serial port takes them too).
 static CONSOLE_PORT: AtomicU16 = AtomicU16::new(0xe9);
-/// Where the exit code goes: QEMU's debug exit.
+/// Port for the exit code: QEMU's debug exit.
 static EXIT_PORT: AtomicU16 = AtomicU16::new(0xf4);
 /// A vCPU's `preempted` flag was seen set.
 pub(crate) static PREEMPTED_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// Somebody has begun the end of the record: the boot CPU, or a vCPU that failed.
+/// The end of the record has been begun: by the boot CPU, or by a vCPU that failed.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// A line is on its way out.
 static SENDING: AtomicBool = AtomicBool::new(false);
@@ -61,7 +61,7 @@ impl Write for Line {
     }
 }
 
-/// Whether the end of the record is the caller's to write. It is somebody's once: who is late has nothing to say any more.
+/// Whether the caller is to write the end of the record. One caller is; later ones have nothing to add.
 pub(crate) fn begin_end() -> bool {
     // Relaxed: says who, and nothing about memory.
     !ENDING.swap(true, Ordering::Relaxed)
@@ -136,8 +136,8 @@ fn send_words(name: &str, index: u32, words: &[AtomicU64]) {
     }
 }
 
-/// Ends the machine: by the exit port; where there is none by a reset through the keyboard controller; and at last by a
-/// fault that nobody can handle.
+/// Ends the machine: by the exit port; where there is none by a reset through the keyboard controller; and at
+/// last by a fault without a handler.
 pub(crate) fn leave(code: u32) -> ! {
     let port = EXIT_PORT.load(Ordering::Relaxed);
     let nothing = [0_u8; 10];

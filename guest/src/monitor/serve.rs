@@ -1,4 +1,4 @@
-//! What the VMM would have done for a hypercall.
+//! Services in place of the VMM's hypercalls.
 #![expect(unsafe_code, reason = "HLT")]
 
 use core::arch::asm;

@@ -1,4 +1,5 @@
-//! What this vCPU does, as it tells the VMM: for attribution, and as its plea not to be taken off just now.
+//! Activity of this vCPU, as it tells the VMM: for attribution, and as its request not to be descheduled just
+//! now.
 //!
 //! A number of sections, which the workloads count, and what a lock has announced last; [`Activity::among`] says what comes
 //! of the two. This vCPU alone writes both, and the VMM reads the outcome when it has stopped.
@@ -31,7 +32,7 @@ pub(crate) fn is_in_section() -> bool {
     this().activity.sections.load(Relaxed) != 0
 }
 
-/// What a lock says that it does.
+/// Records an activity that a lock announces.
 #[inline(always)]
 pub(crate) fn announce(announced: Activity) {
     let activity = &this().activity;

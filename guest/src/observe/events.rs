@@ -1,4 +1,4 @@
-//! What can be counted, by slot: the names go into the image, for the VMM to read.
+//! Events that can be counted, by slot: the names go into the image, for the VMM to read.
 #![expect(unsafe_code, reason = "a section of its own for the names")]
 
 use haltkick_grants::Counter;
@@ -20,7 +20,7 @@ pub(crate) const GRANT_EVENTS: usize = MEMORY_EVENTS + haltkick_mm::Event::COUNT
 /// Slot of the first [`Interrupt`].
 pub(crate) const INTERRUPT_EVENTS: usize = GRANT_EVENTS + Counter::ALL.len();
 
-/// What an interrupt meets.
+/// State of the vCPU at an interrupt.
 #[derive(Clone, Copy)]
 pub(crate) enum Interrupt {
     /// A vCPU in the slow path of a lock.

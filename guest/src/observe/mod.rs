@@ -1,4 +1,4 @@
-//! What a vCPU tells of itself while it runs, and how it counts and times what it does.
+//! Reports of a vCPU about itself while it runs: counts and times.
 
 pub(crate) mod activity;
 pub(crate) mod events;

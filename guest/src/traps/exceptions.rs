@@ -38,10 +38,10 @@ const PAGE_FAULT: u64 = 14;
 // Stub n pushes an error code where the CPU did not (SDM vol. 3, 6.15), then its number. The direction flag is
 // cleared for the System V ABI; nothing is restored, because nothing returns.
 //
-// The #PF stub finds the error code at the stack's top minus 48, leaves RAX at minus 56 and CR2 at minus 64, and takes
-// with it the interrupted RIP in RAX. Nothing overwrites these before `haltkick_page_fault` has read them: it causes no
-// exception until then. Under our VMM the NMI has another stack; in bare mode there is none, since nobody sends any, and no page
-// fault either that is served.
+// The #PF stub finds the error code at the stack's top minus 48, leaves RAX at minus 56 and CR2 at minus 64,
+// and takes with it the interrupted RIP in RAX. Nothing overwrites these before `haltkick_page_fault` has read
+// them: it causes no exception until then. Under our VMM the NMI has another stack; in bare mode there is none,
+// since none is sent, and page faults are not served.
 global_asm!(
     ".pushsection .text.haltkick_vectors, \"ax\"",
     ".global haltkick_vectors",
@@ -49,7 +49,8 @@ global_asm!(
     "haltkick_vectors:",
     ".set vector, 0",
     ".rept 256",
-    // Where the image's note says that the stub is. The assembler refuses to go back, so that none is too long.
+    // The place of the stub according to the image's note. The assembler refuses to go back, so that none is
+    // too long.
     ".org haltkick_vectors + vector * {stub_bytes}",
     ".if vector == 14",
     "push rax",
@@ -246,7 +247,7 @@ unsafe extern "C" {
     pub(crate) static STUBS: u8;
 }
 
-/// What a stub and the CPU have pushed, lowest address first.
+/// Values that a stub and the CPU have pushed, lowest address first.
 #[repr(C)]
 struct Frame {
     vector: u64,
@@ -265,7 +266,7 @@ extern "C" fn report(frame: &Frame) -> ! {
     give_up(frame, cr2)
 }
 
-/// What `haltkick_page_fault` has saved, lowest address first. The handler may change any of it.
+/// Registers that `haltkick_page_fault` has saved, lowest address first. The handler may change any of them.
 #[repr(C)]
 struct Trap {
     _r11_to_rcx: [u64; 8],
@@ -292,7 +293,7 @@ extern "C" fn page_fault(trap: &mut Trap, address: u64, error_code: u64) {
     }
 }
 
-/// Tells the VMM of an exception that nobody handles.
+/// Tells the VMM of an exception without a handler.
 fn give_up(frame: &Frame, cr2: u64) -> ! {
     let report = &percpu::this().report;
     // Relaxed: the VMM reads the report after the exit that ends this vCPU.

@@ -1,17 +1,17 @@
-//! Page faults: from the exception to whoever manages the memory.
+//! Page faults: from the exception to the manager of the memory.
 #![expect(unsafe_code, reason = "a function pointer that lies in an atomic")]
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::traps::user::Signal;
 
-/// What becomes of a fault.
+/// Outcome of a fault.
 pub(crate) enum Verdict {
     /// The page is there now: the instruction is executed again.
     Retry,
     /// The access was wrong.
     Signal(Signal),
-    /// Nobody manages that address.
+    /// The address is not managed.
     NotMine,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn set_handler(handler: Handler) {
     HANDLER.store(handler as *mut (), Ordering::Relaxed);
 }
 
-/// What to do about a fault at `address`.
+/// Decides about a fault at `address`.
 pub(crate) fn handle(address: u64, error_code: u64) -> Verdict {
     // SAFETY: only `Handler`s are ever stored.
     let handler: Handler = unsafe { core::mem::transmute(HANDLER.load(Ordering::Relaxed)) };

@@ -1,9 +1,10 @@
 //! Interrupts that come anywhere: one vCPU sends them to another, whose next instruction is a call of [`taken`].
 //!
-//! They arrive as NMIs (see `exceptions`), since the VMM can send those to any vCPU, whoever put it to sleep and whether KVM
-//! interprets the ring or not. What makes an interrupt of them is here: a vCPU may hold them off, as it does while it looks
-//! whether to sleep and then sleeps, and one that comes meanwhile is taken later. Otherwise a handler that sleeps could use up
-//! the kick that ends the sleep which it has interrupted (T11).
+//! Interrupts arrive as NMIs (see `exceptions`), since the VMM can send those to any vCPU, however it was put
+//! to sleep and whether KVM interprets the ring or not. This module makes interrupts of them. A vCPU may hold
+//! them off, as it does while it looks whether to sleep and then sleeps, and one that comes meanwhile is taken
+//! later. Otherwise a handler that sleeps could use up the kick that ends the sleep which it has interrupted
+//! (T11).
 //!
 //! A vCPU that sleeps does not wake up for an interrupt. It takes it when it is kicked.
 #![expect(unsafe_code, reason = "a function pointer that lies in an atomic")]
@@ -49,7 +50,7 @@ pub(crate) fn take_by(handler: Handler) {
     resume();
 }
 
-/// From now on it takes none any more.
+/// Stops taking interrupts for good.
 pub(crate) fn take_none() {
     LINES[cpu()].takes.store(false, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
@@ -73,7 +74,7 @@ pub(super) fn sending(cpu: usize) {
     let _ = LINES[cpu].sent.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// What the interrupted code calls without knowing.
+/// Takes an interrupt; the interrupted code calls it without knowing.
 pub(super) extern "C" fn taken() {
     let line = &LINES[cpu()];
     line.pending.store(true, Ordering::Relaxed);

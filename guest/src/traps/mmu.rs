@@ -48,7 +48,7 @@ pub(crate) fn invalidate_page(address: u64) {
     }
 }
 
-/// What is requested of a vCPU is a number higher than any before.
+/// Returns the number of a request to a vCPU, higher than any before.
 fn next_ticket() -> u64 {
     static TICKETS: AtomicU64 = AtomicU64::new(0);
     TICKETS.fetch_add(1, Ordering::SeqCst) + 1
@@ -64,8 +64,8 @@ pub(crate) fn interrupt(cpu: usize) {
     hypercall::invalidate();
 }
 
-/// Makes the other vCPUs of `cpus` forget what they have cached of the page at `page`, or everything, and waits until none
-/// of them can use it any more. The number of vCPUs that were asked.
+/// Makes the other vCPUs of `cpus` drop their cached translation of `page`, or all of them, and waits until
+/// none of them can use it. Returns the number of vCPUs that were asked.
 ///
 /// One page is dropped by INVLPG: a reload of CR3 makes shadow paging protect every page table anew, so that the next
 /// store to each of them traps.
@@ -93,7 +93,8 @@ pub(crate) fn invalidate_others(cpus: impl Iterator<Item = usize> + Clone, page:
     hypercall::invalidate();
     for cpu in others {
         let area = percpu::area(cpu);
-        // The set may have grown: whoever was not asked has joined since, with nothing cached that is older.
+        // The set may have grown: a vCPU that was not asked has joined since, with nothing cached that is
+        // older.
         let was_asked = area.invalidation.requested.load(Ordering::SeqCst) >= ticket;
         while was_asked && area.host.invalidated.load(Ordering::SeqCst) < ticket {
             spin_loop();

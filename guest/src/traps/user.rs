@@ -6,13 +6,13 @@
 
 use core::arch::global_asm;
 
-/// What the handler of a wrong access tells the workload; the numbers are this guest's own, zero is none.
+/// Signal from the handler of a wrong access to the workload; the numbers are this guest's own, zero is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Signal {
-    /// Nothing is mapped there (SIGSEGV, SEGV_MAPERR).
+    /// The address is not mapped (SIGSEGV, SEGV_MAPERR).
     NotMapped = 1,
-    /// What is mapped there must not be accessed so (SIGSEGV, SEGV_ACCERR).
+    /// The mapping forbids the access (SIGSEGV, SEGV_ACCERR).
     NotAllowed = 2,
     /// No memory is left to map (the OOM killer's SIGKILL).
     OutOfMemory = 3,
@@ -70,7 +70,7 @@ fn accesses() -> [(u64, u64); 2] {
     ]
 }
 
-/// Where the instruction at `rip` goes on after a signal; `None` for any other code.
+/// Returns where the instruction at `rip` goes on after a signal; `None` for any other code.
 pub(crate) fn after_access(rip: u64) -> Option<u64> {
     accesses().into_iter().find(|(access, _)| *access == rip).map(|(_, end)| end)
 }

@@ -13,7 +13,8 @@ use crate::monitor::hypercall;
 /// Enough for 256 disks and 1024 vCPUs.
 const BYTES: usize = 24 << 20;
 
-/// A static that is given out from its beginning, and never taken back. Pages that nobody writes cost nothing.
+/// A static that is given out from its beginning, and never taken back. Pages that are never written cost
+/// nothing.
 #[repr(C, align(4096))]
 pub(crate) struct Arena {
     bytes: UnsafeCell<[u8; BYTES]>,
@@ -29,7 +30,7 @@ pub(crate) static ARENA: Arena = Arena { bytes: UnsafeCell::new([0; BYTES]), use
 impl Memory for Arena {
     fn slice<T: Sync>(&self, length: usize, mut make: impl FnMut(usize) -> T) -> &'static [T] {
         let bytes = length * size_of::<T>();
-        // Relaxed: whoever the slice is shown to is shown it by other means.
+        // Relaxed: other vCPUs get the slice by other means.
         let claimed = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             let start = used.next_multiple_of(align_of::<T>());
             start.checked_add(bytes).filter(|end| *end <= BYTES)
@@ -45,12 +46,12 @@ impl Memory for Arena {
             // SAFETY: within the bytes from `start` on, which `fetch_update` gave to this caller alone.
             unsafe { first.add(index).write(make(index)) };
         }
-        // SAFETY: initialised above, in a static, and nobody else has these bytes.
+        // SAFETY: initialised above, in a static, and these bytes have no other owner.
         unsafe { core::slice::from_raw_parts(first, length) }
     }
 }
 
-/// What vCPU 0 makes, for all vCPUs; they wait until it is there, and then all are ready.
+/// Makes a value on vCPU 0, for all vCPUs; they wait until it is there, and then all are ready.
 ///
 /// # Safety
 /// All vCPUs of a run must ask for the same `T`, and only once.

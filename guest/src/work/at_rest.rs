@@ -1,4 +1,4 @@
-//! The end of a run that is to be looked at when nothing moves any more.
+//! The end of a run that is inspected when all vCPUs have stopped.
 
 use core::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What a vCPU does next: which lock, for how long, and when.
+//! The next step of a vCPU: which lock, for how long, and when.
 //!
 //! By default everything is of one length and the locks come in turn, which keeps vCPUs in step; the settings behind
 //! `--think-distribution`, `--hold-jitter`, `--zipf` and `--arrivals` take them out of it.
@@ -113,7 +113,7 @@ impl Choices {
         if self.is_exponential { self.random.exponential(mean) } else { mean }
     }
 
-    /// What lies between two sections: work, or nothing but time where sections are to begin by the clock.
+    /// Spends the time between two sections: in work, or waiting where sections are to begin by the clock.
     #[inline(always)]
     pub(crate) fn think(&mut self) {
         if self.arrival_ticks == 0 {
@@ -125,8 +125,8 @@ impl Choices {
     /// The next section is to begin: returns when it is time for it, with the time at which that was, or at which it was to be
     /// if this vCPU is late. `None` where sections do not begin by the clock.
     ///
-    /// A vCPU that is late begins at once, and its wait is counted from the time that was intended: otherwise whoever delays
-    /// it would also delay the questions that would have shown it (coordinated omission).
+    /// A vCPU that is late begins at once, and its wait is counted from the time that was intended: otherwise a
+    /// delay would also delay the requests that would have shown it (coordinated omission).
     #[inline(always)]
     pub(crate) fn arrive(&mut self) -> Option<u64> {
         if self.arrival_ticks == 0 {
@@ -140,7 +140,7 @@ impl Choices {
             if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
                 break;
             }
-            // So near a yield would make it late. (A twentieth of a millisecond, by the TSC's kilohertz.)
+            // This close, a yield would make it late. (A twentieth of a millisecond, by the TSC's kilohertz.)
             if intended.saturating_sub(now()) > boot().tsc_khz / 20 {
                 hypercall::yield_to(None);
             } else {

@@ -1,4 +1,4 @@
-//! What sections touch: cache lines that belong to a lock, which each section walks and partly writes.
+//! Memory that sections touch: cache lines that belong to a lock, which each section walks and partly writes.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -44,7 +44,7 @@ impl Footprint {
         let lines = if first.is_null() {
             &[]
         } else {
-            // SAFETY: `prepare` has made so many there; they live as long as the guest.
+            // SAFETY: `prepare` has made `owners * each` there; they live as long as the guest.
             unsafe { core::slice::from_raw_parts(first, owners * each) }
         };
         Self { lines, each, dirty: dirty.min(each) }

@@ -1,4 +1,4 @@
-//! What workloads are made of: choices, memory, lines to touch, jobs to share, an end at rest.
+//! Building blocks of workloads: choices, memory, lines to touch, jobs to share, an end at rest.
 
 pub(crate) mod arena;
 pub(crate) mod at_rest;

@@ -1,4 +1,4 @@
-//! A fixed amount of work that all vCPUs share: whoever is free takes the next job, like the jobs of `make -j`.
+//! A fixed amount of work that all vCPUs share: a free vCPU takes the next job, like the jobs of `make -j`.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ pub(crate) fn take() -> Option<u64> {
     (left > 0).then_some(left.min(JOB))
 }
 
-/// A job of `sections` is done. Whoever does the last one says so to the VMM.
+/// A job of `sections` is done. The vCPU that does the last one says so to the VMM.
 pub(crate) fn done(sections: u64) {
     // Relaxed: the sum decides, and it reaches the total once.
     if DONE.fetch_add(sections, Ordering::Relaxed) + sections == boot().work_sections {

@@ -12,7 +12,7 @@ fn mix(mut state: u64) -> u64 {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Those of vCPU `cpu` in a run with this seed.
+    /// Makes the numbers of vCPU `cpu` in a run with this seed.
     pub(crate) fn new(seed: u64, cpu: usize) -> Self {
         // Mixed, since seeds one step apart give the same sequence one step apart.
         Self(mix(seed.wrapping_add((cpu as u64 + 1).wrapping_mul(STEP))))

@@ -1,5 +1,5 @@
-//! A spin barrier: nobody goes on before all have come. On overcommitted CPUs the classic of all pathologies, for whoever spins
-//! keeps those away from their CPUs that it waits for.
+//! A spin barrier: no vCPU goes on before all have come. On overcommitted CPUs it is the classic pathology, for
+//! spinning vCPUs keep the CPUs from those that they wait for.
 //!
 //! A round is `--think` of work and the barrier; one that a vCPU has passed is one operation, `barrier` the time from coming to
 //! going on.
@@ -40,10 +40,10 @@ fn run() {
     }
 }
 
-/// Passes the barrier; `false`: the window has closed, and whoever is missing may be gone.
+/// Passes the barrier; `false`: the window has closed, and a missing vCPU may be gone.
 fn pass(vcpus: u32) -> bool {
     let come = now();
-    // A sign of life for whoever watches: a round may take many slices.
+    // A sign of life for observers: a round may take many slices.
     this().activity.since_tsc.store(come, Ordering::Relaxed);
     // Relaxed: the round cannot end before this vCPU has come.
     let round = ROUNDS.load(Ordering::Relaxed);

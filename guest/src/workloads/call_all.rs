@@ -1,5 +1,5 @@
-//! Synchronous calls to all CPUs, as a TLB shootdown makes them: whoever calls waits for every other vCPU, those included that
-//! have no pCPU.
+//! Synchronous calls to all CPUs, as a TLB shootdown makes them: the caller waits for every other vCPU, those
+//! included that have no pCPU.
 //!
 //! A round is `--think` of work and a call, by which every other vCPU drops the translations that it has cached (an NMI, or
 //! the VMM's word that it is off its pCPU and will). A call is one operation, `call` the time that it took.
@@ -29,7 +29,7 @@ fn run() {
     choices.begin();
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         let begun = now();
-        // A sign of life for whoever watches.
+        // A sign of life for observers.
         this().activity.since_tsc.store(begun, Ordering::Relaxed);
         mmu::invalidate_others(0..boot().vcpus as usize, None);
         if is_open() {

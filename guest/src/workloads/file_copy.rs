@@ -1,9 +1,9 @@
 //! Copying blocks within a file that all vCPUs share: what the spin queue's false sharing was first seen with
 //! (UnixBench's file copy, at 256, 1024 and 4096 bytes).
 //!
-//! A round reads one block under the read lock (or the lock, if it has no readers) and writes it elsewhere under the
-//! lock. Both are counted as one operation. A block holds one value in all of its words and a copy keeps it that way,
-//! so that a reader beside a writer is found out by what it reads.
+//! A round reads one block under the read lock (or the lock, if it has no readers) and writes it elsewhere
+//! under the lock. Both are counted as one operation. A block holds one value in all of its words and a copy
+//! keeps it that way, so that a reader next to a writer is detected by what it reads.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,8 +45,8 @@ static FILES: [File; MAX_LOCKS as usize] =
     [const { File { written: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; FILE_WORDS] } };
         MAX_LOCKS as usize];
 
-/// The workload on one vCPU, with blocks of `WORDS`. The files are visited in turn. Hold is work beside the copy, in
-/// the section that writes, whose times are what is reported.
+/// Runs the workload on one vCPU, with blocks of `WORDS`. The files are visited in turn. Hold is work in
+/// addition to the copy, in the section that writes; the reported times are those of that section.
 fn run<const WORDS: usize>() {
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
     let files = boot().lock_count as usize;

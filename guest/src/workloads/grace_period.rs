@@ -29,7 +29,7 @@ workload! {
 /// Slot of the results' times.
 const GRACE_PERIOD: usize = 0;
 const VERSIONS: usize = 2;
-/// In a version that nobody may see any more.
+/// Value of a version that is no longer visible.
 const SPOILT: u64 = u64::MAX;
 
 hot! {
@@ -46,7 +46,7 @@ fn run() {
     let mut choices = Choices::of_this_vcpu();
     choices.begin();
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
-        // A sign of life for whoever watches.
+        // A sign of life for observers.
         this().activity.since_tsc.store(now(), Ordering::Relaxed);
         if cpu() == 0 {
             replace()
@@ -62,7 +62,7 @@ fn run() {
 
 fn read(hold: u64) {
     let (reading, doing) = (&READING[cpu()], &this().activity);
-    // So that the VMM knows whom it takes off: somebody for whom the writer waits.
+    // So that the VMM knows which vCPU it takes off: one that the writer waits for.
     activity::section_entered(doing);
     add(reading, 1);
     // The writer must see that this vCPU reads, or this vCPU the new version. Pairs with the fence in `replace`.

@@ -38,11 +38,11 @@ const SWAP_EVERY: u64 = 16_384;
 const MAP: usize = 0;
 const USE: usize = 1;
 
-/// Without a lock there is the same work, and nobody in the way.
+/// Without a lock there is the same work, without contention.
 const FLAGS: WorkloadFlags =
     WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
 
-/// Disks that are served by whoever comes first, and no lock but those of the tables.
+/// Disks that are served by the first vCPU that comes, and no lock but those of the tables.
 const FREE: Arrangement = Arrangement { bound: false, kernel_lock: None };
 /// Each disk is one vCPU's.
 const BOUND: Arrangement = Arrangement { bound: true, ..FREE };
@@ -96,14 +96,15 @@ workloads! {
     "250" "grant-fair", "the same: and a fair queued rwlock underneath (G5)", |K| Fair<K>, FREE;
 }
 
-/// One vCPU of the backend, until the window closes; then, when all have come to rest, the last one looks at everything.
-/// `locked`: several vCPUs may touch one entry. Without locks nobody may, so there is no hostile guest and no writer.
+/// One vCPU of the backend, until the window closes; then, when all have come to rest, the last one looks at
+/// everything. `locked`: several vCPUs may touch one entry. Without locks none may, so there is no hostile
+/// guest and no writer.
 fn serve<S: Scheme>(locked: bool, arrangement: Arrangement) {
     let stream = stream_of_run::<S>(arrangement);
     let vcpu = Vcpu::new(cpu(), dice().next());
     let (think, rings) = (iterations(boot().think_ns), Sections::of_this_vcpu());
     let mut requests = 0;
-    // None where there are more vCPUs than disks, and each disk is one's alone.
+    // Empty if there are more vCPUs than disks and each disk has one vCPU.
     for disk in stream.disks_of(&vcpu).cycle() {
         if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
             break;

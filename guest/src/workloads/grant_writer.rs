@@ -1,11 +1,11 @@
 //! How long does a writer of a grant table wait behind a hostile mapper? vCPU 0 has the table grow again and again, all others
 //! map and unmap a page of their own without a pause.
 //!
-//! What a guest can do to the hypervisor with reader-writer locks that are not fair: it keeps a CPU in a loop, for as long as
-//! its other vCPUs make mappings. `--hold` is what changing one page table entry costs, `--think` what lies between two turns
-//! of either. Pages mapped and unmapped, and growths, count as operations; wait times are the writer's alone, from its request
-//! to the end of the growth. A growth that ends after the window counts too: the mappers have stopped then, and the time is
-//! what the writer would have waited at least.
+//! Harm that a guest can do to the hypervisor with reader-writer locks that are not fair: it keeps a CPU in a
+//! loop, for as long as its other vCPUs make mappings. `--hold` is the cost of changing one page table entry,
+//! `--think` the time between two turns of either. Pages mapped and unmapped, and growths, count as operations;
+//! wait times are the writer's alone, from its request to the end of the growth. A growth that ends after the
+//! window counts too: the mappers have stopped then, and its time is a lower bound of the writer's wait.
 
 use core::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ use crate::observe::stamp::Stamps;
 use crate::work::choice::dice;
 use crate::workloads::grant::{come_to_rest, stream_of_run};
 
-/// Without a lock there is the same work, and nobody in the way.
+/// Without a lock there is the same work, without contention.
 const FLAGS: WorkloadFlags =
     WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
 

@@ -29,8 +29,8 @@ fn run() {
     let next = if me + 1 == vcpus { 0 } else { me + 1 };
     let hold = iterations(boot().hold_ns);
     loop {
-        // Relaxed, here and below: a kick that follows the store ends this wait or is latched, and whoever is woken
-        // looks again.
+        // Relaxed, here and below: a kick that follows the store ends this wait or is latched, and the woken
+        // vCPU looks again.
         while TURN.load(Ordering::Relaxed) != me {
             hypercall::wait();
             if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {

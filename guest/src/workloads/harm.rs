@@ -1,4 +1,4 @@
-//! Workloads that attack the VMM and the guests beside this one, for tests of what neither may suffer.
+//! Workloads that attack the VMM and the neighbouring guests, for tests that these do not suffer.
 #![expect(unsafe_code, reason = "runs code that it makes up, which is the point")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ workload! {
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => harm
 }
 
-/// Nobody has ever begun, and everybody moves.
+/// Claims that no vCPU has ever begun, while every one moves.
 fn unborn() {
     loop {
         control().started.store(0, Ordering::Relaxed);
@@ -64,10 +64,10 @@ fn flood() {
     }
 }
 
-/// Every vCPU does what it likes, for ever. What it needs to go on, its own identity and stacks, it leaves alone; a few of the
-/// doorbells end it or its guest, and are rung seldom.
+/// Every vCPU acts at random, forever. It leaves its own identity and stacks alone, which it needs to go on. A
+/// few of the doorbells end it or its guest, and are rung seldom.
 fn harm() {
-    /// One of so many bells may be any.
+    /// One of this many bells may be any.
     const ANY_BELL: u64 = 4096;
     let mut random = dice();
     let mut draw = move || random.next();
@@ -94,7 +94,7 @@ fn harm() {
             0..4 => hypercall::yield_to(Some(argument)),
             4..8 => hypercall::kick(argument),
             8 => {
-                // Whoever sleeps is woken by the others; they kick more often than anybody sleeps.
+                // The others wake a sleeping vCPU; they kick more often than vCPUs sleep.
                 hypercall::kick(cpu() as u32);
                 hypercall::wait();
             }
@@ -134,8 +134,8 @@ static CODE: [[AtomicU64; WORDS_OF_CODE]; 8] =
 const WORDS_OF_CODE: usize = 4;
 const RETURNS: u64 = u64::from_le_bytes([0xc3; 8]);
 
-/// Every vCPU makes code up and runs it, for ever: what the VMM and the host make of instructions and of registers that no compiler
-/// would give them. Most guests end by it soon, so that much of it is harmless.
+/// Every vCPU makes code up and runs it, forever: a test of the VMM and the host with instructions and
+/// registers that no compiler would produce. Most guests end by it soon, so that much of it is harmless.
 fn rewrite() {
     let mut random = dice();
     let mut draw = move || random.next();

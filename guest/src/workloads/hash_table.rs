@@ -1,8 +1,8 @@
 //! A hash table with a lock for each bucket (`--locks` of them): what kernels have by the dozen.
 //!
-//! A round draws a key (`--zipf`: some far more often than others), locks its bucket, walks the chain to it and changes it, or
-//! with `--read-share` only looks at it under the read lock. `--hold` is work beside that. A key that is not found, or whose
-//! value is not whole, is a failure of the lock.
+//! A round draws a key (`--zipf`: some far more often than others), locks its bucket, walks the chain to it and
+//! changes it, or with `--read-share` only looks at it under the read lock. `--hold` is work in addition to
+//! that. A key that is not found, or whose value is not whole, is a failure of the lock.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ workload! {
 /// Keys of each bucket, one after the other in its chain.
 const KEYS_PER_BUCKET: usize = 8;
 
-/// A key and its value, which is written twice: a reader beside a writer finds the two apart.
+/// A key and its value, which is written twice: a reader next to a writer finds the two apart.
 #[repr(align(64))]
 struct Node {
     key: u64,
@@ -52,7 +52,7 @@ impl Table {
         key % self.buckets
     }
 
-    /// Walks the chain, as somebody who does not know where the key is.
+    /// Walks the chain without knowing where the key is.
     #[inline(never)]
     fn find(&self, key: usize) -> &Node {
         let mut chain = self.nodes.iter().skip(self.bucket(key)).step_by(self.buckets);

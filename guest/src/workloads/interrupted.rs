@@ -63,7 +63,7 @@ fn device() {
     // Relaxed: polled.
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         work(interval);
-        // A sign of life for whoever watches.
+        // A sign of life for observers.
         this().activity.since_tsc.store(now(), Ordering::Relaxed);
         if others > 0 {
             mmu::interrupt(1 + random.below(others) as usize);
@@ -94,8 +94,8 @@ fn take_sections() {
     interrupts::take_none();
 }
 
-/// What an interrupt does, between any two instructions of the workload or of its locks. What this vCPU says of itself is
-/// afterwards what it was.
+/// Handles an interrupt, between any two instructions of the workload or of its locks. The activity of this
+/// vCPU is restored afterwards.
 fn handle(sent: u64) {
     let (stamps, sections) = (Stamps::of_run(), Sections::of_this_vcpu());
     let begun = stamps.now();

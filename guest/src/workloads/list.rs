@@ -51,14 +51,14 @@ impl Lists {
         for list in nodes.chunks_exact(each as usize) {
             for last in (1..list.len()).rev() {
                 let other = random.below(last as u64) as usize;
-                // Relaxed, here and below: nobody else looks yet; later the list's lock orders it.
+                // Relaxed, here and below: no other vCPU looks yet; later the list's lock orders it.
                 let next = list[last].next.load(Ordering::Relaxed);
                 list[last].next.store(list[other].next.load(Ordering::Relaxed), Ordering::Relaxed);
                 list[other].next.store(next, Ordering::Relaxed);
             }
         }
         for (index, first) in nodes.iter().enumerate().step_by(each as usize) {
-            // Whoever leads back to the first node is the last.
+            // The node that leads back to the first is the last.
             let last = nodes[index..][..each as usize]
                 .iter()
                 .find(|node| node.next.load(Ordering::Relaxed) == index as u32)

@@ -44,7 +44,7 @@ workload! {
     ["fault", "change"] => read_mostly
 }
 workload! {
-    // Nothing is shared: what must not get slower.
+    // Nothing is shared: this must not get slower.
     "440" "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own", FAULTS,
     ["fault", "map-unmap"] => || records(1, false)
 }
@@ -107,9 +107,9 @@ fn is_ready() {
     control().ready.fetch_add(1, Ordering::Relaxed);
 }
 
-/// One vCPU of so many writes.
+/// One vCPU in this many writes.
 const WRITER_EVERY: usize = 8;
-/// What a writer works between two changes: its own time on a pCPU.
+/// Work of a writer between two changes, in its own time on a pCPU.
 const WRITER_PAUSE_NS: u64 = 1_000_000;
 /// Pages that a reader faults in.
 const READER_PAGES: u64 = 256;
@@ -289,8 +289,9 @@ fn check(start: u64, pages: u64, tag: u64) -> Result<(), Signal> {
 /// Rounds of random operations between two looks for leaks.
 const ROUNDS: u32 = 20;
 
-/// Every vCPU maps, touches, protects, moves and unmaps memory of its own in the common address space, and is refused
-/// what must be refused. After so many rounds all meet, and vCPU 0 counts what is left. One look is one operation.
+/// Every vCPU maps, touches, protects, moves and unmaps memory of its own in the common address space, and
+/// checks the refusals. After a number of rounds all meet, and vCPU 0 counts the rest. One look is one
+/// operation.
 fn selftest() {
     let space = join(excludes());
     let mut random = dice();
@@ -343,7 +344,7 @@ fn round(space: Space<'static, Guest>, random: &mut Random) {
 
     let hole = start + random.below(grown) * PAGE_BYTES;
     must(space.unmap(hole, PAGE_BYTES), OUT);
-    // Somebody else may have mapped the hole meanwhile, but has not written our tag there.
+    // Another vCPU may have mapped the hole meanwhile, but has not written our tag there.
     if let Ok(found) = user::load(hole) {
         assert!(found & (1 << 60) == 0 && found.wrapping_sub(tag) >= 32, "a page that is gone could be read");
     }

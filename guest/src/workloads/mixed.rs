@@ -1,5 +1,5 @@
-//! What kernels do with locks, in small: several locks, short and long sections mixed, nested ones, and a fixed amount
-//! of work or as much as fits into the window.
+//! Locks as kernels use them, in small: several locks, short and long sections mixed, nested ones, and a fixed
+//! amount of work or as much as fits into the window.
 
 use core::sync::atomic::Ordering;
 
@@ -50,7 +50,7 @@ struct Vcpu {
     sections: Sections,
 }
 
-/// What one section costs.
+/// Cost of one section.
 struct Section {
     index: usize,
     /// A lock above it to take inside, so that no two vCPUs can wait for each other.

@@ -1,4 +1,4 @@
-//! What the vCPUs do. One file each; `registry` gives them their names.
+//! Workloads of the vCPUs. One file each; `registry` gives them their names.
 
 pub(crate) mod barrier;
 pub(crate) mod call_all;

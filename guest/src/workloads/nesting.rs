@@ -1,9 +1,10 @@
 //! Slow paths inside slow paths: what interrupts do to a queue spinlock, up to one level more than it has nodes for.
 //!
-//! Interrupts that come by chance (`interrupted`) hardly come to all of these. Here the platform of the locks takes one at
-//! every pause: it acquires the next lock of five, whose own pauses acquire the one after. Every vCPU also takes all five in order and holds them for a while,
-//! so that one that waits for the first finds the others held, too, and comes to wait at five levels at once. Locks
-//! are only ever waited for in rising order, so nobody waits in a circle.
+//! Interrupts that come by chance (`interrupted`) hardly come to all of these. Here the platform of the locks
+//! takes one at every pause: it acquires the next lock of five, whose own pauses acquire the one after. Every
+//! vCPU also takes all five in order and holds them for a while, so that one that waits for the first finds the
+//! others held, too, and comes to wait at five levels at once. Locks are only ever waited for in rising order,
+//! so there is no circular wait.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -31,7 +31,7 @@ fn page(number: u64) -> u64 {
     page_of(cpu() as u64, number)
 }
 
-/// Those of vCPU `owner`, or behind the last one those of all.
+/// Returns a page of vCPU `owner`, or of all behind the last one.
 fn page_of(owner: u64, number: u64) -> u64 {
     const PAGES: u64 = 5;
     boot().pool.0 + (owner * PAGES + number) * PAGE
@@ -120,8 +120,9 @@ static PROTECTED: AtomicU64 = AtomicU64::new(0);
 /// write to it all the time. A write that begins and ends while the page is said to be protected must be refused: a CPU that
 /// still has the old translation would let it through. One that was refused so is one operation.
 ///
-/// Some hosts let no such write through whatever the NMI's stub does (on PVM, in one run of the test, not even where nobody was asked
-/// to forget anything). So it is checked, too, that the stub has taken what it was asked for.
+/// Some hosts let no such write through whatever the NMI's stub does (on PVM, in one run of the test, not even
+/// where no vCPU was asked to forget anything). So the test also checks that the stub has done what was
+/// requested.
 fn shootdown() {
     let everybody = u64::from(boot().vcpus);
     let pages = [0, 1, 2, 3].map(|number| page_of(everybody, number));
@@ -169,8 +170,8 @@ fn write_all_the_time() {
             written == Err(Signal::NotAllowed),
             "a write went through a translation that was to be forgotten"
         );
-        // While the page is protected nobody asks for anything, and what was asked for before has been acknowledged: the NMI
-        // came before this CPU's next instruction. What it was to drop is still there only if its stub does not look.
+        // While the page is protected nothing is requested, and earlier requests have been acknowledged: the
+        // NMI came before this CPU's next instruction. A request that is still there was ignored by its stub.
         assert!(stale == 0, "the NMI came, and what it was to drop is still to be dropped");
         add(&this().results.acquisitions, 1);
     }

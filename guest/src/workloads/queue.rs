@@ -1,9 +1,9 @@
 //! A bounded queue between producers and consumers, who sleep while it is full or empty.
 //!
-//! vCPUs with even numbers produce (work for `--think`), those with odd ones consume (the same). The queue is guarded by lock 0;
-//! `--hold` is work beside pushing or popping. Whoever sleeps is woken by the other side, one for each item. An item that was
-//! popped is one operation, `transit` the time that it lay in the queue. By itself a vCPU does both in turn; without a lock
-//! each does, with a queue of its own.
+//! vCPUs with even numbers produce (work for `--think`), those with odd ones consume (the same). The queue is
+//! guarded by lock 0; `--hold` is work in addition to pushing or popping. Sleepers are woken by the other side,
+//! one for each item. An item that was popped is one operation, `transit` the time that it lay in the queue. By
+//! itself a vCPU does both in turn; without a lock each does, with a queue of its own.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ workload! {
 const TRANSIT: usize = 3;
 const CAPACITY: usize = 16;
 
-/// What the lock guards.
+/// Data under the lock.
 struct Queue {
     items: [u64; CAPACITY],
     pushed: u64,
@@ -84,7 +84,7 @@ static ASLEEP: [CachePadded<AtomicU32>; MAX_VCPUS] =
 const PRODUCERS: usize = 0;
 const CONSUMERS: usize = 1;
 
-/// What came of a try.
+/// Result of a try.
 enum Tried {
     /// An item was pushed or popped (with the time when it was pushed), and this vCPU is to be woken.
     Done { pushed_at: u64, wakes: Option<usize> },
@@ -113,7 +113,7 @@ impl Queue {
     }
 
     fn sleep(&mut self, side: usize) -> Tried {
-        // Relaxed: whoever wakes this vCPU finds it in the queue's list, under the same lock.
+        // Relaxed: the vCPU that wakes this one finds it in the queue's list, under the same lock.
         ASLEEP[cpu()].store(1, Ordering::Relaxed);
         self.sleepers[side].add(cpu());
         Tried::MustSleep
@@ -176,7 +176,7 @@ fn transfer(sections: &Sections, hold: u64, operation: fn(&mut Queue) -> Tried) 
     }
 }
 
-/// Both in turn: nobody else is there, or nobody else is to be in the way.
+/// Both in turn: there is no other vCPU, or none is to interfere.
 fn alone(sections: &Sections, choices: &mut Choices) {
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         for _ in 0..2 {

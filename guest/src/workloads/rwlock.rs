@@ -27,7 +27,7 @@ use crate::observe::{activity, grace};
 use crate::work::arena::{self, ARENA};
 use crate::work::at_rest;
 
-/// Without a lock there is the same work, and nobody in the way.
+/// Without a lock there is the same work, without contention.
 const FLAGS: WorkloadFlags =
     WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
 

@@ -91,7 +91,7 @@ fn exception() {
     critical_section::run();
 }
 
-/// vCPU 0 keeps the lock for ever.
+/// vCPU 0 keeps the lock forever.
 fn hang() {
     const SECTIONS_BEFORE: u32 = 100;
     if cpu() == 0 {
@@ -142,11 +142,12 @@ fn preempted() {
     }
 }
 
-/// Whom the vCPU that ran last has named, plus one.
+/// Number plus one of the vCPU that the last running one has named.
 static NAMED: AtomicU32 = AtomicU32::new(0);
 
-/// Every vCPU yields to one after the other. Whoever goes on after a yield counts, as a time of 0 ticks, that it is the
-/// one that was named last, or as one of 1 tick, that it is not. One yield counts as one operation.
+/// Every vCPU yields to one after the other. A vCPU that goes on after a yield counts, as a time of 0 ticks,
+/// that it is the one that was named last, or as one of 1 tick, that it is not. One yield counts as one
+/// operation.
 fn yields() {
     let vcpus = boot().vcpus as usize;
     for step in (1..vcpus.max(2)).cycle() {
@@ -154,7 +155,7 @@ fn yields() {
             return;
         }
         let target = (cpu() + step) % vcpus;
-        // Relaxed: on one pCPU, which is where this means something, there is nobody to race with.
+        // Relaxed: on one pCPU, the case that this is for, there is no race.
         NAMED.store(target as u32 + 1, Ordering::Relaxed);
         hypercall::yield_to(Some(target as u32));
         let is_named = NAMED.load(Ordering::Relaxed) == cpu() as u32 + 1;
@@ -174,8 +175,9 @@ fn liar() {
     }
 }
 
-/// Every vCPU takes a lock that nobody else takes, and inside it the one that all take. So it waits for no lock but as the
-/// holder of another, and after the inner unlock it is a holder still. One outer section counts as one operation.
+/// Every vCPU takes a lock of its own, and inside it the one that all take. So it only waits for a lock as the
+/// holder of another, and after the inner unlock it is a holder still. One outer section counts as one
+/// operation.
 fn holding() {
     let own = 1 + cpu();
     assert!(
@@ -196,7 +198,7 @@ fn holding() {
     }
 }
 
-/// Nobody takes the lock, everybody enters the section.
+/// Every vCPU enters the section without taking the lock.
 fn exclusion() {
     let hold = iterations(boot().hold_ns);
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
@@ -243,12 +245,13 @@ fn nonsense() {
 pub(crate) fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
     // By its address, not by the reference: that does not allow to write to padding.
     let address = (&raw const *shared).addr();
-    // SAFETY: the VMM has laid out this structure at an address that it named, aligned to eight bytes and a multiple of that
-    // long. What Rust makes of it anywhere is atomics and padding, and nobody reads padding.
+    // SAFETY: the VMM has laid out this structure at an address that it named, aligned to eight bytes and a
+    // multiple of that long. Rust uses it as atomics and padding everywhere, and padding is never read.
     unsafe { core::slice::from_raw_parts(address as *const AtomicU64, size_of::<T>() / 8) }
 }
 
-/// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and with them whoever sleeps.
+/// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and sleeping vCPUs with
+/// them.
 fn lost_kick() {
     const SECTIONS: u32 = 200_000;
     let (hold, doing) = (iterations(boot().hold_ns), &this().activity);
@@ -267,7 +270,7 @@ fn lost_kick() {
     }
 }
 
-/// vCPU 0 uses a little more stack than it has: into what lies behind it, where nobody of this run's comes by.
+/// vCPU 0 uses a little more stack than it has: into memory behind it that this run does not use.
 fn stack() {
     /// Frames of more than 256 bytes: more than 16 KiB, less than 20.
     const FRAMES: u64 = 64;

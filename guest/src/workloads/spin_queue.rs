@@ -1,7 +1,8 @@
 //! The optimistic spin queue with nothing on top: what it costs to pass it on, and what the layouts of its nodes change in that.
 //!
-//! The run's lock says which layout, and nothing else of it is used. Nobody checks that the queue excludes: that would be lines of
-//! its own, which the head would have to fetch. The runs of the sleeping locks, which have the same queue, check it.
+//! The run's lock says which layout, and nothing else of it is used. Exclusion of the queue is not checked:
+//! that would need lines of its own, which the head would have to fetch. The runs of the sleeping locks, which
+//! have the same queue, check it.
 
 use core::sync::atomic::Ordering;
 
@@ -36,7 +37,7 @@ impl<L: Layout> Queue<L> {
     fn turns(&self) {
         turns(|| {
             while !self.tail.lock(&self.nodes, &Guest, || false) {
-                // Whoever was in front has been preempted.
+                // The predecessor has been preempted.
                 Guest.yield_to(None);
             }
             work(iterations(boot().hold_ns));
@@ -57,7 +58,7 @@ fn run() {
         () if is("mutex/split") => SPLIT.0.turns(),
         () if is("mutex/cached") => CACHED.0.turns(),
         () if is("mutex/prev-cpu") => PREV_CPU.0.turns(),
-        // The ideal: nobody queues.
+        // The ideal: no queue.
         () if is("none") => turns(|| work(iterations(boot().hold_ns))),
         () => panic!("the queue has the layouts of the mutex: --lock mutex"),
     }

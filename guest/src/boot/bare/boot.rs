@@ -60,18 +60,18 @@ pub(super) extern "C" fn boot(start_info: u32) -> ! {
     leave(record::DONE)
 }
 
-/// What the boot CPU is until it knows where its own area lies.
+/// Area of the boot CPU until it knows where its own lies.
 static EARLY: Zeroed<VcpuArea> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
 static EARLY_STACK: Zeroed<[u8; EXCEPTION_STACK_BYTES as usize]> =
     Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
 
-/// Before anything can fail: tables that lead an exception to its report, an area to hold that, and no interrupts from
-/// controllers that nobody has set up.
+/// Before anything can fail: tables that lead an exception to its report, an area to hold that, and no
+/// interrupts from controllers that are not set up.
 fn prepare_to_fail() {
     const PIC_MASKS: [u16; 2] = [0x21, 0xa1];
     let (area, boot) = ((&raw const EARLY) as u64, BOOT_BLOCK.0.get().cast::<BootBlock>());
-    // SAFETY: alone: no other CPU runs, and nobody has a reference to any of it. Ring 0; a machine without that interrupt
-    // controller ignores what is written there.
+    // SAFETY: alone: no other CPU runs, and there is no reference to any of it. Ring 0; a machine without that
+    // interrupt controller ignores what is written there.
     unsafe {
         for mask in PIC_MASKS {
             core::arch::asm!("out dx, al", in("dx") mask, in("al") 0xff_u8, options(nostack, nomem, preserves_flags));
@@ -133,7 +133,7 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
     if end > settings.memory_end {
         return Err(Failure::Memory { needed: end, there: settings.memory_end });
     }
-    // SAFETY: memory (just checked) behind the image that nobody uses; zero is valid for all that lies there.
+    // SAFETY: unused memory (just checked) behind the image; zero is valid for all that lies there.
     unsafe { core::ptr::write_bytes(area_address(0) as *mut u8, 0, (end - area_address(0)) as usize) };
     for cpu in 0..=settings.vcpus {
         let this = area_address(cpu);
@@ -156,8 +156,8 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
         .with_if(settings.ordered_stamps, BootFlags::ORDERED_STAMPS)
         .with_if(settings.exponential_think, BootFlags::EXPONENTIAL_THINK)
         .with(kick_flags(settings.backend)?);
-    // SAFETY: alone: no other CPU runs, and nobody has a reference to it. What is not set stays zero: no pool, no points,
-    // as many sections as fit into the window.
+    // SAFETY: alone: no other CPU runs, and there is no reference to it. Fields that are not set stay zero: no
+    // pool, no points, as many sections as fit into the window.
     unsafe {
         (*boot).abi_version = ABI_VERSION;
         (*boot).fingerprint = ABI_FINGERPRINT;
@@ -195,7 +195,8 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
     }
 }
 
-/// How to kick: by KVM's hypercall where KVM offers that (and nobody asked otherwise), else by interrupt.
+/// Returns how to kick: by KVM's hypercall where KVM offers that (and the command line does not ask otherwise),
+/// else by interrupt.
 fn kick_flags(asked: Backend) -> Result<BootFlags, Failure> {
     const PV_SCHED_YIELD: u32 = 1 << 13;
     let kvm = halt::has_pv_unhalt();
@@ -214,7 +215,7 @@ fn kick_flags(asked: Backend) -> Result<BootFlags, Failure> {
     }
 }
 
-/// What all CPUs rely on, done by the first: which form the APIC has.
+/// Prepares state that all CPUs rely on, on the first: which form the APIC has.
 fn prepare_machine() {
     const X2APIC: u32 = 1 << 21;
     apic::IN_MEMORY.store(__cpuid(1).ecx & X2APIC == 0, Ordering::Relaxed);
@@ -273,7 +274,7 @@ fn start_others(boot: &BootBlock) -> Result<(), Failure> {
     ground::place_trampoline();
     apic::send(0, INIT);
     spin(boot, 10_000);
-    // Twice, as Intel says (SDM vol. 3, 9.4.4); whoever runs already ignores the second.
+    // Twice, as Intel says (SDM vol. 3, 9.4.4); a CPU that runs already ignores the second.
     apic::send(0, START_UP);
     spin(boot, 200);
     apic::send(0, START_UP);
@@ -323,8 +324,8 @@ fn keep_window(boot: &BootBlock, settings: &Settings) {
     sleep_until(boot, opened + ticks(settings.window_ns));
     control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
     record::line(format_args!("close {}", now() - opened));
-    // Acquire: pairs with the release in `at_rest::arrive`. Who finds something wrong then, ends the machine; whoever waits for
-    // ever is a matter for the VMM's patience.
+    // Acquire: pairs with the release in `at_rest::arrive`. A vCPU that finds something wrong then ends the
+    // machine. Endless waits are ended by the VMM's time limit.
     while rests && control.at_rest.load(Ordering::Acquire) == 0 {
         tick(boot);
     }

@@ -1,4 +1,5 @@
-//! What start-up code stands on: the first segments, page tables and stack, and what the boot CPU lays out for the others.
+//! Ground of the start-up code: the first segments, page tables and stack, and the layout that the boot CPU
+//! makes for the others.
 #![expect(unsafe_code, reason = "memory that start-up code and Rust share by name")]
 
 use core::arch::global_asm;
@@ -6,13 +7,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::cpu::apic;
 
-/// Where the trampoline is copied to: any page of the first 640 KiB.
+/// Address of the trampoline's copy: any page of the first 640 KiB.
 pub(super) const TRAMPOLINE: u64 = 0x8000;
 /// Bytes of each CPU's stack.
 pub(super) const STACK_BYTES: u64 = 16384;
 /// Selectors of the table below.
 pub(super) const CODE: u16 = 8;
-/// Where `CpuTables` has the task state, after the four entries of the table below.
+/// Offset of the task state in `CpuTables`, after the four entries of the table below.
 pub(super) const TASK_STATE: u16 = 0x20;
 
 global_asm!(
@@ -67,7 +68,7 @@ global_asm!(
 pub(super) static NUMBERS: AtomicU32 = AtomicU32::new(0);
 /// CPUs, other than the boot CPU, that there is work for. Set before any is started.
 pub(super) static EXPECTED: AtomicU32 = AtomicU32::new(0);
-/// Where their stacks begin. Set before any is started.
+/// Beginning of their stacks. Set before any is started.
 pub(super) static STACKS: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {

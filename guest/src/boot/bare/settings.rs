@@ -16,7 +16,7 @@ pub(super) enum Backend {
     Ipi,
 }
 
-/// What to do.
+/// Settings of the run, from the command line.
 pub(super) struct Settings {
     pub(super) vcpus: u32,
     pub(super) lock: u32,
@@ -46,7 +46,7 @@ pub(super) struct Settings {
     pub(super) work_rate: u64,
     /// 0: to be measured.
     pub(super) tsc_khz: u64,
-    /// Where memory from the image on ends.
+    /// End of the memory that begins at the image.
     pub(super) memory_end: u64,
 }
 
@@ -77,9 +77,9 @@ struct MemoryMapEntry {
 const START_INFO_MAGIC: u32 = 0x336e_c578;
 /// Ordinary memory.
 const RAM: u32 = 1;
-/// Where the image lies.
+/// Address of the image.
 const IMAGE: u64 = 4 << 20;
-/// What the page tables of `start` map.
+/// Bytes that the page tables of `start` map.
 const MAPPED: u64 = 1 << 30;
 /// A command line that does not end here is none.
 const LONGEST: usize = 4096;
@@ -87,7 +87,7 @@ const LONGEST: usize = 4096;
 impl Settings {
     /// Reads them, and first of all where output goes.
     pub(super) fn from_start_info(address: u32) -> Result<Self, Failure> {
-        // SAFETY: PVH says that EBX holds the address of the start info; it is mapped, and nobody writes to it.
+        // SAFETY: PVH says that EBX holds the address of the start info; it is mapped, and never written.
         let info = unsafe { &*(u64::from(address) as *const StartInfo) };
         if info.magic != START_INFO_MAGIC || info.command_line == 0 {
             return Err(Failure::NotPvh);

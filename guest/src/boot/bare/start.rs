@@ -55,7 +55,7 @@ global_asm!(
     "movl %esi, %edi",
     "call {boot}",
     "ud2",
-    // Every other CPU takes the next number, and the stack of that number; those that nobody expects stop.
+    // Every other CPU takes the next number, and the stack of that number; unexpected CPUs stop.
     "1:",
     "movl $1, %eax",
     "lock xaddl %eax, {numbers}(%rip)",

@@ -43,7 +43,7 @@ unsafe impl Sync for Gates {}
 static TABLES: Tables = Tables(UnsafeCell::new(unsafe { core::mem::zeroed() }));
 static GATES: Gates = Gates(UnsafeCell::new([[0; 2]; 256]));
 
-/// What LGDT and LIDT take.
+/// Operand of LGDT and LIDT.
 #[repr(C, packed)]
 struct Pointer {
     limit: u16,
