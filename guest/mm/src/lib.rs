@@ -15,10 +15,10 @@
 //!
 //! # Memory that is never given back
 //!
-//! [`Page`] records and [`Vma`] slots are type-stable: whoever comes too late finds a record of the same kind, perhaps of
-//! something else, and finds out by validating. This is what lets the speculative walk run without disabled interrupts
-//! (which kernels use to hold off the freeing of page tables, and which stops working where a hypervisor acknowledges
-//! invalidations in the name of a CPU that is not running, as this project's does).
+//! [`Page`] records and [`Vma`] slots are type-stable: a late access finds a record of the same kind, perhaps
+//! of another page or area, and validation detects that. This lets the speculative walk run without disabled
+//! interrupts. (Kernels use those to hold off the freeing of page tables. That stops working where a hypervisor
+//! acknowledges invalidations in the name of a CPU that is not running, as this project's does.)
 #![no_std]
 
 mod address_space;

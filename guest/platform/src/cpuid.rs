@@ -26,7 +26,8 @@ fn tsc_khz_of(cpuid: impl Fn(u32) -> CpuidResult) -> Option<u64> {
     (khz != 0).then_some(khz)
 }
 
-/// Where a hypervisor's leaves begin, if `cpuid` has one with this name: where a host also plays another one, its own come later.
+/// Returns the base of a hypervisor's leaves, if `cpuid` has one with this name: where a host also plays
+/// another one, its own come later.
 pub(crate) fn base_of(cpuid: impl Fn(u32) -> CpuidResult, name: &[u8; 12]) -> Option<u32> {
     const HYPERVISOR: u32 = 1 << 31;
     // Without a hypervisor, its leaves are anything.

@@ -1,4 +1,4 @@
-//! What the platform asks of any kernel.
+//! Functions that the platform needs from any kernel.
 #![expect(unsafe_code, reason = "the kernel's promises")]
 
 use haltkick_locks::Event;

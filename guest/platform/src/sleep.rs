@@ -15,7 +15,8 @@ pub(crate) trait Sleeper {
     fn sleep(&self, interrupts_were_on: bool);
 }
 
-/// What [`Platform::wait`](haltkick_locks::Platform::wait) demands: one look, and a sleep if it says so, with nothing in between.
+/// Wait as [`Platform::wait`](haltkick_locks::Platform::wait) demands it: one look, and a sleep if it says so,
+/// with nothing in between.
 pub(crate) fn wait(sleeper: &impl Sleeper, still: impl Fn() -> bool) {
     let were_on = sleeper.turn_interrupts_off();
     if still() {
@@ -45,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// A CPU that waits for a word to change, and is kicked by whoever changes it.
+    /// A CPU that waits for a word to change, and is kicked by the CPU that changes it.
     struct Fake {
         /// Wherever interrupts are on, one is served whose handler waits, too, and takes a kick that has come.
         is_interrupted: bool,

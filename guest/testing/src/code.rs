@@ -15,7 +15,7 @@ const PAGE: usize = 4096;
 /// # Safety
 /// No thread executes these bytes meanwhile, and executing what is written is sound.
 pub unsafe fn write_code(place: *mut u8, bytes: [u8; 5]) {
-    /// Of two threads that write to one page, the first would take from the other what it needs.
+    /// If two threads wrote to one page, the first would take away the protection that the other needs.
     static WRITING: Mutex<()> = Mutex::new(());
     let _alone = WRITING.lock();
     let within = place.addr() % PAGE;

@@ -26,17 +26,18 @@ use crate::{
 
 /// A set of threads that play CPUs.
 ///
-/// With shuttle, what the host says is drawn anew each time, for it may change at any: patience, load, slices, who is
-/// preempted. Else it says what a test has set; at first that there is more to do than there are processors, that nobody is
-/// preempted, and that no slice ends.
+/// With shuttle, the host's answers are drawn anew each time, for they may change at any: spin budget, load,
+/// slices, preemptions. Else they are those that a test has set; at first that there is more to do than there
+/// are processors, that no vCPU is preempted, and that no slice ends.
 ///
-/// What is kept here for tests to read is invisible to the model checkers and adds no interleavings. Who waits until a CPU has
-/// come somewhere (`until_...`) sees all that it has done on the way: what tells so is written by Release, and read by Acquire
-/// there and nowhere else, so that no lock looks more ordered than it is because it is watched.
+/// Data kept here for tests to read is invisible to the model checkers and adds no interleavings. A thread that
+/// waits until a CPU has come somewhere (`until_...`) sees all that it has done on the way. The flag of that is
+/// written by Release, and read by Acquire there and nowhere else, so that watching makes no lock look more
+/// ordered than it is.
 #[derive(Clone, Debug)]
 pub struct Cpus(Arc<Machine>);
 
-/// What the CPUs share.
+/// State that the CPUs share.
 #[derive(Debug)]
 pub struct Machine {
     clock: Clock,
@@ -66,7 +67,7 @@ struct Cpu {
     events: [AtomicU64; Event::COUNT],
 }
 
-/// What a CPU does at each point it passes.
+/// Action of a CPU at each point it passes.
 type Hook = Rc<dyn Fn(Point)>;
 
 thread_local! {
@@ -111,7 +112,8 @@ impl Cpus {
         }))
     }
 
-    /// Nobody loses patience that is measured in time, however slow the host is (Miri's clock goes by its own steps).
+    /// Never ends a spin budget that is measured in time, however slow the host is (Miri's clock goes by its
+    /// own steps).
     #[must_use]
     pub fn unhurried(self) -> Self {
         self.unhurried.store(true, Relaxed);
@@ -162,13 +164,13 @@ impl Cpus {
         AT_PAUSE.set(Some(Rc::new(hook)));
     }
 
-    /// Runs `hook` once, the next time that the calling thread kicks somebody, before the kick.
+    /// Runs `hook` once, before the next kick of the calling thread.
     pub fn hook_before_kick(hook: impl FnOnce() + 'static) {
         BEFORE_KICK.set(Some(Box::new(hook)));
     }
 }
 
-/// What threads of the host can wait for, and do with all CPUs at once.
+/// Waiting by threads of the host, and actions on all CPUs at once.
 #[cfg(not(any(loom, shuttle)))]
 impl Cpus {
     /// CPUs whose waiters spin for `spin_threshold`.
@@ -187,7 +189,7 @@ impl Cpus {
         self.run_some(self.cpus.len(), cpu);
     }
 
-    /// The same on the first so many.
+    /// Runs `cpu` on the first `cpus` CPUs.
     pub fn run_some(&self, cpus: usize, cpu: impl Fn(usize) + Sync) {
         let _watchdog = self.watchdog();
         let barrier = std::sync::Barrier::new(cpus);
@@ -229,7 +231,7 @@ impl Cpus {
         self.cpus[cpu].spin_threshold.store(spin_threshold.as_nanos() as u64, Relaxed);
     }
 
-    /// Makes one CPU spin for so many rounds, however long they take.
+    /// Makes one CPU spin for `rounds` rounds, however long they take.
     pub fn set_rounds(&self, cpu: usize, rounds: u32) {
         self.cpus[cpu].spin_rounds.store(rounds, Relaxed);
     }
@@ -289,12 +291,12 @@ impl Machine {
         self.insistent.store(insistent, Relaxed);
     }
 
-    /// How often CPUs have yielded to nobody in particular.
+    /// Returns how often CPUs have yielded without naming a CPU.
     pub fn slices_given_up(&self) -> u64 {
         self.slices_given_up.load(Relaxed)
     }
 
-    /// Who does what, and what has happened.
+    /// Lists the activity of each CPU, and the events so far.
     pub fn report(&self) -> String {
         let activity = |cpu: &Cpu| match cpu.activity.load(Relaxed) {
             0 => "-",
@@ -363,7 +365,7 @@ impl Platform for Cpus {
             return;
         }
         if !still() {
-            // Nothing to sleep for, yet the caller may be back at once: to loom a spin loop like any other.
+            // No reason to sleep, yet the caller may be back at once: to loom a spin loop like any other.
             if cfg!(loom) {
                 self.pause();
             }

@@ -4,9 +4,9 @@
 //! tested by threads: the host's, or with `--cfg loom` and `--cfg shuttle` those of a model checker. `threads` holds what
 //! differs between the three.
 //!
-//! One machine of the locks' tests cannot be this one. To search all states (`tests/liveness`), a CPU is copied with its stack, and
-//! equal states must look equal: no count may be kept anywhere, whose last value would lie on that stack, and which CPU sleeps or has
-//! been kicked is part of the state, not of a latch beside it.
+//! One machine of the locks' tests cannot be this one. To search all states (`tests/liveness`), a CPU is copied
+//! with its stack, and equal states must look equal: no count may be kept anywhere, whose last value would lie
+//! on that stack. The sleeping and kicked CPUs are part of the state, instead of a latch next to it.
 
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod code;

@@ -1,4 +1,4 @@
-//! What keeps a test on threads of the host from waiting for ever.
+//! Watchdog that keeps a test on threads of the host from waiting forever.
 
 use std::{
     env,

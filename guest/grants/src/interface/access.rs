@@ -1,4 +1,4 @@
-//! What a mapping is for.
+//! Purpose of a mapping.
 
 use super::Status;
 
@@ -9,12 +9,12 @@ pub const HOST_MAP: u32 = 1 << 1;
 /// For reading only.
 pub const READONLY_MAP: u32 = 1 << 2;
 
-/// What a mapping is for, out of checked flags.
+/// Purpose of a mapping, from checked flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access(u32);
 
 impl Access {
-    /// Refuses flags that nobody knows, and mappings for nobody.
+    /// Refuses unknown flags, and mappings for neither host nor device.
     pub(crate) fn from_flags(flags: u32) -> Result<Self, Status> {
         let known = flags & !(DEVICE_MAP | HOST_MAP | READONLY_MAP) == 0;
         if known && flags & (DEVICE_MAP | HOST_MAP) != 0 {
@@ -32,7 +32,8 @@ impl Access {
         self.0 & READONLY_MAP == 0
     }
 
-    /// What a pin for this adds to the four counters: host writes in bits 0 to 7, host reads, device writes, device reads.
+    /// Returns the sum that a pin for this purpose adds to the four counters: host writes in bits 0 to 7, host
+    /// reads, device writes, device reads.
     pub(crate) fn increment(self) -> u32 {
         let kind = if self.is_write() { 0 } else { 8 };
         let one = |flag: u32, base: u32| if self.0 & flag != 0 { 1 << (base + kind) } else { 0 };

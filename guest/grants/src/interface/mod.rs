@@ -1,4 +1,4 @@
-//! What the callers of an operation say, and what they are told.
+//! Arguments and results of operations.
 
 pub(crate) mod access;
 mod status;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why an operation was refused. Whoever is refused finds every count as it was.
+/// Reason for refusing an operation. A refused caller finds every count as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i16)]
 pub enum Status {

@@ -4,9 +4,10 @@
 //! a kernel's own  ->  table (by address, where two are held)  ->  active entry (by reference)  ->  maptrack list, never two
 //! ```
 //!
-//! Whoever acquires upwards in this order only cannot be part of a deadlock. The check knows what each vCPU holds and
-//! panics at the first step down, whether or not anybody else is there to make a deadlock of it: one thread is enough to
-//! find ABBA. It is there in builds with debug assertions; elsewhere it is nothing.
+//! A vCPU that acquires only upwards in this order cannot be part of a deadlock. The check knows which locks
+//! each vCPU holds and panics at the first step down, whether or not another vCPU is there to make a deadlock
+//! of it: one thread is enough to find ABBA. It is there in builds with debug assertions; elsewhere it is
+//! empty.
 
 use core::cell::Cell;
 
@@ -26,7 +27,7 @@ const DEPTH: usize = 5;
 
 type Lock = (Class, usize);
 
-/// What one vCPU holds.
+/// Locks that one vCPU holds.
 #[derive(Debug)]
 pub(crate) struct Order {
     held: [Cell<Option<Lock>>; DEPTH],

@@ -11,10 +11,10 @@
 //! | [`PerCpu`] (G4) | per-CPU rwlock on an unfair one | spinlock each | as G3 | write lock |
 //! | [`Fair`] (G5) | per-CPU rwlock on a fair one | spinlock each | as G3 | write lock |
 //!
-//! [`Unlocked`] has no lock at all: what the hardware could do, where nobody steps on anybody's toes.
+//! [`Unlocked`] has no lock at all: the limit of the hardware, without any contention.
 //!
-//! What one page takes, mapped and unmapped. L is the mapping domain's table, R the granting one's, E the entry; `pte` is the
-//! change of the mapper's page table, and `|` where all is released.
+//! Locks taken for one page, mapped and unmapped. L is the mapping domain's table, R the granting one's, E the
+//! entry; `pte` is the change of the mapper's page table, and `|` where all is released.
 //!
 //! ```text
 //!          map                                        unmap
@@ -44,7 +44,8 @@ pub trait Kernel: Sized + Sync + 'static {
     fn new_lock() -> Self::Lock;
     /// The shared memory.
     fn domain() -> &'static Self::Domain;
-    /// What it takes to make or remove one mapping, beyond the store. Called for each, so a kernel may count progress by it.
+    /// Work of making or removing one mapping, beyond the store. Called for each, so a kernel may count
+    /// progress by it.
     fn page_table_work() {}
     /// One of the tables' locks has been acquired, which lies at that address. For who counts them.
     #[inline(always)]
@@ -59,27 +60,27 @@ pub trait Kernel: Sized + Sync + 'static {
 pub enum Taken {
     /// The lock of this domain's table, for reading. Under a scheme whose tables have spinlocks that is no difference.
     TableRead(u16),
-    /// The same, for writing.
+    /// The lock of a table, for writing.
     TableWrite(u16),
     /// The lock of the entry of this number.
     Entry(u32),
     /// The lock of the maptrack list of this number.
     Maptrack(usize),
-    /// None of a table's: the one of [`KernelLock`](crate::KernelLock).
+    /// The lock of [`KernelLock`](crate::KernelLock), which belongs to no table.
     Kernel,
 }
 
 /// Slots for the readers of per-CPU locks.
 pub type Readers<K> = PerCpuRwDomain<&'static <K as Kernel>::Domain, &'static [ReaderSlot]>;
 
-/// Who protects the free lists of maptrack entries.
+/// Protection of the free lists of maptrack entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaptrackLocking {
     /// The mapping domain's table lock; one list.
     Table,
     /// A spinlock; one list. Lock and list have a line of their own.
     One,
-    /// The same, but they lie beside the table's lock, in its line.
+    /// A lock of their own, next to the table's lock, in its line.
     Beside,
     /// A spinlock per vCPU, each with a list.
     PerVcpu,
@@ -97,12 +98,13 @@ pub enum SwapLocking {
     TableWrite,
 }
 
-/// What a map holds when it changes the mapper's page table, and when it says what the handle names.
+/// Locks that a map holds when it changes the mapper's page table, and when it records the mapping under its
+/// handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapLocking {
-    /// Nothing: the pin keeps the page, and nobody else has the handle yet.
+    /// No lock: the pin keeps the page, and no other vCPU has the handle yet.
     Nothing,
-    /// Nothing while the page table is changed; then the tables of both domains.
+    /// No lock while the page table is changed; then the tables of both domains.
     BothTables,
     /// The granter's table and the entry that was pinned under them, for both.
     Entry,

@@ -1,6 +1,6 @@
 //! The atomics of this crate: the real ones, or shuttle's.
 //!
-//! What lies in a page is plain data to the protocols here, and has real ones always (`frames.rs`).
+//! The content of a page is plain data to the protocols here, and has real atomics always (`frames.rs`).
 
 #[cfg(not(shuttle))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};

@@ -58,7 +58,7 @@ impl Frames {
         &self.pages[frame as usize]
     }
 
-    /// Gives a frame that nobody uses to `owner`.
+    /// Gives an unused frame to `owner`.
     pub(crate) fn assign(&self, frame: u32, owner: u16) {
         // Release: what the last owner wrote comes before. Pairs with `hold`.
         let release = mutant!("grants-relaxed-assign": Release => Relaxed);
@@ -83,7 +83,7 @@ impl Frames {
         self.states[frame as usize].fetch_sub(1 << 16, mutant!("grants-relaxed-release": Release => Relaxed));
     }
 
-    /// Takes the frame away from `owner`, if nobody else keeps it.
+    /// Takes the frame away from `owner`, if it has no other user.
     pub(crate) fn steal(&self, frame: u32, owner: u16) -> Result<(), Status> {
         // Acquire: pairs with `release`.
         let state = &self.states[frame as usize];

@@ -1,4 +1,4 @@
-//! Where the tables lie, and how large they are.
+//! Place and size of the tables.
 
 /// Memory for the tables: in the guest a static arena, on the host the heap. Nothing is given back.
 pub trait Memory {

@@ -1,4 +1,4 @@
-//! What one vCPU carries with it: counters, cached translations, random numbers, the locks it holds.
+//! State that one vCPU carries with it: counters, cached translations, random numbers, the locks it holds.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -9,7 +9,7 @@ use super::window::Tlb;
 use crate::locking::order::Order;
 use crate::locking::{Kernel, Taken};
 
-/// What the operations count, each vCPU for itself.
+/// Counts of the operations, each vCPU for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// Mappings made.
@@ -100,7 +100,7 @@ impl Vcpu {
         ((x >> 32) as usize * bound) >> 32
     }
 
-    /// What was counted.
+    /// Returns a count.
     #[must_use]
     pub fn counted(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].get()

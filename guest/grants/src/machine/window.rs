@@ -78,7 +78,7 @@ impl Window {
         self.epoch.fetch_add(1, mutant!("grants-relaxed-invalidate": Release => Relaxed));
     }
 
-    /// What `handle` maps, out of the cache or by a walk.
+    /// Returns the page that `handle` maps, out of the cache or by a walk.
     pub(crate) fn translate(&self, tlb: &Tlb, handle: u32) -> Translation {
         // Acquire: pairs with `invalidate`.
         let epoch = self.epoch.load(mutant!("grants-relaxed-epoch": Acquire => Relaxed));

@@ -12,7 +12,7 @@ use crate::machine::vcpu::Counter;
 /// One side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// What a domain grants by this entry.
+    /// The grant of a domain in this entry.
     Granted {
         /// The granting domain.
         granter: u16,
@@ -26,7 +26,7 @@ pub enum Place {
     },
 }
 
-/// What to copy. Offsets and length in bytes, multiples of eight.
+/// Arguments of a copy. Offsets and length in bytes, multiples of eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRequest {
     /// From where.

@@ -1,4 +1,4 @@
-//! What changes a table as a whole: growth, and the exchange of two entries.
+//! Operations on a table as a whole: growth, and the exchange of two entries.
 
 use haltkick_locks::mutant::mutant;
 
@@ -31,7 +31,7 @@ impl<S: Scheme> World<S> {
         Ok(domain.table.read(&self.readers, vcpu, || domain.table.count()))
     }
 
-    /// Exchanges two entries of `domain`'s table that nobody has mapped.
+    /// Exchanges two unmapped entries of `domain`'s table.
     ///
     /// # Errors
     /// [`Status::BadDomain`], [`Status::BadReference`], or [`Status::Again`] if one is mapped.

@@ -13,7 +13,7 @@ use crate::tables::maptrack::Mapping;
 use crate::tables::shared::{READING, WRITING};
 use crate::tables::table::Entry;
 
-/// What to map.
+/// Arguments of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRequest {
     /// The granting domain.
@@ -105,7 +105,7 @@ impl<S: Scheme> World<S> {
         granter.table.read(&self.readers, vcpu, pin)
     }
 
-    /// The same, under the table's lock; and does `then` with the frame before it releases the entry.
+    /// Pins an entry under the table's lock; runs `then` with the frame before it releases the entry.
     fn pin_entry(
         &self,
         vcpu: &Vcpu,

@@ -1,4 +1,4 @@
-//! What a hypervisor does with grant tables, one operation each file.
+//! Operations of a hypervisor on grant tables, one each file.
 
 mod copy;
 mod maintain;

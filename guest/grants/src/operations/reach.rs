@@ -1,8 +1,10 @@
-//! What the devices of a mapping domain can reach, where an IOMMU is strict: a page as long as, and as far as, it is mapped.
+//! Reach of a mapping domain's devices, where an IOMMU is strict: a page as long as, and as far as, it is
+//! mapped.
 //!
-//! Several mappings may lead to one page, by one entry of the granter's table or by several. So with each mapping that comes
-//! or goes the mapper's mappings of that page are counted, one look at every handle, and the page can be reached as the
-//! strongest of them says. All that is done while nobody else is in the granter's table: only its pages are concerned.
+//! Several mappings may lead to one page, by one entry of the granter's table or by several. So with each
+//! mapping that comes or goes the mapper's mappings of that page are counted, one look at every handle, and the
+//! devices get the strongest access among them. All that is done while the granter's table is locked for
+//! writing: only its pages are concerned.
 
 use super::world::{DomainState, World};
 use crate::locking::{Kernel, Scheme};

@@ -1,4 +1,4 @@
-//! What must hold when nobody is doing anything.
+//! Invariants of a state without any operation under way.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use super::World;
 use crate::locking::Scheme;
 use crate::tables::shared::{PERMIT_ACCESS, READING, TYPE, WRITING};
 
-/// What was found, summed over all domains. All but `handles` must be 0, and `handles_home` equal it.
+/// Sums over all domains. All but `handles` must be 0, and `handles_home` equal it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rest {
     /// Active entries with a pin.

@@ -7,7 +7,7 @@ use crate::locking::Scheme;
 use crate::machine::Vcpu;
 use crate::machine::vcpu::Counter;
 
-/// What to give to whom.
+/// Arguments of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferRequest {
     /// The giver's frame number. It has none there afterwards.
@@ -33,7 +33,7 @@ impl<S: Scheme> World<S> {
         let (giver, receiver) = (self.domain(giver)?, self.domain(receiver)?);
         let frame = giver.machine_frame(number)?;
         self.frames.steal(frame, giver.id)?;
-        // From here on nobody else can pin or move the page.
+        // From here on no other vCPU can pin or move the page.
         let moved = receiver.table.read(&self.readers, vcpu, || {
             let entry = receiver.table.entry(reference)?;
             entry.active.locked::<S, _>(vcpu, reference, || {

@@ -48,7 +48,7 @@ impl<S: Scheme> World<S> {
         Ok(())
     }
 
-    /// First phase: the mapping is gone, but for caches, and nobody else can remove it.
+    /// First phase: the mapping is gone, but for caches, and no other vCPU can remove it.
     fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<Mapping, Status> {
         let find = || local.maptrack.find(handle);
         let mapping = if mutant!("grants-look-unlocked": S::LOOK_LOCKED => false) {
@@ -79,7 +79,7 @@ impl<S: Scheme> World<S> {
         }
     }
 
-    /// Second phase, after the invalidation: nobody can reach the page any more.
+    /// Second phase, after the invalidation: the page can no longer be reached.
     fn unpin(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32, mapping: Mapping) {
         let access = Access::from_flags(mapping.flags).expect("flags that were checked");
         let granter = self.domain(mapping.granter).expect("a domain that was found");

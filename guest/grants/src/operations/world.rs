@@ -61,7 +61,7 @@ impl<S: Scheme> DomainState<S> {
     /// Exchanges `from` for `to` at the frame number, if it is still `from`.
     pub(crate) fn set_machine_frame(&self, number: u32, from: u32, to: u32) -> Result<(), Status> {
         let slot = self.frames.get(number as usize).ok_or(Status::BadPage)?;
-        // AcqRel: whoever finds the frame finds its owner and content.
+        // AcqRel: a vCPU that finds the frame finds its owner and content.
         slot.compare_exchange(from, to, AcqRel, Relaxed).map(drop).map_err(|_| Status::BadPage)
     }
 }
@@ -77,7 +77,7 @@ impl<S: Scheme> World<S> {
         }
     }
 
-    /// Gives a machine frame that nobody owns to a domain, as its frame `number`.
+    /// Gives an unowned machine frame to a domain, as its frame `number`.
     ///
     /// # Errors
     /// [`Status::BadDomain`], and [`Status::BadPage`] if the domain has a frame of that number.

@@ -14,7 +14,7 @@ pub(crate) struct Active<K: Kernel> {
     lock: K::Lock,
     /// Four 8-bit counters, see [`Access::increment`].
     pub(crate) pin: Guarded,
-    /// Who has pinned it, while the pin is not 0.
+    /// Domain that has pinned it, while the pin is not 0.
     pub(crate) domain: Guarded,
     /// The machine frame that the grant named when it was first pinned.
     pub(crate) frame: Guarded,

@@ -44,7 +44,7 @@ impl<K: Kernel> List<K> {
     }
 }
 
-/// What a handle names.
+/// Mapping that a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) granter: u16,
@@ -63,13 +63,13 @@ pub(crate) struct Maptrack<S: Scheme> {
     tracks: &'static [Track],
     /// Each in a line of its own.
     lists: &'static [CachePadded<List<S::Kernel>>],
-    /// The only one, where it lies beside the table's lock.
+    /// The only list, where it lies next to the table's lock.
     beside: Option<&'static List<S::Kernel>>,
 }
 
 impl<S: Scheme> Maptrack<S> {
-    /// `handles` handles, all free, evenly spread over the lists of `vcpus` vCPUs if the scheme has such; in the list `beside`
-    /// the table's lock if there is one.
+    /// Makes `handles` handles, all free, evenly spread over the lists of `vcpus` vCPUs if the scheme has such;
+    /// in the list next to the table's lock if there is one.
     pub(crate) fn new(
         memory: &impl Memory,
         handles: usize,
@@ -196,11 +196,12 @@ impl<S: Scheme> Maptrack<S> {
     pub(crate) fn fill(&self, handle: u32, mapping: Mapping) {
         let track = &self.tracks[handle as usize];
         track.reference.set(mapping.reference);
-        // Release: whoever finds the flags finds the reference. Pairs with `find`.
+        // Release: a vCPU that finds the flags finds the reference. Pairs with `find`.
         track.word.store(mapping.word(), Release);
     }
 
-    /// What the handle names, if anything. To be confirmed under the lock of the entry that it leads to.
+    /// Returns the mapping that the handle names, if any. To be confirmed under the lock of the entry that it
+    /// leads to.
     pub(crate) fn find(&self, handle: u32) -> Result<Mapping, Status> {
         let track = self.tracks.get(handle as usize).ok_or(Status::BadHandle)?;
         // Acquire: pairs with `fill`.
@@ -222,8 +223,8 @@ impl<S: Scheme> Maptrack<S> {
         mutant!("grants-no-second-look": same => true)
     }
 
-    /// How many mappings for reading and for writing lead to `granter`'s entries that `concern` the caller. While nobody else is
-    /// in the granter's table: such mappings neither come nor go.
+    /// Counts the mappings for reading and for writing of `granter`'s entries that `concern` the caller. Called
+    /// while the granter's table is locked for writing: such mappings neither come nor go.
     pub(crate) fn count(&self, vcpu: &Vcpu, granter: u16, concern: impl Fn(u32) -> bool) -> (u32, u32) {
         let count = || {
             let (mut reads, mut writes) = (0, 0);
@@ -246,7 +247,7 @@ impl<S: Scheme> Maptrack<S> {
         for index in 0..self.list_count() {
             let list = self.list(index);
             let (mut handle, mut last) = (list.head.get(), NONE);
-            // A list that has become a ring would go on for ever.
+            // A list that has become a ring would go on forever.
             for _ in 0..=self.tracks.len() {
                 let Some(track) = self.tracks.get(handle as usize) else { break };
                 home += usize::from(track.home.get() as usize == index && track.word.load(Relaxed) == 0);

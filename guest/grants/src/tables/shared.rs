@@ -31,8 +31,8 @@ pub const TRANSFER_COMMITTED: u32 = 1 << 2;
 /// With [`ACCEPT_TRANSFER`]: the page has arrived, `frame` names it. Set by the giving side.
 pub const TRANSFER_COMPLETED: u32 = 1 << 3;
 
-/// How often the mapping side follows an entry that changes under its hands. Without a bound, a granter that changes it
-/// for ever would keep a CPU in a loop, with locks held.
+/// Number of times that the mapping side follows an entry that changes meanwhile. Without a bound, a granter
+/// that keeps changing it could hold a CPU in a loop, with locks held.
 pub const TRIES: usize = 5;
 
 /// One entry of the shared table: eight bytes, 512 to a page.
@@ -51,7 +51,8 @@ impl SharedEntry {
     pub fn publish(&self, domain: u16, flags: u32, frame: u32) {
         // Relaxed: published by the store below.
         self.frame.store(frame, Relaxed);
-        // Release: whoever sees the flags finds the frame. Pairs with the acquires in `set_in_use` and `commit_transfer`.
+        // Release: a vCPU that sees the flags finds the frame. Pairs with the acquires in `set_in_use` and
+        // `commit_transfer`.
         let release = mutant!("grants-relaxed-publish": Release => Relaxed);
         self.word.store(flags | u32::from(domain) << 16, release);
     }
@@ -153,7 +154,7 @@ impl SharedEntry {
         self.word.fetch_or(TRANSFER_COMPLETED, mutant!("grants-relaxed-complete": Release => Relaxed));
     }
 
-    /// Exchanges the contents of two entries that nobody has mapped.
+    /// Exchanges the contents of two unmapped entries.
     pub(crate) fn swap(&self, other: &Self) {
         // Relaxed: a granter that writes meanwhile gets what it deserves; the mapping side is kept out by the locks.
         for (mine, theirs) in [(&self.frame, &other.frame), (&self.word, &other.word)] {

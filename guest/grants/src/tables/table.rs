@@ -59,7 +59,7 @@ impl<S: Scheme> Table<S> {
         }
     }
 
-    /// The free handles that lie beside the lock, if any do.
+    /// Returns the free handles that lie next to the lock, if any do.
     pub(crate) fn handles(&self) -> Option<&'static List<S::Kernel>> {
         self.line.handles.as_ref()
     }
@@ -90,7 +90,7 @@ impl<S: Scheme> Table<S> {
         result
     }
 
-    /// Does `section` while nobody else is in the table.
+    /// Runs `section` with the table to itself.
     #[inline(always)]
     pub(crate) fn write<R>(
         &self,
@@ -146,7 +146,8 @@ impl<S: Scheme> Table<S> {
         Ok(Entry { reference, shared: &self.shared[index], active: &self.active[index] })
     }
 
-    /// The machine frame that entry `reference` has pinned, or had last. While nobody else is in the table.
+    /// Returns the machine frame that entry `reference` has pinned, or had last. Called while the table is
+    /// locked for writing.
     pub(crate) fn frame_of(&self, reference: u32) -> u32 {
         self.active[reference as usize].frame.get()
     }

@@ -5,8 +5,8 @@
 //! whether all bytes are where they belong. Requests of one disk write to it and read back in turn. Nothing is granted
 //! for longer than one request.
 //!
-//! Beside the disks lie entries for a hostile part of the guest, which changes them at any time and takes back grants of
-//! the disks while they are being mapped.
+//! Next to the disks lie entries for a hostile part of the guest, which changes them at any time and takes back
+//! grants of the disks while they are being mapped.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -36,10 +36,11 @@ const HOSTILE: usize = 11;
 /// Handles per vCPU: a request, a probe, one that always stays in its list, and as many again.
 const HANDLES: usize = 2 * (SEGMENTS + 2);
 
-/// What is arranged around the grant tables.
+/// Setting around the grant tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrangement {
-    /// Each disk is served by one vCPU alone, as its event channel would be bound to it; else by whoever comes first.
+    /// Each disk is served by one vCPU alone, as its event channel would be bound to it; else by the first vCPU
+    /// that comes.
     pub bound: bool,
     /// A lock that each page needs besides.
     pub kernel_lock: Option<KernelLock>,
@@ -55,7 +56,7 @@ pub struct Stream<S: Scheme> {
     listed: Listed<S::Kernel>,
 }
 
-/// What is not where it belongs when all requests are finished.
+/// Things out of place when all requests are finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unrest {
     /// In the grant tables.
@@ -79,7 +80,7 @@ struct Disk {
     busy: AtomicU32,
     /// Requests so far. Written by who has made the disk busy.
     requests: AtomicU32,
-    /// What is on the disk: a sector per segment. Written as above.
+    /// Content of the disk: a sector per segment. Written as above.
     media: &'static [AtomicU64],
 }
 
@@ -98,8 +99,8 @@ impl Request {
         self.number.is_multiple_of(2)
     }
 
-    /// What word `word` of the sector in `segment` must be when the request is done: a read finds what the write before
-    /// it has left.
+    /// Returns the expected word `word` of the sector in `segment` when the request is done: a read finds what
+    /// the write before it has left.
     fn expected(&self, segment: usize, word: usize) -> u64 {
         let written_by = u64::from(self.number & !1);
         (written_by << 32 | (self.disk as u64) << 16 | (segment as u64) << 8 | word as u64) ^ 0x5a5a
@@ -327,14 +328,15 @@ impl<S: Scheme> Stream<S> {
         self.world.unmap(vcpu, BACKEND, &[u32::MAX], refused).expect("the backend exists");
     }
 
-    /// The occasional writer: lets the table grow, a little at a time, and asks again when it cannot grow any more.
+    /// The occasional writer: lets the table grow, a little at a time, and asks again when it cannot grow
+    /// further.
     pub fn grow(&self, vcpu: &Vcpu) {
         let references = self.world.references(vcpu, FRONTEND).expect("the frontend exists");
         // Refused at the end: the lock has been taken, which is what matters.
         _ = self.world.grow(vcpu, FRONTEND, references + 1);
     }
 
-    /// What a hostile mapper does all day: it maps the page that it was granted for itself alone, and unmaps it.
+    /// Endless work of a hostile mapper: it maps the page that it was granted for itself alone, and unmaps it.
     pub fn map_in_vain(&self, vcpu: &Vcpu) {
         let request =
             MapRequest { granter: FRONTEND, reference: self.page_of(vcpu), flags: HOST_MAP | READONLY_MAP };

@@ -17,7 +17,7 @@ const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
 /// Schemes that disks stream under.
 const SCHEMES: u64 = 13;
-/// What counts as an operation: one that was done, or refused.
+/// Counters of operations, both done and refused.
 const OPERATIONS: [Counter; 7] = [
     Counter::Map,
     Counter::Unmap,
@@ -33,8 +33,8 @@ fn operations_wanted() -> u64 {
     env::var("GRANT_OPERATIONS").map_or(0, |n| n.parse().expect("GRANT_OPERATIONS is a number"))
 }
 
-/// Every disk is served by whoever comes first, with everything that is hostile and occasional in between. Once, or
-/// until enough has been done; each time all come to rest, everything is looked at.
+/// Every disk is served by the first vCPU that comes, with everything that is hostile and occasional in
+/// between. Once, or until enough has been done; each time all come to rest, everything is checked.
 fn all_pages_come_home<S: Scheme>(scheme: &str, arrangement: Arrangement) {
     let stream = Stream::<S>::new(&Heap, DISKS, VCPUS, arrangement);
     let wanted = operations_wanted() / SCHEMES;
@@ -129,7 +129,7 @@ fn bound_disks_are_served_by_one_vcpu_each_and_others_by_all() {
     }
 }
 
-/// A lock of a kernel's own is taken twice for each page, and the look at rest notices if it excludes nobody.
+/// A lock of a kernel's own is taken twice for each page, and the look at rest notices if it does not exclude.
 #[test]
 fn a_kernels_own_lock_is_taken_when_pages_come_and_go() {
     for (arrangement, taken) in [(BOUND, 0), (GRANTER_LOCK, 2), (MAPPER_LOCK, 2)] {
@@ -244,7 +244,7 @@ fn a_granter_that_never_stands_still_gains_nothing() {
     assert!(rest.is_clean(), "{rest}");
 }
 
-/// What the check of the lock order says to a swap, if anything.
+/// Returns the complaint of the lock order's check about a swap, if any.
 fn complaint<S: Scheme>(a: u32, b: u32) -> Option<String> {
     let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
     let swapped = catch_unwind(AssertUnwindSafe(|| world.swap(&vcpu, GRANTER, a, b)));

@@ -1,4 +1,4 @@
-//! What each operation does and refuses, under every scheme.
+//! Effects and refusals of each operation, under every scheme.
 
 use crate::support::{GRANTER, MAPPER, STRANGER, Tickets, world};
 use haltkick_grants::*;
@@ -347,7 +347,7 @@ fn a_domain_can_map_its_own_page<S: Scheme>() {
     is_clean(&world);
 }
 
-/// Where both tables are locked, that is in one order: what each vCPU holds is checked.
+/// If both tables are locked, it is in one order: the locks that each vCPU holds are checked.
 fn two_domains_can_map_each_others_pages<S: Scheme>() {
     let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
     for (mapper, granter) in [(MAPPER, GRANTER), (GRANTER, MAPPER)] {

@@ -13,7 +13,7 @@ struct Acquisitions {
     entries: usize,
 }
 
-/// What one page mapped and unmapped takes.
+/// Steps of mapping one page and of unmapping it.
 fn for_one_page<S: Scheme>() -> (Vec<Step>, Vec<Step>) {
     let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
     world.shared(GRANTER, 3).publish(MAPPER, PERMIT_ACCESS, 5);
@@ -55,8 +55,8 @@ fn a_page_takes_so_many_locks_under_each_scheme() {
     }
 }
 
-/// What happens under which locks, of a map and of an unmap: `L` is the mapper's table, `R` the granter's, `!` for writing,
-/// `pte` the change of the page table.
+/// Returns the steps of a map and of an unmap with the locks that they are under: `L` is the mapper's table,
+/// `R` the granter's, `!` for writing, `pte` the change of the page table.
 fn scopes<S: Scheme>() -> [String; 2] {
     let (map, unmap) = for_one_page::<S>();
     [map, unmap].map(|steps| {
@@ -103,7 +103,7 @@ fn with_shorter_sections_a_map_changes_the_page_table_outside() {
     }
 }
 
-/// A page that nobody else has mapped becomes reachable, and unreachable again: two more changes of page tables.
+/// A page without another mapping becomes reachable, and unreachable again: two more changes of page tables.
 #[test]
 fn with_a_strict_iommu_the_table_is_write_locked_and_maptrack_counts() {
     let split = [
@@ -117,7 +117,7 @@ fn with_a_strict_iommu_the_table_is_write_locked_and_maptrack_counts() {
     assert_eq!(acquisitions::<Strict<Split<Tickets>>>(), count);
 }
 
-/// Where the maptrack lock and the lock of the mapper's table lie, by lines of 64 bytes.
+/// Returns the places of the maptrack lock and of the lock of the mapper's table, in lines of 64 bytes.
 fn lines<S: Scheme>() -> [usize; 2] {
     let (map, unmap) = for_one_page::<S>();
     let line_of = |wanted| {

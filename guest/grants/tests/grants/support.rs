@@ -12,11 +12,11 @@ pub(crate) const MOST_VCPUS: usize = 6;
 thread_local! {
     /// The machine of this thread's test.
     static CPUS: OnceCell<&'static Cpus> = const { OnceCell::new() };
-    /// What this thread's kernel has done, where somebody wants to know.
+    /// Steps of this thread's kernel, where they are recorded.
     static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
 }
 
-/// What the kernel does on the way to a mapping and back.
+/// Step of the kernel on the way to a mapping and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Acquires a lock, which lies at that address.
@@ -31,14 +31,15 @@ fn note(step: Step) {
     STEPS.with_borrow_mut(|steps| steps.as_mut().map(|steps| steps.push(step)));
 }
 
-/// What the kernel does on this thread while `section` lasts.
+/// Returns the steps of the kernel on this thread while `section` lasts.
 pub(crate) fn steps(section: impl FnOnce()) -> Vec<Step> {
     STEPS.set(Some(vec![]));
     section();
     STEPS.take().expect("set above")
 }
 
-/// The machine on which the calling thread plays a vCPU. It stays until the process ends, for kernels have it for ever.
+/// The machine on which the calling thread plays a vCPU. It stays until the process ends, for kernels keep it
+/// forever.
 pub(crate) fn cpus() -> &'static Cpus {
     CPUS.with(|cpus| *cpus.get_or_init(|| Box::leak(Box::new(Cpus::impatient(MOST_VCPUS)))))
 }
@@ -80,7 +81,7 @@ impl Memory for Heap {
     }
 }
 
-/// Mapping domain, granting domain, and one that nobody has granted anything.
+/// Mapping domain, granting domain, and one without any grant.
 pub(crate) const MAPPER: u16 = 0;
 pub(crate) const GRANTER: u16 = 1;
 pub(crate) const STRANGER: u16 = 2;
@@ -96,7 +97,7 @@ pub(crate) fn world<S: haltkick_grants::Scheme>(vcpus: usize) -> World<S> {
     world
 }
 
-/// Runs `vcpu` on so many threads at once. `seed` is of everything random.
+/// Runs `vcpu` on `vcpus` threads at once. All randomness comes from `seed`.
 pub(crate) fn on_each_vcpu(vcpus: usize, seed: u64, vcpu: impl Fn(&Vcpu) + Sync) {
     let cpus = cpus();
     cpus.run_some(vcpus, |index| {

@@ -3,7 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p haltkick-grants --test loom`
 //!
-//! The sources of the crate's own modules, over loom's atomics. `data` is what a page holds: whoever is told that it is his
+//! The sources of the crate's own modules, over loom's atomics. `data` is the content of a page: the new owner
 //! must find what was written before.
 
 #![cfg(loom)]
@@ -22,7 +22,7 @@ mod status;
 #[path = "../../src/machine/window.rs"]
 mod window;
 
-/// What the modules take their atomics from.
+/// Atomics of the modules.
 mod locking {
     pub(crate) mod sync {
         pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -46,7 +46,7 @@ use loom::thread;
 use shared::{ACCEPT_TRANSFER, PERMIT_ACCESS, READING, SharedEntry, TRANSFER_COMPLETED, WRITING};
 use window::{Tlb, Window};
 
-/// Given back by nobody.
+/// Memory that is never given back.
 struct Heap;
 
 impl Memory for Heap {
@@ -180,7 +180,7 @@ fn who_finds_a_mapping_finds_the_page_as_mapped() {
     );
 }
 
-/// A vCPU that has seen the new epoch and caches the removed entry anew would keep it for ever.
+/// A vCPU that has seen the new epoch and caches the removed entry anew would keep it forever.
 #[test]
 fn what_was_removed_is_not_cached_after_the_invalidation() {
     loom::model(|| {

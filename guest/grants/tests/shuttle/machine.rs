@@ -21,12 +21,12 @@ pub(crate) const MAPPER: u16 = 0;
 pub(crate) const GRANTER: u16 = 1;
 
 thread_local! {
-    /// One machine for all schedules of a test, which run on one thread: kernels have it for ever. What a schedule leaves
-    /// behind is what nobody reads here: no lock of a table sleeps by the platform.
+    /// One machine for all schedules of a test, which run on one thread: kernels keep it forever. The remains
+    /// of a schedule are never read here: no lock of a table sleeps by the platform.
     static CPUS: &'static Cpus = Box::leak(Box::new(Cpus::impatient(MOST_CPUS)));
 }
 
-/// Stands for a spinlock. Whoever waits sleeps, so shuttle knows when all wait for each other.
+/// Stands for a spinlock. A waiter sleeps, so shuttle knows when all wait for each other.
 pub(crate) struct Sleeper {
     held: Mutex<bool>,
     released: Condvar,

@@ -109,7 +109,8 @@ fn a_handle_that_two_cpus_unmap_is_unmapped_once<S: Scheme>() {
     );
 }
 
-/// Page 0 is granted for writing, page 1 for reading. Whatever entry leads there meanwhile, nobody may write to page 1.
+/// Page 0 is granted for writing, page 1 for reading. Whatever entry leads there meanwhile, page 1 must not be
+/// writable.
 fn a_grant_is_not_mixed_up_with_its_partner_in_a_swap<S: Scheme>() {
     play_out::<S, _>(
         3,
@@ -189,7 +190,7 @@ fn a_page_that_was_taken_back_is_not_mapped<S: Scheme>() {
     );
 }
 
-/// The granter gives its page away by two entries at once, while somebody maps it.
+/// The granter gives its page away by two entries at once, while another vCPU maps it.
 fn a_page_stays_while_it_is_mapped<S: Scheme>() {
     play_out::<S, _>(
         3,

@@ -1,9 +1,10 @@
-//! Areas that are given back when no fault can look at them any more: the speculative faults as they were before version 5 of
-//! the series, under sleepable RCU instead of a reference for each fault.
+//! Areas that are given back when no fault can look at them: the speculative faults as they were before version
+//! 5 of the series, under sleepable RCU instead of a reference for each fault.
 //!
-//! A fault counts itself in and out, on lines of its own CPU, and takes no lock and no reference. Slots of areas that have left
-//! the tree wait in a list until every fault that began before is over: a grace period. It goes on step by step, by whoever
-//! defers a slot, and nobody waits for it but who needs a slot when there is none left.
+//! A fault counts itself in and out, on lines of its own CPU, and takes no lock and no reference. Slots of
+//! areas that have left the tree wait in a list until every fault that began before is over: a grace period. It
+//! goes on step by step, whenever a slot is deferred. The only CPU that waits for it is one that needs a slot
+//! when there is none left.
 //!
 //! ```text
 //! IDLE     a batch of slots is there    the waiting ones are those
@@ -64,7 +65,7 @@ impl<M: Machine> Memory<M> {
                 self.machine.cpu_lists().iter().map(|list| counter(&list.faults)[index].load(ordering));
             counters.fold(0, u32::wrapping_add)
         };
-        // These first: whoever comes and goes between the sums counts as inside.
+        // These first: a fault that comes and goes between the sums counts as inside.
         let left = sum(|faults| &faults.left, Acquire);
         // Pairs with the fence in `enter`.
         fence(SeqCst);
@@ -87,7 +88,7 @@ impl<M: Machine> Memory<M> {
         if deferred.busy.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             return;
         }
-        // Relaxed: whoever is at it changes them alone.
+        // Relaxed: the CPU at work changes them alone.
         let phase = || deferred.phase.load(Relaxed);
         let index = deferred.index.load(Relaxed);
         let other = (index ^ 1) as usize;

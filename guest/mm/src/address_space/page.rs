@@ -168,7 +168,7 @@ impl<M: Machine> Memory<M> {
             if index.is_some() || waiting == 0 {
                 return index;
             }
-            // Faults wait for nobody while they look at areas.
+            // Faults do not wait while they look at areas.
             self.advance(1);
             self.machine.pause();
         }
@@ -181,7 +181,7 @@ impl<M: Machine> Memory<M> {
             return None;
         };
         let area = self.vma(index);
-        // Nobody else has a reference. Even again: what is found from now on is this new area.
+        // There is no other reference. Even again: later searches find this new area.
         area.references.store(1, Relaxed);
         area.sequence.end();
         Some(index)

@@ -1,5 +1,5 @@
-//! What a process asks of its address space: map, unmap, protect, move, all of which hold `mmap_sem` for writing; discard,
-//! which holds it for reading.
+//! Requests of a process to its address space: map, unmap, protect, move, all of which hold `mmap_sem` for
+//! writing; discard, which holds it for reading.
 
 use haltkick_locks::mutant::mutant;
 
@@ -56,7 +56,7 @@ impl<'a, M: Machine> Space<'a, M> {
         })
     }
 
-    /// The same for memory that has operations of its own, as that of files and devices has.
+    /// Maps memory that has operations of its own, as that of files and devices has.
     ///
     /// # Errors
     /// As [`Space::map`].
@@ -145,8 +145,8 @@ impl<'a, M: Machine> Space<'a, M> {
         mm.semaphore.write();
         if mm.scheme == Scheme::PerVma {
             mm.writer.store(self.memory.machine.cpu() as u32, Relaxed);
-            // Odd. Relaxed: readers are kept out of an area by its own lock; whoever sees the area's number equal to an
-            // old one of these goes on to look at the lock.
+            // Odd. Relaxed: readers are kept out of an area by its own lock; a reader that sees the area's
+            // number equal to an old one of these goes on to look at the lock.
             mm.lock_sequence.store(mm.lock_sequence.load(Relaxed).wrapping_add(1), Relaxed);
         }
         let result = change();
@@ -206,7 +206,7 @@ impl<'a, M: Machine> Space<'a, M> {
         Ok(index)
     }
 
-    /// A new area that nobody finds yet. Per-VMA, it is locked until `mmap_sem` is released.
+    /// A new area that cannot be found yet. Per-VMA, it is locked until `mmap_sem` is released.
     fn new_area(self, start: u64, end: u64, flags: u32) -> Result<u32, Error> {
         let index = self.memory.allocate_vma().ok_or(Error::OutOfMemory)?;
         let area = self.memory.vma(index);
@@ -241,7 +241,7 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Drops a reference, and with the last one frees the slot.
     pub(crate) fn put_area(self, index: u32) {
-        // Release, then acquire by whoever is last: all others are done with the area when its slot is reused.
+        // Release, then acquire by the last one: all others are done with the area when its slot is reused.
         if self.memory.vma(index).references.fetch_sub(1, AcqRel) != 1 {
             return;
         }
@@ -251,7 +251,7 @@ impl<'a, M: Machine> Space<'a, M> {
         }
     }
 
-    /// Where `bytes` fit, as high as possible.
+    /// Returns the highest address where `bytes` fit.
     fn highest_gap(self, bytes: u64) -> Option<u64> {
         let mut ceiling = USER_END;
         loop {
@@ -353,7 +353,7 @@ impl<'a, M: Machine> Space<'a, M> {
         Ok(())
     }
 
-    /// Takes away pages and page tables of a range that no area covers any more.
+    /// Takes away pages and page tables of a range that no area covers now.
     fn take_range(self, start: u64, end: u64) {
         let floor = self.tree().last_below(start).map_or(USER_START, |low| self.memory.vma(low).end());
         let ceiling = self.tree().find(end).map_or(USER_END, |high| self.memory.vma(high).start());
@@ -391,7 +391,7 @@ impl<'a, M: Machine> Space<'a, M> {
         Ok(end)
     }
 
-    /// Joins an area with those beside it that are of the same kind.
+    /// Joins an area with its neighbours of the same kind.
     fn join_with_neighbours(self, index: u32) {
         let kind = |index: u32| self.memory.vma(index).flags() & !ANON;
         let area = self.memory.vma(index);
@@ -444,7 +444,7 @@ impl<'a, M: Machine> Space<'a, M> {
         moved.map(|_| ())
     }
 
-    /// Areas in the address space. Exact while nobody changes it.
+    /// Areas in the address space. Exact while it does not change.
     pub fn areas(self) -> usize {
         let (mut count, mut at) = (0, USER_START);
         while let Some(index) = self.tree().find(at) {

@@ -1,8 +1,8 @@
 //! Page tables in the format of x86-64 (SDM vol. 3, 4.5): four levels, changed while the CPU walks them.
 //!
-//! Who may change what:
-//! - an entry that refers to a page table: whoever holds `table_lock`;
-//! - an entry that refers to a page: whoever holds the page lock of its table. The CPU sets accessed and dirty at any time,
+//! Locks that protect changes:
+//! - an entry that refers to a page table: `table_lock`;
+//! - an entry that refers to a page: the page lock of its table. The CPU sets accessed and dirty at any time,
 //!   so that an entry is taken by exchange.
 
 use haltkick_locks::mutant::mutant;
@@ -51,7 +51,7 @@ fn index(address: u64, level: u32) -> usize {
     (address >> (PAGE_BITS + level * INDEX_BITS)) as usize % ENTRIES
 }
 
-/// Where the entry for an address is.
+/// Place of the entry for an address.
 #[derive(Clone, Copy)]
 pub(crate) struct Leaf {
     /// Page that is the table.
@@ -59,7 +59,7 @@ pub(crate) struct Leaf {
     pub(crate) index: usize,
     /// The entry above, which refers to the table.
     parent: (u32, usize),
-    /// What that entry was.
+    /// Value that the entry had.
     pmd: u64,
 }
 
@@ -168,7 +168,7 @@ impl<'a, M: Machine> Space<'a, M> {
         self.for_each_leaf(from, to, |leaf, entries| {
             for index in leaf.index..leaf.index + entries {
                 let slot = self.memory.machine.entry(leaf.table, index);
-                // Most are empty, and an exchange is dear. Nobody fills one without the page lock.
+                // Most are empty, and an exchange is expensive. Filling one needs the page lock.
                 if slot.load(Relaxed) != 0
                     && let Some(page) = self.page_of(slot.swap(0, Relaxed))
                 {
@@ -199,7 +199,7 @@ impl<'a, M: Machine> Space<'a, M> {
         let mut any = false;
         for offset in (0..bytes).step_by(PAGE_BYTES as usize) {
             let Some(source) = self.find_leaf(from + offset) else { continue };
-            // Without the lock: somebody else may only add an entry, and nobody does while both areas are marked.
+            // Without the lock: others may only add an entry, and none does while both areas are marked.
             if self.entry(source).load(Relaxed) == 0 {
                 continue;
             }
@@ -222,8 +222,8 @@ impl<'a, M: Machine> Space<'a, M> {
         Ok(any)
     }
 
-    /// Takes out the page tables of a range that nothing between `floor` and `ceiling` needs any more. They are not to be
-    /// freed before an invalidation.
+    /// Takes out the page tables of a range that nothing between `floor` and `ceiling` needs. They are not to
+    /// be freed before an invalidation.
     pub(crate) fn take_tables(self, from: u64, to: u64, floor: u64, ceiling: u64, gather: &mut Gather) {
         for level in 1..LEVELS {
             let bytes = span(level);

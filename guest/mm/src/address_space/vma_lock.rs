@@ -32,7 +32,7 @@ const WALKS: u32 = 4;
 /// How an attempt to lock an area ended.
 enum Lock {
     Got,
-    /// It is in no tree any more.
+    /// It has left the tree.
     Gone,
     /// A writer has it, or it is another one.
     Busy,
@@ -132,7 +132,7 @@ impl<'a, M: Machine> Space<'a, M> {
         self.await_readers(area);
         self.memory.machine.step(Step::ReadersGone);
         area.lock.sequence.store(sequence, Relaxed);
-        // Release: whoever gets a reference from now on sees the number.
+        // Release: a CPU that gets a reference from now on sees the number.
         area.lock.references.fetch_sub(VmaLock::WRITER, Release);
     }
 
@@ -143,13 +143,13 @@ impl<'a, M: Machine> Space<'a, M> {
         area.lock.references.store(1, Release);
     }
 
-    /// Makes an area one that cannot be locked any more, and waits for those that tried.
+    /// Makes an area unlockable for good, and waits for the CPUs that tried.
     pub(crate) fn detach(self, area: &Vma) {
         if mutant!("vma-no-detach": false => true) {
             return;
         }
         self.await_readers(area);
-        // Relaxed: nobody adds to it while WRITER is set, and there is nothing left to see.
+        // Relaxed: it is not added to while WRITER is set, and there is nothing left to see.
         area.lock.references.store(0, Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! What the memory manager counts, under the names of the threads that it comes from.
+//! Events that the memory manager counts, under the names of the threads that it comes from.
 
 /// One event; its discriminant indexes an array of [`Event::COUNT`] counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What the memory manager needs from the machine below it.
+//! Services that the memory manager needs from the machine.
 
 use haltkick_locks::Platform;
 
@@ -33,8 +33,9 @@ pub trait Sharing: Sync {
 ///
 /// # What the memory manager relies on
 ///
-/// `pages`, `vmas` and `cpu_lists` return the same slices at every call. When [`invalidate`](Machine::invalidate) returns,
-/// no CPU of the set uses a translation any more that the page table did not have when it was called.
+/// `pages`, `vmas` and `cpu_lists` return the same slices at every call. When
+/// [`invalidate`](Machine::invalidate) returns, every CPU of the set has dropped the translations that the page
+/// table did not have when it was called.
 pub trait Machine: Platform + Sized {
     /// Page-table locks, and the lock of the free lists.
     type Spin: Exclusion;
@@ -52,7 +53,8 @@ pub trait Machine: Platform + Sized {
 
     /// Physical address of page 0; the others follow.
     fn base(&self) -> u64;
-    /// Entry `index` of page `page`, taken for a page table. Called with pages that are none any more, too.
+    /// Entry `index` of page `page`, taken for a page table. Also called with pages that are no longer page
+    /// tables.
     fn entry(&self, page: u32, index: usize) -> &AtomicU64;
     /// Fills page `page` with zeros.
     fn clear(&self, page: u32);
@@ -114,9 +116,9 @@ pub enum Access {
 /// Why something cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Nothing is mapped there.
+    /// The address is not mapped.
     NotMapped,
-    /// What is mapped there must not be accessed so.
+    /// The mapping forbids the access.
     NotAllowed,
     /// No page, or no area, is left.
     OutOfMemory,

@@ -1,4 +1,4 @@
-//! What the memory manager needs from the machine below it, and what it counts.
+//! Services that the memory manager needs from the machine, and the events that it counts.
 
 mod event;
 pub(crate) mod machine;

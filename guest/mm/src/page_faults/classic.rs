@@ -86,7 +86,8 @@ impl<M: Machine> Space<'_, M> {
     pub(crate) fn serve_allowed(self, area: &Vma, address: u64) -> Result<(), Error> {
         let leaf = self.make_leaf(address)?;
         let slot = self.entry(leaf);
-        // Without the lock: the access is tried again. Somebody was faster, or the CPU had an old translation.
+        // Without the lock: the access is tried again. Another CPU was faster, or this one had an old
+        // translation.
         if slot.load(Relaxed) != 0 {
             self.memory.machine.event(Event::PgFaultSpurious, 1);
             return Ok(());

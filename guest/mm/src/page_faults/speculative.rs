@@ -7,16 +7,16 @@
 //!
 //! # Why a page is never installed where the area is gone
 //!
-//! The last look at the sequence happens with the page lock of the table held, and whoever takes an area away marks its
-//! sequence first and takes that page lock afterwards.
+//! The last look at the sequence happens with the page lock of the table held. A CPU that takes an area away
+//! marks its sequence first and takes that page lock afterwards.
 //! 1. The fault gets the page lock first. The entry that it installs is there when the other one gets the lock, and is
 //!    taken out with the rest.
 //! 2. It gets it second. The lock orders the mark before its look: it gives up.
 //!
-//! An area that has left the tree stays marked, so that a fault which only now begins with its reference is case 2, too.
-//! The same holds for the table itself, which is taken out under its page lock and with no mapped area in its range. The
-//! lock is only tried: its holder may be waiting for this CPU to drop translations (in a kernel with interrupts disabled
-//! here, for ever).
+//! An area that has left the tree stays marked, so that a fault which only now begins with its reference is
+//! case 2, too. The same holds for the table itself, which is taken out under its page lock and with no mapped
+//! area in its range. The lock is only tried: its holder may be waiting for this CPU to drop translations (in a
+//! kernel with interrupts disabled here, forever).
 
 use haltkick_locks::mutant::mutant;
 
@@ -29,7 +29,7 @@ use crate::contract::machine::{Access, Error, Exclusion, Machine, Sharing, Step}
 use crate::records::sync::Ordering::Relaxed;
 use crate::records::vma::{ANON, SPECIAL, Vma};
 
-/// What keeps the area that was found from being used anew.
+/// Protection that keeps a found area from being reused.
 enum Hold {
     Reference,
     Inside(Inside),
@@ -77,7 +77,7 @@ impl<M: Machine> Space<'_, M> {
         }
     }
 
-    /// The same without the tree's lock, and without a reference.
+    /// Finds the area without the tree's lock, and without a reference.
     fn enter_and_find(self, address: u64) -> Option<(u32, Hold)> {
         let inside = self.memory.enter();
         let seen = self.mm.tree_sequence.read();
@@ -125,7 +125,7 @@ impl<M: Machine> Space<'_, M> {
             return Err(changed);
         }
         if mutant!("spf-ignore-access": !allows(flags, access) => false) {
-            // What was read may be half of a change: an error is only what the area says when it is still.
+            // The values may be half of a change: an error counts only if the area is still.
             let is_still = mutant!("spf-refuse-at-once": area.sequence.is_still(seen) => true);
             return Err(if is_still { Abort::Wrong } else { changed });
         }
@@ -138,7 +138,7 @@ impl<M: Machine> Space<'_, M> {
         }
         let slot = self.entry(leaf);
         if slot.load(Relaxed) != 0 && area.sequence.is_still(seen) {
-            // Somebody was faster; or the CPU had an old translation.
+            // Another CPU was faster, or this one had an old translation.
             machine.event(Event::PgFaultSpurious, 1);
             return Ok(());
         }

@@ -5,7 +5,7 @@ use haltkick_locks::CachePadded;
 use super::record::List;
 use super::sync::{AtomicU32, Ordering::Relaxed};
 
-/// What happens in each is a table of `address_space/deferred.rs`.
+/// The phases are described in a table of `address_space/deferred.rs`.
 pub(crate) const IDLE: u32 = 0;
 pub(crate) const BEGUN: u32 = 1;
 pub(crate) const FLIPPED: u32 = 2;
@@ -18,7 +18,7 @@ pub(crate) struct Deferred {
     /// 1: a CPU is at it, which may change `phase` and `index`.
     pub(crate) busy: AtomicU32,
     pub(crate) phase: AtomicU32,
-    /// Those whose grace period goes on, and those that wait for the next. Under the memory's lock.
+    /// Slots whose grace period goes on, and slots that wait for the next. Under the memory's lock.
     pub(crate) waiting: List,
     pub(crate) next: List,
 }

@@ -1,4 +1,4 @@
-//! What is known of pages and areas: records that never move, and the sequence counts and lists that are made of them.
+//! Records of pages and areas, which never move, and the sequence counts and lists that are made of them.
 
 pub(crate) mod grace;
 pub(crate) mod record;

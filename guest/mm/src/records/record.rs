@@ -1,11 +1,11 @@
-//! What is known of a page, and what each CPU has of its own: records that never move, and lists of them.
+//! Records of pages and data of each CPU, which never move, and lists of them.
 
 use haltkick_locks::CachePadded;
 
 use super::NONE;
 use super::sync::AtomicU32;
 
-/// What is known of a page.
+/// Record of a page.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Page<S> {
@@ -30,7 +30,7 @@ impl<S> Page<S> {
     }
 }
 
-/// What a CPU has of its own: free pages, which nobody else touches while the CPU runs, and counts of its faults.
+/// Data of one CPU: free pages, which only this CPU touches while it runs, and counts of its faults.
 #[derive(Debug)]
 pub struct CpuList {
     pub(crate) pages: CachePadded<List>,

@@ -21,7 +21,8 @@ impl Sequence {
 
     /// Whether nothing has changed since `read` returned `seen`.
     pub(crate) fn is_still(&self, seen: u32) -> bool {
-        // What was read before is read before this load. Pairs with the fence in `begin`: if any of it was new, so is this.
+        // Earlier reads come before this load. Pairs with the fence in `begin`: if any of them was new, so is
+        // this.
         mutant!("sequence-no-fence-in-reader": fence(Acquire) => ());
         self.0.load(Relaxed) == seen
     }
@@ -30,7 +31,7 @@ impl Sequence {
     pub(crate) fn begin(&self) {
         // Relaxed: only writers write, one at a time.
         self.0.store(self.0.load(Relaxed) | 1, Relaxed);
-        // Whoever sees a store that follows sees the odd number. Pairs with the fence in `is_still`.
+        // A reader that sees a store that follows sees the odd number. Pairs with the fence in `is_still`.
         mutant!("sequence-no-fence-in-writer": fence(Release) => ());
     }
 

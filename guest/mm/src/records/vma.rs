@@ -6,10 +6,10 @@ use super::NONE;
 use super::sequence::Sequence;
 use super::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What may be done with memory.
+/// Permitted uses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Nothing.
+    /// No access.
     None,
     /// Load.
     Read,
@@ -38,7 +38,7 @@ pub struct Vma {
     pub(crate) flags: AtomicU32,
     /// Whose it is: the top-level page table.
     pub(crate) owner: AtomicU32,
-    /// Where it stands in the tree; protected by the tree's own means.
+    /// Place in the tree; protected by the tree's own means.
     pub(crate) left: AtomicU32,
     pub(crate) right: AtomicU32,
     pub(crate) priority: AtomicU32,

@@ -1,4 +1,4 @@
-//! What a process sees of mapping, unmapping, protecting and moving. The same under all schemes.
+//! Mapping, unmapping, protecting and moving as a process sees them. Equal under all schemes.
 
 use haltkick_mm::*;
 

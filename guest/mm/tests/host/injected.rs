@@ -1,4 +1,4 @@
-//! Each step of the two optimistic paths, with somebody else at exactly that point.
+//! Each step of the two optimistic paths, with an interference at exactly that point.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +13,7 @@ const PAGE: u64 = PAGE_BYTES;
 /// Pages that one page table maps.
 const TABLE: u64 = ENTRIES as u64;
 
-/// A world for ever, so that an interference may refer to it.
+/// A world that is never freed, so that an interference may refer to it.
 fn eternal(scheme: Scheme) -> Space<'static, Host> {
     let world = Box::leak(Box::new(world(scheme, 2, PAGES, 40)));
     be(0);
@@ -31,7 +31,7 @@ fn count(space: Space<'static, Host>, event: Event) -> u64 {
     space.memory.machine.count_of(event)
 }
 
-/// Nothing has leaked, nothing is mapped that should not be.
+/// Checks that no page has leaked and no wrong one is mapped.
 fn clean_up(space: Space<'static, Host>) {
     assert!(!was_not_reached(), "the step was not reached");
     space.unmap(USER_START, USER_END - USER_START).unwrap();
@@ -126,7 +126,7 @@ fn a_page_that_is_unmapped_at_any_step_is_not_installed() {
     }
 }
 
-/// What is left undone once a change has been noticed: a look that is left out shows by what comes after it.
+/// Steps left undone once a change has been noticed: a look that is left out shows by the steps that follow it.
 #[test]
 fn a_change_is_noticed_at_the_next_look() {
     for (change, next) in [
@@ -384,7 +384,7 @@ fn a_fault_beside_the_area_that_is_being_changed_is_served_meanwhile() {
     let other = space.map_special(PAGE, Protection::ReadWrite).unwrap();
     store(space, other, 1).unwrap();
     let before = count(space, Event::VmaLockSuccess);
-    // The semaphore is held for writing: a classic fault would wait for ever.
+    // The semaphore is held for writing: a classic fault would wait forever.
     at(Step::Marked, move || store(space, start + 2 * PAGE, 1).unwrap());
     space.protect(other, PAGE, Protection::Read).unwrap();
     assert_eq!(count(space, Event::VmaLockSuccess), before + 1);

@@ -27,7 +27,7 @@ const DIRTY: u64 = 1 << 6;
 type Interference = Box<dyn FnOnce()>;
 
 std::thread_local! {
-    /// What happens at the next such step of this thread.
+    /// Interference at the next such step of this thread.
     static AT_STEP: RefCell<Option<(Step, Interference)>> = const { RefCell::new(None) };
     /// Page-table locks are found taken.
     static BUSY: Cell<bool> = const { Cell::new(false) };
@@ -50,7 +50,7 @@ pub(crate) fn was_not_reached() -> bool {
     AT_STEP.with(|at| at.borrow_mut().take().is_some())
 }
 
-/// Page-table locks are found taken, or not any more.
+/// Makes page-table locks appear taken, or free again.
 #[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
 pub(crate) fn let_locks_be_busy(busy: bool) {
     BUSY.with(|it| it.set(busy));
@@ -184,8 +184,8 @@ pub(crate) fn space(world: &World) -> Space<'_, Host> {
     Space { memory: &world.0, mm: &world.1 }
 }
 
-/// What the CPU does: looks into its cache, walks the page table, sets accessed and dirty, takes a fault. The page's
-/// number.
+/// Does the work of the CPU: looks into its cache, walks the page table, sets accessed and dirty, takes a
+/// fault. Returns the page's number.
 fn translate(space: Space<'_, Host>, address: u64, access: Access) -> Result<usize, Error> {
     let machine = &space.memory.machine;
     let needed = PRESENT | if access == Access::Write { WRITABLE } else { 0 };
@@ -249,7 +249,7 @@ pub(crate) fn is_present(space: Space<'_, Host>, address: u64) -> bool {
     walk(space, address, PRESENT).is_some()
 }
 
-/// The same for a store.
+/// Whether a store would succeed without a fault.
 #[cfg_attr(not(shuttle), expect(dead_code, reason = "for the tests with a model checker"))]
 pub(crate) fn is_writable(space: Space<'_, Host>, address: u64) -> bool {
     walk(space, address, PRESENT | WRITABLE).is_some()

@@ -14,7 +14,7 @@
 #[path = "../../src/records/sequence.rs"]
 mod sequence;
 
-/// What `sequence.rs` takes its atomics from.
+/// Atomics of `sequence.rs`.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 }
@@ -47,7 +47,7 @@ impl Pair {
         self.sequence.end();
     }
 
-    /// The pair, if nobody has changed it meanwhile.
+    /// The pair, if it has not changed meanwhile.
     fn read(&self) -> Option<[u32; 2]> {
         let seen = self.sequence.read();
         let numbers = self.numbers.each_ref().map(|number| number.load(Relaxed));
@@ -57,7 +57,7 @@ impl Pair {
 
 #[test]
 fn what_is_read_between_two_looks_at_the_same_number_belongs_together() {
-    // Of what a reader can find, the number of changes: none, the first, both.
+    // Number of changes that a reader can find: none, the first, both.
     static FOUND: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
     loom::model(|| {
         let pair = Pair::new();

@@ -74,7 +74,7 @@ fn explore(scheme: Scheme, change: impl Fn(Space<'_, Host>, u64) -> Outcome + Se
     });
 }
 
-/// What must hold of the four pages from the change on.
+/// State of the four pages that must hold from the change on.
 struct Outcome {
     gone: Vec<u64>,
     read_only: Vec<u64>,
@@ -137,7 +137,7 @@ fn move_to(scheme: Scheme) {
         let faulting: Vec<_> = (1..3)
             .map(|cpu| {
                 let world = world.clone();
-                // Nothing is mapped there before.
+                // The address is not mapped before.
                 thread::spawn(move || {
                     be(cpu);
                     store(space(&world), target + 3 * PAGE, 9).is_ok()

@@ -14,7 +14,7 @@ use core::{
 
 use crate::{CPUS, interrupts};
 
-/// Where the trampoline is copied to: a page below 1 MiB.
+/// Address of the trampoline's copy: a page below 1 MiB.
 const TRAMPOLINE: usize = 0x8000;
 const STACK_BYTES: usize = 16 << 10;
 
@@ -159,7 +159,7 @@ pub(crate) fn start_the_others() {
     const ASSERT: u32 = 1 << 14;
     const INIT: u32 = 5 << 8;
     const START_UP: u32 = 6 << 8;
-    // SAFETY: nothing else uses that page, and nobody runs there yet.
+    // SAFETY: nothing else uses that page, and no CPU runs there yet.
     unsafe {
         let bytes = (&raw const example_trampoline_end).addr() - (&raw const example_trampoline).addr();
         let page = ptr::with_exposed_provenance_mut::<u8>(TRAMPOLINE);

@@ -8,7 +8,7 @@ use core::{
 
 use crate::ports::write_port;
 
-/// What the local APIC delivers when there is nothing: not to be ended.
+/// Vector that the local APIC delivers without an interrupt: not to be ended.
 const SPURIOUS: usize = 0xff;
 
 const APIC: usize = 0xfee0_0000;
@@ -36,9 +36,9 @@ pub(crate) fn command_others(command: u32) {
     write_apic(COMMAND, TO_ALL_OTHERS | command);
 }
 
-/// What all CPUs share. By the boot CPU, before the others start.
+/// State that all CPUs share. By the boot CPU, before the others start.
 pub(crate) fn prepare() {
-    // Firmware may have left the old interrupt controllers open, for a timer that nobody here wants.
+    // Firmware may have left the old interrupt controllers open, for a timer that is not used here.
     [0x21, 0xa1].into_iter().for_each(|mask| write_port(mask, 0xff));
     // Code segment 8, 64-bit interrupt gate, present.
     let address = (&raw const example_spurious).addr() as u64;

@@ -14,7 +14,7 @@ use crate::{CPUS, ports::write_port};
 /// This kernel, as its locks see it.
 pub(crate) struct Example;
 
-/// What each CPU finds at GS:0, its number.
+/// Number of each CPU, found at GS:0.
 static NUMBERS: [usize; CPUS] = {
     let mut numbers = [0; CPUS];
     let mut cpu = 0;
@@ -39,7 +39,7 @@ unsafe impl Kernel for Example {
     #[inline(always)]
     fn cpu(&self) -> usize {
         let cpu;
-        // SAFETY: GS:0 is an element of `NUMBERS`, which nobody changes.
+        // SAFETY: GS:0 is an element of `NUMBERS`, which never changes.
         unsafe { asm!("mov {}, gs:[0]", out(reg) cpu, options(pure, readonly, nostack, preserves_flags)) };
         cpu
     }
@@ -104,8 +104,8 @@ impl fmt::Write for Serial {
     }
 }
 
-/// Ends the machine. QEMU's debug exit makes its status 33 if all is well, else 35. Under haltkick, nobody listens there, but to ACPI's
-/// sleep control register (off) and the keyboard controller (reset).
+/// Ends the machine. QEMU's debug exit makes its status 33 if all is well, else 35. Under haltkick that port is
+/// not connected, but ACPI's sleep control register (off) and the keyboard controller (reset) are.
 pub(crate) fn exit(all_is_well: bool) -> ! {
     const SLEEP_ENABLE_SOFT_OFF: u8 = 1 << 5 | 5 << 2;
     const RESET: u8 = 0xfe;

@@ -36,7 +36,7 @@ static KVM: Kvm<Example, CPUS> = Kvm::new(Example).with_spin_threshold(1_000);
 patched_choice! { Form; }
 home! { Queues: QSpinDomain<&'static Kvm<Example, CPUS>, CPUS> = QSpinDomain::new(&KVM); }
 
-/// What the CPUs count in: a plain integer, which the lock alone protects.
+/// Count of the CPUs: a plain integer, which the lock alone protects.
 static COUNT: Mutex<u64, QSpinLock<Chosen<Form>>, Queues> = Mutex::new(0);
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -89,7 +89,7 @@ extern "C" fn main(cpu: usize) -> ! {
     meet(cpus, &DONE);
     if cpu != 0 {
         until(|| SEEN.load(Relaxed));
-        // No halt: whoever counts those from outside counts those for the lock.
+        // No halt: an observer outside would count that one for the lock.
         until(|| false);
         unreachable!("the machine ends");
     }
@@ -99,7 +99,7 @@ extern "C" fn main(cpu: usize) -> ! {
     machine::exit(counted == expected)
 }
 
-/// What was seen, in lines of the form that haltkick takes figures from.
+/// Shows the figures, in lines of the form that haltkick takes them from.
 fn show_figures(cpus: usize) {
     say(format_args!("haltkick: preempted-cpus={} count", preempted_cpus(cpus)));
     say(format_args!("haltkick: preempted-self={} count", u8::from(KVM.is_preempted(0))));

@@ -1,4 +1,4 @@
-//! What the hypervisor offers, by CPUID.
+//! Features that the hypervisor offers, by CPUID.
 
 use core::arch::x86_64::{__cpuid, CpuidResult};
 
@@ -22,12 +22,12 @@ const SCHED_YIELD: u32 = 1 << 13;
 const REALTIME: u32 = 1 << 0;
 
 impl Features {
-    /// Those of the machine that this runs on.
+    /// Reads the features of the machine that this runs on.
     pub fn detect() -> Self {
         Self::of(__cpuid)
     }
 
-    /// Those that `cpuid` tells of.
+    /// Reads the features out of `cpuid`.
     fn of(cpuid: impl Fn(u32) -> CpuidResult) -> Self {
         let is_amd = is_amd(&cpuid);
         let Some(base) = base_of(&cpuid, b"KVMKVMKVM\0\0\0") else {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::cpuid::testing::{AMD, HYPER_V, Hypervisor, INTEL, KVM, machine};
 
-    /// What is made of a machine with these hypervisors.
+    /// Returns the features found on a machine with these hypervisors.
     fn on(vendor: &[u8; 12], hypervisors: &[Hypervisor<'_>]) -> Features {
         Features::of(machine(vendor, hypervisors))
     }

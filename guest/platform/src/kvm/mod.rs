@@ -53,7 +53,7 @@ pub struct Kvm<K, const CPUS: usize> {
 }
 
 impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
-    /// Nothing is known of the host yet, so waiters spin.
+    /// The host's features are unknown yet, so waiters spin.
     pub const fn new(kernel: K) -> Self {
         Self {
             kernel,
@@ -64,7 +64,7 @@ impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
         }
     }
 
-    /// Waiters spin for so many ticks of the TSC before they sleep.
+    /// Sets the ticks of the TSC that waiters spin before they sleep.
     #[must_use]
     pub const fn with_spin_threshold(mut self, ticks: u64) -> Self {
         self.spin_threshold = ticks;
@@ -79,7 +79,7 @@ impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
         features
     }
 
-    /// What [`detect`](Self::detect) has found; nothing before that.
+    /// Returns the features that [`detect`](Self::detect) has found; none before that.
     #[inline(always)]
     pub fn features(&self) -> Features {
         Features::from_bits(self.features.load(Relaxed))
@@ -95,7 +95,7 @@ impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
         }
     }
 
-    /// Each CPU before it goes offline, or the memory becomes somebody else's: the host writes there no more.
+    /// Each CPU before it goes offline, or before the memory is used otherwise: the host stops writing there.
     pub fn stop_cpu(&self) {
         if self.features().tells_preempted() {
             // SAFETY: CPUID offers the register, and 0 turns it off.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-/// Where its physical address is written to: `MSR_KVM_STEAL_TIME`; bit 0 turns it on.
+/// Register that takes its physical address, `MSR_KVM_STEAL_TIME`; bit 0 turns it on.
 pub(super) const MSR: u32 = 0x4b56_4d03;
 
 /// `struct kvm_steal_time`: written by the host.

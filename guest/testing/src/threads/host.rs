@@ -24,13 +24,13 @@ pub(crate) fn yield_now() {
     thread::yield_now();
 }
 
-/// Nothing is drawn: the host says what a test has told it to.
+/// No draw: the host's answers are those that a test has set.
 pub(crate) fn draw(_: u64) -> Option<u64> {
     None
 }
 
-/// Where one CPU sleeps. It blocks for good until a kick: a lost one hangs the test, and the watchdog then says who was
-/// doing what.
+/// Sleep of one CPU. It blocks for good until a kick: a lost one hangs the test, and the watchdog then reports
+/// what each CPU was doing.
 #[derive(Debug, Default)]
 pub(crate) struct Latch {
     kicked: Mutex<bool>,

@@ -24,12 +24,13 @@ pub(crate) fn yield_now() {
     thread::yield_now();
 }
 
-/// Nothing is drawn: what the host says is the same for the length of a model, and each of its answers has models of its own.
+/// No draw: the host's answers are the same for the length of a model, and each of its answers has models of
+/// its own.
 pub(crate) fn draw(_: u64) -> Option<u64> {
     None
 }
 
-/// Where one CPU sleeps. Each sleep may once end for no reason.
+/// Sleep of one CPU. Each sleep may once end spuriously.
 pub(crate) struct Latch(Notify);
 
 impl fmt::Debug for Latch {
@@ -52,7 +53,7 @@ impl Latch {
     }
 }
 
-/// Counts the pauses of all CPUs, so that time passes where somebody waits, and adds no interleavings.
+/// Counts the pauses of all CPUs, so that time passes where a CPU waits, and adds no interleavings.
 #[derive(Debug)]
 pub(crate) struct Clock(AtomicU64);
 

@@ -33,7 +33,7 @@ pub(crate) fn draw(end: u64) -> Option<u64> {
     Some(thread_rng().gen_range(0..end))
 }
 
-/// Where one CPU sleeps.
+/// Sleep of one CPU.
 #[derive(Default)]
 pub(crate) struct Latch {
     kicked: Mutex<bool>,
