@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-none";
-/// What the image is made of: the crate and those of ours that it uses. Not the whole folder `guest`: it holds kernels that have
-/// their own target directories, and each build of one would compile this crate, and all that use it, anew.
+/// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: it holds kernels that
+/// have their own target directories, and each build of one would compile this crate, and all that use it, anew.
 const INPUTS: [&str; 14] = [
     "../Cargo.toml",
     "../Cargo.lock",
@@ -26,8 +26,8 @@ const INPUTS: [&str; 14] = [
 const CHECKED: &str = "HALTKICK_GUEST_CHECKED";
 
 fn main() {
-    // Neither is a path of the machine that compiled this program: a copied target directory must not watch, or
-    // build, the tree that it was copied from.
+    // Both paths come from the environment, never from the machine that compiled this program: a copied target
+    // directory must not watch, or build, the tree that it was copied from.
     let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     let root = Path::new(&manifest_dir).parent().expect("vmm/ lies in the workspace").to_owned();
     for input in INPUTS {
@@ -81,7 +81,7 @@ fn main() {
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
 }
 
-/// Where cargo keeps what it has downloaded.
+/// Cargo's folder of downloads.
 fn cargo_home() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo");
     std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from)

@@ -1,4 +1,4 @@
-//! What it takes to simulate: time on one core of this host for a millisecond of the machine, and millions of instructions a
+//! Cost of simulating: time on one core of this host for a millisecond of the machine, and millions of instructions a
 //! second that were executed one by one.
 //!
 //! `just bench-sim`, or with a text that the rows to be run contain. Figures of a busy machine compare with those of the same
@@ -11,10 +11,10 @@ use std::time::Duration;
 use haltkick_vmm::machines::presets;
 use haltkick_vmm::{Engine, Found, Guest, Image, Instruments, Ours, Run, System, VirtualTime, run};
 
-/// A machine, so many of its CPUs, and the most that a millisecond may take.
+/// Machines, numbers of their CPUs, and upper limits of a millisecond's cost.
 const SIZES: [(&str, u32, f64); 2] = [("ivybridge-ex-4s", 80, 0.3), ("numaconnect-512", 512, 2.0)];
 
-/// What the vCPUs do.
+/// Work of the vCPUs.
 struct Load {
     name: &'static str,
     lock: &'static str,

@@ -323,7 +323,7 @@ fn segments_that_overlap_are_refused_before_they_multiply() {
         let count = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
         let loadable: Vec<_> =
             (0..count).filter(|&number| bytes[header(number)][..4] == LOADABLE.to_le_bytes()).collect();
-        // Of one segment two.
+        // Makes two segments of one.
         let first = bytes[header(loadable[0])].to_vec();
         bytes[header(loadable[1])].copy_from_slice(&first);
     });
@@ -341,7 +341,7 @@ fn what_is_no_regular_file_is_not_read() {
     _ = std::fs::remove_file(&pipe);
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo can be run");
     assert!(made.success());
-    // Whoever opens it waits for a writer that never comes.
+    // Opening it waits for a writer that never comes.
     let message = Image::from_file(&pipe).expect_err("it is no image").to_string();
     assert!(message.contains("no regular file"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Where the image's code and data lie: nothing that is measured must depend on what happens to be its neighbour.
+//! Addresses of the image's code and data: no figure may depend on what happens to be its neighbour.
 
 use haltkick_vmm::Image;
 use object::{Object as _, ObjectSymbol as _};
@@ -48,7 +48,7 @@ fn the_functions_of_all_locks_begin_a_line() {
     }
 }
 
-/// A shared reference promises that nobody changes what is not in a cell, and the guest may write wherever it likes.
+/// A shared reference promises that the parts outside of cells never change, and the guest may write anywhere.
 #[test]
 fn what_host_and_guest_share_is_atomic_to_the_last_byte() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../hypercalls/src");

@@ -1,4 +1,4 @@
-//! The same image under QEMU: with its emulator and with KVM. Skipped, with the reason, without QEMU or without KVM.
+//! The image under QEMU: with its emulator and with KVM. Skipped, with the reason, without QEMU or without KVM.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;

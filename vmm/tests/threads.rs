@@ -1,4 +1,4 @@
-//! The same image without `/dev/kvm`, on threads of this process. Nothing here may need more than two noisy pCPUs.
+//! The image without `/dev/kvm`, on threads of this process. Tests here must do with two noisy pCPUs.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,7 +129,7 @@ fn two_guests_at_once_ring_0_and_page_tables_are_refused() -> Check {
         Err(RunError::Usage(text)) => assert!(text.message.contains("page tables"), "{text}"),
         other => panic!("{other:?}"),
     }
-    // A run that lasts until it is told to stop, and another one beside it.
+    // A run that lasts until it is told to stop, and another one next to it.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| start_stoppable(&config().window(PATIENCE), &stop));

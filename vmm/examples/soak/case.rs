@@ -1,4 +1,4 @@
-//! What a run is like: drawn from its number.
+//! Properties of a run, drawn from its number.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use haltkick_vmm::{
 
 use crate::dice::Dice;
 
-/// What the runs are for.
+/// Purpose of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Locks under all that befalls them.
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// One run: the honest guest, with whoever is beside it.
+/// One run: the honest guest and its neighbours.
 pub(crate) struct Case {
     /// Runs that are counted together.
     pub(crate) group: String,
@@ -69,8 +69,8 @@ impl Attack {
     }
 }
 
-/// A wake-up that is lost is lost for ever; a host that has other things to do may keep a guest
-/// from moving for half a minute (this runs in the background).
+/// A lost wake-up is lost forever; a busy host may keep a guest from moving for half a minute (this runs in the
+/// background).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Case {

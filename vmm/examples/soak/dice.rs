@@ -26,7 +26,7 @@ impl Dice {
         of[self.below(of.len() as u64) as usize].clone()
     }
 
-    /// Once in so many times.
+    /// Draws whether it happens, once in `times`.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

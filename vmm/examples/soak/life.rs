@@ -19,12 +19,12 @@ pub(crate) enum Line {
     Ran(Report),
 }
 
-/// What a run says, in a line of the child.
+/// Report of a run, in a line of the child.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     pub(crate) number: u64,
     pub(crate) group: String,
-    /// What is wrong with the honest guest; empty: nothing.
+    /// Errors of the honest guest; empty: none.
     pub(crate) wrong: String,
     /// How the other one ended.
     pub(crate) beside: String,
@@ -147,7 +147,7 @@ fn run(number: u64, case: &Case, image: &Image, begin: impl Fn(), see: impl Fn(&
     }
 }
 
-/// What came of one run, and whether the honest guest had CPU time.
+/// Makes one run, and says whether the honest guest had CPU time.
 fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> (Report, bool) {
     let mut had_time = true;
     let mut report = Report { number, group: case.group.clone(), ..Report::default() };

@@ -14,11 +14,11 @@ use crate::resources::RESOURCES;
 use crate::table;
 use crate::tally::Tally;
 
-/// What is to be done.
+/// The work to do.
 pub(crate) struct Job {
     pub(crate) kind: Kind,
     pub(crate) until: Until,
-    /// Where the counts are kept.
+    /// File of the counts.
     pub(crate) state: PathBuf,
     /// A fault that is to be found.
     pub(crate) plant: Option<&'static Plant>,
@@ -27,9 +27,9 @@ pub(crate) struct Job {
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// This call has taken so long.
+    /// Time that this call has taken.
     Time(Duration),
-    /// So many runs were made, by earlier calls too.
+    /// Runs made so far, by earlier calls too.
     Runs(u64),
     /// Something was wrong, or this call has taken this time.
     Wrong(Duration),
@@ -46,7 +46,7 @@ const MOST_USUAL: Duration = Duration::from_secs(5);
 const MOST_USUAL_PLANTED: Duration = Duration::from_secs(1);
 /// Runs after which a process has all the memory and descriptors that it keeps.
 const WARM: usize = 10;
-/// Shares are looked at in so many runs together: a single one is short, and hosts are busy.
+/// Number of runs whose shares are judged together: a single one is short, and hosts are busy.
 const TOGETHER: u64 = 20;
 /// Least share of its half of the CPU time that an honest guest must have in these runs, in thousandths.
 const LEAST_SHARE_PERMILLE: u64 = 950;
@@ -68,7 +68,7 @@ pub(crate) fn run(job: Job) -> ExitCode {
     }
 }
 
-/// Where what was wrong is written down.
+/// File that lists errors.
 fn wrongs(state: &Path) -> PathBuf {
     state.with_extension("wrong")
 }

@@ -1,4 +1,4 @@
-//! What was counted, as people read it.
+//! The counts, formatted for people.
 
 use std::collections::BTreeSet;
 

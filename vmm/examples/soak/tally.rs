@@ -12,7 +12,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What `path` holds; nothing if there is no such file.
+    /// Reads the tally from `path`; empty if there is no such file.
     pub(crate) fn load(path: &Path) -> io::Result<Self> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),

@@ -1,8 +1,9 @@
 //! Executions of a part of the program on arbitrary bytes.
 //!
-//! A [`Target`] says what is executed and what to begin with. Its unit test makes inputs up from a seed, repeatably: a few in every
-//! test run, as many as somebody has time for with the variables that [`Target::run`] names. The same targets are guided by
-//! coverage in `fuzz/`, which begins with what the unit tests leave in HALTKICK_FUZZ_CORPUS. Their inputs are short: [`Target::grow`] makes long ones.
+//! A [`Target`] says what is executed and what to begin with. Its unit test makes inputs up from a seed, repeatably: a
+//! few in every test run, any number with the variables that [`Target::run`] names. The same targets are guided by
+//! coverage in `fuzz/`, which begins with the inputs that the unit tests leave in HALTKICK_FUZZ_CORPUS. Their inputs
+//! are short: [`Target::grow`] makes long ones.
 
 mod edits;
 mod script;
@@ -14,13 +15,13 @@ use std::time::{Duration, Instant};
 pub use edits::edited;
 pub use script::Script;
 
-/// So many where nobody says otherwise.
+/// Number of inputs by default.
 const FEW: u64 = 50;
 
 /// A part of the program that takes bytes which may be anything.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
     /// The longest input that is made up here.
     pub most_bytes: u64,

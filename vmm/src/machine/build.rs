@@ -45,8 +45,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// On `/dev/kvm`, in a VM on which ring and back end are tried first.
-    /// `boot` says what the guest is to be told, where its clock ticks so many times a millisecond. Nothing runs yet.
+    /// Builds a machine on `/dev/kvm`, in a VM on which ring and back end are tried first. `boot` returns the guest's
+    /// boot values for a clock of the given ticks per millisecond. Nothing runs yet.
     pub(crate) fn on_kvm(
         wanted: &Wanted,
         image: &Image,
@@ -133,7 +133,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// On a simulated machine whose counter ticks so many times a millisecond. `boot` as above.
+    /// Builds a simulated machine whose counter has the given ticks per millisecond. `boot` as above.
     pub(crate) fn simulated(
         wanted: &Wanted,
         image: &Image,

@@ -33,7 +33,7 @@ pub(crate) fn set_halt_poll(vm: &VmFd, length: Duration) {
     _ = enable(vm, KVM_CAP_HALT_POLL, nanoseconds);
 }
 
-/// What `halts` ask of the VM as a whole, before it has vCPUs.
+/// Enables the capabilities that `halts` needs of the VM as a whole, before it has vCPUs.
 pub(crate) fn configure(vm: &VmFd, halts: KernelHalts) -> Result<(), RunError> {
     if let Some(halt_poll) = halts.poll {
         let nanoseconds = u64::try_from(halt_poll.as_nanos()).unwrap_or(u64::MAX);

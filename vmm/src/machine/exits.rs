@@ -11,7 +11,7 @@ pub(crate) const NOT_CARRIED_OUT: u32 = u32::MAX;
 /// Why a vCPU came back from KVM_RUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// A signal: the slice may have ended, or somebody wants the runner's attention.
+    /// A signal: the slice may have ended, or another thread wants the runner's attention.
     Interrupted,
     /// `pv_wait`.
     Wait,

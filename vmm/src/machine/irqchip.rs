@@ -19,11 +19,11 @@ pub(crate) fn create(vm: &VmFd) -> Result<(), RunError> {
 
 /// Gives a VM without vCPUs all interrupt controllers that KVM has: local APICs and an I/O APIC.
 pub(crate) fn create_full(vm: &VmFd) -> Result<(), RunError> {
-    /// Pages that VMX may need for itself, below what the firmware would have; in nobody's memory.
+    /// Pages that VMX may need for itself, below the usual place of the firmware; outside all memory.
     const TSS_PAGES: usize = 0xfffb_d000;
     vm.set_tss_address(TSS_PAGES).map_err(system("say where KVM may keep pages of its own"))?;
     vm.create_irq_chip().map_err(system("create the interrupt controllers in the kernel"))?;
-    // What a vCPU's id is, is its APIC's id; interrupts to APIC 255 are for that one alone.
+    // A vCPU's id is its APIC's id; interrupts to APIC 255 are for that one alone.
     let x2apic = KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
     enable(vm, KVM_CAP_X2APIC_API, u64::from(x2apic)).map_err(system("let APIC ids have 32 bits"))
 }

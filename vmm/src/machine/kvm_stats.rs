@@ -1,4 +1,5 @@
-//! What KVM counts for a vCPU (KVM_GET_STATS_FD, Linux 5.14): exits that the VMM never sees, such as those at HLT and PAUSE.
+//! KVM's counters of a vCPU (KVM_GET_STATS_FD, Linux 5.14): exits that the VMM never sees, such as those at HLT and
+//! PAUSE.
 #![expect(unsafe_code, reason = "kvm-ioctls does not have this ioctl")]
 
 use std::fs::File;
@@ -22,7 +23,7 @@ pub(crate) fn read(fd: &impl AsRawFd) -> io::Result<Vec<(String, u64)>> {
     if stats < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just returned to us, and to nobody else.
+    // SAFETY: just returned to us, and not owned elsewhere.
     let file = unsafe { File::from_raw_fd(stats) };
     parse(&file).map_err(|error| io::Error::new(error.kind(), format!("KVM's statistics: {error}")))
 }

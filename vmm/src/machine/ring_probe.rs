@@ -40,7 +40,7 @@ pub(crate) fn ring0_rate(vm: &mut Vm) -> Result<f64, RunError> {
     }
 }
 
-/// The same, if it has been measured.
+/// Returns ring 0's rate, if it has been measured.
 pub(crate) fn known_ring0_rate() -> Option<f64> {
     RING0_RATE.get().copied()
 }
@@ -52,7 +52,8 @@ fn instructions_per_second(vm: &mut Vm, ring: Ring) -> Result<f64, RunError> {
     called_out(|| measure(&vm.memory, &mut vm.vcpus[0]))
 }
 
-/// Does `work` under a timer: a probe that does not come back (a KVM that makes its exit fault for ever) must not hang the VMM.
+/// Does `work` under a timer: a probe that does not come back (a KVM that makes its exit fault forever) must not hang
+/// the VMM.
 fn called_out<T>(work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
     signal::block_kick();
     let limit = KickTimer::new().map_err(system("create a timer for the ring probe"))?;
@@ -79,7 +80,7 @@ fn measure(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
     Ok(rate(long.saturating_sub(short)))
 }
 
-/// The same from loops long enough for the clock, for rings that turn out to be native.
+/// Measures with loops long enough for the clock, for rings that turn out to be native.
 pub(crate) fn precise_instructions_per_second(vm: &mut Vm, ring: Ring) -> Result<f64, RunError> {
     const NATIVE_ROUNDS: u64 = 1_000_000;
     let rough = instructions_per_second(vm, ring)?;

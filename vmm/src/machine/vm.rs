@@ -25,7 +25,7 @@ pub(crate) struct Vm {
     pub(crate) cpuid: CpuId,
     /// Whether it has KVM's interrupt controller.
     pub(crate) has_irqchip: bool,
-    /// Whether a trial failed on it: nobody knows the state of its vCPUs then.
+    /// Whether a trial failed on it: the state of its vCPUs is unknown then.
     pub(crate) is_spoilt: bool,
     /// Bytes of `kvm_run`.
     run_bytes: usize,
@@ -47,7 +47,7 @@ pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
     Ok(kvm)
 }
 
-/// What KVM_GET_API_VERSION returned, a version or a negative number; `why` tells what the kernel said then.
+/// Checks the result of KVM_GET_API_VERSION, a version or a negative number; `why` returns the kernel's error then.
 fn check_api_version(answer: i32, why: impl FnOnce() -> io::Error) -> Result<(), RunError> {
     match answer {
         ..0 => Err(system("ask /dev/kvm for its API version")(why())),
@@ -119,7 +119,7 @@ impl Vm {
 
 /// Frequency of a vCPU's TSC.
 pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u32, RunError> {
-    // Of this request, kvm-ioctls takes the result, -1, for the number of the error.
+    // For this request, kvm-ioctls takes the result, -1, for the number of the error.
     let why = |_| system("read the TSC frequency")(io::Error::last_os_error());
     vcpu.get_tsc_khz().map_err(why)
 }

@@ -1,10 +1,10 @@
-//! What a machine is to be like.
+//! Properties that a machine is to have.
 
 use crate::machine::capabilities::KernelHalts;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 
-/// What a machine is to be like.
+/// Properties that a machine is to have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     /// Number of vCPUs.

@@ -1,5 +1,5 @@
-//! What instructions and cache lines cost on this host: what the file of a machine for [`Engine::Sim`](crate::Engine::Sim) is
-//! made of.
+//! Costs of instructions and cache lines on this host: the file of a machine for [`Engine::Sim`](crate::Engine::Sim) is
+//! made of them.
 //!
 //! Each figure is the least of several rounds: what disturbs a round makes it longer.
 #![expect(
@@ -29,7 +29,7 @@ const CHASED_STEPS: usize = 1 << 18;
 /// Numbers of four bytes in a line.
 const PER_LINE: usize = 16;
 
-/// What a CPU takes for single things, in nanoseconds.
+/// Costs of single operations on a CPU, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuCosts {
     /// Frequency of the time stamp counter.

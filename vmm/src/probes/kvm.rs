@@ -1,4 +1,4 @@
-//! What this host's KVM can do, measured: for `doctor`.
+//! Abilities of this host's KVM, measured: for `doctor`.
 
 use crate::host::error::RunError;
 use crate::host::known::Known;
@@ -10,12 +10,12 @@ use crate::machine::ring::Ring;
 use crate::machine::ring_probe;
 use crate::machine::vm::{Vm, open_kvm};
 
-/// What this host's KVM can do.
+/// Abilities of this host's KVM.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// Instructions a second in ring 0, from a loop of two.
     pub ring0_instructions_per_second: f64,
-    /// The same in ring 3.
+    /// Instructions per second in ring 3.
     pub ring3_instructions_per_second: f64,
     /// Whether ring 0 runs natively.
     pub ring0_native: bool,

@@ -1,4 +1,4 @@
-//! What this host can do, measured on guests that are made for it.
+//! Abilities of this host, measured on guests that are made for it.
 
 pub(crate) mod costs;
 pub(crate) mod kvm;

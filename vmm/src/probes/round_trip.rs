@@ -1,4 +1,4 @@
-//! What it costs to wake a sleeper and be woken by it: `pv_kick`, the wake-up, `pv_wait`, and the same on the way back.
+//! Cost of waking a sleeper and being woken by it: `pv_kick`, the wake-up, `pv_wait`, and the same on the way back.
 //!
 //! Two vCPUs on one pCPU pass a token to and fro, each asleep until it comes. Timed twice, in turns: in a run as any other, with
 //! all that a guest and its VMM do around an exit, and bare: the same exits of a guest of ten instructions, whose VMM is two
@@ -90,7 +90,7 @@ struct Bare {
     vm: Vm,
 }
 
-/// What a thread is known by to the other one, and to who ends it.
+/// Handles of a thread for the other one, and for the thread that ends it.
 struct Peer {
     thread: thread::Thread,
     kick: signal::Thread,
@@ -148,7 +148,7 @@ impl Bare {
             let (before, begun) = (count(memory), Instant::now());
             thread::sleep(window);
             let (after, took) = (count(memory), begun.elapsed());
-            // Release pairs with the acquire in `serve`: whoever is kicked out sees it.
+            // Release pairs with the acquire in `serve`: a vCPU that is kicked out sees it.
             stop.store(true, Ordering::Release);
             for peer in peers.iter().filter_map(OnceLock::get) {
                 peer.kick.kick();
@@ -169,7 +169,7 @@ fn get_ready(vcpu: &mut KvmVcpu) -> Result<(), RunError> {
         .map_err(|reason| RunError::HostLacks(reason.to_string()))
 }
 
-/// Runs `vcpu` until `stop`: `other` is whom it wakes.
+/// Runs `vcpu` until `stop`; it wakes `other`.
 fn serve(vcpu: &mut KvmVcpu, other: &thread::Thread, stop: &AtomicBool) -> Result<(), RunError> {
     while !stop.load(Ordering::Acquire) {
         match vcpu.run().map_err(system("run a vCPU of two that wake each other"))? {
@@ -185,7 +185,7 @@ fn serve(vcpu: &mut KvmVcpu, other: &thread::Thread, stop: &AtomicBool) -> Resul
     Ok(())
 }
 
-/// Where vCPU 0 counts.
+/// Address of vCPU 0's count.
 const COUNT: u64 = (offset_of!(VcpuArea, results) + offset_of!(Results, acquisitions)) as u64;
 
 /// Round trips so far.
@@ -194,8 +194,8 @@ fn count(memory: &Memory) -> u64 {
     memory.area(0).results.acquisitions.load(Ordering::Relaxed)
 }
 
-/// Says that it is there; then wakes the other, sleeps, counts, for ever. vCPU 0 has the token: the other one begins with
-/// the sleep.
+/// Says that it is there; then wakes the other, sleeps, counts, forever. vCPU 0 has the token: the other one begins
+/// with the sleep.
 fn code(backend: PvBackend, amd: bool, me: u32) -> Vec<u8> {
     const OUT_DX_EAX: &[u8] = &[0xef];
     const STI_HLT_CLI: &[u8] = &[0xfb, 0xf4, 0xfa];

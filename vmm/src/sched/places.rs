@@ -1,7 +1,7 @@
-//! Where each vCPU is at the moment, for whoever watches a run.
+//! Place of each vCPU at the moment, for observers of a run.
 //!
-//! Nobody is stopped for it. A vCPU that changes places while they are gone through one after the other may be seen in either, or
-//! as running, which is what those are that lie nowhere.
+//! No vCPU is stopped for it. Places are gone through one after the other. A vCPU that changes places meanwhile may be
+//! seen in either, or as running, the state of a vCPU that is in none.
 
 use crate::host::locks::lock;
 use crate::observe::whereabouts::{Where, Whereabouts};
@@ -21,7 +21,8 @@ impl Scheduler<'_> {
 }
 
 impl<B: Bell> Core<'_, B> {
-    /// Of the vCPUs of all guests, in order. Runners that change vCPUs wait as long as it takes to go through their queues.
+    /// Lists the places of all guests' vCPUs, in order. Runners that change vCPUs wait as long as it takes to go
+    /// through their queues.
     pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
         let mut found = vec![Whereabouts::from(Where::Running); self.sleepers.len()];
         let mut note = |number: u32, whereabouts| found[number as usize] = whereabouts;
@@ -43,7 +44,7 @@ impl<B: Bell> Core<'_, B> {
 }
 
 impl HostThreads<'_> {
-    /// Of the guest's vCPUs, as far as their threads say.
+    /// Lists the places of the guest's vCPUs, as far as their threads say.
     fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
         let booted = self.has_booted();
         self.states().zip(0..).map(move |((asleep, left), vcpu)| {

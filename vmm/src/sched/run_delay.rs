@@ -10,7 +10,7 @@ use crate::host::known::Known;
 pub(crate) const ONE_THREAD_PER_VCPU: &str =
     "every vCPU is a thread of its own, and they wait for each other";
 
-/// Of all runners together, from their start to their end.
+/// Run delay of all runners together, from their start to their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunDelay {
     /// Time that they existed.
@@ -51,7 +51,7 @@ impl RunDelays {
     }
 }
 
-/// What the kernel says of the calling thread.
+/// Reads the kernel's figures for the calling thread.
 pub(crate) fn of_this_thread() -> Option<SchedStat> {
     super::parse_sched_stat(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }

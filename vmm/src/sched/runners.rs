@@ -118,7 +118,7 @@ impl<'a> Runners<'a> {
         self.core.finish()
     }
 
-    /// Where each vCPU of all guests is.
+    /// Lists the place of each vCPU of all guests.
     pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
         self.core.whereabouts()
     }

@@ -1,4 +1,4 @@
-//! What our own guest and the threads that run it tell each other while it runs. A Linux guest shares nothing.
+//! Data that our own guest and the threads that run it share while it runs. A Linux guest shares nothing.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -17,23 +17,23 @@ use crate::sched::steal_record::ToldFlag;
 /// Most console text that is kept: the guest is not trusted to stop.
 const CONSOLE_LIMIT: usize = 1 << 20;
 
-/// What our own guest shares.
+/// Data shared with our own guest.
 pub(crate) struct Shared<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) image: &'a Image,
     pub(crate) invalidations: Invalidations,
     /// Whether descheduling is attributed to what the vCPU was doing.
     pub(crate) attribution: bool,
-    /// What the VMM has told of each vCPU by its `preempted` flag, where it is the one who writes that.
+    /// Values of each vCPU's `preempted` flag that the VMM has written, where it writes the flag.
     pub(crate) told: Vec<ToldFlag>,
-    /// Who waits for what.
+    /// Waits of vCPUs for others.
     pub(crate) losses: Losses<'a>,
     console: Mutex<String>,
 }
 
 impl<'a> Shared<'a> {
-    /// The guest of `image` in `memory`, whose workload takes so many locks. `vmm_schedules`: it is the VMM that writes the
-    /// `preempted` flags.
+    /// Makes the shared data for the guest of `image` in `memory`, whose workload takes `locks` locks. `vmm_schedules`:
+    /// the VMM writes the `preempted` flags.
     pub(crate) fn new(
         memory: &'a Memory,
         image: &'a Image,
@@ -58,13 +58,13 @@ impl<'a> Shared<'a> {
         self.memory.area(vcpu)
     }
 
-    /// What descheduling of `vcpu` is attributed to.
+    /// Returns the activity that descheduling of `vcpu` is attributed to.
     pub(crate) fn attributed(&self, vcpu: u32) -> Activity {
         if self.attribution { Activity::of(self.area(vcpu)) } else { Activity::Other }
     }
 
-    /// What `vcpu` is doing, with the lock's own word for who is inside where that is kept: where it differs from what the vCPU
-    /// says, the guest announces too early or too late.
+    /// Returns the activity of `vcpu`, checked against the lock's own record of its holder where that is kept. Where
+    /// the two differ, the guest announces too early or too late.
     pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
         match (self.losses.is_inside(vcpu), Activity::of(self.area(vcpu))) {
             (Some(true), _) => Activity::Holder,
@@ -93,7 +93,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// What it wrote.
+    /// Returns the guest's output.
     pub(crate) fn console(&self) -> String {
         lock(&self.console).clone()
     }

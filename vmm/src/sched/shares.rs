@@ -63,7 +63,7 @@ impl<T> Shares<T> {
         self.queues[queue].push(id, virtual_ns, vcpu);
     }
 
-    /// A vCPU of `guest` has run for so long.
+    /// Charges `guest` for the run time of a vCPU.
     pub(crate) fn charge(&mut self, guest: usize, run_ns: u64) {
         let queue = self.queue_of(guest);
         self.used_ns[queue] += run_ns;
@@ -103,9 +103,10 @@ impl<T> Shares<T> {
         self.queues[queue].take(id)
     }
 
-    /// Whether a vCPU of `guest` at `virtual_ns` may run although it is not next: it may not if it is ahead of another one that is
-    /// ready by more than the credit, or if by guest its guest, with the `running_ns` that nobody has charged yet, is ahead of
-    /// another. So waiters that yield to each other in a ring, which was seen, do not keep the owner of their lock from its turn.
+    /// Whether a vCPU of `guest` at `virtual_ns` may run although it is not next: it may not if it is ahead of another
+    /// one that is ready by more than the credit, or if by guest its guest, with the `running_ns` that are not charged
+    /// yet, is ahead of another. So waiters that yield to each other in a ring, which was seen, do not keep the owner
+    /// of their lock from its turn.
     pub(crate) fn may_go_first(&self, guest: usize, virtual_ns: u64, running_ns: u64) -> bool {
         let own = self.queue_of(guest);
         let within = |used_ns: u64, others_ns: Option<u64>| {

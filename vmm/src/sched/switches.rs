@@ -7,8 +7,8 @@
 //! those that run are looked at by the program. Descheduling on purpose is not in these books: the thread that does it
 //! keeps them.
 //!
-//! A report may get lost, when nobody has looked for too long: then a stay on a pCPU or off it has no beginning or no
-//! end, and is left out. How many got lost is counted.
+//! A report may get lost, when it is read too late: then a stay on a pCPU or off it has no beginning or no end, and is
+//! left out. How many got lost is counted.
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
@@ -23,20 +23,20 @@ struct Entry {
     /// Not started: not seen yet.
     at: Where,
     since_ns: u64,
-    /// What it last said, and when somebody looked.
+    /// Its last report, and the time of reading it.
     said: Switch,
     claim: Option<Claim>,
     switched_out_ready: u64,
 }
 
-/// What the books say in the end.
+/// Totals of the books.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switched {
     /// Times a vCPU lost its pCPU, or went to sleep, inside the window.
     pub(crate) preemptions: ByActivity,
     /// For how long, inside the window.
     pub(crate) preempted_ns: ByActivity,
-    /// What the others lost, inside the window.
+    /// Time that the others lost, inside the window.
     pub(crate) lost_ns: ByActivity,
     /// Per vCPU: times its thread lost its CPU and could have gone on, whole run.
     pub(crate) switched_out_ready: Vec<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct Switched {
     pub(crate) dropped: u64,
 }
 
-/// What the books need to know of the run.
+/// Data of the run that the books need.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub(crate) window: &'a WindowTimes,
@@ -63,7 +63,7 @@ pub(crate) struct SwitchBooks {
 }
 
 impl SwitchBooks {
-    /// For so many vCPUs and locks.
+    /// Makes the books for `vcpus` vCPUs and `locks` locks.
     pub(crate) fn new(vcpus: u32, locks: u32) -> Self {
         let entry = Entry {
             at: Where::NotStarted,
@@ -99,7 +99,7 @@ impl SwitchBooks {
         }
     }
 
-    /// Where `vcpu` is, if it is off its pCPU although it could run.
+    /// Returns the place of `vcpu`, if it is off its pCPU although it could run.
     pub(crate) fn preempted(&self, vcpu: u32) -> Option<Whereabouts> {
         let entry = &self.entries[vcpu as usize];
         matches!(entry.at, Where::Preempted(_))
@@ -179,13 +179,14 @@ impl SwitchBooks {
         Some(What::Wakes { vcpu: vcpu as u32 })
     }
 
-    /// Looks at the lock that a vCPU says it is at. When nobody is inside: since when, as far as is known.
+    /// Looks at the lock that a vCPU says it is at. Returns the time since when it is free, as far as is known; `None`
+    /// if it has a holder.
     fn idle_since(&self, switch: &Switch) -> Option<u64> {
         let look = self.looks.get(switch.lock as usize)?;
         look.idle_since(switch.lock_entered, switch.lock_owner, switch.at_ns)
     }
 
-    /// `vcpu` is back: see `loss` for what is lost to whom.
+    /// Settles the loss of a `vcpu` that is back: see `loss` for how losses are attributed.
     fn settle_loss(
         &mut self,
         vcpu: usize,

@@ -1,4 +1,4 @@
-//! Where a vCPU was from one short while to the next, from when the window opened on: what a heat map is drawn from.
+//! Place of a vCPU in each short interval, from the opening of the window on: the data of a heat map.
 //!
 //! The books know it anyhow whenever a vCPU gets a pCPU or loses it; here they note it, too, in memory that is there from the start, and
 //! only for the beginning of the window.
@@ -48,7 +48,7 @@ impl Timeline {
         Where::Asleep,
     ];
 
-    /// Nothing yet; for slices of this length.
+    /// Makes an empty timeline with slices of this length.
     pub(crate) fn new(slice_ns: u64) -> Self {
         // In a bin of 32 bits there is room for 4 s: slices are at most 100 ms long.
         let bin_ns = (slice_ns / BINS_PER_SLICE).clamp(1, u64::from(u32::MAX));

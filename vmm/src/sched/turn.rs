@@ -8,13 +8,13 @@ use crate::sched::queue::Task;
 pub(super) enum Turn<'a> {
     /// Its slice is over and another vCPU is ready.
     SliceEnded,
-    /// It is descheduled on purpose for so many nanoseconds.
+    /// It is descheduled on purpose for this many nanoseconds.
     Injected(u64),
     /// It sleeps until kicked.
     Waits,
     /// It has halted in KVM's hands.
     Halts,
-    /// It gives up its slice, and somebody else is ready.
+    /// It gives up its slice, and another vCPU is ready.
     Yields,
     /// It hands its pCPU to this vCPU.
     HandsOver(Box<Task<'a>>),
@@ -25,7 +25,7 @@ pub(super) enum Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Where a vCPU that was in `activity` is now, for a trace.
+    /// Returns the place of a vCPU that was in `activity`, for a trace.
     pub(super) fn leads_to(&self, activity: Activity) -> Where {
         match self {
             Self::SliceEnded => Where::Preempted(activity),

@@ -7,8 +7,8 @@ use crate::sched::shares::Shares;
 use crate::sched::turn::Turn;
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
-    /// this guest is the guest's mistake and kicks nobody.
+    /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number without a vCPU in
+    /// this guest is the guest's mistake and has no effect.
     pub(super) fn kick(&self, from: &mut Task<'a>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
         let guest = from.guest;
         if vcpu >= guest.vcpus {
@@ -36,10 +36,10 @@ impl<'a, B: Bell> Core<'a, B> {
     /// `from`, which runs, hands its pCPU to a vCPU of its guest at `virtual_ns`: the virtual time from which on that one runs, if
     /// it may, as far as others are concerned.
     ///
-    /// If the other one has had more than `from`, the two exchange their virtual times: `from` gives it its own place in the
-    /// queue and takes that one's. So waiters that yield to the owner of their lock give it their turns, all of them, and nobody
-    /// else's place changes. Without the exchange one could have only one of the two: either an owner that is yielded to is
-    /// as late as if it were not, or whoever yields to nobody has no turn while others feed it.
+    /// If the other one has had more than `from`, the two exchange their virtual times: `from` gives it its own place
+    /// in the queue and takes that one's. So waiters that yield to the owner of their lock give it their turns, all of
+    /// them, and no other place changes. Without the exchange one could have only one of the two: either an owner that
+    /// is yielded to is as late as if it were not, or a vCPU that never yields has no turn while others feed it.
     fn gives_its_place(
         &self,
         shares: &Shares<Box<Task<'a>>>,
@@ -47,7 +47,7 @@ impl<'a, B: Bell> Core<'a, B> {
         virtual_ns: u64,
     ) -> Option<u64> {
         let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns());
-        // What the present turn has taken is charged when it ends.
+        // The time of the present turn is charged when it ends.
         let own_ns = from.account.turns.virtual_ns.saturating_add(running_ns);
         let place_ns = virtual_ns.min(own_ns);
         self.queues.may_go_first(shares, from, place_ns, running_ns).then(|| {
@@ -56,9 +56,9 @@ impl<'a, B: Bell> Core<'a, B> {
         })
     }
 
-    /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
-    /// it sleeps, and nothing would be gained by giving up the pCPU for it. If others would lose too much by it, it is a yield
-    /// to whoever is next, as under Linux, where the scheduler takes a directed yield for a hint.
+    /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs
+    /// already, or it sleeps, and nothing would be gained by giving up the pCPU for it. If others would lose too much
+    /// by it, it is a yield to the next vCPU, as under Linux, where the scheduler takes a directed yield for a hint.
     pub(super) fn take_ready(&self, from: &mut Task<'a>, vcpu: u32) -> Option<Turn<'a>> {
         let guest = from.guest;
         if vcpu >= guest.vcpus {
@@ -78,7 +78,7 @@ impl<'a, B: Bell> Core<'a, B> {
         })
     }
 
-    /// Yield: whoever else is next.
+    /// Yield: to the next vCPU in the queue.
     pub(super) fn pass_slice(&self, task: Box<Task<'a>>) -> Option<Box<Task<'a>>> {
         let last = task.last_pcpu;
         let next = last.and_then(|pcpu| self.queues.pop(pcpu));

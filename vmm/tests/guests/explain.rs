@@ -14,7 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         an_exception_is_explained_by_its_instruction,
         a_hang_names_the_holder_and_who_waits_for_how_long,
         a_queue_is_told_in_order,
-        // An emulator takes minutes to give each of so many vCPUs its turns.
+        // An emulator takes minutes to give each of this many vCPUs its turns.
         a_hang_of_1024_vcpus_is_explained_in_groups if !nested(),
         a_lost_kick_names_who_sleeps_for_it,
         a_guest_that_writes_nonsense_changes_figures_at_most,
@@ -123,7 +123,8 @@ fn a_hang_names_the_holder_and_who_waits_for_how_long() -> Check {
     Ok(())
 }
 
-/// MCS keeps its owner in the queue; nobody leaves it, so that all must be there, in the order in which they asked.
+/// MCS keeps its owner in the queue, and waiters never leave, so that all must be there, in the order in which they
+/// asked.
 fn a_queue_is_told_in_order() -> Check {
     let config = config().workload("selftest-hang").lock("mcs").pv(false).window(PATIENCE);
     let (_, explanation, _) = explained(&config)?;
@@ -140,7 +141,8 @@ fn a_queue_is_told_in_order() -> Check {
 
 /// A large machine's explanation is no longer than a small one's.
 fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
-    // Sixteen rounds of all of them: whoever is taken off between unlock and kick is back by then, on a busy host too.
+    // Sixteen rounds of all of them: a vCPU that is taken off between unlock and kick is back by then, on a busy host
+    // too.
     let (_, explanation, _) = explained(
         &config().workload("selftest-hang").vcpus(1024).window(PATIENCE).watchdog(Duration::from_secs(8)),
     )?;
@@ -190,7 +192,7 @@ fn a_guest_that_writes_nonsense_changes_figures_at_most() -> Check {
     Ok(())
 }
 
-/// Holding takes a quarter of the guest's time: so many samples must fall there, wherever slices and exits are.
+/// Holding takes a quarter of the guest's time: that share of samples must fall there, wherever slices and exits are.
 fn a_profile_has_its_samples_where_the_time_goes() -> Check {
     let instruments = Instruments { profile: Some(Duration::from_micros(300)), ..Instruments::default() };
     let (mut samples, mut holder, mut work) = (0, 0, 0);

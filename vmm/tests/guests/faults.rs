@@ -59,7 +59,7 @@ fn page_faults_are_counted_by_how_they_were_served() -> Check {
             format!("{lock}: {served} of {faults} faults")
         })?;
     }
-    // Address spaces of their own have nobody to ask, and nothing to speculate about.
+    // Private address spaces have no other CPU to ask, and nothing to speculate about.
     let private = start(&with_faults("fault-many", "none").pv(false))?;
     check(event(&private, "tlb_remote_flush") == 0, || {
         "a private address space was invalidated elsewhere".into()

@@ -94,7 +94,7 @@ fn writer_of_a_table_gets_in(scheme: &str) -> Check {
         let outcome = start_until(&config, |outcome| waits(outcome) > 0)?;
         let writes = waits(&outcome);
         let (grows, maps) = (event(&outcome, "grant_grow"), event(&outcome, "grant_map"));
-        // Those of the warm-up are no figures.
+        // Waits of the warm-up do not count.
         check(writes > 0 && writes <= grows, || format!("{lock}: {writes} waits of {grows} growths"))?;
         check(maps > 0 && maps == event(&outcome, "grant_unmap"), || format!("{lock}: {maps} pages mapped"))?;
     }

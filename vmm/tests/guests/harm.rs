@@ -1,4 +1,4 @@
-//! Guests that mean harm, alone and beside an honest one.
+//! Hostile guests, alone and next to an honest one.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn a_guest_that_never_starts_ends_under_both_schedulers() -> Check {
     })
 }
 
-/// An honest guest, whose vCPUs never sleep, beside one that runs `workload`: how both ended.
+/// Runs an honest guest, whose vCPUs never sleep, next to one that runs `workload`. Returns how both ended.
 fn beside(workload: &str, base: Run) -> Result<[Ended; 2], RunError> {
     let honest = base.lock("tas").pv(false);
     let hostile = honest.clone().workload(workload);
@@ -51,7 +51,7 @@ fn beside(workload: &str, base: Run) -> Result<[Ended; 2], RunError> {
     Ok(<[Ended; 2]>::try_from(ended).unwrap_or_else(|_| unreachable!("two guests were started")))
 }
 
-/// The honest guest's result is right. Which part it had of `window` on so many pCPUs.
+/// Checks the honest guest's result. Returns its share of `window` on `cpus` pCPUs.
 fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64, Failed> {
     let outcome = honest.outcome()?;
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
@@ -60,8 +60,9 @@ fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64,
     Ok(run as f64 / (window.as_nanos() as f64 * cpus as f64))
 }
 
-/// Runs beside `workload` a few times, and a few times more if the honest guest did not have its share under the VMM's scheduler,
-/// which a busy host may prevent now and then. Under the host's, shares are the host's. `look` at how the other one ended.
+/// Runs next to `workload` a few times, and a few times more if the honest guest did not have its share under the VMM's
+/// scheduler, which a busy host may prevent now and then. The host's scheduler decides about shares of its own. `look`
+/// checks how the other guest ended.
 fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended) -> Check) -> Check {
     const RUNS: u64 = 8;
     let base = base.clone().window(config().window * 3);

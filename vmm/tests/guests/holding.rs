@@ -1,4 +1,4 @@
-//! Who waits for one lock while it holds another: others wait for it, so whatever befalls it befalls a holder.
+//! A vCPU that waits for one lock while it holds another: others wait for it, so it counts as a holder.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Each vCPU waits for one lock, as the holder of another one that nobody else takes.
+/// Each vCPU waits for one lock, as the holder of another one of its own.
 fn holding() -> Run {
     let (lock_count, hold) = (config().guests[0].vcpus + 1, Duration::from_micros(5));
     config()
@@ -48,7 +48,7 @@ fn a_preempted_waiter_that_holds_another_lock_is_a_holder() -> Check {
 fn stopped_at(point: &str) -> Check {
     let chance = HowOften::Probability(0.2);
     let deschedule = deschedule(Target::Random, chance, Duration::from_micros(500), Some(point));
-    // It may be passed rarely: another seed and a longer window, until somebody was stopped there.
+    // It may be passed rarely: another seed and a longer window, until a vCPU was stopped there.
     for seed in 1..=50 {
         let outcome = start(
             &holding()

@@ -31,7 +31,7 @@ fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) ->
     let outcome =
         start(&mostly_holding().sched(sched).deschedule(deschedule).window(Duration::from_millis(300)))?;
     let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
-    // Whom to stop is decided by the lock's own word for who is inside; what it was doing is told by the guest.
+    // The lock's own record of its holder decides which vCPU is stopped; the guest reports what it was doing.
     check(injected.holder > 0 && injected.holder == sum(&injected), || format!("{injected:?}"))?;
     let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
     check(lost.holder > 0, || "nobody lost anything to a holder that was off for 2 ms".into())?;
@@ -66,7 +66,7 @@ fn heads_waiters_and_anyone_can_be_descheduled_on_purpose() -> Check {
 
 fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() -> Check {
     let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), Duration::from_millis(2), None);
-    // As many vCPUs as pCPUs: nobody is off but on purpose.
+    // As many vCPUs as pCPUs: a vCPU is off only by injection.
     let vcpus = config().cpus.len() as u32;
     let outcome = start(&config().vcpus(vcpus).workload("selftest-preempted").deschedule(deschedule))?;
     let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
@@ -76,7 +76,8 @@ fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() -> Check {
 
 fn a_sufficient_grace_lets_no_slice_end_in_a_section() -> Check {
     let (slice, grace) = (Duration::from_micros(500), Duration::from_micros(500));
-    // A section takes a tenth of the grace. Where the host takes the pCPU away meanwhile, the grace is in vain.
+    // A section takes a tenth of the slice extension. If the host takes the pCPU away meanwhile, the extension has no
+    // effect.
     for seed in 1..50 {
         let outcome = start(&mostly_holding().slice(slice).grace(grace).seed(seed))?;
         let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
@@ -131,7 +132,7 @@ fn a_vcpu_with_all_yields_starves_none_of_its_guest() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
     let outcome = start(&config().vcpus(4).cpus(cpus).lock("none").workload("selftest-feeder").pv(false))?;
     let run_ns: Vec<u64> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
-    // vCPU 1, which vCPU 0 always yields to, and those that nobody yields to: a third each.
+    // vCPU 1, which vCPU 0 always yields to, and those that are never yielded to: a third each.
     let least = run_ns.iter().sum::<u64>() / 6;
     check(run_ns[2..].iter().all(|ns| *ns >= least), || format!("{run_ns:?} ns"))
 }

@@ -19,7 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_token_passed_by_doorbells_comes_back_under_both_schedulers,
         trials_on_the_vm_of_a_run_leave_no_trace,
     ];
-    // Where there is no KVM, too: the suite that runs these elsewhere asks for their names here.
+    // Also without KVM: the suite that runs these elsewhere asks for their names here.
     let (kvm, ipi) = match probe() {
         Ok(probe) => (probe.kick_by_hypercall, probe.kick_by_interrupt),
         Err(error) => (Err(error.to_string().into()), Err(error.to_string().into())),
@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Set in a process that runs a guest in this ring and tells what came of it, instead of all tests.
 pub(crate) const FRESH_PROCESS: &str = "HALTKICK_FRESH_PROCESS";
 
-/// No lock, so that nobody ever sleeps: what KVM counts of sleeping is then what was tried before.
+/// No lock, so that no vCPU ever sleeps: KVM's counts of sleeping then come from the earlier trial.
 pub(crate) fn run_in_a_fresh_process() -> ExitCode {
     let ring = match std::env::var(FRESH_PROCESS).as_deref() {
         Ok("0") => Ring::Ring0,
@@ -98,7 +98,7 @@ fn trials_of(backend: PvBackend, works: Known<()>) -> Vec<Trial> {
     let latch = format!("a_kick_before_the_halt_is_latched_by_{name}");
     trials.push(Trial::test(latch, move || latch_halting(backend)));
     let token = format!("a_token_passed_by_{name}_comes_back");
-    // So many interrupts in so short a time wedge the emulator in two of three machines.
+    // That many interrupts in so short a time wedge the emulator in two of three machines.
     let wedges = nested && backend == PvBackend::Ipi;
     trials.push(Trial::test(token, move || round_trip(&halting(backend))).with_ignored_flag(wedges));
     let knobs = format!("halt_polling_and_exits_can_be_chosen_with_{name}");
@@ -131,8 +131,8 @@ fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
     check(doorbells == 0, || format!("{doorbells} doorbells"))
 }
 
-/// KVM puts them to sleep and says so of each. Few vCPUs, since their number multiplies the sections before the end; those
-/// that wait sleep soon. When nobody happens to sleep once kicks are lost, all leave: again, then, with more.
+/// KVM puts them to sleep and says so of each. Few vCPUs, since their number multiplies the sections before the end;
+/// waiters sleep soon. If no vCPU happens to sleep once kicks are lost, all leave: again, then, with more.
 fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
     for vcpus in [3, 5, 8, 12] {
         let spin_threshold = Duration::from_micros(5);
@@ -228,7 +228,7 @@ fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() -> Check {
         Err(RunError::Usage(refused)) => check(refused.message.contains("--halt-poll"), || refused.message)?,
         other => return unexpected(other),
     }
-    // What the probe found not to work is refused, and does not hang.
+    // A back end that fails the probe is refused, and does not hang.
     let probe = probe()?;
     for (backend, works) in
         [(PvBackend::Kvm, probe.kick_by_hypercall), (PvBackend::Ipi, probe.kick_by_interrupt)]

@@ -1,4 +1,4 @@
-//! The instrument itself: what it counts, whom it watches, and what it gives back.
+//! The instrument itself: its counts, the vCPUs it watches, and its return values.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ fn without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count() -
     check(outcome.lost_updates.is_none(), || format!("lost updates: {:?}", outcome.lost_updates))?;
     check(outcome.costs.oracle.is_none(), || "the oracle costs something, and is off".into())?;
     check(outcome.acquisitions() > 0, || "no section was completed".into())?;
-    // And nobody notices what it is there to find.
+    // Without the checker, the error that it is there to find goes unnoticed.
     start(&config().oracle(false).workload("selftest-exclusion"))?;
     Ok(())
 }
@@ -207,7 +207,7 @@ fn readers_have_times_of_their_own() -> Check {
             others += count(&outcome.wait);
             windows += 1;
         }
-        // Where it takes several windows a vCPU may stand still for so long that the end of one takes it in the middle.
+        // If it takes several windows, a vCPU may stand still long enough for the end of one to interrupt it.
         let most = if windows == 1 { 0 } else { windows * u64::from(config.guests[0].vcpus) };
         check(waits.abs_diff(reads) + others.abs_diff(sections - reads) <= most, || {
             format!("{lock}: {reads} of {sections} sections read, {waits} times, {others} others")

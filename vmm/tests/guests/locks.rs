@@ -73,7 +73,7 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
 }
 
 fn it_is_counted_how_often_a_vcpu_is_overtaken() -> Check {
-    // As long as it takes until somebody is overtaken: a slow host may need more than one window.
+    // As long as it takes until a vCPU is overtaken: a slow host may need more than one window.
     let windows = [1, 10, 100].map(|times| config().window * times);
     let (mut all, mut most) = (0, 0);
     for window in windows {

@@ -31,7 +31,7 @@ const INSTRUMENTED: [(&str, bool, &str); 4] = [
     ("owner-yield-points", true, "node-claimed tail-published handed-over"),
 ];
 
-/// In so many runs most vCPUs may pass the point; in those after them none may.
+/// In this many runs most vCPUs may pass the point; in those after them none may.
 const PATIENT: u64 = 3;
 
 /// Steers the races of the literature: each vCPU that passes the point may lose its CPU there, for longer than a slice.
@@ -40,7 +40,7 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
         let chance = HowOften::Probability(chance);
         deschedule(Target::Random, chance, Duration::from_micros(1500), Some(point))
     };
-    // Only the first that finds the lock held passes here, so there must be times when nobody else waits.
+    // Only the first that finds the lock held passes here, so there must be times without other waiters.
     let vcpus = if point == "pending-set" { 2 } else { config().guests[0].vcpus };
     let mut seed = 0;
     // A point may be passed rarely: another seed and a longer window follow until a vCPU was stopped there, and after some runs every

@@ -197,7 +197,7 @@ fn a_fixed_amount_of_work_is_done_to_the_last_section() -> Check {
         // A section that begins before the window opens and one that is the last may be counted with their whole length.
         check(in_locks <= run + 10_000_000, || format!("{in_locks} ns in locks, {run} ns on pCPUs"))?;
     }
-    // What cannot be done in the window is told apart.
+    // Work that does not fit into the window is told apart.
     let mix = Mix { work_sections: Some(u64::MAX), ..Mix::default() };
     let outcome = start(&config().mix(mix).workload("mixed"))?;
     check(outcome.completion.is_none(), || format!("done in {:?}", outcome.completion))

@@ -11,7 +11,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_guest_that_dies_leaves_the_others_outcome,
         shares_are_equal_by_guest_or_by_vcpu,
         guests_that_do_not_go_together_are_usage_errors,
-        // So many vCPUs take an emulator minutes, and need nothing of its KVM.
+        // This many vCPUs take an emulator minutes, and need nothing of its KVM.
         guests_get_the_open_files_that_all_of_them_need if !nested(),
     ]
 }
@@ -98,7 +98,7 @@ impl Drop for Back {
 }
 
 fn guests_get_the_open_files_that_all_of_them_need() -> Check {
-    // What the VMM keeps free beside a file for each vCPU.
+    // Files that the VMM keeps free in addition to one for each vCPU.
     const SPARE: u64 = 128;
     const GUESTS: u64 = 8;
     const VCPUS: u64 = 20;

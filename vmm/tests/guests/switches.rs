@@ -1,4 +1,4 @@
-//! What the host's scheduler did to the vCPUs, as reported switch by switch, against what the kernel itself counts.
+//! Decisions of the host's scheduler about the vCPUs, as reported switch by switch, against the kernel's own counts.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn reports_agree(outcome: &Outcome) -> Check {
 }
 
 fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
-    // Everybody always wants to run: whoever has no pCPU is off, and as many as there are pCPUs are not.
+    // Every vCPU always wants to run: one without a pCPU is off, and as many as there are pCPUs are on.
     let window = config().window * 4;
     let config = host().workload("compute").lock("none").pv(false).window(window);
     let outcome = reported(&config)?;

@@ -71,7 +71,7 @@ fn what_is_pushed_into_a_bounded_queue_is_popped() -> Check {
             let (moved, transits) = (outcome.acquisitions(), reported(&outcome, "transit"));
             check(moved > 0, || format!("{lock}, {vcpus} vCPUs: nothing moved"))?;
             let with_queue = lock != "none" && vcpus > 1;
-            // What was pushed before the window was popped in it, or the reverse: a queue's length at most.
+            // Items pushed before the window were popped in it, or the reverse: a queue's length at most.
             let pops = moved / 2;
             check(!with_queue || transits.abs_diff(pops) <= 16 + u64::from(vcpus), || {
                 format!("{lock}, {vcpus} vCPUs: {transits} items popped in {moved} operations")
@@ -102,7 +102,7 @@ fn no_reader_sees_a_version_after_its_grace_period() -> Check {
     for deschedule in [None, Some(readers_off)] {
         let config = config()
             .workload("grace-period")
-            // Nobody takes it; without a lock nobody is asked what it holds.
+            // The lock is never taken; without a lock there is no question which one is held.
             .lock("tas")
             .pv(false)
             .deschedule(deschedule)
@@ -192,7 +192,7 @@ fn a_page_that_was_protected_is_protected_on_every_vcpu() -> Check {
         config().workload("selftest-shootdown").lock("none").pv(false).window(Duration::from_millis(400));
     // Both ways in which a vCPU may learn of it: on its pCPU, by an NMI, and off it.
     for vcpus in [2, 8] {
-        // That somebody writes while the page is protected is a matter of chance, and of how busy the host is.
+        // Whether a vCPU writes while the page is protected is a matter of chance, and of how busy the host is.
         let mut refused = 0;
         for window in [1, 5, 25].map(|times| shootdown.window * times) {
             refused = start(&shootdown.clone().vcpus(vcpus).window(window))?.acquisitions();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use haltkick_vmm::{Image, RunError};
 
-/// What docs/lock-objects.md tells people to write.
+/// Flags that docs/lock-objects.md tells people to use.
 pub(crate) const FLAGS: [&str; 5] =
     ["-O2", "-ffreestanding", "-mgeneral-regs-only", "-mno-red-zone", "-fno-pic"];
 

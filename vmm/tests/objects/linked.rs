@@ -1,4 +1,4 @@
-//! What linking makes of an object: a lock among the image's own, with names and lines, called at the same sites.
+//! Result of linking an object: a lock among the image's own, with names and lines, called at the same sites.
 
 use std::process::Command;
 
@@ -127,7 +127,7 @@ fn several_objects_lie_behind_each_other() -> Check {
     Ok(())
 }
 
-/// The same code with other ways to refer to things: what it reads must be what stands there.
+/// The same code with other ways to refer to data: the values it reads must be those that stand there.
 fn position_independent_code_statics_and_constants_are_linked() -> Check {
     let more = r#"
 static const char *const names[] = { "one", "two" };

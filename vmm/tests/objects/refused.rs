@@ -1,4 +1,4 @@
-//! What cannot be linked is refused before anything is created, in one line that says what to do.
+//! Objects that cannot be linked are refused before anything is created, in one line that says what to do.
 
 use std::path::Path;
 use std::process::Command;
@@ -96,7 +96,7 @@ fn privileged_instructions_and_system_calls_are_named_with_their_place() -> Chec
         let more = doing(&format!("__asm__ volatile(\"{instruction}\")"));
         says(name, &more, &FLAGS, &[said, "at hk_try_lock+0x"]);
     }
-    // What no exported function leads to is not loaded, and may be anything.
+    // Code out of reach of the exported functions is not loaded, and may be anything.
     let unused =
         "__attribute__((section(\".text.unused\"))) void unused(void) { __asm__ volatile(\"hlt\"); }";
     link(&text("unused", &format!("{TAS}{unused}"), &FLAGS))?;

@@ -98,7 +98,7 @@ fn on_something() -> Engine {
     if probe().is_ok() { Engine::Kvm } else { Engine::Threads }
 }
 
-/// What became of a run, and what was found out about it.
+/// Returns the outcome of a failed run, and its explanation.
 fn failed(object: &Path, change: impl FnOnce(Run) -> Run) -> (String, String) {
     let image = link(object).expect("it can be linked");
     let base = config(on_something()).lock(lock_of(object)).pv(false);
@@ -153,7 +153,7 @@ fn a_fault_in_an_object_is_reported_with_its_function() -> Check {
 }
 
 fn waiters_that_nobody_wakes_are_a_lost_wake_up() -> Check {
-    // Tickets whose waiters sleep; whoever is done tells the next one, and does not kick it.
+    // Tickets whose waiters sleep; an unlock tells the next one, and does not kick it.
     let source = r#"
 #include "haltkick.h"
 struct lock { hk_u8 next, owner; };
@@ -181,7 +181,7 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
 }
 
 fn an_object_that_uses_more_stack_than_there_is_is_found() -> Check {
-    // So deep that it runs into everything: the fault that comes of it is not what is wrong.
+    // Deep enough to overwrite everything: the fault that follows is not the error to report.
     let more = r#"
 hk_u32 hk_deep(hk_u32 times);
 __attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)

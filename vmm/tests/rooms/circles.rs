@@ -1,8 +1,8 @@
 //! Circles of imports.
 //!
-//! Of the entries of one folder, which are files and folders, none may import another that imports it, straight or by others. A
-//! folder's `mod.rs` is no entry of it: the module is made of its parts, and these may name what the whole defines. What a
-//! module only hands on (`pub use`) is imported from where it is defined.
+//! The entries of one folder are files and folders. None may import another that imports it, directly or through
+//! others. A folder's `mod.rs` is not an entry of it: the module is made of its parts, and these may name what the
+//! whole defines. Items that a module only re-exports (`pub use`) are imported from where they are defined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,7 +68,7 @@ impl Imports {
     }
 }
 
-/// What the circles in `sources` are made of, one import a line.
+/// Lists the imports that form the circles in `sources`, one a line.
 pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
     let mut between = Imports::new(sources).between_entries();
     // Whatever imports nothing that is left, or is imported by nothing that is left, is in no circle.

@@ -1,4 +1,4 @@
-//! What the embedded image is made of, and what `vmm/build.rs` watches.
+//! Inputs of the embedded image, and the files that `vmm/build.rs` watches.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! What a source imports from elsewhere in its crate: every path in it that begins at the root, above or, in a `use`, here.
+//! Imports of a source from elsewhere in its crate: every path in it that begins at the root, above or, in a `use`,
+//! here.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -24,7 +25,7 @@ pub(crate) fn imports(module: &[String], text: &str) -> Vec<Import> {
 }
 
 struct Reader {
-    /// Where it is: modules that are written inside the file included.
+    /// Path of the current module, including modules that are written inside the file.
     module: Vec<String>,
     of_tests: bool,
     found: Vec<Import>,
@@ -60,7 +61,7 @@ impl Reader {
         }
     }
 
-    /// What stands in a macro is no syntax yet.
+    /// The content of a macro is not parsed yet.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let mut words = Vec::new();
         let mut after_dollar = false;

@@ -1,8 +1,8 @@
 //! The shape of the sources.
 //!
-//! What may import what: the sources of a crate lie in rooms, folders beside its `lib.rs`; a room imports from those before it in
-//! the table, and so none is in a circle with another. Within a room, files are in no circle either. And how long files,
-//! functions and names may be.
+//! Rules of imports: the sources of a crate lie in rooms, folders next to its `lib.rs`; a room imports from those
+//! before it in the table, and so none is in a circle with another. Within a room, files are in no circle either. Also
+//! limits on the length of files, functions and names.
 
 mod circles;
 mod embedded;
@@ -23,7 +23,7 @@ struct House {
     sources: &'static str,
     /// From the ground up.
     rooms: &'static [&'static str],
-    /// What stands in for a part of the program in tests: tests of any room may use it.
+    /// Modules that stand in for a part of the program in tests: tests of any room may use them.
     double: &'static [&'static str],
 }
 
@@ -159,7 +159,7 @@ fn every_source_lies_in_a_room() {
     }
 }
 
-/// What a source imports from rooms above its own, or from the root itself: names there stand for any room.
+/// Lists a source's imports from rooms above its own, or from the root itself: names there stand for any room.
 fn wrong_imports(house: &House, source: &Source) -> Vec<String> {
     let floor = |name: &str| house.rooms.iter().position(|room| *room == name);
     let Some(own) = source.module.first().and_then(|room| floor(room)) else { return Vec::new() };

@@ -30,7 +30,7 @@ pub(crate) fn sources(folder: &str) -> Vec<Source> {
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let of = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
-    // What is built is no source.
+    // Build output is not source.
     let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| !path.ends_with("target"));
     let mut files: Vec<_> = paths.flat_map(of).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));

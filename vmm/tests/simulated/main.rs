@@ -199,7 +199,7 @@ fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
         let outcome = done(&config);
         let (faults, served) = (event(&outcome, "pgfault"), event(&outcome, counter));
         assert!(faults > 0 && (1..=faults).contains(&served), "{lock}: {served} of {faults} faults");
-        // Those look at the end at what they have left.
+        // Workloads that check their remains at the end.
         let checked = done(&config.clone().workload("selftest-memory"));
         assert_eq!(checked.lost_updates, Some(0), "{lock}");
         match start(&config.workload("selftest-leak")) {
@@ -390,8 +390,8 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
 
 #[test]
 fn vcpus_with_equally_long_ways_do_not_keep_in_step() {
-    // One that maps and unmaps took the semaphore again before the one that it had woken came for it, for ever, and the others never
-    // got so far as to be ready.
+    // A vCPU that maps and unmaps took the semaphore again before the one that it had woken came for it, forever, and
+    // the others never got as far as to be ready.
     let config = simulated("nehalem-2s", 16, 1)
         .workload("fault-map-touch")
         .lock("speculative-2018")
@@ -411,7 +411,7 @@ fn a_kicked_vcpu_starts_before_its_kicker_is_back_in_the_guest() {
     let guest = &mut slow.costs.guest;
     (guest.exit_ps, guest.kick_ps, guest.wake_ps) = (100 * us_in_ps, 20 * us_in_ps, 50 * us_in_ps);
     (guest.scatter_permille, guest.idle) = (0, Vec::new());
-    // Nobody is on the way to sleep still when the token comes.
+    // No vCPU is still on the way to sleep when the token comes.
     let outcome = done(
         &config
             .engine(Engine::Sim(Arc::new(slow)))

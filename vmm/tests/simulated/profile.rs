@@ -1,4 +1,4 @@
-//! Where the time of simulated vCPUs goes: all of it is counted, and the run is the same as without.
+//! Time of simulated vCPUs by place: all of it is counted, and the run is the same as without.
 
 use haltkick_vmm::Instruments;
 use support::{Settings, watched};

@@ -21,7 +21,7 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
     let changes: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
     assert!(changes > 100, "{changes}");
     let run_ns = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>();
-    // Where the window opens and closes, a change may be under way.
+    // When the window opens and closes, a change may be under way.
     let edges_ns = 2 * (costs.switch_ps + costs.exit_ps) / 1000;
     assert!(
         cpu_ns.abs_diff(run_ns) < edges_ns,
@@ -54,7 +54,7 @@ fn a_machine_says_where_vcpus_wake_up() {
 #[test]
 fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
     let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-    // Nobody has the time to simulate this.
+    // Simulating this would take too long.
     let config = simulated("ivybridge-ex-4s", 4, 2).window(Duration::from_secs(100_000));
     std::thread::scope(|scope| {
         let under_way =

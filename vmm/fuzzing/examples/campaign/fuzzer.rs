@@ -19,7 +19,7 @@ const LONGEST_OF_OTHERS: u32 = 256;
 /// An execution that takes longer has failed. Busy hosts take their time.
 const TIMEOUT_S: u32 = 60;
 
-/// What came of some time with a target.
+/// Result of some time with a target.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Done {
     pub(crate) executions: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Done {
 
 fn cargo_fuzz() -> Command {
     let mut command = Command::new("cargo");
-    // That of the cargo which started this program.
+    // The toolchain of the cargo which started this program.
     command.env_remove("RUSTUP_TOOLCHAIN").args(["+nightly", "fuzz"]);
     command
 }
@@ -46,13 +46,13 @@ pub(crate) fn targets() -> io::Result<Vec<String>> {
     Ok(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect())
 }
 
-/// One target for so many seconds.
+/// Runs one target for `seconds`.
 pub(crate) fn run(target: &str, seconds: u64) -> io::Result<Done> {
     let longest = LONGEST.iter().find(|(name, _)| *name == target).map_or(LONGEST_OF_OTHERS, |row| row.1);
     let mut child = cargo_fuzz()
         .args(["run", "--sanitizer", "none", "--no-trace-compares", target, "--"])
         .arg(format!("-max_len={longest}"))
-        // What these two do for which input is changed next costs a tenth of the executions.
+        // The effect of these two on the choice of the next input costs a tenth of the executions.
         .args(["-entropic=0", "-reduce_inputs=0"])
         .arg(format!("-timeout={TIMEOUT_S}"))
         .arg(format!("-max_total_time={seconds}"))
@@ -62,7 +62,7 @@ pub(crate) fn run(target: &str, seconds: u64) -> io::Result<Done> {
     let mut began = Instant::now();
     for line in BufReader::new(child.stderr.take().expect("it is piped")).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        // The compiler's time is none of the target's.
+        // The compiler's time does not count for the target.
         if line.starts_with("INFO: Running with") {
             began = Instant::now();
         }

@@ -11,7 +11,7 @@ use crate::fuzzer::Done;
 pub(crate) struct Tally(BTreeMap<String, (u64, f64, u64)>);
 
 impl Tally {
-    /// What is in the file, if there is one.
+    /// Reads the file, if there is one.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(&text)

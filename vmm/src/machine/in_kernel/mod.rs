@@ -1,9 +1,10 @@
 //! Back ends in which KVM itself puts vCPUs to sleep: which of them work on this host, and what they need of a VM.
 //!
 //! A guest in ring 0 halts (`pv_wait`) and wakes others by KVM_HC_KICK_CPU, or by an ordinary interrupt the way a
-//! hypervisor without that hypercall has it done. Both need KVM's interrupt controller. Offered is not working: PVM offers the
-//! hypercall and never returns from it; KVM answers 0 to a kick that wakes nobody while the target's local APIC is off.
-//! So each is tried, on two vCPUs of the very VM that is to run the guest if it has them, with a time limit.
+//! hypervisor without that hypercall has it done. Both need KVM's interrupt controller. Offered is not working: PVM
+//! offers the hypercall and never returns from it; KVM answers 0 to a kick that has no effect because the target's
+//! local APIC is off. So each is tried, on two vCPUs of the very VM that is to run the guest if it has them, with a
+//! time limit.
 
 mod trial;
 

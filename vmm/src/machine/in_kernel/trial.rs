@@ -42,7 +42,7 @@ pub(crate) const KVM_HC_KICK_CPU: u32 = 5;
 /// The x2APIC's interrupt command.
 pub(crate) const X2APIC_ICR: u32 = 0x830;
 
-/// Says that it is there, then halts and reports, for ever.
+/// Says that it is there, then halts and reports, forever.
 fn sleeper(backend: PvBackend) -> Vec<u8> {
     let mut code = if backend == PvBackend::Ipi { ACCEPT_INTERRUPTS.to_vec() } else { vec![] };
     code.extend(REPORT);
@@ -56,7 +56,7 @@ fn sleeper(backend: PvBackend) -> Vec<u8> {
     code
 }
 
-/// Wakes vCPU 1 and answers with what came of it, for ever. Registers are set from outside each time.
+/// Wakes vCPU 1 and answers with the result, forever. Registers are set from outside each time.
 fn waker(backend: PvBackend, amd: bool) -> Vec<u8> {
     let mut code = match backend {
         PvBackend::Ipi => vec![0x0f, 0x30, 0x31, 0xc0], // wrmsr; xor eax, eax
@@ -120,7 +120,7 @@ fn wake_twice(
         PvBackend::Ipi => "an interrupt",
         _ => "KVM_HC_KICK_CPU",
     };
-    // Whoever finds the other one gone leaves it to that one to say why.
+    // A thread that finds the other one gone leaves the reason to that one.
     let (ready, is_ready) = mpsc::channel();
     let (go, may_go) = mpsc::channel();
     let sleep = move || {

@@ -1,9 +1,9 @@
-//! Who must drop cached translations: the VMM's part of what other kernels do by an inter-processor interrupt.
+//! Dropping of cached translations: the VMM's part of the work that other kernels do by an inter-processor interrupt.
 //!
 //! A vCPU that takes a mapping away raises `requested` of each vCPU that may have it cached, rings the doorbell and
-//! waits for `invalidated` to follow. A vCPU that is in the guest is kicked out of it; one that is not is acknowledged on
-//! the spot, because it has to pass [`Invalidations::before_entry`] first: nobody waits for a vCPU without a pCPU. Either
-//! way the vCPU gets an NMI before its next instruction, whose handler reloads CR3.
+//! waits for `invalidated` to follow. A vCPU that is in the guest is kicked out of it; one that is not is acknowledged
+//! on the spot, because it has to pass [`Invalidations::before_entry`] first: so no vCPU waits for one without a pCPU.
+//! Either way the vCPU gets an NMI before its next instruction, whose handler reloads CR3.
 //!
 //! ```text
 //! doorbell                      vCPU's thread, before KVM_RUN     after it

@@ -1,10 +1,10 @@
-//! How often a vCPU came back, by kind of exit: counted by whoever runs it, looked at by anyone.
+//! Exits of a vCPU by kind: counted by its runner, readable by any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::machine::exits::Exit;
 
-/// The counts of one vCPU, on lines of their own: whoever looks at them takes those lines from nobody else.
+/// The counts of one vCPU, on lines of their own: reading them disturbs no other data.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ExitCounts([AtomicU64; Exit::KINDS]);
@@ -13,7 +13,8 @@ impl ExitCounts {
     /// The vCPU came back. The caller has the vCPU, which one thread at a time has.
     pub(super) fn count(&self, exit: Exit) {
         let count = &self.0[exit.kind()];
-        // Relaxed, and two steps: nobody else writes, and what hands the vCPU on to another thread orders these as well.
+        // Relaxed, and two steps: there is no other writer, and the handoff of the vCPU to another thread orders these
+        // as well.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 

@@ -1,10 +1,10 @@
 //! A vCPU of KVM: the only place that issues KVM_RUN.
 //!
-//! Ending a run from outside works by a signal that every thread keeps blocked and that KVM_SET_SIGNAL_MASK opens
-//! for the time inside KVM_RUN. A signal that arrives before the ioctl stays pending and ends it at once, so none is
-//! lost and nobody needs to write `kvm_run.immediate_exit` while the vCPU runs (which kvm-ioctls' `&mut` interface
-//! cannot do soundly: rust-vmm/kvm issue 373). No handler runs; the signal is taken off the queue by whoever acts
-//! on it (see `signal`).
+//! Ending a run from outside works by a signal that every thread keeps blocked and that KVM_SET_SIGNAL_MASK opens for
+//! the time inside KVM_RUN. A signal that arrives before the ioctl stays pending and ends it at once, so none is lost
+//! and `kvm_run.immediate_exit` need not be written while the vCPU runs (which kvm-ioctls' `&mut` interface cannot do
+//! soundly: rust-vmm/kvm issue 373). No handler runs; the signal is taken off the queue by the thread that acts on it
+//! (see `signal`).
 //!
 //! `kvm_run` is a page that the kernel writes during the ioctl. It is held as a raw pointer and read by volatile
 //! loads after the ioctl has returned.
@@ -29,7 +29,7 @@ use crate::machine::kvm_stats;
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
 vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);
 
-/// What serves a guest's port accesses, from any of its vCPUs' threads.
+/// Server of a guest's port accesses, from any of its vCPUs' threads.
 pub(crate) trait Ports: Send + Sync {
     /// The guest writes to a port.
     fn write(&self, port: u16, bytes: &[u8]);
@@ -47,11 +47,11 @@ pub(crate) struct KvmVcpu {
     pub(crate) id: u32,
     /// Everything but running: registers, CPUID, MSRs.
     pub(crate) fd: VcpuFd,
-    /// What serves its port and memory accesses, in a Linux guest. Others have no such things.
+    /// Server of its port and memory accesses, in a Linux guest. Others have no such devices.
     pub(crate) devices: Option<Arc<dyn Ports>>,
     /// Holds a `kvm_run`, and behind it what ports take and give.
     page: Mapping,
-    /// What KVM had counted before the guest's own first instruction.
+    /// KVM's counts before the guest's own first instruction.
     stats_before: Vec<(String, u64)>,
 }
 
@@ -69,7 +69,7 @@ impl KvmVcpu {
         self.fd.as_raw_fd()
     }
 
-    /// What KVM has counted since it was created, or since [`Self::count_from_here`].
+    /// Returns KVM's counts since it was created, or since [`Self::count_from_here`].
     pub(crate) fn stats(&self) -> io::Result<Vec<(String, u64)>> {
         let mut stats = kvm_stats::read(&self.fd)?;
         for (name, value) in &mut stats {
@@ -79,7 +79,7 @@ impl KvmVcpu {
         Ok(stats)
     }
 
-    /// What was counted so far is none of the guest's. Where nothing is counted there is nothing to leave out.
+    /// Discards the counts so far, which are not the guest's. Without counters it does nothing.
     pub(crate) fn count_from_here(&mut self) {
         self.stats_before = kvm_stats::read(&self.fd).unwrap_or_default();
     }
@@ -122,7 +122,7 @@ impl KvmVcpu {
                 KVM_EXIT_HLT => Exit::Halt,
                 KVM_EXIT_SHUTDOWN => Exit::Shutdown,
                 KVM_EXIT_MMIO if self.devices.is_some() => {
-                    // Nothing is there: a read gives all ones. KVM takes them in the next KVM_RUN.
+                    // No device is there: a read gives all ones. KVM takes them in the next KVM_RUN.
                     (&raw mut (*run).__bindgen_anon_1.mmio.data).write_volatile([0xff; 8]);
                     Exit::Device
                 }
@@ -156,7 +156,7 @@ impl KvmVcpu {
         }
         let is_out = u32::from(io.direction) == KVM_EXIT_IO_OUT;
         for at in (start..start + bytes).step_by(size) {
-            // SAFETY: `size` bytes within the mapping, as just checked, which nobody else writes outside of KVM_RUN.
+            // SAFETY: `size` bytes within the mapping, as just checked, which are not written outside of KVM_RUN.
             let data =
                 unsafe { std::slice::from_raw_parts_mut(self.page.start::<u8>().as_ptr().add(at), size) };
             if is_out {

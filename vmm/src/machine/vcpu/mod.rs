@@ -1,4 +1,4 @@
-//! A vCPU, whoever runs it: KVM, or this process itself.
+//! A vCPU run by KVM or by this process itself.
 
 mod counts;
 mod kvm;
@@ -69,7 +69,7 @@ impl Vcpu {
         }
     }
 
-    /// What KVM counted for it.
+    /// Returns KVM's counts for it.
     ///
     /// # Errors
     /// Where there is no KVM, or one before Linux 5.14.
@@ -108,7 +108,7 @@ impl Vcpu {
         }
     }
 
-    /// Where it stands.
+    /// Returns its instruction pointer.
     pub(crate) fn instruction_pointer(&self) -> io::Result<u64> {
         match &self.body {
             Body::Kvm(vcpu) => Ok(vcpu.fd.get_regs()?.rip),
@@ -122,7 +122,7 @@ impl Vcpu {
         }
     }
 
-    /// Notes that it came back, whoever ran it.
+    /// Notes an exit, from either kind of vCPU.
     pub(crate) fn came_back(&mut self, exit: Exit) {
         self.exits.count(exit);
     }

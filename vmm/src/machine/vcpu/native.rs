@@ -1,10 +1,11 @@
 //! A vCPU without KVM: the image's own code, run by the calling thread in user mode, at the image's own addresses.
 //!
-//! What KVM_RUN is for the other kind, [`NativeVcpu::run`] is here, with the same contract. Signals stand in for exits:
-//! a hypercall is an `out`, which user mode may not do, so it ends in SIGSEGV (#GP); the kick signal ends a slice. The
-//! handler copies the vCPU's registers out of the signal frame and rewrites that frame so that returning from the
-//! handler returns from `run`. The way in is `rt_sigreturn` on a frame made by hand: it loads all registers and opens
-//! the signal mask in one step, so a kick that came before is delivered before the first instruction, as in KVM_RUN.
+//! [`NativeVcpu::run`] is for this kind what KVM_RUN is for the other, with the same contract. Signals stand in for
+//! exits: a hypercall is an `out`, which user mode may not do, so it ends in SIGSEGV (#GP); the kick signal ends a
+//! slice. The handler copies the vCPU's registers out of the signal frame and rewrites that frame so that returning
+//! from the handler returns from `run`. The way in is `rt_sigreturn` on a frame made by hand: it loads all registers
+//! and opens the signal mask in one step, so a kick that came before is delivered before the first instruction, as in
+//! KVM_RUN.
 //!
 //! ```text
 //!  run:      CURRENT := this, GS base := the vCPU's area, rt_sigreturn(context: its registers, mask: exits open)
@@ -35,7 +36,7 @@ use crate::machine::exits::Exit;
 
 /// Signals by which the CPU reports what the code did; open while it runs, with the kick.
 const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
-/// What `out` raises in user mode.
+/// Exception that `out` raises in user mode.
 const GENERAL_PROTECTION: i64 = 13;
 /// `out dx, eax`.
 const OUT_DX_EAX: u8 = 0xef;
@@ -50,7 +51,7 @@ const SIGNAL_STACK_BYTES: usize = 64 << 10;
 pub(crate) struct NativeVcpu {
     /// Index in the guest.
     pub(crate) id: u32,
-    /// Where the image's memory lies, here as in the guest.
+    /// Addresses of the image's memory, here as in the guest.
     memory: Range<u64>,
     area: GuestAddress,
     /// Its registers, as `rt_sigreturn` loads them. The kernel's context is the beginning of libc's, whose signal set is
@@ -132,7 +133,7 @@ impl NativeVcpu {
         Ok(self.hypercall().unwrap_or_else(|| self.exception()))
     }
 
-    /// Where it stands.
+    /// Returns its instruction pointer.
     pub(crate) fn instruction_pointer(&self) -> u64 {
         self.register(REG_RIP) as u64
     }
@@ -223,7 +224,7 @@ extern "C" fn on_signal(signal: c_int, _info: *mut siginfo_t, context: *mut c_vo
     }
 }
 
-/// A fault of the VMM itself goes to whoever was responsible before; a late kick is no matter.
+/// A fault of the VMM itself goes to the earlier handler; a late kick does not matter.
 fn not_ours(signal: c_int) {
     let previous = PREVIOUS.get().into_iter().flatten().find(|(number, _)| *number == signal);
     if let Some((_, action)) = previous {
@@ -232,7 +233,7 @@ fn not_ours(signal: c_int) {
     }
 }
 
-/// What was done about [`FAULTS`] before.
+/// Earlier handlers of [`FAULTS`].
 static PREVIOUS: OnceLock<Vec<(c_int, libc::sigaction)>> = OnceLock::new();
 
 /// Installs the handler, once in a process.

@@ -15,7 +15,8 @@ const VCPUS: u32 = 4;
 const LOCKS: u32 = 2;
 const WINDOW_NS: [u64; 2] = [1_000, 1_000_000];
 
-/// Any reports, the kernel's times among them: nobody is off for longer than the window, or costs each of the others more.
+/// Any reports, the kernel's times among them: no vCPU is off for longer than the window, or costs each of the others
+/// more.
 fn execute(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let window = WindowTimes::between(WINDOW_NS[0], WINDOW_NS[1]);

@@ -32,7 +32,7 @@ pub fn config() -> Run {
         // Not what works best here: the tests look at doorbells, and at vCPUs that the VMM put to sleep.
         .pv_backend(PvBackend::Vmm)
         .memory_bytes(64 << 20)
-        // An emulator does in so long what others do in a fifth of it.
+        // An emulator needs five times as long as others.
         .window(Duration::from_millis(if nested() { 500 } else { 100 }))
 }
 

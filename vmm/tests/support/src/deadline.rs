@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What `run` came to, which looks at the flag that it is given as often as at the guests. If nothing else ends it in `limit`, that
-/// flag does, and then it has failed: a run that never ends is a failure, and no test that waits for ever.
+/// Returns the result of `run`, which must look at its flag as often as at the guests. If nothing else ends it within
+/// `limit`, that flag does, and the test has failed. So a run that never ends is a failure instead of a test that waits
+/// forever.
 pub fn within<R>(limit: Duration, run: impl FnOnce(&AtomicBool) -> R) -> Result<R, String> {
     let stop = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! What `just test` says at its end: which engines the tests ran on. A line for each goes into the file that
-//! `HALTKICK_RAN_ON` names; `bench/tests/ran-on.sh` makes sentences of them.
+//! Last line of `just test`: which engines the tests ran on. A line for each goes into the file that `HALTKICK_RAN_ON`
+//! names; `bench/tests/ran-on.sh` makes sentences of them.
 
 use std::io::Write as _;
 

@@ -44,8 +44,8 @@ pub fn found(config: &Run) -> Result<Found, RunError> {
     run(config, &Image::embedded(), &Instruments::default(), &AtomicBool::new(false))
 }
 
-/// Runs until something was `seen`. A window may pass without the vCPU that is looked at, whose turn is for the scheduler and
-/// the host to say: what does not happen in one window proves nothing, what happens in none of so many does. The last outcome.
+/// Runs until something was `seen`. A window may pass without the vCPU in question, whose turn depends on the scheduler
+/// and the host: absence from one window proves nothing, absence from this many does. Returns the last outcome.
 pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Result<Outcome, RunError> {
     let mut outcome = start(config)?;
     for _ in 1..20 {

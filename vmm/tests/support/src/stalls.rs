@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 const BEAT: Duration = Duration::from_millis(50);
-/// A CPU stands still that has not beaten for so long: many times what the threads of a test make it wait.
+/// A CPU without a beat for this long stands still: many times what the threads of a test make it wait.
 const STILL: Duration = Duration::from_millis(500);
 
 /// Starts to watch, in an emulated machine; the threads end with the process.
@@ -56,6 +56,6 @@ fn tell(cpu: usize, milliseconds: u64) {
     let line = format!(
         "{{ \"type\": \"machine\", \"event\": \"still\", \"cpu\": {cpu}, \"ms\": {milliseconds} }}\n"
     );
-    // Nobody is there to be told if that fails.
+    // There is no one to tell if that fails.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
