@@ -20,8 +20,8 @@ pub const CPUS_MOST: usize = 1024;
 /// A lock: what `lock_api::RawMutex` is, without its type of guards.
 ///
 /// # Safety
-/// `lock` returns, and `try_lock` returns true, only when the lock is held by nobody else; and not until `unlock` may it be held
-/// by another. A lock whose bytes are all zeros is free.
+/// `lock` returns, and `try_lock` returns true, only when no other vCPU holds the lock; and none may hold it until
+/// `unlock`. A lock whose bytes are all zeros is free.
 pub unsafe trait RawLock: Sync + Sized {
     /// Takes the lock.
     fn lock(&self);
@@ -81,7 +81,7 @@ pub fn now() -> u64 {
     unsafe { symbols::hk_now() }
 }
 
-/// How many ticks so many nanoseconds are.
+/// Converts nanoseconds to ticks.
 #[inline]
 pub fn ticks(nanoseconds: u64) -> u64 {
     // SAFETY: as above.
@@ -102,7 +102,7 @@ pub fn wait(byte: &core::sync::atomic::AtomicU8, value: u8) {
     unsafe { symbols::hk_wait(byte.as_ptr(), value) }
 }
 
-/// The same for a word.
+/// [`wait`] for a word of four bytes.
 #[inline]
 pub fn wait_u32(word: &core::sync::atomic::AtomicU32, value: u32) {
     // SAFETY: as above.
@@ -123,14 +123,14 @@ pub fn is_preempted(cpu: usize) -> bool {
     unsafe { symbols::hk_is_preempted(cpu as u32) != 0 }
 }
 
-/// Gives the rest of the slice to a vCPU, or to whoever is next.
+/// Gives the rest of the slice to a vCPU, or to the next one.
 #[inline]
 pub fn yield_to(cpu: Option<usize>) {
     // SAFETY: as above.
     unsafe { symbols::hk_yield_to(cpu.map_or(u32::MAX, |cpu| cpu as u32)) }
 }
 
-/// What a vCPU does, for Haltkick's account of who was preempted doing what.
+/// Activity of a vCPU, for Haltkick's account of preemptions by activity.
 #[derive(Clone, Copy)]
 pub enum State {
     /// It has released a lock, and is about to kick.

@@ -66,11 +66,11 @@ pub struct BootBlock {
     pub work_sections: u64,
     /// Work inside a long critical section, in nanoseconds.
     pub long_hold_ns: u64,
-    /// One section of so many is long; 0: none.
+    /// One section in this many is long; 0: none.
     pub long_one_in: u32,
-    /// One section of so many has a second one inside, under another lock; 0: none.
+    /// One section in this many has a second one inside, under another lock; 0: none.
     pub nested_one_in: u32,
-    /// Address of vCPU 0's ring of [`TraceSection`](crate::TraceSection)s, or 0: nobody wants to know.
+    /// Address of vCPU 0's ring of [`TraceSection`](crate::TraceSection)s; 0: no trace is wanted.
     pub trace_rings: GuestAddress,
     /// Sections per ring, a power of two; see [`trace_ring_bytes`](crate::trace_ring_bytes).
     pub trace_sections: u64,
@@ -90,7 +90,7 @@ pub struct BootBlock {
     pub zipf_hundredths: u32,
     /// Cache lines that a section reads one after the other.
     pub footprint_lines: u32,
-    /// Those of them that it writes, too.
+    /// Number of these lines that it writes, too.
     pub dirty_lines: u32,
     /// How many rounds a paravirtual waiter spins before it sleeps, instead of `spin_threshold_ticks`; 0: it goes by those.
     pub spin_rounds: u32,

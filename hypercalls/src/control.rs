@@ -33,7 +33,7 @@ pub struct Control {
     /// Guest-written: vCPUs that have set up what they need, in workloads with
     /// [`WorkloadFlags::CHECKS_AT_REST`](crate::WorkloadFlags::CHECKS_AT_REST).
     pub ready: AtomicU32,
-    /// Guest-written, by vCPU 0 before [`PORT_BOOTED`](crate::PORT_BOOTED): address of lock 0, or 0: nobody knows.
+    /// Guest-written, by vCPU 0 before [`PORT_BOOTED`](crate::PORT_BOOTED): address of lock 0; 0: unknown.
     pub locks: AtomicU64,
     /// Guest-written with it: bytes from one lock to the next.
     pub lock_stride: AtomicU32,
@@ -46,8 +46,8 @@ pub struct Control {
     pub queues: Queues,
 }
 
-/// Where in guest memory those stand that wait for locks of the run's kind, for whoever looks at a guest that failed.
-/// Guest-written by vCPU 0 before [`PORT_BOOTED`](crate::PORT_BOOTED); all 0 where nobody says. Sizes and offsets are in bytes.
+/// Place in guest memory of the waiters for locks of the run's kind, for readers of a guest that failed. Guest-written
+/// by vCPU 0 before [`PORT_BOOTED`](crate::PORT_BOOTED); all 0 if unknown. Sizes and offsets are in bytes.
 #[repr(C, align(128))]
 pub struct Queues {
     /// Address of vCPU 0's first node. [`WORD_PV_TICKET`]: of its first slot, which holds the address of a lock (u64; 0: not
@@ -65,29 +65,30 @@ pub struct Queues {
     pub node_bytes: AtomicU32,
     /// Nodes of each vCPU.
     pub nodes_per_cpu: AtomicU32,
-    /// Where in a node the code of its successor lies (u32; 0: none).
+    /// Offset in a node of its successor's code (u32; 0: none).
     pub next: AtomicU32,
-    /// Where in a node a byte lies that is not 0 once it is first in its queue; [`WORD_CLH`]: while its vCPU waits or holds.
+    /// Offset in a node of a byte that is not 0 once it is first in its queue; [`WORD_CLH`]: while its vCPU waits or
+    /// holds.
     pub locked: AtomicU32,
     /// Entries of the table.
     pub table_entries: AtomicU32,
     _pad: Padding<80>,
 }
 
-/// Nobody says what the lock's word means.
+/// The meaning of the lock's word is unknown.
 pub const WORD_OPAQUE: u32 = 0;
 /// 32 bits: 0 free, 1 held.
 pub const WORD_TAS: u32 = 1;
 /// Two times 32 bits: the ticket that is drawn next, the ticket that is served.
 pub const WORD_TICKET: u32 = 2;
-/// The same, with tickets two apart and bit 0 of the second word: somebody may sleep.
+/// As [`WORD_TICKET`], with tickets two apart and bit 0 of the second word: a waiter may sleep.
 pub const WORD_PV_TICKET: u32 = 3;
 /// 32 bits: bits 0-7 locked (1 held, 3 held and unlock must look for a sleeper), bit 8 pending, bits 16-17 node and bits
 /// 18-31 CPU + 1 of the last in the queue.
 pub const WORD_QSPINLOCK: u32 = 4;
-/// The same with node in bits 9-10 and CPU + 1 in bits 11-31.
+/// As [`WORD_QSPINLOCK`], with node in bits 9-10 and CPU + 1 in bits 11-31.
 pub const WORD_QSPINLOCK_WHOLE: u32 = 5;
-/// 32 bits: 0 free, else 1 + 8 times the CPU + the node of the last in the queue, the owner if nobody waits.
+/// 32 bits: 0 free, else 1 + 8 times the CPU + the node of the last in the queue, the owner if there are no waiters.
 pub const WORD_MCS: u32 = 6;
 /// 32 bits: bit 0 locked, bits 1-14 owner, bit 15 an owner was seen preempted, bit 16 no stealing, bits 17-31 CPU + 1 of
 /// the last in the queue.
@@ -97,10 +98,10 @@ pub const WORD_OWNER_YIELD: u32 = 7;
 pub const WORD_CLH: u32 = 8;
 /// 32 bits: 0 free, else bits 16-31 how many have tried since it was taken, its owner included.
 pub const WORD_UNFAIR_TICKET: u32 = 9;
-/// 32 bits: bits 3-31 owner + 1, bit 2 the owner has been named and does not know yet, bit 1 the next unlock names the first
-/// sleeper, bit 0 somebody sleeps.
+/// 32 bits: bits 3-31 owner + 1, bit 2 the owner has been named and does not know yet, bit 1 the next unlock names the
+/// first sleeper, bit 0 a waiter sleeps.
 pub const WORD_MUTEX: u32 = 10;
-/// 32 bits: 0 free, 1 held, 2 held and somebody may sleep.
+/// 32 bits: 0 free, 1 held, 2 held and a waiter may sleep.
 pub const WORD_FUTEX: u32 = 11;
 
 /// The host does not say how many vCPUs are ready.
@@ -119,7 +120,7 @@ pub const COSTS: usize = 5;
 pub const COST_STAMP: usize = 0;
 /// Slot of [`Control::cost_ticks`]: reading the clock between fences.
 pub const COST_ORDERED_STAMP: usize = 1;
-/// Slot of [`Control::cost_ticks`]: what the oracle does in a section, nobody else about.
+/// Slot of [`Control::cost_ticks`]: cost of the exclusion checker in a section, without other vCPUs.
 pub const COST_ORACLE: usize = 2;
 /// Slot of [`Control::cost_ticks`]: all that is around an empty section, the lock left out.
 pub const COST_SECTION: usize = 3;
@@ -133,7 +134,7 @@ pub const WINDOW_OPEN: u32 = 1;
 /// Count nothing more. The VMM stops the vCPUs where they are; a vCPU that sees this may leave.
 pub const WINDOW_CLOSED: u32 = 2;
 
-/// What guards the guards, one per lock, written only by the lock's holder with plain stores.
+/// Exclusion checker of a lock, written only by the lock's holder with plain stores.
 #[repr(C, align(128))]
 pub struct Oracle {
     /// vCPU inside the section plus one, or zero. Found non-zero at entry: exclusion is broken.
@@ -147,7 +148,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Nobody has entered yet.
+    /// A checker before the first section.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "made in constants")]
     pub const fn new() -> Self {

@@ -9,7 +9,7 @@ macro_rules! flags {
         pub struct $name(pub $word);
 
         impl $name {
-            /// None.
+            /// No flags.
             pub const NONE: Self = Self(0);
             /// All that there are.
             pub const KNOWN: Self = Self(0 $(| 1 << $bit)*);
@@ -42,13 +42,13 @@ macro_rules! flags {
 pub(crate) use flags;
 
 flags! {
-    /// What is special about a lock.
+    /// Properties of a lock.
     LockFlags: u32 {
         /// It has a native form (`--pv off`).
         HAS_NATIVE = 0;
         /// It has a paravirtual form (`--pv on`).
         HAS_PARAVIRT = 1;
-        /// It excludes nobody: the measure of the ideal, exempt from the exclusion check.
+        /// It does not exclude: the measure of the ideal, exempt from the exclusion check.
         IS_LOCK_FREE = 2;
         /// It is a way to serve page faults, for workloads with [`WorkloadFlags::FAULTS_PAGES`]. One that is
         /// [`LockFlags::IS_LOCK_FREE`] as well gives each vCPU an address space of its own there.
@@ -68,7 +68,7 @@ flags! {
 }
 
 flags! {
-    /// What is special about a workload.
+    /// Properties of a workload.
     WorkloadFlags: u32 {
         /// It ends by failing on purpose, or checks something.
         IS_SELFTEST = 0;
@@ -83,12 +83,12 @@ flags! {
         CHECKS_AT_REST = 4;
         /// It notes its critical sections in [`BootBlock::trace_rings`](crate::BootBlock::trace_rings).
         NOTES_SECTIONS = 5;
-        /// Nobody ever holds or awaits a lock in it, whichever lock it is given.
+        /// No vCPU ever holds or awaits a lock in it, whichever lock it is given.
         TAKES_NO_LOCK = 6;
         /// Its operations are sections of the length asked for, under one of the locks each: no lock lets more than locks /
         /// hold of them through.
         IDEAL_IS_SERIAL = 7;
-        /// Without a lock it does the same work with nobody in the way: no lock lets more through.
+        /// Without a lock it does the same work without contention: no lock lets more through.
         IDEAL_IS_LOCK_FREE = 8;
         /// It keeps [`Activity::awaited_since_tsc`](crate::Activity::awaited_since_tsc), so that waits which have not ended
         /// when the window closes are known.

@@ -24,12 +24,12 @@ pub struct ImageNote {
     /// [`ABI_FINGERPRINT`](crate::ABI_FINGERPRINT) of the image; 0: it was not compiled from these files, but written to its
     /// version.
     pub fingerprint: u64,
-    /// What the image fills in beyond wait and hold times; a VMM refuses bits that it does not know.
+    /// Data that the image fills in beyond wait and hold times; a VMM refuses bits that it does not know.
     pub features: Features,
 }
 
 flags! {
-    /// What an image does beyond what every image must.
+    /// Abilities of an image beyond those of every image.
     Features: u64 {
         /// It keeps an [`Oracle`](crate::Oracle) and [`BootBlock::entries`](crate::BootBlock::entries) for each lock, unless it
         /// is told not to.
@@ -61,13 +61,13 @@ pub const CALLS_SECTION: &str = ".haltkick.calls";
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct LockCalls {
-    /// What a lock site calls, with the address of the lock; it returns a token.
+    /// Function for a lock site, called with the address of the lock; it returns a token.
     pub lock: u64,
-    /// What an unlock site calls, with the address of the lock and the token.
+    /// Function for an unlock site, called with the address of the lock and the token.
     pub unlock: u64,
-    /// What a read-lock site calls: `lock` where there are no readers.
+    /// Function for a read-lock site: `lock` where there are no readers.
     pub read: u64,
-    /// What a read-unlock site calls.
+    /// Function for a read-unlock site.
     pub read_unlock: u64,
     /// Closed: what a section site calls, with the address of the lock, a function and its argument. It calls that function
     /// while it holds the lock.
@@ -120,7 +120,7 @@ pub const MAX_OBJECTS: usize = 16;
 /// the VMM, before it is loaded; atomics, so that the image is not compiled for the zeros that stand there.
 #[repr(C)]
 pub struct LockObjects {
-    /// Where all that was linked ends; 0: nothing was.
+    /// End of everything that was linked; 0: nothing was.
     pub end: AtomicU64,
     /// Each of them.
     pub objects: [LockObject; MAX_OBJECTS],
@@ -153,7 +153,7 @@ pub struct Import {
     pub value: *const (),
 }
 
-/// What an image says of one of its locks, workloads or points. The VMM lists these and passes the index back.
+/// Description of one of the image's locks, workloads or points. The VMM lists these and passes the index back.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Descriptor {

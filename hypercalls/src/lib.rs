@@ -63,7 +63,7 @@ pub const ABI_FINGERPRINT: u64 = {
     hash
 };
 
-/// What fills up a structure that host and guest share. The other side may write there: atomic, like the rest, so that a
+/// Filler of a structure that host and guest share. The other side may write there: atomic, like the rest, so that a
 /// reference to the structure promises nothing about it.
 type Padding<const BYTES: usize> = [AtomicU8; BYTES];
 

@@ -30,5 +30,5 @@ pub const PORT_WORK_DONE: u16 = 0x528;
 /// Last port (inclusive) that ring 3 may use.
 pub const PORT_LAST: u16 = 0x53f;
 
-/// Argument of [`PORT_YIELD`]: to whoever is next.
+/// Argument of [`PORT_YIELD`]: to the next vCPU.
 pub const YIELD_TO_ANY: u32 = u32::MAX;

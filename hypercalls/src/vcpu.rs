@@ -1,4 +1,4 @@
-//! What one vCPU and the VMM share.
+//! Data that one vCPU and the VMM share.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -19,17 +19,17 @@ pub struct StealTime {
     _pad: Padding<47>,
 }
 
-/// What else the host tells of a vCPU. Host-written.
+/// Further data of the host about a vCPU. Host-written.
 #[repr(C, align(64))]
 pub struct HostLine {
     /// Times that the vCPU was taken off a pCPU while it was running.
     pub generation: AtomicU64,
-    /// The [`Invalidation::requested`] up to which this vCPU runs no instruction with a stale translation any more.
+    /// The [`Invalidation::requested`] up to which this vCPU has dropped its stale translations.
     pub invalidated: AtomicU64,
     /// TSC ticks that the vCPU has been off its pCPU since it was made; exact while it runs. The TSC less this is a clock that
     /// stands still while the vCPU is off. Only the VMM's own scheduler keeps it; else it is 0.
     pub off_ticks: AtomicU64,
-    /// TSC at which the present slice ends, or ended if the vCPU is off or in its grace; 0: nobody knows.
+    /// TSC at which the present slice ends, or ended if the vCPU is off or in its slice extension; 0: unknown.
     pub slice_end_tsc: AtomicU64,
     /// Not 0: the slice is over, and the vCPU goes on only to leave its critical section. Then it is to ring
     /// [`PORT_YIELD`](crate::PORT_YIELD); if it does not, it is taken off when its grace is over.
@@ -37,7 +37,7 @@ pub struct HostLine {
     _pad: Padding<28>,
 }
 
-/// Who this vCPU is. Written by the VMM before the first entry, constant afterwards unless the guest spoils it.
+/// Identity of this vCPU. Written by the VMM before the first entry, constant afterwards unless the guest spoils it.
 #[repr(C, align(128))]
 pub struct Identity {
     /// Guest address of this area, so that `mov rax, gs:[SELF_OFFSET]` yields it.
@@ -57,7 +57,8 @@ pub const CPU_OFFSET: usize = 136;
 /// Offset of [`Identity::exception_stack`] from the GS base.
 pub const EXCEPTION_STACK_OFFSET: usize = 144;
 
-/// What the vCPU is doing, for attribution; and, as [`ACTIVITY_HOLDER`], its plea not to be taken off just now. Guest-written.
+/// Activity of the vCPU, for attribution; and, as [`ACTIVITY_HOLDER`], its request not to be descheduled just now.
+/// Guest-written.
 #[repr(C, align(128))]
 pub struct Activity {
     /// One of [`ACTIVITY_OTHER`] and its siblings; a vCPU that waits for a lock while it holds another one is
@@ -76,7 +77,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Of a vCPU that has done nothing yet.
+    /// Activity of a vCPU at its start.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -96,15 +97,15 @@ impl Default for Activity {
     }
 }
 
-/// What this vCPU saw of the `preempted` flags of others, in the workload that checks them. Guest-written.
+/// Samples by this vCPU of the `preempted` flags of others, in the workload that checks them. Guest-written.
 #[repr(C, align(128))]
 pub struct HintSamples {
     /// Looks, inside the window, at the flag of a neighbour that was the same before and after a while in which a running vCPU
     /// moves.
     pub samples: AtomicU64,
-    /// Those at which the flag was set and the neighbour moved.
+    /// Samples at which the flag was set and the neighbour moved.
     pub moved_while_marked: AtomicU64,
-    /// Those at which the flag was clear and the neighbour did not move.
+    /// Samples at which the flag was clear and the neighbour did not move.
     pub still_while_unmarked: AtomicU64,
     /// Index of the vCPU whose flag was read last.
     pub last_vcpu: AtomicU32,
@@ -115,13 +116,14 @@ pub struct HintSamples {
     _pad: Padding<88>,
 }
 
-/// What other vCPUs ask of this one. Guest-written, by any vCPU.
+/// Requests of other vCPUs to this one. Guest-written, by any vCPU.
 #[repr(C, align(128))]
 pub struct Invalidation {
     /// Raised before [`PORT_INVALIDATE`](crate::PORT_INVALIDATE), to a number higher than any before: the vCPU must drop its
     /// cached translations.
     pub requested: AtomicU64,
-    /// What has become stale since the vCPU last took this: 0 nothing, the address of a page, or [`STALE_ALL`].
+    /// Translations that have become stale since the vCPU last took this: 0 none, the address of a page, or
+    /// [`STALE_ALL`].
     pub stale: AtomicU64,
     _pad: Padding<112>,
 }
@@ -139,7 +141,7 @@ pub struct WorkProbes {
 
 /// Timed pieces of work that are kept per vCPU.
 pub const WORK_PROBES: usize = 30;
-/// What [`WorkProbes::ticks`] counts ticks for.
+/// Iterations for which [`WorkProbes::ticks`] counts ticks.
 pub const WORK_PROBE_ITERATIONS: u64 = 1024;
 
 /// In [`Invalidation::stale`]: everything.
@@ -147,7 +149,7 @@ pub const STALE_ALL: u64 = 1;
 /// In [`Invalidation::stale`], besides: nothing is stale, or not only, but the vCPU is interrupted; what then is between vCPUs.
 pub const STALE_INTERRUPT: u64 = 2;
 
-/// Neither holds nor waits for a lock.
+/// The vCPU neither holds nor awaits a lock.
 pub const ACTIVITY_OTHER: u32 = 0;
 /// Holds a lock.
 pub const ACTIVITY_HOLDER: u32 = 1;
@@ -165,14 +167,14 @@ pub const LOCK_EVENTS: usize = 96;
 /// ELF section with one 32-byte zero-padded name per lock event, in the order of the slots.
 pub const EVENTS_SECTION: &str = ".haltkick.events";
 
-/// What the vCPU counted inside the window. Guest-written.
+/// Counts of the vCPU inside the window. Guest-written.
 #[repr(C, align(128))]
 pub struct Results {
     /// Sections entered since boot, window or not: what a look from outside can see move.
     pub entered: AtomicU64,
     /// Sections completed inside the window (for a workload without locks: operations).
     pub acquisitions: AtomicU64,
-    /// Those of them that only read, where readers have sections of their own.
+    /// Number of these sections that only read, where readers have sections of their own.
     pub reads: AtomicU64,
     /// Times that the TSC was found to have stepped back between two readings on this vCPU; such a time counts as 0 ticks.
     pub tsc_steps_back: AtomicU64,

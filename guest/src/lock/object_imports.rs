@@ -67,7 +67,7 @@ unsafe extern "C" fn hk_wait(byte: *const AtomicU8, value: u8) {
     Guest.wait(|| unsafe { &*byte }.load(Ordering::Acquire) == value);
 }
 
-/// Waits on a word of four bytes.
+/// [`hk_wait`] for a word of four bytes.
 ///
 /// # Safety
 /// `word` can be read.
