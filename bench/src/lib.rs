@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// What the targets in `fuzz/` execute on bytes that coverage has chosen.
+/// Code that the targets in `fuzz/` execute on bytes that coverage has chosen.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz {

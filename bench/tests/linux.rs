@@ -10,10 +10,10 @@ use support::{Check, trials};
 
 /// vCPUs for each of the machine's two pCPUs.
 const RATIO: u64 = 4;
-/// The same for short stress under the VMM's scheduler, where every wake-up of an emulated vCPU waits for a look of a millisecond: with
-/// twice as many it takes twice as long until user space is there.
+/// Ratio for short stress under the VMM's scheduler, where every wake-up of an emulated vCPU waits for a look of a
+/// millisecond: with twice as many it takes twice as long until user space is there.
 const SHORT_RATIO: u64 = 2;
-/// What `linux-init` says first.
+/// First line of `linux-init`.
 const MARKER: &str = "user space is there";
 /// For a kernel in an emulated machine in an emulated machine: no slow clocks, no tests, few words on a slow console.
 const WORDS: &str = "quiet tsc=reliable no_timer_check mitigations=off cryptomgr.notests noxsave";
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, support::chosen(trials)).exit_code()
 }
 
-/// How long each guest is to be under stress, if somebody has the time (`HALTKICK_STRESS_SECONDS`).
+/// Returns how long each guest is to be under stress, if the tester sets it (`HALTKICK_STRESS_SECONDS`).
 fn stress_seconds() -> Option<u32> {
     let asked = std::env::var("HALTKICK_STRESS_SECONDS").ok()?;
     Some(asked.parse().expect("HALTKICK_STRESS_SECONDS is a number"))
@@ -122,8 +122,8 @@ fn survives(sched: &str, pv: &str, asked: Option<u32>) -> Check {
     Ok(())
 }
 
-/// The example that compares them, with loops of a second, time to boot, and words for an emulator. Beside it are kernel and
-/// initial RAM disk.
+/// The example that compares them, with loops of a second, time to boot, and words for an emulator. Next to it are
+/// kernel and initial RAM disk.
 fn example() -> Result<String, Failed> {
     let directory = std::path::Path::new("/tmp/linux-pv");
     std::fs::create_dir_all(directory)?;
@@ -139,7 +139,7 @@ fn example() -> Result<String, Failed> {
     Ok(file.display().to_string())
 }
 
-/// What the command says, where that is no failure. 7: emulated hosts are noisy.
+/// Returns the command's output, where that is no failure. 7: emulated hosts are noisy.
 fn haltkick(arguments: &[&str]) -> Result<String, Failed> {
     let output = Command::new(env!("CARGO_BIN_EXE_haltkick")).args(arguments).output()?;
     let told = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! What else ran during an experiment: the sum of what its runs noticed.
+//! Other load during an experiment: the sum of the noise of its runs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use super::recorded::Recorded;
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::text::quantity::significant;
 
-/// What else ran during all runs of an experiment together. What one short run cannot tell from a tick, hundreds can.
+/// Other load during all runs of an experiment together. Hundreds of runs can show noise that one short run cannot tell
+/// from a tick.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Overall {
     /// Busy with other processes and interrupts, as a share of the pCPUs' time; null where no run tells.
@@ -38,7 +39,8 @@ impl Overall {
         }
     }
 
-    /// What was lost to others over the whole experiment, where it is more than single runs may lose.
+    /// Returns warnings about the time lost to others over the whole experiment, where it is more than single runs may
+    /// lose.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let checks = [
             ("other processes used", self.others_share, OTHERS_SHARE_LIMIT),

@@ -52,7 +52,8 @@ pub(crate) enum Method {
 }
 
 impl Estimate {
-    /// Of positive values, on their logarithms: fit for ratios and rates. None if empty or not all positive.
+    /// Estimates the mean of positive values on their logarithms: fit for ratios and rates. None if empty or not all
+    /// positive.
     pub(crate) fn of_positive(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| *value <= 0.0 || !value.is_finite()) {
             return None;
@@ -66,8 +67,8 @@ impl Estimate {
         })
     }
 
-    /// Of the share of occasions on which something happened, over `runs` together: where it is rare, a run may have seen none.
-    /// None without an occasion.
+    /// Estimates the share of occasions on which something happened, over `runs` together: where it is rare, a run may
+    /// have seen none. None without an occasion.
     pub(crate) fn of_count(events: u64, occasions: u64, runs: usize) -> Option<Self> {
         if occasions == 0 {
             return None;
@@ -78,7 +79,7 @@ impl Estimate {
         Some(Self { n: runs, median: share, hodges_lehmann: share, interval: Some(interval) })
     }
 
-    /// Of the ratio of two groups of positive values that are not paired.
+    /// Estimates the ratio of two groups of positive values that are not paired.
     pub(crate) fn of_ratio(above: &[f64], below: &[f64]) -> Option<Self> {
         let n = above.len().min(below.len());
         let logs = |values: &[f64]| -> Option<Vec<f64>> {
@@ -211,7 +212,7 @@ fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
 
 /// Probability of each value, 0 to m n, of the number of pairs in which the first group's value is the larger.
 ///
-/// If the largest of all values is of the first group it beats all n of the second; else it beats nobody.
+/// If the largest of all values is of the first group it beats all n of the second; else it beats none.
 pub(crate) fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
     let mut shorter: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
     for i in 1..=m {

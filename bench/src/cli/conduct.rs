@@ -37,7 +37,7 @@ pub(crate) struct Conduct {
     /// Directory for the results, created if need be [default: named by experiment and time]
     #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
-    /// What to print at the end
+    /// Output at the end
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
     /// Print all that stands below the table, not only six lines

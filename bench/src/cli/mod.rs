@@ -83,7 +83,7 @@ fn closing_words() -> String {
     format!("{EXAMPLES}\n\n{EXIT_CODES}\n\nPages of the repository:{pages}")
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one cell and print its record
@@ -118,7 +118,7 @@ pub(crate) enum Command {
     /// Put the records of several directories into a new one
     #[command(after_help = report::MERGE_EXAMPLES)]
     Merge(MergeArgs),
-    /// Put published figures beside those of this host
+    /// Put published figures next to those of this host
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(ReproduceArgs),
     /// Say what this host can do and what will spoil a measurement
@@ -297,7 +297,7 @@ pub(crate) struct CompareArgs {
     /// The baseline: a directory, or DIR:ARM
     #[arg(value_name = "A")]
     pub(crate) baseline: String,
-    /// What to compare with it: a directory, or DIR:ARM
+    /// The candidate: a directory, or DIR:ARM
     #[arg(value_name = "B")]
     pub(crate) candidate: String,
     /// A slow-down is a regression if its whole 95 % interval is beyond this
@@ -357,12 +357,12 @@ pub(crate) struct ReproduceArgs {
     /// Directory for the results, one below it per experiment [default: named by the time]
     #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
-    /// What to print at the end
+    /// Output at the end
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
 }
 
-/// Where seeds are reproduced.
+/// Hosts of a reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ReproducedOn {
     /// This host
@@ -377,7 +377,7 @@ pub(crate) struct DoctorArgs {
     /// How to print the findings
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
-    /// The same as --format json
+    /// Short for --format json
     #[arg(long, hide = true)]
     pub(crate) json: bool,
     /// Measure this host's costs and write them as a machine for --engine sim
@@ -388,7 +388,7 @@ pub(crate) struct DoctorArgs {
 /// Options of `haltkick list`.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// What to list
+    /// Kind of things to list
     pub(crate) what: Listed,
     /// How to print it
     #[arg(long, value_name = "FORMAT", default_value = "table")]
@@ -422,17 +422,17 @@ pub(crate) struct DisasmArgs {
     pub(crate) guest: Option<PathBuf>,
 }
 
-/// What can be listed.
+/// Kinds of things that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Listed {
     Locks,
     Workloads,
-    /// Where --deschedule at= can stop an instrumented lock
+    /// Points at which --deschedule at= can stop an instrumented lock
     Points,
     Experiments,
     /// Hosts whose scheduler --engine sim can model
     Hosts,
-    /// What --engine sim can simulate
+    /// Machines that --engine sim can simulate
     Machines,
 }
 

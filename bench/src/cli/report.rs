@@ -26,7 +26,7 @@ pub(crate) struct ReportArgs {
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) export: Vec<Export>,
-    /// What to print
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
 }
@@ -59,7 +59,7 @@ pub(crate) struct MergeArgs {
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) export: Vec<Export>,
-    /// What to print
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
 }

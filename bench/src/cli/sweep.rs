@@ -36,8 +36,8 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "",
           help_heading = "Sweep")]
     pub(crate) compare: Option<String>,
-    /// What the ratios are of: throughput, lock-cpu, or of kernels figure:NAME, which they print; may be given several
-    /// times [default: throughput]
+    /// Measure to compare: throughput, lock-cpu, or figure:NAME, which kernels print; may be given several times
+    /// [default: throughput]
     #[arg(long, value_name = "MEASURE", value_parser = |word: &str| Measure::try_from(word.to_owned()),
           requires = "compare", help_heading = "Sweep")]
     pub(crate) of: Vec<Measure>,
@@ -56,7 +56,7 @@ pub(crate) struct SweepArgs {
     pub(crate) conduct: Conduct,
 }
 
-/// What all cells boot instead of our own guest.
+/// Kernel and files that all cells boot instead of our own guest.
 #[derive(Args, Debug)]
 pub(crate) struct BootArgs {
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; --vary kernel=FILE,... boots several

@@ -25,7 +25,8 @@ counted and what is not. A lock that breaks in a copy ends with 5, or with 6 if 
 /// Instructions that are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PointsChoice {
-    /// Those before which other vCPUs could notice a difference: accesses to shared lines, exits, reads of the clock
+    /// Instructions before which other vCPUs could notice a difference: accesses to shared lines, exits, reads of the
+    /// clock
     #[default]
     Shared,
     /// All instructions of the lock

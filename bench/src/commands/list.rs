@@ -15,7 +15,7 @@ use crate::settings::layouts;
 use crate::text::exit::{Exit, Result};
 use crate::text::output;
 
-/// What `list --format json` prints.
+/// Output of `list --format json`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Listing {
     /// "haltkick.list".
@@ -33,21 +33,21 @@ pub(crate) struct Listing {
 pub(crate) struct Choice {
     /// Its name on the command line and in files.
     pub(crate) name: String,
-    /// What it is, in a line.
+    /// Summary in a line.
     pub(crate) summary: String,
-    /// Of a lock: the values of `pv` that it can have.
+    /// Values of `pv` that a lock can have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pv: Option<Vec<&'static str>>,
-    /// Of a lock: the values of `layout` that it can have; the first is the default, and none means that it has one only.
+    /// Values of `layout` that a lock can have; the first is the default, and none means that it has one only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) layouts: Option<Vec<String>>,
-    /// Of a workload: what it reports besides waits and holds, as in `times_ns` of a record.
+    /// Times that a workload reports besides waits and holds, as in `times_ns` of a record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) times: Option<Vec<String>>,
-    /// Of a point: who passes it, "holder", "head" or "waiter".
+    /// Kind of vCPU that passes a point: "holder", "head" or "waiter".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) who: Option<&'static str>,
-    /// Of a machine: its CPUs.
+    /// CPUs of a machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpus: Option<u32>,
 }

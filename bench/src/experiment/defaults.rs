@@ -1,4 +1,4 @@
-//! What a user has instead of the program's defaults. Whatever a command or an experiment says goes before it.
+//! Defaults of a user instead of the program's. A command or an experiment overrides them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,17 +44,17 @@ impl Defaults {
         Ok(defaults)
     }
 
-    /// Where the default of `key` is from, if a user has one.
+    /// Returns the origin of the default of `key`, if a user has one.
     pub(crate) fn origin(&self, key: &str) -> Option<&str> {
         self.each.iter().find(|one| one.key == key).map(|one| one.origin.as_str())
     }
 
-    /// Those of `each` that `wanted` names.
+    /// Keeps the defaults of `each` that `wanted` names.
     pub(crate) fn only(self, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         Self::new(self.each.into_iter().filter(|one| wanted(&one.key)).collect())
     }
 
-    /// In one line, for whoever may have forgotten them; nothing where there are none.
+    /// Returns them in one line, as a reminder; `None` without any.
     pub(crate) fn told(&self) -> Option<String> {
         let each: Vec<String> =
             self.each.iter().map(|one| format!("{}={} ({})", one.key, one.value, one.origin)).collect();

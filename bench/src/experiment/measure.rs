@@ -1,4 +1,4 @@
-//! What comparisons compare.
+//! Measures of comparisons.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::figure_name::{LOCK_EVENT, check_name};
 use crate::text::nearest;
 
-/// What a comparison compares. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has more of it.
+/// Measure of a comparison. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has more
+/// of it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum Measure {
@@ -29,11 +30,11 @@ pub(crate) enum Measure {
 
 /// How figures of guests are named.
 const FIGURE: &str = "figure:";
-/// The words beside those.
+/// The words in addition to those.
 const WORDS: [&str; 5] = ["throughput", "lock-cpu", "all-guests", "slowest-guest", "slowest-vcpu"];
 
 impl Measure {
-    /// What its ratios are ratios of.
+    /// Returns the quantity of its ratios.
     pub(crate) fn ratio_of(&self) -> &'static str {
         match self {
             Self::Throughput => "ratio of throughputs",
@@ -45,7 +46,7 @@ impl Measure {
         }
     }
 
-    /// What an arm is whose ratio lies above 1, and one whose ratio lies below.
+    /// Returns the words for an arm whose ratio lies above 1, and for one whose ratio lies below.
     pub(crate) fn words(&self) -> (&'static str, &'static str) {
         match self {
             Self::Throughput | Self::AllGuests | Self::SlowestGuest | Self::SlowestVcpu => {
@@ -69,7 +70,7 @@ impl Measure {
         matches!(self, Self::AllGuests | Self::SlowestGuest | Self::SlowestVcpu)
     }
 
-    /// What a schema says of it.
+    /// Returns its part of a schema.
     pub(crate) fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^(throughput|lock-cpu|all-guests|slowest-guest|slowest-vcpu|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
     }

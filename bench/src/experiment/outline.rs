@@ -1,4 +1,4 @@
-//! What results are sorted by: the part of an experiment that its manifest keeps.
+//! Order of results: the part of an experiment that its manifest keeps.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::measure::Measure;
 
-/// What results are sorted by, as the manifest keeps it.
+/// Order of results, as the manifest keeps it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Outline {
     /// Name of the experiment.
@@ -32,7 +32,7 @@ pub(crate) struct Outline {
 }
 
 impl Outline {
-    /// Where a setting stands in the order of the file.
+    /// Returns the place of a setting in the order of the file.
     pub(crate) fn rank(&self, setting: &BTreeMap<String, String>) -> Vec<usize> {
         let of_axis = |axis: &OutlineAxis| {
             let value = setting.get(&axis.key)?;
@@ -64,10 +64,10 @@ pub(crate) struct OutlineAxis {
 /// A ratio to report.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct OutlineComparison {
-    /// What is compared.
+    /// Measure that is compared.
     #[serde(default)]
     pub(crate) of: Measure,
-    /// What to call it.
+    /// Name of the comparison.
     pub(crate) name: String,
     /// The arm above the line.
     pub(crate) arm: String,

@@ -1,4 +1,4 @@
-//! What the command line changes in an experiment.
+//! Changes of an experiment by the command line.
 
 use clap::{Args, Parser, ValueEnum as _};
 
@@ -21,7 +21,7 @@ fn set_by_arm(arm: &Arm) -> String {
     format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name)
 }
 
-/// What the command line changes in an experiment file.
+/// Changes of an experiment file by the command line.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Overrides {
     /// The file's quick variant: fewer or shorter runs
@@ -117,7 +117,7 @@ impl Experiment {
             }
             self.settings.settings = quick.patch.settings.over(&self.settings.settings);
         }
-        // Who asks for a number of blocks wants that number.
+        // An explicit number of blocks is meant as that number.
         if overrides.quick || overrides.blocks.is_some() {
             self.target_precision = None;
         }
@@ -186,7 +186,7 @@ impl Experiment {
         }
     }
 
-    /// The same for what boots a kernel. Words for its command line take the place of those that all arms have.
+    /// Overrides settings of kernels. Words for the command line replace those that all arms have.
     fn override_boot(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
         Boot::default().set(key, value, None)?;
         if self.axes.iter().any(|axis| axis.key == key) {

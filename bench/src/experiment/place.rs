@@ -1,4 +1,4 @@
-//! Where a run belongs in an experiment.
+//! Place of a run in an experiment.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::names::{beside, slug};
 
-/// Where a run belongs in an experiment.
+/// Place of a run in an experiment.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Place {
     /// Name of the experiment.
@@ -16,7 +16,7 @@ pub(crate) struct Place {
     pub(crate) cell_id: String,
     /// The arm, "lock-free" for the ideal.
     pub(crate) arm: String,
-    /// What the run is for.
+    /// Purpose of the run.
     pub(crate) role: Role,
     /// The settings that the experiment varies, as text.
     pub(crate) setting: BTreeMap<String, String>,
@@ -29,22 +29,22 @@ pub(crate) struct Place {
     pub(crate) replaces: Vec<String>,
 }
 
-/// What a run is for.
+/// Purpose of a run.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
     /// A thing to compare.
     Arm,
-    /// The same without a lock: the ideal, and the calibration that brackets the arms.
+    /// The cell without a lock: the ideal, and the calibration that brackets the arms.
     Ideal,
     /// The second half of the A/A pair.
     Control,
-    /// A guest that ran beside the arm's.
+    /// A guest that ran next to the arm's.
     Beside,
 }
 
 impl Place {
-    /// Of a guest that runs beside the one that this is for.
+    /// Returns the place of a guest that runs next to this one.
     pub(crate) fn beside(&self, guest: &str) -> Self {
         Self {
             cell_id: format!("{}_{}", self.cell_id, slug(guest)),

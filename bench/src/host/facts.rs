@@ -19,7 +19,7 @@ use crate::host::probe;
 /// One fact about the host.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Fact {
-    /// What it is; null where the host does not tell.
+    /// Its value; null if the host does not tell.
     pub(crate) value: Option<String>,
     /// Why the value is null.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -55,7 +55,7 @@ pub(crate) fn all(guest: &Image) -> Facts {
     facts
 }
 
-/// What changes from moment to moment: taken before and after an experiment.
+/// Returns facts that change from moment to moment: taken before and after an experiment.
 pub(crate) fn noise() -> Facts {
     let mut facts = Facts::new();
     put(&mut facts, "loadavg", probe::text("/proc/loadavg"));

@@ -1,4 +1,4 @@
-//! Where a run took place, in the few words that every record carries.
+//! Place of a run, in the few words that every record carries.
 
 use std::sync::LazyLock;
 
@@ -37,7 +37,7 @@ impl Host {
         }
     }
 
-    /// What tells it from another: its id, else what is known of it.
+    /// Returns the text that tells this host from another: its id, else the known facts.
     pub(crate) fn identity(&self) -> String {
         let without_id =
             || format!("without id, {}", self.cpu_model.as_deref().unwrap_or("of an unknown model"));
@@ -83,7 +83,7 @@ pub(crate) fn cpu_model() -> Answer {
     probe::field("/proc/cpuinfo", "model name")
 }
 
-/// KVM's vendor module: the one beside `kvm` itself.
+/// Returns KVM's vendor module: the one next to `kvm` itself.
 pub(crate) fn kvm_module() -> Answer {
     let modules = probe::kvm_modules();
     match modules.iter().find(|name| *name != "kvm") {

@@ -1,4 +1,5 @@
-//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less the CPU time of this process and its children.
+//! Other load on the pCPUs: tick counts of `/proc/stat` around a run, less the CPU time of this process and its
+//! children.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::host::stops::Stops;
 /// Unit of `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What else ran on the pCPUs meanwhile, as shares of their time.
+/// Other load on the pCPUs meanwhile, as shares of their time.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Noise {
     /// Busy with other processes and interrupts.
@@ -42,7 +43,7 @@ pub(crate) const STOPPED_SHARE_LIMIT: f64 = 0.05;
 /// Runs something and says what else ran on the CPUs meanwhile: the kernel's counts say it, or in tests what is tested.
 pub(crate) type Watcher<'a> = &'a dyn Fn(&[u32], &mut dyn FnMut()) -> Found;
 
-/// What else ran and the smallest share that can be told from none, or why that is not known.
+/// Other load and the smallest share that can be told from none, or why that is unknown.
 pub(crate) type Found = Known<(Noise, f64)>;
 
 /// The [`Watcher`] that looks at this host.
@@ -66,7 +67,7 @@ pub(crate) struct Watch {
 struct Ticks {
     busy: u64,
     steal: u64,
-    /// Of all CPUs since boot.
+    /// Ticks of all CPUs since boot.
     ever_stolen: u64,
 }
 
@@ -87,7 +88,7 @@ impl Watch {
         Self { start: Instant::now(), own: own_cpu_time(), ticks: read(cpus), cpus: cpus.to_vec(), stops }
     }
 
-    /// What else ran since the start, and the smallest share that the ticks can tell from none.
+    /// Returns the other load since the start, and the smallest share that the ticks can tell from none.
     pub(crate) fn finish(self) -> Found {
         let stopped = self.stops.finish();
         let before = self.ticks?;
@@ -113,7 +114,7 @@ fn own_cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32) + children_cpu_time()
 }
 
-/// Of children that have ended, such as a QEMU.
+/// Returns the CPU time of children that have ended, such as a QEMU.
 fn children_cpu_time() -> Duration {
     let stat = probe::text("/proc/self/stat").unwrap_or_default();
     // After the name, which may hold anything: state is field 3, the children's user and system time are 16 and 17.

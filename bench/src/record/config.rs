@@ -1,4 +1,4 @@
-//! What was asked of a run, as its record tells it.
+//! The request of a run, as its record tells it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::why::Why;
 use crate::settings::deschedule::Policy;
 
-/// What was asked.
+/// The request.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
-    /// What ran the guest: "kvm", "threads", "qemu-kvm", "qemu-tcg" or "sim".
+    /// Engine of the guest: "kvm", "threads", "qemu-kvm", "qemu-tcg" or "sim".
     pub(crate) engine: String,
     /// The file of the simulated machine, word for word.
     #[serde(default)]
@@ -26,7 +26,7 @@ pub(crate) struct Config {
     /// Names of the other guests that ran at the same time.
     #[serde(default)]
     pub(crate) beside: Vec<String>,
-    /// What had equal shares of the pCPUs: "vcpu" or "guest".
+    /// Unit with equal shares of the pCPUs: "vcpu" or "guest".
     #[serde(default)]
     pub(crate) share: String,
     /// Number of vCPUs.
@@ -47,7 +47,7 @@ pub(crate) struct Config {
     /// Whether descheduling was attributed to what the vCPU was doing.
     #[serde(default = "yes")]
     pub(crate) attribution: bool,
-    /// Whom to take off on purpose, how often and for how long; null: nobody.
+    /// vCPUs to take off on purpose, how often and for how long; null: none.
     #[serde(default)]
     pub(crate) deschedule: Option<String>,
     /// Name of the lock.
@@ -78,7 +78,7 @@ pub(crate) struct Config {
     pub(crate) pv_backend: String,
     /// Why so.
     pub(crate) pv_backend_reason: String,
-    /// How long KVM polls before it lets a halted vCPU sleep; null where nobody asked, so that the host's setting holds.
+    /// How long KVM polls before it lets a halted vCPU sleep; null if not set, so that the host's setting holds.
     pub(crate) halt_poll_ns: Option<u64>,
     /// Whether spin loops in ring 0 may end in exits.
     pub(crate) pause_exits: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Config {
     /// Cache lines that a section walked.
     #[serde(default)]
     pub(crate) footprint_lines: u32,
-    /// Those of them that it wrote.
+    /// Number of these lines that it wrote.
     #[serde(default)]
     pub(crate) dirty_lines: u32,
     /// Sections in a hundred that only read.

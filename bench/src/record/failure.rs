@@ -1,4 +1,4 @@
-//! What programs are told of a guest that failed.
+//! Data for programs about a guest that failed.
 
 use haltkick_vmm::{Explanation, OurGuest};
 use schemars::JsonSchema;
@@ -19,16 +19,16 @@ pub(crate) struct FailureRecord {
     pub(crate) exit_code: u8,
     /// One line: what failed, and where.
     pub(crate) message: String,
-    /// What was asked.
+    /// The request.
     pub(crate) config: Asked,
-    /// What the guest wrote to its console.
+    /// Output of the guest to its console.
     pub(crate) console: String,
     /// Verdict, locks, and vCPUs as they were: see docs/explain.md.
     #[schemars(with = "Value")]
     pub(crate) explanation: haltkick_vmm::Explanation,
 }
 
-/// What was asked of a run that failed.
+/// The request of a run that failed.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct Asked {
     /// Number of vCPUs.

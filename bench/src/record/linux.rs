@@ -29,12 +29,12 @@ pub(crate) struct LinuxRecord {
     pub(crate) run_id: String,
     /// When the run began, RFC 3339.
     pub(crate) started: String,
-    /// Where the run belongs in an experiment; null for a run by itself.
+    /// Place of the run in an experiment; null for a run by itself.
     #[serde(default)]
     pub(crate) place: Option<Place>,
-    /// What was asked.
+    /// The request.
     pub(crate) config: Config,
-    /// Where it ran, in short.
+    /// The host, in short.
     pub(crate) host: Host,
     /// Whether the system calls of the process and of threads that ran vCPUs were filtered; `why` says why not.
     pub(crate) sandbox: bool,
@@ -58,36 +58,37 @@ pub(crate) struct LinuxRecord {
     pub(crate) wait_ns: Option<Distribution>,
     /// From having it to having released it: null.
     pub(crate) hold_ns: Option<Distribution>,
-    /// What the guest printed on its console, as `haltkick: name=value unit`, by name.
+    /// Figures that the guest printed on its console, as `haltkick: name=value unit`, by name.
     #[serde(default)]
     pub(crate) figures: BTreeMap<String, Figure>,
-    /// What the kernel counts of its locks, if the guest printed it as `haltkick: lock_event.NAME=value count`; null if not.
+    /// The kernel's counts of its locks, if the guest printed them as `haltkick: lock_event.NAME=value count`; null if
+    /// not.
     pub(crate) lock_events: Option<BTreeMap<String, f64>>,
     /// Exits of all vCPUs that the VMM saw, by reason.
     pub(crate) vm_exits: BTreeMap<String, u64>,
-    /// What KVM counted for all vCPUs, under its names.
+    /// KVM's counts for all vCPUs, under its names.
     pub(crate) kvm_stats: Option<BTreeMap<String, u64>>,
     /// By what the vCPU was doing: null. `per_vcpu` counts how often.
     pub(crate) preemptions: Option<Activities>,
-    /// The same in time: null.
+    /// Time of these preemptions: null.
     pub(crate) preempted_ns: Option<Activities>,
-    /// What the others lost by it: null.
+    /// Time that the others lost by it: null.
     pub(crate) lost_ns: Option<Activities>,
-    /// Times that a vCPU was taken off on purpose; null where nobody was to be.
+    /// Times that a vCPU was taken off on purpose; null if no injection was requested.
     pub(crate) injected: Option<u64>,
     /// Each vCPU, in order, from outside.
     pub(crate) per_vcpu: Vec<PerVcpu>,
-    /// What else ran on the pCPUs meanwhile.
+    /// Other load on the pCPUs meanwhile.
     pub(crate) noise: Noise,
     /// False: finished, but read `warnings` before believing a figure.
     pub(crate) trusted: bool,
-    /// What speaks against this run.
+    /// Warnings about this run.
     pub(crate) warnings: Vec<Warning>,
     /// Why a field is null, by the field's path.
     pub(crate) why: BTreeMap<String, String>,
 }
 
-/// What was asked.
+/// The request.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
     /// The kernel's file.
@@ -112,13 +113,13 @@ pub(crate) struct Config {
     pub(crate) pv: bool,
     /// KVM's features that CPUID offered.
     pub(crate) pv_features: Vec<String>,
-    /// Whom to take off on purpose, how often and for how long; null: nobody.
+    /// vCPUs to take off on purpose, how often and for how long; null: none.
     pub(crate) deschedule: Option<String>,
     /// How long KVM polls before it lets a halted vCPU sleep; null: as the host is set up, or not at all under the VMM's scheduler.
     pub(crate) halt_poll_ns: Option<u64>,
     /// Whether spin loops may end in exits.
     pub(crate) pause_exits: bool,
-    /// What a line of the console has in it when user space is there.
+    /// Text in a line of the console that says that user space is there.
     pub(crate) marker: String,
     /// How long the guest may take until it has powered off; null: as long as it likes.
     pub(crate) limit_ns: Option<u64>,
@@ -152,7 +153,7 @@ pub(crate) struct PerVcpu {
     pub(crate) descheduled: u64,
     /// Times that it was taken off on purpose; under the VMM's scheduler part of `descheduled`.
     pub(crate) injected: u64,
-    /// Halts; null where nobody counts them.
+    /// Halts; null if they are not counted.
     pub(crate) halts: Option<u64>,
 }
 

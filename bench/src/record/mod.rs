@@ -42,11 +42,11 @@ pub(crate) struct Record {
     pub(crate) run_id: String,
     /// When the run began, RFC 3339.
     pub(crate) started: String,
-    /// Where the run belongs in an experiment; null for a run by itself.
+    /// Place of the run in an experiment; null for a run by itself.
     pub(crate) place: Option<Place>,
-    /// What was asked.
+    /// The request.
     pub(crate) config: Config,
-    /// Where it ran, in short; an experiment's manifest.json has all of it.
+    /// The host, in short; an experiment's manifest.json has all of it.
     pub(crate) host: Host,
     /// Whether the system calls of the process and of threads that ran vCPUs were filtered; `why` says why not. Null in records
     /// older than the filters.
@@ -72,7 +72,7 @@ pub(crate) struct Record {
     /// it was measured.
     #[serde(default)]
     pub(crate) unlock_ns: Distribution,
-    /// What else the workload reports, in nanoseconds, under its own names (`haltkick list workloads`).
+    /// Further times of the workload, in nanoseconds, under its own names (`haltkick list workloads`).
     #[serde(default)]
     pub(crate) times_ns: BTreeMap<String, Distribution>,
     /// Lock events of all vCPUs since boot, under the names that Linux uses: counts, and of `pv_latency_...` the sum in
@@ -80,7 +80,7 @@ pub(crate) struct Record {
     pub(crate) lock_events: BTreeMap<String, u64>,
     /// Exits of all vCPUs, whole run, by reason.
     pub(crate) vm_exits: BTreeMap<String, u64>,
-    /// What KVM counted for all vCPUs, whole run, under its names.
+    /// KVM's counts for all vCPUs, whole run, under its names.
     pub(crate) kvm_stats: Option<BTreeMap<String, u64>>,
     /// With `--pmu on`: cache events that the host's PMU counted in the guest, inside the window; null where it cannot.
     #[serde(default)]
@@ -89,8 +89,8 @@ pub(crate) struct Record {
     pub(crate) preemptions: Option<Activities>,
     /// Time that those vCPUs were off for, by what they were doing.
     pub(crate) preempted_ns: Option<Activities>,
-    /// Time that all other vCPUs spun or waited for a lock because of them. Exact for holders, a lower bound for heads and
-    /// waiters; under the host's scheduler, where nobody reports its switches, for those only that were taken off on
+    /// Time that all other vCPUs spun or waited for a lock because of them. Exact for holders, a lower bound for heads
+    /// and waiters. Under the host's scheduler, without reports of its switches, only for vCPUs that were taken off on
     /// purpose.
     #[serde(default)]
     pub(crate) lost_ns: Option<Activities>,
@@ -108,12 +108,13 @@ pub(crate) struct Record {
     /// `lost_ns` are; null where there are none.
     #[serde(default)]
     pub(crate) switches: Option<SwitchCounts>,
-    /// Those that were taken off on purpose; null where nobody was to be.
+    /// Times that a vCPU was taken off on purpose; null if no injection was requested.
     #[serde(default)]
     pub(crate) injected: Option<Activities>,
     /// Each vCPU, in order.
     pub(crate) per_vcpu: Vec<PerVcpu>,
-    /// Where each vCPU was in the beginning of the window; of an experiment in the first block only, and null where nobody knows.
+    /// Place of each vCPU in the beginning of the window; of an experiment in the first block only, and null if
+    /// unknown.
     #[serde(default)]
     pub(crate) timeline: Option<Timeline>,
     /// With `--profile`: samples of instruction pointers, by function and by what the vCPU was doing.
@@ -123,11 +124,11 @@ pub(crate) struct Record {
     /// With `--trace`: what the file holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<Traced>,
-    /// What else ran on the pCPUs meanwhile.
+    /// Other load on the pCPUs meanwhile.
     pub(crate) noise: Noise,
     /// False: finished, but read `warnings` before believing a figure.
     pub(crate) trusted: bool,
-    /// What speaks against this run.
+    /// Warnings about this run.
     pub(crate) warnings: Vec<Warning>,
     /// Why a field is null, by the field's path.
     pub(crate) why: BTreeMap<String, String>,
@@ -152,7 +153,7 @@ pub(crate) struct Timing {
     /// Times that the TSC of a vCPU was seen to step back between two readings; such a time counts as none.
     #[serde(default)]
     pub(crate) tsc_steps_back: u64,
-    /// Who wrote the `preempted` flag: "vmm", "kvm" or "bpf"; null where nobody does.
+    /// Writer of the `preempted` flag: "vmm", "kvm" or "bpf"; null if it is not written.
     pub(crate) preempted_flag: Option<String>,
 }
 
@@ -170,8 +171,8 @@ pub(crate) struct WorkSpeed {
     pub(crate) pieces: u64,
 }
 
-/// What the lock costs when nobody contends for it, and the memory that it takes. Cycles of the TSC per pair of lock and
-/// unlock with a rest after it: the best of several short runs at boot, less what the rests take alone.
+/// Cost of the uncontended lock, and the memory that it takes. Cycles of the TSC per pair of lock and unlock with a
+/// rest after it: the best of several short runs at boot, less what the rests take alone.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct LockCost {
     /// At call sites that the VMM has rewritten; null with patch off, and for locks without call sites.
@@ -186,19 +187,19 @@ pub(crate) struct LockCost {
     pub(crate) cpu_bytes: Option<u32>,
     /// Call sites that were rewritten.
     pub(crate) patched_sites: u64,
-    /// What the instrument itself costs; null in records from before it was measured.
+    /// Measurement overhead; null in records from before it was measured.
     #[serde(default)]
     pub(crate) instrument: Option<InstrumentCost>,
 }
 
-/// What the instrument costs where nobody else is about, in cycles of the TSC, measured like the pairs of lock and unlock.
+/// Measurement overhead without other vCPUs, in cycles of the TSC, measured like the pairs of lock and unlock.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct InstrumentCost {
     /// Reading the clock as it is.
     pub(crate) stamp_tsc_cycles: Option<f64>,
     /// Reading the clock between fences.
     pub(crate) ordered_stamp_tsc_cycles: Option<f64>,
-    /// What the oracle does in a section; null where it is off.
+    /// Cost of the exclusion checker in a section; null where it is off.
     pub(crate) oracle_tsc_cycles: Option<f64>,
     /// All that is around an empty section, its four stamps and the oracle included, the lock left out.
     pub(crate) section_tsc_cycles: Option<f64>,
@@ -211,7 +212,7 @@ pub(crate) struct InstrumentCost {
 pub(crate) struct Totals {
     /// Sections completed.
     pub(crate) acquisitions: u64,
-    /// Those of them that only read, in workloads that count them apart.
+    /// Number of these that only read, in workloads that count them apart.
     #[serde(default)]
     pub(crate) reads: u64,
     /// Sections completed per second of window.
@@ -219,14 +220,14 @@ pub(crate) struct Totals {
     /// Sections per second of the same cell with no lock at all.
     #[serde(default)]
     pub(crate) lock_free_per_second: Option<f64>,
-    /// The same cell with no lock at all, for sections of one length at most locks / hold: no cost of locking, nobody
+    /// The cell with no lock at all, for sections of one length at most locks / hold: no cost of locking, and no vCPU
     /// preempted while others wait. Null where the workload has no such ideal.
     pub(crate) ideal_per_second: Option<f64>,
     /// `acquisitions_per_second` / `ideal_per_second`.
     pub(crate) efficiency: Option<f64>,
     /// CPU time of the whole process.
     pub(crate) cpu_ns: u64,
-    /// Time of all vCPUs on pCPUs; null where nobody measures it.
+    /// Time of all vCPUs on pCPUs; null if it is not measured.
     pub(crate) run_ns: Option<u64>,
     /// The part of it that went into acquiring and releasing locks.
     pub(crate) lock_cpu_ns: Option<u64>,
@@ -268,7 +269,7 @@ pub(crate) struct Distribution {
     pub(crate) p999: Option<f64>,
     /// Largest of those that came to their end.
     pub(crate) max: Option<f64>,
-    /// Values that had not come to their end when the window closed; null where nobody knows.
+    /// Values that had not come to their end when the window closed; null if unknown.
     #[serde(default)]
     pub(crate) pending: Option<u64>,
     /// Largest, the pending ones included.
@@ -296,7 +297,7 @@ pub(crate) struct Activities {
     /// Asleep in `pv_wait`: it took itself off.
     #[serde(default)]
     pub(crate) halted: u64,
-    /// Neither.
+    /// Any other activity.
     pub(crate) other: u64,
 }
 
@@ -305,25 +306,25 @@ pub(crate) struct Activities {
 pub(crate) struct HintErrors {
     /// Looks.
     pub(crate) samples: u64,
-    /// Those at which the flag was set and yet the vCPU moved.
+    /// Looks at which the flag was set and yet the vCPU moved.
     pub(crate) moved_while_marked: u64,
-    /// Those at which the flag was clear and yet the vCPU did not move: also where the host took its pCPU away.
+    /// Looks at which the flag was clear and yet the vCPU did not move: also where the host took its pCPU away.
     pub(crate) still_while_unmarked: u64,
     /// Looks that were compared with the scheduler's books; 0 where the host's scheduler decides, who shows none.
     pub(crate) compared: u64,
-    /// Those that the books contradict.
+    /// Looks that the books contradict.
     pub(crate) contradicted: u64,
     /// Share of wrong looks: where there are books, those that they contradict or that moved while marked; else those of both
     /// kinds that the vCPUs saw for themselves.
     pub(crate) error_rate: f64,
 }
 
-/// What a BPF program told of the host's scheduler, whole run.
+/// Reports of a BPF program about the host's scheduler, whole run.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct SwitchCounts {
     /// Reports that were read.
     pub(crate) read: u64,
-    /// Those that got lost because they came too fast; what they would have told is not counted.
+    /// Reports that got lost because they came too fast; their content is not counted.
     pub(crate) dropped: u64,
     /// Times that a vCPU's thread lost its CPU and could have gone on; the kernel's own count of them is the sum of
     /// `preemptions` in `per_vcpu`.
@@ -335,7 +336,7 @@ pub(crate) struct SwitchCounts {
 pub(crate) struct GraceCounts {
     /// How often.
     pub(crate) granted: u64,
-    /// Those at the end of which the vCPU was taken off all the same.
+    /// Extensions at the end of which the vCPU was taken off all the same.
     pub(crate) expired: u64,
     /// How long the vCPUs ran beyond the end of their slices; charged to the next ones.
     pub(crate) overrun_ns: u64,
@@ -346,15 +347,15 @@ pub(crate) struct GraceCounts {
 pub(crate) struct PerVcpu {
     /// Sections completed inside the window.
     pub(crate) acquisitions: u64,
-    /// Time on a pCPU inside the window; null where nobody measures it.
+    /// Time on a pCPU inside the window; null if it is not measured.
     pub(crate) run_ns: Option<u64>,
-    /// Time runnable without a pCPU, whole run; null where nobody measures it.
+    /// Time runnable without a pCPU, whole run; null if it is not measured.
     pub(crate) steal_ns: Option<u64>,
     /// Times taken off a pCPU while running, whole run; under the host's scheduler by the kernel's own count.
     pub(crate) preemptions: u64,
-    /// Sleeps in `pv_wait`, whole run; null where nobody counts them.
+    /// Sleeps in `pv_wait`, whole run; null if they are not counted.
     pub(crate) waits: Option<u64>,
-    /// Kicks received, whole run; null where nobody counts them.
+    /// Kicks received, whole run; null if they are not counted.
     pub(crate) kicks: Option<u64>,
 }
 
@@ -363,7 +364,7 @@ pub(crate) struct PerVcpu {
 pub(crate) struct Warning {
     /// Stable name.
     pub(crate) code: String,
-    /// What it is, with figures, and what to do.
+    /// The problem, with figures, and what to do.
     pub(crate) message: String,
 }
 

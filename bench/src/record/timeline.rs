@@ -1,10 +1,11 @@
-//! Where each vCPU was in the beginning of the window, as a record keeps it: short, and legible by people and programs alike.
+//! Place of each vCPU in the beginning of the window, as a record keeps it: short, and legible by people and programs
+//! alike.
 
 use haltkick_vmm::{Timeline as Noted, Where};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where each vCPU was in the beginning of the window, bin by bin.
+/// Place of each vCPU in the beginning of the window, bin by bin.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Timeline {
     /// Length of a bin: half a slice. The first begins when the window opens, and there are 100 at most.
@@ -12,9 +13,9 @@ pub(crate) struct Timeline {
     /// A text for each vCPU, in order, with a digit for each bin: tenths of it that the vCPU was on a pCPU, rounded down. 9 is all of
     /// it, too.
     pub(crate) on_pcpu: Vec<String>,
-    /// The same with a letter: where the vCPU was for most of the time that it was on none. Taken off its pCPU as holder of a lock (h),
-    /// first in a queue (f), waiting in it (w) or none of these (o); ready, after a sleep or having given up its pCPU (r); asleep (s).
-    /// A point: it was on a pCPU all the time.
+    /// A text for each vCPU with a letter for each bin: its place for most of the time without a pCPU. Taken off its
+    /// pCPU as holder of a lock (h), first in a queue (f), waiting in it (w) or none of these (o); ready, after a sleep
+    /// or having given up its pCPU (r); asleep (s). A point: it was on a pCPU all the time.
     pub(crate) off_pcpu: Vec<String>,
 }
 
@@ -24,7 +25,7 @@ pub(crate) const LETTERS: [char; Noted::OFF.len()] = ['h', 'f', 'w', 'o', 'r', '
 pub(crate) const NEVER_OFF: char = '.';
 
 impl Timeline {
-    /// Of all vCPUs, in a window of this length.
+    /// Makes the timeline of all vCPUs, in a window of this length.
     pub(crate) fn new(vcpus: &[&Noted], window_ns: u64) -> Option<Self> {
         let bin_ns = vcpus.first()?.bin_ns();
         Some(Self {

@@ -1,9 +1,9 @@
-//! What a trace file holds.
+//! Content of a trace file.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a trace file holds, and what it does not.
+/// Content of a trace file, and its gaps.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Traced {
     /// The file.
@@ -12,15 +12,15 @@ pub(crate) struct Traced {
     pub(crate) bytes: u64,
     /// Turns, sleeps and kicks in it.
     pub(crate) host_events: u64,
-    /// Those that were dropped for lack of room: the oldest.
+    /// Events that were dropped for lack of room: the oldest.
     pub(crate) host_events_dropped: u64,
     /// Critical sections in it.
     pub(crate) guest_sections: u64,
-    /// Those that were dropped for lack of room: the oldest of each vCPU.
+    /// Sections that were dropped for lack of room: the oldest of each vCPU.
     pub(crate) guest_sections_dropped: u64,
-    /// Those that the guest noted with times or locks that cannot be.
+    /// Sections that the guest noted with impossible times or locks.
     pub(crate) guest_sections_implausible: u64,
-    /// What it lacks, and why: one line for each.
+    /// Gaps, and why: one line for each.
     #[serde(default)]
     pub(crate) missing: Vec<String>,
 }

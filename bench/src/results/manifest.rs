@@ -19,7 +19,7 @@ use crate::text::exit::{Failure, Result};
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
 /// Version of the manifest's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
-/// That of an experiment has about 16 KiB.
+/// Limit of a manifest; that of an experiment has about 16 KiB.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// One experiment.
@@ -35,13 +35,13 @@ pub(crate) struct Manifest {
     pub(crate) command_line: Vec<String>,
     /// The experiment file as it was read, and what the command line changed in it.
     pub(crate) source: ManifestSource,
-    /// What the user had instead of the program's defaults, in the environment or in a file.
+    /// Defaults of the user instead of the program's, in the environment or in a file.
     #[serde(default)]
     pub(crate) defaults: Vec<UserDefault>,
-    /// Where each setting came from: a line of the file, the command line, the user's default, or the program's.
+    /// Origin of each setting: a line of the file, the command line, the user's default, or the program's.
     #[serde(default)]
     pub(crate) origins: BTreeMap<String, String>,
-    /// What results are sorted by.
+    /// Order of the results.
     pub(crate) outline: Outline,
     /// The kernels of the arms, where arms are kernels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -70,28 +70,28 @@ pub(crate) struct FailedRun {
     pub(crate) message: String,
 }
 
-/// What an arm boots.
+/// Files that an arm boots.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct KernelFiles {
     /// The arm.
     pub(crate) arm: String,
-    /// What varies of what it boots; nothing where that is the same at all settings.
+    /// Settings that change the files; empty if they are the same at all settings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) setting: BTreeMap<String, String>,
     /// The kernel's file.
     pub(crate) kernel: String,
-    /// What is in it, as SHA-256.
+    /// SHA-256 of its content.
     pub(crate) kernel_sha256: String,
     /// The initial RAM disk's file; null: none.
     pub(crate) initrd: Option<String>,
-    /// What is in it, as SHA-256.
+    /// SHA-256 of its content.
     pub(crate) initrd_sha256: Option<String>,
     /// Words on the kernel's command line behind our own.
     pub(crate) command_line: String,
 }
 
 impl KernelFiles {
-    /// What makes these another kernel than `other` is, in words; wherever the files lie.
+    /// Describes how this kernel differs from `other`, by content and not by path.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         let (arm, Self { kernel, .. }) = (self.name(), self);
         if arm != other.name() {
@@ -123,14 +123,14 @@ impl KernelFiles {
     }
 }
 
-/// Where the plan came from.
+/// Origin of the plan.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct ManifestSource {
     /// A path, or the name of a built-in experiment.
     pub(crate) origin: String,
     /// The file's text.
     pub(crate) text: String,
-    /// What the command line changed.
+    /// Changes by the command line.
     pub(crate) overrides: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What some settings have to choose from, and how shares and rates are written.
+//! Choices of some settings, and the notation of shares and rates.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// What runs the guest's code.
+/// Engines that run the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineChoice {
     /// /dev/kvm
@@ -28,7 +28,7 @@ pub(crate) enum EngineChoice {
     Sim,
 }
 
-/// What QEMU runs the guest's code with.
+/// Accelerators that QEMU runs the guest's code with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccelChoice {
     /// /dev/kvm
@@ -37,7 +37,7 @@ pub(crate) enum AccelChoice {
     Tcg,
 }
 
-/// Who decides which vCPU runs.
+/// Schedulers that decide which vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SchedChoice {
     /// The VMM: one pinned runner per pCPU, exact slices, repeatable
@@ -59,7 +59,7 @@ pub(crate) enum PvBackendChoice {
     Ipi,
 }
 
-/// Who writes the `preempted` flag under the host's scheduler.
+/// Writers of the `preempted` flag under the host's scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PreemptedChoice {
     /// KVM where it does, else a BPF program where that can be had
@@ -104,7 +104,7 @@ impl fmt::Display for DescheduleChoice {
     }
 }
 
-/// What has equal shares of the pCPUs.
+/// Units with equal shares of the pCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShareChoice {
     /// Every vCPU
@@ -113,7 +113,7 @@ pub(crate) enum ShareChoice {
     Guest,
 }
 
-/// What vCPUs do when the fixed amount of work is done.
+/// Activity of vCPUs when the fixed amount of work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AfterWork {
     /// They are done, too

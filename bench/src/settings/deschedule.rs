@@ -1,4 +1,4 @@
-//! `--deschedule holder,rate=100,for=2ms,at=handed-over`: whom to stop on purpose, as people write it.
+//! `--deschedule holder,rate=100,for=2ms,at=handed-over`: which vCPUs to stop on purpose, as people write it.
 
 use std::fmt;
 use std::str::FromStr;

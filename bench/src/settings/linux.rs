@@ -13,7 +13,7 @@ use super::value::{Settings, Value};
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// A guest that hangs ends then.
 pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
-/// What kernels say before they start the first program, unless they are told to be quiet.
+/// Line of kernels before they start the first program, unless they are told to be quiet.
 pub(crate) const DEFAULT_MARKER: &str = "Run /";
 
 /// Whether this is for our own guest only.

@@ -1,5 +1,5 @@
-//! The settings of a cell: a table of what there is, values as far as somebody gave them, and how the two become a
-//! configuration that can run here.
+//! The settings of a cell: a table of them, values as far as they are given, and how the two become a configuration
+//! that can run here.
 
 pub(crate) mod choices;
 pub(crate) mod deschedule;
@@ -30,7 +30,7 @@ pub(crate) use value::Settings;
 use value::Value;
 use vm::Vm;
 
-/// What a cell can be made of: the image's tables and this host's CPUs.
+/// Material of a cell: the image's tables and this host's CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Supply<'a> {
     pub(crate) image: &'a Image,
@@ -45,7 +45,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The same with a value that has been read.
+    /// Sets a value that has been read.
     pub(crate) fn put(&mut self, setting: &'static Setting, value: Value) {
         setting.instead_of.and_then(|other| self.values.remove(other));
         self.values.insert(setting.name, value);
@@ -65,18 +65,18 @@ impl Settings {
         self
     }
 
-    /// Those that somebody gave, in the order of the table.
+    /// Lists the settings that were given, in the order of the table.
     pub(crate) fn all_given(&self) -> impl Iterator<Item = (&'static Setting, &Value)> {
         table::all().filter_map(|setting| Some((setting, self.values.get(setting.name)?)))
     }
 
-    /// What somebody gave.
+    /// Returns the given value.
     pub(crate) fn given(&self, name: &str) -> Option<&Value> {
         assert!(table::find(name).is_some_and(|setting| setting.name == name), "the table has no {name}");
         self.values.get(name)
     }
 
-    /// What somebody gave, or what the table has in its place.
+    /// Returns the given value, or the table's default.
     fn value(&self, setting: &'static Setting) -> Option<Value> {
         let default = || Some(setting.read(setting.default?).expect("a test reads every default"));
         self.values.get(setting.name).cloned().or_else(default)
@@ -89,7 +89,7 @@ impl Settings {
         std::iter::once(self).chain(of_guests).filter_map(|settings| Some(settings.given("lock")?.text()))
     }
 
-    /// What they have in common.
+    /// Returns the settings that all guests have in common.
     fn of_run(&self) -> Self {
         let mut run = self.clone();
         run.values.remove("vm");

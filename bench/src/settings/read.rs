@@ -72,7 +72,7 @@ impl FromStr for Vm {
     }
 }
 
-/// What can be said of each guest.
+/// Lists the settings that each guest can have.
 fn names() -> Vec<&'static str> {
     let of_guest = table::all().filter(|setting| setting.of_guest).map(|setting| setting.name);
     std::iter::once("name").chain(of_guest).collect()

@@ -20,7 +20,7 @@ use crate::host::cpu_choice;
 use crate::host::cpulist::CpuList;
 use crate::text::nearest;
 
-/// vCPUs per pCPU, if nobody says how many there are, and so many fit.
+/// vCPUs per pCPU, if their number is not given, and if they fit.
 const DEFAULT_RATIO: u32 = 8;
 /// The longest that a fixed amount of work may take, unless a window is given.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
@@ -30,10 +30,10 @@ const SHORTEST_WARMUP: Duration = Duration::from_millis(20);
 
 /// Length of the window on a simulated machine: a second would be a minute of simulation for a hundred CPUs.
 const SIMULATED_WINDOW: Duration = Duration::from_millis(50);
-/// The same of the warm-up.
+/// Warm-up of a simulation.
 const SIMULATED_WARMUP: Duration = Duration::from_millis(5);
 
-/// No run may take longer than about this: whoever asks for one has most often forgotten a unit.
+/// Upper limit of a run: a longer one is most often a forgotten unit.
 const LONGEST_SIMULATION: Duration = Duration::from_secs(3600);
 /// Time that the simulation of one busy pCPU takes, in units of simulated time: 1 to 3 was seen, less where it spins or sleeps.
 const SLOWDOWN: u32 = 2;
@@ -110,7 +110,7 @@ impl Settings {
         Ok(Guest { vcpus, pv, seed, system: System::Ours(ours), ..Guest::default() })
     }
 
-    /// What the table says of single values.
+    /// Checks single values by the table.
     fn check_bounds(&self) -> Result<(), Refused> {
         for (setting, value) in self.all_given() {
             setting.check(value).map_err(|message| Refused { about: setting.name, message })?;
@@ -139,7 +139,7 @@ impl Settings {
         Err(Refused { about: setting.name, message })
     }
 
-    /// What a simulated machine knows of itself, and how long a run of one is that says nothing of it.
+    /// Sets the properties that a simulated machine decides, and the default length of its run.
     fn finish_simulated(&self, run: &mut Run) -> Result<(), Refused> {
         let Some(machine) = run.engine.machine() else { return Ok(()) };
         run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
@@ -162,7 +162,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What sections are like, where one setting depends on another.
+    /// Sets properties of sections that depend on another setting.
     fn finish_sections(&self, ours: &mut Ours) -> Result<(), Refused> {
         ours.mix.long_hold = self.time("long-hold").unwrap_or(ours.hold);
         ours.shape.read_hold = self.time("read-hold").unwrap_or(ours.hold);
@@ -309,7 +309,7 @@ impl Settings {
     }
 }
 
-/// Whether there is somebody whom the policy of descheduling means.
+/// Checks that the image has vCPUs that the policy of descheduling means.
 fn check_descheduling(run: &Run, image: &Image) -> Result<(), Refused> {
     let Some(policy) = &run.deschedule else { return Ok(()) };
     run.ours().try_for_each(|asked| {

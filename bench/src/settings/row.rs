@@ -1,4 +1,4 @@
-//! What the table of settings says of each.
+//! Columns of the table of settings.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,13 +16,13 @@ pub(crate) struct Setting {
     pub(crate) name: &'static str,
     /// The flag, where that is called otherwise. Either name is understood everywhere.
     pub(crate) flag: Option<&'static str>,
-    /// What stands for its value in the help.
+    /// Placeholder of its value in the help.
     pub(crate) unit: &'static str,
     pub(crate) help: &'static str,
     pub(crate) kind: Kind,
-    /// What it is if nobody gives it, as it would be written; `None`: what other settings make it, or nothing.
+    /// Its default, as it would be written; `None`: decided by other settings, or none.
     pub(crate) default: Option<&'static str>,
-    /// The same in the help, where that is not what would be written.
+    /// Its default in the help, where that is not what would be written.
     pub(crate) help_default: Option<&'static str>,
     pub(crate) bounds: Bounds,
     /// Another setting that says the same thing: only one of them can be given.
@@ -33,7 +33,7 @@ pub(crate) struct Setting {
     /// Workloads that have such a thing; empty: all.
     pub(crate) workloads: &'static [&'static str],
     pub(crate) apply: Apply,
-    /// Where the record tells of it.
+    /// Its place in the record.
     pub(crate) in_record: InRecord,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Bounds {
     Time(Duration, Duration),
 }
 
-/// What becomes of a setting where the guest is Linux.
+/// Treatment of a setting where the guest is Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Linux {
     Used,
@@ -89,7 +89,7 @@ pub(crate) enum Apply {
     Combined,
 }
 
-/// Where the record tells of a setting.
+/// Place of a setting in the record.
 #[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))]
 pub(crate) enum InRecord {
     /// In the field with this path, which may have others in it.
@@ -202,7 +202,7 @@ impl Setting {
         }
     }
 
-    /// What is wrong with `value`, if it is out of bounds.
+    /// Returns the error of `value`, if it is out of bounds.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         match (&self.bounds, value) {
             (Bounds::Number(least, most), Value::Number(number)) => {

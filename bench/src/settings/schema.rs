@@ -1,4 +1,4 @@
-//! What the schema of experiment files says of each setting: all of it comes from the table.
+//! Schema of each setting in experiment files, made from the table alone.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -11,7 +11,7 @@ pub(crate) fn settings() -> Map<String, Json> {
 }
 
 impl Setting {
-    /// What may stand for it in a file: a text in quotes, or a whole number.
+    /// Returns the schema of its value in a file: a text in quotes, or a whole number.
     fn schema(&self) -> Json {
         let mut schema = match &self.kind {
             Kind::Name => text("."),

@@ -9,7 +9,7 @@ use haltkick_vmm::Span;
 /// A bound on spinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpinThreshold {
-    /// So long.
+    /// A duration.
     For(Span),
     /// As Linux has it: 2^15 rounds, each with one PAUSE, however long these take.
     Linux,
@@ -18,7 +18,7 @@ pub(crate) enum SpinThreshold {
 impl SpinThreshold {
     /// `SPIN_THRESHOLD` of Linux on x86.
     const LINUX_ROUNDS: u32 = 1 << 15;
-    /// What stands for them where a lock needs a time: a PAUSE takes 3 to 35 ns, so that they are 0.1 to 1.1 ms.
+    /// Duration in their place where a lock needs a time: a PAUSE takes 3 to 35 ns, so that they are 0.1 to 1.1 ms.
     const LINUX_ABOUT: Duration = Duration::from_millis(1);
 
     /// The time, and how many rounds go before it; 0: none do.

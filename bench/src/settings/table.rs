@@ -26,7 +26,7 @@ pub(crate) static TABLE: &[(&str, &[Setting])] = &[
     ("Several guests", SEVERAL_GUESTS),
 ];
 
-/// Longest work in or between sections that still makes sense beside a watchdog.
+/// Longest work in or between sections that still makes sense with a watchdog.
 const MAX_WORK: Duration = Duration::from_secs(1);
 /// A shorter watchdog ends runs in which nothing is wrong.
 const SHORTEST_WATCHDOG: Duration = Duration::from_millis(10);

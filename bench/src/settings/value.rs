@@ -31,7 +31,7 @@ pub(crate) enum Value {
     Guests(Vec<Vm>),
 }
 
-/// Settings of one cell, as far as somebody gave them: by flags, in an experiment file, with `--set`.
+/// Settings of one cell, as far as they are given: by flags, in an experiment file, with `--set`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
     /// By the names of the table.

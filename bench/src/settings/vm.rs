@@ -11,7 +11,7 @@ impl fmt::Display for Vm {
     }
 }
 
-/// What a guest without a name is called: a, b, and so on.
+/// Returns the name of a guest without one: a, b, and so on.
 pub(crate) fn default_name(index: usize) -> String {
     char::from(b'a' + (index % 26) as u8).to_string()
 }

@@ -13,7 +13,7 @@ trials![
     the_desktops_browser_opens_the_report_or_its_absence_is_told,
 ];
 
-/// Of windows; chromium has no narrower ones.
+/// Widths of windows; chromium has no narrower ones.
 const WIDTHS: [u32; 2] = [500, 1100];
 
 fn chromium() -> Tested {
@@ -37,7 +37,8 @@ fn browse(page: &Path, width: u32, option: &str) -> Output {
     rendered
 }
 
-/// What the browser says of the page; that it may ask nobody for anything is a rule of the page, so a request is a complaint.
+/// Returns the browser's complaints about the page. A rule of the page forbids all requests, so a request is a
+/// complaint.
 fn complaints(rendered: &Output) -> Vec<String> {
     let log = String::from_utf8_lossy(&rendered.stderr);
     log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()

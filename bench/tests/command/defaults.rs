@@ -1,4 +1,4 @@
-//! What a user has instead of the program's defaults: in the environment, and in a file.
+//! Defaults of a user instead of the program's: in the environment, and in a file.
 
 use std::fs;
 use std::process::Output;
@@ -114,7 +114,7 @@ fn an_experiment_is_completed_with_the_defaults_that_it_was_begun_with() {
     let records = crate::tiny::records(&results);
     assert_eq!(crate::tiny::runs(&results).len(), crate::tiny::CELLS_PER_BLOCK);
     assert!(records.iter().all(|record| record["config"]["hold_ns"] == 3_000));
-    // A cell that somebody else adds has them too, or is refused.
+    // A cell from another file has them too, or is refused.
     let listed =
         with(&[("HALTKICK_HOLD", "3us")], &[&["bench", &experiment, "--list-cells"], &threads[..]].concat());
     assert!(

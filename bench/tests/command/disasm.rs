@@ -15,7 +15,7 @@ fn a_site_is_shown_before_and_after_it_is_patched() {
     ] {
         assert!(native.contains(part), "{part}: {native}");
     }
-    // Where readers do not share, they take the lock, by the same function.
+    // If readers do not share, they take the lock, by the same function.
     assert!(!native.contains("calls::read"), "{native}");
     let paravirt = stdout(&haltkick(&["disasm", "qspinlock", "--pv", "on"]));
     assert!(paravirt.contains("call calls::unlock::<QspinlockParavirt>"), "{paravirt}");

@@ -135,7 +135,7 @@ fn precision_and_time_decide_the_number_of_blocks() -> Tested {
 fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Tested {
     kvm()?;
     let (experiment, path) = tiny("vague");
-    // Nothing is known as well as that, but of the third arm nothing is asked.
+    // No cell is known that well, but the third arm is not asked for.
     let vague = TINY.replace("blocks = 3", "blocks = 1\ntarget-precision = \"0.001%\"");
     let vague = vague.replace("[[compare]]", "[[arm]]\nname = \"mcs\"\nlock = \"mcs\"\n[[compare]]");
     fs::write(&experiment, vague).unwrap();

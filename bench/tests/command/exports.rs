@@ -35,7 +35,7 @@ fn results(name: &str) -> PathBuf {
         "--output",
         results.to_str().unwrap(),
     ];
-    // Beside the directory, where a process that runs guests opens nothing any more.
+    // Next to the directory, where a process that runs guests opens nothing from then on.
     let table = format!("markdown={}", results.with_file_name("table.md").display());
     finished(&[&sweep[..], &SIMULATED, &["--export", &table]].concat());
     results

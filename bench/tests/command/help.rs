@@ -1,4 +1,4 @@
-//! What the command says of itself: help, lists, completions, pages; what it says of the host.
+//! Output of the command about itself and the host: help, lists, completions, pages.
 
 use std::process::{Child, Stdio};
 
@@ -66,7 +66,7 @@ fn every_line_of_help_fits_100_columns() {
         help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
     let commands: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(commands.contains(&"run") && commands.contains(&"bench"), "{commands:?}");
-    // What `help` has to say of itself is on the first page.
+    // The description of `help` itself is on the first page.
     for command in commands.into_iter().filter(|command| *command != "help") {
         fits(&[command, "--help"]);
     }

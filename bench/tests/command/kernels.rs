@@ -93,7 +93,7 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
 
 fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Tested {
     kvm()?;
-    // Lines of 60 letters to the serial port, for ever.
+    // Lines of 60 letters to the serial port, forever.
     let code = [
         0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8
         0xb9, 60, 0, 0, 0, // mov ecx, 60

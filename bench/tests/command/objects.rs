@@ -92,7 +92,7 @@ fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Tested 
     for arm in ["ours", "theirs", "mine.o"] {
         assert!(stdout(&done).contains(arm), "{arm}: {}", stdout(&done));
     }
-    // The same again has nothing to do; another file is another experiment.
+    // A repetition has nothing to do; another file is another experiment.
     let again = haltkick(&["bench", "--resume", &output]);
     assert!(matches!(code(&again), 0 | 7), "{}", stderr(&again));
     compiled(
@@ -161,7 +161,7 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Tested {
     Ok(())
 }
 
-/// A lock whose readers wait for nobody: only sections that read can show it.
+/// A lock whose readers do not wait: only sections that read can show it.
 fn check_tries_the_functions_of_readers() -> Tested {
     let readers = "void hk_read_lock(struct lock *lock) { (void)lock; }
         void hk_read_unlock(struct lock *lock) { (void)lock; }";
@@ -267,7 +267,7 @@ fn a_lock_can_be_written_to_the_header_that_is_printed() -> Tested {
     assert_eq!(code(&printed), 0, "{}", stderr(&printed));
     std::fs::write(directory.join("haltkick.h"), stdout(&printed))
         .expect("the scratch directory can be written");
-    // A header beside the text comes before any other.
+    // A header next to the text comes before any other.
     let object = compiled(&directory, "mine", &TAS.replace("haltkick.h", "./haltkick.h"))?;
     assert_eq!(code(&haltkick(&["disasm", &format!("file:{object}")])), 0);
     assert!(stdout(&haltkick(&["check", "--print-header=rust"])).contains("pub unsafe trait RawLock"));

@@ -1,4 +1,4 @@
-//! `haltkick predict`: simulated runs beside real ones. The real ones are threads here, which need no `/dev/kvm`.
+//! `haltkick predict`: simulated runs next to real ones. The real ones are threads here, which need no `/dev/kvm`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ const SIMULATED: &str = "engine = \"sim\"\nmachine = \"nehalem-2s\"\ncpus = \"0\
 
 fn simulated_runs_stand_beside_the_real_ones_that_they_foretell() {
     let simulated = bench("predict-simulated", "two", SIMULATED);
-    // Where a busy host disturbs all runs of threads in a cell, that has no figure: then they are made again.
+    // If a busy host disturbs all runs of threads in a cell, that has no figure: then they are made again.
     let mut tries = (0..8).filter_map(|n| {
         let real = real(&format!("predict-real-{n}"));
         let sides = [real, simulated.clone()].map(|side| side.to_str().expect("UTF-8").to_owned());

@@ -70,7 +70,7 @@ fn a_silent_qemu_ends_with_its_time_limit_and_the_run() {
     );
     let started =
         || eventually("QEMU is started", || Some(std::fs::read_to_string(&pid_file).ok()?.trim().to_owned()));
-    // A process that was killed and is nobody's child any more may still be on its way out.
+    // A killed process without a parent may still be on its way out.
     let ends = |pid: &str| {
         let state = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -1,4 +1,4 @@
-//! What belongs to a release: its version, and where that stands.
+//! Parts of a release: its version, and where that stands.
 
 use crate::support::{code, haltkick, stdout, trials};
 

@@ -16,7 +16,7 @@ fn the_report_is_small_and_needs_no_network() -> Tested {
     assert!(html.len() < 3 << 20, "{} bytes", html.len());
     let addresses: Vec<&str> =
         html.match_indices("http").map(|(at, _)| &html[at..(at + 26).min(html.len())]).collect();
-    // The policy by which a browser asks nobody for anything is an attribute of this name.
+    // The policy that keeps a browser from making requests is an attribute of this name.
     let addresses: Vec<&str> = addresses.into_iter().filter(|at| !at.starts_with("http-equiv=")).collect();
     assert!(addresses.iter().all(|address| *address == "http://www.w3.org/2000/svg"), "{addresses:?}");
     assert!(!html.contains("<script") && !html.contains("@import") && !html.contains("src="));
@@ -57,7 +57,7 @@ fn published_figures_stand_beside_ours() -> Tested {
     assert_eq!((&row["ours"], &row["control"]), (&comparison("host", "1"), &comparison("vmm", "1")));
     assert_eq!((&row["setting"]["ratio"], &row["ratio_here"]), (&"1".into(), &1.0.into()), "{row}");
     assert_eq!(row["alike"]["workload"], false, "{row}");
-    // The same again: the records are there, so that nothing needs to be run.
+    // A repetition: the records are there, so that no run is needed.
     let runs = runs(&results.join("qspinlock"));
     finished(&arguments);
     assert_eq!(self::runs(&results.join("qspinlock")), runs);

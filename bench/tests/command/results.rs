@@ -1,4 +1,4 @@
-//! What an experiment leaves in its directory, and what is refused there.
+//! Files that an experiment leaves in its directory, and refusals there.
 
 use std::fs;
 

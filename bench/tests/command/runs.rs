@@ -122,7 +122,7 @@ fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() -> Tested {
 fn a_guest_that_dies_is_named_beside_the_others_record() -> Tested {
     kvm()?;
     let arguments = ["run", "--vcpus=4", "--format=json", "--vm=name=doomed,workload=selftest-panic"];
-    // In a short window of a busy host the vCPU that is to panic may have no turn, and then nobody has died.
+    // In a short window of a busy host the vCPU that is to panic may have no turn, and then it has not died.
     let output = in_some_window("a guest that dies", |window| {
         let more = ["--vm=name=other,lock=tas", "--duration", window];
         let output = haltkick(&[&arguments[..], &more].concat());

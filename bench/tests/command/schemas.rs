@@ -1,4 +1,4 @@
-//! The formats that users parse, as they were when somebody last meant to change them.
+//! The formats that users parse, as of their last intended change.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemas"))
 }
 
-/// What `haltkick schema` can be asked for.
+/// Formats of `haltkick schema`.
 fn formats() -> BTreeSet<String> {
     let help = stdout(&haltkick(&["schema", "--help"]));
     let listed = help.lines().filter_map(|line| line.trim().strip_prefix("- ")?.split_once(':'));

@@ -88,7 +88,7 @@ fn two_runs_with_one_seed_write_one_record() {
     let run = |seed: &str| {
         let mut record = record(&["--machine", "milan-1s", "--lock", "mcs", "--seed", seed]);
         let fields = record.as_object_mut().expect("a record");
-        // What belongs to this process on this host, and not to the run.
+        // Fields of this process on this host, rather than of the run.
         for field in ["host", "started", "run_id"] {
             fields.remove(field);
         }
@@ -232,7 +232,7 @@ fn bench(arguments: &[&str]) {
     assert!([0, 7].contains(&code(&output)), "{arguments:?}: {}", stderr(&output));
 }
 
-/// What the runs found out, by cell and block.
+/// Findings of the runs, by cell and block.
 fn findings(results: &Path) -> Vec<(String, u64, Value)> {
     let mut findings: Vec<_> = records(results)
         .into_iter()

@@ -1,4 +1,4 @@
-//! What all these tests start with.
+//! Common beginning of all these tests.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Completion;
 use serde_json::Value;
 
-/// The command without the defaults that whoever runs the tests may have.
+/// Makes the command without the defaults of the user who runs the tests.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
     command.args(arguments).env("XDG_CONFIG_HOME", "/nonexistent").env_remove("HALTKICK_DEFAULTS");
@@ -84,7 +84,7 @@ pub(crate) fn kvm() -> Tested {
     }
 }
 
-/// What a test function returns: nothing, where nothing can be missing, or [`Tested`].
+/// Result of a test function: nothing, where nothing can be missing, or [`Tested`].
 pub(crate) trait Ending {
     fn completion(self) -> Completion;
 }
@@ -132,14 +132,13 @@ pub(crate) fn finished(arguments: &[&str]) -> Output {
     output
 }
 
-/// What `look` finds in the first of ever longer windows in which it finds something: on a busy host little happens in a
-/// short one.
+/// Returns the first result of `look` in ever longer windows: on a busy host little happens in a short one.
 pub(crate) fn in_some_window<T>(what: &str, mut look: impl FnMut(&str) -> Option<T>) -> T {
     let windows = ["300ms", "1s", "3s", "10s"];
     windows.into_iter().find_map(&mut look).unwrap_or_else(|| panic!("{what}: not in windows of {windows:?}"))
 }
 
-/// What `look` finds within a minute.
+/// Returns the result of `look` within a minute.
 pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

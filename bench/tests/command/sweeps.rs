@@ -34,7 +34,7 @@ fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {
     assert_valid("manifest", &manifest);
     assert_eq!(manifest["source"]["text"].as_str().unwrap(), fs::read_to_string(&file).unwrap());
 
-    // What a sweep left is completed like any experiment.
+    // The remains of a sweep are completed like any experiment.
     let file = swept.join("runs.jsonl");
     let text = fs::read_to_string(&file).unwrap();
     let kept: Vec<&str> = text.lines().take(5).collect();

@@ -1,4 +1,4 @@
-//! `haltkick top` beside runs that show themselves, and beside what is no such thing.
+//! `haltkick top` next to runs that show themselves, and next to other things.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl Place {
         self.command(arguments).output().expect("haltkick can be started")
     }
 
-    /// What is seen of `target` when it is `wanted`.
+    /// Returns the view of `target` once it is `wanted`.
     fn seen(&self, target: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("a view of {target}"), || {
             let output = self.output(&["top", target, "--once", "--format", "json"]);
@@ -119,7 +119,7 @@ fn watch(name: &str, engine: &str) {
     );
     assert!(sum(&view, "exits_per_second") > 0.0, "slices end: {view:#}");
     assert_eq!(sum(&view, "sleeps"), 0.0, "{view:#}");
-    // Whoever was taken off was doing something, and on one pCPU most of them waited for the lock.
+    // A vCPU that was taken off was doing something, and on one pCPU most of them waited for the lock.
     place.seen(&run.number(), |view| {
         let vcpus = view["guests"][0]["vcpus"].as_array().expect("vCPUs");
         vcpus
@@ -160,7 +160,7 @@ fn the_host_s_scheduler_is_watched_too() {
 }
 
 fn a_simulated_run_is_seen_in_its_own_time() {
-    // So much virtual time that even an optimized simulator takes longer than the view does.
+    // Enough virtual time that even an optimized simulator takes longer than the view does.
     let place = Place::new("top-sim");
     let arguments = SIMULATED.map(|argument| if argument == "1ms" { "250s" } else { argument });
     let run = place.spawn(&[&["run", "--live", "on", "--vcpus", "4", "--pv", "on"][..], &arguments].concat());

@@ -1,4 +1,4 @@
-//! What `--trace` and `--profile` give.
+//! Output of `--trace` and `--profile`.
 
 use std::process::Command;
 
@@ -118,8 +118,8 @@ fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Tested {
         Some(seen).filter(|(record, _)| counted_preemptions(record) > 0)
     });
     let turns = turns(&shown);
-    // Nobody sleeps: whoever is on a pCPU runs, and is off because it was preempted. Those that begin with the trace do so
-    // before anybody knows where.
+    // No vCPU sleeps: one on a pCPU runs, and one off it was preempted. Turns that begin with the trace do so before
+    // their place is known.
     let of = |turn: &Shown, name: &str| {
         let track = format!("vCPUs/{}", turn.name);
         shown.iter().any(|shown| {
@@ -174,7 +174,7 @@ fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Tested {
 fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Tested {
     kvm()?;
     let guest = "lock=ticket,vcpus=2";
-    // Without attribution nobody asks the kernel for its switches, so that the threads say which vCPU is awake.
+    // Without attribution the kernel is not asked for its switches, so that the threads say which vCPU is awake.
     let run = ["--sched", "host", "--attribution", "off", "--duration", "50ms"];
     let (_, shown) = traced("trace-two", &[&run[..], &["--vm", guest, "--vm", guest]].concat());
     let awake = shown.iter().filter(|shown| shown.name == "awake").map(|shown| shown.track.as_str());

@@ -26,7 +26,7 @@ trials![
 /// A system call: its number and its arguments.
 pub(crate) type Call = (i64, Vec<u64>);
 
-/// What was called behind the walls of one process.
+/// Calls in the sandbox of one process.
 #[derive(Default)]
 pub(crate) struct Seen {
     process: u32,
@@ -64,7 +64,7 @@ pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
     Ok(Seen { stdout: stdout(&output), ..seen(&fs::read_to_string(file).expect("strace has written")) })
 }
 
-/// What is behind walls in strace's account: lines `thread [ number] name(argument, argument...`.
+/// Calls in the sandbox according to strace: lines `thread [ number] name(argument, argument...`.
 fn seen(account: &str) -> Seen {
     const FILTERS_OF_PROCESS: usize = 2;
     let mut seen = Seen::default();
@@ -327,7 +327,7 @@ fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Tested {
 fn a_record_made_behind_the_walls_names_its_host() {
     let record: serde_json::Value = serde_json::from_str(&stdout(&haltkick(&SIMULATED))).expect("a record");
     assert_eq!(record["sandbox"], true, "{record:#}");
-    // Whoever compares two directories must be able to tell whether they are of one host.
+    // A comparison of two directories must be able to tell whether they are of one host.
     let is_known = std::fs::read_to_string("/etc/machine-id").is_ok();
     assert_eq!(record["host"]["host_id"].is_string(), is_known, "{:#}", record["why"]);
 }

@@ -78,16 +78,16 @@ const ERRORS: [(&str, i32); 8] = [
     ("ENOSPC", libc::ENOSPC),
 ];
 
-/// What the manual calls an error.
+/// Returns the manual's name of an error.
 pub(crate) fn name_of(error: i32) -> &'static str {
     ERRORS.iter().find(|(_, number)| *number == error).map_or("?", |(name, _)| *name)
 }
 
-/// Where standard error is.
+/// Number of standard error.
 pub(crate) const STDERR: u64 = 2;
 
 impl Call {
-    /// Of a call with these arguments.
+    /// Returns the kind of a call with these arguments.
     pub(crate) fn of(number: i64, arguments: &[u64; 6]) -> Self {
         let detail = match number {
             libc::SYS_ioctl => arguments[1] & u64::from(u32::MAX),
@@ -101,7 +101,7 @@ impl Call {
         KINDS.iter().find(|(_, number, _)| *number == self.number).map_or(&[], |(.., errors)| *errors)
     }
 
-    /// What is written to standard error cannot be told of.
+    /// A failed write to standard error cannot be reported.
     pub(crate) fn is_talk(self) -> bool {
         self == Self { number: libc::SYS_write, detail: STDERR }
     }

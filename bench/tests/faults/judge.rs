@@ -37,7 +37,7 @@ pub(crate) fn disturbed(launched: &Launched, directory: &Path, writes: bool, fau
         files(launched, directory, writes)?;
     }
     let stderr = &launched.stderr;
-    // So it ends, too, if there is no memory for the stack on which a thread would take a stack overflow.
+    // It also ends so if there is no memory for the stack on which a thread would take a stack overflow.
     let of_runtime = ["memory allocation of", "alternative stack"];
     if status.signal() == Some(ABORTED) && of_runtime.iter().any(|words| stderr.contains(words)) {
         return Ok(());
@@ -55,7 +55,7 @@ pub(crate) fn disturbed(launched: &Launched, directory: &Path, writes: bool, fau
     })
 }
 
-/// What was written is whole.
+/// Checks that written files are whole.
 fn files(launched: &Launched, directory: &Path, writes: bool) -> Judged {
     if !writes {
         let finished = launched.code().is_some_and(|code| FINISHED.contains(&code));

@@ -1,7 +1,7 @@
 //! Starts a command whose system calls ask us first (seccomp's user notifications), counts them, and answers some with an error.
 //!
-//! A thread of ours gives itself the filter and starts the command, which inherits it; this thread, which has none, answers. Nothing
-//! is preloaded, and nobody is traced: the command makes its calls as it always does.
+//! A thread of ours gives itself the filter and starts the command, which inherits it; this thread, which has none,
+//! answers. There is no preloading and no tracing: the command makes its calls as it always does.
 #![expect(unsafe_code, reason = "seccomp's interface is one of structures and descriptors")]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) enum Times {
     EveryOther,
 }
 
-/// What is to fail, and how.
+/// The call to fail, and its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) call: Call,
@@ -61,7 +61,7 @@ impl fmt::Display for Fault {
 
 /// A command that has ended.
 pub(crate) struct Launched {
-    /// None: it hung, and was killed.
+    /// `None`: it hung, and was killed.
     pub(crate) status: Option<ExitStatus>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -107,16 +107,16 @@ fn listener_of(listener: &AtomicI32) -> OwnedFd {
         // Acquire pairs with the release of the thread, whose number was stored before.
         match listener.load(Ordering::Acquire) {
             -1 => std::thread::sleep(Duration::from_millis(1)),
-            // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+            // SAFETY: the kernel has just made this descriptor for us, and it is not known elsewhere.
             fd => return unsafe { OwnedFd::from_raw_fd(fd) },
         }
     }
 }
 
-/// Who answers.
+/// The thread that answers.
 struct Answers {
     listener: OwnedFd,
-    /// Our thread: what it calls is none of the command's.
+    /// Our thread: its calls are not the command's.
     launcher: i32,
     fault: Option<Fault>,
     /// The command's `main` has begun.
@@ -160,7 +160,8 @@ impl Answers {
     fn answer(&mut self) {
         // SAFETY: all zeros is what the kernel wants of this structure of numbers.
         let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes one such structure there. Whoever asked may have gone meanwhile: then there is nothing.
+        // SAFETY: the kernel writes one such structure there. The calling thread may have gone meanwhile: then there is
+        // nothing.
         if unsafe { libc::ioctl(self.listener.as_raw_fd(), RECEIVE, &raw mut asked) } != 0 {
             return;
         }
@@ -171,7 +172,7 @@ impl Answers {
             error: -error,
             flags: if error == 0 { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 } else { 0 },
         };
-        // SAFETY: the kernel reads one such structure. As above: there may be nobody any more to whom it goes.
+        // SAFETY: the kernel reads one such structure. As above: the receiver may be gone.
         unsafe { libc::ioctl(self.listener.as_raw_fd(), SEND, &raw const answer) };
     }
 
@@ -202,10 +203,10 @@ impl Answers {
 /// Whether this host has such notifications.
 pub(crate) fn supported(calls: &[i64]) -> io::Result<()> {
     let filtered = std::thread::scope(|scope| {
-        // A call that nobody makes: this thread is to end.
+        // A call that is never made: this thread is to end.
         scope.spawn(|| filter(&calls[..0])).join().expect("it does not panic")
     })?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor for us, and it is not known elsewhere.
     drop(unsafe { OwnedFd::from_raw_fd(filtered) });
     Ok(())
 }

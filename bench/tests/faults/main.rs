@@ -40,7 +40,7 @@ lock = "tas"
 arm = "tas"
 "#;
 
-/// What is tried.
+/// A command to try.
 #[derive(Clone, Copy)]
 struct Tried {
     name: &'static str,
@@ -105,7 +105,7 @@ impl Tried {
     }
 }
 
-/// What is to fail of the calls that were made so often.
+/// Returns the faults to try of calls that were made this often.
 fn faults(made: &BTreeMap<Call, u64>) -> Vec<Fault> {
     let all = std::env::var("HALTKICK_FAULTS").is_ok_and(|which| which == "all");
     let mut faults = Vec::new();
@@ -145,7 +145,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
-/// What this host lacks for these tests.
+/// Returns the feature that this host lacks for these tests.
 fn missing() -> Option<String> {
     if std::env::var_os("HALTKICK_FAULTS").is_none() {
         return Some("HALTKICK_FAULTS is not set; `just faults` sets it".into());

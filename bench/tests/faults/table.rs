@@ -1,4 +1,4 @@
-//! What became of each fault, as a table for people.
+//! Outcome of each fault, as a table for people.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::launcher::{Fault, Launched, Times};
 #[derive(Debug, Default)]
 struct Ends(BTreeMap<String, (u32, String)>);
 
-/// Of one thing that was tried.
+/// Results of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Table(BTreeMap<(Call, &'static str, bool), Ends>);
 

@@ -1,7 +1,7 @@
 //! How well a simulation foretells real runs: cell by cell, and whether it puts the locks into the same order.
 //!
-//! What is put side by side is efficiency, throughput over that of lock-free runs of the same engine: what a section takes by
-//! itself is the host's and the machine file's matter, not the simulated machine's.
+//! Compares efficiency, throughput over that of lock-free runs of the same engine: the cost of a section alone depends
+//! on the host and on the machine file, and is not predicted.
 
 mod kendall;
 
@@ -64,7 +64,7 @@ pub(crate) struct Order {
     pub(crate) median_factor: f64,
 }
 
-/// A simulation beside real runs.
+/// A simulation next to real runs.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Prediction {
     /// "haltkick.prediction".
@@ -177,7 +177,7 @@ impl Cell {
 }
 
 impl Order {
-    /// Of all arms at one setting, which is at least one, and the blocks of runs that they were measured in.
+    /// Compares all arms at one setting, which is at least one, and the blocks of runs that they were measured in.
     fn new(cells: &[&Cell], measured: &[&Efficiencies], predicted: &[&Efficiencies]) -> Self {
         let figures: Vec<_> =
             cells.iter().map(|cell| (cell.measured.hodges_lehmann, cell.predicted)).collect();

@@ -1,5 +1,5 @@
-//! What is looked at before figures are to be believed. An all-clear is given only for what was looked at: a check that
-//! could not be made says so, with the reason.
+//! Checks before figures are to be believed. An all-clear is given only for checks that were made: a check that could
+//! not be made says so, with the reason.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct Check {
     pub(crate) name: String,
     /// How it went.
     pub(crate) outcome: CheckOutcome,
-    /// What was found, or why nothing could be.
+    /// The findings, or why there could be none.
     pub(crate) text: String,
 }
 
@@ -42,9 +42,9 @@ const WORK: &str = "work";
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CheckOutcome {
-    /// Nothing was found.
+    /// No finding.
     Passed,
-    /// Something was.
+    /// A finding.
     Failed,
     /// It could not be made.
     NotChecked,
@@ -80,7 +80,7 @@ pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
     findings.map(named).into()
 }
 
-/// Those that can be made where arms are kernels.
+/// Makes the checks that are possible where arms are kernels.
 pub(super) fn of_kernels(summary: &Summary, records: &[LinuxRecord]) -> Vec<Check> {
     let findings = [
         ("runs", runs(records)),
@@ -119,7 +119,7 @@ fn runs(records: &[impl Recorded]) -> Finding {
 
 /// A kind of noise.
 struct Kind {
-    /// Who takes time.
+    /// Source of the load.
     who: &'static str,
     /// The code of runs that lost too much to it.
     code: &'static str,
@@ -223,7 +223,7 @@ fn control(summary: &Summary) -> Finding {
     }
 }
 
-/// What only a host does: on simulated machines lock-free runs differ by their seeds.
+/// Makes a check of hosts alone: on simulated machines lock-free runs differ by their seeds.
 fn of_host(records: &[Record], what: &str, check: impl FnOnce() -> Finding) -> Finding {
     match !records.is_empty() && records.iter().all(|record| record.config.engine == "sim") {
         true => not_checked(format!("{what}: a simulated machine has none")),

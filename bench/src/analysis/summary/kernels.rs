@@ -19,7 +19,7 @@ pub(crate) struct KernelRow {
     pub(crate) setting: BTreeMap<String, String>,
     /// The arm.
     pub(crate) arm: String,
-    /// What the row is for.
+    /// Purpose of the row.
     pub(crate) role: Role,
     /// vCPUs.
     pub(crate) vcpus: u32,
@@ -27,7 +27,7 @@ pub(crate) struct KernelRow {
     pub(crate) pcpus: usize,
     /// Runs.
     pub(crate) runs: usize,
-    /// What the guests printed, by name; events of the kernel's locks with `lock_event.` before it.
+    /// Figures that the guests printed, by name; events of the kernel's locks with `lock_event.` before it.
     pub(crate) figures: BTreeMap<String, FigureRow>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct FigureRow {
     pub(crate) least: f64,
     /// The most.
     pub(crate) most: f64,
-    /// Of all runs; null if some did not print it, or not all values are positive.
+    /// Estimate over all runs; null if some did not print it, or not all values are positive.
     pub(crate) estimate: Option<Estimate>,
 }
 

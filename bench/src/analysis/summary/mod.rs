@@ -45,11 +45,11 @@ pub(crate) struct Summary {
     pub(crate) schema: String,
     /// 1.
     pub(crate) schema_version: u32,
-    /// What the figures are sorted by.
+    /// Order of the figures.
     pub(crate) outline: Outline,
     /// Runs that went in.
     pub(crate) runs: usize,
-    /// Those of them that something spoiled: see their warnings.
+    /// Number of these runs that are invalid: see their warnings.
     #[serde(default)]
     pub(crate) invalid_runs: usize,
     /// Whether any of them was simulated: intervals are over seeds then, and the model's own error is not in them.
@@ -65,7 +65,7 @@ pub(crate) struct Summary {
     /// One row per setting and arm for all guests that ran at once, where their number varies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) together: Vec<Together>,
-    /// The same of kernels, where arms are kernels; there are no other rows then.
+    /// Rows of kernels, where arms are kernels; there are no other rows then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kernels: Vec<KernelRow>,
     /// Ratios within blocks, per setting.
@@ -79,13 +79,13 @@ pub(crate) struct Summary {
     /// Speed of the lock-free runs, in the order of the runs: 1 is the median of the same cell. Cells of different settings
     /// differ by design; only what changes within one says something of the host.
     pub(crate) calibration: Vec<f64>,
-    /// What was looked at before the figures are to be believed, and what could not be.
+    /// Checks before the figures are to be believed, and those that could not be made.
     #[serde(default)]
     pub(crate) checks: Vec<Check>,
-    /// What else ran meanwhile, over all runs together.
+    /// Other load meanwhile, over all runs together.
     #[serde(default)]
     pub(crate) noise: Overall,
-    /// What speaks against the figures.
+    /// Warnings about the figures.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Row {
     pub(crate) setting: BTreeMap<String, String>,
     /// The arm.
     pub(crate) arm: String,
-    /// What the row is for.
+    /// Purpose of the row.
     pub(crate) role: Role,
     /// vCPUs.
     pub(crate) vcpus: u32,
@@ -104,7 +104,7 @@ pub(crate) struct Row {
     pub(crate) pcpus: usize,
     /// Runs.
     pub(crate) runs: usize,
-    /// Those of them that are invalid.
+    /// Number of these runs that are invalid.
     #[serde(default)]
     pub(crate) invalid_runs: usize,
     /// Acquisitions per second of all runs together.
@@ -144,7 +144,7 @@ pub(crate) struct Row {
     pub(crate) outlier_blocks: Vec<u32>,
 }
 
-/// What an arm's lock costs when nobody contends for it: TSC cycles per pair of lock and unlock, over all runs.
+/// Cost of an arm's lock without contention: TSC cycles per pair of lock and unlock, over all runs.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct ArmCost {
     /// The arm.
@@ -164,11 +164,11 @@ pub(crate) struct ArmCost {
 /// Throughput of one arm over that of another, within blocks.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Comparison {
-    /// What it is called.
+    /// Name of the comparison.
     pub(crate) name: String,
     /// Settings that vary.
     pub(crate) setting: BTreeMap<String, String>,
-    /// What was compared.
+    /// Measure that was compared.
     #[serde(default)]
     pub(crate) of: Measure,
     /// The arm above the line.
@@ -230,7 +230,7 @@ impl Summary {
         summary
     }
 
-    /// The same where arms are kernels.
+    /// Summarizes runs of kernels.
     pub(crate) fn of_kernels(outline: &Outline, records: &[LinuxRecord]) -> Self {
         let placed = Placed::sort(records);
         let mut summary = Self {
@@ -242,7 +242,7 @@ impl Summary {
         summary
     }
 
-    /// What does not depend on what the guests are.
+    /// Summarizes the parts that do not depend on the kind of guest.
     fn of_any<R: Recorded>(outline: &Outline, records: &[R], placed: &Placed<'_, R>) -> Self {
         let comparisons = comparisons(outline, &settings(outline, placed), placed);
         Self {
@@ -285,8 +285,8 @@ impl Summary {
         self.rows.iter().map(|row| row.runs).chain(of_kernels).min().unwrap_or(0)
     }
 
-    /// What has a wider interval, on either side, than `target`, or none: arms with their settings. Of the ratios that
-    /// were asked for, or without any of the throughputs.
+    /// Lists the arms, with their settings, whose interval on either side is wider than `target`, or missing. The
+    /// intervals are those of the requested ratios, or without any those of the throughputs.
     pub(crate) fn vaguer_than(&self, target: f64) -> Vec<(&BTreeMap<String, String>, &str)> {
         let is_vague = |estimate: &Option<Estimate>| {
             estimate.as_ref().and_then(Estimate::half_width).is_none_or(|half| half > target)
@@ -395,7 +395,7 @@ fn calibration(records: &[Record]) -> Vec<f64> {
     ideals.iter().filter(|(place, _)| usual(place) > 0.0).map(|(place, speed)| speed / usual(place)).collect()
 }
 
-/// What the checks found, and what else a reader must know.
+/// Returns the findings of the checks, and other facts that a reader must know.
 fn warnings(summary: &Summary, records: &[impl Recorded], idle: Option<String>) -> Vec<String> {
     let mut warnings = trust::lost(&summary.outline, records);
     warnings.extend(summary.noise.warnings());

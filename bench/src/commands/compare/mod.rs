@@ -29,7 +29,7 @@ use crate::text::nearest;
 use crate::text::output;
 use cell::{Cell, Run, Setting};
 
-/// What `compare --format json` prints.
+/// Output of `compare --format json`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Compared {
     /// "haltkick.comparison".
@@ -38,12 +38,12 @@ pub(crate) struct Compared {
     pub(crate) schema_version: u32,
     /// A slow-down beyond this share is a regression.
     pub(crate) threshold: f64,
-    /// What stands between the two sides, where `--anyway` was given; else there is nothing.
+    /// Differences between the two sides, where `--anyway` was given; else empty.
     pub(crate) differences: Vec<String>,
     /// Throughput of B over that of A, or of kernels the figures by which the experiment compares them.
     pub(crate) cells: Vec<Comparison>,
-    /// For each cell the chance of a loss as great as this, or greater, if the true one were the threshold; null without figures,
-    /// for figures of which nobody knows whether more or less is better, and for invalid cells.
+    /// For each cell the chance of a loss as great as this, or greater, if the true one were the threshold; null
+    /// without figures, for figures without a known better direction, and for invalid cells.
     pub(crate) p_values: Vec<Option<f64>>,
     /// Cells of which it is known whether more or less is better.
     #[serde(skip)]
@@ -105,7 +105,7 @@ impl Compared {
     }
 }
 
-/// What stands between two directories: refused, unless it is to be compared anyway.
+/// Returns the differences between two directories, which refuse a comparison unless `anyway` is set.
 fn differences(a: &Side, b: &Side, anyway: bool) -> Result<Vec<String>> {
     if a.path == b.path {
         return Ok(vec![]);
@@ -135,7 +135,8 @@ fn differences(a: &Side, b: &Side, anyway: bool) -> Result<Vec<String>> {
     }
 }
 
-/// Of two experiments with kernels: initial RAM disks that are not the same. Kernels may be others, since they are what is compared.
+/// Returns the differences of two experiments with kernels: initial RAM disks that are not the same. Kernels may
+/// differ, since they are compared.
 fn other_programs(a: &Side, b: &Side) -> Vec<String> {
     let mut differences = Vec::new();
     for this in &a.manifest.kernels {
@@ -230,7 +231,7 @@ fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
     above.iter().filter_map(cell).collect()
 }
 
-/// What both sides say is better.
+/// Returns the direction that both sides call better.
 fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
     a.records.better(of).filter(|better| b.records.better(of) == Some(*better))
 }
@@ -254,7 +255,7 @@ fn two_arms(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
 type Key = (Setting, String);
 type Cells = BTreeMap<Key, Vec<Run>>;
 
-/// What `of` measures of each run that tells it, by setting and arm.
+/// Returns the value of `of` in each run that has one, by setting and arm.
 fn rates(side: &Side, of: &Measure, only: Option<&str>) -> Cells {
     of_either!(&side.records, records => rates_of(records, of, only))
 }

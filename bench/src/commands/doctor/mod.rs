@@ -20,7 +20,7 @@ use crate::text::output;
 use crate::text::pages::{BIG_HOSTS, TROUBLESHOOTING};
 use crate::text::wrap::paragraph;
 
-/// Where the column of values begins.
+/// Column at which values begin.
 const INDENT: usize = 29;
 
 /// How a finding bears on measurements.
@@ -35,18 +35,18 @@ pub(crate) enum Level {
     Unknown,
     /// Will spoil measurements.
     Spoils,
-    /// Nothing runs before this is changed.
+    /// A change is needed before runs are possible.
     Missing,
 }
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     pub(crate) name: &'static str,
     /// How it bears on measurements.
     pub(crate) level: Level,
-    /// What it is; null where the host does not tell.
+    /// Its value; null if the host does not tell.
     pub(crate) value: Option<String>,
     /// Why it matters; without a value, why there is none.
     pub(crate) why: String,
@@ -54,7 +54,7 @@ pub(crate) struct Finding {
     pub(crate) change: Option<String>,
 }
 
-/// What `doctor --format json` prints.
+/// Output of `doctor --format json`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Examination {
     /// "haltkick.doctor".

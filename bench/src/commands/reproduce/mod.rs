@@ -1,4 +1,4 @@
-//! `haltkick reproduce`: the published figures of the seeds beside ours, from runs made here and now.
+//! `haltkick reproduce`: the published figures of the reference studies next to ours, from runs made here and now.
 //!
 //! Each experiment that a row of [`seeds`] names is run into a directory of its own, and completed rather than run
 //! again if that directory is there already. The table is made of their summaries.
@@ -35,7 +35,7 @@ use figure::Results;
 use row::{Figure, Mark, Row, Share};
 use verdict::{Agreement, MARGIN, MARGIN_NEAR_1};
 
-/// What `haltkick reproduce` finds; `reproduction.json`.
+/// Result of `haltkick reproduce`; `reproduction.json`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Reproduction {
     /// "haltkick.reproduction".
@@ -44,7 +44,7 @@ pub(crate) struct Reproduction {
     pub(crate) schema_version: u32,
     /// One row per published figure.
     pub(crate) rows: Vec<Reproduced>,
-    /// What speaks against the figures of each experiment.
+    /// Warnings about the figures of each experiment.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -53,27 +53,27 @@ pub(crate) struct Reproduction {
 pub(crate) struct Reproduced {
     /// The thread that it comes from, and its year.
     seed: String,
-    /// Where it was published: author, subject, list and month.
+    /// Source of the publication: author, subject, list and month.
     source: String,
-    /// What was compared there, by which measure.
+    /// Subject of the comparison there, and its measure.
     figure: String,
     /// Whether the figure is a ratio or a share.
     quantity: Quantity,
     /// The ratio, or the share, that was published.
     published: f64,
-    /// The same from another run there, if one was published.
+    /// The figure of another run there, if one was published.
     published_again: Option<f64>,
-    /// Where that was measured.
+    /// Machine of the published figure.
     machine: String,
-    /// CPUs there; null if nobody says.
+    /// CPUs there; null if not published.
     pcpus_there: Option<u32>,
     /// CPUs here; null if the experiment was not run.
     pcpus_here: Option<usize>,
-    /// vCPUs, or threads, for each CPU there; null if nobody says.
+    /// vCPUs, or threads, for each CPU there; null if not published.
     ratio_there: Option<f64>,
     /// vCPUs for each pCPU here; null if the experiment was not run.
     ratio_here: Option<f64>,
-    /// What is as it was there.
+    /// Aspects that are as they were there.
     alike: Alike,
     /// Our experiment.
     experiment: String,
@@ -81,9 +81,9 @@ pub(crate) struct Reproduced {
     ours: Option<Estimate>,
     /// Settings at which ours was measured.
     setting: BTreeMap<String, String>,
-    /// Where the same thing must make no difference.
+    /// Our control, which must show no difference.
     control: Option<Estimate>,
-    /// What was published of the control.
+    /// The published figure of the control.
     control_published: Option<f64>,
     /// Whether ours agrees.
     agreement: Agreement,
@@ -93,7 +93,7 @@ pub(crate) struct Reproduced {
     page: String,
 }
 
-/// What figures are.
+/// Kind of a figure.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Quantity {
@@ -103,16 +103,16 @@ enum Quantity {
     Share,
 }
 
-/// What is as it was in the seed: true, false, or null where nobody says.
+/// Aspects that are as they were in the reference study: true, false, or null if not published.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 struct Alike {
     /// The version of the locks, their spin threshold included.
     lock: Option<bool>,
     /// vCPUs for each CPU.
     ratio: Option<bool>,
-    /// What runs beside what, on which CPUs, under whose scheduler.
+    /// The guests, their CPUs, and the scheduler.
     arrangement: Option<bool>,
-    /// What is done.
+    /// The work.
     workload: Option<bool>,
 }
 
@@ -134,7 +134,8 @@ impl Alike {
         }
     }
 
-    /// Four letters: capital where it is as it was there, a dash where it is not, a question mark where nobody says.
+    /// Returns four letters: a capital for an aspect as it was there, a dash for another one, a question mark if it was
+    /// not published.
     fn letters(self) -> String {
         let letters = [(self.lock, 'L'), (self.ratio, 'R'), (self.arrangement, 'A'), (self.workload, 'W')];
         let letter = |(is, letter): (Option<bool>, char)| match is {

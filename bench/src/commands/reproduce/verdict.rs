@@ -15,12 +15,12 @@ use crate::analysis::statistics::{Estimate, Interval};
 pub(crate) enum Agreement {
     /// Our whole interval lies within the margin around the published ratio.
     Agrees,
-    /// The same direction, further from 1 than published by more than the margin.
+    /// Same direction as published, further from 1 by more than the margin.
     Larger,
-    /// The same direction, closer to 1 than published by more than the margin.
+    /// Same direction as published, closer to 1 by more than the margin.
     Smaller,
-    /// Our interval contains 1 and lies outside the margin. About so many blocks would show a difference, if there is the one
-    /// that our estimate has and any number that can be run would.
+    /// Our interval contains 1 and lies outside the margin. The number of blocks is about that which would show a
+    /// difference, if there is the one that our estimate has and any number that can be run would.
     NoDifferenceShown {
         /// Blocks in all.
         blocks: Option<u32>,
@@ -36,8 +36,8 @@ pub(crate) enum Agreement {
         /// pCPUs.
         pcpus: u32,
     },
-    /// Our interval lies partly within the margin and partly outside: about so many blocks would tell, if any number
-    /// that can be run would.
+    /// Our interval lies partly within the margin and partly outside. The number of blocks is about that which would
+    /// tell, if any number that can be run would.
     TooWideToTell {
         /// Blocks in all.
         blocks: Option<u32>,
@@ -86,7 +86,7 @@ impl Agreement {
         }
     }
 
-    /// The same for shares, which have no direction.
+    /// Compares shares, which have no direction.
     pub(crate) fn of_share(published: f64, ours: Option<&Estimate>) -> Self {
         let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
             return Self::NoFigure;
@@ -96,7 +96,7 @@ impl Agreement {
             () if interval.low > outside => Self::LargerShare,
             () if interval.high < inside => Self::SmallerShare,
             () if inside <= interval.low && interval.high <= outside => Self::Agrees,
-            // Nothing at all was seen, in too few occasions.
+            // No event was seen, in too few occasions.
             () if ours.hodges_lehmann <= 0.0 => Self::TooWideToTell { blocks: None },
             () => {
                 let centre = ours.hodges_lehmann.ln();

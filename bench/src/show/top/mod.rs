@@ -11,7 +11,7 @@ const SCHEMA: &str = "haltkick.top";
 /// Version of the format.
 const SCHEMA_VERSION: u32 = 1;
 
-/// What `haltkick top --format json` prints, a line each time.
+/// Output of `haltkick top --format json`, a line each time.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct View {
     /// "haltkick.top".
@@ -65,9 +65,9 @@ pub(crate) struct Vcpu {
     /// "not-started", "running", "runnable" (on a pCPU or waiting for one: the host's scheduler knows), "ready", "preempted",
     /// "asleep" or "left".
     pub(crate) state: String,
-    /// Since when, by the clock of the run; null: nobody knows.
+    /// Beginning, by the clock of the run; null: unknown.
     pub(crate) since_ns: Option<u64>,
-    /// What it says it is doing: "holder", "head", "waiter" or "other".
+    /// Activity that it announces: "holder", "head", "waiter" or "other".
     pub(crate) doing: String,
     /// The lock that it holds or waits for.
     pub(crate) lock: Option<u32>,
@@ -77,10 +77,10 @@ pub(crate) struct Vcpu {
     /// Exits to the VMM.
     pub(crate) exits: u64,
     pub(crate) exits_per_second: Option<f64>,
-    /// Those that were kicks; null: the kernel delivers them.
+    /// Exits that were kicks; null: the kernel delivers them.
     pub(crate) kicks: Option<u64>,
     pub(crate) kicks_per_second: Option<f64>,
-    /// Those that asked for sleep; null: the kernel puts vCPUs to sleep.
+    /// Exits that asked for sleep; null: the kernel puts vCPUs to sleep.
     pub(crate) sleeps: Option<u64>,
     pub(crate) sleeps_per_second: Option<f64>,
 }
@@ -125,7 +125,7 @@ fn of_guest(before: Option<(&LiveGuest, u64)>, guest: &LiveGuest) -> Guest {
 }
 
 fn of_vcpu(before: Option<(&LiveVcpu, u64)>, index: u32, vcpu: &LiveVcpu, kicks_seen: bool) -> Vcpu {
-    // What a guest has counted may go back, if it wants.
+    // A guest can set its counts back.
     let rate = |of: fn(&LiveVcpu) -> u64| {
         before.map(|(before, passed)| of(vcpu).saturating_sub(of(before)) as f64 * 1e9 / passed as f64)
     };

@@ -14,7 +14,7 @@ pub(crate) struct Group {
     pub(crate) threads: usize,
     /// The least and the most tests for a machine.
     pub(crate) batch: (usize, usize),
-    /// A machine that says nothing for so long hangs.
+    /// Silence of a machine that counts as a hang.
     pub(crate) silence: Duration,
     /// More options for `nested.sh run`.
     pub(crate) options: Vec<String>,
@@ -139,7 +139,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// What a command that has to succeed prints. What it complains of stays where the command has it.
+/// Returns the output of a command that has to succeed. Its complaints stay where the command has them.
 pub(crate) fn told(command: &mut Command) -> Result<String, String> {
     let output = command.stdout(Stdio::piped()).spawn().and_then(std::process::Child::wait_with_output);
     match output {

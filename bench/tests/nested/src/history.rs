@@ -1,13 +1,13 @@
-//! What all machines together told of a test.
+//! Reports of all machines together about a test.
 
 use std::time::Duration;
 
 /// A test that failed has this many machines in all.
 pub(crate) const RUNS: usize = 3;
-/// A test during which so many machines died gets no other.
+/// A test during which this many machines died gets no other.
 pub(crate) const DEATHS: usize = 3;
 
-/// What one machine told of a test.
+/// Report of one machine about a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
     Ignored,
 }
 
-/// What is known of a test once no machine will run it any more.
+/// Result of a test once no machine will run it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
@@ -81,7 +81,7 @@ impl History {
         self.passed || self.ignored || self.failures.len() >= RUNS || self.deaths.len() >= DEATHS
     }
 
-    /// `unsettled` says why no machine runs it any more if it is not settled.
+    /// Judges the test. `unsettled` says why no machine runs it again if it is not settled.
     pub(crate) fn outcome(&self, unsettled: &str) -> Outcome {
         match (self.passed, self.failures.is_empty()) {
             (true, true) => Outcome::Passed,

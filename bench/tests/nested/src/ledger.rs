@@ -5,11 +5,11 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Ledger {
-    /// So many machines may die or hang in a suite.
+    /// Number of machines that may die or hang in a suite.
     pub(crate) machines_die_at_most: usize,
-    /// So many tests may be flaky in a suite, of all entries together.
+    /// Number of tests that may be flaky in a suite, of all entries together.
     pub(crate) flaky_at_most: usize,
-    /// So many tests may be flaky of which no entry knows: each is told, and wants its entry.
+    /// Number of flaky tests without an entry that a suite may have: each is told, and wants its entry.
     #[serde(default)]
     pub(crate) unknown_at_most: usize,
     #[serde(default)]
@@ -26,12 +26,12 @@ pub(crate) struct Ledger {
 pub(crate) struct Flake {
     /// The name of a test; `*` stands for anything.
     pub(crate) tests: String,
-    /// What the failure says, where only failures that say it are known.
+    /// Text of the failure, where only failures with it are known.
     pub(crate) told: Option<String>,
     pub(crate) reason: String,
     /// How often it was seen in how much.
     pub(crate) rate: String,
-    /// So many of these tests may be flaky in a suite.
+    /// Number of these tests that may be flaky in a suite.
     pub(crate) at_most: usize,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Skip {
     pub(crate) reason: String,
 }
 
-/// Tests that show no more in an emulated machine than others do: they are run there only if somebody asks for all.
+/// Tests that show nothing in an emulated machine that others do not: they are run there only on request (`--all`).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Repeat {

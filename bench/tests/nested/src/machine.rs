@@ -12,7 +12,7 @@ use crate::pulse::{self, Pulse};
 use crate::suite::{End, Machines};
 use crate::transcript::{Event, event};
 
-/// What `nested.sh run` ends with if the programs in the machine did not come to their end.
+/// Exit codes of `nested.sh run` if the programs in the machine did not come to their end.
 const NO_END: [i32; 2] = [124, 125];
 /// It says no more of a machine than this many lines.
 const LINES: usize = 70;
@@ -28,7 +28,7 @@ pub(crate) struct Launcher<'a> {
     pub(crate) program: &'a (dyn Fn(&Group) -> PathBuf + Sync),
     /// The command that tests of the command start.
     pub(crate) haltkick: &'a Path,
-    /// Somebody wants the suite to end.
+    /// The suite is to end.
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -45,7 +45,7 @@ impl Machines for Launcher<'_> {
             let (send, lines) = channel();
             scope.spawn(move || {
                 for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-                    // Nobody listens any more where the machine is being stopped.
+                    // A machine that is being stopped has no listener.
                     let _ = send.send(String::from_utf8_lossy(&line).into_owned());
                 }
             });
@@ -59,7 +59,7 @@ impl Machines for Launcher<'_> {
                 terminate(&machine);
             }
             let status = machine.wait();
-            // What it said between the last look and its end.
+            // Its output between the last look and its end.
             lines.iter().filter_map(|line| event(&line)).for_each(tell);
             let said = said.join().unwrap_or_default();
             cut_short.unwrap_or_else(|| end(status, &said))
@@ -80,7 +80,8 @@ impl Launcher<'_> {
         command
     }
 
-    /// Tells events until the machine closes its output, or has no pulse, or says nothing for too long, or somebody wants the suite to end.
+    /// Tells events until the machine closes its output, or has no pulse, or says nothing for too long, or the suite is
+    /// to end.
     fn listen(
         &self,
         group: &Group,

@@ -2,12 +2,12 @@
 //!
 //!     haltkick-nested [--or-skip] [--cpus N] [--all] [TEXT]...
 //!
-//! runs the tests whose names contain one of the texts. Without a text it runs all but those of which `flakes.toml` says that they
-//! repeat others, and with `--all` these as well. Under QEMU 7.2 emulated machines die or hang now and then
-//! (see nested.sh), a vCPU stands still for seconds or triple-faults, nobody knows why. So the suite goes through several
-//! short-lived machines, as many at once as there are CPUs. A test that failed gets two more machines, and a test that passes
-//! in one of them is flaky. What is borne of that stands in `flakes.toml`; anything else fails the suite, as does a test that
-//! was not tested. All tests are run, whatever fails.
+//! runs the tests whose names contain one of the texts. Without a text it runs all but those of which `flakes.toml`
+//! says that they repeat others, and with `--all` these as well. Under QEMU 7.2 emulated machines die or hang now and
+//! then (see nested.sh), a vCPU stands still for seconds or triple-faults, for unknown reasons. So the suite goes
+//! through several short-lived machines, as many at once as there are CPUs. A test that failed gets two more machines,
+//! and a test that passes in one of them is flaky. The tolerated flakes stand in `flakes.toml`; anything else fails the
+//! suite, as does a test that was not tested. All tests are run, whatever fails.
 //!
 //! Exit code: 0 passed, 1 not passed, 2 usage, 4 something is missing here (0 with `--or-skip`), 130 stopped.
 
@@ -37,7 +37,7 @@ use crate::suite::{Bounds, Results, Tested};
 
 /// A host on which every machine hangs would take hours.
 const TIME: Duration = Duration::from_secs(3000);
-/// So many tests that took longest are told.
+/// Number of the slowest tests that are told.
 const SLOWEST: usize = 5;
 
 struct Arguments {
@@ -170,7 +170,7 @@ fn say(line: String) {
     println!("test-nested: {line}");
 }
 
-/// What `just test` says at its end, see ran-on.sh.
+/// Last line of `just test`, see ran-on.sh.
 fn note(line: &str) {
     use std::io::Write as _;
 
@@ -195,7 +195,7 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What is left goes with the target folder.
+        // The rest goes with the target folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -8,13 +8,13 @@ use serde::Deserialize;
 
 use crate::group::{Group, told};
 
-/// Where cargo has put the test programs, by target, and the `haltkick` command.
+/// Paths of the test programs, by target, and of the `haltkick` command.
 pub(crate) struct Programs {
     tests: BTreeMap<String, PathBuf>,
     pub(crate) haltkick: PathBuf,
 }
 
-/// What cargo says of each thing that it has built; of its other messages, nothing.
+/// Cargo's message about each thing that it has built; other messages are ignored.
 #[derive(Deserialize)]
 struct Message {
     target: Option<Target>,
@@ -28,8 +28,8 @@ struct Target {
 }
 
 impl Programs {
-    /// Builds the programs of these groups, in `root`. The suite has copies of its own in `work`, so that whoever builds
-    /// meanwhile changes nothing of what it runs.
+    /// Builds the programs of these groups, in `root`. The suite has copies of its own in `work`, so that a build
+    /// meanwhile does not change the programs that it runs.
     pub(crate) fn build(root: &Path, work: &Path, groups: &[Group]) -> Result<Self, String> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // The packages that `just test-host` names, so that nothing is built twice with other features.

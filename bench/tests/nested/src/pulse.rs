@@ -1,7 +1,8 @@
-//! Whether an emulator is alive. QEMU 7.2 hangs like this where nested guests send each other interrupts: the threads of the
-//! emulated CPUs go on for ever, and the main thread, which has QEMU's timers and devices, never runs again. (Seen by
-//! sampling the threads of six machines once a second or two, of which three hung: within a minute the CPU time of the main thread did
-//! not grow by a hundredth of a second, that of each of the others by 30 to 40 seconds. Before, it grew all the time.)
+//! Whether an emulator is alive. QEMU 7.2 hangs like this where nested guests send each other interrupts: the threads
+//! of the emulated CPUs go on forever, and the main thread, which has QEMU's timers and devices, never runs again.
+//! (Seen by sampling the threads of six machines once a second or two, of which three hung: within a minute the CPU
+//! time of the main thread did not grow by a hundredth of a second, that of each of the others by 30 to 40 seconds.
+//! Before, it grew all the time.)
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// for hundredths of a second at most: timers of the emulated machine end that.
 const TOO_LONG: Duration = Duration::from_secs(15);
 
-/// What the threads of an emulator have had of the host's CPUs.
+/// CPU time of an emulator's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     pub(crate) main: Duration,
@@ -34,7 +35,7 @@ impl Pulse {
     }
 }
 
-/// What the emulator below this process has had, if there is one and the kernel tells.
+/// Returns the CPU time of the emulator below this process, if there is one and the kernel tells.
 pub(crate) fn below(script: u32) -> Option<Ran> {
     let emulator = descendants(script).into_iter().find(|process| {
         let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
@@ -62,7 +63,7 @@ fn descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut next = 0;
     while let Some(process) = found.get(next) {
-        // Of a script: it has one thread.
+        // Reads the child of a script: it has one thread.
         let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
         found.extend(
             children.unwrap_or_default().split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()),

@@ -9,10 +9,10 @@ use crate::group::Group;
 use crate::history::{History, Outcome, Verdict};
 use crate::transcript::Event;
 
-/// After so many machines in a row that told nothing of their tests, the group gets no other.
+/// After this many machines in a row that told nothing of their tests, the group gets no other.
 const STILLBORN: usize = 4;
 
-/// What starts a machine; a script of events in this program's own tests.
+/// Starter of machines; a script of events in this program's own tests.
 pub(crate) trait Machines: Sync {
     /// Runs these tests of a group in a new machine, tells what happens there as it happens, and returns how it ended.
     fn run(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> End;
@@ -25,7 +25,7 @@ pub(crate) enum End {
     Program(i32),
     /// It died, hung, or never came up.
     Died(String),
-    /// Somebody wants the suite to end.
+    /// The suite was to end.
     Stopped,
 }
 
@@ -108,7 +108,7 @@ struct Queue<'a> {
 }
 
 impl<'a> Suite<'a> {
-    /// Takes batches of the groups with so many threads a machine until there are none left.
+    /// Takes batches of the groups with `threads` threads a machine until there are none left.
     fn work(&self, threads: usize, workers: usize) {
         while let Some((index, group, tests, number)) = self.next(threads, workers) {
             let name = group.name;
@@ -125,7 +125,7 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// The next batch for a machine, once there is one or nothing can come back any more.
+    /// Returns the next batch for a machine, once there is one or none can come back.
     fn next(&self, threads: usize, workers: usize) -> Option<(usize, &'a Group, Vec<String>, usize)> {
         let mut state = self.state();
         loop {
@@ -259,14 +259,14 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// What a machine has told so far.
+/// Reports of a machine so far.
 struct Life<'a> {
     number: usize,
     say: &'a dyn Fn(String),
     running: Option<String>,
     since: Instant,
     verdicts: Vec<(String, Verdict, Duration)>,
-    /// What the machine told of its CPUs since the last test ended.
+    /// Reports of the machine about its CPUs since the last test ended.
     stalls: Vec<String>,
 }
 

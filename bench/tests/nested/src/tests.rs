@@ -15,7 +15,7 @@ use crate::suite::{Bounds, End, Machines, Results, run};
 use crate::transcript::Event;
 use crate::verdict::{Objection, objections, summary};
 
-/// What a test does in the machines that run it, one after the other; passes once there is nothing more.
+/// Actions of a test in the machines that run it, one after the other; passes once there is nothing more.
 type Script = &'static [(&'static str, &'static [Does])];
 
 #[derive(Clone, Copy)]
@@ -297,7 +297,7 @@ fn machines_run_side_by_side_within_the_cpus_there_are() {
     }
 }
 
-/// Runs two tests in a machine that is this script, the suite being stopped after so long.
+/// Runs two tests in a machine that is this script; stops the suite after `stop_after`.
 fn scripted(name: &str, script: &str, silence: Duration, stop_after: Option<Duration>) -> Results {
     let work = std::env::temp_dir().join(format!("haltkick-nested.{}.{name}", std::process::id()));
     std::fs::create_dir_all(&work).unwrap();
@@ -362,7 +362,7 @@ fn a_silent_machine_is_ended_and_its_script_may_clean_up() {
 
 #[test]
 fn a_suite_that_is_stopped_ends_at_once_and_has_not_passed() {
-    // A machine that nobody stops would end by itself, and have failed the test.
+    // A machine that is not stopped would end by itself, and have failed the test.
     let script = format!("{SAY}trap 'kill $!; exit 143' TERM; started a; sleep 20 & wait");
     let results = scripted("stops", &script, Duration::from_secs(600), Some(Duration::from_millis(100)));
     assert_eq!(results.machines, 1);

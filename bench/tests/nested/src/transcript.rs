@@ -1,4 +1,4 @@
-//! What a test program prints with `--format json`: a line for each event, and between them whatever tests print.
+//! Output of a test program with `--format json`: a line for each event, and between them the output of tests.
 
 use serde::Deserialize;
 
@@ -38,7 +38,7 @@ pub(crate) fn event(line: &str) -> Option<Event> {
     })
 }
 
-/// What the test said, without what the program puts around it.
+/// Returns the test's output, without what the program puts around it.
 fn plain(stdout: &str) -> String {
     let told = stdout.strip_prefix("Error: \"").and_then(|told| told.strip_suffix("\"\n"));
     told.unwrap_or(stdout).trim_end().into()
