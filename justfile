@@ -17,7 +17,7 @@ setup:
 build: setup
     cargo build --release
 
-# Whether the library crates can be packaged: each with all that it needs, and nothing of the others.
+# Check that each library crate can be packaged, with all that it needs and nothing of the others.
 package:
     cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-platform
 
@@ -29,7 +29,7 @@ linux-initrd *PROGRAMS:
 dist: setup
     @bench/dist.sh
 
-# Whether a second clone of this commit, in another folder, gives the same bytes as `just dist` here: needs `just dist` before.
+# Check that a second clone of this commit, in another folder, gives the same bytes as `just dist`: run that before.
 dist-twice: setup
     @test -z "$(git status --porcelain)" || { echo "just dist-twice: commit your changes first: the second build is of the last commit" >&2; exit 1; }
     @test -e target/dist/*.sha256 || bench/dist.sh
@@ -51,7 +51,7 @@ bench-overcommit *ARGS: setup
 bench NAME *ARGS: setup
     @{{ haltkick }} bench {{ NAME }} {{ ARGS }}
 
-# What it costs a lock of the crate to look at run time whether it is paravirtual.
+# Cost of asking at run time whether a lock of the crate is paravirtual.
 bench-chosen:
     cargo bench --package haltkick-locks --bench chosen
 
@@ -59,7 +59,7 @@ bench-chosen:
 example-kernel: setup
     cd guest/platform/example && cargo run
 
-# This host's figures beside those that `--engine sim` predicts from what doctor measures: worst cells first (`--quick`: one block).
+# Compare this host's figures with those that `--engine sim` predicts from doctor's costs: worst cells first (`--quick`: one block).
 bench-predict *ARGS: setup
     rm -rf target/predict && mkdir -p target/predict
     @{{ haltkick }} doctor --write-machine target/predict/here.toml
@@ -73,7 +73,7 @@ accept-hosts *ARGS: setup
     @{{ haltkick }} bench bench/acceptance/preempted-hint.toml {{ ARGS }} || test $? -eq 7
     @{{ haltkick }} bench bench/acceptance/kernel-build.toml {{ ARGS }} || test $? -eq 7
 
-# What the walls around guests cost: an experiment with them, without them, and with them again as a control.
+# Cost of the sandbox around guests: an experiment with it, without it, and with it again as a control.
 bench-walls *ARGS: setup
     @rm -rf target/walls
     @{{ haltkick }} bench overcommit {{ ARGS }} --output target/walls/with
@@ -82,7 +82,7 @@ bench-walls *ARGS: setup
     -@{{ haltkick }} compare target/walls/with target/walls/again
     -@{{ haltkick }} compare target/walls/with target/walls/without
 
-# The published figures of the seeds beside ours, in fifteen minutes (`--quick`: in four, for a first look).
+# Put the published figures of the reference studies next to ours, in fifteen minutes (`--quick`: in four, for a first look).
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 
@@ -143,7 +143,7 @@ shuffled-guest SEED="1": setup
     RUSTFLAGS="-Crelocation-model=static -Csymbol-mangling-version=v0 -Cllvm-args=-align-all-functions=6 -Clink-arg=--shuffle-sections=.text*={{ SEED }} -Clink-arg=--shuffle-sections=.bss*={{ SEED }}" cargo build --package haltkick-guest --profile guest --target x86_64-unknown-none --target-dir target/shuffled
     @echo "target/shuffled/x86_64-unknown-none/guest/haltkick-guest"
 
-# What is guided by coverage needs a nightly toolchain with the guest's target, and cargo-fuzz. Comparisons are not traced: that took
+# Fuzzing guided by coverage needs a nightly toolchain with the guest's target, and cargo-fuzz. Comparisons are not traced: that took
 # half of the time, and the seeds know the words.
 _fuzzer: setup
     @rustup target list --toolchain nightly --installed | grep -qx x86_64-unknown-none || rustup target add --toolchain nightly x86_64-unknown-none
@@ -182,7 +182,7 @@ soak HOURS="1": setup
 soak-plants: setup
     cargo run --release --package haltkick-vmm --example soak -- plants
 
-# An honest guest beside an attacking one, until there are RUNS runs; continues the count in target/attacks.tally.
+# Run an honest guest next to an attacking one, until there are RUNS runs; continues the count in target/attacks.tally.
 attacks RUNS="10000": setup
     cargo run --release --package haltkick-vmm --example soak -- attacks {{ RUNS }}
 
@@ -190,11 +190,11 @@ attacks RUNS="10000": setup
 test-checked: setup
     HALTKICK_GUEST_CHECKED=1 cargo test --package haltkick-vmm --target-dir target/checked --test guests --test threads
 
-# The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator, or only those whose names contain TEXTS, or with --all those too that repeat others; installs the Debian packages that it needs.
+# The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator; TEXTS choose by name; --all adds repetitions of others. Installs the Debian packages that it needs.
 test-nested *TEXTS: setup
     @{{ nested }} {{ TEXTS }}
 
-# What a preemption costs at each line of five locks, on four CPUs of a simulated machine: tables, and target/worst.
+# Cost of a preemption at each line of five locks, on four CPUs of a simulated machine: tables, and target/worst.
 worst *ARGS: setup
     rm -rf target/worst && mkdir -p target/worst
     @for form in "qspinlock --pv on" "qspinlock-wc --pv on" "mutex" "rwsem" "owner-yield"; do \
@@ -202,7 +202,7 @@ worst *ARGS: setup
         echo; \
     done
 
-# Whether this tree's haltkick prints and writes what REV's does, on simulated machines (--own-images: each with its own guest image); exit code 1 if not.
+# Check that this tree's haltkick prints and writes the same as REV's, on simulated machines (--own-images: each with its own guest image); exit code 1 if not.
 same-as REV *OPTIONS: setup
     @bench/scripts/same_as.py {{ REV }} {{ OPTIONS }}
 
@@ -259,7 +259,7 @@ miri SEEDS="0..4":
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-mm --target-dir target/miri --test host
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-grants --target-dir target/miri --test grants
 
-# 100 million operations on grant tables by host threads, beside a hostile granter; the order of all locks is checked.
+# 100 million operations on grant tables by host threads, next to a hostile granter; the order of all locks is checked.
 stress-grant OPERATIONS="100000000":
     GRANT_OPERATIONS={{ OPERATIONS }} CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo test --release \
         --package haltkick-grants --target-dir target/stress --test grants everything_comes_home -- --nocapture

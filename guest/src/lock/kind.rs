@@ -33,7 +33,7 @@ pub(crate) trait Kind: 'static {
     fn lock(lock: &Self::Lock) -> Self::Token;
     fn unlock(lock: &Self::Lock, token: Self::Token);
 
-    /// Where readers do not share, they lock, and these two are not called.
+    /// Readers that do not share lock instead, and these two are not called.
     #[inline(always)]
     fn read(lock: &Self::Lock) -> Self::Token {
         Self::lock(lock)

@@ -86,7 +86,7 @@ extern "C" fn hk_is_preempted(cpu: u32) -> u32 {
     u32::from(Guest.is_preempted(cpu as usize))
 }
 
-/// Gives up the rest of the slice, to vCPU `cpu`, or to any vCPU if there is none of that number.
+/// Gives up the rest of the slice, to vCPU `cpu`, or to any vCPU if that number does not exist.
 extern "C" fn hk_yield_to(cpu: u32) {
     let exists = cpu < percpu::boot().vcpus;
     Guest.yield_to(exists.then_some(cpu as usize));

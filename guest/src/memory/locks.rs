@@ -37,7 +37,7 @@ pub(crate) struct Semaphore {
     is_watched: bool,
 }
 
-/// The same type of lock under the rules of two times.
+/// One type of lock under the rules of two times.
 enum AnyRwSem {
     Today(RwSem),
     Of2018(RwSem<Packed, Rules2018>),

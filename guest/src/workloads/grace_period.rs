@@ -62,7 +62,7 @@ fn run() {
 
 fn read(hold: u64) {
     let (reading, doing) = (&READING[cpu()], &this().activity);
-    // So that the VMM knows which vCPU it takes off: one that the writer waits for.
+    // Tells the VMM which vCPU it takes off: one that the writer waits for.
     activity::section_entered(doing);
     add(reading, 1);
     // The writer must see that this vCPU reads, or this vCPU the new version. Pairs with the fence in `replace`.

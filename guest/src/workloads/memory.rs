@@ -44,7 +44,7 @@ workload! {
     ["fault", "change"] => read_mostly
 }
 workload! {
-    // Nothing is shared: this must not get slower.
+    // Without sharing: this must not get slower.
     "440" "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own", FAULTS,
     ["fault", "map-unmap"] => || records(1, false)
 }

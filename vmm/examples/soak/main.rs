@@ -1,10 +1,10 @@
 //! Runs guests for hours, or ten thousand of them next to hostile guests, in pieces that can be killed and go on.
 //!
 //! ```text
-//! soak for HOURS [FILE] locks, ratios, injections, hostile neighbours and kills at random; counts acquisitions soak
-//! attacks RUNS [FILE] one honest guest beside one attack each; prints the outcome of both as a table soak plants
-//! [DIRECTORY] faults put in on purpose, each of which must be reported soak case NUMBER one run of `for`; `soak attack
-//! NUMBER`: one of `attacks`
+//! soak for HOURS [FILE]      locks, ratios, injections, hostile neighbours and kills at random; counts acquisitions
+//! soak attacks RUNS [FILE]   one honest guest next to one attack each; prints the outcome of both as a table
+//! soak plants [DIRECTORY]    faults put in on purpose, each of which must be reported
+//! soak case NUMBER           one run of `for`; `soak attack NUMBER`: one of `attacks`
 //! ```
 //!
 //! The runs are made by a child that is killed now and then; this process counts, and keeps the counts in FILE, with which the next

@@ -140,7 +140,7 @@ pub(crate) fn set_system_registers(sregs: &mut kvm_sregs, ring: Ring, vcpu: u32,
 
 /// RFLAGS at the start of any code: the bit that is always one, and I/O privilege level 3. The latter is set in
 /// addition to the bitmap of the TSS: PVM looks at the bitmap only, QEMU's emulated SVM at the level only (it does not
-/// take a busy TSS for one). It opens no more than the VMM answers for.
+/// take a busy TSS for one). It opens only ports that the VMM answers for.
 pub(crate) const START_FLAGS: u64 = 1 << 1 | 3 << 12;
 
 /// The general registers at the entry: the two arguments, and a stack aligned as after a call.

@@ -127,7 +127,7 @@ fn several_objects_lie_behind_each_other() -> Check {
     Ok(())
 }
 
-/// The same code with other ways to refer to data: the values it reads must be those that stand there.
+/// Code with other ways to refer to data: the values it reads must be those that stand there.
 fn position_independent_code_statics_and_constants_are_linked() -> Check {
     let more = r#"
 static const char *const names[] = { "one", "two" };

@@ -22,7 +22,7 @@
 //! // Early, before there is anybody to wait for: CPUID says whether the hypervisor can wake a halted virtual CPU.
 //! let hypervisor_kicks = true;
 //! Form::choose(hypervisor_kicks).expect("no lock has been contended or released yet");
-//! assert!(Form::choose(false).is_err(), "for ever");
+//! assert!(Form::choose(false).is_err(), "for good");
 //! ```
 
 use core::{error, fmt, marker::PhantomData};

@@ -19,11 +19,11 @@
 //!                      +------------- (0,1,0) ----------> (n,1,0)
 //!                             N6                  Q3         |
 //!                                                         N6 |
-//!       Q6: nobody else              unlock                  v
+//!       Q6: no other CPU             unlock                  v
 //! (0,0,1) <------------- (n,0,0) <-------------------- (n,0,1) <-- Q3, from (0,0,1), after N4
 //!                           |                             ^
 //!                           +-----------------------------+
-//!                                 Q7: somebody behind
+//!                                 Q7: a CPU behind
 //! ```
 //!
 //! In a paravirtual lock the bit says that the head of the queue spins, and the byte SLOW (3) that a head sleeps:
@@ -43,7 +43,7 @@
 //!             v                          v   | Q2: stolen                      |
 //!          (n,1,0)                      (n,0,0) <------------------------------+
 //!             |                          |               U2: unlock, and kick
-//!   P1: the   |             Q6: nobody   |
+//!   P1: the   |             Q6: alone    |
 //!   head takes| it          else         v
 //!             v                       (0,0,1)
 //!          (n,0,1)
@@ -58,7 +58,7 @@
 //! N1  native   (0,1,0) is a hand-over on its way: look again, a limited number of times
 //! N2           pending or tail set: Q0
 //! N3           (0,0,x) -> (0,1,x)
-//! N4           somebody was faster: take the bit back if it is ours, Q0
+//! N4           another CPU was faster: take the bit back if it is ours, Q0
 //! N5           wait:  (*,1,1) -> (*,1,0)
 //! N6           (*,1,0) -> (*,0,1): done
 //!

@@ -1,6 +1,6 @@
 //! A choice that is in the code: where a lock asks, there is an instruction of a native lock, which may be a NOP, or a jump (a static key).
 //!
-//! Nothing is loaded and nothing compared: an answer costs what a NOP of five bytes costs. A native unlock of the
+//! No load and no compare: an answer costs what a NOP of five bytes costs. A native unlock of the
 //! layout [`Packed`](super::Packed) does not cost even that, for its place is the store that releases the lock. The
 //! places lie in a section of the image, and a kernel that boots as a virtual machine writes a jump into each of them.
 //! Only the kernel knows how to write code: its text may be mapped read-only, or at another address.

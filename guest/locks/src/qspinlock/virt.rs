@@ -11,7 +11,7 @@ use crate::{
     memory::sync::{AtomicU32, Ordering::*},
 };
 
-/// Neither queue nor fairness, so no CPU ever waits for a waiter that is not running.
+/// A lock without queue or fairness, so no CPU ever waits for a waiter that is not running.
 #[derive(Debug)]
 pub enum VirtTas {}
 

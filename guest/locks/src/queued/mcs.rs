@@ -1,7 +1,7 @@
 //! MCS lock (Mellor-Crummey and Scott, TOCS 1991): a queue in which every waiter spins on a line of its own.
 //!
 //! ```text
-//! tail ------------------------------+        a node: next    who is behind, 0 if nobody is known
+//! tail ------------------------------+        a node: next    the CPU behind, 0 if none is known
 //!                                    v                locked  1 when its CPU may enter
 //! [owner] --next--> [waiter] --next--> [last]
 //! ```

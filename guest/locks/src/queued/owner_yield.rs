@@ -32,7 +32,7 @@
 //! G2 enqueue     (p,*,*) -> (n,*,*); link behind p
 //! G3 wait        for node.locked; meanwhile yield to the owner or to p, if preempted
 //! G4 head        wait for locked = 0; must queue := 1 after HEAD_SPINS; yield to the owner, if preempted
-//! G5 take        (n,*,0) -> (n or 0,0,1), with the tail only if somebody is behind
+//! G5 take        (n,*,0) -> (n or 0,0,1), with the tail only if a CPU is behind
 //! G6 hand over   next.locked := 1
 //! ```
 //!
@@ -309,7 +309,7 @@ impl OwnerYield {
         }
 
         // T18: an interrupt that claims this node again, and is interrupted before it has named its lock,
-        // must not be found under the old one. Relaxed: whoever searches has acquired from the swap in a
+        // must not be found under the old one. Relaxed: a searching CPU has acquired from the swap in a
         // later G2.
         node.lock.store(0, Relaxed);
     }

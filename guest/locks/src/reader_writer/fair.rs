@@ -11,7 +11,7 @@
 //! R2         wait for (*,*,0), leave the queue to the next
 //!            write   (0,0,0) -> (0,0,1), else
 //! R3         queue; at its head, try that once more
-//! R4         (*,0,*) -> (*,1,*): from here on, whoever comes must queue
+//! R4         (*,0,*) -> (*,1,*): from here on, newcomers must queue
 //! R5         wait for (0,1,0) -> (0,0,1), leave the queue to the next
 //! ```
 //!

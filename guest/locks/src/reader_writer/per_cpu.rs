@@ -1,14 +1,14 @@
 //! Per-CPU reader-writer lock ("big reader"): a reader writes to a line of its own CPU, a writer looks at all of them.
 //!
 //! ```text
-//! each CPU has a slot:  the lock that it is reading, or nobody
+//! each CPU has a slot:  the lock that it is reading, or none
 //! each lock has a flag: a writer has it or wants it;  and a reader-writer lock underneath, which orders the writers
 //!
 //!     reader                               writer
 //! C1  slot := this lock                C6  write-lock underneath
 //!     full fence                       C7  flag := 1
 //! C2  flag clear: done                     full fence
-//! C3  slot := nobody                   C8  for each CPU: wait until its slot is another one's
+//! C3  slot := none                     C8  for each CPU: wait until its slot is another one's
 //! C4  read-lock underneath                 ...
 //! C5  slot := this lock; unlock        C9  flag := 0; write-unlock underneath
 //! ```

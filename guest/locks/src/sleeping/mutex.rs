@@ -4,7 +4,7 @@
 //! bits 3-31  the owner's number (CPU + 1), 0: free
 //! bit 2      PICKUP   the owner has been named by an unlock and does not know it yet
 //! bit 1      HANDOFF  the first sleeper has been overtaken: the next unlock names it owner
-//! bit 0      WAITERS  somebody sleeps: unlock has to wake the first
+//! bit 0      WAITERS  a CPU sleeps: unlock has to wake the first
 //! ```
 //!
 //! A state is written (owner, flags), `w` for WAITERS if a CPU sleeps:

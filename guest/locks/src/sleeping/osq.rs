@@ -4,7 +4,7 @@
 //! at the lock. A CPU that finds that hope gone leaves the queue and sleeps.
 //!
 //! ```text
-//! tail ------------------------------+        a node: next    who is behind, 0 if nobody is known
+//! tail ------------------------------+        a node: next    the CPU behind, 0 if none is known
 //!                                    v                prev    who is in front
 //! [head] --next--> [waiter] --next--> [last]          locked  1 when its CPU is head
 //!        <--prev--         <--prev--                  cpu     whose node it is

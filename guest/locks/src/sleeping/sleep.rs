@@ -13,7 +13,7 @@
 //! S4  sleep while state = ASLEEP
 //! ```
 //!
-//! Of S2 and W1, the later one is followed by a load that sees the earlier one: either S4 does not sleep or W3 kicks.
+//! The later one of S2 and W1 is followed by a load that sees the earlier one: either S4 does not sleep or W3 kicks.
 //! The look at `parked` saves a hypercall if the waiter has not gone to sleep yet. It also tells CPUs that spin on an
 //! owner whether the owner is on its CPU.
 

@@ -10,7 +10,7 @@
 //! stay invisible forever; of the locks here, only the unfair ticket lock does that. The table of sleeping heads has
 //! one line.
 //!
-//! Of each atomic, loom remembers one access to look for races with, the last. Where a CPU has loaded, and another one
+//! For each atomic, loom remembers one access to look for races with, the last. Where a CPU has loaded, and another one
 //! loads and then stores, its own load hides the first one. The order in which the store came before is then tried only
 //! if another access leads there. A model of such code begins with the thread that stores, and asserts that it reaches
 //! its subject.

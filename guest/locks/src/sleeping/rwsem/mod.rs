@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! count  bit 0      WRITER    a writer owns it
-//!        bit 1      WAITERS   somebody sleeps
-//!        bit 2      HANDOFF   the first sleeper has waited too long: nobody may overtake it
+//!        bit 1      WAITERS   a CPU sleeps
+//!        bit 2      HANDOFF   the first sleeper has waited too long: no CPU may overtake it
 //!        bits 8-31  READERS   readers that own it, or that look whether they do
 //! owner  bit 0      READER_OWNED   by readers; who stands here is one of them
 //!        bit 1      NONSPINNABLE   readers keep it for too long: no spinning until it is free
-//!        bits 2-31  number (CPU + 1) of the owner; 0: nobody, or not known yet. A hint.
+//!        bits 2-31  number (CPU + 1) of the owner; 0: none, or not known yet. A hint.
 //! ```
 //!
 //! A state is written (readers, flags, writer); `w` stands for WAITERS, `h` for HANDOFF, if set:
@@ -24,13 +24,13 @@
 //! ```text
 //! E1 look    readers += 1: it is mine if there is no writer, no waiter, no promise
 //! E2 steal   or if there is no writer and no promise, unless readers own it already: sleepers have to come in, too
-//! E3 list    join the wait list; readers -= 1; wake whoever can have it, if that leaves nobody
+//! E3 list    join the wait list; readers -= 1; wake the CPUs that can have it, if that leaves none
 //! E4 sleep   until given the lock
 //! E5 spin    while a writer owns it and runs; while readers own it, for some microseconds
 //! E6 list    join the wait list
 //! E7 sleep   until woken, and the first in the list, and the lock is free; HANDOFF := 1 when that takes too long
 //! E8 unlock  readers -= 1, or writer := 0
-//! E9 wake    if nobody owns it and somebody sleeps: the first, if it is a writer, with HANDOFF := 1 if that takes too long; or give
+//! E9 wake    if it has no owner and a CPU sleeps: the first, if it is a writer, with HANDOFF := 1 if that takes too long; or give
 //!            it to the readers in the list
 //! ```
 //!
