@@ -15,7 +15,7 @@ use crate::cpu::state::{Cpu, Stand};
 
 use super::counters::Counters;
 use super::fabric::{From, Why};
-use super::state::State;
+use super::slot_state::SlotState;
 use super::{Board, Memory};
 
 /// Instructions that a trial may take.
@@ -100,7 +100,7 @@ impl<M: Memory> Board<M> {
         } else {
             place.token += 1;
         }
-        self.slots[slot as usize].state = State::Parked;
+        self.slots[slot as usize].state = SlotState::Parked;
         true
     }
 
