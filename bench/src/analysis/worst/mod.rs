@@ -61,7 +61,7 @@ pub(crate) struct Tries {
 
 /// Source place of an instruction.
 #[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Place {
+pub(crate) struct SourcePlace {
     /// The function, without what was inlined into it.
     pub(crate) function: String,
     /// The source line, as file:line; null where the image does not tell.
@@ -72,7 +72,7 @@ pub(crate) struct Place {
     pub(crate) instruction: String,
 }
 
-impl Place {
+impl SourcePlace {
     /// The line with those that it was inlined into, without the folders that they share.
     pub(crate) fn lines(&self) -> String {
         let Some(line) = &self.line else { return "no line".into() };
@@ -91,7 +91,7 @@ pub(crate) struct Row {
     pub(crate) address: u64,
     /// Its source place.
     #[serde(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: SourcePlace,
     /// The situation in which it is worst.
     pub(crate) situation: Situation,
     /// pCPU time that was lost in it, over the time that the vCPU was off.
@@ -148,7 +148,7 @@ pub(crate) struct Coverage {
 pub(crate) struct BrokenLock {
     /// Source place of the vCPU.
     #[serde(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: SourcePlace,
     /// The situation.
     pub(crate) situation: Situation,
     /// Fault in words.

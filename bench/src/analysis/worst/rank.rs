@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Place, Placebo, Row, Situation, Tried, Tries};
+use super::{Placebo, Row, Situation, SourcePlace, Tried, Tries};
 use crate::analysis::statistics::{Estimate, interval, median, walsh_averages};
 
 impl Tries {
@@ -16,9 +16,9 @@ impl Tries {
     }
 
     /// Lines of the lock, the worst first, where `place` says where an instruction stands.
-    pub(crate) fn rows(&self, place: &mut impl FnMut(u64) -> Place) -> Vec<Row> {
+    pub(crate) fn rows(&self, place: &mut impl FnMut(u64) -> SourcePlace) -> Vec<Row> {
         let noise = self.placebo().map_or(0.0, |placebo| placebo.band[1]);
-        let mut of_lines: BTreeMap<String, Vec<(u64, Place)>> = BTreeMap::new();
+        let mut of_lines: BTreeMap<String, Vec<(u64, SourcePlace)>> = BTreeMap::new();
         let mut rips: Vec<u64> = self.preempted.iter().map(|tried| tried.rip).collect();
         rips.sort_unstable();
         rips.dedup();
@@ -44,7 +44,7 @@ impl Tries {
         groups
     }
 
-    fn row(&self, groups: &Groups<'_>, line: Vec<(u64, Place)>, noise: f64) -> Option<Row> {
+    fn row(&self, groups: &Groups<'_>, line: Vec<(u64, SourcePlace)>, noise: f64) -> Option<Row> {
         let mut each = Vec::new();
         for (key, tried) in line.iter().flat_map(|(rip, _)| of(groups, *rip)) {
             each.extend(estimate(&losses(tried)).map(|lost| (*key, tried, lost)));
@@ -144,8 +144,8 @@ mod tests {
         Tried { rip, situation, seed: 1, vcpu: 0, instructions: 1, lost, effect: Effect::default() }
     }
 
-    fn place(rip: u64) -> Place {
-        Place { line: Some(format!("lock.rs:{}", rip / 10)), ..Place::default() }
+    fn place(rip: u64) -> SourcePlace {
+        SourcePlace { line: Some(format!("lock.rs:{}", rip / 10)), ..SourcePlace::default() }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haltkick_vmm::{Disassembler, Frame, Image, Lines, OurGuest, RunError};
 
-use crate::analysis::worst::Place;
+use crate::analysis::worst::SourcePlace;
 
 /// Folder with the sources of the built-in locks.
 const LOCKS: &str = "guest/locks/";
@@ -17,7 +17,7 @@ pub(super) struct Places<'a> {
     disassembler: Disassembler,
     /// Code that is rewritten before the run, where it begins.
     rewritten: Vec<(u64, Vec<u8>)>,
-    known: BTreeMap<u64, Place>,
+    known: BTreeMap<u64, SourcePlace>,
 }
 
 impl<'a> Places<'a> {
@@ -43,14 +43,14 @@ impl<'a> Places<'a> {
     }
 
     /// Source place of the instruction at an address.
-    pub(super) fn place(&mut self, address: u64) -> Place {
+    pub(super) fn place(&mut self, address: u64) -> SourcePlace {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
         }
         let (function, mut lines) = self.lines_of(address);
         let instruction = self.instruction(address);
         let line = (!lines.is_empty()).then(|| lines.remove(0));
-        let place = Place { function, line, inlined_into: lines, instruction };
+        let place = SourcePlace { function, line, inlined_into: lines, instruction };
         self.known.insert(address, place.clone());
         place
     }

@@ -180,7 +180,7 @@ impl Screen<'_> {
 
     fn file(
         &self,
-        place: &crate::analysis::worst::Place,
+        place: &crate::analysis::worst::SourcePlace,
         (seed, vcpu, instructions, for_ns): (u64, u32, u64, u64),
         came_to: String,
     ) -> Preemption {
