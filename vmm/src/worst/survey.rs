@@ -85,7 +85,7 @@ pub struct Baseline {
 }
 
 /// Record of the witness.
-struct Seen {
+struct Recording {
     code: LockCode,
     every: bool,
     /// Since when, and until when.
@@ -98,7 +98,7 @@ struct Seen {
     last: Vec<(u64, bool)>,
 }
 
-impl Seen {
+impl Recording {
     fn step(&mut self, step: &Step) {
         let Some((from_ps, until_ps)) = self.window_ps else { return };
         let (last_ps, _) =
@@ -133,7 +133,7 @@ impl Seen {
 }
 
 /// The witness of a survey. The window is passed by its twin.
-struct Surveyor(Rc<RefCell<Seen>>);
+struct Surveyor(Rc<RefCell<Recording>>);
 
 impl Witness for Surveyor {
     fn wants_steps(&self, at_ps: u64) -> bool {
@@ -151,7 +151,7 @@ impl Witness for Surveyor {
 }
 
 struct Window<'a> {
-    seen: Rc<RefCell<Seen>>,
+    seen: Rc<RefCell<Recording>>,
     scope: Scope,
     samples: Vec<Sample>,
     locks: u32,
@@ -184,7 +184,7 @@ impl PassWindow for Window<'_> {
 /// What ends the run, also a failure of the lock by itself.
 pub fn survey(run: &Run, image: &Image, scope: Scope, stop: &AtomicBool) -> Result<Baseline, RunError> {
     let asked = run.our(0);
-    let seen = Rc::new(RefCell::new(Seen {
+    let seen = Rc::new(RefCell::new(Recording {
         code: LockCode::new(asked, image)?,
         every: scope.every,
         window_ps: None,
