@@ -231,7 +231,11 @@ const WORKLOAD: &[Setting] = &[
     name("workload", "What the guest does; `haltkick list workloads` shows them")
         .default("critical-section")
         .of_guest()
-        .sets_ours(|ours, value| ours.workload = value.text().into())
+        .sets_ours(|ours, value| {
+            // Its name until 0.1.0.
+            let name = value.text();
+            ours.workload = if name == "selftest-unborn" { "selftest-not-started" } else { name }.into();
+        })
         .recorded("config.workload"),
     time("hold", "Work inside a critical section")
         .default("1us")

@@ -94,8 +94,8 @@ enum Due {
     Begins(usize),
     /// An idle one looks again.
     Looks(usize),
-    /// The vCPU of this one has come out, and the VMM has seen to it.
-    SeenTo(usize),
+    /// The vCPU of this one has come out, and the VMM has handled it.
+    ExitHandled(usize),
 }
 
 /// The scheduler, with the machine that it schedules.
@@ -219,7 +219,7 @@ impl<'a> Simulated<'a> {
                             self.wake_idle(state);
                             self.looks(state, index, at_ps);
                         }
-                        Due::SeenTo(index) => self.seen_to(state, index, at_ps),
+                        Due::ExitHandled(index) => self.exit_handled(state, index, at_ps),
                     }
                     self.wake_idle(state);
                 }
@@ -382,11 +382,11 @@ impl<'a> Simulated<'a> {
         // go on, and see nothing of it.
         let at_ps = happening.at_ps + state.scattered(costs.exit_ps / 2 + extra_ps);
         state.slots[index].out = Some((happening, exit));
-        state.due.push(Reverse((at_ps, Due::SeenTo(index))));
+        state.due.push(Reverse((at_ps, Due::ExitHandled(index))));
     }
 
-    /// What came of a vCPU's coming out of its guest.
-    fn seen_to(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
+    /// Applies a handled exit to its vCPU.
+    fn exit_handled(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         let Some((happening, exit)) = state.slots[index].out.take() else { return };
         state.board.drain(happening.cpu);
         let slot = &mut state.slots[index];
