@@ -52,18 +52,9 @@ pub struct Explanation {
     pub vcpus: Vec<VcpuState>,
 }
 
-/// The name of a place in explanations.
+/// The name of a place in explanations, in which a vCPU that sleeps is called halted.
 fn place_name(at: Where) -> &'static str {
-    match at {
-        Where::NotStarted => "not-started",
-        Where::Running => "running",
-        Where::Runnable => "runnable",
-        Where::Ready => "ready",
-        Where::Preempted(_) | Where::KeptOut(_) => "preempted",
-        Where::Asleep => "halted",
-        Where::Blocked => "blocked",
-        Where::Left => "left",
-    }
+    if at == Where::Asleep { "halted" } else { at.name() }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
