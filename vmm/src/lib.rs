@@ -68,6 +68,7 @@ pub use observe::whereabouts::Where;
 pub use probes::costs::{CpuCosts, transfer_ns};
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
+pub use probes::spells::{Gap, gaps};
 pub use run::asked::{
     Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Run, Shape, System,
 };

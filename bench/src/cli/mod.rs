@@ -383,6 +383,9 @@ pub(crate) struct DoctorArgs {
     /// Measure this host's costs and write them as a machine for --engine sim
     #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
     pub(crate) write_machine: Option<std::path::PathBuf>,
+    /// Measure this host's scheduler with threads and write it as a host for --engine sim --sched host
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json", "write_machine"])]
+    pub(crate) write_host: Option<std::path::PathBuf>,
 }
 
 /// Options of `haltkick list`.

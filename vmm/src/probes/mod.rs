@@ -3,3 +3,4 @@
 pub(crate) mod costs;
 pub(crate) mod kvm;
 pub(crate) mod round_trip;
+pub(crate) mod spells;

@@ -6,8 +6,8 @@ use super::{Finding, Level};
 use crate::host::probe::{self, Answer};
 
 /// The first Linux with EEVDF, and the first whose CPUs have one flat queue for fair tasks.
-const EEVDF: (u32, u32) = (6, 6);
-const FLAT: (u32, u32) = (7, 3);
+pub(super) const EEVDF: (u32, u32) = (6, 6);
+pub(super) const FLAT: (u32, u32) = (7, 3);
 
 /// The kernel's fair scheduler, which `--sched host` leaves the vCPUs to.
 pub(super) fn fair_scheduler() -> Finding {
@@ -20,13 +20,18 @@ pub(super) fn fair_scheduler() -> Finding {
     Finding::of_fact("fair scheduler", value, why, |_| (Level::Note, None))
 }
 
+/// Major and minor number of a kernel release.
+pub(super) fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
 /// The scheduler of a kernel release, as far as its version and debugfs tell.
 fn describe(release: &str, mode: Option<&str>, slice_ns: Option<&str>) -> Answer {
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
-    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+    let Some(version) = version(release) else {
         return Err(format!("the kernel's release {release} has no version"));
     };
-    let version: (u32, u32) = (major, minor);
+    let (major, minor) = version;
     let mut text = if version < EEVDF {
         "CFS".to_owned()
     } else if version < FLAT {

@@ -59,19 +59,17 @@ struct GuestCosts {
 
 /// Measures, and writes the file, which must not be there yet.
 pub(super) fn write(path: &Path) -> Result<Exit> {
-    if path.exists() {
-        return Err(Failure::usage(format!("{}: exists already: choose another name", path.display())));
-    }
+    super::refuse_existing(path)?;
     let allowed = cpulist::allowed()?;
     let places = places(&allowed.0).map_err(host_lacks)?;
     output::talk(
         "measuring instructions, cache lines and guests without locks: a few seconds, best on a quiet host",
     );
     let measured = Measured::here(&places)?;
-    let name = path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned());
+    let name = super::name_of(path);
     let text = measured.file(&name, &places);
     let machine = Machine::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    std::fs::write(path, &text).map_err(|error| Failure::internal(format!("{}: {error}", path.display())))?;
+    super::save(path, &text)?;
     output::data(&format!(
         "{0}: {1} CPUs; try: haltkick run --engine sim --machine {0}\n",
         output::shown(path),

@@ -2,6 +2,7 @@
 
 mod capability;
 mod fair;
+mod host_file;
 mod idle;
 mod machine;
 mod quiet;
@@ -9,6 +10,7 @@ mod start_up;
 mod wake_ups;
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
@@ -88,6 +90,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
     if let Some(path) = &args.write_machine {
         return machine::write(path);
     }
+    if let Some(path) = &args.write_host {
+        return host_file::write(path);
+    }
     let mut findings = capability::findings();
     findings.extend(quiet::findings());
     let missing = findings.iter().any(|finding| finding.level == Level::Missing);
@@ -100,6 +105,24 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
         output::data(&show(&findings))?;
     }
     Ok(if missing { Exit::HostLacks } else { Exit::Done })
+}
+
+/// Refuses to write over a file.
+fn refuse_existing(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Err(Failure::usage(format!("{}: exists already: choose another name", path.display())));
+    }
+    Ok(())
+}
+
+/// The name of what a file describes.
+fn name_of(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// Writes a file that was measured here.
+fn save(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| Failure::internal(format!("{}: {error}", path.display())))
 }
 
 /// Findings as text: what is good in one line each, the rest with reasons.
