@@ -108,8 +108,10 @@ fn of_threads(cpus: &[u32], online: u32, preset: &Host) -> Result<Vec<Value>> {
     }
     let exact = tick_hz.is_none() && changes.len() >= LEAST_CHANGES;
     let ran: Vec<f64> = two.iter().flat_map(|gaps| spells_ns(gaps)).collect();
+    let told_ns = probe::text("/sys/kernel/debug/sched/base_slice_ns").ok().and_then(|ns| ns.parse().ok());
     if ran.len() >= LEAST_CHANGES {
-        let slice_us = slice_ns(median(&ran), tick_hz) / 1000.0 / scale(online) as f64;
+        let on_all_ns: f64 = told_ns.unwrap_or_else(|| slice_ns(median(&ran), tick_hz));
+        let slice_us = on_all_ns / 1000.0 / scale(online) as f64;
         match preset.fair {
             Fair::Eevdf(_) => {
                 put("eevdf", "exact-slices", exact.to_string());
