@@ -118,6 +118,8 @@ flags! {
         ORDERED_STAMPS = 5;
         /// Times between sections are exponentially distributed; else all alike.
         EXPONENTIAL_THINK = 6;
+        /// The first line of a section's footprint is the line in which its lock ends.
+        EMBED = 7;
         /// Ring 0 with KVM's interrupt controller in x2APIC mode, APIC ids equal to indices: `pv_wait` is HLT, and `pv_kick` an
         /// interrupt with vector [`WAKE_VECTOR`], instead of [`PORT_WAIT`](crate::PORT_WAIT) and
         /// [`PORT_KICK`](crate::PORT_KICK).

@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let trials = trials![
         every_form_of_every_lock_excludes_under_either_scheduler,
         a_kick_before_the_wait_is_latched,
+        every_vcpu_adds_to_a_shared_word,
         slices_end_by_the_timer_and_mark_the_vcpu_as_preempted,
         a_panic_and_an_exception_are_reported_with_their_place,
         a_hang_ends_and_a_section_without_a_lock_is_found,
@@ -50,6 +51,17 @@ fn every_form_of_every_lock_excludes_under_either_scheduler() -> Check {
             assert_eq!(outcome.lost_updates, (!lock.is_lock_free()).then_some(0), "{} pv {pv}", lock.name);
             assert_eq!(outcome.ring, Ring::Ring3);
         }
+    }
+    Ok(())
+}
+
+fn every_vcpu_adds_to_a_shared_word() -> Check {
+    for workload in ["line-add", "list-refcount"] {
+        let outcome =
+            start(&config().workload(workload).lock("none").pv(false).think(Duration::ZERO).window(LONG))
+                .unwrap();
+        let least = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).min();
+        assert!(least > Some(0), "{workload}: a vCPU did nothing");
     }
     Ok(())
 }

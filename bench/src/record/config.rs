@@ -124,6 +124,9 @@ pub(crate) struct Config {
     /// Number of these lines that it wrote.
     #[serde(default)]
     pub(crate) dirty_lines: u32,
+    /// Whether the first of those lines was the one in which the lock ends.
+    #[serde(default)]
+    pub(crate) embed: bool,
     /// Sections in a hundred that only read.
     #[serde(default)]
     pub(crate) read_percent: u32,
@@ -221,6 +224,7 @@ impl Config {
             ),
             footprint_lines: shape.footprint_lines,
             dirty_lines: shape.dirty_lines,
+            embed: shape.embed,
             read_percent: shape.read_percent,
             read_hold_ns: if shape.read_percent > 0 { ns(shape.read_hold) } else { 0 },
             oracle: asked.ours.oracle,

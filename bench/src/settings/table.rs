@@ -38,8 +38,19 @@ const LONGEST_SLICE: Duration = Duration::from_millis(100);
 /// Workloads that vary what [`haltkick_vmm::Mix`] holds.
 const MIXED: &[&str] = &["mixed"];
 /// Workloads whose sections have a shape, as far as it concerns them.
-const SHAPED: &[&str] =
-    &["critical-section", "hash-table", "list", "bounded-queue", "barrier", "grace-period", "call-all"];
+const SHAPED: &[&str] = &[
+    "critical-section",
+    "hash-table",
+    "hash-table-global",
+    "list",
+    "list-refcount",
+    "bounded-queue",
+    "barrier",
+    "grace-period",
+    "call-all",
+];
+/// Workloads whose data can lie beside their lock.
+const EMBEDDING: &[&str] = &["critical-section"];
 
 const MACHINE: &[Setting] = &[
     word::<EngineChoice>(
@@ -345,6 +356,11 @@ const WORKLOAD: &[Setting] = &[
         .only_in(SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
         .recorded("config.dirty_lines"),
+    switch("embed", "Put the first line of --footprint into the line in which its lock ends: on or off")
+        .default("off")
+        .only_in(EMBEDDING)
+        .sets_ours(|ours, value| ours.shape.embed = value.is_on())
+        .recorded("config.embed"),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
         .only_in(SHAPED)

@@ -41,7 +41,10 @@ fn throughput(record: &Record) -> Vec<Line> {
     let per_second = format!("{}/s", si(totals.acquisitions_per_second));
     let ideal = totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal)));
     let mut lines = vec![
-        line("throughput", format!("{per_second} in {}", time_ns(timing.window_ns as f64))),
+        line(
+            "throughput",
+            format!("{per_second} in {}{}", time_ns(timing.window_ns as f64), of_each_pcpu(record)),
+        ),
         line("ideal", missing(record, "totals.ideal_per_second", ideal)),
     ];
     if record.config.work_sections.is_some() {
@@ -59,6 +62,16 @@ fn throughput(record: &Record) -> Vec<Line> {
     }
     lines.push(line("fairness", fairness(record)));
     lines
+}
+
+/// The share of one pCPU in the throughput, and the time of that pCPU for one operation.
+fn of_each_pcpu(record: &Record) -> String {
+    let of_each = record.totals.acquisitions_per_second / record.config.cpus.len() as f64;
+    if of_each > 0.0 {
+        format!("; each pCPU {}/s, one in {}", si(of_each), time_ns(1e9 / of_each))
+    } else {
+        String::new()
+    }
 }
 
 /// How long things took.

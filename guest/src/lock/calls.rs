@@ -10,7 +10,7 @@
 use core::arch::asm;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use haltkick_hypercalls::{
     OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_SECTION, OPERATION_UNLOCK,
@@ -176,6 +176,15 @@ pub(crate) fn excludes() -> bool {
 fn instance(index: usize) -> usize {
     debug_assert!(index < boot().lock_count as usize);
     TABLE.locks.load(Ordering::Relaxed) + index * INSTANCE_BYTES
+}
+
+/// The word after the `bytes` bytes of lock `index`, in the line in which the lock ends.
+#[inline(always)]
+pub(crate) fn beside(index: usize, bytes: usize) -> &'static AtomicU64 {
+    let offset = bytes.next_multiple_of(size_of::<AtomicU64>());
+    assert!(offset < INSTANCE_BYTES, "an instance of {bytes} bytes has no room beside it");
+    // SAFETY: within the instance, behind the lock, zero from the start and aligned as the instance is; only atomics refer to it.
+    unsafe { &*((instance(index) + offset) as *const AtomicU64) }
 }
 
 /// Calls through slot `$slot` of the table; with an operation, the VMM may rewrite the call.

@@ -1,8 +1,10 @@
 //! A hash table with a lock for each bucket (`--locks` of them): what kernels have by the dozen.
 //!
-//! A round draws a key (`--zipf`: some far more often than others), locks its bucket, walks the chain to it and
-//! changes it, or with `--read-share` only looks at it under the read lock. `--hold` is work in addition to
-//! that. A key that is not found, or whose value is not whole, is a failure of the lock.
+//! A round draws a key (`--zipf`: some far more often than others), locks its bucket, walks the chain to it and changes it, or
+//! with `--read-share` only looks at it under the read lock. `--hold` is work in addition to that. A key that is not found, or whose
+//! value is not whole, is a failure of the lock.
+//!
+//! `hash-table-global` has a table of a fixed size. Its buckets share the locks: with `--locks 1` one lock guards the whole table.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,8 +22,16 @@ use crate::work::choice::{Choices, MOST_RANKS, zipf};
 workload! {
     "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",
     WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
-    ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+    ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(boot().lock_count as usize)
 }
+workload! {
+    "105" "hash-table-global", "the same with 512 buckets that share --locks locks: one for the whole table by default",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
+    ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(GLOBAL_BUCKETS)
+}
+
+/// Buckets of a table whose size has nothing to do with its locks.
+const GLOBAL_BUCKETS: usize = 512;
 
 /// Keys of each bucket, one after the other in its chain.
 const KEYS_PER_BUCKET: usize = 8;
@@ -34,15 +44,14 @@ struct Node {
     again: AtomicU64,
 }
 
-/// The chain of a bucket is every `locks`-th node from its number on.
+/// The chain of bucket n is every `buckets`-th node from n on.
 struct Table {
     nodes: &'static [Node],
     buckets: usize,
 }
 
 impl Table {
-    fn new() -> Self {
-        let buckets = boot().lock_count as usize;
+    fn new(buckets: usize) -> Self {
         let keys = (buckets * KEYS_PER_BUCKET).min(MOST_RANKS);
         let node = |key| Node { key: key as u64, value: AtomicU64::new(0), again: AtomicU64::new(0) };
         Self { nodes: ARENA.slice(keys, node), buckets }
@@ -52,7 +61,12 @@ impl Table {
         key % self.buckets
     }
 
-    /// Walks the chain without knowing where the key is.
+    /// The lock of the key's bucket.
+    fn lock(&self, key: usize) -> usize {
+        self.bucket(key) % boot().lock_count as usize
+    }
+
+    /// Walks the chain, as somebody who does not know where the key is.
     #[inline(never)]
     fn find(&self, key: usize) -> &Node {
         let mut chain = self.nodes.iter().skip(self.bucket(key)).step_by(self.buckets);
@@ -61,9 +75,9 @@ impl Table {
 }
 
 #[expect(unsafe_code, reason = "all vCPUs ask for the one table that vCPU 0 has made")]
-fn run() {
+fn run(buckets: usize) {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
-    let table = unsafe { arena::shared(Table::new) };
+    let table = unsafe { arena::shared(|| Table::new(buckets)) };
     let (sections, mut choices) = (Sections::of_this_vcpu(), Choices::of_this_vcpu());
     let (read_percent, read_hold) = (boot().read_percent, iterations(boot().read_hold_ns));
     let is_zipf = boot().zipf_hundredths > 0;
@@ -78,7 +92,7 @@ fn run() {
         let reads = choices.random.percent(read_percent);
         // Relaxed, here and below: the lock of the bucket orders it.
         let times = if reads {
-            sections.shared(table.bucket(key), || {
+            sections.shared(table.lock(key), || {
                 let node = table.find(key);
                 let value = node.value.load(Ordering::Relaxed);
                 work(read_hold);
@@ -86,7 +100,7 @@ fn run() {
             })
         } else {
             let hold = choices.hold();
-            sections.exclusive(table.bucket(key), || {
+            sections.exclusive(table.lock(key), || {
                 let node = table.find(key);
                 let value = node.value.load(Ordering::Relaxed) + 1;
                 node.value.store(value, Ordering::Relaxed);

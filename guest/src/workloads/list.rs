@@ -2,6 +2,9 @@
 //!
 //! Each lock (`--locks`) has a list of `--footprint` nodes (64 unless given), each in a line of its own and in an order that no
 //! prefetcher knows. A section walks all of it and writes to its `--dirty` last nodes; with `--read-share` it only walks.
+//!
+//! `list-refcount` walks such a list without a lock: each node has a count, which a walk increments by compare-and-swap before it
+//! leaves the node in front, and decrements when it has gone on. A walk is one operation.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use haltkick_grants::Memory as _;
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::cpu::percpu::{add, boot, control};
+use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::{iterations, work};
 use crate::lock::measure::{self, Sections};
 use crate::lock::registry::workload;
@@ -22,6 +25,11 @@ workload! {
     "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",
     WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
     ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+}
+
+workload! {
+    "115" "list-refcount", "walk a linked list (--footprint nodes), holding a reference count of each node instead of a lock",
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::CHECKS_AT_REST), [] => count_references
 }
 
 /// Nodes of a list, unless the run asks for others.
@@ -66,6 +74,32 @@ impl Lists {
             last.next.store(NIL, Ordering::Relaxed);
         }
         Self { nodes, each: each as usize }
+    }
+
+    /// Walks list `list`, and holds a reference to a node while it looks where the next one is.
+    #[inline(never)]
+    fn walk_by_references(&self, list: usize) {
+        let (mut at, mut held) = ((list * self.each) as u32, None::<&Node>);
+        while at != NIL {
+            let node = &self.nodes[at as usize];
+            loop {
+                // Acquire: pairs with the release of whoever would free the node.
+                let references = node.value.load(Ordering::Relaxed);
+                let taken = node.value.compare_exchange(
+                    references,
+                    references + 1,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+                if taken.is_ok() {
+                    break;
+                }
+            }
+            // Release: what was read of the node has been read before it could be freed.
+            held.replace(node).map(|held| held.value.fetch_sub(1, Ordering::Release));
+            at = node.next.load(Ordering::Relaxed);
+        }
+        held.map(|held| held.value.fetch_sub(1, Ordering::Release));
     }
 
     /// Walks list `list`, and writes to all nodes from number `from` on.
@@ -118,4 +152,26 @@ fn run() {
         choices.think();
     }
     at_rest::arrive(|| ());
+}
+
+#[expect(unsafe_code, reason = "all vCPUs ask for the lists that vCPU 0 has made")]
+fn count_references() {
+    // SAFETY: a run has one workload, so all vCPUs come here, once each.
+    let lists = unsafe { arena::shared(Lists::new) };
+    let mut choices = Choices::of_this_vcpu();
+    choices.begin();
+    loop {
+        lists.walk_by_references(choices.lock());
+        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_OPEN => add(&this().results.acquisitions, 1),
+            WINDOW_CLOSED => break,
+            _ => {}
+        }
+        choices.think();
+    }
+    at_rest::arrive(|| {
+        let held = lists.nodes.iter().filter(|node| node.value.load(Ordering::Relaxed) != 0).count();
+        assert!(held == 0, "{held} nodes have references that are held by no walk");
+    });
 }

@@ -13,6 +13,7 @@ pub(crate) mod harm;
 pub(crate) mod hash_table;
 pub(crate) mod hint_check;
 pub(crate) mod interrupted;
+pub(crate) mod line;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod mixed;

@@ -102,6 +102,8 @@ pub struct Shape {
     pub footprint_lines: u32,
     /// Cache lines of the footprint that a section writes.
     pub dirty_lines: u32,
+    /// The first line of the footprint is the one in which its lock ends, as where a kernel's object contains its lock.
+    pub embed: bool,
     /// Sections in a hundred that only read.
     pub read_percent: u32,
     /// Work inside those.

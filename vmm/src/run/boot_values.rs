@@ -35,7 +35,8 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
             .with_if(!asked.run.rules.grace.is_zero(), BootFlags::GRACE)
             .with_if(asked.ours.oracle, BootFlags::ORACLE)
             .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS)
-            .with_if(shape.exponential_think, BootFlags::EXPONENTIAL_THINK),
+            .with_if(shape.exponential_think, BootFlags::EXPONENTIAL_THINK)
+            .with_if(shape.embed, BootFlags::EMBED),
         lock_count: asked.ours.lock_count,
         fingerprint: ABI_FINGERPRINT,
         vcpu_areas: GuestAddress(0),

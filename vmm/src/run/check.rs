@@ -204,6 +204,10 @@ impl Ours {
                 format!("a section cannot write {dirty_lines} of the {footprint_lines} lines of --footprint");
             return Err(Refused::new("dirty", message));
         }
+        if shape.embed && footprint_lines == 0 {
+            let message = "there is no data to put beside the lock: use --footprint 1 or more";
+            return Err(Refused::new("embed", message));
+        }
         if read_percent > 100 || hold_jitter_percent > 100 {
             return Err(Refused::new("", "a share is 100 % at most"));
         }
@@ -238,6 +242,7 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
     }
     check_kind(image, lock, workload)?;
     check_shape(asked, &image.locks[lock])?;
+    check_embedded(asked, image, lock)?;
     check_interrupts(asked, &image.workloads[workload])?;
     let point = match &asked.run.deschedule {
         Some(deschedule) => {
@@ -305,6 +310,23 @@ fn check_shape(asked: OurGuest<'_>, lock: &Entry) -> Result<(), RunError> {
     let lines = u64::from(owners) * u64::from(shape.footprint_lines);
     if lines > MOST_LINES {
         return Err(RunError::usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
+    }
+    Ok(())
+}
+
+/// Checks that the last line of the lock has room for data.
+fn check_embedded(asked: OurGuest<'_>, image: &Image, lock: usize) -> Result<(), RunError> {
+    let entry = &image.locks[lock];
+    if !asked.ours.shape.embed || entry.is_lock_free() {
+        return Ok(());
+    }
+    let bytes = image.calls(lock, asked.guest.pv).map_or(0, |calls| calls.lock_bytes);
+    if bytes.is_multiple_of(64) {
+        let what = if bytes == 0 { "is of unknown size".into() } else { format!("fills its {bytes} bytes") };
+        return Err(RunError::usage(format!(
+            "--embed: lock `{}` {what}, so its lines have no room for data: leave --embed out",
+            entry.name
+        )));
     }
     Ok(())
 }

@@ -155,6 +155,7 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
         .with_if(settings.oracle, BootFlags::ORACLE)
         .with_if(settings.ordered_stamps, BootFlags::ORDERED_STAMPS)
         .with_if(settings.exponential_think, BootFlags::EXPONENTIAL_THINK)
+        .with_if(settings.embed, BootFlags::EMBED)
         .with(kick_flags(settings.backend)?);
     // SAFETY: alone: no other CPU runs, and there is no reference to it. Fields that are not set stay zero: no
     // pool, no points, as many sections as fit into the window.

@@ -30,6 +30,7 @@ pub(super) struct Settings {
     pub(super) oracle: bool,
     pub(super) ordered_stamps: bool,
     pub(super) exponential_think: bool,
+    pub(super) embed: bool,
     pub(super) hold_jitter_percent: u32,
     pub(super) zipf_hundredths: u32,
     /// Mean time between two sections of a vCPU that begin by the clock; 0: they do not.
@@ -120,6 +121,7 @@ impl Settings {
             oracle: true,
             ordered_stamps: true,
             exponential_think: false,
+            embed: false,
             hold_jitter_percent: 0,
             zipf_hundredths: 0,
             arrival_ns: 0,
@@ -167,6 +169,7 @@ impl Settings {
             "think_ns" => self.think_ns = number()?,
             "oracle" => self.oracle = switch()?,
             "ordered_stamps" => self.ordered_stamps = switch()?,
+            "embed" => self.embed = switch()?,
             "exponential_think" => self.exponential_think = switch()?,
             "hold_jitter" => self.hold_jitter_percent = small()?,
             "zipf" => self.zipf_hundredths = small()?,

@@ -191,8 +191,9 @@ fn command_line(asked: OurGuest<'_>, accelerator: Accelerator, tsc_khz: u64) -> 
     let shape = asked.ours.shape;
     if shape != Shape::default() {
         line += &format!(
-            " exponential_think={} hold_jitter={} zipf={} arrival_ns={} footprint={} dirty={} read_percent={} read_hold_ns={}",
+            " exponential_think={} embed={} hold_jitter={} zipf={} arrival_ns={} footprint={} dirty={} read_percent={} read_hold_ns={}",
             switch(shape.exponential_think),
+            switch(shape.embed),
             shape.hold_jitter_percent,
             shape.zipf_hundredths,
             shape.arrivals.unwrap_or_default().as_nanos(),

@@ -1,0 +1,98 @@
+//! Workloads whose curves others have measured: what an operation on a contended line takes, as one CPU sees it.
+
+use haltkick_vmm::Shape;
+use support::{Settings, simulated};
+
+use super::{done, us};
+
+/// Nanoseconds of one pCPU for each operation.
+fn nanoseconds(workload: &str, cpus: u32) -> f64 {
+    let config = simulated("skylake-8s", cpus, 1).workload(workload).lock("none").pv(false);
+    let outcome = done(&config.think(us(0)).window(us(500)));
+    assert!(outcome.vcpus.iter().all(|vcpu| vcpu.acquisitions > 0), "{workload}: a vCPU did nothing");
+    outcome.window.as_nanos() as f64 * f64::from(cpus) / outcome.acquisitions() as f64
+}
+
+#[test]
+fn operations_on_a_line_cost_what_their_accesses_do() {
+    // LOCK costs 4.8 ns on this machine, and a line from a core of the same socket 47.5.
+    let alone = |workload| nanoseconds(workload, 1);
+    let add = alone("line-add");
+    assert!((4.8..8.0).contains(&add), "{add}");
+    for (workload, least, most) in [
+        ("line-pair", 1.7, 2.1),
+        ("line-cas", 0.9, 1.8),
+        ("line-load-cas", 1.0, 1.8),
+        ("line-read-lock", 1.7, 2.4),
+    ] {
+        let over_add = alone(workload) / add;
+        assert!((least..most).contains(&over_add), "{workload}: {over_add}");
+    }
+    let two = |workload| nanoseconds(workload, 2);
+    let add = two("line-add");
+    assert!((40.0..130.0).contains(&add), "{add}");
+    // A load takes the line away from its writer, and the swap fetches it once more.
+    let load_cas = two("line-load-cas");
+    assert!(load_cas > 1.2 * add, "{load_cas} after a load, {add} without");
+}
+
+#[test]
+fn a_walk_by_references_takes_longer_the_longer_the_list() {
+    let of = |lines| {
+        let shape = Shape { footprint_lines: lines, ..Shape::default() };
+        let config = simulated("skylake-8s", 4, 1).workload("list-refcount").lock("none").pv(false);
+        done(&config.think(us(0)).shape(shape).window(us(2000))).acquisitions() as f64
+    };
+    let (short, long) = (of(8), of(64));
+    assert!((4.0..16.0).contains(&(short / long)), "{short} walks of 8 nodes, {long} of 64");
+}
+
+#[test]
+fn one_lock_for_a_table_is_slower_than_many() {
+    let with = |locks| {
+        let config =
+            simulated("skylake-8s", 8, 1).workload("hash-table-global").lock("mcs").lock_count(locks);
+        let outcome = done(&config.hold(us(0)).think(us(0)).pv(false).window(us(500)));
+        assert_eq!(outcome.lost_updates, Some(0));
+        outcome.acquisitions() as f64
+    };
+    let (one, many) = (with(1), with(64));
+    assert!(many > 2.0 * one, "{one} under one lock, {many} under 64");
+}
+
+/// Pollers take the line of the data away with that of the lock. Waiters of a queue lock poll elsewhere.
+#[test]
+fn data_beside_a_polled_lock_slow_its_holder_down() {
+    let share = |lock: &str, embed| {
+        let shape = Shape { footprint_lines: 1, dirty_lines: 1, embed, ..Shape::default() };
+        let config = simulated("skylake-8s", 16, 1).lock(lock).pv(false).shape(shape).oracle(false);
+        done(&config.hold(us(0)).think(us(0)).window(us(500))).acquisitions() as f64
+    };
+    let gain = |lock| share(lock, true) / share(lock, false);
+    let (polled, queued) = (gain("tas"), gain("mcs"));
+    assert!(
+        polled < 0.9 && polled < 0.85 * queued,
+        "embedding: {polled} for a polled lock, {queued} for a queued one"
+    );
+}
+
+#[test]
+fn a_lock_that_fills_its_lines_has_no_room_for_data() {
+    let shape = Shape { footprint_lines: 1, embed: true, ..Shape::default() };
+    let sized = |bytes: u32| {
+        let image = haltkick_vmm::Image::embedded();
+        let (number, _) = image.locks.iter().enumerate().find(|(number, lock)| {
+            lock.has_native()
+                && !lock.is_lock_free()
+                && image.calls(*number, false).is_some_and(|it| it.lock_bytes % 64 == bytes)
+        })?;
+        Some(image.locks[number].name.clone())
+    };
+    if let Some(full) = sized(0) {
+        let error =
+            support::start(&super::small().lock(full).pv(false).shape(shape)).unwrap_err().to_string();
+        assert!(error.contains("no room for data"), "{error}");
+    }
+    let fitting = sized(4).expect("a lock of four bytes");
+    done(&super::small().lock(fitting).pv(false).shape(shape));
+}
