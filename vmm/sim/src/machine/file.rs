@@ -49,8 +49,10 @@ struct TopologyTable {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct CpuTable {
     clock_ghz: Figure,
+    core_ghz: Option<Figure>,
     instruction_ns: Figure,
-    pause_ns: Figure,
+    pause_ns: Option<Figure>,
+    pause_cycles: Option<Figure>,
     rdtsc_ns: Figure,
     fence_ns: Figure,
     rmw_ns: Figure,
@@ -145,7 +147,7 @@ impl Reader<'_> {
         Ok(Costs {
             clock_khz: (clock_ghz * 1e6).round() as u64,
             instruction_ps,
-            pause_ps: self.ps("cpu.pause-ns", &cpu.pause_ns)?,
+            pause_ps: self.pause_ps(cpu)?,
             rdtsc_ps: self.ps("cpu.rdtsc-ns", &cpu.rdtsc_ns)?,
             fence_ps: self.ps("cpu.fence-ns", &cpu.fence_ns)?,
             rmw_ps: self.ps("cpu.rmw-ns", &cpu.rmw_ns)?,
@@ -161,6 +163,19 @@ impl Reader<'_> {
             line: self.line_costs(&file.line, topology, file.model.upgrade)?,
             guest: self.guest_costs(&file.guest)?,
         })
+    }
+
+    /// The time of PAUSE, which is known in nanoseconds or in cycles of the core.
+    fn pause_ps(&self, cpu: &CpuTable) -> Result<u64, String> {
+        match (&cpu.pause_ns, &cpu.pause_cycles, &cpu.core_ghz) {
+            (Some(pause), None, None) => self.ps("cpu.pause-ns", pause),
+            (None, Some(cycles), Some(core)) => {
+                let cycles = self.0.number("cpu.pause-cycles", cycles, 0.0, 1e6)?;
+                let core_ghz = self.0.number("cpu.core-ghz", core, 0.1, 10.0)?;
+                Ok((cycles / core_ghz * PS_PER_NS as f64).round() as u64)
+            }
+            _ => Err("cpu: give either pause-ns, or pause-cycles and core-ghz".into()),
+        }
     }
 
     /// Time to invalidate copies: within a socket, and by hops.
@@ -299,6 +314,29 @@ mod tests {
             .contains("time would stand still")
         );
     }
+
+    /// A pause loop of a guest ends in an exit where its PAUSEs are closer than 128 ticks of the TSC, which is slower than the core.
+    #[test]
+    fn pause_lasts_cycles_of_the_core_and_not_of_the_tsc() {
+        let text =
+            presets().iter().find(|preset| preset.name == "cascadelake-2s").expect("it is built in").text;
+        let costs = |text: &str| Machine::parse("test", text).map(|machine| machine.costs);
+        let Costs { clock_khz, pause_ps, .. } = costs(text).expect("the file is good");
+        assert_eq!((clock_khz, pause_ps), (2_500_000, 43_750));
+        let faster = with_line(text, "core-ghz", "core-ghz = { value = 3.5, source = \"E\" }");
+        let faster = costs(&faster).expect("the file is good");
+        assert_eq!((faster.clock_khz, faster.pause_ps), (2_500_000, 40_000));
+        let both = with_line(
+            text,
+            "fence-ns",
+            "fence-ns = { value = 1, source = \"E\" }\npause-ns = { value = 1, source = \"E\" }",
+        );
+        for bad in [with_line(text, "core-ghz", ""), both] {
+            let error = costs(&bad).expect_err("PAUSE has no time, or two").to_string();
+            assert!(error.contains("give either pause-ns, or pause-cycles and core-ghz"), "{error}");
+        }
+    }
+
     #[test]
     fn upgrades_are_by_distance_unless_the_model_says_flat() {
         let text = presets().iter().find(|preset| preset.name == "skylake-8s").expect("it is built in").text;
