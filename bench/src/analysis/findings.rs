@@ -179,6 +179,23 @@ mod tests {
         assert!(told <= REPORTS / 8, "{told} of {REPORTS} reports tell of a difference that is not there");
     }
 
+    /// Nothing is corrected where one setting is left to be looked at.
+    #[test]
+    fn a_correction_is_told_of_where_several_settings_are_valid() {
+        let sketch = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket");
+        let plan = sketch.compare("b/a", "b", "a").plan(7);
+        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
+        let mut records = world.records(&plan);
+        records.iter_mut().for_each(|record| record.trusted = true);
+        let told = |records: &[_]| findings(&Summary::new(&plan.outline, records)).remove(0).text;
+        assert!(told(&records).contains("at 2 of 2 settings, by Holm's correction"), "{}", told(&records));
+        for record in &mut records {
+            record.trusted = record.place.as_ref().unwrap().setting["ratio"] == "1";
+        }
+        let text = told(&records);
+        assert!(text.contains("at 1 of 2 settings; not valid at 1") && !text.contains("Holm"), "{text}");
+    }
+
     #[test]
     fn a_real_difference_is_told_with_its_interval_and_where() {
         let findings = findings(&summary(&plan(), 1, 0.5));

@@ -190,6 +190,44 @@ mod tests {
     }
 
     #[test]
+    fn beyond_the_exact_distributions_the_normal_one_is_as_good() {
+        let n = EXACT_PAIRS + 1;
+        for below in [20, 30, 36] {
+            // Each is as far from 1 as none other, and `below` of them lie below.
+            let log = |i: usize| (i + 1) as f64 * if i % 2 == 0 || i >= 2 * below { 0.001 } else { -0.001 };
+            let ratios: Vec<f64> = (0..n).map(|i| log(i).exp()).collect();
+            let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+            let not_below = walsh_averages(&logs).iter().filter(|average| **average >= 0.0).count();
+            let exact: f64 = signed_rank_distribution(n).iter().take(not_below + 1).sum();
+            let normal = p_of_pairs(&ratios, 1.0).unwrap();
+            assert!((normal - exact).abs() < 0.002, "{below}: {normal} for {exact}");
+        }
+        let m = EXACT_GROUP + 1;
+        for shift in [0.0, 5.0, 9.0] {
+            let below: Vec<f64> = (0..m).map(|i| (0.01 * i as f64).exp()).collect();
+            let above: Vec<f64> = (0..m).map(|i| (0.01 * (i as f64 - shift + 0.5)).exp()).collect();
+            let not_below: usize = above.iter().map(|a| below.iter().filter(|b| a >= b).count()).sum();
+            let exact: f64 = rank_sum_distribution(m, m).iter().take(not_below + 1).sum();
+            let normal = p_of_groups(&above, &below, 1.0).unwrap();
+            assert!((normal - exact).abs() < 0.002, "{shift}: {normal} for {exact}");
+        }
+    }
+
+    /// By hand: of 64 orders of signs one has a smaller sum of ranks, of 20 orders of two groups one has fewer above.
+    #[test]
+    fn ratios_at_the_limit_and_ties_speak_against_a_loss() {
+        let p = p_of_pairs(&[0.5, 0.6, 0.7, 0.8, 0.9, 1.0], 1.0).unwrap();
+        assert!((p - 2.0 / 64.0).abs() < 1e-12, "{p}");
+        let p = |above: &[f64]| p_of_groups(above, &[3.0, 4.0, 5.0], 1.0).unwrap();
+        assert!((p(&[1.0, 2.0, 3.0]) - 2.0 / 20.0).abs() < 1e-12, "{}", p(&[1.0, 2.0, 3.0]));
+        let least = least_p_of_groups(3, 3).unwrap();
+        assert!((p(&[0.1, 0.2, 0.3]) - least).abs() < 1e-12 && (least - 1.0 / 20.0).abs() < 1e-12, "{least}");
+        assert_eq!((least_p_of_groups(0, 3), least_p_of_groups(3, 0)), (None, None));
+        // 70 orders of four and four, 252 of five and five.
+        assert_eq!((runs_to_tell(0), runs_to_tell(1), runs_to_tell(2)), (4, 4, 5));
+    }
+
+    #[test]
     fn p_values_are_those_of_another_implementation() {
         // scipy.stats.ttest_1samp(numpy.log(x), 0)
         let p = p_of_difference(&[1.1, 1.2, 0.95, 1.3, 1.05], 0.0).unwrap();
@@ -213,6 +251,9 @@ mod tests {
         };
         assert_eq!(of_both_sides(&[0.04, 0.01, 0.02]), [0, 1, 2]);
         assert_eq!(of_both_sides(&[0.04, 0.02, 0.02]), [0; 0]);
+        assert_eq!(of_both_sides(&[0.05, 0.025]), [0, 1], "as small as is asked is small enough");
+        // The third is asked for no more than half of the level; the fourth, which would pass, stands behind it.
+        assert_eq!(of_both_sides(&[0.012, 0.016, 0.026, 0.049]), [0, 1]);
         assert_eq!(rejected(&[Some(0.03), Some(0.001), None, Some(0.012)]), [1, 3]);
         assert_eq!(rejected(&[Some(0.02), Some(0.02)]), [0; 0]);
         assert_eq!(rejected(&[Some(0.024)]), [0]);
