@@ -59,13 +59,15 @@ bench-chosen:
 example-kernel: setup
     cd guest/platform/example && cargo run
 
-# Compare this host's figures with those that `--engine sim` predicts from doctor's costs: worst cells first (`--quick`: one block).
+# This host's figures next to those that `--engine sim` predicts from what doctor measures before and after them: the worse file first, then null predictors (`--quick`: one block).
 bench-predict *ARGS: setup
     rm -rf target/predict && mkdir -p target/predict
-    @{{ haltkick }} doctor --write-machine target/predict/here.toml
+    @{{ haltkick }} doctor --write-machine target/predict/before.toml
     @{{ haltkick }} bench predict --output target/predict/real {{ ARGS }} || test $? -eq 7
-    @{{ haltkick }} bench predict --set engine=sim --set machine=target/predict/here.toml --output target/predict/simulated {{ ARGS }} || test $? -eq 7
-    @{{ haltkick }} predict target/predict/real target/predict/simulated
+    @{{ haltkick }} doctor --write-machine target/predict/after.toml
+    sed 's/^socket-ns = { value = [0-9.]*/socket-ns = { value = 0/' target/predict/after.toml > target/predict/no-lines.toml
+    for machine in before after no-lines; do {{ haltkick }} bench predict --set engine=sim --set machine=target/predict/$machine.toml --output target/predict/$machine {{ ARGS }} || test $? -eq 7; done
+    @{{ haltkick }} predict target/predict/real target/predict/before target/predict/after target/predict/no-lines
 
 # Published figures that the model of hosts is to predict, simulated (docs/hosts-acceptance.md): minutes; `--quick`: two seeds.
 accept-hosts *ARGS: setup

@@ -325,9 +325,10 @@ pub(crate) struct PredictArgs {
     /// A directory of real runs
     #[arg(value_name = "REAL")]
     pub(crate) real: PathBuf,
-    /// A directory of the same experiment, simulated
-    #[arg(value_name = "SIMULATED")]
-    pub(crate) simulated: PathBuf,
+    /// Directories of the same experiment, simulated with one machine file each; the worst is shown. One whose machine has
+    /// socket-ns 0 is a null predictor
+    #[arg(value_name = "SIMULATED", required = true)]
+    pub(crate) simulated: Vec<PathBuf>,
     /// Show all cells, not only those that are off by more than 25 %
     #[arg(long)]
     pub(crate) all: bool,

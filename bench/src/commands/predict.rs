@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use haltkick_vmm::machines::Machine;
+
 use crate::analysis::attempts;
 use crate::analysis::prediction::{Prediction, Side};
 use crate::analysis::summary::Summary;
@@ -16,22 +18,30 @@ use crate::text::output;
 const SIMULATED: &str = "sim";
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
-    let (real, simulated) = (side(&args.real, false)?, side(&args.simulated, true)?);
-    let (x, y) = (&real.summary.outline.experiment, &simulated.summary.outline.experiment);
-    if x != y {
-        return Err(Failure::usage(format!(
-            "{} holds experiment '{x}' and {} holds '{y}': simulate the experiment that was measured",
-            args.real.display(),
-            args.simulated.display()
-        )));
+    let (real, _) = side(&args.real, false)?;
+    let x = &real.summary.outline.experiment;
+    let mut simulated = Vec::new();
+    for path in &args.simulated {
+        let (of_path, is_null) = side(path, true)?;
+        let y = &of_path.summary.outline.experiment;
+        let (name, of_real) = (path.display(), args.real.display());
+        if x != y {
+            return Err(Failure::usage(format!(
+                "{of_real} holds experiment '{x}' and {name} holds '{y}': simulate the experiment that was measured"
+            )));
+        }
+        if Prediction::new(&real, &of_path).cells.is_empty() {
+            return Err(Failure::usage(format!(
+                "{of_real} and {name} have no cell with an efficiency in common"
+            )));
+        }
+        simulated.push((name.to_string(), is_null, of_path));
     }
-    let prediction = Prediction::new(&real, &simulated);
-    if prediction.cells.is_empty() {
-        let (real, simulated) = (args.real.display(), args.simulated.display());
-        return Err(Failure::usage(format!(
-            "{real} and {simulated} have no cell with an efficiency in common"
-        )));
-    }
+    let Some(prediction) = Prediction::worst(&real, &simulated) else {
+        return Err(Failure::usage(
+            "all simulated machines have socket-ns 0: give a directory of one in which lines cost something",
+        ));
+    };
     match args.format {
         Format::Table => output::data(&table::prediction(&prediction, args.all))?,
         Format::Json => {
@@ -43,8 +53,8 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The figures of a directory, all of whose runs have to be simulated, or none.
-fn side(path: &Path, simulated: bool) -> Result<Side> {
+/// The figures of a directory, all of whose runs have to be simulated, or none; and whether lines of other cores cost nothing there.
+fn side(path: &Path, simulated: bool) -> Result<(Side, bool)> {
     let (manifest, records) = report::read::<Record>(path)?;
     if let Some(record) = records.iter().find(|record| (record.config.engine == SIMULATED) != simulated) {
         let expected = if simulated { "simulated runs" } else { "real runs" };
@@ -55,5 +65,8 @@ fn side(path: &Path, simulated: bool) -> Result<Side> {
         )));
     }
     let records = attempts::last(&records);
-    Ok(Side::new(Summary::new(&manifest.outline, &records), &records))
+    let file = records.first().and_then(|record| record.config.machine.as_deref());
+    let machine = file.and_then(|text| Machine::parse("config.machine", text).ok());
+    let is_null = machine.is_some_and(|machine| machine.costs.line.socket_ps == 0);
+    Ok((Side::new(Summary::new(&manifest.outline, &records), &records), is_null))
 }

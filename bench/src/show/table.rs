@@ -190,6 +190,24 @@ fn lock_costs(summary: &Summary) -> String {
     layout(&LOCK_COSTS.map(String::from), &lines, 0)
 }
 
+/// How many cells each predictor gets right, the nulls apart.
+fn predictors(prediction: &Prediction) -> String {
+    let Some(first) = prediction.predictors.first() else { return String::new() };
+    let header = ["within 25 %, by predictor".to_owned()].into_iter();
+    let header: Vec<String> = header.chain(first.groups.iter().map(|group| group.name.clone())).collect();
+    let line = |predictor: &prediction::Predictor| {
+        let name =
+            if predictor.is_null { format!("null: {}", predictor.name) } else { predictor.name.clone() };
+        let share = |group: &prediction::Group| match group.share() {
+            Some(share) => format!("{:.1} % of {}", share * 100.0, group.cells),
+            None => "-".into(),
+        };
+        [name].into_iter().chain(predictor.groups.iter().map(share)).map(Field::new).collect()
+    };
+    let lines: Vec<Vec<Field>> = prediction.predictors.iter().map(line).collect();
+    layout(&header, &lines, 0)
+}
+
 /// The findings of `haltkick predict`: misses first, then the order of the arms at each setting. All cells, or those that are off
 /// by more than 25 %.
 pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
@@ -231,7 +249,12 @@ pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
     text += &layout(&header.map(String::from), &lines, 0);
     let near = prediction.cells.iter().filter(|cell| cell.is_near).count();
     let share = significant(prediction.near_share.unwrap_or(0.0) * 100.0);
-    let _ = writeln!(text, "\n{near} of {} cells ({share} %) are within 25 %", prediction.cells.len());
+    let _ = write!(
+        text,
+        "\n{HEADING}What a null predictor gets right, a simulation of lines need not{HEADING:#}\n"
+    );
+    text += &predictors(prediction);
+    let _ = writeln!(text, "{near} of {} cells ({share} %) are within 25 %", prediction.cells.len());
     if let Some(least) = prediction.least_tau {
         let _ = writeln!(text, "the least tau of a setting is {least:.2}");
     }
@@ -242,7 +265,8 @@ pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
              of runs: of single blocks of either side (mean); host: of two measured blocks (mean), which is what\n\
              'of runs' would be for a second host of the same kind; told apart: pairs of arms whose measured 95 %\n\
              intervals do not overlap; near: arms within 25 %; factor: median of predicted over measured.\n\
-             Efficiency: throughput over that of lock-free runs.\n";
+             Efficiency: throughput over that of lock-free runs. Nulls take the median of the simulation, of all arms at a\n\
+             setting or of all cells at a ratio, or are simulated with socket-ns 0.\n";
     text
 }
 

@@ -80,8 +80,29 @@ fn simulated_runs_stand_beside_the_real_ones_that_they_foretell() {
     let off = |cell: &Value| cell["factor"].as_f64().expect("a figure").ln().abs();
     assert!(off(&cells[0]) >= off(&cells[1]), "{prediction}");
     assert_eq!(prediction["orders"][0]["arms"], 2);
-    let table = stdout(&haltkick(&["predict", sides[0], sides[1], "--all"]));
-    for text in ["tas", "mcs", "predicted/measured", "of 2 cells", "Kendall"] {
+    let names: Vec<_> = prediction["predictors"]
+        .as_array()
+        .expect("predictors")
+        .iter()
+        .map(|it| it["name"].clone())
+        .collect();
+    assert_eq!(names, [sides[1], "all arms equal", "the ratio alone"]);
+    // A machine in which lines of other cores cost nothing is a null, and alone it predicts nothing.
+    let no_lines = scratch("predict-no-lines").join("machine.toml");
+    let preset = include_str!("../../../vmm/sim/machines/nehalem-2s.toml");
+    fs::write(&no_lines, preset.replace("socket-ns = { value = 31", "socket-ns = { value = 0"))
+        .expect("a file");
+    let engine = SIMULATED.replace("nehalem-2s", no_lines.to_str().unwrap());
+    let null = bench("predict-null", "two", &engine);
+    let null = null.to_str().unwrap();
+    let message = refusal(&["predict", sides[0], null]);
+    assert!(message.contains("all simulated machines have socket-ns 0"), "{message}");
+    let table = stdout(&haltkick(&["predict", sides[0], null, sides[1], "--all"]));
+    assert!(
+        table.contains(&format!("null: {null}")) && !table.contains(&format!("null: {}", sides[1])),
+        "{table}"
+    );
+    for text in ["tas", "mcs", "predicted/measured", "of 2 cells", "Kendall", "null: all arms equal"] {
         assert!(table.contains(text), "{table}");
     }
 }

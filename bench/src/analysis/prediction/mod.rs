@@ -4,6 +4,7 @@
 //! on the host and on the machine file, and is not predicted.
 
 mod kendall;
+mod nulls;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::experiment::place::Role;
 use crate::record::Record;
 
 use kendall::{concordance, mean_of_pairs, tau_b};
+pub(crate) use nulls::{Group, Predictor};
 
 /// A prediction that is off by at most this share of what was measured is near. Sniper, a simulator of many cores, states
 /// this for itself (docs/sources.md).
@@ -29,6 +31,10 @@ pub(crate) struct Cell {
     pub(crate) setting: BTreeMap<String, String>,
     /// The arm.
     pub(crate) arm: String,
+    /// pCPUs.
+    pub(crate) pcpus: usize,
+    /// vCPUs.
+    pub(crate) vcpus: u32,
     /// Efficiency of the real runs.
     pub(crate) measured: Estimate,
     /// Efficiency of the simulated ones.
@@ -81,6 +87,9 @@ pub(crate) struct Prediction {
     pub(crate) near_share: Option<f64>,
     /// The least tau of all settings.
     pub(crate) least_tau: Option<f64>,
+    /// All simulations that were put next to the real runs, the worst first, which the figures above are of; then what predicts
+    /// without lines.
+    pub(crate) predictors: Vec<Predictor>,
 }
 
 /// The runs of one side, and what they come to.
@@ -148,7 +157,25 @@ impl Prediction {
             without_figure,
             near_share,
             least_tau,
+            predictors: vec![],
         }
+    }
+
+    /// The worst of several simulations, each with its name and whether lines cost nothing in it, with all of them and their nulls
+    /// for comparison. None without any in which lines cost something.
+    pub(crate) fn worst(real: &Side, simulated: &[(String, bool, Side)]) -> Option<Self> {
+        let predict = |(name, is_null, side): &(String, bool, Side)| {
+            let prediction = Self::new(real, side);
+            (Predictor::new(name.as_str(), *is_null, &prediction.cells), prediction)
+        };
+        let mut found: Vec<(Predictor, Self)> = simulated.iter().map(predict).collect();
+        let share = |predictor: &Predictor| predictor.share().unwrap_or(0.0);
+        found.sort_by(|(a, _), (b, _)| a.is_null.cmp(&b.is_null).then(share(a).total_cmp(&share(b))));
+        let (predictors, predictions): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let worst =
+            predictions.into_iter().next().filter(|_| predictors.first().is_some_and(|it| !it.is_null))?;
+        let nulls = nulls::of_medians(&worst.cells);
+        Some(Self { predictors: predictors.into_iter().chain(nulls).collect(), ..worst })
     }
 }
 
@@ -156,15 +183,16 @@ impl Cell {
     fn new(real: &Row, simulated: &Row) -> Option<Self> {
         let measured = real.efficiency.clone()?;
         let predicted = simulated.efficiency.as_ref()?.hodges_lehmann;
-        let factor = predicted / measured.hodges_lehmann;
-        Some(Self {
-            setting: real.setting.clone(),
-            arm: real.arm.clone(),
-            predicted,
-            factor,
-            is_near: (factor - 1.0).abs() <= NEAR,
-            measured,
-        })
+        let (pcpus, vcpus) = (real.pcpus, real.vcpus);
+        let (setting, arm) = (real.setting.clone(), real.arm.clone());
+        let cell = Self { setting, arm, pcpus, vcpus, measured, predicted, factor: 1.0, is_near: true };
+        Some(cell.with_prediction(predicted))
+    }
+
+    /// The cell with another prediction.
+    fn with_prediction(&self, predicted: f64) -> Self {
+        let factor = predicted / self.measured.hodges_lehmann;
+        Self { predicted, factor, is_near: (factor - 1.0).abs() <= NEAR, ..self.clone() }
     }
 
     /// Whether the real runs tell it apart from another cell.
@@ -225,6 +253,32 @@ mod tests {
             World::new(seed).truth(move |asked| 1e6 * truth(&asked.ours.lock)).shape(Shape::Normal(0.001));
         let records = world.records(&plan);
         Side::new(Summary::new(&plan.outline, &records), &records)
+    }
+
+    #[test]
+    fn the_worst_simulation_stands_first_and_its_nulls_last() {
+        let truth: fn(&str) -> f64 = |lock| if lock == "tas" { 1.0 } else { 0.5 };
+        let half_right: fn(&str) -> f64 = |lock| if lock == "ticket" { 0.5 } else { 1.0 };
+        let real = side(1, truth);
+        let of = |name: &str, is_null, seed, truth| (name.to_owned(), is_null, side(seed, truth));
+        let without_lines = of("without lines", true, 4, truth);
+        assert!(Prediction::worst(&real, std::slice::from_ref(&without_lines)).is_none(), "that is a null");
+        let all = [of("good", false, 2, truth), without_lines, of("bad", false, 3, half_right)];
+        let found = Prediction::worst(&real, &all).expect("two simulations");
+        let names: Vec<_> = found.predictors.iter().map(|it| (it.name.as_str(), it.is_null)).collect();
+        assert_eq!(
+            names,
+            [
+                ("bad", false),
+                ("good", false),
+                ("without lines", true),
+                ("all arms equal", true),
+                ("the ratio alone", true)
+            ]
+        );
+        assert!((found.near_share.unwrap() - found.predictors[0].share().unwrap()).abs() < 1e-9);
+        assert!(found.near_share.unwrap() < 0.8, "{:?}", found.near_share);
+        assert_eq!(found.predictors[1].share(), Some(1.0));
     }
 
     #[test]
