@@ -48,7 +48,16 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
     let left_out =
         if invalid == 0 { String::new() } else { format!("; not valid at {invalid}, which are left out") };
     let log = |it: &Comparison| it.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
-    let shown = || of_it.iter().copied().filter(|it| it.verdict.is_difference());
+    let shown = || of_it.iter().copied().filter(|it| it.is_finding());
+    let guessed = of_it.iter().filter(|it| it.verdict.is_difference() && it.depends_on_guesses()).count();
+    let left_out = match guessed {
+        0 => left_out,
+        1 => left_out + "; 1 flips or is undetermined on machines like it, and is left out",
+        _ => {
+            left_out
+                + &format!("; {guessed} flip or are undetermined on machines like theirs, and are left out")
+        }
+    };
     let told = shown().count();
     let corrected = if settings - invalid > 1 { ", by Holm's correction" } else { "" };
     if told == 0 {
@@ -64,7 +73,7 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
     };
     let parts: Vec<String> =
         [told_of(better_word, best), told_of(worse_word, worst)].into_iter().flatten().collect();
-    let extent = if settings == 1 {
+    let extent = if settings == 1 && guessed == 0 {
         String::new()
     } else {
         format!(" (a difference is shown at {told} of {settings} settings{corrected}{left_out})")

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::analysis::statistics::Estimate;
 use crate::analysis::verdict::Verdict;
 
 /// Dependence of a comparison on guesses.
-#[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Robustness {
     /// One arm is faster on the machine and at every point, with the whole interval.
@@ -27,6 +27,27 @@ impl Robustness {
             Self::Robust => "robust",
             Self::Flips => "flips",
             Self::Undetermined => "undetermined",
+        }
+    }
+}
+
+/// Dependence of an experiment's comparison on guesses.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Sensitivity {
+    /// The answer.
+    pub(crate) robustness: Robustness,
+    /// If it flips: the figure or choice that goes with the ratio most, at a flipped point.
+    pub(crate) flips_at: Option<String>,
+    /// Machines like the one in the setting.
+    pub(crate) points: usize,
+}
+
+impl Sensitivity {
+    /// The answer with what it flips at.
+    pub(crate) fn word(&self) -> String {
+        match &self.flips_at {
+            Some(at) => format!("{} at {at}", self.robustness.word()),
+            None => self.robustness.word().into(),
         }
     }
 }

@@ -45,6 +45,10 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "10",
           help_heading = "Sweep")]
     pub(crate) blocks: u32,
+    /// Tell of each comparison on a simulated machine whether it is robust: on N machines like it, too
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=200), num_args = 0..=1,
+          require_equals = true, default_missing_value = "12", requires = "compare", help_heading = "Sweep")]
+    pub(crate) robust: Option<u32>,
     /// Write the sweep as an experiment file, too
     #[arg(long, value_name = "FILE", help_heading = "Sweep")]
     pub(crate) save: Option<PathBuf>,

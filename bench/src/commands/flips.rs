@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use haltkick_vmm::machines::{CHOICES, Guess, Machine};
+use haltkick_vmm::machines::{Guess, Machine};
 
 use crate::analysis::flips::{Alone, Flips, Point, Robustness, is_flipped, robustness, suspects};
 use crate::cli::{FlipsArgs, Format};
 use crate::commands::bench;
 use crate::experiment::flips;
-use crate::experiment::hypercube::latin_hypercube;
 use crate::experiment::overrides::Overrides;
 use crate::results::directory;
 use crate::settings::machines;
@@ -19,8 +18,6 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
 
-/// Seed of the order in which parts of the hypercube's dimensions meet.
-const SEED: u64 = 1;
 /// Most things that are changed by themselves once the comparison has flipped.
 const MOST_ALONE: usize = 4;
 /// How the directory calls the machine itself, and machines like it.
@@ -76,19 +73,10 @@ pub(crate) fn flips(args: &FlipsArgs) -> Result<Exit> {
 
 /// The machine itself, then machines like it.
 fn variants(machine: &Machine, points: usize) -> Result<Vec<Variant>> {
-    let guesses = machine.guesses();
-    let cube = latin_hypercube(guesses.len() + CHOICES.len(), points, SEED);
     let mut variants = vec![variant(machine, NOMINAL.into(), &[], &[])?];
-    for (number, shares) in cube.iter().enumerate() {
-        let (of_figures, of_choices) = shares.split_at(guesses.len());
-        let figures: Vec<_> =
-            guesses.iter().zip(of_figures).map(|(guess, share)| (guess, guess.at(*share))).collect();
-        let choices: Vec<(&str, &str)> = CHOICES
-            .iter()
-            .zip(of_choices)
-            .map(|((key, values), share)| (*key, values[(share * values.len() as f64) as usize]))
-            .collect();
-        variants.push(variant(machine, format!("point-{:02}", number + 1), &figures, &choices)?);
+    for (number, difference) in machines::differences(machine, points).into_iter().enumerate() {
+        let figures: Vec<_> = difference.figures.iter().map(|(guess, value)| (guess, *value)).collect();
+        variants.push(variant(machine, format!("point-{:02}", number + 1), &figures, &difference.choices)?);
     }
     Ok(variants)
 }

@@ -15,6 +15,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
         baseline: args.compare.as_deref(),
         of: &args.of,
         blocks: args.blocks,
+        robust: args.robust,
     };
     let source = sweep.source()?;
     if let Some(path) = &args.save {

@@ -45,6 +45,7 @@ impl Experiment {
             comparisons: vec![],
             control: None,
             quick: top.table("quick")?.map(|mut table| table.quick()).transpose()?,
+            robust: top.table("robust")?.map(|table| table.robust()).transpose()?,
             source: source.clone(),
         };
         let experiment = experiment.with_references(&mut top)?;

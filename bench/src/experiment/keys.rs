@@ -19,6 +19,7 @@ pub(super) const TOP: &[&str] = &[
     "compare",
     "control",
     "quick",
+    "robust",
 ];
 /// Keys that boot a kernel; they stand wherever settings do.
 pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker"];
@@ -36,6 +37,8 @@ pub(super) const COMPARE: &[&str] = &["name", "arm", "baseline", "of"];
 pub(super) const CONTROL: &[&str] = &["arm"];
 /// Keys of `[quick]`, in addition to settings.
 pub(super) const QUICK: &[&str] = &["blocks"];
+/// Keys of `[robust]`.
+pub(super) const ROBUST: &[&str] = &["points"];
 /// Most cells of an experiment, which are all made before the first one runs.
 pub(super) const MOST_CELLS: usize = 10_000;
 /// Least and most of what counts blocks.

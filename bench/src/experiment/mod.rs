@@ -11,7 +11,6 @@ pub(crate) mod flips;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub(crate) mod guest_set;
-pub(crate) mod hypercube;
 mod keys;
 pub(crate) mod lock_free;
 pub(crate) mod measure;
@@ -22,6 +21,7 @@ pub(crate) mod overrides;
 pub(crate) mod place;
 pub(crate) mod plan;
 mod reader;
+mod robust;
 pub(crate) mod schema;
 mod source;
 pub(crate) mod sweep;

@@ -140,6 +140,7 @@ impl Experiment {
         if let Some(ratios) = &overrides.ratios {
             self.override_ratios(ratios).map_err(|error| Failure::usage(format!("--ratios: {error}")))?;
         }
+        self.add_machines_like(overrides.quick)?;
         self.check_boots()
     }
 

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick, check_cells};
 use super::keys;
+use super::robust::{MOST_POINTS, POINTS};
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
 use crate::settings::vm::Vm;
@@ -292,6 +293,11 @@ impl<'a> Reader<'a> {
             setting.push((axis.key.clone(), value));
         }
         Ok(setting)
+    }
+
+    pub(super) fn robust(&self) -> Result<u32> {
+        self.finish(keys::ROBUST)?;
+        Ok(self.number("points", MOST_POINTS)?.unwrap_or(POINTS))
     }
 
     pub(super) fn quick(&mut self) -> Result<Quick> {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::file::MOST_RETRIES;
 use super::keys;
 use super::measure::Measure;
+use super::robust::{MOST_POINTS, POINTS};
 use super::source::FORMAT;
 use crate::settings::schema::settings;
 
@@ -57,6 +58,10 @@ fn top() -> Map<String, Json> {
         },
         "compare": { "type": "array", "items": comparison(), "description": "The ratios to report" },
         "control": control(),
+        "robust": table(
+            "Tell of each comparison on a simulated machine whether it is robust against what is guessed of the machine",
+            robust(), &[],
+        ),
         "quick": table("What --quick changes", with(settings(), "blocks", blocks("Passes over all cells")), &[]),
     });
     let Json::Object(keys) = keys else { unreachable!("written as an object above") };
@@ -87,6 +92,13 @@ fn comparison() -> Json {
 fn control() -> Json {
     let keys = with(with_boot(settings()), "arm", text("Name of the arm that runs twice in each block"));
     table("The A/A pair; settings that vary pick where it runs", keys, &keys::CONTROL[..1])
+}
+
+fn robust() -> Map<String, Json> {
+    let (least, most) = MOST_POINTS.into_inner();
+    let description = format!("Machines like each one that are simulated, too [default: {POINTS}]");
+    let points = json!({ "type": "integer", "minimum": least, "maximum": most, "description": description });
+    Map::from_iter([("points".to_owned(), points)])
 }
 
 /// With what boots a kernel: [`keys::BOOT`].

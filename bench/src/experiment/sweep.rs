@@ -33,6 +33,8 @@ pub(crate) struct Sweep<'a> {
     /// Measures of the ratios; if empty, those of a file that names none.
     pub(crate) of: &'a [Measure],
     pub(crate) blocks: u32,
+    /// Machines like each, for a verdict on what comparisons depend on.
+    pub(crate) robust: Option<u32>,
 }
 
 /// Settings under this heading are compared.
@@ -156,6 +158,9 @@ impl Sweep<'_> {
         }
         text += &self.comparisons(&arms)?;
         let _ = writeln!(text, "\n[control]\narm = {}", quoted(&arms[0].name));
+        if let Some(points) = self.robust {
+            let _ = writeln!(text, "\n[robust]\npoints = {points}");
+        }
         Ok(Source { origin: SWEEP.into(), text })
     }
 
@@ -304,7 +309,8 @@ mod tests {
         let vary: Vec<Vary> = vary.iter().map(|vary| vary.parse().unwrap()).collect();
         let mut settings = Settings::default();
         given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
-        Sweep { vary: &vary, settings: &settings, boot: &[], baseline, of: &[], blocks: 7 }.source()
+        Sweep { vary: &vary, settings: &settings, boot: &[], baseline, of: &[], blocks: 7, robust: None }
+            .source()
     }
 
     fn of_kernels(
@@ -318,7 +324,7 @@ mod tests {
         let of: Vec<Measure> = of.iter().map(|of| Measure::try_from((*of).to_owned()).unwrap()).collect();
         let settings = Settings::default();
         let (vary, settings, boot, of) = (&vary[..], &settings, &boot[..], &of[..]);
-        let sweep = Sweep { vary, settings, boot, baseline: Some(""), of, blocks: 7 };
+        let sweep = Sweep { vary, settings, boot, baseline: Some(""), of, blocks: 7, robust: None };
         if elsewhere { sweep.source_elsewhere() } else { sweep.source() }
     }
 

@@ -3,16 +3,76 @@
 use std::path::Path;
 
 use haltkick_vmm::hosts::{self, Host};
-use haltkick_vmm::machines::{Machine, presets};
+use haltkick_vmm::machines::{CHOICES, Guess, Machine, presets};
 use haltkick_vmm::{input, printable};
 
+use super::hypercube::latin_hypercube;
 use crate::text::nearest;
 
 /// A built-in machine has less than a hundredth of it.
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
-/// The machine of this name, or in this file.
+/// Seed of the order in which parts of the hypercube's dimensions meet.
+const SEED: u64 = 1;
+/// Most machines like one.
+const MOST_LIKE: usize = 200;
+
+/// How a machine differs from the one that it is like.
+pub(crate) struct Difference {
+    /// Figures with their values.
+    pub(crate) figures: Vec<(Guess, f64)>,
+    /// Choices of its model.
+    pub(crate) choices: Vec<(&'static str, &'static str)>,
+}
+
+/// The differences of `points` machines like `machine`, which are a Latin hypercube: its guesses and choices together.
+pub(crate) fn differences(machine: &Machine, points: usize) -> Vec<Difference> {
+    let guesses = machine.guesses();
+    let difference = |shares: Vec<f64>| {
+        let (of_figures, of_choices) = shares.split_at(guesses.len());
+        let figures = guesses.iter().zip(of_figures).map(|(guess, share)| (guess.clone(), guess.at(*share)));
+        let choice = |((key, values), share): (&(&'static str, &'static [&'static str]), &f64)| {
+            (*key, values[(share * values.len() as f64) as usize])
+        };
+        Difference {
+            figures: figures.collect(),
+            choices: CHOICES.iter().zip(of_choices).map(choice).collect(),
+        }
+    };
+    latin_hypercube(guesses.len() + CHOICES.len(), points, SEED).into_iter().map(difference).collect()
+}
+
+/// The name of machine `number` of `all` that are like one: `nehalem-2s~3/12`.
+pub(crate) fn name_like(machine: &str, number: u32, all: u32) -> String {
+    format!("{machine}~{number}/{all}")
+}
+
+/// The machine that this name is like, the number and how many there are; none where the name is like none.
+fn parts(name: &str) -> Option<(&str, usize, usize)> {
+    let (machine, numbers) = name.rsplit_once('~')?;
+    let (number, all) = numbers.split_once('/')?;
+    let (number, all) = (number.parse().ok()?, all.parse().ok()?);
+    (!machine.is_empty() && (1..=all).contains(&number) && all <= MOST_LIKE).then_some((machine, number, all))
+}
+
+/// Whether this is a machine like another one.
+pub(crate) fn is_like(name: &str) -> bool {
+    parts(name).is_some()
+}
+
+/// The machine that this one is like.
+pub(crate) fn of_likes(name: &str) -> Option<&str> {
+    parts(name).map(|(machine, ..)| machine)
+}
+
+/// The machine of this name, in this file, or like one of those.
 pub(crate) fn find(name: &str) -> Result<Machine, String> {
+    if let Some((machine, number, all)) = parts(name) {
+        let machine = find(machine)?;
+        let Difference { figures, choices } = differences(&machine, all).swap_remove(number - 1);
+        let figures: Vec<_> = figures.iter().map(|(guess, value)| (guess, *value)).collect();
+        return machine.varied(&figures, &choices).map_err(|error| printable(&error.to_string()));
+    }
     if let Some(preset) = presets().iter().find(|preset| preset.name == name) {
         return Ok(preset.machine());
     }
@@ -39,4 +99,26 @@ fn read(kind: &str, name: &str, names: &[&str]) -> Result<String, String> {
         return Err(nearest::unknown(kind, name, names));
     }
     input::read_text(path, MOST_TEXT_BYTES).map_err(|error| format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_like_another_is_named_after_it() {
+        let (nominal, like) = (find("nehalem-2s").unwrap(), find("nehalem-2s~2/4").unwrap());
+        assert_eq!(like, find(&name_like("nehalem-2s", 2, 4)).unwrap());
+        assert_ne!(like.costs, nominal.costs);
+        assert_eq!(like.topology, nominal.topology);
+        let others =
+            ["nehalem-2s~1/4", "nehalem-2s~3/4", "nehalem-2s~2/5"].map(|name| find(name).unwrap().costs);
+        assert!(others.iter().all(|other| *other != like.costs));
+        assert!(is_like("a/b.toml~1/4") && of_likes("a/b.toml~1/4") == Some("a/b.toml"));
+        for name in
+            ["nehalem-2s", "nehalem-2s~0/4", "nehalem-2s~5/4", "nehalem-2s~1/201", "~/1", "~1/4", "x~a/b"]
+        {
+            assert!(!is_like(name), "{name}");
+        }
+    }
 }

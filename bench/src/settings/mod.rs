@@ -4,6 +4,7 @@
 pub(crate) mod choices;
 pub(crate) mod deschedule;
 mod flags;
+mod hypercube;
 pub(crate) mod linux;
 pub(crate) mod machines;
 mod read;
@@ -45,7 +46,12 @@ impl Settings {
         Ok(())
     }
 
-    /// Sets a value that has been read.
+    /// Takes back the value of a setting, by its name in files.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.values.remove(name);
+    }
+
+    /// The same with a value that has been read.
     pub(crate) fn put(&mut self, setting: &'static Setting, value: Value) {
         setting.instead_of.and_then(|other| self.values.remove(other));
         self.values.insert(setting.name, value);

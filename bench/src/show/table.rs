@@ -139,8 +139,10 @@ fn by_setting<'a, R: 'a>(
 }
 
 fn of_comparison(comparison: &Comparison) -> Field {
-    let text = ratio(comparison);
-    Field { text: format!("{text} {}", mark(comparison)), style: verdict_style(comparison.verdict) }
+    let word =
+        comparison.sensitivity.as_ref().map_or(String::new(), |it| format!(" {}", it.robustness.word()));
+    let style = if comparison.depends_on_guesses() { FAINT } else { verdict_style(comparison.verdict) };
+    Field { text: format!("{} {}{word}", ratio(comparison), mark(comparison)), style }
 }
 
 fn ratio(comparison: &Comparison) -> String {
@@ -180,7 +182,16 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
             mark(comparison)
         )
     };
-    further.map(line).collect()
+    further.map(line).chain(on_guesses(summary)).collect()
+}
+
+/// What each comparison depends on, where that was asked.
+fn on_guesses(summary: &Summary) -> impl Iterator<Item = String> + '_ {
+    summary.comparisons.iter().filter_map(|comparison| {
+        let sensitivity = comparison.sensitivity.as_ref()?;
+        let (name, setting) = (&comparison.name, of_setting(&comparison.setting));
+        Some(format!("{name}{setting}: {} ({} machines like it)", sensitivity.word(), sensitivity.points))
+    })
 }
 
 /// The uncontended cost of each lock.

@@ -46,7 +46,7 @@ pub(crate) struct Footprint {
     lines: &'static [Line],
     each: usize,
     dirty: usize,
-    /// Bytes of a lock with data beside it, and whether a section writes those.
+    /// Bytes of a lock that shares its line with data, and whether a section writes those.
     embedded: Option<(usize, bool)>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Group {
     pub(crate) name: String,
     /// Cells with both figures.
     pub(crate) cells: usize,
-    /// Those within 25 %.
+    /// Cells within 25 %.
     pub(crate) near: usize,
 }
 
@@ -41,7 +41,7 @@ impl Group {
 /// A group's name, and what it takes in.
 type Trait = (&'static str, fn(&Cell) -> bool);
 
-/// The groups: one pCPU has no other one to move lines to, and at ratio 1 nobody is preempted.
+/// The groups: one pCPU has no other one to move lines to, and at ratio 1 each vCPU has a pCPU to itself.
 const GROUPS: [Trait; 5] = [
     ("all", |_| true),
     ("1 pCPU, ratio 1", |cell| cell.pcpus == 1 && !is_overcommitted(cell)),

@@ -81,6 +81,7 @@ pub(crate) fn comparison_of(
         verdict: ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict),
         ratio,
         invalid_pairs: None,
+        sensitivity: None,
         per_block: vec![],
     }
 }

@@ -4,6 +4,7 @@ mod checks;
 mod compared;
 mod kernels;
 mod placed;
+mod robust;
 mod rows;
 mod together;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::attempts;
 use crate::analysis::consistency;
+use crate::analysis::flips::{Robustness, Sensitivity};
 use crate::analysis::noise::Overall;
 use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics::{self, Estimate};
@@ -182,6 +184,9 @@ pub(crate) struct Comparison {
     /// Pairs of which a run is invalid; null where that was not counted.
     #[serde(default)]
     pub(crate) invalid_pairs: Option<usize>,
+    /// Whether it depends on what is guessed of the machine; null where that was not asked.
+    #[serde(default)]
+    pub(crate) sensitivity: Option<Sensitivity>,
     /// The ratio of each block; a run that completed no section counts as half of one.
     pub(crate) per_block: Vec<f64>,
 }
@@ -209,6 +214,18 @@ pub(crate) struct Trials {
     pub(crate) share_high: f64,
 }
 
+impl Comparison {
+    /// Whether it shows a difference that does not depend on guesses, as far as that is known.
+    pub(crate) fn is_finding(&self) -> bool {
+        self.verdict.is_difference() && !self.depends_on_guesses()
+    }
+
+    /// Whether it flips, or is undetermined.
+    pub(crate) fn depends_on_guesses(&self) -> bool {
+        self.sensitivity.as_ref().is_some_and(|it| it.robustness != Robustness::Robust)
+    }
+}
+
 impl Summary {
     /// Whether the workload counts how often a waiter is overtaken.
     pub(crate) fn counts_overtaking(&self) -> bool {
@@ -216,6 +233,11 @@ impl Summary {
     }
 
     pub(crate) fn new(outline: &Outline, records: &[Record]) -> Self {
+        if let Some((own, rest, likes)) = robust::apart(outline, records) {
+            let mut summary = Self::new(&own, &rest);
+            robust::tell(&mut summary, outline, &rest, &likes);
+            return summary;
+        }
         let placed = Placed::sort(records);
         let mut summary = Self {
             rows: rows::rows(outline, &settings(outline, &placed), &placed),

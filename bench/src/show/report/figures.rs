@@ -256,7 +256,10 @@ fn comparison_table(summary: &Summary, rows: &[&Comparison]) -> Markup {
                         th.name scope="row" { (row.arm) }
                         td.name { (row.baseline) }
                         td class=[class(row.verdict)] { (as_ratio(row)) }
-                        td.name { (row.verdict.word(&row.of)) }
+                        td.name {
+                            (row.verdict.word(&row.of))
+                            @if let Some(sensitivity) = &row.sensitivity { ", " (sensitivity.word()) }
+                        }
                     }
                 }
             }
