@@ -1,6 +1,7 @@
 //! How an experiment is to be conducted, whether it comes from a file or from `--vary`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 
@@ -10,6 +11,28 @@ use super::Format;
 use crate::experiment::MOST_RETRIES;
 use crate::show::export::Export;
 use crate::text::share;
+
+/// A share of time in locks, and the arm that is to spend it: `lock-share=23%:ticket`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LoadTo {
+    pub(crate) share: f64,
+    pub(crate) arm: String,
+}
+
+impl FromStr for LoadTo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let load = text.strip_prefix("lock-share=").and_then(|rest| rest.split_once(':'));
+        let (share, arm) = load
+            .filter(|(_, arm)| !arm.is_empty())
+            .ok_or("write lock-share=PERCENT:ARM, such as lock-share=23%:ticket")?;
+        match share::percent(share)? {
+            share if share < 1.0 => Ok(Self { share, arm: arm.into() }),
+            _ => Err("a share of time is below 100%".into()),
+        }
+    }
+}
 
 /// Options that `haltkick bench` and `haltkick sweep` have in common.
 #[derive(Args, Debug)]
@@ -23,6 +46,10 @@ pub(crate) struct Conduct {
     /// Simulate this many cells at the same time; the records do not depend on it [default: the host's CPUs]
     #[arg(long, value_name = "N", help_heading = "With --set engine=sim")]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
+    /// Solve for the think time at which an arm spends this share of its time in its lock, by a few simulated runs, and run all
+    /// arms at that: lock-share=23%:ticket
+    #[arg(long, value_name = "lock-share=PERCENT:ARM", help_heading = "With --set engine=sim")]
+    pub(crate) load_to: Option<LoadTo>,
     /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
     /// [default: as the file says; 2 in built-in experiments and sweeps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
@@ -56,4 +83,24 @@ pub(crate) struct Conduct {
     /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
     #[arg(long)]
     pub(crate) trust_image: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_a_share_and_an_arm() {
+        let load: LoadTo = "lock-share=23%:PV ticket".parse().unwrap();
+        assert_eq!(load, LoadTo { share: 0.23, arm: "PV ticket".into() });
+        for wrong in [
+            "23%:ticket",
+            "lock-share=23%",
+            "lock-share=23%:",
+            "lock-share=23:ticket",
+            "lock-share=100%:ticket",
+        ] {
+            assert!(wrong.parse::<LoadTo>().is_err(), "{wrong}");
+        }
+    }
 }

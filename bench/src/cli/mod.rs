@@ -22,7 +22,7 @@ use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
 pub(crate) use check::{CheckArgs, Language};
-pub(crate) use conduct::Conduct;
+pub(crate) use conduct::{Conduct, LoadTo};
 pub(crate) use flips::FlipsArgs;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;

@@ -7,6 +7,8 @@ use crate::support::{assert_valid, code, haltkick, refusal, scratch, stderr, std
 trials![
     a_comparison_is_robust_and_one_of_equals_is_undetermined,
     what_cannot_be_compared_on_guesses_is_refused,
+    a_sweep_tells_what_its_comparisons_depend_on,
+    arms_are_measured_at_the_think_time_that_loads_one,
 ];
 
 const SHORT: [&str; 16] = [
@@ -72,4 +74,81 @@ fn what_cannot_be_compared_on_guesses_is_refused() {
     let there = scratch("flips-there");
     let path = there.to_str().unwrap();
     refused(&["mcs", "tas", "--machine", "nehalem-2s", "--output", path], "is there already");
+}
+
+const SWEEP: [&str; 14] = [
+    "sweep",
+    "--engine",
+    "sim",
+    "--machine",
+    "nehalem-2s",
+    "--cpus",
+    "0-3",
+    "--ratio",
+    "1",
+    "--duration",
+    "1ms",
+    "--warmup",
+    "100us",
+    "--oracle=off",
+];
+
+/// The output of a sweep into a directory of its own.
+fn sweep(name: &str, more: &[&str]) -> (std::process::Output, std::path::PathBuf) {
+    let output = scratch(name).join("results");
+    let to = ["--output", output.to_str().unwrap()];
+    (haltkick(&[&SWEEP[..], more, &to].concat()), output)
+}
+
+fn a_sweep_tells_what_its_comparisons_depend_on() {
+    let vary = ["--vary", "hold=1us,4us", "--lock", "mcs", "--compare", "--think", "1us", "--blocks", "5"];
+    let (done, directory) = sweep("robust", &[&vary[..], &["--robust=4", "--format", "json"]].concat());
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    let summary: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+    assert_valid("summary", &summary);
+    let compared = summary["comparisons"].as_array().expect("comparisons");
+    assert_eq!(compared.len(), 1, "{compared:#?}");
+    let expected = json!({ "robustness": "robust", "flips_at": null, "points": 4 });
+    assert_eq!(compared[0]["sensitivity"], expected, "{compared:#?}");
+    // From the records alone, in the terminal and in the report.
+    let again = haltkick(&["report", directory.to_str().unwrap()]);
+    assert!(stdout(&again).contains("robust (4 machines like it)"), "{}", stdout(&again));
+    let report = std::fs::read_to_string(directory.join("report.html")).expect("a report");
+    assert!(report.contains("slower, robust"), "the report says it, too");
+    let (refused, _) = sweep("robust-few", &[&vary[..7], &["--blocks", "4", "--robust"]].concat());
+    assert_eq!(code(&refused), 2);
+    assert!(stderr(&refused).contains("4 blocks are too few seeds: at least 5"), "{}", stderr(&refused));
+}
+
+fn arms_are_measured_at_the_think_time_that_loads_one() {
+    let vary = ["--vary", "lock=ticket,mcs", "--compare", "--hold", "200ns", "--blocks", "2"];
+    let load = ["--load-to", "lock-share=30%:ticket", "--format", "json"];
+    let (done, directory) = sweep("load-to", &[&vary[..], &load].concat());
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    assert!(stderr(&done).contains("--load-to: all arms run at think "), "{}", stderr(&done));
+    let records = std::fs::read_to_string(directory.join("runs.jsonl")).expect("records");
+    let records: Vec<Value> =
+        records.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
+    let thinks: std::collections::BTreeSet<u64> =
+        records.iter().map(|record| record["config"]["think_ns"].as_u64().expect("a time")).collect();
+    assert_eq!(thinks.len(), 1, "{thinks:?}");
+    // What a ticket lock's vCPUs did not spend on sections and think went into the lock.
+    let ticket = records.iter().find(|record| record["config"]["lock"] == "ticket").expect("a record");
+    let each_ns = 4e9 / ticket["totals"]["acquisitions_per_second"].as_f64().expect("a rate");
+    let share = 1.0 - (200.0 + *thinks.first().unwrap() as f64) / each_ns;
+    assert!((0.2..0.45).contains(&share), "{share} at {thinks:?}");
+    for (load, more, expected) in [
+        ("lock-share=30%:tikcet", &[][..], "there is no arm 'tikcet'"),
+        ("lock-share=99.9%:ticket", &[], "does not spend 99.9 % of its time in locks"),
+        ("lock-share=30%:ticket", &["--vary", "slice=1ms,2ms"], "is run at several settings"),
+        ("lock-share=30%:ticket", &["--workload", "line-add"], "does not tell the time in locks"),
+    ] {
+        let (refused, _) = sweep("load-to-refused", &[&vary[..], &["--load-to", load], more].concat());
+        assert_eq!(code(&refused), 2, "{load}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(expected), "{load}: {}", stderr(&refused));
+    }
+    let threads =
+        ["sweep", "--vary", "lock=ticket,mcs", "--engine", "threads", "--load-to", "lock-share=30%:ticket"];
+    let message = refusal(&threads);
+    assert!(message.contains("--load-to: think is solved by simulated runs"), "{message}");
 }

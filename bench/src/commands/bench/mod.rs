@@ -2,6 +2,7 @@
 
 mod in_session;
 mod job;
+mod load;
 mod quiet;
 
 use std::borrow::Cow;
@@ -48,7 +49,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
         output::data(&Experiment::parse(source)?.source.text)?;
         return Ok(Exit::Done);
     }
-    let job = Job::new(source, &args.overrides, of_user()?, guest(&args.conduct))?;
+    let job = loaded(source, &args.overrides, &args.conduct)?;
     if args.list_cells {
         return list_cells(args, name, &job);
     }
@@ -60,7 +61,19 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
 
 /// Runs what is in no file.
 pub(super) fn run_source(source: Source, conduct: &Conduct) -> Result<Exit> {
-    begin(conduct, &Job::new(source, &Overrides::default(), of_user()?, guest(conduct))?)
+    begin(conduct, &loaded(source, &Overrides::default(), conduct)?)
+}
+
+/// The job, with the think time that `--load-to` finds in it.
+fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Job> {
+    let job = |overrides: &Overrides| Job::new(source.clone(), overrides, of_user()?, guest(conduct));
+    let first = job(overrides)?;
+    let Some(load) = &conduct.load_to else { return Ok(first) };
+    let think = load::think(&first, load)?;
+    output::talk(&format!("--load-to: all arms run at think {think}"));
+    let mut overrides = overrides.clone();
+    overrides.sets.push(("think".into(), think.to_string()));
+    job(&overrides)
 }
 
 /// The user's defaults; says what they are, so that they are not forgotten.
@@ -161,7 +174,7 @@ pub(crate) fn run_in(
 
 /// Completes what a directory holds.
 fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
-    if args.overrides != Overrides::default() {
+    if args.overrides != Overrides::default() || args.conduct.load_to.is_some() {
         return Err(Failure::usage(
             "--resume takes everything from the directory: of the other options only --target-precision, \
              --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",

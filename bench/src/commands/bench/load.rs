@@ -1,0 +1,168 @@
+//! `--load-to`: the think time at which an arm spends a given share of its time in its lock, as a publication says of the original
+//! load. The other arms are then measured at that think time, so that their figures are predictions.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use haltkick_vmm::{Image, Instruments, Outcome, Run, Span, System};
+
+use super::job::Job;
+use crate::cli::LoadTo;
+use crate::commands::interrupt;
+use crate::experiment::place::Role;
+use crate::settings::machines::is_like;
+use crate::text::exit::{Failure, Result};
+use crate::text::output;
+use crate::text::quantity::significant;
+
+/// Most runs of the arm.
+const MOST_TRIALS: u32 = 24;
+/// The share is met if it is this near, as a share of itself.
+const NEAR: f64 = 0.02;
+/// Think times that are tried until one leaves the lock too idle: each is so much longer than the one before.
+const FIRST: Duration = Duration::from_micros(1);
+const LONGER: u32 = 8;
+/// No lock is loaded that little by a longer think time.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The think time at which `asked` holds.
+pub(super) fn think(job: &Job, asked: &LoadTo) -> Result<Span> {
+    let usage = |text: String| Failure::usage(format!("--load-to: {text}"));
+    let arm = &asked.arm;
+    let of_arm = |cell: &&crate::experiment::plan::Cell| cell.role == Role::Arm && cell.arm == *arm;
+    let is_own = |cell: &&crate::experiment::plan::Cell| !cell.setting.values().any(|value| is_like(value));
+    let mut cells = job.plan.cells().filter(of_arm).filter(is_own);
+    let Some(cell) = cells.next() else {
+        let names = job.plan.outline.arms.join(", ");
+        return Err(usage(format!("there is no arm '{arm}': it is one of {names}")));
+    };
+    if cells.next().is_some() {
+        return Err(usage(format!(
+            "'{arm}' is run at several settings, and think is solved for one: vary nothing else"
+        )));
+    }
+    let run = &cell.run;
+    let Some(machine) = run.engine.machine().filter(|_| run.guests.len() == 1) else {
+        return Err(usage("think is solved by simulated runs of one guest: use engine sim".into()));
+    };
+    let run = Run { work_rate: run.work_rate.or(Some(machine.work_rate())), ..run.clone() };
+    let stop = interrupt::catch()?;
+    let found = solve(asked.share, |think| {
+        let outcome = simulate(&run, think, &job.image, &stop)?;
+        let share = share_in_locks(&run, &outcome).ok_or_else(|| {
+            usage(
+                "this workload does not tell the time in locks at this ratio: use workload mixed, or ratio 1"
+                    .into(),
+            )
+        })?;
+        let percent = significant(share * 100.0);
+        output::talk(&format!(
+            "--load-to: at think {} '{arm}' spends {percent} % of its time in locks",
+            Span(think)
+        ));
+        Ok(share)
+    })?;
+    found.map(Span).map_err(|nearest| {
+        let (asked, nearest) = (significant(asked.share * 100.0), significant(nearest * 100.0));
+        usage(format!("'{arm}' does not spend {asked} % of its time in locks at any think time: the nearest is {nearest} %"))
+    })
+}
+
+/// The think time with this share, or the share that came nearest.
+fn solve(
+    asked: f64,
+    mut share_at: impl FnMut(Duration) -> Result<f64>,
+) -> Result<std::result::Result<Duration, f64>> {
+    let is_near = |share: f64| (share / asked - 1.0).abs() <= NEAR;
+    let farther = |a: f64, b: f64| if (b - asked).abs() < (a - asked).abs() { b } else { a };
+    let mut trials = 0;
+    let mut nearest = f64::INFINITY;
+    let mut try_one = |think: Duration| -> Result<f64> {
+        trials += 1;
+        let share = share_at(think)?;
+        nearest = farther(nearest, share);
+        Ok(share)
+    };
+    let (mut low, mut high) = (Duration::ZERO, FIRST);
+    let at_once = try_one(low)?;
+    if is_near(at_once) {
+        return Ok(Ok(low));
+    }
+    if at_once < asked {
+        return Ok(Err(at_once));
+    }
+    loop {
+        let share = try_one(high)?;
+        match share {
+            share if is_near(share) => return Ok(Ok(high)),
+            share if share < asked => break,
+            _ if high >= LONGEST => return Ok(Err(share)),
+            _ => (low, high) = (high, (high * LONGER).min(LONGEST)),
+        }
+    }
+    for _ in 0..MOST_TRIALS / 2 {
+        let middle = (low + high) / 2;
+        let share = try_one(middle)?;
+        if is_near(share) {
+            return Ok(Ok(middle));
+        }
+        if share > asked { low = middle } else { high = middle }
+    }
+    debug_assert!(trials <= MOST_TRIALS);
+    Ok(Err(nearest))
+}
+
+/// The run with another think time.
+fn simulate(run: &Run, think: Duration, image: &Image, stop: &AtomicBool) -> Result<Outcome> {
+    let mut run = run.clone();
+    for guest in &mut run.guests {
+        if let System::Ours(ours) = &mut guest.system {
+            ours.think = think;
+        }
+    }
+    Ok(haltkick_vmm::run(&run, image, &Instruments::default(), stop)?.outcome()?)
+}
+
+/// The share of the vCPUs' time that goes into acquiring and releasing locks. Waits count as time on a pCPU where each vCPU has one.
+fn share_in_locks(run: &Run, outcome: &Outcome) -> Option<f64> {
+    let on_cpus: Option<u64> = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns).sum();
+    if let (Some(in_locks), Some(on_cpus)) = (outcome.lock_cpu, on_cpus) {
+        return Some(in_locks.as_nanos() as f64 / on_cpus.max(1) as f64);
+    }
+    let ticks = outcome.wait.sum + outcome.unlock.sum;
+    let has_times = !outcome.wait.buckets.is_empty() && outcome.vcpus.len() <= run.cpus.len();
+    let all = outcome.window.as_secs_f64() * outcome.tsc_khz as f64 * 1e3 * outcome.vcpus.len() as f64;
+    has_times.then(|| ticks as f64 / all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lock in which the share falls with think, as 1 / (1 + think / 3 us).
+    fn solved(asked: f64, most: f64) -> (std::result::Result<Duration, f64>, u32) {
+        let mut trials = 0;
+        let found = solve(asked, |think| {
+            trials += 1;
+            Ok(most / (1.0 + think.as_secs_f64() / 3e-6))
+        });
+        (found.unwrap(), trials)
+    }
+
+    #[test]
+    fn think_is_found_within_two_percent_of_the_share() {
+        for asked in [0.9, 0.5, 0.2321, 0.01, 0.0001] {
+            let (found, trials) = solved(asked, 1.0);
+            let think = found.expect("there is such a think time");
+            let share = 1.0 / (1.0 + think.as_secs_f64() / 3e-6);
+            assert!(
+                (share / asked - 1.0).abs() <= NEAR && trials <= MOST_TRIALS,
+                "{asked}: {think:?}, {trials}"
+            );
+        }
+        let (found, trials) = solved(0.5, 0.4);
+        assert_eq!((found, trials), (Err(0.4), 1), "not even without any think");
+        let (found, trials) = solved(1e-9, 1.0);
+        assert!(found.is_err() && trials <= MOST_TRIALS, "too long a think: {found:?} after {trials}");
+    }
+}
