@@ -86,6 +86,9 @@ impl Arm {
     }
 }
 
+/// Lock of Linux, with which those of lock objects are compared.
+const LINUX: &str = "qspinlock";
+
 /// Refuses `cells` if an experiment cannot have as many.
 pub(super) fn check_cells(cells: usize) -> std::result::Result<(), String> {
     match cells > MOST_CELLS {
@@ -179,6 +182,7 @@ impl Experiment {
     pub(crate) fn add_object(&mut self, lock: &Entry) -> std::result::Result<(), String> {
         let file = lock.name.strip_prefix(FILE_PREFIX).unwrap_or(&lock.name);
         let short = file.rsplit('/').next().unwrap_or(file);
+        let mut added = Vec::new();
         for (has, pv, name) in
             [(lock.has_native(), "off", short.to_owned()), (lock.has_paravirt(), "on", format!("{short} pv"))]
         {
@@ -191,9 +195,29 @@ impl Experiment {
             let mut patch = Patch::default();
             patch.set("lock", &lock.name, None)?;
             patch.set("pv", pv, None)?;
+            added.push(name.clone());
             self.arms.push(Arm { name, patch, boot: Boot::default(), only: vec![] });
         }
+        self.compare_with_linux(&added);
         Ok(())
+    }
+
+    /// Compares these arms of an object with Linux' lock, native and paravirtual, where the file has it.
+    fn compare_with_linux(&mut self, arms: &[String]) {
+        let is_linux = |arm: &&Arm| {
+            arm.only.is_empty() && arm.patch.settings.given("lock").is_some_and(|lock| lock.text() == LINUX)
+        };
+        let baselines: Vec<String> = self.arms.iter().filter(is_linux).map(|arm| arm.name.clone()).collect();
+        for arm in arms {
+            for baseline in &baselines {
+                self.comparisons.push(Comparison {
+                    of: Measure::default(),
+                    name: format!("{arm} / {baseline}"),
+                    arm: arm.clone(),
+                    baseline: baseline.clone(),
+                });
+            }
+        }
     }
 
     /// Everything that varies, with its values: what the points set, then the grid.
