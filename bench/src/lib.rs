@@ -38,7 +38,13 @@ pub fn main() -> ExitCode {
         // Repeats the error without control characters, which names of files may have.
         let printable =
             std::env::args_os().map(|argument| haltkick_vmm::printable(&argument.to_string_lossy()));
-        Cli::try_parse_from(printable).err().unwrap_or(error).exit()
+        let error = Cli::try_parse_from(printable).err().unwrap_or(error);
+        // Git would take the code 2 for a bad commit.
+        if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|word| word == "bisect") {
+            let _ = error.print();
+            std::process::exit(text::exit::Exit::EndsBisection as i32);
+        }
+        error.exit()
     });
     if cli.no_sandbox {
         haltkick_vmm::disable_sandbox();

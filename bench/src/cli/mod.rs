@@ -1,8 +1,10 @@
 //! The command line. Help, completions and man pages all come from these definitions.
 
+mod bisect;
 mod check;
 mod conduct;
 mod flips;
+mod judge;
 mod report;
 mod sweep;
 mod top;
@@ -21,9 +23,11 @@ use crate::settings::choices::Switch;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
+pub(crate) use bisect::BisectArgs;
 pub(crate) use check::{CheckArgs, Language};
 pub(crate) use conduct::{Conduct, LoadTo};
 pub(crate) use flips::FlipsArgs;
+pub(crate) use judge::JudgeArgs;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use top::TopArgs;
@@ -104,6 +108,12 @@ pub(crate) enum Command {
     /// Put a lock object through torture: does it exclude, wake, end?
     #[command(after_help = check::EXAMPLES)]
     Check(Box<CheckArgs>),
+    /// Judge a lock object in one command: check, native and paravirtual next to Linux' lock, worst points
+    #[command(after_help = judge::EXAMPLES)]
+    Judge(JudgeArgs),
+    /// Tell `git bisect run` whether the second of two locks or kernels is slower than the first
+    #[command(after_help = bisect::EXAMPLES)]
+    Bisect(Box<BisectArgs>),
     /// Watch a run that shows itself (--live on): states, holders, rates
     #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),

@@ -1,6 +1,7 @@
 //! The commands of `haltkick`: a file for each.
 
 mod bench;
+mod bisect;
 mod check;
 mod compare;
 mod completions;
@@ -11,6 +12,7 @@ mod earlier;
 mod flips;
 mod guest_image;
 pub(crate) mod interrupt;
+mod judge;
 mod list;
 mod pcpus;
 mod predict;
@@ -34,6 +36,8 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Flips(args) => flips::flips(&args),
         Command::Worst(args) => worst::worst(&args),
         Command::Check(args) => check::check(&args),
+        Command::Judge(args) => judge::judge(&args),
+        Command::Bisect(args) => bisect::bisect(&args),
         Command::Top(args) => top::top(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Predict(args) => predict::predict(&args),

@@ -42,6 +42,12 @@ const COMPARED: &str = "Lock";
 /// Window of a sweep without a length of windows or an amount of work. Blocks make figures precise, not long windows.
 const WINDOW: [(&str, &str); 2] = [("window", "200ms"), ("min-turns", "8")];
 
+impl Vary {
+    pub(crate) fn count(&self) -> usize {
+        self.values.len()
+    }
+}
+
 impl FromStr for Vary {
     type Err = String;
 

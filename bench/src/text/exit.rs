@@ -25,6 +25,10 @@ pub(crate) enum Exit {
     Untrusted = 7,
     /// `compare` found a regression.
     Regression = 8,
+    /// `bisect` cannot tell: git skips the commit.
+    CannotTell = 125,
+    /// `bisect` was asked for what makes no sense: git ends the bisection.
+    EndsBisection = 129,
     /// Ctrl-C; what was measured so far is kept.
     Interrupted = 130,
 }
@@ -34,6 +38,11 @@ pub(crate) enum Exit {
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
+}
+
+impl Exit {
+    /// The word of `bisect` that makes git look at earlier commits. Its failures never end with this code.
+    pub(crate) const BAD: Self = Self::Internal;
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;

@@ -1,0 +1,155 @@
+//! `haltkick judge`: a lock object's check, figures and worst points in one directory. Each part is a command of its own, since each
+//! confines its process to what it needs.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+use haltkick_vmm::FILE_PREFIX;
+
+use super::bisect::ratio_in_words;
+use crate::cli::JudgeArgs;
+use crate::commands::guest_image;
+use crate::results::directory;
+use crate::results::manifest::Manifest;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+use crate::text::timestamp;
+
+/// A part: the name of its directory or file, and its command line.
+struct Part {
+    name: &'static str,
+    words: Vec<String>,
+    /// Its figures are in a directory of this name.
+    has_figures: bool,
+}
+
+pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
+    // A file that cannot be linked is refused before there is a directory.
+    let image = guest_image::load(None, [&*format!("{FILE_PREFIX}{}", args.object.display())])?;
+    let entry = image.locks.last().expect("it was linked");
+    let forms = [("off", "worst-native", entry.has_native()), ("on", "worst-pv", entry.has_paravirt())];
+    let output = args.output.clone().unwrap_or_else(default_output);
+    if output.exists() {
+        let output = output.display();
+        return Err(Failure::usage(format!("--output: {output} is there already: choose another name")));
+    }
+    fs::create_dir_all(&output)
+        .map_err(|error| Failure::usage(format!("--output: {}: {error}", output.display())))?;
+    let mut text = format!("{}\n\n", args.object.display());
+    let mut verdict = Exit::Done;
+    for part in parts(args, &forms, &output) {
+        let code = run(&part, &output)?;
+        if code == i32::from(Exit::Interrupted as u8) {
+            return Err(Failure { exit: Exit::Interrupted, message: format!("{}: interrupted", part.name) });
+        }
+        let _ = writeln!(text, "{:<14} {}", part.name, said(&part, code, &output)?);
+        if verdict == Exit::Done {
+            verdict = exit_of(code);
+        }
+    }
+    let _ = writeln!(text, "\nEverything is in {}", output.display());
+    directory::write_whole(&output.join("summary.txt"), &text)?;
+    output::data(&text)?;
+    Ok(verdict)
+}
+
+/// The commands, in the order in which they run.
+fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) -> Vec<Part> {
+    let object = args.object.display().to_string();
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let part = |name: &'static str, first: &str, object_flag: &[&str], more: &str, has_figures| {
+        let mut all = words(first);
+        all.extend(object_flag.iter().map(|&word| word.to_owned()));
+        all.push(object.clone());
+        all.extend(words(more));
+        Part { name, words: all, has_figures }
+    };
+    let into = |name: &str| output.join(name).display().to_string();
+    let quick = if args.quick { " --quick" } else { "" };
+    let machine = format!("--set engine=sim --set machine={} --set cpus=0-7", args.machine);
+    let engine = if args.simulated {
+        format!(" --engine sim --machine {} --cpus 0-7", args.machine)
+    } else {
+        String::new()
+    };
+    let mut parts = vec![part("check", "check", &[], &format!("--time {}{engine}", args.time), false)];
+    if !args.simulated {
+        parts.push(part(
+            "real",
+            "bench judge",
+            &["--with"],
+            &format!("--output {}{quick}", into("real")),
+            true,
+        ));
+    }
+    let simulated =
+        format!("{machine} --set window=5ms --set warmup=2ms --output {}{quick}", into("simulated"));
+    parts.push(part("simulated", "bench judge", &["--with"], &simulated, true));
+    for (pv, name, _) in forms.iter().filter(|(.., has)| *has) {
+        let more = format!(
+            "--pv {pv} --machine {} --cpus 0-3 --top 5 --budget {} --output {}",
+            args.machine,
+            args.time,
+            into(name)
+        );
+        parts.push(part(name, "worst", &["--lock-object"], &more, false));
+    }
+    parts
+}
+
+/// Runs a part, and keeps what it prints.
+fn run(part: &Part, output: &Path) -> Result<i32> {
+    let wrong = |error: std::io::Error| Failure::internal(format!("{}: {error}", part.name));
+    output::talk(&format!("haltkick {}", part.words.join(" ")));
+    let program = std::env::current_exe().map_err(wrong)?;
+    let ended = Command::new(program).args(&part.words).stderr(Stdio::inherit()).output().map_err(wrong)?;
+    let text = String::from_utf8_lossy(&ended.stdout);
+    directory::write_whole(&output.join(format!("{}.txt", part.name)), text.as_bytes())?;
+    output::data(&format!("{text}\n"))?;
+    Ok(ended.status.code().unwrap_or(i32::from(Exit::Internal as u8)))
+}
+
+/// The finding of a part in a line or a few.
+fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
+    let path = output.join(part.name);
+    if !part.has_figures || !path.join(directory::MANIFEST).exists() {
+        return Ok(match code {
+            0 if part.name == "check" => "no fault found".to_owned(),
+            0 => "done".to_owned(),
+            4 => "skipped: this host lacks something".to_owned(),
+            5 | 6 => "A FAULT WAS FOUND".to_owned(),
+            7 => "finished, but not to be trusted".to_owned(),
+            code => format!("failed with exit code {code}"),
+        } + &format!(" ({}.txt)", part.name));
+    }
+    let manifest = Manifest::read(&path)?;
+    let summary = directory::read(&path, false)?.last().summary(&manifest.outline);
+    let mut text = format!("report: {}", path.join("report.html").display());
+    for compared in &summary.comparisons {
+        let at: Vec<String> = compared.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let ratio = compared.ratio.as_ref().map_or_else(|| "no figures".to_owned(), ratio_in_words);
+        let _ = write!(text, "\n    {:<10} {:<40} {ratio}", at.join(", "), compared.name);
+    }
+    Ok(text)
+}
+
+/// The exit code of a part.
+fn exit_of(code: i32) -> Exit {
+    let all = [
+        Exit::Done,
+        Exit::Usage,
+        Exit::BadExperiment,
+        Exit::HostLacks,
+        Exit::GuestFailed,
+        Exit::NoProgress,
+        Exit::Untrusted,
+    ];
+    all.into_iter().find(|exit| i32::from(*exit as u8) == code).unwrap_or(Exit::Internal)
+}
+
+fn default_output() -> PathBuf {
+    Path::new("experiments-out").join(format!("judge-{}", timestamp::for_file_name(SystemTime::now())))
+}
