@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use haltkick_vmm::Span;
 
 use crate::settings::Settings;
+use crate::show::cases::VerdictFormat;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -29,11 +30,14 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "LANGUAGE", num_args = 0..=1, require_equals = true, default_missing_value = "c",
           conflicts_with = "object")]
     pub(crate) print_header: Option<Language>,
-    /// For how long; every kind of trial is run once, however short
+    /// For how long; one trial of every kind is run, however short
     #[arg(long, value_name = "TIME", default_value = "1m")]
     pub(crate) time: Span,
     #[command(flatten)]
     pub(crate) settings: Settings,
+    /// How to print the verdict
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(crate) format: VerdictFormat,
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE", help_heading = "Machine")]
     pub(crate) guest: Option<PathBuf>,

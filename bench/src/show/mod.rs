@@ -1,5 +1,6 @@
 //! Figures as people and other programs read them: tables, pictures, CSV, the report. Nothing here runs a guest.
 
+pub(crate) mod cases;
 pub(crate) mod csv;
 pub(crate) mod export;
 pub(crate) mod failure;

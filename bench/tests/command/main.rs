@@ -18,6 +18,7 @@ mod kernels;
 mod merged;
 mod objects;
 mod perfetto;
+mod planted;
 mod predict;
 mod qemu;
 mod refused;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         kernels::trials,
         merged::trials,
         objects::trials,
+        planted::trials,
         predict::trials,
         qemu::trials,
         refused::trials,

@@ -13,7 +13,6 @@ trials![
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
     check_tries_the_functions_of_readers,
     only_lost_wake_ups_make_a_run_invalid,
-    a_check_finds_waiters_that_are_left_behind,
     objects_that_cannot_be_linked_are_refused_in_one_line,
     a_lock_can_be_written_to_the_header_that_is_printed,
 ];
@@ -137,7 +136,7 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Tested {
     ];
     let checked = haltkick(&arguments);
     assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
-    for part in ["no fault found", "native", "1 to 300", "Cannot show"] {
+    for part in ["no fault found", "native", "not reached in this time", "Cannot show"] {
         assert!(stdout(&checked).contains(part), "{part}: {}", stdout(&checked));
     }
     let refused = refusal(&["check", &object, "--engine", "threads"]);
@@ -170,73 +169,6 @@ fn check_tries_the_functions_of_readers() -> Tested {
     assert_eq!(code(&checked), 5, "{}{}", stdout(&checked), stderr(&checked));
     let refused = refusal(&["check", &object, "--oracle", "off"]);
     assert!(refused.contains("--oracle off"), "{refused}");
-    Ok(())
-}
-
-/// A queue. Each define is a fault of its own.
-const QUEUE: &str = r#"
-#include "haltkick.h"
-struct node { struct node *next; hk_u8 waits; hk_u8 in_use; } __attribute__((aligned(64)));
-struct nodes { struct node node[8]; };
-struct lock { struct node *tail; };
-HK_LOCK_WITH_TOKEN(struct lock, struct node *);
-HK_PERCPU(struct nodes);
-#ifdef ONE_WORD
-static struct lock all;
-#define THE(lock) (&all)
-#else
-#define THE(lock) (lock)
-#endif
-struct node *hk_lock(struct lock *given)
-{
-    struct lock *lock = THE(given);
-    struct node *node = hk_percpu(hk_cpu())->node;
-#ifndef ONE_NODE
-    while (node->in_use)
-        node++;
-#endif
-    node->in_use = 1;
-    node->next = 0;
-    node->waits = 1;
-    struct node *before = __atomic_exchange_n(&lock->tail, node, __ATOMIC_ACQ_REL);
-    if (!before)
-        return node;
-    hk_announce(HK_WAITER);
-    __atomic_store_n(&before->next, node, __ATOMIC_RELEASE);
-    while (__atomic_load_n(&node->waits, __ATOMIC_ACQUIRE))
-        hk_pause();
-    return node;
-}
-void hk_unlock(struct lock *given, struct node *node)
-{
-    struct lock *lock = THE(given);
-    struct node *alone = node;
-    if (!__atomic_compare_exchange_n(&lock->tail, &alone, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-        struct node *next;
-        while (!(next = __atomic_load_n(&node->next, __ATOMIC_ACQUIRE)))
-            hk_pause();
-        __atomic_store_n(&next->waits, 0, __ATOMIC_RELEASE);
-    }
-    node->in_use = 0;
-}
-"#;
-
-/// These faults corrupt nothing: a vCPU that never gets in is all that shows them.
-fn a_check_finds_waiters_that_are_left_behind() -> Tested {
-    let directory = scratch("object-behind");
-    let quickly = "--time 1ms --engine threads --trust-image --window 5ms --warmup 1ms";
-    let quickly: Vec<&str> = quickly.split(' ').collect();
-    for (fault, lock) in [("ONE_NODE", QUEUE), ("ONE_WORD", QUEUE), ("LOSSY", SLEEPING)] {
-        let object = compiled(&directory, fault, &format!("#define {fault}\n{lock}"))?;
-        let checked = haltkick(&[&["check", &object, "--watchdog", "2s"], &quickly[..]].concat());
-        let said = stderr(&checked);
-        assert_eq!(code(&checked), 6, "{fault}: {}{said}", stdout(&checked));
-        assert!(said.contains("--drain on") && said.contains("--watchdog 2s"), "{fault}: {said}");
-    }
-    let sound = compiled(&directory, "sound", QUEUE)?;
-    let checked = haltkick(&[&["check", &sound], &quickly[..]].concat());
-    assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
-    assert!(stdout(&checked).contains("waiters left behind"), "{}", stdout(&checked));
     Ok(())
 }
 

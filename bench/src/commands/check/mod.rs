@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Engine, FILE_PREFIX, Image, LockFlags, Needs, Run, RunError, Span};
-use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
 use crate::cli::{CheckArgs, Language};
@@ -66,18 +65,24 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
         None => Calibration::measure(&engine, &probe, &job.image, 1)?.work_rate,
     };
     let mut tried = Tried::of(&forms, entry.lock_flags().has(LockFlags::HAS_READERS));
+    tried.cases.plan(trials.iter().map(|trial| trial.name.as_str()));
     let begin = Instant::now();
-    let ended = job.torture(&trials, rate, &engine, &mut tried, begin + args.time.0);
+    let ended = job.torture(&trials, rate, &engine, &mut tried);
+    let suite = format!("haltkick check {}", object.display());
+    let is_text = tried.cases.print(&suite, args.format)?;
     match ended {
         Ok(()) => {
-            output::data(&tried.verdict(object, begin.elapsed()))?;
+            if is_text {
+                output::data(&tried.verdict(object, begin.elapsed()))?;
+            }
             Ok(if tried.gaps().is_empty() { Exit::Done } else { Exit::Untrusted })
         }
-        Err(failure) if failure.exit == Exit::Interrupted => {
-            output::data(&tried.so_far(object))?;
+        Err(failure) => {
+            if is_text && failure.exit == Exit::Interrupted {
+                output::data(&tried.so_far(object))?;
+            }
             Err(failure)
         }
-        Err(failure) => Err(failure),
     }
 }
 
@@ -91,53 +96,63 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Runs trials until the time is over, each at least once if nothing is found before: a short time is no excuse.
+    /// Runs trials until the time is over, one of each kind in any case.
     fn torture(
         &self,
         trials: &[Trial],
         rate: u64,
         engine: engine::Engine<'_>,
         tried: &mut Tried,
-        end: Instant,
     ) -> Result<()> {
-        let first = self.args.settings.given("seed").map_or(1, |seed| seed.number());
         let begin = Instant::now();
+        let first = self.args.settings.given("seed").map_or(1, |seed| seed.number());
         for seed in first.. {
-            let mut order: Vec<&Trial> = trials.iter().collect();
-            order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-            for (number, trial) in order.into_iter().enumerate() {
-                if seed == first && number == FIRST_FEW {
-                    let each = begin.elapsed() / FIRST_FEW as u32;
-                    let all = Duration::from_secs((each * trials.len() as u32).as_secs() + 1);
-                    output::talk(&format!(
-                        "{} trials, each at least once: about {}",
-                        trials.len(),
-                        Span(all)
-                    ));
-                }
-                if Instant::now() >= end && seed > first {
+            let (order, kinds) = torture::each_kind_first(trials, &mut ChaCha8Rng::seed_from_u64(seed));
+            if seed == first {
+                let least = EACH * u32::try_from(kinds).expect("there are few kinds");
+                let time = Span(least.max(self.args.time.0));
+                output::talk(&format!("{} trials of {kinds} kinds: about {time}", trials.len()));
+            }
+            for (number, trial) in order.iter().enumerate() {
+                if begin.elapsed() >= self.args.time.0 && (seed > first || number >= kinds) {
+                    tried.unreached = if seed == first { trials.len() - number } else { 0 };
                     return Ok(());
                 }
-                let run = match self.of_trial(trial, seed, Some(rate)) {
-                    Ok(run) => run,
-                    // A trial that this host or engine cannot make is left out, and the verdict says so.
-                    Err(failure) => {
-                        tried.left_out(trial, &failure.message);
-                        continue;
-                    }
-                };
-                match engine(&run) {
-                    Ok(seen) => {
-                        seen.found.outcomes().for_each(|outcome| tried.add(trial, run.our(0), outcome))
-                    }
-                    Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
-                        tried.left_out(trial, &error.to_string());
-                    }
-                    Err(error) => return Err(self.found(trial, seed, error)),
-                }
+                self.make(trial, seed, rate, engine, tried)?;
             }
             if tried.runs() == 0 {
                 return Err(Failure::usage("no trial can be run here: see `haltkick doctor`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one run.
+    fn make(
+        &self,
+        trial: &Trial,
+        seed: u64,
+        rate: u64,
+        engine: engine::Engine<'_>,
+        tried: &mut Tried,
+    ) -> Result<()> {
+        let run = match self.of_trial(trial, seed, Some(rate)) {
+            Ok(run) => run,
+            // A trial that this host or engine cannot make is left out, and the verdict says so.
+            Err(failure) => {
+                tried.left_out(trial, &failure.message);
+                return Ok(());
+            }
+        };
+        match engine(&run) {
+            Ok(seen) => seen.found.outcomes().for_each(|outcome| tried.add(trial, run.our(0), outcome)),
+            Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
+                tried.left_out(trial, &error.to_string());
+            }
+            Err(error) => {
+                let failure = self.found(trial, seed, error);
+                tried.cases.failed(&trial.name, &failure.message);
+                return Err(failure);
             }
         }
         Ok(())
@@ -199,7 +214,7 @@ impl Job<'_> {
     }
 }
 
-/// Trials after which it can be said how long all take.
-const FIRST_FEW: usize = 12;
+/// Mean time of a trial, with its start and its drain, on a busy host.
+const EACH: Duration = Duration::from_millis(300);
 /// How often the command that shows a fault again makes its run, unless it ends earlier.
 const AGAIN: u32 = 20;

@@ -1,12 +1,19 @@
 //! The trials that a lock goes through: every kind, with many numbers of vCPUs.
 
+use std::collections::BTreeSet;
+
 use haltkick_vmm::Entry;
+use rand::Rng;
+use rand::seq::SliceRandom as _;
 
 /// One kind of run.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     /// Name of the trial, for people.
     pub(super) name: String,
+    /// Its name without the number of vCPUs and the form.
+    kind: &'static str,
+    vcpus: u32,
     pub(super) pv: bool,
     /// Some of its sections only read.
     pub(super) has_readers: bool,
@@ -71,6 +78,18 @@ const SIMULATED: &[Kind] = &[
     ),
 ];
 
+/// Trials of a paravirtual form there: sleepers and those that wake them run at the same time.
+const SIMULATED_PARAVIRT: &[Kind] = &[(
+    "eight simulated pCPUs, sleep at once",
+    &[("spin-threshold", "0us"), ("hold", "200ns"), ("think", "1us"), ("slice", "100us")],
+)];
+
+/// Trials of a lock with readers there.
+const SIMULATED_READERS: &[Kind] = &[(
+    "eight simulated pCPUs, half of it readers",
+    &[("read-share", "50%"), ("hold", "200ns"), ("think", "200ns"), ("slice", "100us")],
+)];
+
 /// The machine of these.
 const MACHINE: &[(&str, &str)] =
     &[("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
@@ -109,8 +128,11 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
         for (kind, has_readers) in kinds.chain(of_readers) {
             trials.extend(VCPUS.map(|vcpus| trial(kind, REAL, vcpus, pv, has_readers)));
         }
-        for kind in SIMULATED {
-            trials.extend(VCPUS_SIMULATED.map(|vcpus| trial(kind, MACHINE, vcpus, pv, false)));
+        let kinds =
+            SIMULATED.iter().chain(SIMULATED_PARAVIRT.iter().filter(|_| pv)).map(|kind| (kind, false));
+        let of_readers = SIMULATED_READERS.iter().filter(|_| has_readers).map(|kind| (kind, true));
+        for (kind, has_readers) in kinds.chain(of_readers) {
+            trials.extend(VCPUS_SIMULATED.map(|vcpus| trial(kind, MACHINE, vcpus, pv, has_readers)));
         }
     }
     trials
@@ -128,8 +150,30 @@ fn trial(
     let mut all = vec![("pv", switch.to_owned()), ("vcpus", vcpus.to_string()), ("drain", drain.to_owned())];
     let given = place.iter().chain(&[("watchdog", "10s")]).chain(settings.iter());
     all.extend(given.map(|(key, value)| (*key, (*value).to_owned())));
-    Trial { name: format!("{name}, {vcpus} vCPUs, {form}"), pv, has_readers, settings: all }
+    Trial {
+        name: format!("{name}, {vcpus} vCPUs, {form}"),
+        kind: name,
+        vcpus,
+        pv,
+        has_readers,
+        settings: all,
+    }
 }
+
+/// The trials in a random order, but first one of each kind with a number of vCPUs that finds most; how many those are.
+pub(super) fn each_kind_first<'a>(trials: &'a [Trial], random: &mut impl Rng) -> (Vec<&'a Trial>, usize) {
+    let mut order: Vec<&Trial> = trials.iter().collect();
+    order.shuffle(random);
+    let mut seen = BTreeSet::new();
+    let is_first = |trial: &&Trial| FINDS_MOST.contains(&trial.vcpus) && seen.insert((trial.kind, trial.pv));
+    let (mut first, others): (Vec<&Trial>, Vec<&Trial>) = order.into_iter().partition(is_first);
+    let kinds = first.len();
+    first.extend(others);
+    (first, kinds)
+}
+
+/// Numbers of vCPUs with which planted faults were found most often: several wait, and each has a turn soon.
+const FINDS_MOST: std::ops::RangeInclusive<u32> = 3..=16;
 
 #[cfg(test)]
 mod tests {
@@ -137,6 +181,19 @@ mod tests {
     use crate::host::cpulist::CpuList;
     use crate::settings::{Settings, Supply};
     use haltkick_vmm::Image;
+    use rand::SeedableRng as _;
+    use rand::rngs::ChaCha8Rng;
+
+    #[test]
+    fn a_short_check_still_makes_each_kind_of_trial() {
+        let image = Image::embedded();
+        let lock = image.locks.iter().find(|lock| lock.has_paravirt() && lock.has_native()).unwrap();
+        let trials = trials(lock, &[false, true]);
+        let (order, kinds) = each_kind_first(&trials, &mut ChaCha8Rng::seed_from_u64(1));
+        let all: BTreeSet<_> = trials.iter().map(|trial| (trial.kind, trial.pv)).collect();
+        let first: BTreeSet<_> = order[..kinds].iter().map(|trial| (trial.kind, trial.pv)).collect();
+        assert_eq!((first, order.len()), (all, trials.len()));
+    }
 
     #[test]
     fn every_trial_can_be_run() {
@@ -147,7 +204,8 @@ mod tests {
             let lock = locks.find(|lock| has_readers(lock) == readers).unwrap();
             let trials = trials(lock, &[true]);
             let readers = if readers { READERS.len() } else { 0 };
-            let simulated = VCPUS_SIMULATED.len() * SIMULATED.len();
+            let of_readers = if readers > 0 { SIMULATED_READERS.len() } else { 0 };
+            let simulated = VCPUS_SIMULATED.len() * (SIMULATED.len() + SIMULATED_PARAVIRT.len() + of_readers);
             assert_eq!(trials.len(), simulated + VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers));
             for trial in trials {
                 let mut settings = Settings::default();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use haltkick_vmm::{ByActivity, OurGuest, Outcome, Span};
 
 use super::torture::Trial;
+use crate::show::cases::Cases;
 use crate::text::output::shown;
 use crate::text::quantity;
 
@@ -37,17 +38,22 @@ pub(super) struct Tried {
     /// The lock has functions for readers.
     has_readers: bool,
     left_out: BTreeSet<String>,
+    /// Trials that the time did not suffice for.
+    pub(super) unreached: usize,
+    /// Each trial by name, for programs.
+    pub(super) cases: Cases,
 }
 
 impl Tried {
     pub(super) fn of(forms: &[bool], has_readers: bool) -> Self {
         let forms = forms.iter().map(|&pv| Form { pv, ..Form::default() }).collect();
-        Self { forms, has_readers, left_out: BTreeSet::new() }
+        Self { forms, has_readers, left_out: BTreeSet::new(), unreached: 0, cases: Cases::default() }
     }
 
     /// A run that came to its end.
     pub(super) fn add(&mut self, trial: &Trial, asked: OurGuest<'_>, outcome: &Outcome) {
         let Some(form) = self.forms.iter_mut().find(|form| form.pv == trial.pv) else { return };
+        self.cases.passed(&trial.name);
         form.runs += 1;
         form.runs_with_readers += u64::from(trial.has_readers);
         form.sections = form.sections.saturating_add(outcome.acquisitions());
@@ -63,6 +69,7 @@ impl Tried {
 
     /// A trial that cannot be run here.
     pub(super) fn left_out(&mut self, trial: &Trial, reason: &str) {
+        self.cases.skipped(&trial.name, reason);
         let kind = trial.name.split(',').next().unwrap_or_default();
         self.left_out.insert(format!("{kind}: {reason}"));
     }
@@ -130,6 +137,9 @@ impl Tried {
         for left_out in &self.left_out {
             let _ = writeln!(text, "left out: {left_out}");
         }
+        if self.unreached > 0 {
+            let _ = writeln!(text, "not reached in this time: {} trials (--time)", self.unreached);
+        }
         text
     }
 
@@ -148,11 +158,26 @@ impl Tried {
             }
             if form.pv && off.halted == 0 && form.runs > 0 {
                 let _ = writeln!(text, "The paravirtual form never slept: use hk_wait and hk_kick.");
+            } else if form.pv && (1..FEW).contains(&off.halted) {
+                let _ = writeln!(
+                    text,
+                    "The paravirtual form slept {} times: its wake-ups are hardly tested.",
+                    off.halted
+                );
+            }
+            if off.waiter > 0 && off.head == 0 {
+                let _ = writeln!(
+                    text,
+                    "The {name} form never announced HK_HEAD: no vCPU was taken off because it was first in line."
+                );
             }
         }
         text
     }
 }
+
+/// Fewer events than this show little.
+const FEW: u64 = 100;
 
 const CANNOT_SHOW: &str = "\
 Cannot show: that there is no fault. What x86 orders by itself, other processors may not, and a compiler may from another
