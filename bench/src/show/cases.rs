@@ -18,7 +18,7 @@ pub(crate) enum VerdictFormat {
     Junit,
 }
 
-/// What came of a test.
+/// Ending of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ending {
     Passed,
