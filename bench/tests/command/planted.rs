@@ -138,7 +138,7 @@ fn bisect_ends_with_the_codes_that_git_reads() -> Tested {
     let directory = scratch("planted-bisect");
     let judged = |vary: &str, blocks: &str| {
         let machine = ["--engine", "sim", "--machine", "nehalem-2s", "--cpus", "0-3", "--ratio", "2"];
-        let short = ["--window", "2ms", "--warmup", "1ms", "--blocks", blocks];
+        let short = ["--window", "5ms", "--warmup", "1ms", "--slice", "100us", "--blocks", blocks];
         let arguments = [&["bisect", vary], &machine[..], &short].concat();
         let output = crate::support::command(&arguments).current_dir(&directory).output().expect("it starts");
         (code(&output), format!("{}{}", stdout(&output), stderr(&output)))
