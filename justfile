@@ -266,6 +266,12 @@ stress-grant OPERATIONS="100000000":
     GRANT_OPERATIONS={{ OPERATIONS }} CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo test --release \
         --package haltkick-grants --target-dir target/stress --test grants everything_comes_home -- --nocapture
 
+# Whether KVM ranks the named points of the paravirtual qspinlock as the simulated machine does: about 12 minutes on two quiet CPUs (`--quick`: 2).
+worst-order *ARGS: build
+    mkdir -p target/worst-order
+    @{{ haltkick }} doctor --write-machine target/worst-order/here.toml
+    bench/scripts/worst_order.py target/release/haltkick --machine target/worst-order/here.toml {{ ARGS }}
+
 # Faults put into locks that `haltkick worst --find-bugs` must find by itself, and sound code at which it must stay silent.
 worst-mutants *NAMES: build
     guest/worst-mutants.sh {{ NAMES }}
