@@ -47,7 +47,7 @@ struct UnderWay {
 }
 
 #[derive(Debug, Default)]
-struct AheadQueue {
+struct State {
     waits: VecDeque<(Key, Run)>,
     under_way: Vec<UnderWay>,
     done: BTreeMap<Key, Made>,
@@ -58,7 +58,7 @@ struct AheadQueue {
     is_broken: bool,
 }
 
-impl AheadQueue {
+impl State {
     fn knows(&self, key: &Key) -> bool {
         self.done.contains_key(key)
             || self.under_way.iter().any(|run| run.key == *key)
@@ -82,7 +82,7 @@ impl AheadQueue {
 #[derive(Debug)]
 pub(crate) struct Ahead {
     jobs: NonZeroUsize,
-    state: Mutex<AheadQueue>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
@@ -178,7 +178,7 @@ impl Ahead {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, AheadQueue> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // Every change to it is complete when the lock is released, whatever happens to the thread then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

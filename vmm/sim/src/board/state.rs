@@ -2,7 +2,7 @@
 
 /// What a slot waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum SlotState {
+pub(super) enum State {
     /// Whoever drives the board.
     #[default]
     Still,
