@@ -64,9 +64,9 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     Some(Picture {
         name,
         title,
-        caption: "Shares of the pCPUs' time in the window: measured time in sections less that in which their vCPU was off its \
-                  pCPU, waiting that burns a pCPU, work between sections, and the rest. At the right: share of the window \
-                  in which the lock's holder was preempted."
+        caption: "Where the time of the pCPUs went in the window: inside sections, waiting on a pCPU, work between sections, and \
+                  the rest. Time in a section does not count while its vCPU is off its pCPU. At the right: share of the \
+                  window in which the lock's holder was preempted."
             .into(),
         svg: Some(stacked(data, &chart, time_bar)?),
         narrow: None,
@@ -86,9 +86,9 @@ pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
     };
     Some(Picture {
         name: "preemptions".into(),
-        title: "Whom the preemptions hit".into(),
-        caption: "What a vCPU was doing at the moment its slice ended. Locks whose waiters sleep are preempted less, \
-                  since fewer vCPUs want a pCPU."
+        title: "What preempted vCPUs were doing".into(),
+        caption: "Activity of a vCPU at the moment its slice ended. Locks whose waiters sleep are preempted less, since fewer \
+                  vCPUs want a pCPU."
             .into(),
         svg: Some(stacked(data, &chart, preemption_bar)?),
         narrow: None,

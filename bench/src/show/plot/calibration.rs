@@ -39,9 +39,8 @@ pub(super) fn speed(data: &Data<'_>) -> Option<Picture> {
     Some(Picture {
         name: "calibration".into(),
         title: "Was the host quiet?".into(),
-        caption: "Throughput of each lock-free run over the median of its own cell: cells of different settings differ by \
-                  design, runs of one cell should not. Where it falls, something else used the pCPUs, or they changed \
-                  their clock. Rings: more than 10 % off."
+        caption: "Throughput of each lock-free run, divided by the median of its cell. On a quiet host all dots lie at 1. A dot \
+                  lies lower if other load used the pCPUs, or if they changed their clock. Rings: more than 10 % off."
             .into(),
         svg: Some(svg),
         narrow: None,

@@ -118,7 +118,7 @@ fn throughput(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
     let kind = Kind {
         name: "throughput",
         title: "Throughput",
-        caption: "Acquisitions per second of all vCPUs together: Hodges-Lehmann estimates over blocks with their 95 % intervals. \
+        caption: "Acquisitions per second of all vCPUs together. Estimates over blocks (Hodges-Lehmann) with their 95 % intervals. \
                   Grey: the same work without any lock.",
         y_title: "acquisitions per second",
         y: YAxis::Logarithmic,
@@ -132,9 +132,9 @@ fn completion(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
     let kind = Kind {
         name: "completion",
         title: "Completion",
-        caption: "Time until the fixed amount of work is done, less is better: Hodges-Lehmann estimates over blocks with their \
-                  95 % intervals. Grey: the same work without any lock. Where a point is missing, half of the runs or more did \
-                  not get it done.",
+        caption: "Time until the fixed amount of work is done; less is better. Estimates over blocks (Hodges-Lehmann) with their \
+                  95 % intervals. Grey: the same work without any lock. A point is missing if at least half of the runs did \
+                  not finish the work.",
         y_title: "time to completion",
         y: YAxis::Logarithmic,
         show: time_ns,
@@ -147,8 +147,8 @@ fn efficiency(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
     let kind = Kind {
         name: "efficiency",
         title: "Efficiency",
-        caption: "Measured throughput over the ideal of the same block, Hodges-Lehmann estimates with their 95 % intervals: 1 \
-                  means that the lock costs nothing and that nobody is ever preempted while others wait.",
+        caption: "Throughput divided by the ideal of the same block, with 95 % intervals. At 1 the lock costs nothing, and no vCPU \
+                  is ever preempted while others wait.",
         y_title: "efficiency",
         y: YAxis::FromZero,
         show: significant,
@@ -178,8 +178,8 @@ fn comparison(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
     let kind = Kind {
         name: "comparison",
         title: "Ratios within blocks",
-        caption: "One arm over another within blocks: Hodges-Lehmann estimates with their 95 % intervals. Above 1 the arm \
-                  does better than its baseline; an interval that contains 1 shows no difference. Colours are those of the arms.",
+        caption: "Figure of one arm divided by that of its baseline in the same block, with 95 % intervals. Above 1 the arm does \
+                  better. An interval that contains 1 shows no difference. Colours are those of the arms.",
         y_title: ratio_title(&outline.comparisons),
         y: YAxis::Ratio,
         show: |value| format!("{}x", factor(value)),

@@ -39,9 +39,9 @@ pub(super) fn waits(data: &Data<'_>) -> Option<Picture> {
     Some(Picture {
         name: "waits".into(),
         title: "Waiting for the lock".into(),
-        caption: "Share of acquisitions that waited longer than the time below, all blocks together. Each acquisition counts \
-                  once, so that vCPUs which get many make the curve; waits that had not ended are left out. A curve that \
-                  stretches to the right is a lock whose waiters sit through other vCPUs' slices."
+        caption: "Share of acquisitions that waited longer than the time below, all blocks together. A curve that stretches to the \
+                  right is a lock whose waiters sit through other vCPUs' slices. Each acquisition counts once, so vCPUs with \
+                  many of them dominate. Waits that had not ended are left out."
             .into(),
         svg: Some(svg),
         narrow: None,

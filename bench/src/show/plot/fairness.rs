@@ -57,8 +57,9 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
     Some(Picture {
         name: "fairness".into(),
         title: "Fairness".into(),
-        caption: "Each dot is a vCPU: its acquisitions over the mean of all vCPUs, all blocks together. Fair locks gather \
-                  their dots at 1x; an unfair lock may be fast because it starves somebody. Dots at the right end lie there or beyond."
+        caption: "Each dot is a vCPU: its acquisitions divided by the mean of all vCPUs, all blocks together. Dots of fair locks \
+                  gather at 1x. An unfair lock may be fast because it starves some vCPUs. Dots at the right end lie there or \
+                  beyond."
             .into(),
         svg: Some(svg),
         narrow: None,

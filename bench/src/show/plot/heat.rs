@@ -40,7 +40,8 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         .collect();
     let is_known = |run: &&Record| run.per_vcpu.iter().all(|vcpu| vcpu.run_ns.is_some());
     if !arms.iter().flat_map(|(_, runs)| *runs).all(is_known) {
-        let caption = "Not drawn: the host's scheduler decided who ran, and nobody measured for how long each vCPU did.".into();
+        let caption =
+            "Not drawn: under the host's scheduler the running time of each vCPU was not measured.".into();
         return Some(Picture { name, title, caption, svg: None, narrow: None });
     }
     let label = "Time of each vCPU on a pCPU over its fair share, run by run";
@@ -60,8 +61,8 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let at = if at.is_empty() { String::new() } else { format!(" at {at}") };
     let caption = format!(
         "A map for each arm{at}: vCPUs from top to bottom, runs in the order of time from left to right. Darker: the vCPU had more \
-         of the window on a pCPU. 1x is its fair share, the pCPUs' time divided by the number of vCPUs. Vertical stripes are runs \
-         that were disturbed; horizontal ones are vCPUs that are favoured or starved all the time. Where waiters sleep all are pale. \
+         time on a pCPU. 1x is its fair share, the pCPUs' time divided by the number of vCPUs. Vertical stripes are disturbed runs. \
+         Horizontal stripes are vCPUs that always get more or less than others. Maps of locks whose waiters sleep are pale. \
          The timeline shows what happens within a run."
     );
     Some(Picture { name, title, caption, svg: Some(svg), narrow: None })

@@ -76,9 +76,10 @@ fn picture(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Picture {
     }
     let (better, worse) = asked.of.words();
     let caption = format!(
-        "{} over {}, within blocks: each field is the Hodges-Lehmann estimate, in wide windows with its 95 % interval{}. Blue: {better}; orange: {worse}; the colour is \
-         logarithmic, with 1 as no colour and {} as the strongest. Hatched: no difference is shown (95 % interval, corrected by \
-         Holm for all settings). Grey with !: not valid, more than 29 % of its pairs have an invalid run.",
+        "{} divided by {} in the same block: each field is an estimate (Hodges-Lehmann), in wide windows with its 95 % interval{}. \
+         Blue: {better}; orange: {worse}. Stronger colours are larger differences, on a logarithmic scale from 1 to {}. Hatched: no \
+         difference is shown, after Holm's correction for all settings. Grey with !: not valid, more than 29 % of its pairs have an \
+         invalid run.",
         asked.arm,
         asked.baseline,
         over_seeds(data.summary),

@@ -72,9 +72,9 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let at = data.name(setting);
     let at = if at.is_empty() { String::new() } else { format!(" at {at}") };
     let caption = format!(
-        "The first run of each arm{at}: vCPUs from top to bottom, time from left to right from when the window opened. What is drawn of \
-         half a slice is what the vCPU did for most of it. Where a holder is off its pCPU, all that is drawn in the queue or \
-         on a pCPU at the same time may be waiting for it. Where waiters sleep there is little to be taken off."
+        "The first run of each arm{at}: vCPUs from top to bottom, time from left to right from when the window opened. Each \
+         field is half a slice, with the main activity of the vCPU. While a holder is off its pCPU, all vCPUs in the queue or on a \
+         pCPU may be waiting for it. Locks whose waiters sleep show few preemptions."
     );
     Some(Picture { name, title, caption, svg: Some(svg), narrow: None })
 }

@@ -7,10 +7,16 @@ use crate::results::manifest::Manifest;
 
 pub(super) fn method() -> Markup {
     html! {
+        details { summary { "Blocks, estimates, validity and the ideal" } (rules()) }
+    }
+}
+
+fn rules() -> Markup {
+    html! {
         ul {
             li {
-                "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that what \
-                 drifts from block to block cancels."
+                "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that drift \
+                 from block to block cancels."
             }
             li {
                 "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below \
@@ -54,7 +60,7 @@ pub(super) fn kernels(manifest: &Manifest) -> Markup {
     scrolled("Kernels", &table)
 }
 
-/// The manifest, for those who want to know.
+/// The manifest, folded.
 pub(super) fn manifest(manifest: &Manifest) -> Markup {
     let overrides = manifest.source.overrides.join(" ");
     html! {

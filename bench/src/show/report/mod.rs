@@ -78,9 +78,9 @@ fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> Stri
                 a.skip href="#findings" { "To the findings" }
                 main {
                     h1 { (title) }
+                    (contents(sections))
                     (origin(manifest, summary))
                     (warnings(summary))
-                    (contents(sections))
                     @for section in sections {
                         section id=(section.id) aria-labelledby={ (section.id) "-title" } {
                             h2 id={ (section.id) "-title" } { (section.title) }
@@ -102,7 +102,7 @@ fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<S
         Section::new("figures", "Figures", figures::figures(summary)),
     ];
     let below = [
-        ("costs", "What a lock costs that nobody contends for", figures::lock_costs(summary)),
+        ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
         ("trials", "Verdicts over trials", figures::trials(summary)),
         ("comparisons", "Comparisons", figures::comparisons(summary)),
     ];
@@ -167,7 +167,7 @@ fn warnings(summary: &Summary) -> Markup {
         @if !summary.warnings.is_empty() {
             aside.warnings {
                 h2 { "Before you believe a figure" }
-                ul { @for warning in &summary.warnings { li { (warning) } } }
+                (folded(&summary.warnings))
             }
         }
         @for (class, outcome, title) in [
@@ -175,9 +175,20 @@ fn warnings(summary: &Summary) -> Markup {
             ("open", CheckOutcome::NotChecked, "Could not be checked"),
         ] {
             @if of(outcome).next().is_some() {
-                section class=(class) { h2 { (title) } ul { @for check in of(outcome) { li { (check.text) } } } }
+                section class=(class) { h2 { (title) } (folded(&of(outcome).map(|check| check.text.as_str()).collect::<Vec<_>>())) }
             }
         }
+    }
+}
+
+/// A list whose first lines need no click.
+fn folded(lines: &[impl AsRef<str>]) -> Markup {
+    const MOST_OPEN: usize = 6;
+    let (open, rest) = lines.split_at(lines.len().min(MOST_OPEN));
+    let list = |lines: &[_]| html! { ul { @for line in lines { li { (AsRef::<str>::as_ref(line)) } } } };
+    html! {
+        (list(open))
+        @if !rest.is_empty() { details { summary { (rest.len()) " more" } (list(rest)) } }
     }
 }
 
