@@ -26,7 +26,7 @@ cp "$dist/build/$target/release/haltkick" "$haltkick"
 "$haltkick" completions fish >"$stage/share/fish/vendor_completions.d/haltkick.fish"
 cp README.md CHANGELOG.md CITATION.cff SECURITY.md LICENSE-MIT LICENSE-APACHE "$stage"
 cp docs/*.md docs/*.svg "$stage/docs"
-cp -r docs/pictures "$stage/docs"
+cp -r docs/pictures docs/studies "$stage/docs"
 python3 bench/scripts/licences.py "$target" >"$stage/LICENSES-THIRD-PARTY.txt"
 python3 bench/scripts/licences.py "$target" --bill >"$stage/sbom.cdx.json"
 

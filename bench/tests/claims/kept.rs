@@ -11,6 +11,14 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// The pages of docs and of its folders of pages.
+pub(crate) fn pages() -> Vec<PathBuf> {
+    let folders =
+        ["docs", "docs/studies"].map(|folder| fs::read_dir(root().join(folder)).expect("a folder of pages"));
+    let files = folders.into_iter().flatten().flatten().map(|file| file.path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
 /// A figure of a record, in its base unit (ratio, per second, nanoseconds).
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {

@@ -62,10 +62,8 @@ fn fault(page: &Path, target: &str) -> Option<String> {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let root = kept::root();
-    let docs = fs::read_dir(root.join("docs")).expect("the pages").flatten().map(|file| file.path());
-    let docs = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let mut pages: Vec<_> = docs.chain(AT_THE_TOP.iter().map(|name| root.join(name))).collect();
+    let at_the_top = AT_THE_TOP.iter().map(|name| kept::root().join(name));
+    let mut pages: Vec<_> = kept::pages().into_iter().chain(at_the_top).collect();
     pages.sort();
     pages
 }

@@ -21,10 +21,7 @@ use page::{Known, Page};
 const WRITE: &str = "HALTKICK_WRITE_CLAIMS";
 
 fn pages() -> Vec<(String, PathBuf)> {
-    let docs = kept::root().join("docs");
-    let files = fs::read_dir(docs).expect("the pages").flatten().map(|file| file.path());
-    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let files = files.chain([kept::root().join("README.md")]);
+    let files = kept::pages().into_iter().chain([kept::root().join("README.md")]);
     let name = |path: &PathBuf| path.file_name().expect("a file").to_string_lossy().into_owned();
     let mut pages: Vec<_> = files.map(|path| (name(&path), path)).collect();
     pages.sort();

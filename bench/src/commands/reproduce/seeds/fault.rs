@@ -27,7 +27,7 @@ const X86: Row = Row {
           fault path gains by not having to queue behind as many writers as there are CPUs: the seed had sixteen \
           CPUs with two threads each; here there is a writer for each pCPU. The control's published figure is a \
           kernel build by single-threaded processes.",
-    page: "docs/page-faults.md",
+    page: "docs/studies/page-faults.md",
 };
 
 /// How a speculative fault ended there.

@@ -26,7 +26,7 @@ const SPLIT: Row = Row {
     alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
     why: "In the seed many CPUs met at one lock; here, only as many as there are pCPUs. Here a request moves one \
           sector of each page.",
-    page: "docs/grant-tables.md",
+    page: "docs/studies/grant-tables.md",
 };
 
 pub(super) const ROWS: &[Row] = &[

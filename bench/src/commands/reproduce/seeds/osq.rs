@@ -34,7 +34,7 @@ const SPLIT_1024: Row = Row {
     why: "The line that the layouts take apart is read by the waiter behind and written by the one in front while a third \
           CPU owns the lock: it takes three CPUs that run at once, and gains with every waiter. Two pCPUs cannot show \
           it. No hypervisor there.",
-    page: "docs/osq.md",
+    page: "docs/studies/osq.md",
 };
 
 const CACHED_1024: Row = Row {

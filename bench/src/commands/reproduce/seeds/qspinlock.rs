@@ -33,7 +33,7 @@ const VM1: Row = Row {
     control: None,
     alike: Alike { lock: Same, arrangement: Same, workload: Other },
     why: "No vCPU is preempted, so neither lock can gain anything.",
-    page: "docs/qspinlock.md",
+    page: "docs/studies/qspinlock.md",
 };
 
 const CONTROL: Option<Control> =

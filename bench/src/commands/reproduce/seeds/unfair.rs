@@ -32,7 +32,7 @@ const LEAD: Row = Row {
           slower guest ran alone for the last six minutes, so 1.44 understates the lead. Whether the seed's host \
           ended long spins by PAUSE exits was not published. The seed's control was bare metal, where the patch \
           changes nothing but which code is patched in; ours is one guest alone.",
-    page: "docs/unfair.md",
+    page: "docs/studies/unfair.md",
 };
 
 const CPU: Row = Row {
