@@ -96,7 +96,7 @@ keep-results DIR NAME: setup
 pictures:
     @docs/pictures/draw.py
 
-# Words, pictures and long sentences of each page, and their totals (needs Python).
+# Words, pictures and long sentences of each page, turns of phrase in sources, and the totals (needs Python).
 prose:
     @bench/scripts/prose.py
 

@@ -15,7 +15,7 @@ use crate::text::quantity::significant;
 pub(crate) struct Overall {
     /// Busy with other processes and interrupts, as a share of the pCPUs' time; null where no run tells.
     pub(crate) others_share: Option<f64>,
-    /// Taken by the machine below, likewise.
+    /// Taken by the outer host, likewise.
     pub(crate) steal_share: Option<f64>,
     /// Share of their lives that the runs' threads were ready and had no pCPU because others used it.
     pub(crate) run_delay_share: Option<f64>,
@@ -45,7 +45,7 @@ impl Overall {
         let checks = [
             ("other processes used", self.others_share, OTHERS_SHARE_LIMIT),
             ("the runs' threads waited for others during", self.run_delay_share, OTHERS_SHARE_LIMIT),
-            ("the machine below took", self.steal_share, STEAL_SHARE_LIMIT),
+            ("the outer host took", self.steal_share, STEAL_SHARE_LIMIT),
         ];
         let above = checks.into_iter().filter_map(|(what, share, limit)| {
             let percent = significant(share.filter(|share| *share > limit)? * 100.0);

@@ -1,8 +1,8 @@
-//! Whether an experiment's headline can be trusted although single runs of it cannot.
+//! Validity of an experiment's headline, although single runs of it are invalid.
 //!
 //! The headline is the first comparison of the file, at all its settings; of an experiment that compares nothing, each arm at
-//! each setting. It has lost its trust if at some setting more than 29 % of its pairs (or of the arm's runs) have a run
-//! that is not to be trusted: the Hodges-Lehmann estimate bears up to 29 % of values that are anything at all.
+//! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
+//! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
     invalid as f64 > BORNE * of as f64
 }
 
-/// A warning for each headline that lost its trust.
+/// A warning for each headline that is not valid.
 pub(crate) fn lost(outline: &Outline, records: &[impl Recorded]) -> Vec<String> {
     if let Some(headline) = outline.comparisons.first() {
         let pairs = pairs(records, &headline.arm, &headline.baseline);
@@ -57,7 +57,7 @@ pub(crate) fn first_of(lost: &[String]) -> String {
 
 type Setting = BTreeMap<String, String>;
 
-/// Whether each pair is to be trusted, by setting.
+/// Whether each pair is valid, by setting.
 fn pairs<'a>(records: &'a [impl Recorded], arm: &str, baseline: &str) -> BTreeMap<&'a Setting, Vec<bool>> {
     let of = |wanted: &str| -> BTreeMap<(&'a Setting, u32, String), bool> {
         let placed = records.iter().filter_map(|record| Some((record.place()?, record)));
@@ -78,7 +78,7 @@ fn pairs<'a>(records: &'a [impl Recorded], arm: &str, baseline: &str) -> BTreeMa
     pairs
 }
 
-/// One warning with the settings at which too many are spoiled, if there are any, or if there is nothing to be trusted.
+/// One warning with the settings at which too many are spoiled, if there are any, or if there is no valid one.
 fn warning(
     outline: &Outline,
     what: &str,
@@ -95,10 +95,7 @@ fn warning(
         .map(|(setting, pairs)| format!("{} of {}{}", spoiled(pairs), pairs.len(), at(setting)))
         .collect();
     (!lost.is_empty()).then(|| {
-        format!(
-            "{what} has lost its trust, more than 29 % of its {unit} being not to be trusted: {}",
-            first_of(&lost)
-        )
+        format!("{what} is not valid, more than 29 % of its {unit} being invalid: {}", first_of(&lost))
     })
 }
 
@@ -107,7 +104,7 @@ mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
 
-    /// Warnings where the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are not to be trusted.
+    /// Warnings if the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are invalid.
     fn with_spoiled(sketch: &Sketch, arm: &str, spoiled: u32) -> Vec<String> {
         let plan = sketch.plan(8);
         let mut records = World::new(1).records(&plan);
@@ -129,8 +126,8 @@ mod tests {
         let compared = sketch().compare("b/a", "b", "a").compare("c/a", "c", "a");
         for arm in ["a", "b"] {
             assert_eq!(with_spoiled(&compared, arm, 2), [""; 0]);
-            let expected = "the headline comparison 'b/a' has lost its trust, more than 29 % of its pairs being not to \
-                            be trusted: 3 of 8 at ratio 8";
+            let expected = "the headline comparison 'b/a' is not valid, more than 29 % of its pairs being invalid: \
+                            3 of 8 at ratio 8";
             assert_eq!(with_spoiled(&compared, arm, 3), [expected]);
         }
         assert_eq!(with_spoiled(&compared, "c", 8), [""; 0]);
@@ -150,7 +147,7 @@ mod tests {
     #[test]
     fn without_comparisons_every_arm_is_the_headline() {
         assert_eq!(with_spoiled(&sketch(), "c", 2), [""; 0]);
-        let expected = "arm 'c' has lost its trust, more than 29 % of its runs being not to be trusted: 3 of 8 at ratio 8";
+        let expected = "arm 'c' is not valid, more than 29 % of its runs being invalid: 3 of 8 at ratio 8";
         assert_eq!(with_spoiled(&sketch(), "c", 3), [expected]);
     }
 }

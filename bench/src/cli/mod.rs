@@ -43,7 +43,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done                              5  the guest failed
   1  internal error                    6  no progress (watchdog)
-  2  usage                             7  finished, but not to be trusted: see `bench --help`
+  2  usage                             7  figures not valid: see `bench --help`
   3  bad experiment file               8  compare found a regression
   4  the host lacks something        130  interrupted, partial results kept";
 
@@ -263,9 +263,9 @@ Examples:
 Exit code 7:
   A run that something else on the host disturbed is repeated, up to --retry-disturbed times.
   If it stays disturbed it is kept, marked, and counted in a warning. The command ends with 7 only
-  if the headline, which is the file's first [[compare]], lost its trust: if at one of its settings
-  more than 29 % of its pairs have a run that is not to be trusted. (Without a [[compare]]: more
-  than 29 % of the runs of an arm at a setting.) With --strict one such run suffices.
+  if the headline, the file's first [[compare]], is not valid: if at one of its settings more than
+  29 % of its pairs have an invalid run. (Without a [[compare]]: more than 29 % of the runs of an
+  arm at a setting.) With --strict one invalid run suffices.
   After --quick, validity is a note and the code is 0; scripts add --strict.";
 
 /// Options of `haltkick bench`.

@@ -22,7 +22,7 @@ use crate::text::output;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Show<'a> {
     pub(crate) format: Format,
-    /// Every run must be trusted, not only the headline.
+    /// Every run must be valid, not only the headline.
     pub(crate) strict: bool,
     /// Everything below the table, not only a few lines.
     pub(crate) verbose: bool,

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub(crate) struct Noise {
     /// Busy with other processes and interrupts.
     pub(crate) others_share: Option<f64>,
-    /// Taken by the machine below this one; null where it does not say.
+    /// Taken by the outer host; null if it does not say.
     pub(crate) steal_share: Option<f64>,
     /// Time of all pCPUs that these are shares of.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub(crate) struct Noise {
 
 /// More than this share of the pCPUs used by others spoils a run.
 pub(crate) const OTHERS_SHARE_LIMIT: f64 = 0.05;
-/// More than this share of the pCPUs taken by the machine below spoils a run.
+/// More than this share of the pCPUs taken by the outer host spoils a run.
 pub(crate) const STEAL_SHARE_LIMIT: f64 = 0.02;
 /// More than this share of a run in which nothing of it could run spoils it.
 pub(crate) const STOPPED_SHARE_LIMIT: f64 = 0.05;
@@ -77,7 +77,7 @@ pub(crate) const NO_STEAL: &str = "this is a virtual machine, and the one below 
 /// Why nothing else is known to have run on a simulated machine.
 pub(crate) use haltkick_vmm::NOTHING_ELSE_RUNS as SIMULATED;
 
-/// Whether the machine below can be believed when it reports no stolen time: if it ever reported some, or if there is none.
+/// Whether the outer host can be believed when it reports no stolen time: if it ever reported some, or if there is none.
 fn steal_is_known(ticks: Ticks) -> bool {
     ticks.ever_stolen > 0 || probe::has_cpu_flag("hypervisor") == Ok(false)
 }

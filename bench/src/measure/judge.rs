@@ -52,7 +52,7 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
         && share > STEAL_SHARE_LIMIT.max(tick_resolution)
     {
         let message =
-            format!("the machine below took {} of the pCPUs' time: run on quieter hardware", percent(share));
+            format!("the outer host took {} of the pCPUs' time: run on quieter hardware", percent(share));
         warn("host-steal", message);
     }
     if let Some(share) = noise.stopped_share.filter(|share| *share > STOPPED_SHARE_LIMIT) {

@@ -252,7 +252,7 @@ mod tests {
                 .filter(untold)
                 .all(|it| !it.trusted && it.place.as_ref().unwrap().arm == "nopvspin")
         );
-        assert!(trust::lost(&plan.outline, &records)[0].contains("'nopvspin/pv' has lost its trust"));
+        assert!(trust::lost(&plan.outline, &records)[0].contains("'nopvspin/pv' is not valid"));
         assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
 
         let shown =

@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     GuestFailed = 5,
     /// The guest made no progress until the watchdog ended the run.
     NoProgress = 6,
-    /// Finished, but the figures are not to be trusted.
+    /// Finished, but the figures are not valid.
     Untrusted = 7,
     /// `compare` found a regression.
     Regression = 8,

@@ -254,7 +254,7 @@ fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Tested {
     std::fs::write(&file, TWO_KERNELS).expect("a file");
     let [file, results] = [&file, &results].map(|path| path.display().to_string());
     let output = haltkick(&["bench", &file, "--output", &results]);
-    // 7: where ring 0 is interpreted, nothing about a kernel is to be trusted.
+    // 7: where ring 0 is interpreted, no figure of a kernel is valid.
     assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
     let shown = stdout(&output);
     assert!(shown.contains("200 turns/s") && shown.contains("2.00x"), "{shown}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::launcher::{Fault, Launched};
 
-/// Done; a fault of the system below; an output that cannot be written; the host lacks something; not to be trusted.
+/// Done; a fault of the system below; an output that cannot be written; the host lacks something; figures not valid.
 const DOCUMENTED: [i32; 5] = [0, 1, 2, 4, 7];
 /// Came to its end.
 const FINISHED: [i32; 2] = [0, 7];

@@ -3,7 +3,7 @@
 //! A granting domain publishes entries in a table that it shares with the hypervisor ([`SharedEntry`]). A mapping domain
 //! asks the hypervisor to map what an entry grants ([`World::map`]), uses the page ([`World::mapped`]), and has it
 //! unmapped, many at a time ([`World::unmap`]). Meanwhile the hypervisor pins the entry in a table of its own, and keeps
-//! a handle for the mapping in the mapper's maptrack. The granter is not to be trusted: it may change an entry at any
+//! a handle for the mapping in the mapper's maptrack. The granter is hostile: it may change an entry at any
 //! moment.
 //!
 //! Every disk request of every backend comes through one table, so its locks are what the throughput of all disks

@@ -19,7 +19,7 @@ hot! {
 
 workload! {
     "030" "hand-off",
-    "a token goes round by kick and wait, without a lock, after work for --hold: what any hand-over to a sleeper costs",
+    "a token goes round by kick and wait, without a lock, after work for --hold: the cost of any handoff to a sleeper",
     WorkloadFlags::TAKES_NO_LOCK, [] => run
 }
 

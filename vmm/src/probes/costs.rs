@@ -94,7 +94,7 @@ pub fn transfer_ns(cpus: [u32; 2]) -> Result<f64, RunError> {
     Ok(one?.max(other?))
 }
 
-/// One side's half of the hand-overs: it takes the flag to the next number whenever the number is its own.
+/// One side's half of the handoffs: it takes the flag to the next number whenever the number is its own.
 fn hand_over(flag: &AtomicU64, side: u64, from: u64) {
     let mine = (from..from + HAND_OVERS).filter(|number| number % 2 == side);
     for number in mine {

@@ -1,4 +1,4 @@
-//! The locks in guests: exclusion under both schedulers, nesting, hand-over, call sites, what a pair costs.
+//! The locks in guests: exclusion under both schedulers, nesting, handoff, call sites, what a pair costs.
 
 use std::time::Duration;
 

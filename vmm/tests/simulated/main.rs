@@ -427,5 +427,5 @@ fn a_kicked_vcpu_starts_before_its_kicker_is_back_in_the_guest() {
     // The work, half of an exit, the kick, and the way out of the sleep.
     let expected = outcome.window.as_secs_f64() / 620e-6;
     let counted = outcome.acquisitions() as f64;
-    assert!((counted / expected - 1.0).abs() < 0.02, "{counted} hand-overs, {expected} expected");
+    assert!((counted / expected - 1.0).abs() < 0.02, "{counted} handoffs, {expected} expected");
 }

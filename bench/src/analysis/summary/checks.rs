@@ -96,7 +96,7 @@ fn named((name, (outcome, text)): (&str, Finding)) -> Check {
     Check { name: name.into(), outcome, text }
 }
 
-/// Whether every run is to be trusted, by what was watched in it.
+/// Whether every run is valid, by the load that was watched in it.
 fn runs(records: &[impl Recorded]) -> Finding {
     let spoiled = records.iter().filter(|record| !record.is_trusted()).count();
     if records.is_empty() {
@@ -111,7 +111,7 @@ fn runs(records: &[impl Recorded]) -> Finding {
     }
     let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code} {count}")).collect();
     failed(format!(
-        "{spoiled} of {} runs are not to be trusted ({}): see 'warnings' in runs.jsonl",
+        "{spoiled} of {} runs are invalid ({}): see 'warnings' in runs.jsonl",
         records.len(),
         codes.join(", ")
     ))
@@ -143,7 +143,7 @@ fn others(summary: &Summary) -> Kind {
 
 fn steal(summary: &Summary) -> Kind {
     Kind {
-        who: "the machine below",
+        who: "the outer host",
         code: "host-steal",
         path: "noise.steal_share",
         of: |noise| noise.steal_share,
@@ -363,7 +363,7 @@ mod tests {
         ] {
             assert_eq!(found(&summary, name), (CheckOutcome::Failed, expected.into()));
         }
-        let none = "the machine below took 0 % of the pCPUs' time (limit 2.00 %)";
+        let none = "the outer host took 0 % of the pCPUs' time (limit 2.00 %)";
         assert_eq!(found(&summary, STEAL), (CheckOutcome::Passed, none.into()));
         // A little in each run, which only their sum shows.
         let mut records = World::new(1).records(&plan);

@@ -299,7 +299,7 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
     let records = added.last();
     let spoiled = records.invalid();
     if spoiled > 0 {
-        output::talk(&format!("warning: {spoiled} of {} runs of {id} are not to be trusted", records.len()));
+        output::talk(&format!("warning: {spoiled} of {} runs of {id} are invalid", records.len()));
     }
     Ok(if conduct.strict && spoiled > 0 { Exit::Untrusted } else { Exit::Done })
 }

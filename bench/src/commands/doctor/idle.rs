@@ -19,7 +19,7 @@ pub(super) struct WakeUp {
 }
 
 impl WakeUp {
-    /// From hand-overs in the order of their `hold_ns`, given what an exit and a kick cost on this host.
+    /// From handoffs in the order of their `hold_ns`, given what an exit and a kick cost on this host.
     ///
     /// A period is the work, half of an exit and the kick, after which the sleeper is ready, and what is left: its way out of the
     /// sleep and into the guest. It had slept since it had passed the token on, kicked, and left its guest once more, which is a

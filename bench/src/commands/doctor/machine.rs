@@ -221,7 +221,7 @@ impl Guests {
         };
         // If two vCPUs yield, each operation is an exit and a change of vCPUs.
         let switch_ns = (two_ns - exit_ns).max(0.0);
-        // A hand-over on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
+        // A handoff on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
         let kick_ns = (here_ns - 2.0 * exit_ns - switch_ns).max(0.0);
         let hand_overs = there_ns.iter().zip(SLEEPS);
         let hand_overs =

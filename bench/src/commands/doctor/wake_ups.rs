@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_millis(20);
 
 /// Round trips through each back end that works, under each scheduler that it works with.
 pub(super) fn finding(probe: &Result<Probe, String>) -> Finding {
-    let why = "pv_kick, the wake-up, pv_wait and the same back, two vCPUs on one pCPU: what a hand-over to a sleeper costs, \
+    let why = "pv_kick, the wake-up, pv_wait and the same back, two vCPUs on one pCPU: the cost of a handoff to a sleeper, \
                twice; in brackets: over the same exits and wake-ups with nothing around them, with its 95 % interval";
     let figures = probe.as_ref().map_err(Clone::clone).and_then(figures);
     Finding::of_fact("wake-ups", figures, why, |_| (Level::Good, None))

@@ -198,7 +198,7 @@ fn warnings(summary: &Summary) -> Vec<String> {
     summary.warnings.iter().map(of_experiment).collect()
 }
 
-/// A failure outlasts runs that are not to be trusted, and those outlast runs that are.
+/// A failure outlasts invalid runs, and those outlast valid ones.
 fn worse(so_far: Exit, next: Exit) -> Exit {
     if matches!(so_far, Exit::Done | Exit::Untrusted) && next != Exit::Done { next } else { so_far }
 }
@@ -208,7 +208,7 @@ fn chosen(asked: &[String], on: ReproducedOn) -> Result<Vec<&'static str>> {
     let mut names: Vec<&str> = seeds::rows(on).map(|row| row.experiment).collect();
     names.dedup();
     if let Some(unknown) = asked.iter().find(|name| !names.contains(&name.as_str())) {
-        return Err(Failure::usage(nearest::unknown("experiment of a seed", unknown, &names)));
+        return Err(Failure::usage(nearest::unknown("experiment of a reference study", unknown, &names)));
     }
     names.retain(|name| asked.is_empty() || asked.iter().any(|asked| asked == name));
     Ok(names)

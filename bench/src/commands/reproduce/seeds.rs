@@ -1,6 +1,6 @@
 //! The rows of `haltkick reproduce`: what was published, and which of our figures is compared with it.
 //!
-//! To add a figure, add a [`Row`] to its seed's file. Its experiment must be built in
+//! To add a figure, add a [`Row`] to its study's file. Its experiment must be built in
 //! ([`crate::experiment::BUILT_IN`]), its comparison one of that file's `[[compare]]`, and its setting must pick exactly one
 //! point of that file's `[grid]`: a test holds every row to that. The page is where the difference is explained at length.
 //! Nothing else is needed: `just reproduce` runs each experiment that a row names, once.

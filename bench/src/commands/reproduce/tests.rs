@@ -160,7 +160,7 @@ fn the_table_tells_what_speaks_against_its_figures() {
         schema: "haltkick.reproduction".into(),
         schema_version: 1,
         rows: rows().map(measured).collect(),
-        warnings: vec!["osq: 3 of 8 runs are not to be trusted (busy-neighbour 3)".into()],
+        warnings: vec!["osq: 3 of 8 runs are invalid (busy-neighbour 3)".into()],
     };
     let text = text(&reproduction);
     assert!(text.contains("warning: osq: 3 of 8 runs"), "{text}");

@@ -148,7 +148,7 @@ fn tell(mut record: Record, profile: Option<&Profile>, format: Format) -> Result
         Format::Table => output::data(&show::record::record(&record)),
     }?;
     for warning in &record.warnings {
-        output::talk(&format!("haltkick: not to be trusted: {}", warning.message));
+        output::talk(&format!("haltkick: invalid run: {}", warning.message));
     }
     if let (Some(profile), Format::Table) = (profile, format) {
         output::data(&format!("\n{}", show::profile::table(profile)))?;

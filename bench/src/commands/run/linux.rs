@@ -61,7 +61,7 @@ fn conclude(record: &LinuxRecord, seen: RunResult, format: Format) -> Result<Exi
         Format::Table => output::data(&show::linux::record(record)),
     }?;
     for warning in &record.warnings {
-        output::talk(&format!("haltkick: not to be trusted: {}", warning.message));
+        output::talk(&format!("haltkick: invalid run: {}", warning.message));
     }
     match measure::linux::failure(seen) {
         Some(failure) => Err(failure),

@@ -242,7 +242,7 @@ mod tests {
             let (_, rest) = page.split_once(&format!("<section class=\"{class}\">")).expect(class);
             rest.split_once("</section>").expect("its end").0.to_owned()
         };
-        assert!(section("quiet").contains("the machine below took 0 %"), "{}", section("quiet"));
+        assert!(section("quiet").contains("the outer host took 0 %"), "{}", section("quiet"));
         assert!(!section("quiet").contains("other processes"), "{}", section("quiet"));
         assert!(section("open").contains("this experiment has none"), "{}", section("open"));
         assert!(
@@ -250,6 +250,16 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("<li class=\"invalid\"><b>Not valid: </b>b/a: no finding, "), "{page}");
+    }
+
+    #[test]
+    fn a_long_list_is_folded_behind_its_first_lines() {
+        let lines = |most: usize| (0..most).map(|line| format!("line {line}")).collect::<Vec<_>>();
+        assert!(!folded(&lines(6)).into_string().contains("<details>"));
+        let page = folded(&lines(8)).into_string();
+        let (open, rest) = page.split_once("<details>").expect("a fold");
+        assert!(open.contains("line 5") && !open.contains("line 6"), "{page}");
+        assert!(rest.contains("2 more") && rest.contains("line 6") && rest.contains("line 7"), "{page}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub enum Point {
     /// The pending bit is set and the owner has not left. T7: newcomers must not wait for this CPU without
     /// bound.
     PendingSet,
-    /// A waiter has published HALTED and not yet looked at its hand-over flag. T1: one of the two sides
+    /// A waiter has published HALTED and not yet looked at its handoff flag. T1: one of the two sides
     /// must see the other.
     HaltedPublished,
     /// The next node has been made head, and its state has not been looked at. T1, and T2: the new head may

@@ -12,7 +12,7 @@
 //! |
 //! | T4 | an unlock touches the lock after the store that released it | the memory may belong to another object by then
 //! |
-//! | T5 | a node is linked, and its initialisation becomes visible afterwards | the hand-over is overwritten |
+//! | T5 | a node is linked, and its initialisation becomes visible afterwards | the handoff is overwritten |
 //! | T6 | an interrupt comes between counting a node as taken and using it, and takes the same one | two waiters in one node |
 //! | T7 | each time a CPU looks, another CPU is pending | it never leaves the first loop |
 //! | T8 | setting a bit is a compare-exchange loop, under contention | the loop never succeeds |
@@ -36,7 +36,7 @@
 //! |---|---|---|
 //! | D1 | a head that was woken finds a thief, and has registered once already | it spins for whole slices, for its next sleeps end at once |
 //! | D2 | a head is preempted while it forbids stealing | the lock is free and no CPU can take it |
-//! | D3 | one waiter sleeps early, and so do all behind it | a kick for each hand-over |
+//! | D3 | one waiter sleeps early, and so do all behind it | a kick for each handoff |
 //! | D4 | a kick is left from an earlier sleep | the next sleep ends at once |
 //!
 //! # The four of the paravirtual queue, step by step

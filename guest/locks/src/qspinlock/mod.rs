@@ -55,7 +55,7 @@
 //!     lock     (0,0,0) -> (0,0,1), else the slow path
 //!
 //! N0  VirtTas: test-and-set, and no more of this
-//! N1  native   (0,1,0) is a hand-over on its way: look again, a limited number of times
+//! N1  native   (0,1,0) is a handoff on its way: look again, a limited number of times
 //! N2           pending or tail set: Q0
 //! N3           (0,0,x) -> (0,1,x)
 //! N4           another CPU was faster: take the bit back if it is ours, Q0

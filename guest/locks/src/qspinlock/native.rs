@@ -14,7 +14,7 @@ use crate::{
     waiting::nesting::Code,
 };
 
-/// How often N1 looks at the word. On x86 a hand-over is shorter than this, unless its CPU has been
+/// How often N1 looks at the word. On x86 a handoff is shorter than this, unless its CPU has been
 /// preempted.
 const PENDING_LOOPS: u32 = if MODELLED { 1 } else { 512 };
 

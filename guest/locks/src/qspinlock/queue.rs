@@ -94,7 +94,7 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
         // node.
         prev.next.store(code.raw(), mutant!("relaxed-link": Release => Relaxed));
         M::wait_node(shared, code, node, prev);
-        // Acquire: pairs with the hand-over in Q8. It makes the previous head's claim of the lock, which may
+        // Acquire: pairs with the handoff in Q8. It makes the previous head's claim of the lock, which may
         // be a plain store (Q7), visible to Q5.
         while node.locked.load(Acquire) == 0 {
             platform.pause();

@@ -121,7 +121,7 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
         self.platform.announce(Activity::Waiter);
         // Release: a CPU that reads this link finds `locked` initialised. Pairs with the loads of `next` in `unlock`.
         self.node(Code(prev)).next.store(code.0, mutant!("mcs-relaxed-link": Release => Relaxed));
-        // Acquire: pairs with the hand-over in `unlock`.
+        // Acquire: pairs with the handoff in `unlock`.
         while node.locked.load(Acquire) == 0 {
             self.platform.pause();
         }

@@ -337,7 +337,7 @@ impl OwnerYield {
         node: &Node,
     ) {
         let platform = &domain.platform;
-        // Acquire: pairs with the hand-over in G6.
+        // Acquire: pairs with the handoff in G6.
         while node.locked.load(Acquire) == 0 {
             let prev_preempted = platform.is_preempted(prev_cpu);
             // Relaxed: a hint.

@@ -27,7 +27,7 @@ use crate::machine::{Example, Serial};
 
 /// As many as there is room for.
 const CPUS: usize = 16;
-/// Few: on a busy host, each hand-over of a native lock may take a slice of the scheduler.
+/// Few: on a busy host, each handoff of a native lock may take a slice of the scheduler.
 const ROUNDS: u64 = 500;
 
 /// The platform: KVM's services where there are any. An impatient one, so that waiters sleep in an example that lasts a second.

@@ -109,7 +109,7 @@ fn check_share(setting: Setting, ended: &Ended) {
     let had_ns = ended.ran_ns[HONEST];
     assert!(
         had_ns + most_lacking_ns(setting) >= fair_ns,
-        "the honest guest had {had_ns} ns of its {fair_ns}, the others {:?}, {} hand-overs: {setting:?}",
+        "the honest guest had {had_ns} ns of its {fair_ns}, the others {:?}, {} handoffs: {setting:?}",
         &ended.ran_ns[1..],
         ended.handed
     );
@@ -143,7 +143,7 @@ mod tests {
                 handed += ended.handed;
             }
         }
-        assert!(handed > 10_000, "{handed} hand-overs in all: nothing was tried");
+        assert!(handed > 10_000, "{handed} handoffs in all: nothing was tried");
     }
 
     #[test]

@@ -24,7 +24,7 @@ const X86: Row = Row {
     control: Some(Control { ours: Point { comparison: THEN, setting: PRIVATE }, published: Some(1.007) }),
     alike: Alike { lock: Same, arrangement: Other, workload: Same },
     why: "Map and unmap hold mmap_sem for writing under every scheme, and take most of the time of a record. The \
-          fault path gains by not having to queue behind as many writers as there are CPUs: the seed had sixteen \
+          fault path gains by not having to queue behind as many writers as there are CPUs: the study had sixteen \
           CPUs with two threads each; here there is a writer for each pCPU. The control's published figure is a \
           kernel build by single-threaded processes.",
     page: "docs/studies/page-faults.md",
@@ -43,7 +43,7 @@ const fn ending(seed: &'static str, figure: &'static str, published: f64, event:
         },
         control: None,
         why: "Which change a fault meets depends on how many CPUs map and unmap at the same time. A first fault in \
-              an area counts as spf_vma_noanon here; the seed counted it as notsup.",
+              an area counts as spf_vma_noanon here; the study counted it as notsup.",
         ..X86
     }
 }
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
         pcpus: 0,
         ours: Figure::Ratio(Point { comparison: "srcu/reference", setting: RECORD }),
         control: None,
-        why: "Here a vCPU that unmaps looks for the end of the grace period itself, every 16 areas; in the seed \
+        why: "Here a vCPU that unmaps looks for the end of the grace period itself, every 16 areas; in the study \
               callbacks did so, later and on another CPU's time.",
         ..X86
     },

@@ -24,7 +24,7 @@ const SPLIT: Row = Row {
     on_fewer: None,
     control: None,
     alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
-    why: "In the seed many CPUs met at one lock; here, only as many as there are pCPUs. Here a request moves one \
+    why: "In the study many CPUs met at one lock; here, only as many as there are pCPUs. Here a request moves one \
           sector of each page.",
     page: "docs/studies/grant-tables.md",
 };
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         published: 2.57,
         ours: compared("bound without/single with kernel lock", EACH_ITS_OWN),
         why: "A part of the tuning was to avoid a second global lock, in the granter's own kernel; the baseline here \
-              has one. 24 such disks write 3,600 MB/s, so the disks may limit the seed's last figure.",
+              has one. 24 such disks write 3,600 MB/s, so the disks may limit the study's last figure.",
         ..SPLIT
     },
 ];

@@ -44,7 +44,7 @@ const CACHED_1024: Row = Row {
     published: 1.186,
     ours: compared(CACHED, RWSEM_1024),
     control: Some(Control { ours: Point { comparison: CACHED, setting: COMPUTE }, published: Some(0.977) }),
-    why: "As above. The seed measured this baseline on another day: Dhrystone, which takes no lock, fell by 2.3 % \
+    why: "As above. The study measured this baseline on another day: Dhrystone, which takes no lock, fell by 2.3 % \
           between the two, which is the control.",
     ..SPLIT_1024
 };
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         ours: compared(CACHED, COMPUTE),
         control: None,
         alike: Alike { workload: Other, ..SPLIT_1024.alike },
-        why: "The seed's two baselines are from different days. Ours compares two layouts within a block, in a \
+        why: "The study's two baselines are from different days. Ours compares two layouts within a block, in a \
               workload that takes no lock.",
         ..CACHED_1024
     },
@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Row] = &[
         published: 0.9425,
         ours: Figure::Share { of: Share::Waiting, arm: "packed", setting: RWSEM_1024 },
         control: None,
-        why: "Our share is all of the time spent waiting for the write lock, asleep or not. In the seed 79 threads \
+        why: "Our share is all of the time spent waiting for the write lock, asleep or not. In the study 79 threads \
               wait for one; here one vCPU waits.",
         ..SPLIT_1024
     },

@@ -11,12 +11,12 @@ const FLOATING_4: Setting = &[("sched", "host"), ("ratio", "4"), ("think", "20us
 const HEAVY: Setting = &[("sched", "vmm"), ("ratio", "4"), ("think", "5us")];
 const HEAVY_PINNED: Setting = &[("sched", "vmm"), ("ratio", "1"), ("think", "5us")];
 
-/// The locks that the seed compared, with the threshold that both had.
+/// The locks that the study compared, with the threshold that both had.
 const fn v16(setting: Setting) -> Figure {
     Figure::Ratio(Point { comparison: "v16/PV ticket", setting })
 }
 
-/// VM1 of the seed, with what all have in common.
+/// VM1 of the study, with what all have in common.
 const VM1: Row = Row {
     seed: "qspinlock with PV support, v16 (2015), VM1",
     source: "Waiman Long: qspinlock: a 4-byte queue spinlock with PV support, v16, linux-kernel, April 2015",
@@ -46,7 +46,7 @@ const VM2: Row = Row {
     ours: v16(FLOATING),
     control: CONTROL,
     alike: Alike { arrangement: Other, ..VM1.alike },
-    why: "With its pinning, the seed's guest had also lost its NUMA nodes, on a host of eight sockets: this may be a \
+    why: "With its pinning, the study's guest had also lost its NUMA nodes, on a host of eight sockets: this may be a \
           part of its gain. Here vCPUs float over CPUs of one node, and the host's scheduler does not move them if \
           there is one for each CPU.",
     ..VM1
@@ -77,7 +77,7 @@ const fn unpinned(
         published,
         ours: Figure::Slowdown { arm, at, over: PINNED },
         control: None,
-        why: "Both times are of the same build on the same host. In the seed, floating vCPUs can move between eight \
+        why: "Both times are of the same build on the same host. In the study, unpinned vCPUs can move between eight \
               sockets.",
         ..VM2
     }
@@ -123,7 +123,7 @@ const SHARE: Row = Row {
     ..NATIVE
 };
 
-/// Today's lock, which the seed did not have.
+/// Today's lock, which the study did not have.
 const TODAY: Row = Row {
     seed: "today's PV qspinlock for VM2",
     figure: "today's PV qspinlock, which steals, beside what v16 had: kernel build, 32 vCPUs that float",
@@ -138,8 +138,8 @@ const TODAY: Row = Row {
         published: Some(0.997),
     }),
     alike: Alike { lock: Other, arrangement: Other, workload: Other },
-    why: "The lock, the load and, on hosts with few CPUs, the ratio are not the seed's: there four vCPUs for each \
-          pCPU replace the floating over eight sockets. Both locks spin for 20 us, our default.",
+    why: "The lock, the load and, on hosts with few CPUs, the ratio are not the study's: there four vCPUs for each \
+          pCPU replace the migration over eight sockets. Both locks spin for 20 us, our default.",
     ..VM2
 };
 

@@ -1,4 +1,4 @@
-//! The seeds on simulated machines like their own: `haltkick reproduce --engine sim`.
+//! The reference studies on simulated machines like their own: `haltkick reproduce --engine sim`.
 
 use crate::commands::reproduce::row::{Alike, Figure, Other, Point, Row, Same, Setting, Unknown};
 
@@ -48,7 +48,7 @@ const FAULTS_16: Row = Row {
     experiment: "sim-fault",
     ours: compared("speculative/mmap-sem", &[("machine", "nehalem-2s")]),
     alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
-    why: "In the seed a record took 81 us, most of it for sleeps and wake-ups of a guest; here each vCPU wakes up on \
+    why: "In the study a record took 81 us, most of it for sleeps and wake-ups of a guest; here each vCPU wakes up on \
           a pCPU of its own.",
     ..FOUR_SOCKETS
 };
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         ratio: Some(1.875),
         ours: compared("v16/PV ticket", &[("vcpus", "60"), ("think", "20us")]),
         alike: Alike { arrangement: Other, ..PV_32.alike },
-        why: "Both locks have strict queues, and hand the lock to vCPUs that are off their pCPU. In the seed the \
+        why: "Both locks have strict queues, and hand the lock to vCPUs that are off their pCPU. In the study the \
               host's scheduler moved the vCPUs.",
         ..PV_32
     },
@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Row] = &[
         experiment: "sim-grant",
         ours: compared("split/single", &[]),
         alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
-        why: "In the seed the disks left pauses between uses of the locks; here map, use and unmap follow each other \
+        why: "In the study the disks left pauses between uses of the locks; here map, use and unmap follow each other \
               without a pause.",
         ..FOUR_SOCKETS
     },

@@ -28,9 +28,9 @@ const LEAD: Row = Row {
     control: ALONE,
     alike: Alike { lock: Same, arrangement: Same, workload: Other },
     why: "A ticket lock waits for the one vCPU whose turn it is, for as long as that vCPU has no pCPU; any running \
-          vCPU may take an unfair lock. Here each guest has a vCPU for each pCPU, as in the seed. In the seed the \
-          slower guest ran alone for the last six minutes, so 1.44 understates the lead. Whether the seed's host \
-          ended long spins by PAUSE exits was not published. The seed's control was bare metal, where the patch \
+          vCPU may take an unfair lock. Here each guest has a vCPU for each pCPU, as in the study. In the study the \
+          slower guest ran alone for the last six minutes, so 1.44 understates the lead. Whether the study's host \
+          ended long spins by PAUSE exits was not published. The study's control was bare metal, where the patch \
           changes nothing but which code is patched in; ours is one guest alone.",
     page: "docs/studies/unfair.md",
 };
@@ -43,7 +43,7 @@ const CPU: Row = Row {
     again: Some(2.65),
     ours: lead("the winner's lead at total ratio 2, CPU time in locks"),
     control: None,
-    why: "The seed's system time contains all of the kernel's work; ours contains only acquiring and releasing \
+    why: "The study's system time contains all of the kernel's work; ours contains only acquiring and releasing \
           locks, so the ratio is not diluted.",
     ..LEAD
 };
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         seed: "unfair spinlock (2010), 16 vCPUs on whatever CPUs there are",
         ours: lead("the winner's lead"),
         alike: Alike { arrangement: Other, ..LEAD.alike },
-        why: "As many vCPUs as in the seed, on the few pCPUs of this host: the vCPU whose turn it is waits for all \
+        why: "As many vCPUs as in the study, on the few pCPUs of this host: the vCPU whose turn it is waits for all \
               the others.",
         ..LEAD
     },
