@@ -30,7 +30,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
     loop {
         let frame = watched.look()?;
         if is_over(earlier.as_ref(), &frame) {
-            output::talk(&format!("process {} runs nothing any more", frame.process));
+            output::talk(&format!("process {} has no run left", frame.process));
             return Ok(Exit::Done);
         }
         if !show(args, &watched, earlier.as_ref(), &frame)? {

@@ -46,7 +46,7 @@ fn top() -> Map<String, Json> {
         },
         "trial-blocks": blocks("Blocks per trial, where verdicts are counted over many trials"),
         "without-ideal": flag("Run no lock-free cells: there is no efficiency then"),
-        "lock-costs": flag("Report what each lock costs when nobody contends for it"),
+        "lock-costs": flag("Report the cost of each lock without contention"),
         "settings": table("Settings of every cell", with_boot(settings()), &[]),
         "point": {
             "type": "array", "items": table("Settings that vary together", with_boot(settings()), &[]),

@@ -10,7 +10,7 @@ pub(super) fn lock_cost(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -
     let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
     let called = ticks.through_table.is_some();
     let unpatched = match &asked.run.engine {
-        Engine::Qemu(_) => "QEMU starts the image as it is, and nobody patches it",
+        Engine::Qemu(_) => "QEMU starts the image as it is, without patching it",
         _ if !asked.ours.patch => "patch is off",
         _ => "no call site was patched",
     };

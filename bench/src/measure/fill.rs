@@ -32,7 +32,7 @@ impl Record {
                 "the host's scheduler does not say what a vCPU was doing when it preempted it, and {unseen}; per_vcpu counts \
                  how often"
             );
-            (unattributed, "nobody was to be descheduled on purpose")
+            (unattributed, "no vCPU was to be descheduled on purpose")
         } else {
             ("not asked for (attribution off)".into(), "not asked for (attribution off)")
         };
@@ -93,7 +93,7 @@ fn explain_unmeasured(record: &mut Record) {
         ("per_vcpu.steal_ns", any(|vcpu| vcpu.steal_ns)),
     ];
     for (path, _) in unmeasured.into_iter().filter(|(_, unmeasured)| *unmeasured) {
-        let reason = "nobody measures it with this scheduler and back end on this host";
+        let reason = "it is not measured with this scheduler and back end on this host";
         record.why.insert(path.into(), reason.into());
     }
 }
@@ -178,7 +178,7 @@ fn totals(
         let reason = if asked.ours.oracle {
             "without a lock, updates may be lost"
         } else {
-            "nobody watched (--oracle off)"
+            "not watched (--oracle off)"
         };
         why.explain("totals.lost_updates", reason);
     }
@@ -186,7 +186,7 @@ fn totals(
     let lock_cpu_ns = outcome.lock_cpu.map(ns);
     let lock_cpu_share = lock_cpu_ns.zip(run_ns).map(|(in_locks, run)| in_locks as f64 / run.max(1) as f64);
     if run_ns.is_none() {
-        why.explain("totals.run_ns", "nobody measures it with this scheduler on this host");
+        why.explain("totals.run_ns", "it is not measured with this scheduler on this host");
     }
     if lock_cpu_share.is_none() {
         let reason = "only the workload `mixed` measures it, with a lock, under --sched vmm";

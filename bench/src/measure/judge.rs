@@ -63,7 +63,7 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
         warn("stopped", message);
     }
     if let Some(lost) = pinning_lost {
-        let message = format!("{lost}: somebody changed it (taskset, a cpuset?) while the run went on");
+        let message = format!("{lost}: it was changed (taskset, a cpuset?) while the run went on");
         warn("pinning-lost", message);
     }
     warnings
@@ -175,8 +175,7 @@ pub(crate) fn judge(
         record.warn("window-missed", message);
     }
     if let Some(ByActivity { holder: 0, head: 0, waiter: 0, other: 0, .. }) = outcome.injected {
-        let message =
-            "nobody was descheduled on purpose: what --deschedule waits for did not happen in this window";
+        let message = "no vCPU was descheduled on purpose: the event that --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
     }
     if let Ok(SwitchReports { read, dropped }) = outcome.switches

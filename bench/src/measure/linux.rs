@@ -228,7 +228,7 @@ fn why(run: &Run, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> W
         );
     }
     if run.deschedule.is_none() {
-        why.explain("injected", "nobody was to be descheduled on purpose");
+        why.explain("injected", "no vCPU was to be descheduled on purpose");
     }
     if run.rules.sched == Sched::Host {
         why.explain("config.slice_ns", "the host's scheduler decides");

@@ -180,7 +180,11 @@ impl Config {
             slice_margin_ns: Some(ns(asked.ours.slice_margin)),
             kick_yield: asked.run.rules.kick_yields,
             attribution: asked.run.attribution,
-            deschedule: why.given("config.deschedule", deschedule, "nobody was to be descheduled on purpose"),
+            deschedule: why.given(
+                "config.deschedule",
+                deschedule,
+                "no vCPU was to be descheduled on purpose",
+            ),
             lock: asked.ours.lock.clone(),
             pv: asked.guest.pv,
             patch: asked.ours.patch,

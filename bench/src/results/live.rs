@@ -163,7 +163,7 @@ fn prepare(directory: &Path) -> io::Result<()> {
     }
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        return Err(with(directory, io::Error::other("somebody else may write there")));
+        return Err(with(directory, io::Error::other("another user may write there")));
     }
     for entry in fs::read_dir(directory)?.flatten() {
         let process = entry.file_name().to_string_lossy().parse::<u32>();
@@ -201,11 +201,7 @@ mod tests {
         assert_eq!((frame.phase, frame.process), (LivePhase::Between, std::process::id()));
         assert!(is_there(&frame));
         drop(file);
-        assert_eq!(
-            found.read().unwrap().phase,
-            LivePhase::Ended,
-            "whoever looks already learns that it is over"
-        );
+        assert_eq!(found.read().unwrap().phase, LivePhase::Ended, "an observer learns that it is over");
         assert!(FoundLive::find(&directory).is_err());
     }
 
@@ -250,6 +246,6 @@ mod tests {
         prepare(&directory).unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(prepare(&directory).unwrap_err().to_string().contains("somebody else may write there"));
+        assert!(prepare(&directory).unwrap_err().to_string().contains("another user may write there"));
     }
 }

@@ -91,7 +91,8 @@ fn of_rows(summary: &Summary) -> Vec<String> {
     }
     let beside = rows().filter(|row| row.role == Role::Beside).find_map(|row| row.arm.split_once(BESIDE));
     if let Some((arm, guest)) = beside {
-        lines.push(format!("{arm}{BESIDE}{guest}: guest {guest}, which ran beside the first guest of {arm}"));
+        lines
+            .push(format!("{arm}{BESIDE}{guest}: guest {guest}, which ran next to the first guest of {arm}"));
     }
     lines
 }
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn only_a_second_ideal_and_a_second_guest_are_explained() {
         let plain = Sketch::new().arm("a", "tas");
-        assert!(!shown(&plain).contains("ideal each") && !shown(&plain).contains("beside"));
+        assert!(!shown(&plain).contains("ideal each") && !shown(&plain).contains("next to"));
         let longer = plain.clone().arm_with("longer", "lock = \"tas\"\nhold = \"5us\"");
         assert!(
             shown(&longer).contains("lock-free 2: arms that differ in more than the lock"),
@@ -119,7 +120,7 @@ mod tests {
             shown(&longer)
         );
         let beside = plain.arm_with("pair", "vm = \"lock=tas; name=b,lock=ticket\"");
-        let expected = "pair / b: guest b, which ran beside the first guest of pair";
+        let expected = "pair / b: guest b, which ran next to the first guest of pair";
         assert!(shown(&beside).contains(expected), "{}", shown(&beside));
     }
 

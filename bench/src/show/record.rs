@@ -106,7 +106,8 @@ fn preemptions(record: &Record) -> Vec<Line> {
     }
     if let Some(GraceCounts { granted, expired, overrun_ns }) = &record.grace {
         let (granted, expired, overrun) = (count(*granted), count(*expired), time(*overrun_ns));
-        lines.push(line("grace", format!("{granted} slices extended by {overrun}, {expired} in vain")));
+        lines
+            .push(line("grace", format!("{granted} slices extended by {overrun}, {expired} without effect")));
     }
     if let Some(injected) = &record.injected {
         let policy = record.config.deschedule.as_deref().unwrap_or("none");

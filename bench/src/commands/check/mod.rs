@@ -36,7 +36,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
         }
         // Without the oracle, two vCPUs in one section or a lost update would go unnoticed.
         (None, Some(_)) if args.settings.given("oracle").is_some_and(|oracle| !oracle.is_on()) => {
-            Err(Failure::usage("--oracle off: the oracle is what checks the lock; leave the option out"))
+            Err(Failure::usage("--oracle off: the lock needs its exclusion checker; leave the option out"))
         }
         (None, Some(object)) => torment(args, object),
         (None, None) => Err(Failure::usage("no object file is given")),

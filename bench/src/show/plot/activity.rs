@@ -37,7 +37,7 @@ fn indivisible(record: &Record) -> Option<&'static str> {
             Some("where sections nest, the time in a section has waits for the inner lock in it")
         }
         "critical-section" | "mixed" if record.preempted_ns.is_none() => Some(
-            "nobody knows for how long holders were off their pCPUs, which the time in sections has in it",
+            "the time that holders spent off their pCPUs is unknown, and the time in sections contains it",
         ),
         "critical-section" | "mixed" => None,
         _ => Some("this workload's operations are not a section and a pause of known length"),

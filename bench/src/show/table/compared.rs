@@ -81,7 +81,7 @@ fn too_few_runs(cells: &[Comparison], invalid: &[usize], threshold: f64) -> Stri
         interval.is_some_and(|interval| interval.high < 1.0 - threshold)
     };
     format!(
-        "too few runs to say that nothing regressed: of {} cells {} have intervals below {}, and none of so many can be called \
+        "too few runs to say that nothing regressed: of {} cells {} have intervals below {}, and none of them can be called \
          sure with fewer than {} blocks on either side",
         valid().count(),
         valid().filter(below).count(),

@@ -41,7 +41,7 @@ const CONTROL: Option<Control> =
 
 const VM2: Row = Row {
     seed: "qspinlock with PV support, v16 (2015), VM2",
-    figure: "PV qspinlock v16 over PV ticket lock: kernel build, 32 vCPUs that float",
+    figure: "PV qspinlock v16 over PV ticket lock: kernel build, 32 unpinned vCPUs",
     published: 2.01,
     ours: v16(FLOATING),
     control: CONTROL,
@@ -126,7 +126,7 @@ const SHARE: Row = Row {
 /// Today's lock, which the study did not have.
 const TODAY: Row = Row {
     seed: "today's PV qspinlock for VM2",
-    figure: "today's PV qspinlock, which steals, beside what v16 had: kernel build, 32 vCPUs that float",
+    figure: "today's PV qspinlock, which steals, next to the figure of v16: kernel build, 32 unpinned vCPUs",
     published: 2.01,
     ours: Figure::Ratio(Point { comparison: "today's PV/PV ticket", setting: FLOATING }),
     on_fewer: Some(Figure::Ratio(Point {
@@ -149,14 +149,14 @@ pub(super) const ROWS: &[Row] = &[
     VM3,
     unpinned(
         "PV ticket lock (2015), unpinned: VM2/VM1",
-        "time with 32 vCPUs that float over that with 32 pinned, PV ticket lock",
+        "time with 32 unpinned vCPUs over that with 32 pinned, PV ticket lock",
         3.07,
         "ticket pv, linux",
         FLOATING,
     ),
     unpinned(
         "PV qspinlock v16 (2015), unpinned: VM2/VM1",
-        "time with 32 vCPUs that float over that with 32 pinned, PV qspinlock v16",
+        "time with 32 unpinned vCPUs over that with 32 pinned, PV qspinlock v16",
         1.53,
         "qspinlock-v16 pv, linux",
         FLOATING,

@@ -14,7 +14,7 @@ const fn lead(comparison: &'static str) -> Figure {
 const LEAD: Row = Row {
     seed: "unfair spinlock (2010)",
     source: "Gleb Natapov: use unfair spinlock when running on hypervisor, linux-kernel, June 2010",
-    figure: "a guest with unfair locks beside one with ticket locks, 16 vCPUs each, building kernels: time of the second over \
+    figure: "a guest with unfair locks next to one with ticket locks, 16 vCPUs each, building kernels: time of the second over \
              that of the first",
     published: 1.44,
     again: Some(1.46),
@@ -37,7 +37,7 @@ const LEAD: Row = Row {
 
 const CPU: Row = Row {
     seed: "unfair spinlock (2010), CPU time",
-    figure: "system time of the guest with ticket locks over that of the one beside it with unfair ones; here CPU time in lock \
+    figure: "system time of the guest with ticket locks over that of its neighbour with unfair ones; here CPU time in lock \
              code",
     published: 2.82,
     again: Some(2.65),
