@@ -181,10 +181,11 @@ fn warnings(summary: &Summary) -> Markup {
     }
 }
 
-/// A list whose first lines need no click.
+/// A list; of a long one, the lines after the first few need a click.
 fn folded(lines: &[impl AsRef<str>]) -> Markup {
-    const MOST_OPEN: usize = 6;
-    let (open, rest) = lines.split_at(lines.len().min(MOST_OPEN));
+    const OPEN: usize = 6;
+    const MOST_OPEN: usize = 8;
+    let (open, rest) = lines.split_at(if lines.len() > MOST_OPEN { OPEN } else { lines.len() });
     let list = |lines: &[_]| html! { ul { @for line in lines { li { (AsRef::<str>::as_ref(line)) } } } };
     html! {
         (list(open))
@@ -255,11 +256,11 @@ mod tests {
     #[test]
     fn a_long_list_is_folded_behind_its_first_lines() {
         let lines = |most: usize| (0..most).map(|line| format!("line {line}")).collect::<Vec<_>>();
-        assert!(!folded(&lines(6)).into_string().contains("<details>"));
-        let page = folded(&lines(8)).into_string();
+        assert!(!folded(&lines(8)).into_string().contains("<details>"));
+        let page = folded(&lines(9)).into_string();
         let (open, rest) = page.split_once("<details>").expect("a fold");
         assert!(open.contains("line 5") && !open.contains("line 6"), "{page}");
-        assert!(rest.contains("2 more") && rest.contains("line 6") && rest.contains("line 7"), "{page}");
+        assert!(rest.contains("3 more") && rest.contains("line 6") && rest.contains("line 8"), "{page}");
     }
 
     #[test]
