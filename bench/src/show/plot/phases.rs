@@ -284,7 +284,11 @@ mod tests {
                 "{file}"
             );
             assert!(!file.contains("NaN") && !file.contains("inf"), "{file}");
-            assert!(map.narrow.is_some() && map.caption.contains("pv over virt-tas"), "{}", map.caption);
+            assert!(
+                map.narrow.is_some() && map.caption.contains("pv divided by virt-tas"),
+                "{}",
+                map.caption
+            );
         }
         if let Some(path) = std::env::var_os("HALTKICK_PICTURES") {
             write(path.as_ref());
