@@ -39,6 +39,7 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
         baseline: Some(""),
         of: std::slice::from_ref(&args.of),
         blocks: args.blocks,
+        robust: None,
     };
     let source = sweep.source()?;
     let now = timestamp::for_file_name(SystemTime::now());

@@ -80,7 +80,7 @@ impl Cases {
                 }
                 Ending::Failed(reason) => {
                     let lines: String = reason.lines().map(|line| format!("# {line}\n")).collect();
-                    write!(text, "{lines}not ok {number} {name}\n")
+                    writeln!(text, "{lines}not ok {number} {name}")
                 }
             };
         }
