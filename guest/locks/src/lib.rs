@@ -11,6 +11,11 @@
 
 #![no_std]
 
+/// The examples of pages that are no part of the documentation here.
+#[cfg(doctest)]
+#[doc = include_str!("../REPLACE-SPIN.md")]
+mod pages {}
+
 mod centralized;
 mod contract;
 mod faults;

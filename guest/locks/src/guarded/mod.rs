@@ -1,5 +1,5 @@
-//! Values that only the holder of a lock can reach: [`Mutex`], [`RwLock`], and with the feature `lock_api` the raw locks
-//! of that crate.
+//! Values that only the holder of a lock can reach: [`Mutex`], [`RwLock`], and with the features `lock_api` and `lock_api_04` the raw
+//! locks of that crate.
 //!
 //! A lock of this crate is given its domain at each call, so that it is as small as its protocol allows. A guard has to know it
 //! without being told: a [`home!`](crate::home) is a type that names a domain, which no code can reach but guards.
@@ -65,6 +65,8 @@ mod home;
 mod interrupts;
 #[cfg(all(feature = "lock_api", not(loom)))]
 mod lock_api;
+#[cfg(all(feature = "lock_api_04", not(loom)))]
+mod lock_api_04;
 mod mutex;
 mod rw_lock;
 
@@ -73,5 +75,7 @@ pub use free::Free;
 pub use home::Home;
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use lock_api::{Held, RawLock};
+#[cfg(all(feature = "lock_api_04", not(loom)))]
+pub use lock_api_04::TokenlessLock;
 pub use mutex::{Mutex, MutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -365,3 +365,48 @@ mod raw {
         assert_eq!(PINS.get(), 0);
     }
 }
+
+#[cfg(feature = "lock_api_04")]
+mod tokenless {
+    use super::*;
+
+    type RawMutex = lock_api_04::Mutex<guarded::TokenlessLock<QSpinLock<Pv>, Queues>, u64>;
+    type RawRwLock =
+        lock_api_04::RwLock<guarded::TokenlessLock<FairRwLock<QSpinLock<Pv>>, Queues>, (u64, u64)>;
+
+    #[test]
+    fn only_one_thread_has_a_value_of_lock_api_04() {
+        static COUNT: RawMutex = RawMutex::new(0);
+        static PAIR: RawRwLock = RawRwLock::new((0, 0));
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for round in 0..rounds(300) {
+                        *COUNT.try_lock().unwrap_or_else(|| COUNT.lock()) += 1;
+                        if round % 4 == 0 {
+                            let mut pair = PAIR.write();
+                            pair.0 += 1;
+                            pair.1 += 1;
+                        } else {
+                            let pair = PAIR.try_read().unwrap_or_else(|| PAIR.read());
+                            assert_eq!(pair.0, pair.1);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*COUNT.lock(), (THREADS * rounds(300)) as u64);
+        assert_eq!(PAIR.read().0, (THREADS * rounds(300).div_ceil(4)) as u64);
+    }
+
+    #[test]
+    fn a_tokenless_lock_pins_its_cpu() {
+        static VALUE: lock_api_04::Mutex<guarded::TokenlessLock<Ticket, Counted>, ()> =
+            lock_api_04::Mutex::new(());
+        let guard = VALUE.lock();
+        assert!(VALUE.try_lock().is_none());
+        assert_eq!(PINS.get(), 1);
+        drop(guard);
+        assert_eq!(PINS.get(), 0);
+    }
+}
