@@ -2,8 +2,9 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
 use haltkick_locks::{
-    Bounded, ClhDomain, GcrDomain, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain,
-    QSpinDomain, QSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
+    Bounded, ClhDomain, CnaDomain, GcrDomain, GcrOver, GcrOverDomain, Heartbeat, McsDomain, McsTpDomain,
+    Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock, SleepDomain, V16, Whole,
+    WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -13,6 +14,10 @@ use crate::lock::registry::lock;
 type Qspin = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 /// The instrumented arms: the same source over a platform whose points are more than nothing. Their memory is their own.
 type QspinPoints = QSpinDomain<Instrumented, MAX_VCPUS, LINES>;
+type Beating = Heartbeat<Guest, MAX_VCPUS>;
+/// Longer than an interrupt, and much shorter than a slice.
+const STALE_AFTER_NS: u64 = 20_000;
+type Gates<D> = GcrOverDomain<Guest, D, MAX_VCPUS>;
 type Sleepers<L> = SleepDomain<Guest, L, MAX_VCPUS>;
 
 lock! {
@@ -161,6 +166,60 @@ lock! {
     paravirt {
         Gcr: haltkick_locks::Gcr = haltkick_locks::Gcr::new(),
         GcrDomain<Guest, MAX_VCPUS> = GcrDomain::new(Guest)
+    }
+}
+
+lock! {
+    "136" "gcr-tas", "tas behind a gate: two vCPUs ask for it, the others queue and sleep, and take turns", LockFlags::NONE;
+    paravirt {
+        GcrTas: GcrOver<haltkick_locks::Tas> = GcrOver::new(haltkick_locks::Tas::new()), Gates<Guest> = Gates::new(Guest, Guest)
+    }
+}
+
+lock! {
+    "137" "gcr-ticket", "ticket behind the gate of gcr-tas", LockFlags::NONE;
+    paravirt {
+        GcrTicket: GcrOver<haltkick_locks::Ticket> = GcrOver::new(haltkick_locks::Ticket::new()), Gates<Guest> = Gates::new(Guest, Guest)
+    }
+}
+
+lock! {
+    "138" "gcr-mcs", "mcs behind the gate of gcr-tas", LockFlags::NONE;
+    paravirt {
+        GcrMcs: GcrOver<haltkick_locks::Mcs> = GcrOver::new(haltkick_locks::Mcs::new()),
+        Gates<McsDomain<Guest, MAX_VCPUS>> = Gates::new(Guest, McsDomain::new(Guest))
+    }
+}
+
+lock! {
+    "139" "gcr-native", "native qspinlock behind the gate of gcr-tas", LockFlags::NONE;
+    paravirt {
+        GcrNative: GcrOver<QSpinLock<Native>> = GcrOver::new(QSpinLock::new()),
+        Gates<Qspin> = Gates::new(Guest, Qspin::new(Guest))
+    }
+}
+
+lock! {
+    "140" "mcs-tp", "queue whose waiters publish the time; a release skips those that do not run", LockFlags::NONE;
+    paravirt {
+        McsTp: haltkick_locks::McsTp = haltkick_locks::McsTp::new(),
+        McsTpDomain<Guest, MAX_VCPUS> = McsTpDomain::new(Guest)
+    }
+}
+
+lock! {
+    "141" "cna-live", "queue that moves waiters aside which the host has preempted (--preempted-hint)", LockFlags::NONE;
+    paravirt {
+        CnaLive: haltkick_locks::CnaLive = haltkick_locks::CnaLive::new(),
+        CnaDomain<Guest, MAX_VCPUS> = CnaDomain::new(Guest)
+    }
+}
+
+lock! {
+    "142" "cna-heartbeat", "cna-live whose waiters tell each other by timestamps that they run", LockFlags::NONE;
+    paravirt {
+        CnaHeartbeat: haltkick_locks::CnaLive = haltkick_locks::CnaLive::new(),
+        CnaDomain<Beating, MAX_VCPUS> = CnaDomain::new(Beating::new(Guest, STALE_AFTER_NS))
     }
 }
 

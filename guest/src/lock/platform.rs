@@ -157,7 +157,7 @@ impl Delegate for Instrumented {
             return;
         }
         if let Some(activity) = point.activity() {
-            self.announce(activity);
+            Delegate::announce(self, activity);
         }
         hypercall::point(point as u32);
     }

@@ -1,17 +1,35 @@
-//! A platform that is another one, but for what happens at its points.
+//! A platform that is another one, but for what happens at its points and pauses.
 
 use super::{Activity, Event, Platform, Point};
 
 /// Hands every method of [`Platform`] on to another platform.
 ///
-/// For instrumented variants, which differ from the plain ones by [`point`](Delegate::point) alone. All methods are
-/// forwarded in one place, so that no wrapper can forget one: its default would answer unnoticed.
+/// For instrumented variants, which differ from the plain ones by [`point`](Delegate::point) alone, and for [`Heartbeat`](crate::Heartbeat).
+/// All methods are forwarded in one place, so that no wrapper can forget one: its default would answer unnoticed.
 pub trait Delegate: Sync {
     /// The platform that receives the calls.
     type Platform: Platform;
 
     /// The one that answers.
     fn platform(&self) -> &Self::Platform;
+
+    /// See [`Platform::pause`].
+    #[inline(always)]
+    fn pause(&self) {
+        self.platform().pause();
+    }
+
+    /// See [`Platform::announce`].
+    #[inline(always)]
+    fn announce(&self, activity: Activity) {
+        self.platform().announce(activity);
+    }
+
+    /// See [`Platform::is_preempted`].
+    #[inline(always)]
+    fn is_preempted(&self, cpu: usize) -> bool {
+        self.platform().is_preempted(cpu)
+    }
 
     /// See [`Platform::point`].
     #[inline(always)]
@@ -38,7 +56,7 @@ impl<D: Delegate> Platform for D {
 
     #[inline(always)]
     fn pause(&self) {
-        self.platform().pause();
+        Delegate::pause(self);
     }
 
     #[inline(always)]
@@ -68,7 +86,7 @@ impl<D: Delegate> Platform for D {
 
     #[inline(always)]
     fn is_preempted(&self, cpu: usize) -> bool {
-        self.platform().is_preempted(cpu)
+        Delegate::is_preempted(self, cpu)
     }
 
     #[inline(always)]
@@ -128,7 +146,7 @@ impl<D: Delegate> Platform for D {
 
     #[inline(always)]
     fn announce(&self, activity: Activity) {
-        self.platform().announce(activity);
+        Delegate::announce(self, activity);
     }
 
     #[inline(always)]

@@ -112,11 +112,15 @@ pub enum Event {
     Overtaken,
     /// Most of them in one wait: not a sum, but a maximum. Counted by the user of a lock.
     OvertakenMost,
+    /// Waiters that a release passed over, because they did not run.
+    LockSkipped,
+    /// Waiters that yielded to the CPU that stood in their way.
+    LockYielded,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 50] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -165,6 +169,8 @@ impl Event {
         Self::SleepLatencyWake,
         Self::Overtaken,
         Self::OvertakenMost,
+        Self::LockSkipped,
+        Self::LockYielded,
     ];
 
     /// How many events there are. At most 64, so that a set of events fits a `u64`.
@@ -209,6 +215,8 @@ impl Event {
                 | Self::SleepLatencyWake
                 | Self::Overtaken
                 | Self::OvertakenMost
+                | Self::LockSkipped
+                | Self::LockYielded
         )
     }
 
@@ -263,6 +271,8 @@ impl Event {
             Self::SleepLatencyWake => "sleep_latency_wake",
             Self::Overtaken => "overtaken",
             Self::OvertakenMost => "overtaken_most",
+            Self::LockSkipped => "lock_skipped",
+            Self::LockYielded => "lock_yielded",
         }
     }
 }

@@ -3,7 +3,7 @@
 /// Location of the queue nodes of a domain. Sizes and offsets are in bytes.
 ///
 /// A link names the node of another CPU by a code: (CPU + 1) * [`LEVELS`](crate::LEVELS) + level for locks whose nodes
-/// nest, 1 + 8 * CPU + place for [`Mcs`](crate::Mcs).
+/// nest, 1 + 8 * CPU + place for [`Mcs`](crate::Mcs), [`McsTp`](crate::McsTp) and [`CnaLive`](crate::CnaLive).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Queues {

@@ -10,7 +10,10 @@ use crate::{
     contract::{Domain, Exclusive, ExclusiveWriter, Platform},
     memory::CachePadded,
     qspinlock::{BorrowedQSpinDomain, Mode, QSpinDomain, QSpinLock, Word},
-    queued::{Clh, ClhDomain, Gcr, GcrDomain, Mcs, McsDomain, OwnerYield, OwnerYieldDomain},
+    queued::{
+        Clh, ClhDomain, CnaDomain, CnaLive, Gcr, GcrDomain, GcrOver, GcrOverDomain, Mcs, McsDomain, McsTp,
+        McsTpDomain, OwnerYield, OwnerYieldDomain,
+    },
     reader_writer::{FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock},
 };
 
@@ -30,11 +33,23 @@ unsafe impl<P: Platform, const CPUS: usize> Exclusive<PvTicketDomain<P, CPUS>> f
 // calling CPU's, which `TrustedCpu` tells from others'.
 unsafe impl<P: Platform, const CPUS: usize> Exclusive<McsDomain<P, CPUS>> for Mcs {}
 
+// SAFETY: as `Mcs`; nodes that are aside wait for an owner to grant one of them the lock.
+unsafe impl<P: Platform, const CPUS: usize> Exclusive<CnaDomain<P, CPUS>> for CnaLive {}
+
+// SAFETY: as `Mcs`; see the module for the nodes that are skipped.
+unsafe impl<P: Platform, const CPUS: usize> Exclusive<McsTpDomain<P, CPUS>> for McsTp {}
+
 // SAFETY: the tail is exchanged, so each node is waited for by one CPU; see the module for trying. Nodes as for `Mcs`.
 unsafe impl<P: Platform, const CPUS: usize, const LOCKS: usize> Exclusive<ClhDomain<P, CPUS, LOCKS>> for Clh {}
 
 // SAFETY: only an atomic operation that turns the bit from 0 to 1 takes it, which acquires what the release of it published.
 unsafe impl<P: Platform, const CPUS: usize> Exclusive<GcrDomain<P, CPUS>> for Gcr {}
+
+// SAFETY: it is taken by taking the inner lock, and released by releasing that.
+unsafe impl<L: Exclusive<D>, P: Platform, D, const CPUS: usize> Exclusive<GcrOverDomain<P, D, CPUS>>
+    for GcrOver<L>
+{
+}
 
 // SAFETY: see the module's words on who may take it. Nodes as for `Mcs`.
 unsafe impl<P: Platform, const CPUS: usize> Exclusive<OwnerYieldDomain<P, CPUS>> for OwnerYield {}

@@ -4,7 +4,7 @@ use crate::{
     centralized::{PvTicket, SliceTas, Tas, Ticket, UnfairTicket},
     memory::CachePadded,
     qspinlock::{Mode, QSpinLock, Word},
-    queued::{Clh, Mcs, OwnerYield},
+    queued::{Clh, CnaLive, Gcr, GcrOver, Mcs, McsTp, OwnerYield},
     reader_writer::{FairRwLock, PerCpuRwLock, UnfairRwLock},
 };
 
@@ -31,6 +31,10 @@ free! {
     [] PvTicket = Self::new();
     [] Mcs = Self::new();
     [] Clh = Self::new();
+    [] McsTp = Self::new();
+    [] CnaLive = Self::new();
+    [] Gcr = Self::new();
+    [L: Free] GcrOver<L> = Self::new(L::FREE);
     [] OwnerYield = Self::new();
     [M: Mode, W: Word] QSpinLock<M, W> = Self::new();
     [] UnfairRwLock = Self::new();

@@ -2,11 +2,15 @@
 //! [room](crate::qspinlock) to itself.
 
 pub mod clh;
+pub mod cna_live;
 pub mod gcr;
 pub mod mcs;
+pub mod mcs_tp;
 pub mod owner_yield;
 
 pub use clh::{Clh, ClhDomain, ClhToken};
-pub use gcr::{Gcr, GcrDomain};
+pub use cna_live::{CnaDomain, CnaLive, CnaToken};
+pub use gcr::{Gcr, GcrDomain, GcrOver, GcrOverDomain};
 pub use mcs::{Mcs, McsDomain, McsToken};
+pub use mcs_tp::{McsTp, McsTpDomain, McsTpToken};
 pub use owner_yield::{OwnerYield, OwnerYieldDomain};

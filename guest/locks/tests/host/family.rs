@@ -50,6 +50,11 @@ macro_rules! family {
     )+};
 }
 
+/// A gate before locks that have a domain like that.
+fn gcr_over<D>(inner: fn(Cpus) -> D) -> impl Fn(Cpus) -> GcrOverDomain<Cpus, D, CPUS> {
+    move |host| GcrOverDomain::new(host.clone(), inner(host))
+}
+
 family! {
     tas: Tas::new(), |host| host;
     slice_tas: SliceTas::new(), |host| host;
@@ -57,8 +62,15 @@ family! {
     unfair_ticket: UnfairTicket::new(), |host| host;
     pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, CPUS>::new;
     mcs: Mcs::new(), McsDomain::<Cpus, CPUS>::new;
+    mcs_tp: McsTp::new(), McsTpDomain::<Cpus, CPUS>::new;
+    cna_live: CnaLive::new(), CnaDomain::<Cpus, CPUS>::new;
+    cna_heartbeat: CnaLive::new(), |host| CnaDomain::<_, CPUS>::new(Heartbeat::<Cpus, CPUS>::new(host, 10_000));
     clh: Clh::new(), ClhDomain::<Cpus, CPUS>::new;
     gcr: Gcr::new(), GcrDomain::<Cpus, CPUS>::new;
+    gcr_tas: GcrOver::new(Tas::new()), gcr_over(|host| host);
+    gcr_ticket: GcrOver::new(Ticket::new()), gcr_over(|host| host);
+    gcr_mcs: GcrOver::new(Mcs::new()), gcr_over(McsDomain::<Cpus, CPUS>::new);
+    gcr_native: GcrOver::new(QSpinLock::<Native, Whole>::new()), gcr_over(QSpinDomain::<Cpus, CPUS>::new);
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
     mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Cpus, osq::Split, CPUS>::new;

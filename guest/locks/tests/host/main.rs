@@ -4,10 +4,13 @@
 
 mod borrowed;
 mod chosen;
+mod cna_live;
 mod conserving;
 mod family;
 mod gcr;
 mod guarded;
+mod heartbeat;
+mod mcs_tp;
 mod owner_yield;
 #[cfg(all(target_arch = "x86_64", not(any(windows, target_vendor = "apple", miri))))]
 mod patched;

@@ -32,12 +32,36 @@ fn platform(machine: Cpus) -> Cpus {
     machine
 }
 
+fn gcr_over_tas<const CPUS: usize>(machine: Cpus) -> GcrOverDomain<Cpus, Cpus, CPUS> {
+    GcrOverDomain::new(machine.clone(), machine)
+}
+
+fn gcr_over_mcs<const CPUS: usize>(machine: Cpus) -> GcrOverDomain<Cpus, McsDomain<Cpus, CPUS>, CPUS> {
+    GcrOverDomain::new(machine.clone(), McsDomain::new(machine))
+}
+
+/// Waiters that are stale only when some time has passed.
+fn fresh<const CPUS: usize>(machine: Cpus) -> McsTpDomain<Cpus, CPUS> {
+    McsTpDomain::new(machine.patient(2))
+}
+
+fn cpu_1_does_not_run<const CPUS: usize>(machine: Cpus) -> CnaDomain<Cpus, CPUS> {
+    machine.set_preempted(1, true);
+    CnaDomain::new(machine)
+}
+
 family! {
     tas: Tas::new(), platform, platform;
     ticket: Ticket::new(), platform, platform;
     pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, 2>::new, PvTicketDomain::<Cpus, 3>::new;
     mcs: Mcs::new(), McsDomain::<Cpus, 2>::new, McsDomain::<Cpus, 3>::new;
+    mcs_tp: McsTp::new(), McsTpDomain::<Cpus, 2>::new, McsTpDomain::<Cpus, 3>::new;
+    mcs_tp_fresh: McsTp::new(), fresh::<2>, fresh::<3>;
+    cna_live: CnaLive::new(), CnaDomain::<Cpus, 2>::new, CnaDomain::<Cpus, 3>::new;
+    cna_live_skips: CnaLive::new(), cpu_1_does_not_run::<2>, cpu_1_does_not_run::<3>;
     clh: Clh::new(), ClhDomain::<Cpus, 2, 1>::new, ClhDomain::<Cpus, 3, 1>::new;
     gcr: Gcr::new(), GcrDomain::<Cpus, 2>::new, GcrDomain::<Cpus, 3>::new;
+    gcr_tas: GcrOver::new(Tas::new()), gcr_over_tas::<2>, gcr_over_tas::<3>;
+    gcr_mcs: GcrOver::new(Mcs::new()), gcr_over_mcs::<2>, gcr_over_mcs::<3>;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
 }

@@ -19,6 +19,8 @@ use shuttle::{
     thread,
 };
 
+mod queued;
+
 /// Preemptions at the worst places that the scheduler is told to look for.
 const DEPTH: usize = 4;
 
@@ -174,6 +176,8 @@ fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
     let iterations = env::var("SHUTTLE_ITERATIONS").map_or(2_000, |n| n.parse().expect("a number"));
     let mut config = Config::default();
     config.silence_warnings = true;
+    // Domains are made on it, whose atomics are larger here.
+    config.stack_size = 0x4_0000;
     let model = std::sync::Arc::new(model);
     let again = model.clone();
     Runner::new(PctScheduler::new(DEPTH, iterations), config.clone()).run(move || model());
@@ -247,34 +251,6 @@ fn pv_ticket_with_four_cpus() {
 #[test]
 fn pv_ticket_with_eight_cpus() {
     explore(8, 2, PvTicketDomain::<Cpus, 8>::new, PvTicket::new, |_| {});
-}
-
-#[test]
-fn owner_yield_with_four_cpus() {
-    explore(4, 2, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new, |_| {});
-}
-
-#[test]
-fn gcr_with_four_cpus() {
-    explore(4, 2, GcrDomain::<Cpus, 4>::new, Gcr::new, |_| {});
-}
-
-#[test]
-fn gcr_with_eight_cpus() {
-    explore(8, 2, GcrDomain::<Cpus, 8>::new, Gcr::new, |_| {});
-    for event in [Event::PvWaitHead, Event::PvWaitNode, Event::PvSpuriousWakeup, Event::PvKickWake] {
-        assert_reached(event);
-    }
-}
-
-#[test]
-fn mcs_with_four_cpus() {
-    explore(4, 2, McsDomain::<Cpus, 4>::new, Mcs::new, |_| {});
-}
-
-#[test]
-fn clh_with_four_cpus() {
-    explore(4, 2, ClhDomain::<Cpus, 4, 2>::new, Clh::new, |_| {});
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! Locks whose waiters queue, other than the queue spinlock.
+
+use haltkick_locks::*;
+use haltkick_testing::{Cpus, assert_reached};
+
+use crate::explore;
+
+#[test]
+fn gcr_with_four_cpus() {
+    explore(4, 2, GcrDomain::<Cpus, 4>::new, Gcr::new, |_| {});
+}
+
+#[test]
+fn gcr_with_eight_cpus() {
+    explore(8, 2, GcrDomain::<Cpus, 8>::new, Gcr::new, |_| {});
+    for event in [Event::PvWaitHead, Event::PvWaitNode, Event::PvSpuriousWakeup, Event::PvKickWake] {
+        assert_reached(event);
+    }
+}
+
+#[test]
+fn gcr_over_native_with_four_cpus() {
+    let domain =
+        |cpus: Cpus| GcrOverDomain::<_, _, 4>::new(cpus.clone(), QSpinDomain::<Cpus, 4, 1>::new(cpus));
+    explore(4, 2, domain, || GcrOver::new(QSpinLock::<Native, Whole>::new()), |_| {});
+}
+
+#[test]
+fn gcr_over_tas_with_eight_cpus() {
+    let domain = |cpus: Cpus| GcrOverDomain::<_, _, 8>::new(cpus.clone(), cpus);
+    explore(8, 2, domain, || GcrOver::new(Tas::new()), |_| {});
+    for event in [Event::PvWaitHead, Event::PvWaitNode, Event::PvKickWake] {
+        assert_reached(event);
+    }
+}
+
+#[test]
+fn mcs_with_four_cpus() {
+    explore(4, 2, McsDomain::<Cpus, 4>::new, Mcs::new, |_| {});
+}
+
+#[test]
+fn mcs_tp_with_four_cpus() {
+    explore(4, 2, McsTpDomain::<Cpus, 4>::new, McsTp::new, |_| {});
+}
+
+#[test]
+fn mcs_tp_with_eight_cpus() {
+    explore(8, 2, McsTpDomain::<Cpus, 8>::new, McsTp::new, |_| {});
+    for event in [Event::LockSkipped, Event::LockYielded] {
+        assert_reached(event);
+    }
+}
+
+#[test]
+fn cna_live_with_four_cpus() {
+    explore(4, 2, CnaDomain::<Cpus, 4>::new, CnaLive::new, |_| {});
+}
+
+#[test]
+fn cna_live_with_eight_cpus() {
+    explore(8, 2, CnaDomain::<Cpus, 8>::new, CnaLive::new, |_| {});
+    assert_reached(Event::LockSkipped);
+}
+
+#[test]
+fn clh_with_four_cpus() {
+    explore(4, 2, ClhDomain::<Cpus, 4, 2>::new, Clh::new, |_| {});
+}
+
+#[test]
+fn owner_yield_with_four_cpus() {
+    explore(4, 2, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new, |_| {});
+}
