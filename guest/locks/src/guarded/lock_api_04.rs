@@ -55,7 +55,7 @@ impl<L, H: Home> TokenlessLock<L, H> {
         acquired
     }
 
-    /// Releases it again, after which the CPU is not pinned any more.
+    /// Releases it again, and unpins the CPU.
     #[inline(always)]
     fn release(&self, release: impl FnOnce(&L, &'static H::Domain)) {
         // SAFETY: as in `acquire`.

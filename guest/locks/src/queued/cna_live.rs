@@ -75,7 +75,7 @@ pub struct CnaLive {
     tail: AtomicU32,
 }
 
-/// What such locks of one kernel share: the platform, and eight nodes for each CPU.
+/// Memory that all such locks of one kernel share: the platform, and eight nodes for each CPU.
 #[derive(Debug)]
 pub struct CnaDomain<P, const CPUS: usize> {
     platform: P,
@@ -105,7 +105,7 @@ impl Code {
     }
 }
 
-/// What a new owner finds in `locked`: who is first aside. The lowest bit is set, see [`Queues::locked`].
+/// The value of `locked` that tells a new owner who is first aside. The lowest bit is set, see [`Queues::locked`].
 const fn granted(aside: Option<Code>) -> u32 {
     match aside {
         Some(first) => first.0 << 1 | 1,
@@ -125,7 +125,7 @@ struct Node {
     next: AtomicU32,
     /// 0 while its CPU waits; then see [`granted`].
     locked: AtomicU32,
-    /// Of the first one aside: the last one aside. Only owners use it, and the next field.
+    /// The last one aside, in the node of the first one. Only owners use it, and the next field.
     last: AtomicU32,
     /// How often it was overtaken while it was the first one aside.
     passed: AtomicU32,

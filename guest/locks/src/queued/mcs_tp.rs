@@ -41,7 +41,7 @@
 //!
 //! # What it teaches
 //! Time stamps are enough to skip waiters that do not run. They do not help where the holder does not run: for that a waiter has to know
-//! to whom it should yield.
+//! the CPU to yield to.
 //!
 //! # Orderings
 //! | release | acquire | what it is for |
@@ -86,7 +86,7 @@ pub struct McsTp {
     since: Statistic,
 }
 
-/// What time-published MCS locks of one kernel share: the platform, and eight nodes for each CPU.
+/// Memory that time-published MCS locks of one kernel share: the platform, and eight nodes for each CPU.
 #[derive(Debug)]
 pub struct McsTpDomain<P, const CPUS: usize> {
     platform: P,
@@ -173,7 +173,7 @@ impl<P: Platform, const CPUS: usize> McsTpDomain<P, CPUS> {
         node.stamp.store(self.now(), Relaxed);
     }
 
-    /// R3: gives a node up, of which nothing is read any more. `own` is the node of the CPU that releases.
+    /// R3: gives a node up, which is not read afterwards. `own` is the node of the CPU that releases.
     fn give_up(&self, code: Code, own: Code) {
         if code == own {
             self.cpus[code.cpu()].in_use.give_back(code.slot());
@@ -340,7 +340,7 @@ impl<P: Platform, const CPUS: usize> Lock<McsTpDomain<P, CPUS>> for McsTp {
     fn unlock(&self, domain: &McsTpDomain<P, CPUS>, McsTpToken(own): McsTpToken) {
         let mut code = own;
         for removed in 0.. {
-            // R2 comes before R3: then nothing of the node is read any more.
+            // R2 comes before R3: the node is not read afterwards.
             let next = self.next_or_free(domain, code);
             domain.give_up(code, own);
             let Some(next) = next else { return };

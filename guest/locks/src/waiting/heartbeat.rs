@@ -33,7 +33,7 @@ struct Beat {
 }
 
 impl<P, const CPUS: usize> Heartbeat<P, CPUS> {
-    /// Takes CPUs of `platform` for preempted that have not paused for so many nanoseconds: at least as many as an interrupt takes, and
+    /// Takes CPUs of `platform` for preempted that have not paused for `stale_after_ns`: at least as many as an interrupt takes, and
     /// fewer than a slice.
     pub const fn new(platform: P, stale_after_ns: u64) -> Self {
         let cpus =

@@ -4,7 +4,7 @@
 //! O1 lock    active += 1 if active < LIMIT, else queue (J0 to J6); then lock the inner one
 //! O2 try     try the inner one, if active < LIMIT; active += 1
 //! O3 unlock  active -= 1, unless the first in the queue sleeps, and may join from here on: L2
-//! O4         unlock the inner one; kick, if L2 has found whom
+//! O4         unlock the inner one; kick the CPU that L2 has found
 //! ```
 //!
 //! # Why no sleeper is forgotten
@@ -12,7 +12,7 @@
 //! after, several CPUs could be in L2, and one of them could find the word as it was, and kick a CPU that had been first before.
 //! O2 counts the CPU when it holds the lock, for one that had counted itself and failed would have to leave without holding it.
 //!
-//! So active is one too small between O3 and O4, and between the two steps of O2: one CPU too many may ask for the inner lock.
+//! Therefore active is one too small between O3 and O4, and between the two steps of O2: one CPU too many may ask for the inner lock.
 //!
 //! # How long a CPU waits
 //! In the queue as in [`Gcr`](super::Gcr): the first is let in after (N - 1) * (PROMOTE - 1) + 1 sections of others. From then on as
@@ -62,7 +62,7 @@ impl<P: Platform, D: Sync, const CPUS: usize> Domain for GcrOverDomain<P, D, CPU
         self.gates.platform()
     }
 
-    /// Those of the gates.
+    /// The queues of the gates.
     fn queues(&self) -> Option<Queues> {
         self.gates.queues()
     }
