@@ -38,9 +38,9 @@
 //! aside counts. That one arrived no later, and counts to MOST in all. So a CPU with q CPUs before it in the queue is overtaken
 //! (q + 1) * MOST times at most: (N - 1) * MOST.
 //!
-//! # What it teaches
-//! Reordering by liveness cures a strict queue of preempted waiters. It cannot cure a preempted holder, and locks that let newcomers steal
-//! have little need of it.
+//! # What it is for
+//! It shows how much of a strict queue's loss is that of preempted waiters. A preempted holder still stops it, and so does a waiter that is
+//! preempted after it was granted the lock.
 //!
 //! # Orderings
 //! | release | acquire | what it is for |

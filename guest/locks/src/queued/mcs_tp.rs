@@ -39,9 +39,9 @@
 //! Those that are never found stale are served in order. One that is found stale goes to the end, each time: it has no bound. A release
 //! looks at SCAN + 2 nodes at most.
 //!
-//! # What it teaches
-//! Time stamps are enough to skip waiters that do not run. They do not help where the holder does not run: for that a waiter has to know
-//! the CPU to yield to.
+//! # What it is for
+//! It shows what the host's knowledge is worth. Timestamps are enough to skip waiters that do not run. Where the holder does not run, a
+//! waiter has to know the CPU to yield to.
 //!
 //! # Orderings
 //! | release | acquire | what it is for |

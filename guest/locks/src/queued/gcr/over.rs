@@ -18,8 +18,9 @@
 //! In the queue as in [`Gcr`](super::Gcr): the first is let in after (N - 1) * (PROMOTE - 1) + 1 sections of others. From then on as
 //! in the inner lock, where LIMIT CPUs and those that were let in wait.
 //!
-//! # What it teaches
-//! A gate cannot cure a strict queue inside it: the CPUs that it lets in still spin behind one that does not run.
+//! # What it is for
+//! It separates the gate from the lock behind it. The CPUs that the gate lets in still wait there as that lock does, in a strict queue
+//! behind one that does not run.
 
 use super::{
     ACTIVE, LIMIT,
