@@ -194,7 +194,9 @@ mod tests {
         let n = EXACT_PAIRS + 1;
         for below in [20, 30, 36] {
             // Each is as far from 1 as none other, and `below` of them lie below.
-            let log = |i: usize| (i + 1) as f64 * if i.is_multiple_of(2) || i >= 2 * below { 0.001 } else { -0.001 };
+            let log = |i: usize| {
+                (i + 1) as f64 * if i.is_multiple_of(2) || i >= 2 * below { 0.001 } else { -0.001 }
+            };
             let ratios: Vec<f64> = (0..n).map(|i| log(i).exp()).collect();
             let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
             let not_below = walsh_averages(&logs).iter().filter(|average| **average >= 0.0).count();

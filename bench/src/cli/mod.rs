@@ -3,6 +3,7 @@
 mod bisect;
 mod check;
 mod conduct;
+mod doctor;
 mod flips;
 mod judge;
 mod report;
@@ -26,6 +27,7 @@ use crate::text::share;
 pub(crate) use bisect::BisectArgs;
 pub(crate) use check::{CheckArgs, Language};
 pub(crate) use conduct::{Conduct, LoadTo};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use flips::FlipsArgs;
 pub(crate) use judge::JudgeArgs;
 pub(crate) use report::{MergeArgs, ReportArgs};
@@ -380,23 +382,6 @@ pub(crate) enum ReproducedOn {
     Kvm,
     /// Simulated machines
     Sim,
-}
-
-/// Options of `haltkick doctor`.
-#[derive(Args, Debug)]
-pub(crate) struct DoctorArgs {
-    /// How to print the findings
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
-    /// Short for --format json
-    #[arg(long, hide = true)]
-    pub(crate) json: bool,
-    /// Measure this host's costs and write them as a machine for --engine sim
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
-    pub(crate) write_machine: Option<std::path::PathBuf>,
-    /// Measure this host's scheduler with threads and write it as a host for --engine sim --sched host
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json", "write_machine"])]
-    pub(crate) write_host: Option<std::path::PathBuf>,
 }
 
 /// Options of `haltkick list`.

@@ -115,7 +115,7 @@ fn every_state_of_the_restricted_lock_has_a_way_forward() {
 }
 
 #[test]
-fn every_state_of_a_restricted_test_and_set_lock_has_a_way_forward() {
+fn every_state_of_a_restricted_tas_lock_has_a_way_forward() {
     assert_a_way_forward(gcr_over_tas);
 }
 
