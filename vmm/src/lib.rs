@@ -33,6 +33,7 @@ pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, VcpuState, Verdict, Word,
 };
 pub use guest::activity::{Activity, ByActivity};
+pub use guest::placement::Numa;
 pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS};
 /// Models of hosts' schedulers for [`Engine::Sim`].
 pub use haltkick_sim::hosts;
@@ -44,7 +45,9 @@ pub use host::error::{Refused, RunError};
 pub use host::input;
 pub use host::known::{Known, Unknown};
 pub use host::nearest::nearest;
+pub use host::nodes::{node_of_cpu, nodes_with_memory};
 pub use host::pmu::CacheEvents;
+pub use host::residence::Residence;
 pub use host::sandbox::{
     Needed, Needs, SandboxRule, Walls, confine_process, disable_sandbox, is_sandboxed, landlock_abi,
     process_rules, runner_rules, sandbox_filters, walls,

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use haltkick_sim::board::Witness;
 
 use crate::explain::{self, Explanation, Scene};
+use crate::guest::placement::Placement;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, Moment, SimulatedClock};
 use crate::host::error::RunError;
@@ -226,9 +227,10 @@ fn machine(
         ..asked.machine()
     };
     let boot = |tsc_khz| boot_block(asked, chosen, tsc_khz);
+    let placement = || Placement::new(asked.run.numa, &asked.run.cpus);
     match &asked.run.engine {
-        Engine::Kvm => Machine::on_kvm(&wanted, image, boot),
-        Engine::Threads => Machine::on_threads(&wanted, image, boot),
+        Engine::Kvm => Machine::on_kvm(&wanted, &placement(), image, boot),
+        Engine::Threads => Machine::on_threads(&wanted, &placement(), image, boot),
         Engine::Sim(machine) => Machine::simulated(&wanted, image, machine.costs.clock_khz, boot),
         Engine::Qemu(_) => unreachable!("QEMU makes its own machine"),
     }

@@ -81,3 +81,18 @@ fn a_deposit_changes_its_structure_alone() {
         }
     }
 }
+
+#[test]
+fn memory_is_aligned_for_huge_pages_and_resident_once_touched() {
+    let memory = small();
+    assert!((memory.host_base() as u64).is_multiple_of(2 << 20));
+    let resident = || memory.residence().unwrap().resident_bytes;
+    assert_eq!(resident(), 0);
+    memory.write(0, &vec![1; memory.size() as usize]);
+    assert_eq!(resident(), memory.size());
+    let found = memory.residence().unwrap();
+    if let (Ok(nodes), Ok(huge)) = (found.node_bytes, found.huge_bytes) {
+        assert_eq!(nodes.values().sum::<u64>(), memory.size());
+        assert!(huge <= memory.size());
+    }
+}

@@ -5,6 +5,7 @@
 //!  0x200000  tables: page tables, GDT, IDT, probe code, boot block, control block, oracles
 //!  0x240000  one TSS per vCPU, with the I/O bitmap that opens the hypercall ports to ring 3
 //!  0x300000  one line per vCPU with its preempted flag, where neither the VMM nor KVM writes it
+//!  0x310000  page directories, one per GiB
 //!  0x400000  the image (text, constants, data, zeroed data)
 //!  image end, rounded up to 2 MiB:
 //!            one VcpuArea (16 KiB) per vCPU
@@ -25,16 +26,19 @@
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 
 use haltkick_hypercalls::{
     BootBlock, Control, ENTRIES_ROW_BYTES, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, StealTime, VcpuArea,
     trace_ring_bytes,
 };
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
-use crate::guest::own_addresses::OwnAddresses;
+use crate::guest::backing::Backing;
 use crate::host::error::RunError;
+use crate::host::known::Known;
+use crate::host::residence::Residence;
 use crate::image::segment::IMAGE_BASE;
 
 /// Size of the pages that the guest's memory is mapped with.
@@ -42,7 +46,6 @@ pub(crate) const LARGE_PAGE: u64 = 2 << 20;
 
 pub(crate) const PML4: u64 = 0x20_0000;
 pub(crate) const PAGE_DIRECTORY_POINTERS: u64 = 0x20_1000;
-pub(crate) const PAGE_DIRECTORY: u64 = 0x20_2000;
 pub(crate) const GDT: u64 = 0x20_3000;
 pub(crate) const IDT: u64 = 0x20_4000;
 pub(crate) const PROBE_CODE: u64 = 0x20_5000;
@@ -52,6 +55,8 @@ const ORACLES: u64 = 0x20_8000;
 /// Flags that are written from outside the VMM, mapped over the memory there.
 const FLAGS: u64 = 0x30_0000;
 const FLAGS_BYTES: usize = MAX_VCPUS * size_of::<StealTime>();
+/// One page directory after the other.
+pub(crate) const PAGE_DIRECTORIES: u64 = 0x31_0000;
 const TSS_BASE: u64 = 0x24_0000;
 /// Bytes per TSS: 104, then the I/O bitmap for the ports up to the last hypercall and its terminating byte.
 pub(crate) const TSS_BYTES: u64 = 512;
@@ -62,10 +67,13 @@ const HOST_PAGE: usize = 4096;
 /// Pattern at the end of every stack: once it is overwritten, the stack was too short.
 const CANARY: [u64; 4] = [0x6861_6c74_6b69_636b; 4];
 /// Memory that one page directory maps.
-const MOST_BYTES: u64 = 1 << 30;
+pub(crate) const DIRECTORY_BYTES: u64 = 1 << 30;
+/// Most memory of a guest: KVM has pages of its own, and interrupt controllers, at the end of the fourth GiB.
+const MOST_BYTES: u64 = 3 << 30;
 
 const _: () = assert!(TSS_BASE + MAX_VCPUS as u64 * TSS_BYTES <= FLAGS);
-const _: () = assert!(FLAGS + FLAGS_BYTES as u64 <= IMAGE_BASE);
+const _: () = assert!(FLAGS + FLAGS_BYTES as u64 <= PAGE_DIRECTORIES);
+const _: () = assert!(PAGE_DIRECTORIES + MOST_BYTES / LARGE_PAGE * 8 <= IMAGE_BASE);
 const _: () = assert!(ORACLES + MAX_LOCKS as u64 * size_of::<Oracle>() as u64 <= TSS_BASE);
 
 /// Structures that host and guest share while the guest runs.
@@ -99,7 +107,7 @@ impl Extent {
         let size = pool + pool_bytes.next_multiple_of(LARGE_PAGE);
         if size > MOST_BYTES {
             return Err(RunError::usage(format!(
-                "a guest of {vcpus} vCPUs with a pool of {} MiB needs {} MiB, more than the {} MiB that are mapped: ask for less memory",
+                "a guest of {vcpus} vCPUs with a pool of {} MiB needs {} MiB, and a guest has {} MiB at most: ask for less memory, or use several guests",
                 pool_bytes >> 20,
                 size >> 20,
                 MOST_BYTES >> 20
@@ -121,8 +129,8 @@ fn cannot_map(size: u64, source: std::io::Error) -> RunError {
 /// The memory of one guest.
 pub(crate) struct Memory {
     map: GuestMemoryMmap,
-    /// Memory that `map` does not own, unmapped when this is dropped.
-    own_addresses: Option<OwnAddresses>,
+    /// Memory of `map`, unmapped when this is dropped.
+    backing: Backing,
     vcpus: u64,
     areas: u64,
     /// Sections per ring of trace records; 0: there are none.
@@ -142,14 +150,9 @@ impl Memory {
         trace_sections: u64,
     ) -> Result<Self, RunError> {
         let Extent { areas, pool, size } = Extent::new(image_end, vcpus, pool_bytes, trace_sections)?;
-        let map = GuestMemoryMmap::from_ranges(&[(Gpa(0), size as usize)])
-            .map_err(|error| cannot_map(size, std::io::Error::other(error.to_string())))?;
-        let memory =
-            Self { map, own_addresses: None, vcpus: u64::from(vcpus), areas, trace_sections, pool, size };
-        // Large host pages save both the host's faults and the guest's TLB; without them all still works.
-        // SAFETY: advice on a mapping of exactly this length that this struct owns.
-        _ = unsafe { madvise(memory.host_base().cast(), size as usize, Advice::LinuxHugepage) };
-        Ok(memory)
+        let backing = Backing::of_pages(size, LARGE_PAGE).map_err(|error| cannot_map(size, error))?;
+        let map = backing.guest_memory().map_err(|error| cannot_map(size, error))?;
+        Ok(Self { map, backing, vcpus: u64::from(vcpus), areas, trace_sections, pool, size })
     }
 
     /// The size of that without trace rings, if it can be mapped.
@@ -165,37 +168,45 @@ impl Memory {
         trace_sections: u64,
     ) -> Result<Self, RunError> {
         let Extent { areas, pool, size } = Extent::new(image_end, vcpus, 0, trace_sections)?;
-        let own_addresses = OwnAddresses::map(LARGE_PAGE..size).map_err(|error| match error.raw_os_error() {
+        let own = Backing::at_its_own_addresses(&(LARGE_PAGE..size));
+        let backing = own.map_err(|error| match error.raw_os_error() {
             Some(libc::EEXIST | libc::EPERM) => RunError::HostLacks(format!(
                 "addresses {LARGE_PAGE:#x} to {size:#x} of this process are taken or forbidden ({error}); \
                  --engine threads runs one guest at a time, in a position-independent haltkick"
             )),
             _ => cannot_map(size, error),
         })?;
-        let map = own_addresses.guest_memory().map_err(|error| cannot_map(size, error))?;
-        Ok(Self {
-            map,
-            own_addresses: Some(own_addresses),
-            vcpus: u64::from(vcpus),
-            areas,
-            trace_sections,
-            pool,
-            size,
-        })
+        let map = backing.guest_memory().map_err(|error| cannot_map(size, error))?;
+        Ok(Self { map, backing, vcpus: u64::from(vcpus), areas, trace_sections, pool, size })
     }
 
     /// Makes `range`, which was written, executable instead of writable. Only for memory at its own addresses.
     pub(crate) fn make_executable(&self, range: std::ops::Range<u64>) -> Result<(), RunError> {
-        self.own_addresses
-            .as_ref()
-            .expect("only threads of this process execute its memory")
+        self.backing
             .make_executable(&range)
             .map_err(|source| RunError::System { what: "make the image's code executable".into(), source })
     }
 
     /// The guest's addresses that have memory.
     pub(crate) fn mapped(&self) -> std::ops::Range<u64> {
-        if self.own_addresses.is_some() { LARGE_PAGE..self.size } else { 0..self.size }
+        self.backing.range()
+    }
+
+    /// Start of the pool, which reaches to the end.
+    pub(crate) fn pool_start(&self) -> u64 {
+        self.pool
+    }
+
+    /// Rows with a place for each vCPU: their starts, and the bytes of a place.
+    pub(crate) fn rows_of_vcpus(&self) -> impl Iterator<Item = (u64, u64)> {
+        let rows = [
+            (self.areas, size_of::<VcpuArea>() as u64),
+            (self.ring0_stack_top(0) - RING0_STACK_BYTES, RING0_STACK_BYTES),
+            (self.stack_top(0) - STACK_BYTES, STACK_BYTES),
+            (self.entries(0), ENTRIES_ROW_BYTES as u64),
+        ];
+        let rings = self.trace_rings().map(|rings| (rings, trace_ring_bytes(self.trace_sections)));
+        rows.into_iter().chain(rings)
     }
 
     /// Number of vCPUs.
@@ -213,9 +224,21 @@ impl Memory {
         self.size - self.pool
     }
 
-    /// Address of physical address 0 in this process.
+    /// Address of the guest's first byte of memory in this process.
     pub(crate) fn host_base(&self) -> *mut u8 {
-        self.map.iter().next().expect("one region was mapped").as_ptr()
+        self.backing.host_start()
+    }
+
+    /// Address in this process of the guest's `address`, which has memory.
+    pub(crate) fn host_address(&self, address: u64) -> NonNull<u8> {
+        let offset = address - self.mapped().start;
+        NonNull::new(self.host_base().wrapping_add(offset as usize)).expect("no mapping begins at 0")
+    }
+
+    /// How the host backs this memory at the moment.
+    pub(crate) fn residence(&self) -> Known<Residence> {
+        let start = self.host_base() as u64;
+        Residence::of(&(start..start + (self.size - self.mapped().start)))
     }
 
     /// Copies `bytes` to `address`.

@@ -52,6 +52,24 @@ impl Mapping {
         if got == wanted { Ok(mapping) } else { Err(io::Error::from_raw_os_error(libc::EEXIST)) }
     }
 
+    /// Zeroed memory of this process alone, whose address is a multiple of `alignment`, which is one of pages.
+    pub(crate) fn aligned(bytes: usize, alignment: usize) -> io::Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let got = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes + alignment, access, flags) }?;
+        let before = (got as usize).next_multiple_of(alignment) - got as usize;
+        let start = got.wrapping_byte_add(before);
+        // SAFETY: the two ends of the new mapping, without what is kept between them.
+        unsafe {
+            if before > 0 {
+                munmap(got, before)?;
+            }
+            munmap(start.wrapping_byte_add(bytes), alignment - before)?;
+        }
+        Ok(Self { start: NonNull::new(start.cast()).expect("mappings do not begin at 0"), bytes })
+    }
+
     /// Address of the first byte.
     pub(crate) fn start<T>(&self) -> NonNull<T> {
         self.start.cast()
@@ -79,5 +97,21 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: a mapping that was made here, of that length; any use of its addresses was within its life.
         _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_memory_begins_where_it_is_to_and_is_whole() {
+        const ALIGNMENT: usize = 256 << 20;
+        for bytes in [4096, 3 << 20] {
+            let mapping = Mapping::aligned(bytes, ALIGNMENT).unwrap();
+            assert!((mapping.start::<u8>().as_ptr() as usize).is_multiple_of(ALIGNMENT));
+            // SAFETY: the last byte of a mapping that is this test's.
+            unsafe { mapping.start::<u8>().add(bytes - 1).write(1) };
+        }
     }
 }

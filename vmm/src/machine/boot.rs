@@ -6,7 +6,7 @@ use haltkick_hypercalls::{GuestAddress, PORT_LAST};
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
 
 use crate::guest::memory::{
-    GDT, IDT, LARGE_PAGE, Memory, PAGE_DIRECTORY, PAGE_DIRECTORY_POINTERS, PML4, TSS_BYTES,
+    DIRECTORY_BYTES, GDT, IDT, LARGE_PAGE, Memory, PAGE_DIRECTORIES, PAGE_DIRECTORY_POINTERS, PML4, TSS_BYTES,
 };
 use crate::image::file::Image;
 use crate::machine::ring::Ring;
@@ -33,11 +33,14 @@ pub(crate) fn write_tables(memory: &Memory, image: &Image) {
     const PRESENT_WRITABLE_USER: u64 = 0b111;
     const LARGE: u64 = 1 << 7;
     memory.write(PML4, &(PAGE_DIRECTORY_POINTERS | PRESENT_WRITABLE_USER).to_le_bytes());
-    memory.write(PAGE_DIRECTORY_POINTERS, &(PAGE_DIRECTORY | PRESENT_WRITABLE_USER).to_le_bytes());
+    for directory in 0..memory.size().div_ceil(DIRECTORY_BYTES) {
+        let entry = (PAGE_DIRECTORIES + directory * 4096) | PRESENT_WRITABLE_USER;
+        memory.write(PAGE_DIRECTORY_POINTERS + directory * 8, &entry.to_le_bytes());
+    }
     // From the second large page on: the first stays unmapped, so that null pointers fault.
     for page in 1..memory.size() / LARGE_PAGE {
         let entry = (page * LARGE_PAGE) | LARGE | PRESENT_WRITABLE_USER;
-        memory.write(PAGE_DIRECTORY + page * 8, &entry.to_le_bytes());
+        memory.write(PAGE_DIRECTORIES + page * 8, &entry.to_le_bytes());
     }
 
     for (selector, descriptor) in [
@@ -188,5 +191,39 @@ pub(crate) fn simulated_registers(
             task_selector: sregs.tr.selector,
             ..haltkick_sim::System::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Physical address of a mapped virtual one, as the CPU's walk finds it (4.5.4).
+    fn walk(memory: &Memory, address: u64) -> Option<u64> {
+        const ADDRESS: u64 = 0xf_ffff_ffff_f000;
+        let mut table = PML4;
+        for shift in [39, 30, 21] {
+            let entry = memory.read(table + (address >> shift & 511) * 8, 8)?;
+            let entry = u64::from_le_bytes(entry.try_into().ok()?);
+            if entry & 1 == 0 {
+                return None;
+            }
+            table = entry & ADDRESS;
+        }
+        Some(table + (address & (LARGE_PAGE - 1)))
+    }
+
+    #[test]
+    fn memory_beyond_a_gib_is_mapped_to_its_end_and_no_further() {
+        let image = Image::embedded();
+        for pool_bytes in [0, 64 << 20, 2 << 30] {
+            let memory = Memory::new(image.end, 2, pool_bytes, 0).unwrap();
+            write_tables(&memory, &image);
+            for address in (LARGE_PAGE..memory.size()).step_by(LARGE_PAGE as usize) {
+                assert_eq!(walk(&memory, address), Some(address), "of {:#x}", memory.size());
+            }
+            assert_eq!(walk(&memory, 0), None);
+            assert_eq!(walk(&memory, memory.size()), None);
+        }
     }
 }

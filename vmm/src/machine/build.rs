@@ -5,6 +5,7 @@ use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::VmFd;
 
 use crate::guest::memory::Memory;
+use crate::guest::placement::Placement;
 use crate::host::clock::{self, read_tsc};
 use crate::host::error::{RunError, system};
 use crate::host::known::{Known, Unknown};
@@ -49,6 +50,7 @@ impl Machine {
     /// boot values for a clock of the given ticks per millisecond. Nothing runs yet.
     pub(crate) fn on_kvm(
         wanted: &Wanted,
+        placement: &Placement,
         image: &Image,
         boot: impl FnOnce(u64) -> BootBlock,
     ) -> Result<Self, RunError> {
@@ -62,6 +64,7 @@ impl Machine {
         }
         let draft = |has_irqchip: bool| {
             let memory = Memory::new(image.end, wanted.vcpus, wanted.pool_bytes, wanted.trace_sections)?;
+            placement.apply(&memory).map_err(system("place guest memory on NUMA nodes (--numa)"))?;
             let vm = Vm::new(&kvm, image, memory, has_irqchip)?;
             capabilities::configure(&vm.fd, wanted.halts)?;
             Ok(vm)
@@ -100,10 +103,12 @@ impl Machine {
     /// In this process. `boot` as above.
     pub(crate) fn on_threads(
         wanted: &Wanted,
+        placement: &Placement,
         image: &Image,
         boot: impl FnOnce(u64) -> BootBlock,
     ) -> Result<Self, RunError> {
         let memory = Memory::at_its_own_addresses(image.end, wanted.vcpus, wanted.trace_sections)?;
+        placement.apply(&memory).map_err(system("place guest memory on NUMA nodes (--numa)"))?;
         image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
         let patched_sites = patch_sites(wanted, image, &memory)?;
         for code in image.segments.iter().filter(|segment| segment.executable) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::Machine;
 
+use crate::guest::placement::Numa;
 use crate::machine::capabilities::KernelHalts;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
@@ -128,6 +129,8 @@ pub struct Run {
     pub engine: Engine,
     /// The pCPUs that the vCPUs share, as host CPU numbers, without repetition.
     pub cpus: Vec<u32>,
+    /// NUMA nodes of the guests' memory.
+    pub numa: Numa,
     /// Privilege ring of the guests.
     pub ring: Ring,
     /// How vCPUs sleep and are woken.
@@ -343,6 +346,7 @@ impl Default for Run {
         Self {
             engine: Engine::Kvm,
             cpus: vec![0],
+            numa: Numa::default(),
             ring: Ring::Auto,
             pv_backend: PvBackend::Auto,
             preempted_by: PreemptedBy::Auto,

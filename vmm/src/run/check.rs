@@ -2,8 +2,10 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, WorkloadFlags};
 
+use crate::guest::placement::Numa;
 use crate::host::affinity;
 use crate::host::error::{Refused, RunError};
+use crate::host::nodes::nodes_with_memory;
 use crate::host::span::Span;
 use crate::image::file::{Entry, Image};
 use crate::machine::in_kernel;
@@ -65,6 +67,7 @@ impl Run {
     pub fn check(&self) -> Result<(), RunError> {
         self.check_together()?;
         self.check_cpus()?;
+        self.check_numa()?;
         self.rules.check()?;
         self.check_host()?;
         self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
@@ -89,6 +92,28 @@ impl Run {
                 "sched",
                 "a simulated machine needs a model of the host: name one of `haltkick list hosts` with host",
             ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses nodes that this host has no memory on, and memory that is not placed on this host's nodes.
+    ///
+    /// # Errors
+    /// The setting that is wrong.
+    pub fn check_numa(&self) -> Result<(), Refused> {
+        let is_placed_here = matches!(self.engine, Engine::Kvm | Engine::Threads);
+        if !is_placed_here && self.numa != Numa::Local {
+            let message = "only engine kvm and threads place guest memory on this host's nodes: leave it out";
+            return Err(Refused::new("numa", message));
+        }
+        let nodes = nodes_with_memory();
+        match self.numa {
+            Numa::Node(node) if !nodes.contains(&node) => {
+                let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
+                let message =
+                    format!("this host has no memory on node {node}: it has nodes {}", nodes.join(", "));
+                Err(Refused::new("numa", message))
+            }
             _ => Ok(()),
         }
     }

@@ -93,6 +93,10 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         tsc_khz: facts.machine.tsc_khz,
         work_rate: control.work_rate.load(Ordering::Relaxed),
         memory_bytes: facts.machine.memory.pool_bytes(),
+        residence: match facts.asked.run.engine.machine() {
+            Some(_) => Err("memory of a simulated machine".into()),
+            None => facts.machine.memory.residence(),
+        },
         start_up: rate.nanoseconds(Ticks(start_ticks)).into(),
         patched_sites: facts.machine.patched_sites,
         pair_ticks: pair_ticks(&seen),

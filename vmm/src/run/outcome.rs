@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::guest::activity::ByActivity;
 use crate::host::known::Known;
+use crate::host::residence::Residence;
 use crate::image::sites::Calls;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
@@ -133,6 +134,8 @@ pub struct Outcome {
     pub work_rate: u64,
     /// Memory that the guest's memory manager had; 0 in workloads without one.
     pub memory_bytes: u64,
+    /// How the host backed all of the guest's memory at the end.
+    pub residence: Known<Residence>,
     /// From the start of [`crate::run`] to the first section entered.
     pub start_up: Duration,
     /// Call sites that were rewritten.

@@ -13,6 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         page_faults_are_served_refused_and_forgotten_in_either_ring,
         memory_is_mapped_shared_and_given_back_under_every_scheme,
         page_faults_are_counted_by_how_they_were_served,
+        a_guest_with_two_gib_serves_page_faults,
         exhausted_memory_is_counted_by_name_and_the_run_continues,
         few_writers_and_many_readers_are_served_under_every_scheme,
         a_mapping_that_is_forgotten_is_found_when_a_run_ends,
@@ -96,6 +97,12 @@ fn a_mapping_that_is_forgotten_is_found_when_a_run_ends() -> Check {
 fn exhausted_memory_is_counted_by_name_and_the_run_continues() -> Check {
     let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20))?;
     check(event(&outcome, "mm_out_of_memory") > 0, || "2 MiB were enough".into())?;
+    check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
+}
+
+fn a_guest_with_two_gib_serves_page_faults() -> Check {
+    let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 30))?;
+    check(outcome.memory_bytes == 2 << 30, || format!("{} bytes", outcome.memory_bytes))?;
     check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
 }
 

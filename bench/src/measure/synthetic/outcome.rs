@@ -49,6 +49,7 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
         tsc_khz: TSC_KHZ,
         work_rate: asked.run.work_rate.unwrap_or(work_rate),
         memory_bytes: 0,
+        residence: Err("no memory in a test".into()),
         start_up: Duration::from_millis(1),
         patched_sites: 0,
         pair_ticks: PairTicks::default(),

@@ -176,6 +176,7 @@ fn outcome(
         tsc_khz: said.tsc_khz,
         work_rate: control.work_rate.load(Ordering::Relaxed),
         memory_bytes: 0,
+        residence: Err("QEMU has the guest's memory".into()),
         start_up: said.start_up,
         patched_sites: 0,
         pair_ticks: collect::pair_ticks(&seen),

@@ -97,6 +97,7 @@ fn machines() -> Vec<SandboxRule> {
         ioctl(kvm(0xa3), "KVM_GET_TSC_KHZ: how fast its clock is"),
         ioctl(kvm(0xce), "KVM_GET_STATS_FD: what KVM counted"),
         rule(libc::SYS_pread64, [], "reads that"),
+        rule(libc::SYS_mbind, [], "places memory on NUMA nodes, where there are several").elsewhere(),
         ioctl(kvm_takes::<kvm_device_attr>(0xe1), "KVM_SET_DEVICE_ATTR: its clock is the host's"),
         rule(libc::SYS_eventfd2, [], "interrupts of the serial port of a Linux guest"),
     ]

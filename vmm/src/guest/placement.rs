@@ -1,0 +1,166 @@
+//! NUMA nodes of a guest's memory. All is said before the memory is touched, so it does not matter which thread touches it first.
+
+use std::io;
+
+use crate::guest::memory::Memory;
+use crate::host::nodes::{self, Policy};
+
+/// Rule by which guest memory is spread over the host's NUMA nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numa {
+    /// Each vCPU's own memory on the node of the pCPU that runs it first, what all vCPUs share on the node of the first pCPU, and
+    /// the memory that the guest manages on the node of the vCPU that touches it.
+    #[default]
+    Local,
+    /// Pages in turn on the nodes of the run's pCPUs.
+    Interleave,
+    /// All on this node.
+    Node(u32),
+}
+
+/// Places memory for vCPUs on pCPUs of the host.
+pub(crate) struct Placement {
+    numa: Numa,
+    /// Node of each pCPU of the run.
+    pcpus: Vec<u32>,
+    /// Nodes of the host that have memory.
+    with_memory: Vec<u32>,
+}
+
+impl Placement {
+    pub(crate) fn new(numa: Numa, cpus: &[u32]) -> Self {
+        Self {
+            numa,
+            pcpus: cpus.iter().copied().map(nodes::node_of_cpu).collect(),
+            with_memory: nodes::nodes_with_memory(),
+        }
+    }
+
+    /// Says to the kernel where `memory`, which nothing has touched, is to be. On a host with one node there is nothing to say.
+    pub(crate) fn apply(&self, memory: &Memory) -> io::Result<()> {
+        if self.with_memory.len() < 2 {
+            return Ok(());
+        }
+        self.decisions(memory).into_iter().try_for_each(|Decision { start, end, policy, nodes }| {
+            nodes::place(memory.host_address(start), (end - start) as usize, policy, &nodes)
+        })
+    }
+
+    /// Policies for ranges of guest memory, each of which overrides those before it.
+    fn decisions(&self, memory: &Memory) -> Vec<Decision> {
+        let all = memory.mapped();
+        let whole = |policy, nodes| vec![Decision { start: all.start, end: all.end, policy, nodes }];
+        match self.numa {
+            Numa::Node(node) => whole(Policy::Bound, vec![node]),
+            Numa::Interleave => {
+                let mut nodes = self.pcpus.clone();
+                nodes.retain(|node| self.with_memory.contains(node));
+                nodes.sort_unstable();
+                nodes.dedup();
+                whole(Policy::Interleaved, if nodes.is_empty() { self.with_memory.clone() } else { nodes })
+            }
+            Numa::Local => {
+                let preferred =
+                    |start, end, node| Decision { start, end, policy: Policy::Preferred, nodes: vec![node] };
+                let mut decisions = vec![preferred(all.start, memory.pool_start(), self.pcpus[0])];
+                for (start, stride) in memory.rows_of_vcpus() {
+                    let mut from = 0;
+                    for vcpu in 1..=memory.vcpus() {
+                        if vcpu == memory.vcpus() || self.home(vcpu) != self.home(from) {
+                            let [start, end] =
+                                [from, vcpu].map(|vcpu| nearest_page(start + u64::from(vcpu) * stride));
+                            if start < end {
+                                decisions.push(preferred(start, end, self.home(from)));
+                            }
+                            from = vcpu;
+                        }
+                    }
+                }
+                decisions
+            }
+        }
+    }
+
+    /// Node of the pCPU that runs a vCPU first: schedulers deal vCPUs out to pCPUs in turn.
+    fn home(&self, vcpu: u32) -> u32 {
+        self.pcpus[vcpu as usize % self.pcpus.len()]
+    }
+}
+
+/// The page's border that is next to an address: where a place ends within a page, that is its neighbour's or its own.
+fn nearest_page(address: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    (address + PAGE / 2) / PAGE * PAGE
+}
+
+/// A policy for guest memory from `start` to `end`.
+struct Decision {
+    start: u64,
+    end: u64,
+    policy: Policy,
+    nodes: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::memory::LARGE_PAGE;
+
+    const VCPUS: u32 = 6;
+
+    /// pCPUs 0 and 1 on node 0, pCPU 2 on node 1, and a third node that has memory alone.
+    fn placement(numa: Numa) -> Placement {
+        Placement { numa, pcpus: vec![0, 0, 1], with_memory: vec![0, 1, 2] }
+    }
+
+    /// The policy and the nodes that an address has in the end.
+    fn of(decisions: &[Decision], address: u64) -> Option<(Policy, &[u32])> {
+        let last = decisions.iter().rev().find(|it| (it.start..it.end).contains(&address))?;
+        Some((last.policy, &last.nodes))
+    }
+
+    #[test]
+    fn each_vcpu_has_its_own_memory_on_its_pcpus_node() {
+        let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 4 << 20, 0).unwrap();
+        let decisions = placement(Numa::Local).decisions(&memory);
+        for vcpu in 0..VCPUS {
+            let node = u32::from(vcpu % 3 == 2);
+            let area = memory.area_address(vcpu).0;
+            for address in
+                [area + 0x1000, area + 0x3000, memory.stack_top(vcpu) - 1, memory.ring0_stack_top(vcpu) - 1]
+            {
+                assert_eq!(of(&decisions, address), Some((Policy::Preferred, &[node][..])), "vCPU {vcpu}");
+            }
+        }
+        assert_eq!(of(&decisions, LARGE_PAGE * 2), Some((Policy::Preferred, &[0][..])));
+        assert_eq!(of(&decisions, memory.pool_start()), None);
+        assert!(decisions.iter().all(|it| it.start % 4096 == 0 && it.end % 4096 == 0 && it.start < it.end));
+    }
+
+    #[test]
+    fn interleaved_memory_uses_the_nodes_of_the_pcpus_only() {
+        let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 4 << 20, 0).unwrap();
+        for (numa, expected) in [
+            (Numa::Interleave, (Policy::Interleaved, &[0, 1][..])),
+            (Numa::Node(2), (Policy::Bound, &[2][..])),
+        ] {
+            let decisions = placement(numa).decisions(&memory);
+            assert_eq!(of(&decisions, 0), Some(expected));
+            assert_eq!(of(&decisions, memory.size() - 1), Some(expected));
+        }
+    }
+
+    /// Only on one node, since the node of a test's host may be the only one.
+    #[test]
+    fn the_kernel_takes_every_policy() {
+        let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 4 << 20, 0).unwrap();
+        let node = nodes::nodes_with_memory()[0];
+        for numa in [Numa::Local, Numa::Interleave, Numa::Node(node)] {
+            let placement = Placement { numa, pcpus: vec![node; 3], with_memory: vec![node, node] };
+            match placement.apply(&memory) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
+                done => done.unwrap(),
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! NUMA nodes of this host: which CPUs and which memory they have, and on which of them memory of this process is to be.
+#![expect(unsafe_code, reason = "mbind has no safe wrapper")]
+
+use std::io;
+use std::path::Path;
+use std::ptr::NonNull;
+
+const CPUS: &str = "/sys/devices/system/cpu";
+const NODES: &str = "/sys/devices/system/node";
+/// Nodes that have room in the mask that the kernel is given.
+const MOST_NODES: usize = 1024;
+
+/// Node of a CPU of this host; 0 where the kernel has no nodes.
+#[must_use]
+pub fn node_of_cpu(cpu: u32) -> u32 {
+    let entries =
+        std::fs::read_dir(Path::new(CPUS).join(format!("cpu{cpu}"))).into_iter().flatten().flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.find_map(|name| name.strip_prefix("node")?.parse().ok()).unwrap_or(0)
+}
+
+/// Nodes of this host that have memory, ascending; 0 alone where the kernel has no nodes.
+#[must_use]
+pub fn nodes_with_memory() -> Vec<u32> {
+    let text = std::fs::read_to_string(Path::new(NODES).join("has_memory"));
+    text.ok().and_then(|text| numbers(text.trim())).filter(|nodes| !nodes.is_empty()).unwrap_or(vec![0])
+}
+
+/// The numbers of a list such as `0,2-3`.
+fn numbers(list: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        all.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
+    }
+    Some(all)
+}
+
+/// Where pages that are touched from now on are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// On the nodes, or nowhere.
+    Bound,
+    /// On the first of the nodes, or elsewhere where that is full.
+    Preferred,
+    /// On each of the nodes in turn.
+    Interleaved,
+}
+
+/// Says to the kernel on which `nodes` the pages of `bytes` from `start` on are to be, which are whole pages of a mapping.
+pub(crate) fn place(start: NonNull<u8>, bytes: usize, policy: Policy, nodes: &[u32]) -> io::Result<()> {
+    const WORD: usize = u64::BITS as usize;
+    let mut mask = [0_u64; MOST_NODES / WORD];
+    for &node in nodes {
+        let word = mask.get_mut(node as usize / WORD).ok_or(io::ErrorKind::InvalidInput)?;
+        *word |= 1 << (node as usize % WORD);
+    }
+    let mode = match policy {
+        Policy::Bound => libc::MPOL_BIND,
+        Policy::Preferred => libc::MPOL_PREFERRED,
+        Policy::Interleaved => libc::MPOL_INTERLEAVE,
+    };
+    // SAFETY: changes no contents; the kernel checks the addresses, and reads as much of the mask as there is. It takes the length
+    // for one more than there are bits.
+    let result = unsafe {
+        libc::syscall(libc::SYS_mbind, start.as_ptr(), bytes, mode, mask.as_ptr(), MOST_NODES + 1, 0)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::affinity::allowed_cpus;
+
+    #[test]
+    fn lists_of_nodes_are_read() {
+        assert_eq!(numbers("0"), Some(vec![0]));
+        assert_eq!(numbers("0,2-4"), Some(vec![0, 2, 3, 4]));
+        assert_eq!(numbers(""), None);
+    }
+
+    #[test]
+    fn this_process_has_cpus_and_memory_on_nodes() {
+        let nodes = nodes_with_memory();
+        assert!(!nodes.is_empty());
+        assert!(allowed_cpus().into_iter().map(node_of_cpu).all(|node| (node as usize) < MOST_NODES));
+    }
+}
