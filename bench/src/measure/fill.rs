@@ -15,6 +15,7 @@ use crate::analysis::statistics::median;
 use crate::host::noise::{NO_STEAL, Noise};
 use crate::host::stops::NO_STOPS;
 use crate::record::config::ns;
+use crate::record::memory::GuestMemory;
 use crate::record::why::Why;
 use crate::record::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
@@ -46,6 +47,7 @@ impl Record {
             host: context.host,
             sandbox: Some(why.holds("sandbox", haltkick_vmm::walls().calls)),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
+            memory: GuestMemory::new(outcome.residence.clone(), &mut why),
             timing: timing(asked, outcome, &mut why),
             lock_cost: lock_cost(asked, outcome, &mut why),
             totals,

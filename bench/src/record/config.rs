@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::why::Why;
+use crate::settings::choices::NumaChoice;
 use crate::settings::deschedule::Policy;
 
 /// The request.
@@ -33,6 +34,9 @@ pub(crate) struct Config {
     pub(crate) vcpus: u32,
     /// Host CPUs that they share.
     pub(crate) cpus: Vec<u32>,
+    /// NUMA nodes of the guest's memory: "local", "interleave" or a number; null in records older than the field.
+    #[serde(default)]
+    pub(crate) numa: Option<String>,
     /// vCPUs per pCPU.
     pub(crate) ratio: f64,
     /// How much longer a vCPU could run that said it held a lock when its slice ended.
@@ -175,6 +179,12 @@ impl Config {
             share: share(asked.run.rules.share).into(),
             vcpus: asked.guest.vcpus,
             cpus: asked.run.cpus.clone(),
+            numa: why.given(
+                "config.numa",
+                matches!(asked.run.engine, Engine::Kvm | Engine::Threads)
+                    .then(|| NumaChoice(asked.run.numa).to_string()),
+                "this engine's guests have no memory that the VMM places on nodes",
+            ),
             ratio: f64::from(asked.guest.vcpus) / asked.run.cpus.len() as f64,
             grace_ns: ns(asked.run.rules.grace),
             slice_margin_ns: Some(ns(asked.ours.slice_margin)),

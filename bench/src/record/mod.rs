@@ -8,6 +8,7 @@ pub(crate) mod config;
 pub(crate) mod failure;
 pub(crate) mod figure;
 pub(crate) mod linux;
+pub(crate) mod memory;
 pub(crate) mod run_id;
 pub(crate) mod timeline;
 pub(crate) mod trace;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
+use crate::record::memory::GuestMemory;
 use crate::record::timeline::Timeline;
 use crate::record::trace::Traced;
 
@@ -55,6 +57,9 @@ pub(crate) struct Record {
     /// The version of Landlock that kept the process from files that it did not need; null where none did.
     #[serde(default)]
     pub(crate) landlock_abi: Option<u32>,
+    /// How the host backed the guest's memory; null in records older than the field.
+    #[serde(default)]
+    pub(crate) memory: Option<GuestMemory>,
     /// How the run went.
     pub(crate) timing: Timing,
     /// The lock's uncontended cost.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use haltkick_vmm::Numa;
 
 use super::deschedule::Policy;
 
@@ -219,6 +220,34 @@ impl FromStr for Ratio {
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (f64::from(self.hundredths) / 100.0).fmt(f)
+    }
+}
+
+/// NUMA nodes of guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NumaChoice(pub(crate) Numa);
+
+impl FromStr for NumaChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "local" => Ok(Self(Numa::Local)),
+            "interleave" => Ok(Self(Numa::Interleave)),
+            node => node.parse().map(|node| Self(Numa::Node(node))).map_err(|_| {
+                format!("'{text}' is no place for memory: write local, interleave, or the number of a node")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for NumaChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Numa::Local => f.write_str("local"),
+            Numa::Interleave => f.write_str("interleave"),
+            Numa::Node(node) => node.fmt(f),
+        }
     }
 }
 

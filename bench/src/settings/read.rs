@@ -27,6 +27,7 @@ impl Setting {
             Kind::Time => Value::Time(text.parse()?),
             Kind::Memory => Value::Memory(text.parse()?),
             Kind::Cpus => Value::Cpus(text.parse()?),
+            Kind::Numa => Value::Numa(text.parse()?),
             Kind::Share => Value::Share(text.parse()?),
             Kind::Ratio => Value::Ratio(text.parse()?),
             Kind::Exponent => Value::Exponent(text.parse()?),

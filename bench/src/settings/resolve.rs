@@ -70,6 +70,7 @@ impl Settings {
             run.host = Some(Arc::new(host));
         }
         run.check_host()?;
+        run.check_numa()?;
         run.rules.check()?;
         check_descheduling(&run, supply.image)?;
         Ok(run)

@@ -52,6 +52,7 @@ pub(crate) enum Kind {
     Time,
     Memory,
     Cpus,
+    Numa,
     Share,
     Exponent,
     /// vCPUs per pCPU.

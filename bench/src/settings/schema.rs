@@ -26,7 +26,7 @@ impl Setting {
             Kind::Time => text(r"^[0-9]*\.?[0-9]+ *(ns|us|µs|ms|s|m|h)$"),
             Kind::Memory => text("^[0-9]+ *(KiB|MiB|GiB|K|M|G)$"),
             Kind::Share => text("^[0-9]{1,3} *%$"),
-            Kind::Cpus | Kind::Arrivals => json!({ "type": ["string", "integer"] }),
+            Kind::Cpus | Kind::Numa | Kind::Arrivals => json!({ "type": ["string", "integer"] }),
             Kind::Exponent | Kind::Ratio => json!({ "type": ["string", "number"] }),
             Kind::SpinThreshold | Kind::Deschedule | Kind::Guests => text("."),
         };

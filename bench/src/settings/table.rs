@@ -89,6 +89,15 @@ const MACHINE: &[Setting] = &[
     .default_in_help("cores: one CPU of each core that this process may use")
     .linux(Linux::Used)
     .recorded("config.cpus"),
+    other(
+        "numa",
+        "NODES",
+        Kind::Numa,
+        "NUMA nodes of guest memory: local (that of each vCPU near its pCPU), interleave, or a node's number",
+    )
+    .default("local")
+    .sets_run(|run, value| run.numa = value.numa())
+    .recorded("config.numa"),
     word::<RingChoice>("ring", "RING", "Privilege ring of the guest")
         .default("auto")
         .sets_run(|run, value| {

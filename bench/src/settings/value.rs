@@ -6,9 +6,9 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use haltkick_vmm::Span;
+use haltkick_vmm::{Numa, Span};
 
-use super::choices::{Arrivals, DescheduleChoice, Exponent, Percent, Ratio, Switch};
+use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, Ratio, Switch};
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::memory_size::MemorySize;
@@ -22,6 +22,7 @@ pub(crate) enum Value {
     Time(Span),
     Memory(MemorySize),
     Cpus(CpuChoice),
+    Numa(NumaChoice),
     Share(Percent),
     Exponent(Exponent),
     Ratio(Ratio),
@@ -86,6 +87,11 @@ impl Value {
         cpus
     }
 
+    pub(crate) fn numa(&self) -> Numa {
+        let Self::Numa(NumaChoice(numa)) = self else { self.is_not_a("place for memory") };
+        *numa
+    }
+
     pub(crate) fn percent(&self) -> u32 {
         let Self::Share(Percent(percent)) = self else { self.is_not_a("share") };
         *percent
@@ -135,6 +141,7 @@ impl fmt::Display for Value {
             Self::Time(span) => span.fmt(f),
             Self::Memory(size) => size.fmt(f),
             Self::Cpus(cpus) => cpus.fmt(f),
+            Self::Numa(numa) => numa.fmt(f),
             Self::Share(share) => share.fmt(f),
             Self::Exponent(exponent) => exponent.fmt(f),
             Self::Ratio(ratio) => ratio.fmt(f),

@@ -61,7 +61,7 @@ impl Job {
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| &cell.run.engine))?;
-        pcpus::say_what_is_left_out(&allowed, plan.cells().map(|cell| &cell.run));
+        pcpus::say_before(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })

@@ -4,8 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Finding, Level, fair};
+use crate::host::cpu_choice;
 use crate::host::cpulist;
 use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
+use crate::host::numa::{STOP_BALANCING, is_balanced};
 use crate::host::probe::{self, Answer};
 use crate::text::quantity::significant;
 
@@ -24,6 +26,8 @@ pub(super) fn findings() -> Vec<Finding> {
         fair::branch_barrier(),
         fair::quota(),
         numa(),
+        numa_balancing(),
+        topology(),
         huge_pages(),
     ]);
     findings
@@ -190,11 +194,23 @@ fn numa() -> Finding {
     let why = "a lock that crosses nodes is another experiment than one that does not";
     Finding::of_fact("NUMA nodes", nodes, why, |nodes| match nodes {
         "0" => (Level::Good, None),
-        _ => (
-            Level::Note,
-            Some("choose the CPUs of one node with --cpus (lscpu -e), or of several on purpose"),
-        ),
+        _ => (Level::Note, Some("choose the CPUs of one node with --cpus node:0, or of several on purpose")),
     })
+}
+
+fn numa_balancing() -> Finding {
+    let is_on = is_balanced();
+    let value = is_on.clone().map(|is_on| if is_on { "on" } else { "off, or nothing to balance" }.into());
+    let why = "the kernel unmaps pages of guests to see which node uses them: vCPUs then fault at random";
+    Finding::of_fact("NUMA balancing", value, why, |_| match is_on {
+        Ok(true) => (Level::Spoils, Some(STOP_BALANCING)),
+        _ => (Level::Good, None),
+    })
+}
+
+fn topology() -> Finding {
+    let why = "CPUs by node and socket, with their cores and last levels of cache; --cpus node:N and llc:N choose among them";
+    Finding::of_fact("topology", cpu_choice::picture(), why, |_| (Level::Good, None))
 }
 
 fn huge_pages() -> Finding {

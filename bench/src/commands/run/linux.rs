@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let defaults = user_defaults::of_user()?.only(is_used)?;
     defaults.told().iter().for_each(|line| output::talk(line));
     let mut run = super::resolve(&args.settings, &defaults, Supply { image: &image, allowed: &allowed })?;
-    pcpus::say_what_is_left_out(&allowed, std::iter::once(&run));
+    pcpus::say_before(&allowed, std::iter::once(&run));
     let settings = args.settings.clone().over(&defaults.settings);
     // Unlike a lock's, these are there unless they are hidden.
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);

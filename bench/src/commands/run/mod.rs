@@ -40,7 +40,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let image = guest_image::load(args.guest.as_deref(), locks)?;
     let allowed = cpulist::allowed()?;
     let run = resolve(&settings, &defaults, Supply { image: &image, allowed: &allowed })?;
-    pcpus::say_what_is_left_out(&allowed, std::iter::once(&run));
+    pcpus::say_before(&allowed, std::iter::once(&run));
     guest_image::check_trust(
         (args.guest.as_deref(), &image),
         args.trust_image,

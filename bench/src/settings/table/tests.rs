@@ -78,6 +78,7 @@ fn every_value_is_written_as_it_is_read() {
             Kind::Time => &["0s", "1.5ms", "60s"],
             Kind::Memory => &["64MiB", "3GiB"],
             Kind::Cpus => &["0", "0,2-3", "node:1"],
+            Kind::Numa => &["local", "interleave", "1"],
             Kind::Share => &["0%", "90%"],
             Kind::Exponent => &["0", "0.99", "2.5"],
             Kind::Ratio => &["1", "1.5", "32"],
