@@ -8,6 +8,7 @@ pub(crate) mod findings;
 pub(crate) mod flips;
 pub(crate) mod likeness;
 pub(crate) mod noise;
+pub(crate) mod pairs;
 pub(crate) mod power;
 pub(crate) mod prediction;
 pub(crate) mod rate;

@@ -9,7 +9,8 @@
 
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::analysis::statistics::{rank_sum_distribution, signed_rank_distribution, walsh_averages};
+use crate::analysis::pairs::{Averages, Ranked as _};
+use crate::analysis::statistics::{rank_sum_distribution, signed_rank_distribution};
 use crate::analysis::verdict::Verdict;
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
@@ -91,7 +92,8 @@ pub(crate) fn p_of_pairs(ratios: &[f64], limit: f64) -> Option<f64> {
             if t.is_finite() { distribution.cdf(t) } else { f64::from(t.is_nan() || t > 0.0) }
         }),
         n => {
-            let not_below = walsh_averages(&logs).iter().filter(|average| **average >= 0.0).count();
+            let negated: Vec<f64> = logs.iter().map(|log| -log).collect();
+            let not_below = Averages::of(&negated).not_above(0.0);
             Some(if n <= EXACT_PAIRS {
                 signed_rank_distribution(n).iter().take(not_below + 1).sum()
             } else {
@@ -199,7 +201,8 @@ mod tests {
             };
             let ratios: Vec<f64> = (0..n).map(|i| log(i).exp()).collect();
             let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-            let not_below = walsh_averages(&logs).iter().filter(|average| **average >= 0.0).count();
+            let negated: Vec<f64> = logs.iter().map(|log| -log).collect();
+            let not_below = Averages::of(&negated).not_above(0.0);
             let exact: f64 = signed_rank_distribution(n).iter().take(not_below + 1).sum();
             let normal = p_of_pairs(&ratios, 1.0).unwrap();
             assert!((normal - exact).abs() < 0.002, "{below}: {normal} for {exact}");

@@ -10,6 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::pairs::{Averages, Differences, Ranked as _};
 use super::verdict::Verdict;
 use crate::text::quantity::factor;
 
@@ -62,7 +63,7 @@ impl Estimate {
         Some(Self {
             n: values.len(),
             median: median(&logs).exp(),
-            hodges_lehmann: median(&walsh_averages(&logs)).exp(),
+            hodges_lehmann: Averages::of(&logs).median().exp(),
             interval: interval(&logs).map(|it| Interval { low: it.low.exp(), high: it.high.exp(), ..it }),
         })
     }
@@ -90,15 +91,14 @@ impl Estimate {
         if n == 0 {
             return None;
         }
-        let differences: Vec<f64> = above.iter().flat_map(|a| below.iter().map(move |b| a - b)).collect();
-        let differences = sorted(&differences);
+        let differences = Differences::between(&above, &below);
         let interval = rank_sum_cut(above.len(), below.len()).map(|cut| Interval {
-            low: differences[cut - 1].exp(),
-            high: differences[differences.len() - cut].exp(),
+            low: differences.ranked(cut - 1).exp(),
+            high: differences.ranked(differences.count() - cut).exp(),
             method: Method::RankSum,
         });
         let median_ratio = (median(&above) - median(&below)).exp();
-        Some(Self { n, median: median_ratio, hodges_lehmann: median(&differences).exp(), interval })
+        Some(Self { n, median: median_ratio, hodges_lehmann: differences.median().exp(), interval })
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
@@ -158,8 +158,8 @@ const TAIL: f64 = 0.025;
 /// The values of the shift that the two-sided signed-rank test does not reject; none if `n` is too small for that.
 fn signed_rank_interval(values: &[f64], n: usize) -> Option<Interval> {
     let cut = signed_rank_cut(n)?;
-    let averages = sorted(&walsh_averages(values));
-    let (low, high) = (averages[cut - 1], averages[averages.len() - cut]);
+    let averages = Averages::of(values);
+    let (low, high) = (averages.ranked(cut - 1), averages.ranked(averages.count() - cut));
     Some(Interval { low, high, method: Method::SignedRank })
 }
 
@@ -241,12 +241,6 @@ fn student_t_interval(values: &[f64]) -> Interval {
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half = T[values.len() - 2] * (variance / n).sqrt();
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
-}
-
-/// Means of all pairs, each value with itself included.
-pub(crate) fn walsh_averages(values: &[f64]) -> Vec<f64> {
-    let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(move |b| (a, b)));
-    pairs.map(|(a, b)| f64::midpoint(*a, *b)).collect()
 }
 
 fn sorted(values: &[f64]) -> Vec<f64> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Heat, Parts, Place, Placebo, Row, Situation, Tried, Tries};
-use crate::analysis::statistics::{Estimate, interval, median, walsh_averages};
+use crate::analysis::pairs::{Averages, Ranked as _};
+use crate::analysis::statistics::{Estimate, interval, median};
 
 impl Tries {
     /// Effects of an exit alone.
@@ -128,7 +129,7 @@ fn estimate(values: &[f64]) -> Option<Estimate> {
     (!values.is_empty()).then(|| Estimate {
         n: values.len(),
         median: median(values),
-        hodges_lehmann: median(&walsh_averages(values)),
+        hodges_lehmann: Averages::of(values).median(),
         interval: interval(values),
     })
 }

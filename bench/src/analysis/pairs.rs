@@ -1,0 +1,164 @@
+//! Order statistics of all pairs of values. The pairs are counted and never made: their number grows with the square of the blocks.
+
+/// Means of all pairs of some values, each value with itself included (Walsh averages).
+pub(crate) struct Averages(Vec<f64>);
+
+/// Differences between each value of one group and each of another.
+pub(crate) struct Differences {
+    above: Vec<f64>,
+    below: Vec<f64>,
+}
+
+/// Figures that are known by how many of them are at most a bound.
+pub(crate) trait Ranked {
+    /// Number of figures, at least one.
+    fn count(&self) -> usize;
+    /// Number of figures that are at most `bound`.
+    fn not_above(&self, bound: f64) -> usize;
+    /// The least and the largest figure.
+    fn ends(&self) -> [f64; 2];
+
+    /// The figure with this rank, from 0 for the least.
+    fn ranked(&self, rank: usize) -> f64 {
+        let [mut low, mut high] = self.ends().map(key);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.not_above(of_key(middle)) > rank {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        // Not -0, which is the same number with an earlier key.
+        of_key(low) + 0.0
+    }
+
+    /// The middle figure.
+    fn median(&self) -> f64 {
+        let count = self.count();
+        f64::midpoint(self.ranked((count - 1) / 2), self.ranked(count / 2))
+    }
+}
+
+/// Number in the order of `f64::total_cmp`.
+fn key(value: f64) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    let bits = value.to_bits();
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+fn of_key(key: u64) -> f64 {
+    const SIGN: u64 = 1 << 63;
+    f64::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+impl Averages {
+    pub(crate) fn of(values: &[f64]) -> Self {
+        Self(sorted(values))
+    }
+}
+
+impl Ranked for Averages {
+    fn count(&self) -> usize {
+        self.0.len() * (self.0.len() + 1) / 2
+    }
+
+    fn not_above(&self, bound: f64) -> usize {
+        let (mut count, mut end) = (0, self.0.len());
+        for (at, value) in self.0.iter().enumerate() {
+            // The larger one value, the fewer others go with it.
+            while end > at && f64::midpoint(*value, self.0[end - 1]) > bound {
+                end -= 1;
+            }
+            if end <= at {
+                break;
+            }
+            count += end - at;
+        }
+        count
+    }
+
+    fn ends(&self) -> [f64; 2] {
+        [self.0[0], self.0[self.0.len() - 1]]
+    }
+}
+
+impl Differences {
+    pub(crate) fn between(above: &[f64], below: &[f64]) -> Self {
+        Self { above: sorted(above), below: sorted(below) }
+    }
+}
+
+impl Ranked for Differences {
+    fn count(&self) -> usize {
+        self.above.len() * self.below.len()
+    }
+
+    fn not_above(&self, bound: f64) -> usize {
+        let (mut count, mut start) = (0, 0);
+        for value in &self.above {
+            while start < self.below.len() && value - self.below[start] > bound {
+                start += 1;
+            }
+            count += self.below.len() - start;
+        }
+        count
+    }
+
+    fn ends(&self) -> [f64; 2] {
+        let last = |values: &[f64]| values[values.len() - 1];
+        [self.above[0] - last(&self.below), last(&self.above) - self.below[0]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
+
+    use super::*;
+
+    /// Every rank, against the figures themselves.
+    fn check(ranked: &impl Ranked, mut figures: Vec<f64>) {
+        figures.sort_by(f64::total_cmp);
+        assert_eq!(ranked.count(), figures.len());
+        for (rank, figure) in figures.iter().enumerate() {
+            assert_eq!(ranked.ranked(rank), *figure, "{rank} of {figures:?}");
+        }
+        for bound in [-1.0, 0.0, 0.25, 3.0] {
+            let below = figures.iter().filter(|figure| **figure <= bound).count();
+            assert_eq!(ranked.not_above(bound), below, "{bound} in {figures:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_pairs_themselves() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for n in 1..25 {
+            // Few different values have ties; others differ in their last digits.
+            let mut draw = |steps: u32| f64::from(rng.random_range(0..steps)) / 7.0 - 1.5;
+            for steps in [4, 1_000_000] {
+                let values: Vec<f64> = (0..n).map(|_| draw(steps)).collect();
+                let others: Vec<f64> = (0..n / 2 + 1).map(|_| draw(steps)).collect();
+                let pairs = (0..n).flat_map(|i| (i..n).map(move |j| (i, j)));
+                let averages = pairs.map(|(i, j)| f64::midpoint(values[i], values[j])).collect();
+                check(&Averages::of(&values), averages);
+                let differences = values.iter().flat_map(|a| others.iter().map(move |b| a - b)).collect();
+                check(&Differences::between(&values, &others), differences);
+            }
+        }
+    }
+
+    /// All pairs of them would take 40 GB.
+    #[test]
+    fn a_hundred_thousand_values_need_no_room_for_their_pairs() {
+        let values: Vec<f64> = (0..100_000).map(f64::from).collect();
+        assert_eq!(Averages::of(&values).median(), 49_999.5);
+        assert_eq!(Differences::between(&values, &values).median(), 0.0);
+    }
+}
