@@ -63,6 +63,7 @@ impl Record {
             preemptions: why.given("preemptions", outcome.preemptions.map(activities), &*unattributed),
             preempted_ns: why.given("preempted_ns", outcome.preempted_ns.map(activities), &*unattributed),
             lost_ns: why.given("lost_ns", outcome.lost_ns.map(activities), &*unattributed),
+            skipped_losses: outcome.skipped_losses,
             hint: hint(outcome, &mut why),
             grace: grace(asked, outcome, &mut why),
             handed_over: why.given("handed_over", outcome.handed, "the host's scheduler takes no directions"),

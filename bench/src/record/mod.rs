@@ -99,6 +99,10 @@ pub(crate) struct Record {
     /// purpose.
     #[serde(default)]
     pub(crate) lost_ns: Option<Activities>,
+    /// Returns of vCPUs at which the VMM did not look for lost time, since its looks had taken 1 % of the vCPU's time; if there are
+    /// any, `lost_ns` is a lower bound.
+    #[serde(default)]
+    pub(crate) skipped_losses: u64,
     /// Whether the `preempted` flag told the truth; null where the workload does not look (`hint-check` does).
     #[serde(default)]
     pub(crate) hint: Option<HintErrors>,

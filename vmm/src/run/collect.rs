@@ -127,6 +127,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         }),
         lost_ns: (exact || injected)
             .then(|| with_switched(sum(|vcpu| &vcpu.account.books.lost_ns_by), |switched| &switched.lost_ns)),
+        skipped_losses: facts.finished.iter().map(|vcpu| vcpu.account.books.scans.skipped).sum(),
         hint: hint_check(&seen, facts.finished),
         graces: (!facts.asked.run.rules.grace.is_zero()).then(|| graces(facts.finished)),
         handed: (!facts.asked.run.has_vcpu_threads())

@@ -186,6 +186,8 @@ pub struct Outcome {
     pub preempted_ns: Option<ByActivity>,
     /// Time that all other vCPUs waited for a lock because of them, in nanoseconds. See `loss` for what counts.
     pub lost_ns: Option<ByActivity>,
+    /// Returns of vCPUs at which `lost_ns` was not looked for, since the looks had taken too long already.
+    pub skipped_losses: u64,
     /// Looks at the `preempted` flag; `None` where the workload does not take any.
     pub hint: Option<HintCheck>,
     /// Slices that were extended; `None` where that was not asked for.

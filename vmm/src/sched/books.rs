@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::Moment;
+use crate::host::time::Ticks;
 use crate::observe::whereabouts::Where;
 use crate::sched::guest_run::GuestRun;
-use crate::sched::loss::{self, Claim};
+use crate::sched::loss::{self, Claim, ScanBudget};
 use crate::sched::shared::Shared;
 use crate::sched::timeline::Timeline;
 
@@ -58,6 +59,8 @@ pub(crate) struct Books {
     pub(crate) waits: u64,
     /// Kicks received, whole run. Counted by the scheduler, where kicks arrive.
     pub(crate) kicks: u64,
+    /// Looks for what the others lost to it.
+    pub(crate) scans: ScanBudget,
     claim: Option<Claim>,
     /// Its places in the beginning of the window, if they are to be known.
     pub(crate) timeline: Option<Timeline>,
@@ -136,7 +139,18 @@ impl Books {
         let losses = &shared.losses;
         let Some(lock) = losses.lock_of(vcpu) else { return };
         let now = Moment { ns: to_ns, tsc: guest.tsc.of_host(guest.clock.tsc()) };
-        let waited_since = |since_ns: u64| losses.waited_by_others(vcpu, lock, since_ns, now, &guest.window);
+        let (scans, run_ns) = (&mut self.scans, self.run_ns);
+        let waited_since = |since_ns: u64| {
+            // Outside the window nothing is lost, and so nothing scanned.
+            if guest.window.clip(since_ns, to_ns).is_none() {
+                return 0;
+            }
+            scans.within(run_ns, || {
+                let found = losses.waited_by_others(vcpu, lock, since_ns, now, &guest.window);
+                let ticks = guest.tsc.of_host(guest.clock.tsc()).wrapping_sub(now.tsc);
+                (found, guest.tsc.rate().nanoseconds(Ticks(ticks)).0)
+            })
+        };
         let (idle_ns, entered) = (losses.idle_since(lock, to_ns), entered(guest, vcpu));
         self.claim = loss::on_return(activity, from_ns, idle_ns, entered, waited_since, &mut self.lost_ns_by)
             .or(self.claim.take());

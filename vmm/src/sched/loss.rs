@@ -177,9 +177,55 @@ pub(crate) fn on_return(
     }
 }
 
+/// Time that the scans of all waiters at the returns of one vCPU take, and the bound on it.
+///
+/// A scan reads a line of each vCPU, and with a thousand of them it may take longer than a short slice.
+#[derive(Debug, Default)]
+pub(crate) struct ScanBudget {
+    spent_ns: u64,
+    /// Scans that were left out: what they would have found is missing from the losses.
+    pub(crate) skipped: u64,
+}
+
+impl ScanBudget {
+    /// One part in so many of a vCPU's time on pCPUs may go into its scans.
+    const SHARE: u64 = 100;
+    /// Time for scans of a vCPU that has hardly run.
+    const CREDIT_NS: u64 = 50_000;
+
+    /// The result of `scan`, which returns what it has found and how long it took, if the vCPU has run long enough for it; else 0.
+    pub(crate) fn within(&mut self, run_ns: u64, scan: impl FnOnce() -> (u64, u64)) -> u64 {
+        if self.spent_ns > Self::CREDIT_NS + run_ns / Self::SHARE {
+            self.skipped += 1;
+            return 0;
+        }
+        let (found, took_ns) = scan();
+        self.spent_ns = self.spent_ns.saturating_add(took_ns);
+        found
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scans_take_one_part_in_a_hundred_and_the_others_are_counted() {
+        const SLICE_NS: u64 = 100_000;
+        for (scan_ns, all_are_made) in [(500, true), (20_000, false)] {
+            let (mut budget, mut spent_ns, mut made) = (ScanBudget::default(), 0, 0);
+            for slice in 0..10_000 {
+                made += budget.within(slice * SLICE_NS, || {
+                    spent_ns += scan_ns;
+                    (1, scan_ns)
+                });
+            }
+            assert_eq!((made + budget.skipped, budget.skipped == 0), (10_000, all_are_made), "{scan_ns} ns");
+            let most_ns = 10_000 * SLICE_NS / 100 + ScanBudget::CREDIT_NS + scan_ns;
+            assert!(spent_ns <= most_ns, "{spent_ns} ns");
+            assert!(all_are_made || spent_ns > most_ns * 9 / 10, "{spent_ns} ns are less than allowed");
+        }
+    }
 
     #[test]
     fn a_guests_new_clock_costs_no_more_than_the_time_passed() {

@@ -202,6 +202,7 @@ fn outcome(
         preemptions: None,
         preempted_ns: None,
         lost_ns: None,
+        skipped_losses: 0,
         hint: Some(collect::hint_samples(&seen)).filter(|hint| hint.samples > 0),
         graces: None,
         handed: None,
