@@ -181,10 +181,7 @@ impl Reports {
     fn new(reported: Reported<'_>) -> io::Result<Self> {
         let shared =
             |bytes: usize, count: u32| create_map(BPF_MAP_TYPE_ARRAY, 4, bytes as u32, count, BPF_F_MMAPABLE);
-        let (first, last) = reported
-            .pcpus
-            .iter()
-            .fold((u32::MAX, 0), |(first, last), &pcpu| (first.min(pcpu), last.max(pcpu)));
+        let (first, last) = range_of(reported.pcpus)?;
         let ring_bytes = (reported.pcpus.len() * RING_BYTES_PER_PCPU)
             .next_power_of_two()
             .clamp(*RING_BYTES.start(), *RING_BYTES.end());
@@ -259,6 +256,19 @@ struct LoadProgram {
     log: u64,
 }
 
+/// The first and the last of `pcpus`, if the programs can look at all between them. Waiters on others would silently be missing.
+fn range_of(pcpus: &[u32]) -> io::Result<(u32, u32)> {
+    let (first, last) =
+        pcpus.iter().fold((u32::MAX, 0), |(first, last), &pcpu| (first.min(pcpu), last.max(pcpu)));
+    if last - first.min(last) >= programs::MOST_PCPUS {
+        let most = programs::MOST_PCPUS;
+        return Err(io::Error::other(format!(
+            "it looks at {most} pCPU numbers in a row, and the run has pCPUs {first} to {last}: use fewer (--cpus node:0)"
+        )));
+    }
+    Ok((first, last))
+}
+
 /// Arguments of BPF_RAW_TRACEPOINT_OPEN.
 #[repr(C)]
 struct OpenRawTracepoint {
@@ -302,4 +312,16 @@ fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> io::Re
     let attributes =
         OpenRawTracepoint { name: name.as_ptr() as u64, program: program.as_raw_fd() as u32, _pad: 0 };
     bpf(BPF_RAW_TRACEPOINT_OPEN, &attributes).map(owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pcpus_beyond_what_the_programs_look_at_are_refused() {
+        assert_eq!(range_of(&[300, 45, 80]).unwrap(), (45, 300));
+        let error = range_of(&[300, 44]).unwrap_err().to_string();
+        assert!(error.contains("256 pCPU numbers") && error.contains("44 to 300"), "{error}");
+    }
 }

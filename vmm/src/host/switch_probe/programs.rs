@@ -57,8 +57,8 @@ const OTHER_REPORT: i16 = REPORT - size_of::<Switch>() as i16;
 /// Do not wake a reader: it looks by itself.
 const BPF_RB_NO_WAKEUP: i32 = 1;
 
-/// Most pCPU numbers that are looked at for vCPUs that wait. Where they span more, fewer waiters are found.
-const MOST_PCPUS: u32 = 256;
+/// Most pCPU numbers that are looked at for vCPUs that wait: the verifier follows each round of the loop.
+pub(super) const MOST_PCPUS: u32 = 256;
 
 // Arguments of sched_switch.
 const PREEMPT: i16 = 0;
@@ -282,6 +282,6 @@ fn look_at_others(a: &mut Assembler, reports: &Reports) {
     report(a, reports, OTHER_REPORT);
     a.place(next);
     a.put(ADD_IMMEDIATE, 8, 0, 0, 1);
-    a.jump_back(JUMP_IF_LESS, 8, last.min(first + MOST_PCPUS - 1) as i32 + 1, again);
+    a.jump_back(JUMP_IF_LESS, 8, last as i32 + 1, again);
     a.place(done);
 }
