@@ -243,6 +243,12 @@ impl Settings {
         let most = MAX_VCPUS as u32 / pcpus;
         let by_default = Ratio::whole(DEFAULT_RATIO.min(most).max(1));
         let vcpus = self.given("ratio").map_or(by_default, Value::ratio).vcpus(pcpus as usize) as u32;
+        if vcpus > MAX_VCPUS as u32 && most > 0 {
+            let message = format!(
+                "{vcpus} vCPUs on {pcpus} pCPUs are more than the {MAX_VCPUS} of a run: use ratio {most}, or fewer pCPUs (--cpus node:0)"
+            );
+            return Err(Refused { about: "ratio", message });
+        }
         in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string).map_err(|message| Refused {
             about: "ratio",
             message: format!("{vcpus} vCPUs on {pcpus} pCPUs: {message}"),

@@ -36,7 +36,7 @@ fn numbers(list: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// Where pages that are touched from now on are to be.
+/// Rule for the nodes of pages that are touched from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// On the nodes, or nowhere.
