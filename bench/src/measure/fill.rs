@@ -23,6 +23,7 @@ use crate::record::{
 };
 
 impl Record {
+    /// Long: its one literal names every field.
     pub(crate) fn new(asked: OurGuest<'_>, outcome: &Outcome, found: &Found, context: Context) -> Self {
         let mut why = Why::default();
         let totals = totals(asked, (outcome, found), context.lock_free_per_second, &mut why);

@@ -110,8 +110,10 @@ impl Run {
         match self.numa {
             Numa::Node(node) if !nodes.contains(&node) => {
                 let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
-                let message =
-                    format!("this host has no memory on node {node}: it has nodes {}", nodes.join(", "));
+                let message = format!(
+                    "no memory on node {node}: this host has memory on node {}",
+                    nodes.join(", node ")
+                );
                 Err(Refused::new("numa", message))
             }
             _ => Ok(()),
