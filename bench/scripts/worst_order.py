@@ -64,7 +64,7 @@ def measured(haltkick, side, text, more):
     file = PLACE / f"{side}.toml"
     file.write_text(text)
     done = subprocess.run([haltkick, "bench", file, "--output", place, *more])
-    # 7: some figure is not to be trusted, which the intervals will tell.
+    # 7: some figure is invalid, which the intervals will tell.
     if done.returncode not in (0, 7):
         sys.exit(2)
     records = [json.loads(line) for line in (place / "runs.jsonl").read_text().splitlines()]

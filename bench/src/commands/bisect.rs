@@ -15,6 +15,7 @@ use crate::results::directory;
 use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
+use crate::text::quantity::significant;
 use crate::text::timestamp;
 
 pub(crate) fn bisect(args: &BisectArgs) -> Result<Exit> {
@@ -82,16 +83,17 @@ fn line(compared: &Comparison, word: Exit, path: &Path) -> String {
         _ => "cannot tell",
     };
     let ratio = compared.ratio.as_ref().map_or_else(|| "no figures".to_owned(), ratio_in_words);
-    format!("{word}: {} has {ratio} of {}; results: {}\n", compared.arm, compared.baseline, path.display())
+    format!("{word}: {} / {}: {ratio}; results: {}\n", compared.arm, compared.baseline, path.display())
 }
 
 /// An estimate with its interval.
 pub(super) fn ratio_in_words(ratio: &Estimate) -> String {
+    let middle = significant(ratio.hodges_lehmann);
     match ratio.interval {
         Some(interval) => {
-            format!("{:.3} ({:.3} to {:.3})", ratio.hodges_lehmann, interval.low, interval.high)
+            format!("{middle} ({} to {})", significant(interval.low), significant(interval.high))
         }
-        None => format!("{:.3}, without an interval,", ratio.hodges_lehmann),
+        None => format!("{middle}, without an interval,"),
     }
 }
 

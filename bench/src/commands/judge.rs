@@ -121,7 +121,7 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
             0 => "done".to_owned(),
             4 => "skipped: this host lacks something".to_owned(),
             5 | 6 => "A FAULT WAS FOUND".to_owned(),
-            7 => "finished, but not to be trusted".to_owned(),
+            7 => "finished, but its figures are invalid".to_owned(),
             code => format!("failed with exit code {code}"),
         } + &format!(" ({}.txt)", part.name));
     }

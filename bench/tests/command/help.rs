@@ -39,7 +39,7 @@ fn help_documents_every_exit_code() {
         "4  the host",
         "5  the guest",
         "6  no progress",
-        "7  finished",
+        "7  figures not valid",
         "8  compare",
         "130  interrupted",
     ] {
