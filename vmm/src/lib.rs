@@ -79,7 +79,8 @@ pub use run::check::{check_guests, most_at_a_time};
 pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
 pub use run::outcome::{
-    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
+    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, TicksSpan, VcpuOutcome,
+    WorkSpeed,
 };
 pub use sched::books::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};

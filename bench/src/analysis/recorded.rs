@@ -36,8 +36,9 @@ pub(crate) trait Recorded: Clone + DeserializeOwned + Serialize {
     fn rate(&self, measure: &Measure) -> Option<Rate>;
 }
 
-/// Methods that both kinds have under the same names.
-macro_rules! common {
+/// Getters of the fields that both kinds of record have under one name. A trait cannot reach the fields of its types, so each kind needs
+/// these lines; here they stand once.
+macro_rules! shared_getters {
     () => {
         fn place(&self) -> Option<&Place> {
             self.place.as_ref()
@@ -85,7 +86,7 @@ impl Recorded for Record {
     const SCHEMA: &'static str = record::SCHEMA;
     const SCHEMA_VERSION: u32 = record::SCHEMA_VERSION;
 
-    common!();
+    shared_getters!();
 
     fn engine(&self) -> Option<&str> {
         Some(&self.config.engine)
@@ -100,7 +101,7 @@ impl Recorded for LinuxRecord {
     const SCHEMA: &'static str = linux::SCHEMA;
     const SCHEMA_VERSION: u32 = linux::SCHEMA_VERSION;
 
-    common!();
+    shared_getters!();
 
     fn engine(&self) -> Option<&str> {
         None

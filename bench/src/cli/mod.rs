@@ -33,7 +33,7 @@ pub(crate) use judge::JudgeArgs;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use top::TopArgs;
-pub(crate) use worst::{PointsChoice, TakeChoice, WorstArgs};
+pub(crate) use worst::{PointsChoice, WorstArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -110,10 +110,10 @@ pub(crate) enum Command {
     /// Put a lock object through torture: does it exclude, wake, end?
     #[command(after_help = check::EXAMPLES)]
     Check(Box<CheckArgs>),
-    /// Judge a lock object in one command: check, native and paravirtual next to Linux' lock, worst points
+    /// Judge a lock object: check, figures next to Linux' lock, worst points
     #[command(after_help = judge::EXAMPLES)]
     Judge(JudgeArgs),
-    /// Tell `git bisect run` whether the second of two locks or kernels is slower than the first
+    /// Tell `git bisect run` whether a lock or kernel is slower than another
     #[command(after_help = bisect::EXAMPLES)]
     Bisect(Box<BisectArgs>),
     /// Watch a run that shows itself (--live on): states, holders, rates

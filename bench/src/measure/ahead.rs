@@ -47,7 +47,7 @@ struct UnderWay {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AheadQueue {
     waits: VecDeque<(Key, Run)>,
     under_way: Vec<UnderWay>,
     done: BTreeMap<Key, Made>,
@@ -58,7 +58,7 @@ struct State {
     is_broken: bool,
 }
 
-impl State {
+impl AheadQueue {
     fn knows(&self, key: &Key) -> bool {
         self.done.contains_key(key)
             || self.under_way.iter().any(|run| run.key == *key)
@@ -82,7 +82,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Ahead {
     jobs: NonZeroUsize,
-    state: Mutex<State>,
+    state: Mutex<AheadQueue>,
     changed: Condvar,
 }
 
@@ -178,7 +178,7 @@ impl Ahead {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AheadQueue> {
         // Every change to it is complete when the lock is released, whatever happens to the thread then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

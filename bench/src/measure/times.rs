@@ -45,7 +45,7 @@ impl Times {
     fn new(histogram: &TicksHistogram, pending: &[u64]) -> Self {
         let seen: Vec<Span> = histogram
             .spans()
-            .map(|(low, high, count)| Span { low: low as f64, high: high as f64, count })
+            .map(|it| Span { low: it.low as f64, high: it.high as f64, count: it.count })
             .collect();
         let exact = |ticks: f64| Span { low: ticks, high: ticks, count: 1 };
         let mut spans = seen.clone();

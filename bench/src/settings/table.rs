@@ -1,7 +1,7 @@
 //! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
 //! guests, the record's `config`, and where each came from: all of it comes from here.
 //!
-//! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `told` in. Its value goes into
+//! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `recorded` in. Its value goes into
 //! the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without either is combined with others in `Settings::resolve`.
 
 use std::ops::RangeInclusive;
@@ -251,7 +251,11 @@ const WORKLOAD: &[Setting] = &[
     name("workload", "What the guest does; `haltkick list workloads` shows them")
         .default("critical-section")
         .of_guest()
-        .sets_ours(|ours, value| ours.workload = value.text().into())
+        .sets_ours(|ours, value| {
+            // Its name until 0.1.0.
+            let name = value.text();
+            ours.workload = if name == "selftest-unborn" { "selftest-not-started" } else { name }.into();
+        })
         .recorded("config.workload"),
     time("hold", "Work inside a critical section")
         .default("1us")

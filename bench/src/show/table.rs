@@ -113,22 +113,29 @@ fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
         return together::groups(summary);
     }
     let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
-    let mut groups: Vec<Vec<Vec<Field>>> = vec![];
-    let mut last: Option<&BTreeMap<String, String>> = None;
-    for row in summary.rows.iter().filter(|row| row.role != Role::Control) {
-        let new_setting = last != Some(&row.setting);
-        last = Some(&row.setting);
-        let is_of_row = |it: &&Comparison| {
-            Some(it.name.as_str()) == first_comparison && it.arm == row.arm && it.setting == row.setting
-        };
-        let comparison = first_comparison.map(|_| summary.comparisons.iter().find(is_of_row));
-        let line = line(summary, row, new_setting, comparison);
-        match groups.last_mut().filter(|_| !new_setting) {
-            Some(group) => group.push(line),
-            None => groups.push(vec![line]),
-        }
-    }
-    groups
+    let rows = summary.rows.iter().filter(|row| row.role != Role::Control);
+    by_setting(
+        rows,
+        |row| &row.setting,
+        |row, is_first| {
+            let is_of_row = |it: &&Comparison| {
+                Some(it.name.as_str()) == first_comparison && it.arm == row.arm && it.setting == row.setting
+            };
+            let comparison = first_comparison.map(|_| summary.comparisons.iter().find(is_of_row));
+            vec![line(summary, row, is_first, comparison)]
+        },
+    )
+}
+
+/// Groups rows that follow one another and have one setting. `lines` makes those of a row, and knows the first of a group.
+fn by_setting<'a, R: 'a>(
+    rows: impl IntoIterator<Item = &'a R>,
+    setting: fn(&R) -> &BTreeMap<String, String>,
+    lines: impl Fn(&R, bool) -> Vec<Vec<Field>>,
+) -> Vec<Vec<Vec<Field>>> {
+    let rows: Vec<&R> = rows.into_iter().collect();
+    let groups = rows.chunk_by(|a, b| setting(a) == setting(b));
+    groups.map(|group| group.iter().enumerate().flat_map(|(at, row)| lines(row, at == 0)).collect()).collect()
 }
 
 fn of_comparison(comparison: &Comparison) -> Field {

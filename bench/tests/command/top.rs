@@ -23,9 +23,9 @@ trials![
 ];
 
 /// Runs that show themselves in a directory of this test's own.
-struct Place(PathBuf);
+struct RuntimeDir(PathBuf);
 
-impl Place {
+impl RuntimeDir {
     fn new(name: &str) -> Self {
         Self(scratch(name))
     }
@@ -103,7 +103,7 @@ fn is_in_window(view: &Value) -> bool {
 
 /// Six vCPUs on one pCPU, watched from their window to their end.
 fn watch(name: &str, engine: &str) {
-    let (place, cpu) = (Place::new(name), an_allowed_cpu());
+    let (place, cpu) = (RuntimeDir::new(name), an_allowed_cpu());
     let run = ["run", "--engine", engine, "--live", "on", "--vcpus", "6", "--cpus", &cpu, "--lock", "ticket"];
     let run = place.spawn(&[&run[..], &["--duration", "10m", "--no-ideal"]].concat());
     let view = place.seen(&run.number(), is_in_window);
@@ -149,7 +149,7 @@ fn every_vcpu_on_kvm_is_seen_until_the_run_ends() -> Tested {
 }
 
 fn the_host_s_scheduler_is_watched_too() {
-    let (place, cpu) = (Place::new("top-host"), an_allowed_cpu());
+    let (place, cpu) = (RuntimeDir::new("top-host"), an_allowed_cpu());
     let run =
         ["run", "--engine", "threads", "--sched", "host", "--live", "on", "--vcpus", "3", "--cpus", &cpu];
     let run = place.spawn(&[&run[..], &["--attribution", "off", "--duration", "10m", "--no-ideal"]].concat());
@@ -161,7 +161,7 @@ fn the_host_s_scheduler_is_watched_too() {
 
 fn a_simulated_run_is_seen_in_its_own_time() {
     // Enough virtual time that even an optimized simulator takes longer than the view does.
-    let place = Place::new("top-sim");
+    let place = RuntimeDir::new("top-sim");
     let arguments = SIMULATED.map(|argument| if argument == "1ms" { "250s" } else { argument });
     let run = place.spawn(&[&["run", "--live", "on", "--vcpus", "4", "--pv", "on"][..], &arguments].concat());
     let view = place.seen(&run.number(), |view| view["phase"] == "warms-up" && sum(view, "sections") > 0.0);
@@ -179,7 +179,7 @@ fn views_in(directory: &Path) -> Vec<String> {
 
 fn an_experiment_is_watched_by_its_directory_and_leaves_no_view() {
     let (experiment, path) = tiny("top-bench");
-    let (place, results) = (Place::new("top-bench-place"), path.join("results"));
+    let (place, results) = (RuntimeDir::new("top-bench-place"), path.join("results"));
     let directory = results.to_str().unwrap();
     let set = ["--set", "live=on", "--set", "engine=threads", "--set", "window=300ms"];
     let bench = ["bench", &experiment, "--blocks", "1000", "--output", directory];
@@ -205,7 +205,7 @@ fn an_experiment_is_watched_by_its_directory_and_leaves_no_view() {
 }
 
 fn a_run_that_nobody_asked_shows_itself_to_nobody() {
-    let (place, cpu) = (Place::new("top-off"), an_allowed_cpu());
+    let (place, cpu) = (RuntimeDir::new("top-off"), an_allowed_cpu());
     let run =
         ["run", "--engine", "threads", "--vcpus", "2", "--cpus", &cpu, "--duration", "10ms", "--no-ideal"];
     let output = place.output(&[&run[..], &["--format", "json"]].concat());
@@ -215,7 +215,7 @@ fn a_run_that_nobody_asked_shows_itself_to_nobody() {
 }
 
 fn what_is_no_view_is_refused_in_one_line() {
-    let place = Place::new("top-refused");
+    let place = RuntimeDir::new("top-refused");
     let directory = place.0.to_str().unwrap();
     let refused = |target: &str, what: &str| {
         let output = place.output(&["top", target]);

@@ -28,7 +28,7 @@ pub(crate) type Call = (i64, Vec<u64>);
 
 /// Calls in the sandbox of one process.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Calls {
     process: u32,
     /// Standard output of the command.
     pub(crate) stdout: String,
@@ -39,7 +39,7 @@ pub(crate) struct Seen {
 }
 
 /// Follows every system call of `haltkick` with `arguments`.
-pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
+pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Calls, Skipped> {
     let file = scratch(&format!("traced-{name}")).join("calls");
     let output = Command::new("strace")
         .args([
@@ -61,13 +61,13 @@ pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
     let said = stderr(&output);
     assert!(!said.contains("which the sandbox refuses"), "{arguments:?}: {said}");
     assert!(output.status.code().is_some_and(|code| [0, 5, 6, 7].contains(&code)), "{arguments:?}: {said}");
-    Ok(Seen { stdout: stdout(&output), ..seen(&fs::read_to_string(file).expect("strace has written")) })
+    Ok(Calls { stdout: stdout(&output), ..seen(&fs::read_to_string(file).expect("strace has written")) })
 }
 
 /// Calls in the sandbox according to strace: lines `thread [ number] name(argument, argument...`.
-fn seen(account: &str) -> Seen {
+fn seen(account: &str) -> Calls {
     const FILTERS_OF_PROCESS: usize = 2;
-    let mut seen = Seen::default();
+    let mut seen = Calls::default();
     let mut filters: BTreeMap<u32, usize> = BTreeMap::new();
     for line in account.lines() {
         let Some((thread, call)) = parse(line) else { continue };

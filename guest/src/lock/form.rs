@@ -1,9 +1,6 @@
-//! The forms of a lock: the code of a kind behind the table of calls, and where its instances lie.
-//!
-//! A run has locks of one kind, so that those of all kinds lie in the same place: none is nearer to something else than another.
-#![expect(unsafe_code, reason = "places locks in a static")]
+//! The forms of a lock: the code of a kind behind the table of calls.
+#![expect(unsafe_code, reason = "measures a lock in the static that holds them")]
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
@@ -17,38 +14,8 @@ use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
 use crate::lock::kind::{Closed, INSTANCE_BYTES, Kind, Part};
 use crate::lock::object;
+use crate::lock::placement::{self, first, place};
 use crate::lock::serving::{MMAP_SEM, Serving};
-
-#[repr(C, align(4096))]
-struct Instances(UnsafeCell<[u8; MAX_LOCKS as usize * INSTANCE_BYTES]>);
-
-// SAFETY: written by vCPU 0 before any other runs; from then on they are `Sync` locks, see `place`.
-unsafe impl Sync for Instances {}
-
-#[used]
-#[unsafe(link_section = ".haltkick.hot")]
-static INSTANCES: Instances = Instances(UnsafeCell::new([0; MAX_LOCKS as usize * INSTANCE_BYTES]));
-
-/// Puts a free lock into each place, and says where the first lies. vCPU 0, before any other vCPU runs.
-fn place<L: Sync + 'static>(new: fn() -> L) -> usize {
-    const { assert!(size_of::<L>() <= INSTANCE_BYTES && align_of::<L>() <= INSTANCE_BYTES) };
-    let first = INSTANCES.0.get().cast::<u8>();
-    for index in 0..MAX_LOCKS as usize {
-        // SAFETY: within the static, aligned and large enough by the assertion; there is no reference to it
-        // yet.
-        unsafe { first.add(index * INSTANCE_BYTES).cast::<L>().write(new()) };
-    }
-    first as usize
-}
-
-/// Lock number 0, of the kind that this run has.
-///
-/// # Safety
-/// `L` is what [`place`] has put there.
-unsafe fn first<L: Sync + 'static>() -> &'static L {
-    // SAFETY: the caller's promise; the static lives as long as the guest.
-    unsafe { &*INSTANCES.0.get().cast() }
-}
 
 /// One form of a lock.
 #[derive(Clone, Copy)]
@@ -124,7 +91,7 @@ impl Form {
         Self {
             calls,
             install: |calls| {
-                let locks = INSTANCES.0.get() as usize;
+                let locks = placement::address();
                 for index in 0..MAX_LOCKS as usize {
                     object::init(locks + index * INSTANCE_BYTES);
                 }

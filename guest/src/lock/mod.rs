@@ -12,6 +12,7 @@ pub(crate) mod object;
 mod object_imports;
 pub(crate) mod oracle;
 pub(crate) mod parts;
+mod placement;
 pub(crate) mod platform;
 pub(crate) mod registry;
 pub(crate) mod relax;

@@ -14,8 +14,8 @@ use crate::work::choice::dice;
 use crate::workloads::selftest::words;
 
 workload! {
-    "380" "selftest-unborn", "all vCPUs say that none has begun, and never stand still",
-    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => unborn
+    "380" "selftest-not-started", "all vCPUs say that none has started, and never stand still",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => not_started
 }
 workload! {
     "382" "selftest-feeder", "vCPU 0 yields to vCPU 1 whenever it runs; the others do nothing but work",
@@ -35,7 +35,7 @@ workload! {
 }
 
 /// Claims that no vCPU has ever begun, while every one moves.
-fn unborn() {
+fn not_started() {
     loop {
         control().started.store(0, Ordering::Relaxed);
         this().activity.since_tsc.store(now(), Ordering::Relaxed);
@@ -71,7 +71,7 @@ fn harm() {
     const ANY_BELL: u64 = 4096;
     let mut random = dice();
     let mut draw = move || random.next();
-    // One that says it has not begun only makes all wait: that is `unborn`.
+    // One that says it has not begun only makes all wait: that is `not_started`.
     while control().window.load(Ordering::Relaxed) != WINDOW_OPEN {
         work(iterations(1_000));
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::cpu::mark::Mark;
+use crate::cpu::flag_snapshot::FlagSnapshot;
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::registry::workload;
@@ -32,7 +32,7 @@ fn run() {
         let target = (cpu() + step) % vcpus;
         let neighbour = area(target);
         let asked = now();
-        let before = Mark::of(target);
+        let before = FlagSnapshot::of(target);
         let seen = neighbour.activity.since_tsc.load(Ordering::Acquire);
         for _ in 0..BEATS {
             work(beat);
@@ -46,7 +46,7 @@ fn run() {
         hint.last_tsc.store(asked, Ordering::Release);
         add(&this().results.acquisitions, 1);
         // A vCPU that has not had its first turn is neither marked nor moves, so only the window counts.
-        if target == cpu() || window != WINDOW_OPEN || !before.stands(target) {
+        if target == cpu() || window != WINDOW_OPEN || !before.still_holds(target) {
             continue;
         }
         add(&hint.samples, 1);

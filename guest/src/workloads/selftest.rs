@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED, WorkloadFlags};
 
-use crate::cpu::mark::Mark;
+use crate::cpu::flag_snapshot::FlagSnapshot;
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::with_lock;
@@ -129,11 +129,11 @@ fn preempted() {
     let neighbour = (cpu() + 1) % boot().vcpus as usize;
     let heartbeat_of = |vcpu| area(vcpu).activity.since_tsc.load(Ordering::Acquire);
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
-        let before = Mark::of(neighbour);
+        let before = FlagSnapshot::of(neighbour);
         let heartbeat = heartbeat_of(neighbour);
         work(iterations(1_000));
         let moved = heartbeat_of(neighbour) != heartbeat;
-        let marked = before.is_set && before.stands(neighbour);
+        let marked = before.is_set && before.still_holds(neighbour);
         assert!(!(marked && moved), "a vCPU ran while it was marked as preempted");
         if marked {
             add(&this().results.acquisitions, 1);

@@ -60,7 +60,7 @@ const ATTACKS: [Attack; 7] = [
     // It runs the code that it has made up, and mostly dies of it.
     Attack { weight: 100, lasts: false, ..Attack::lasting("selftest-rewrite") },
     // It never starts, and takes until its time is up, which is long.
-    Attack { weight: 1, lasts: false, ..Attack::lasting("selftest-unborn") },
+    Attack { weight: 1, lasts: false, ..Attack::lasting("selftest-not-started") },
 ];
 
 impl Attack {
@@ -185,7 +185,11 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
         pv_backend,
         warmup: Duration::from_millis(2),
         window: Duration::from_millis(80),
-        watchdog: Some(if attack.workload == "selftest-unborn" { Duration::from_secs(1) } else { PATIENCE }),
+        watchdog: Some(if attack.workload == "selftest-not-started" {
+            Duration::from_secs(1)
+        } else {
+            PATIENCE
+        }),
         guests: with_beside(honest, Some(attack)),
         ..Run::default()
     };

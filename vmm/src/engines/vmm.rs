@@ -16,7 +16,7 @@ use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::pv_backend::PvBackend;
-use crate::machine::wanted::Wanted;
+use crate::machine::wanted::{Patch, Wanted};
 use crate::observe::instruments::Instruments;
 use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
@@ -221,7 +221,7 @@ fn machine(
     trace_sections: u64,
 ) -> Result<Machine, RunError> {
     let wanted = Wanted {
-        patch: asked.ours.patch.then_some((chosen.lock as usize, asked.guest.pv)),
+        patch: asked.ours.patch.then_some(Patch { lock: chosen.lock as usize, pv: asked.guest.pv }),
         pool_bytes: pool_bytes(asked, image, chosen),
         trace_sections,
         ..asked.machine()

@@ -19,7 +19,7 @@ use crate::machine::ring::Ring;
 use crate::machine::ring_probe;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, SimulatedVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
-use crate::machine::wanted::Wanted;
+use crate::machine::wanted::{Patch, Wanted};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -179,7 +179,7 @@ impl Machine {
 /// [`RunError::Image`] when a site cannot be rewritten, or memory does not hold the code that it was checked in:
 /// segments may overlap.
 fn patch_sites(wanted: &Wanted, image: &Image, memory: &Memory) -> Result<usize, RunError> {
-    let Some((lock, pv)) = wanted.patch else { return Ok(0) };
+    let Some(Patch { lock, pv }) = wanted.patch else { return Ok(0) };
     let edits = image.edits(lock, pv)?;
     for edit in &edits {
         if memory.read(edit.address, edit.before.len() as u64).as_ref() != Some(&edit.before) {

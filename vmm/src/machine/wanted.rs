@@ -17,10 +17,19 @@ pub(crate) struct Wanted {
     pub(crate) vmm_schedules: bool,
     /// How vCPUs halt and pause in KVM's hands.
     pub(crate) halts: KernelHalts,
-    /// The lock, by number, and the form of it that the call sites are rewritten for; `None`: they stay as built.
-    pub(crate) patch: Option<(usize, bool)>,
+    /// The lock that the call sites are rewritten for; `None`: they stay as built.
+    pub(crate) patch: Option<Patch>,
     /// Memory for the guest's memory manager.
     pub(crate) pool_bytes: u64,
     /// Length of each vCPU's ring of trace records; 0: none.
     pub(crate) trace_sections: u64,
+}
+
+/// A lock that call sites are rewritten for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patch {
+    /// Its number in the image.
+    pub(crate) lock: usize,
+    /// Whether its paravirtual form.
+    pub(crate) pv: bool,
 }

@@ -1,6 +1,6 @@
 //! The whereabouts of a vCPU: one vocabulary for the schedulers' books, timelines, traces, the live view and explanations.
 //!
-//! Each of these has names or codes of its own for them, which are public and written out where they are used.
+//! Timelines, traces and the live view have codes of their own for them, which are public and written out where they are used.
 
 use crate::guest::activity::Activity;
 
@@ -26,6 +26,23 @@ pub enum Where {
     Blocked,
     /// Done, or failed.
     Left,
+}
+
+impl Where {
+    /// Its name in the live view; explanations call one of them otherwise.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotStarted => "not-started",
+            Self::Running => "running",
+            Self::Runnable => "runnable",
+            Self::Ready => "ready",
+            Self::Preempted(_) | Self::KeptOut(_) => "preempted",
+            Self::Asleep => "asleep",
+            Self::Blocked => "blocked",
+            Self::Left => "left",
+        }
+    }
 }
 
 /// A vCPU's place, and since when it has been there in host time where that is known.

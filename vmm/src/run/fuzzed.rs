@@ -101,7 +101,7 @@ fn outcome(memory: &Memory, workload: usize) {
     _ = collect::entered(&seen);
     for time in ["wait", "hold", "unlock"] {
         let histogram = collect::time(&seen, time);
-        assert!(histogram.spans().all(|(low, high, _)| low <= high), "a bucket ends before it begins");
+        assert!(histogram.spans().all(|span| span.low <= span.high), "a bucket ends before it begins");
     }
     _ = collect::other_times(&seen);
     _ = collect::sum_results(&seen, |results| &results.acquisitions);

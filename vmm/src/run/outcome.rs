@@ -240,13 +240,23 @@ impl TicksHistogram {
         buckets.map(|(bucket, &count)| (haltkick_hypercalls::histogram_lower_bound(bucket), count))
     }
 
-    /// The buckets that are not empty: the least and the largest value in TSC ticks that it can hold, and count. No
-    /// value is larger than the largest seen.
-    pub fn spans(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+    /// The buckets that are not empty. No value is larger than the largest seen.
+    pub fn spans(&self) -> impl Iterator<Item = TicksSpan> {
         self.buckets.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, &count)| {
             let low = haltkick_hypercalls::histogram_lower_bound(bucket).min(self.max);
             let high = haltkick_hypercalls::histogram_lower_bound(bucket + 1).saturating_sub(1);
-            (low, high.clamp(low, self.max.max(low)), count)
+            TicksSpan { low, high: high.clamp(low, self.max.max(low)), count }
         })
     }
+}
+
+/// A bucket of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TicksSpan {
+    /// The least value in TSC ticks that it can hold.
+    pub low: u64,
+    /// The largest.
+    pub high: u64,
+    /// Number of values.
+    pub count: u64,
 }

@@ -136,7 +136,7 @@ impl<'a, B: Bell> Core<'a, B> {
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
             let at_once = if guest.shared.is_none() { usize::MAX } else { 1 };
             tasks.by_ref().take(at_once).for_each(|task| queues.push(None, task, false));
-            apart.unborn.extend(tasks);
+            apart.not_started.extend(tasks);
         }
         let highest = pcpus.iter().copied().max().unwrap_or(0);
         Self {
@@ -175,7 +175,7 @@ impl<'a, B: Bell> Core<'a, B> {
             task.account.goes(task.guest, task.vcpu.id, Where::Left, now);
             (task, found)
         });
-        off.chain(apart.unborn.into_iter().map(|task| (task, Where::NotStarted.into())))
+        off.chain(apart.not_started.into_iter().map(|task| (task, Where::NotStarted.into())))
             .chain(apart.left.into_iter().map(|task| (task, Where::Left.into())))
             .map(|(task, whereabouts)| Finished {
                 guest: task.guest.index,
@@ -248,7 +248,7 @@ impl<'a, B: Bell> Core<'a, B> {
             let of_guest =
                 |tasks: &[Box<Task<'_>>]| tasks.iter().filter(|task| task.guest.index == guest.index).count();
             let left = of_guest(&apart.left);
-            let asleep = guest.vcpus as usize - left - of_guest(&apart.unborn);
+            let asleep = guest.vcpus as usize - left - of_guest(&apart.not_started);
             // Once the window is closed vCPUs leave as they come by, and may leave others asleep.
             let leaving = left > 0 && guest.window.is_closed();
             if asleep > 0 && !leaving {

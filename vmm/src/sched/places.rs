@@ -36,7 +36,7 @@ impl<B: Bell> Core<'_, B> {
         });
         let off = apart.aside.values().chain(apart.dozing.values());
         off.for_each(|task| note(task.number(), task.account.whereabouts()));
-        apart.unborn.iter().for_each(|task| note(task.number(), Where::NotStarted.into()));
+        apart.not_started.iter().for_each(|task| note(task.number(), Where::NotStarted.into()));
         apart.left.iter().for_each(|task| note(task.number(), Where::Left.into()));
         drop(apart);
         found

@@ -38,7 +38,7 @@ pub(super) struct Apart<'a> {
     /// Halted in KVM's hands: when to look next, and which.
     pub(super) dozing: BTreeMap<(u64, u32), Box<Task<'a>>>,
     /// Not started until vCPU 0 says so.
-    pub(super) unborn: Vec<Box<Task<'a>>>,
+    pub(super) not_started: Vec<Box<Task<'a>>>,
     /// Done, or failed.
     pub(super) left: Vec<Box<Task<'a>>>,
 }

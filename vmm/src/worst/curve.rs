@@ -23,10 +23,6 @@ pub struct Sample {
     pub waiting: u32,
     /// The longest that one of them has waited so far.
     pub longest_wait_ns: u64,
-    /// Time in which pCPUs were idle since the start.
-    pub idle_ns: u64,
-    /// Time in the VMM since the start, of all pCPUs.
-    pub vmm_ns: u64,
 }
 
 impl Sample {
@@ -41,21 +37,17 @@ impl Sample {
             waiting += 1;
             longest = longest.max(now - since);
         }
-        let [idle_ns, vmm_ns] = scheduler.outside().map(|time| time.as_nanos() as u64);
         let entered = |lock| memory.oracle(lock).entered.load(Ordering::Relaxed);
         Self {
             worked_ns: scheduler.worked().as_nanos() as u64,
             entered: (0..locks).map(entered).fold(0, u64::wrapping_add),
             waiting,
             longest_wait_ns: guest.tsc.rate().nanoseconds(crate::host::time::Ticks(longest)).0,
-            idle_ns,
-            vmm_ns,
         }
     }
 }
 
-/// Lets a tick pass and adds a sample of it, unless the guest has failed, which ends the curve. `stopped` is told how many vCPUs sleep
-/// when one is cut.
+/// Lets a tick pass and adds a sample of it, unless the guest has failed, which ends the curve.
 ///
 /// # Errors
 /// A request to stop.
@@ -63,9 +55,9 @@ pub(super) fn tick(
     samples: &mut Vec<Sample>,
     (scheduler, guest, memory): (&Scheduler<'_>, &GuestRun<'_>, &Memory),
     locks: u32,
-    (stop, stopped): (&AtomicBool, &mut dyn FnMut(u32)),
+    stop: &AtomicBool,
 ) -> Result<ControlFlow<()>, RunError> {
-    scheduler.pass_watched(Duration::from_nanos(TICK_NS), stopped);
+    scheduler.pass(Duration::from_nanos(TICK_NS));
     if guest.failed() {
         return Ok(ControlFlow::Break(()));
     }

@@ -12,7 +12,7 @@ use crate::run::asked::OurGuest;
 
 /// A vCPU's state as far as it concerns the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum LockPlace {
     #[default]
     Outside,
     /// In a function that was called with this stack pointer.
@@ -34,7 +34,7 @@ pub(super) struct LockCode {
     entries: Vec<(u64, bool)>,
     /// Code of it that stands at call sites.
     inline: Vec<Range<u64>>,
-    places: Vec<Place>,
+    places: Vec<LockPlace>,
     /// vCPUs that are on their way to the lock.
     taking: u32,
 }
@@ -56,7 +56,7 @@ impl LockCode {
         let is_inline = |form: &Form| matches!(form, Form::Inline(_));
         let inline = edits.iter().filter(|edit| is_inline(&edit.form));
         let inline = inline.map(|edit| edit.address..edit.address + edit.after.len() as u64).collect();
-        let places = vec![Place::default(); asked.guest.vcpus as usize];
+        let places = vec![LockPlace::default(); asked.guest.vcpus as usize];
         Ok(Self { entries, inline, places, taking: 0 })
     }
 
@@ -64,16 +64,16 @@ impl LockCode {
     pub(super) fn part(&mut self, step: &Step) -> Option<Part> {
         let place = self.places.get_mut(step.number as usize)?;
         let mut part = None;
-        if let Place::Inside { rsp, takes } = *place {
+        if let LockPlace::Inside { rsp, takes } = *place {
             if step.rsp <= rsp {
                 return Some(Part::Code);
             }
-            *place = Place::Outside;
+            *place = LockPlace::Outside;
             self.taking -= u32::from(takes);
             part = takes.then_some(Part::Taken);
         }
         if let Some((_, takes)) = self.entries.iter().find(|entry| entry.0 == step.rip) {
-            *place = Place::Inside { rsp: step.rsp, takes: *takes };
+            *place = LockPlace::Inside { rsp: step.rsp, takes: *takes };
             self.taking += u32::from(*takes);
             return Some(Part::Code);
         }
@@ -86,6 +86,6 @@ impl LockCode {
     /// How many vCPUs besides `number` are on their way to the lock.
     pub(super) fn others(&self, number: u32) -> u32 {
         let own = self.places.get(number as usize);
-        self.taking - u32::from(matches!(own, Some(Place::Inside { takes: true, .. })))
+        self.taking - u32::from(matches!(own, Some(LockPlace::Inside { takes: true, .. })))
     }
 }

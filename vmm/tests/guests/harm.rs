@@ -30,7 +30,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// The margin is ten seconds and more: the two runs pass it at the same time.
 fn a_guest_that_never_starts_ends_under_both_schedulers() -> Check {
     let never_starts = |sched| {
-        let config = config().workload("selftest-unborn").sched(sched).watchdog(Duration::from_millis(300));
+        let config =
+            config().workload("selftest-not-started").sched(sched).watchdog(Duration::from_millis(300));
         match within(PATIENCE, |stop| start_stoppable(&config, stop))? {
             Err(RunError::NoProgress(said)) if said.contains("have begun to work") => Ok(()),
             other => unexpected(other),

@@ -59,11 +59,11 @@ pub(crate) struct World {
     disturbed: Box<Disturbed>,
     noise: Known<()>,
     adjust: Box<Adjust>,
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
 }
 
 /// State that moves on with every run.
-struct State {
+struct WorldState {
     scatter: shape::Scatter,
     /// Runs so far, those for calibration too.
     runs: u64,
@@ -85,7 +85,7 @@ impl World {
             disturbed: Box::new(|_, _| false),
             noise: Ok(()),
             adjust: Box::new(|_, _| ()),
-            state: Mutex::new(State { scatter: shape::Scatter::new(seed), runs: 0, disturbed: false }),
+            state: Mutex::new(WorldState { scatter: shape::Scatter::new(seed), runs: 0, disturbed: false }),
         }
     }
 
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock().expect("nobody panics with it")
     }
 

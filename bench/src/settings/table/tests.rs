@@ -94,3 +94,13 @@ fn every_value_is_written_as_it_is_read() {
         }
     }
 }
+
+#[test]
+fn a_renamed_workload_is_known_by_its_old_name() {
+    let Some(Setting { apply: crate::settings::row::Apply::Ours(apply), .. }) = find("workload") else {
+        panic!("the work of a guest has a workload")
+    };
+    let mut ours = haltkick_vmm::Ours::default();
+    apply(&mut ours, &super::super::value::Value::Text("selftest-unborn".into()));
+    assert_eq!(ours.workload, "selftest-not-started");
+}

@@ -1,6 +1,6 @@
 //! The table where arms are kernels: a line for each figure by which they are compared.
 
-use super::{Field, of_comparison, plus_minus};
+use super::{Field, by_setting, of_comparison, plus_minus};
 use crate::analysis::summary::{FigureRow, KernelRow, Summary};
 use crate::experiment::place::Role;
 use crate::text::quantity::si;
@@ -10,19 +10,15 @@ pub(super) const HEADER: [&str; 3] = ["kernel", "figure", "value"];
 
 /// The lines of each setting.
 pub(super) fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
-    let mut groups: Vec<Vec<Vec<Field>>> = vec![];
-    let mut last = None;
-    for row in summary.kernels.iter().filter(|row| row.role != Role::Control) {
-        let new_setting = last != Some(&row.setting);
-        last = Some(&row.setting);
-        let lines = figures(summary, row).into_iter().enumerate();
-        let lines = lines.map(|(at, name)| line(summary, row, &name, new_setting && at == 0, at == 0));
-        match groups.last_mut().filter(|_| !new_setting) {
-            Some(group) => group.extend(lines),
-            None => groups.push(lines.collect()),
-        }
-    }
-    groups
+    let rows = summary.kernels.iter().filter(|row| row.role != Role::Control);
+    by_setting(
+        rows,
+        |row| &row.setting,
+        |row, is_first| {
+            let lines = figures(summary, row).into_iter().enumerate();
+            lines.map(|(at, name)| line(summary, row, &name, is_first && at == 0, at == 0)).collect()
+        },
+    )
 }
 
 /// The figures that are compared, each once; where none is, all but the lock events.

@@ -1,6 +1,6 @@
 //! The table where the number of guests varies: a line for all guests of an arm.
 
-use super::{FAINT, Field, of_comparison, plus_minus};
+use super::{FAINT, Field, by_setting, of_comparison, plus_minus};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Summary, Together};
 use crate::experiment::place::Role;
@@ -11,18 +11,7 @@ pub(super) const HEADER: [&str; 4] = ["all guests", "slowest guest", "slowest vC
 
 /// The lines of each setting.
 pub(super) fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
-    let mut groups: Vec<Vec<Vec<Field>>> = vec![];
-    let mut last = None;
-    for row in &summary.together {
-        let new_setting = last != Some(&row.setting);
-        last = Some(&row.setting);
-        let line = line(summary, row, new_setting);
-        match groups.last_mut().filter(|_| !new_setting) {
-            Some(group) => group.push(line),
-            None => groups.push(vec![line]),
-        }
-    }
-    groups
+    by_setting(&summary.together, |row| &row.setting, |row, is_first| vec![line(summary, row, is_first)])
 }
 
 fn line(summary: &Summary, row: &Together, new_setting: bool) -> Vec<Field> {

@@ -2,7 +2,7 @@
 
 pub(crate) mod table;
 
-use haltkick_vmm::{Activity, LiveFrame, LiveGuest, LivePhase, LiveVcpu, Where, printable};
+use haltkick_vmm::{Activity, LiveFrame, LiveGuest, LivePhase, LiveVcpu, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -131,7 +131,7 @@ fn of_vcpu(before: Option<(&LiveVcpu, u64)>, index: u32, vcpu: &LiveVcpu, kicks_
     };
     Vcpu {
         vcpu: index,
-        state: place_name(vcpu.at).into(),
+        state: vcpu.at.name().into(),
         since_ns: vcpu.since_ns,
         doing: vcpu.doing.name().into(),
         lock: (vcpu.doing != Activity::Other).then_some(vcpu.lock),
@@ -157,21 +157,10 @@ fn phase(phase: LivePhase) -> &'static str {
     }
 }
 
-fn place_name(at: Where) -> &'static str {
-    match at {
-        Where::NotStarted => "not-started",
-        Where::Running => "running",
-        Where::Runnable => "runnable",
-        Where::Ready => "ready",
-        Where::Preempted(_) | Where::KeptOut(_) => "preempted",
-        Where::Asleep => "asleep",
-        Where::Blocked => "blocked",
-        Where::Left => "left",
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use haltkick_vmm::Where;
+
     use super::*;
 
     pub(super) fn frame(at_ns: u64, run: u64, sections: u64) -> LiveFrame {

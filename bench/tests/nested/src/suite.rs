@@ -58,7 +58,7 @@ pub(crate) fn run(
     say: &(dyn Fn(String) + Sync),
 ) -> Results {
     let queues = groups.iter().map(|(group, tests)| Queue::new(group, tests)).collect();
-    let state = State { queues, running: 0, machines: 0, deaths: vec![] };
+    let state = SuiteProgress { queues, running: 0, machines: 0, deaths: vec![] };
     let suite = Suite {
         state: Mutex::new(state),
         returned: Condvar::new(),
@@ -78,7 +78,7 @@ pub(crate) fn run(
 }
 
 struct Suite<'a> {
-    state: Mutex<State<'a>>,
+    state: Mutex<SuiteProgress<'a>>,
     /// A machine has ended: its tests may have to be run again.
     returned: Condvar,
     machines: &'a dyn Machines,
@@ -86,7 +86,7 @@ struct Suite<'a> {
     say: &'a (dyn Fn(String) + Sync),
 }
 
-struct State<'a> {
+struct SuiteProgress<'a> {
     queues: Vec<Queue<'a>>,
     /// Machines that run now.
     running: usize,
@@ -147,12 +147,12 @@ impl<'a> Suite<'a> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<'a>> {
+    fn state(&self) -> MutexGuard<'_, SuiteProgress<'a>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State<'_> {
+impl SuiteProgress<'_> {
     fn give_up(&mut self, why: &str) {
         for queue in &mut self.queues {
             queue.give_up(why);

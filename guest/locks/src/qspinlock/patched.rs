@@ -33,7 +33,7 @@ use core::{arch::asm, ptr, slice};
 /// One place in the code at which a lock asks for its form, as the assembler lays it out: distances from each field, so that
 /// no address is relocated.
 #[repr(C)]
-struct Place {
+struct CallSite {
     /// To the five bytes.
     code: i32,
     /// To what runs if the locks are paravirtual.
@@ -49,7 +49,7 @@ fn pointed_to(field: &i32) -> *const u8 {
     ptr::from_ref(field).cast::<u8>().wrapping_offset(*field as isize)
 }
 
-impl Place {
+impl CallSite {
     /// The five bytes of code.
     fn address(&self) -> *mut u8 {
         pointed_to(&self.code).cast_mut()
@@ -66,12 +66,12 @@ impl Place {
 
 /// All places of all choices in this image.
 #[inline(never)]
-fn places() -> &'static [Place] {
+fn places() -> &'static [CallSite] {
     unsafe extern "C" {
         #[link_name = "__start_haltkick_choices"]
-        static FIRST: Place;
+        static FIRST: CallSite;
         #[link_name = "__stop_haltkick_choices"]
-        static END: Place;
+        static END: CallSite;
     }
     // SAFETY: adds a place of no choice to the table, so that there is a table in an image without places; touches nothing.
     unsafe {
@@ -86,7 +86,7 @@ fn places() -> &'static [Place] {
     let (first, end) = (&raw const FIRST, &raw const END);
     // SAFETY: the linker puts the entries of all objects there one after the other, and nothing else; they are never
     // written.
-    unsafe { slice::from_raw_parts(first, (end.addr() - first.addr()) / size_of::<Place>()) }
+    unsafe { slice::from_raw_parts(first, (end.addr() - first.addr()) / size_of::<CallSite>()) }
 }
 
 /// Writes a jump into each place of the choice that `choice` stands for; how many there were.

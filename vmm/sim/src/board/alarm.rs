@@ -1,7 +1,7 @@
 //! Alarms: a CPU is stopped at a time, wherever it is.
 
 use crate::board::slot::Slot;
-use crate::board::state::State;
+use crate::board::slot_state::SlotState;
 use crate::board::{Board, Due, Happening, Memory, What};
 
 impl<M: Memory> Board<M> {
@@ -24,18 +24,18 @@ impl<M: Memory> Board<M> {
         place.alarm_is_due = false;
         match place.state {
             // It rings as soon as the CPU comes to an end of what it waits for.
-            State::Still | State::Line | State::Drain | State::Full => {
+            SlotState::Still | SlotState::Line | SlotState::Drain | SlotState::Full => {
                 place.alarm_rang = place.cpu.is_some();
                 return None;
             }
-            State::Parked => {
+            SlotState::Parked => {
                 self.unpark_before(slot, at_ps);
                 self.slots[slot as usize].at_ps = at_ps;
             }
-            State::Due => {}
+            SlotState::Due => {}
         }
         let place = &mut self.slots[slot as usize];
-        (place.state, place.token, place.alarm_ps) = (State::Still, place.token + 1, u64::MAX);
+        (place.state, place.token, place.alarm_ps) = (SlotState::Still, place.token + 1, u64::MAX);
         let (at_ps, rip) = (place.at_ps.max(at_ps), place.cpu.as_ref().map(|cpu| cpu.rip()));
         rip.into_iter().for_each(|rip| self.spend(slot, rip, false, at_ps));
         Some(Happening { cpu: slot, at_ps, what: What::Alarm })

@@ -28,9 +28,9 @@ mod fabric;
 pub mod fuzzed;
 mod memory;
 mod slot;
+mod slot_state;
 mod spent;
 mod spin;
-mod state;
 mod stores;
 mod witness;
 mod work;
@@ -51,9 +51,9 @@ pub use fabric::most_bytes;
 use fabric::{Fabric, From, Why};
 pub use memory::Memory;
 use slot::Slot;
+use slot_state::SlotState;
 use spent::Spent;
 pub use spent::SpentOn;
-use state::State;
 pub use witness::{Step, Witness};
 
 /// Something that whoever drives the board has to see to. The CPU stands still until [`Board::resume`] or [`Board::take`].
@@ -226,7 +226,7 @@ impl<M: Memory> Board<M> {
         let (rip, began_ps) = (cpu.rip(), place.at_ps.max(now_ps));
         let at_ps = began_ps + cost_ps;
         place.at_ps = at_ps;
-        if matches!(place.state, State::Parked | State::Due) {
+        if matches!(place.state, SlotState::Parked | SlotState::Due) {
             self.schedule(slot, at_ps);
         }
         self.spend(slot, rip, false, began_ps);
@@ -270,7 +270,7 @@ impl<M: Memory> Board<M> {
         // Its time does not count on.
         self.count_time_of(slot, None);
         let place = &mut self.slots[slot as usize];
-        place.state = State::Still;
+        place.state = SlotState::Still;
         place.token += 1;
         place.forget_alarm();
         place.cpu.take()
@@ -319,7 +319,7 @@ impl<M: Memory> Board<M> {
     fn schedule(&mut self, slot: u32, at_ps: u64) {
         let place = &mut self.slots[slot as usize];
         place.token += 1;
-        place.state = State::Due;
+        place.state = SlotState::Due;
         let due = Due::Cpu { slot, token: place.token };
         self.enter(at_ps, due);
     }
@@ -370,7 +370,7 @@ impl<M: Memory> Board<M> {
             self.slots[slot as usize].at_ps = now_ps;
             self.tell_watchers(slot);
             if let Some(said) = self.stopped.take() {
-                self.slots[slot as usize].state = State::Still;
+                self.slots[slot as usize].state = SlotState::Still;
                 break Some(Happening { cpu: slot, at_ps: now_ps, what: What::Stopped(said) });
             }
             match (event, self.fabric.why) {
@@ -393,7 +393,7 @@ impl<M: Memory> Board<M> {
                     self.work(slot, &mut cpu, instruction_ps, end_ps);
                 }
                 (event, _) => {
-                    self.slots[slot as usize].state = State::Still;
+                    self.slots[slot as usize].state = SlotState::Still;
                     break Some(Happening { cpu: slot, at_ps: now_ps, what: What::Event(event) });
                 }
             }
@@ -419,7 +419,7 @@ impl<M: Memory> Board<M> {
     fn stops(&mut self, slot: u32, cpu: Box<Cpu>, happening: Option<Happening>) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
         place.cpu = Some(cpu);
-        let rings = place.state == State::Due && std::mem::take(&mut place.alarm_rang);
+        let rings = place.state == SlotState::Due && std::mem::take(&mut place.alarm_rang);
         self.start_store(slot);
         if rings { self.alarm(slot, self.now_ps) } else { happening }
     }
@@ -429,10 +429,10 @@ impl<M: Memory> Board<M> {
         match why {
             Why::Line { line, need } => {
                 self.request(slot, now_ps, line, need, FOR_AN_INSTRUCTION);
-                self.slots[slot as usize].state = State::Line;
+                self.slots[slot as usize].state = SlotState::Line;
             }
-            Why::Drain => self.slots[slot as usize].state = State::Drain,
-            Why::Full => self.slots[slot as usize].state = State::Full,
+            Why::Drain => self.slots[slot as usize].state = SlotState::Drain,
+            Why::Full => self.slots[slot as usize].state = SlotState::Full,
             Why::Turn | Why::Pause | Why::Nothing => self.schedule(slot, now_ps),
         }
     }

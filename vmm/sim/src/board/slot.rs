@@ -3,14 +3,14 @@
 use crate::cpu::state::Cpu;
 use crate::machine::Smt;
 
+use super::slot_state::SlotState;
 use super::spin::{Last, Parked};
-use super::state::State;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) cpu: Option<Box<Cpu>>,
-    pub(super) state: State,
+    pub(super) state: SlotState,
     /// The CPU's own time.
     pub(super) at_ps: u64,
     /// When it was last put into its slot, or resumed.
@@ -35,7 +35,7 @@ impl Default for Slot {
     fn default() -> Self {
         Self {
             cpu: None,
-            state: State::Still,
+            state: SlotState::Still,
             at_ps: 0,
             entered_ps: 0,
             alarm_ps: u64::MAX,
@@ -57,10 +57,10 @@ impl Slot {
         const SPINNING: u64 = 100;
         match (self.state, smt) {
             _ if self.cpu.is_none() => 0,
-            (State::Still, _) | (State::Parked, Smt::Busy) => 0,
-            (State::Parked, Smt::Issue) => SPINNING,
-            (State::Due, _) | (State::Line | State::Drain | State::Full, Smt::Busy) => 1000,
-            (State::Line | State::Drain | State::Full, Smt::Issue) => 0,
+            (SlotState::Still, _) | (SlotState::Parked, Smt::Busy) => 0,
+            (SlotState::Parked, Smt::Issue) => SPINNING,
+            (SlotState::Due, _) | (SlotState::Line | SlotState::Drain | SlotState::Full, Smt::Busy) => 1000,
+            (SlotState::Line | SlotState::Drain | SlotState::Full, Smt::Issue) => 0,
         }
     }
 }

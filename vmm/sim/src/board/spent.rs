@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::state::State;
+use super::slot_state::SlotState;
 use super::{Board, Memory};
 
 /// Most things that time is counted for by themselves. A guest decides where its code is and what its marks are: what comes later
@@ -60,7 +60,7 @@ impl<M: Memory> Board<M> {
     pub fn count_time_of(&mut self, slot: u32, mark_at: Option<u64>) {
         let place = &self.slots[slot as usize];
         if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
-            self.spend(slot, rip, place.state == State::Still, self.now_ps);
+            self.spend(slot, rip, place.state == SlotState::Still, self.now_ps);
         }
         let now_ps = self.now_ps;
         if let Some(spent) = &mut self.spent {

@@ -15,7 +15,7 @@ use crate::cpu::state::{Cpu, Stand};
 
 use super::counters::Counters;
 use super::fabric::{From, Why};
-use super::state::State;
+use super::slot_state::SlotState;
 use super::{Board, Memory};
 
 /// Instructions that a trial may take.
@@ -50,7 +50,7 @@ pub(super) struct Parked {
 
 /// How a trial of one round ended, if it came to the PAUSE again.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+struct RoundEnd {
     stand: Stand,
     round_ps: u64,
     instructions: u64,
@@ -100,7 +100,7 @@ impl<M: Memory> Board<M> {
         } else {
             place.token += 1;
         }
-        self.slots[slot as usize].state = State::Parked;
+        self.slots[slot as usize].state = SlotState::Parked;
         true
     }
 
@@ -190,7 +190,7 @@ impl<M: Memory> Board<M> {
         cpu: &mut Cpu,
         (from, stand): (&From, &Stand),
         past: bool,
-    ) -> Option<Ended> {
+    ) -> Option<RoundEnd> {
         self.told_trial(slot, cpu, (from, stand), past, &mut |_| ())
     }
 
@@ -202,7 +202,7 @@ impl<M: Memory> Board<M> {
         (from, stand): (&From, &Stand),
         past: bool,
         tell: &mut impl FnMut(&Effect),
-    ) -> Option<Ended> {
+    ) -> Option<RoundEnd> {
         let (before, instructions) = (cpu.stand(), cpu.instructions());
         let round = self.fabric.round().clone();
         cpu.go_back(stand, from.instructions);
@@ -212,7 +212,7 @@ impl<M: Memory> Board<M> {
         let limit = from.instructions + MOST_INSTRUCTIONS;
         let event = cpu.run_telling(&mut self.code, &mut self.fabric, limit, tell);
         let at_pause = event == Event::Stopped && self.fabric.why == Why::Pause;
-        let ended = at_pause.then(|| Ended {
+        let ended = at_pause.then(|| RoundEnd {
             stand: cpu.stand(),
             round_ps: self.fabric.time_ps(cpu.instructions()) - from.at_ps,
             instructions: cpu.instructions() - from.instructions,

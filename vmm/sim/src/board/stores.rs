@@ -3,7 +3,7 @@
 use crate::lines::Need;
 
 use super::fabric::Fabric;
-use super::state::State;
+use super::slot_state::SlotState;
 use super::{Board, FOR_A_STORE, Memory};
 
 impl<M: Memory> Board<M> {
@@ -44,7 +44,7 @@ impl<M: Memory> Board<M> {
         self.tell_watchers(slot);
         let is_empty = self.fabric.buffers[slot as usize].is_empty();
         let place = &mut self.slots[slot as usize];
-        if place.state == State::Full || place.state == State::Drain && is_empty {
+        if place.state == SlotState::Full || place.state == SlotState::Drain && is_empty {
             place.at_ps = place.at_ps.max(at_ps);
             self.schedule(slot, self.slots[slot as usize].at_ps);
         }

@@ -24,7 +24,7 @@ mod queue;
 mod scheduler;
 
 pub use file::HostError;
-pub use pauses::{Seen, Window, is_candidate};
+pub use pauses::{Candidate, Window, is_candidate};
 pub use policy::{Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Pause, PauseCounter, Poll, scale};
 pub use polling::Interval;
 pub use presets::{HostPreset, presets};

@@ -48,7 +48,7 @@ impl Window {
 
 /// A vCPU, as one that exits from a spin loop finds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Candidate {
     /// It was switched out while runnable.
     pub preempted: bool,
     /// It was woken, and has not run since.
@@ -64,7 +64,7 @@ pub struct Seen {
 /// Law 13: whether the vCPU is worth a directed yield. `looks` counts those at which it was in a spin loop: every second one
 /// lets it pass.
 #[must_use]
-pub fn is_candidate(seen: &Seen, spinner_in_kernel: bool, looks: &mut u32) -> bool {
+pub fn is_candidate(seen: &Candidate, spinner_in_kernel: bool, looks: &mut u32) -> bool {
     let is_ready = seen.preempted || seen.woken;
     if !is_ready || seen.blocked {
         return false;
@@ -118,19 +118,19 @@ mod tests {
 
     #[test]
     fn candidates_are_ready_vcpus_that_do_not_just_spin() {
-        let preempted = Seen { preempted: true, in_kernel: true, ..Seen::default() };
-        let woken = Seen { woken: true, ..Seen::default() };
+        let preempted = Candidate { preempted: true, in_kernel: true, ..Candidate::default() };
+        let woken = Candidate { woken: true, ..Candidate::default() };
         for (seen, in_kernel, expected) in [
             (preempted, true, true),
-            (Seen { in_kernel: false, ..preempted }, true, false),
-            (Seen { in_kernel: false, ..preempted }, false, true),
+            (Candidate { in_kernel: false, ..preempted }, true, false),
+            (Candidate { in_kernel: false, ..preempted }, false, true),
             (woken, true, true),
-            (Seen { blocked: true, ..woken }, true, false),
-            (Seen::default(), false, false),
+            (Candidate { blocked: true, ..woken }, true, false),
+            (Candidate::default(), false, false),
         ] {
             assert_eq!(is_candidate(&seen, in_kernel, &mut 0), expected, "{seen:?}");
         }
-        let (spins, mut looks) = (Seen { in_spin: true, ..preempted }, 0);
+        let (spins, mut looks) = (Candidate { in_spin: true, ..preempted }, 0);
         let picks = [(); 4].map(|()| is_candidate(&spins, true, &mut looks));
         assert_eq!(picks, [false, true, false, true]);
     }

@@ -20,7 +20,7 @@ pub(super) enum Request {
 
 /// A task's place among the CPUs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TaskPlace {
     guest: usize,
     /// The CPU that it is on, or was on last.
     pub(super) cpu: Option<usize>,
@@ -64,7 +64,7 @@ pub struct Scheduler {
     pub(super) domains: Domains,
     pub(super) queues: Vec<Queue>,
     pub(super) tasks: Vec<Task>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<TaskPlace>,
     requests: Vec<Request>,
     /// Runnable tasks of each guest.
     runnable: Vec<u32>,
@@ -80,10 +80,10 @@ impl Scheduler {
     pub fn new(host: Host, topology: &Arc<Topology>, cpus: &[u32], guests: &[u32], seed: u64) -> Self {
         let count = cpus.len() as u32;
         let of_guest = |(guest, vcpus): (usize, &u32)| {
-            let place = Place { guest, cpu: None, is_runnable: false, ran_until_ns: 0 };
+            let place = TaskPlace { guest, cpu: None, is_runnable: false, ran_until_ns: 0 };
             vec![place; *vcpus as usize]
         };
-        let places: Vec<Place> = guests.iter().enumerate().flat_map(of_guest).collect();
+        let places: Vec<TaskPlace> = guests.iter().enumerate().flat_map(of_guest).collect();
         let queue = Queue::new(host.fair, count, host.tick_ns());
         Self {
             domains: Domains::new(topology, cpus),

@@ -24,7 +24,7 @@
 mod sharers;
 mod way;
 
-use crate::machine::{Machine, Place};
+use crate::machine::{CpuPlace, Machine};
 use sharers::Sharers;
 use way::Task;
 
@@ -114,7 +114,7 @@ struct Line {
 /// The lines of a machine's memory, and which cores have them.
 #[derive(Clone, Debug)]
 pub struct Lines {
-    places: Vec<Place>,
+    places: Vec<CpuPlace>,
     clusters_of_socket: Vec<u128>,
     chunks: Vec<Option<Box<[Line; CHUNK]>>>,
     transfers: u64,

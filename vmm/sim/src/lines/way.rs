@@ -1,6 +1,6 @@
 //! How far a request has to go for its line, and what that costs.
 
-use crate::machine::{LineCosts, Machine, Place, Visits};
+use crate::machine::{CpuPlace, LineCosts, Machine, Visits};
 
 use super::{Copies, Need};
 
@@ -35,9 +35,9 @@ impl Task {
     pub(super) fn new(
         machine: &Machine,
         copies: &Copies,
-        place: Place,
+        place: CpuPlace,
         need: Need,
-        places: &[Place],
+        places: &[CpuPlace],
         clusters_of: &[u128],
     ) -> Self {
         let (way, invalidates) = match copies {
@@ -116,7 +116,7 @@ impl Task {
     }
 }
 
-fn between(machine: &Machine, from: Place, to: Place) -> Way {
+fn between(machine: &Machine, from: CpuPlace, to: CpuPlace) -> Way {
     match () {
         () if from.core == to.core => Way::Core,
         () if from.cluster == to.cluster => Way::Cluster,

@@ -16,7 +16,7 @@ pub(crate) mod work_loop;
 pub use file::MachineError;
 pub use model::{Model, Placement, Smt, Upgrade, Visits};
 pub use presets::{Preset, presets};
-pub use topology::{Place, Topology};
+pub use topology::{CpuPlace, Topology};
 pub use varied::{CHOICES, Guess};
 
 use work_loop::ROUND;
@@ -128,7 +128,7 @@ pub struct IdleCost {
 impl Machine {
     /// Latency of a line that one core has, as another gets it, where no other request is under way.
     #[must_use]
-    pub fn transfer_ps(&self, from: Place, to: Place) -> u64 {
+    pub fn transfer_ps(&self, from: CpuPlace, to: CpuPlace) -> u64 {
         let line = &self.costs.line;
         match () {
             () if from.core == to.core => line.sibling_ps,
@@ -143,7 +143,7 @@ impl Machine {
 
     /// From the end of one transfer to the end of the next, for a line for which requests queue.
     #[must_use]
-    pub fn occupancy_ps(&self, from: Place, to: Place) -> u64 {
+    pub fn occupancy_ps(&self, from: CpuPlace, to: CpuPlace) -> u64 {
         let line = &self.costs.line;
         let permille = match () {
             () if from.cluster == to.cluster => line.occupancy_near_permille,

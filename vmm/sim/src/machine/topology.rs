@@ -7,7 +7,7 @@ pub(super) const MAX_CLUSTERS: u32 = 128;
 
 /// Where a CPU is. All numbers count through the whole machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CpuPlace {
     /// Which socket.
     pub socket: u16,
     /// Which cluster.
@@ -113,10 +113,10 @@ impl Topology {
     /// # Panics
     /// If the machine has no such CPU.
     #[must_use]
-    pub fn place(&self, cpu: u32) -> Place {
+    pub fn place(&self, cpu: u32) -> CpuPlace {
         assert!(cpu < self.cpus(), "CPU {cpu} of {}", self.cpus());
         let core = cpu % self.cores();
-        Place {
+        CpuPlace {
             socket: (core / self.cores_per_socket) as u16,
             cluster: (core / self.cores_per_cluster) as u16,
             core: core as u16,
@@ -183,9 +183,9 @@ mod tests {
     fn cpus_are_numbered_by_thread_then_socket_then_core() {
         let topology = Topology::new([2, 4, 2], Some(2), None).unwrap();
         assert_eq!((topology.cpus(), topology.cores(), topology.clusters()), (16, 8, 4));
-        assert_eq!(topology.place(0), Place { socket: 0, cluster: 0, core: 0, thread: 0 });
-        assert_eq!(topology.place(6), Place { socket: 1, cluster: 3, core: 6, thread: 0 });
-        assert_eq!(topology.place(14), Place { socket: 1, cluster: 3, core: 6, thread: 1 });
+        assert_eq!(topology.place(0), CpuPlace { socket: 0, cluster: 0, core: 0, thread: 0 });
+        assert_eq!(topology.place(6), CpuPlace { socket: 1, cluster: 3, core: 6, thread: 0 });
+        assert_eq!(topology.place(14), CpuPlace { socket: 1, cluster: 3, core: 6, thread: 1 });
         assert_eq!(topology.siblings(14).collect::<Vec<_>>(), [6]);
         assert_eq!(topology.clusters_of(1), 0b1100);
     }

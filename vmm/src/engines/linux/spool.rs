@@ -20,13 +20,13 @@ pub(super) struct Spool(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<Backlog>,
     /// Rings when there is something to take, and when something has been taken.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Backlog {
     lines: VecDeque<String>,
     bytes: usize,
     lost: u64,

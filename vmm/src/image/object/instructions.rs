@@ -10,21 +10,22 @@ use iced_x86::{
 
 use crate::image::object::layout::MOST_BYTES;
 use crate::image::object::member::{Member, SymbolPlace};
+use crate::image::object::resolve::SectionId;
 
 /// Looks at the code of all sections that are needed, by member and index. They are known to be small.
 ///
 /// # Errors
 /// The first instruction that must not be there, with its place, as the end of a sentence that begins with the object's name.
-pub(super) fn check(members: &[Member], reached: &BTreeSet<(usize, usize)>) -> Result<(), String> {
+pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result<(), String> {
     let mut functions = functions(members, reached);
     let mut info = InstructionInfoFactory::new();
     let mut left = MOST_BYTES;
-    let is_code = |&(member, section): &(usize, usize)| members[member].sections[section].is_executable();
-    for place in reached.iter().copied().filter(is_code) {
-        let (member, section) = (&members[place.0], place.1);
+    let is_code = |id: &SectionId| members[id.member].sections[id.section].is_executable();
+    for id in reached.iter().copied().filter(is_code) {
+        let (member, section) = (&members[id.member], id.section);
         let code = member.data(section);
         // Assembly may leave out where its functions begin and end.
-        let of_section = functions.remove(&place).unwrap_or_else(|| vec![(0, code.len() as u64)]);
+        let of_section = functions.remove(&id).unwrap_or_else(|| vec![(0, code.len() as u64)]);
         for (start, end) in of_section {
             // Any number of functions may overlap, which would take as long as there are pairs of them.
             left = left
@@ -43,18 +44,16 @@ pub(super) fn check(members: &[Member], reached: &BTreeSet<(usize, usize)>) -> R
 }
 
 /// Beginnings and ends of the functions of the sections that are needed, sorted; nothing of a section where none has a length.
-fn functions(
-    members: &[Member],
-    reached: &BTreeSet<(usize, usize)>,
-) -> HashMap<(usize, usize), Vec<(u64, u64)>> {
+fn functions(members: &[Member], reached: &BTreeSet<SectionId>) -> HashMap<SectionId, Vec<(u64, u64)>> {
     let mut functions: HashMap<_, Vec<_>> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
         for symbol in member.symbols.iter().filter(|symbol| symbol.is_function && symbol.size > 0) {
             let SymbolPlace::Section(section) = symbol.place else { continue };
             let bytes = member.sections[section].file.len() as u64;
             let end = symbol.value.checked_add(symbol.size).filter(|&end| end <= bytes);
-            if let (Some(end), true) = (end, reached.contains(&(number, section))) {
-                functions.entry((number, section)).or_default().push((symbol.value, end));
+            let id = SectionId { member: number, section };
+            if let (Some(end), true) = (end, reached.contains(&id)) {
+                functions.entry(id).or_default().push((symbol.value, end));
             }
         }
     }

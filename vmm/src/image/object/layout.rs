@@ -7,7 +7,7 @@ use haltkick_hypercalls::MAX_VCPUS;
 use object::elf;
 
 use crate::image::object::member::{Member, Section};
-use crate::image::object::resolve::{Resolved, Target};
+use crate::image::object::resolve::{Resolved, SectionId, Target};
 
 /// Most bytes of an object in the guest, but for the memory per vCPU.
 pub(in crate::image) const MOST_BYTES: u64 = 1 << 20;
@@ -26,7 +26,7 @@ pub(super) struct Layout {
     pub(super) zeros: Range<u64>,
     /// End of all parts, memory per vCPU included.
     pub(super) end: u64,
-    sections: BTreeMap<(usize, usize), u64>,
+    sections: BTreeMap<SectionId, u64>,
     common: BTreeMap<String, u64>,
     cpu_area: u64,
     /// Addresses of words that hold what a name stands for, for code that reads it from there.
@@ -83,12 +83,12 @@ impl Layout {
         let mut sections = BTreeMap::new();
         let mut place = |cursor: &mut Cursor, wanted: Part| {
             let start = cursor.take(0, PAGE);
-            for &(member, index) in &resolved.reached {
-                let section = &members[member].sections[index];
+            for &id in &resolved.reached {
+                let section = &members[id.member].sections[id.section];
                 if part(section) == wanted {
                     let align =
                         if wanted == Part::Code { section.align.max(CODE_ALIGN) } else { section.align };
-                    sections.insert((member, index), cursor.take(section.size, align));
+                    sections.insert(id, cursor.take(section.size, align));
                 }
             }
             start
@@ -114,18 +114,20 @@ impl Layout {
 
     /// Returns the address of a section.
     pub(super) fn section(&self, member: usize, section: usize) -> Option<u64> {
-        self.sections.get(&(member, section)).copied()
+        self.sections.get(&SectionId { member, section }).copied()
     }
 
-    /// All sections that have a place: member, index, address.
-    pub(super) fn sections(&self) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
-        self.sections.iter().map(|(&(member, section), &address)| (member, section, address))
+    /// All sections that have a place, and their addresses.
+    pub(super) fn sections(&self) -> impl Iterator<Item = (SectionId, u64)> + '_ {
+        self.sections.iter().map(|(&id, &address)| (id, address))
     }
 
     /// The value of what a name stands for.
     pub(super) fn value(&self, target: &Target) -> u64 {
         match target {
-            Target::Place { member, section, offset } => self.sections[&(*member, *section)] + offset,
+            &Target::Place { member, section, offset } => {
+                self.sections[&SectionId { member, section }] + offset
+            }
             Target::Common(name) => self.common[name],
             Target::CpuArea => self.cpu_area,
             Target::Number(number) => *number,

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::image::object::contract::{self, Exports};
+use crate::image::object::contract::{self, Exports, Function};
 use crate::image::object::layout::Layout;
 use crate::image::object::member::{Member, Relocation, SYMBOL_BYTES};
-use crate::image::object::resolve::{self, Offer, Resolved, Target};
+use crate::image::object::resolve::{self, Offer, Resolved, SectionId, Target};
 use crate::image::object::{archive, instructions};
 
 /// An object that has its place.
@@ -85,7 +85,7 @@ fn link_members(
     let functions = addresses(&members, &exports, &layout);
     relocate(&mut members, &resolved, &layout)?;
     let parts = parts(&members, &layout);
-    let reached: BTreeSet<usize> = resolved.reached.iter().map(|&(member, _)| member).collect();
+    let reached: BTreeSet<usize> = resolved.reached.iter().map(|id| id.member).collect();
     for (number, member) in members.iter_mut().enumerate().filter(|(number, _)| reached.contains(number)) {
         member.settle(|section| layout.section(number, section));
     }
@@ -94,33 +94,41 @@ fn link_members(
         name,
         addresses: layout.code.start..layout.end,
         files: files.map(|(_, member)| member.bytes).collect(),
-        functions: functions.0,
-        try_lock: functions.1,
-        init: functions.2,
+        functions: functions.forms,
+        try_lock: functions.try_lock,
+        init: functions.init,
         lock_bytes: exports.lock_bytes,
         cpu_bytes: exports.cpu_bytes,
         parts,
     })
 }
 
-type Addresses = ([[Option<u64>; 4]; 2], [Option<u64>; 2], Option<u64>);
+/// Addresses of the exported functions.
+struct Addresses {
+    forms: [[Option<u64>; 4]; 2],
+    try_lock: [Option<u64>; 2],
+    init: Option<u64>,
+}
 
 /// Returns the addresses of the exported functions.
 fn addresses(members: &[Member], exports: &Exports, layout: &Layout) -> Addresses {
-    let address = |function: &Option<(usize, usize)>| {
+    let address = |function: &Option<Function>| {
         let (member, symbol) = (*function)?;
         let symbol = &members[member].symbols[symbol];
         let super::member::SymbolPlace::Section(section) = symbol.place else { return None };
         Some(layout.section(member, section)? + symbol.value)
     };
-    let forms = exports.forms.each_ref().map(|form| form.each_ref().map(address));
-    (forms, exports.try_lock.each_ref().map(address), address(&exports.init))
+    Addresses {
+        forms: exports.forms.each_ref().map(|form| form.each_ref().map(address)),
+        try_lock: exports.try_lock.each_ref().map(address),
+        init: address(&exports.init),
+    }
 }
 
 /// The names whose values code reads from a table.
 fn table(members: &[Member], resolved: &Resolved) -> Result<BTreeSet<Target>, String> {
     let mut table = BTreeSet::new();
-    for &(number, section) in &resolved.reached {
+    for &SectionId { member: number, section } in &resolved.reached {
         let member = &members[number];
         for relocation in &member.sections[section].relocations {
             let kind = Kind::of(relocation.kind)
@@ -134,7 +142,7 @@ fn table(members: &[Member], resolved: &Resolved) -> Result<BTreeSet<Target>, St
 }
 
 fn refers_to_cpu_area(members: &[Member], resolved: &Resolved) -> bool {
-    resolved.reached.iter().any(|&(number, section)| {
+    resolved.reached.iter().any(|&SectionId { member: number, section }| {
         let relocations = &members[number].sections[section].relocations;
         relocations
             .iter()
@@ -210,7 +218,7 @@ impl Kind {
 
 /// Writes the addresses into all sections that have a place, and into what debuggers read.
 fn relocate(members: &mut [Member], resolved: &Resolved, layout: &Layout) -> Result<(), String> {
-    for (number, section, address) in layout.sections() {
+    for (SectionId { member: number, section }, address) in layout.sections() {
         let member = &members[number];
         let mut edits = Vec::new();
         for relocation in &member.sections[section].relocations {
@@ -319,7 +327,8 @@ fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
     use object::elf::{PF_R, PF_W, PF_X, ProgramFlags};
     let filled = |range: &Range<u64>| {
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        for (member, section, address) in layout.sections().filter(|(_, _, address)| range.contains(address))
+        for (SectionId { member, section }, address) in
+            layout.sections().filter(|(_, address)| range.contains(address))
         {
             let data = members[member].data(section);
             let at = (address - range.start) as usize;

@@ -8,6 +8,13 @@ use crate::host::nearest::nearest;
 use crate::image::object::contract::{CPU_AREA, EVENT_PREFIX, MOST_EVENT_BYTES};
 use crate::image::object::member::{Member, SymbolPlace};
 
+/// A section of a member, by their numbers. A symbol of a member is a pair of numbers, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SectionId {
+    pub(super) member: usize,
+    pub(super) section: usize,
+}
+
 /// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
@@ -34,8 +41,8 @@ pub(crate) struct Offer<'a> {
 /// The result of the resolution.
 #[derive(Default)]
 pub(super) struct Resolved {
-    /// Sections that are needed: member and index.
-    pub(super) reached: BTreeSet<(usize, usize)>,
+    /// Sections that are needed.
+    pub(super) reached: BTreeSet<SectionId>,
     /// Zeros by their name: size and alignment.
     pub(super) common: BTreeMap<String, (u64, u64)>,
     targets: HashMap<(usize, usize), Target>,
@@ -82,16 +89,17 @@ pub(super) fn resolve(
     offer: &mut Offer<'_>,
 ) -> Result<Resolved, String> {
     let mut resolved = Resolved::default();
-    let mut open: Vec<(usize, usize)> = Vec::new();
+    let mut open: Vec<SectionId> = Vec::new();
     for (member, symbol) in roots {
         if let SymbolPlace::Section(section) = members[member].symbols[symbol].place {
-            open.push((member, section));
+            open.push(SectionId { member, section });
         }
     }
-    while let Some((member, section)) = open.pop() {
-        if !resolved.reached.insert((member, section)) {
+    while let Some(needed) = open.pop() {
+        if !resolved.reached.insert(needed) {
             continue;
         }
+        let SectionId { member, section } = needed;
         check_section(&members[member], section)?;
         for relocation in &members[member].sections[section].relocations {
             let key = (member, relocation.symbol);
@@ -102,7 +110,7 @@ pub(super) fn resolve(
             let target = target(members, definitions, key, offer, &mut resolved.common)
                 .map_err(|reason| format!("{reason} (at {})", from()))?;
             if let Target::Place { member, section, .. } = target {
-                open.push((member, section));
+                open.push(SectionId { member, section });
             }
             resolved.targets.insert(key, target);
         }

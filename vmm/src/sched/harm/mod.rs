@@ -25,7 +25,7 @@ use crate::sched::hints::Watcher;
 use crate::sched::shared::Shared;
 use memories::Memories;
 use setting::{HONEST, SLICE_NS};
-use world::{Ended, World};
+use world::{World, WorldEnd};
 
 pub(crate) use setting::{Attack, Setting};
 
@@ -45,7 +45,7 @@ fn image() -> &'static Image {
 ///
 /// # Panics
 /// If the scheduler loses a vCPU, has one twice, or does not end.
-pub(crate) fn play(setting: Setting, script: &[u8], length_ns: u64) -> Ended {
+pub(crate) fn play(setting: Setting, script: &[u8], length_ns: u64) -> WorldEnd {
     let clock = Clock::Simulated(SimulatedClock::default());
     let Clock::Simulated(simulated) = &clock else { unreachable!("just made") };
     simulated.set(Moment { ns: 1, tsc: 1 });
@@ -102,7 +102,7 @@ fn most_lacking_ns(setting: Setting) -> u64 {
 }
 
 /// The honest guest's vCPUs always want to run: it gets its share at least.
-fn check_share(setting: Setting, ended: &Ended) {
+fn check_share(setting: Setting, ended: &WorldEnd) {
     let guests = setting.hostile as u64 + 1;
     // All guests have the same number of vCPUs.
     let fair_ns = ended.length_ns * setting.pcpus as u64 / guests;

@@ -102,7 +102,7 @@ pub(super) struct World<'a, 's> {
 
 /// The outcome of a world.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct WorldEnd {
     /// CPU time of each guest.
     pub(crate) ran_ns: Vec<u64>,
     /// CPU time of each vCPU of each guest.
@@ -238,7 +238,7 @@ impl<'a, 's> World<'a, 's> {
     }
 
     /// Sees that everybody is there, once.
-    pub(super) fn end(self) -> Ended {
+    pub(super) fn end(self) -> WorldEnd {
         let Self { core, guests, slots, ran_ns, now_ns, setting, .. } = self;
         assert!(slots.iter().all(|slot| matches!(slot.doing, Doing::Ended)), "a pCPU goes on after the run");
         drop(slots);
@@ -249,6 +249,6 @@ impl<'a, 's> World<'a, 's> {
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
         let of_guests = ran_ns.iter().map(|each| each.iter().sum()).collect();
-        Ended { ran_ns: of_guests, each_ns: ran_ns, length_ns: now_ns, handed }
+        WorldEnd { ran_ns: of_guests, each_ns: ran_ns, length_ns: now_ns, handed }
     }
 }

@@ -138,7 +138,7 @@ fn machine() -> &'static Arc<Machine> {
 
 /// What came of a guest.
 #[derive(Debug, PartialEq)]
-struct Ended {
+struct GuestEnd {
     happenings: Vec<Happening>,
     /// Of CPUs that came to an end.
     cpus: [Option<(Registers, u64)>; 2],
@@ -157,7 +157,7 @@ fn execute(bytes: &[u8]) {
     }
 }
 
-fn run(guest: &Guest<'_>, parks: bool) -> Ended {
+fn run(guest: &Guest<'_>, parks: bool) -> GuestEnd {
     let mut board = Board::new(Arc::clone(machine()), guest.memory(), &[]);
     if !parks {
         board.never_park();
@@ -188,7 +188,7 @@ fn run(guest: &Guest<'_>, parks: bool) -> Ended {
         .enumerate()
         .filter(|(_, word)| *word != 0 && cpus.iter().flatten().count() == slots.len())
         .collect();
-    Ended { happenings, cpus, memory }
+    GuestEnd { happenings, cpus, memory }
 }
 
 /// Whether the CPU goes on.

@@ -7,11 +7,11 @@ use crate::cpu::state::slot;
 
 /// Where an operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OperandPlace {
     Register,
     Memory,
     Immediate,
-    Nowhere,
+    Absent,
 }
 
 /// The operands of an instruction.
@@ -19,15 +19,15 @@ pub(super) enum Place {
 pub(super) struct Form {
     /// Bits of the first operand.
     pub(super) width: u32,
-    pub(super) first: Place,
-    pub(super) second: Place,
+    pub(super) first: OperandPlace,
+    pub(super) second: OperandPlace,
     pub(super) lock: bool,
 }
 
 impl Form {
     pub(super) fn of(instruction: &Instruction) -> Self {
         let place = |operand| {
-            if operand < instruction.op_count() { place(instruction, operand) } else { Place::Nowhere }
+            if operand < instruction.op_count() { place(instruction, operand) } else { OperandPlace::Absent }
         };
         Self {
             width: width(instruction, 0),
@@ -38,10 +38,10 @@ impl Form {
     }
 }
 
-fn place(instruction: &Instruction, operand: u32) -> Place {
+fn place(instruction: &Instruction, operand: u32) -> OperandPlace {
     match instruction.op_kind(operand) {
-        OpKind::Register => Place::Register,
-        OpKind::Memory => Place::Memory,
+        OpKind::Register => OperandPlace::Register,
+        OpKind::Memory => OperandPlace::Memory,
         OpKind::Immediate8
         | OpKind::Immediate8to16
         | OpKind::Immediate8to32
@@ -49,8 +49,8 @@ fn place(instruction: &Instruction, operand: u32) -> Place {
         | OpKind::Immediate16
         | OpKind::Immediate32
         | OpKind::Immediate32to64
-        | OpKind::Immediate64 => Place::Immediate,
-        _ => Place::Nowhere,
+        | OpKind::Immediate64 => OperandPlace::Immediate,
+        _ => OperandPlace::Absent,
     }
 }
 
@@ -60,9 +60,9 @@ pub(super) fn width(instruction: &Instruction, operand: u32) -> u32 {
         return 0;
     }
     match place(instruction, operand) {
-        Place::Register => instruction.op_register(operand).size() as u32 * 8,
-        Place::Memory => instruction.memory_size().size() as u32 * 8,
-        Place::Immediate | Place::Nowhere => 0,
+        OperandPlace::Register => instruction.op_register(operand).size() as u32 * 8,
+        OperandPlace::Memory => instruction.memory_size().size() as u32 * 8,
+        OperandPlace::Immediate | OperandPlace::Absent => 0,
     }
 }
 

@@ -84,9 +84,9 @@ impl Target for First {
 }
 
 /// The memory at [`Op::address`], with LOCK or without.
-pub(crate) struct Place<const LOCK: bool>;
+pub(crate) struct AtAddress<const LOCK: bool>;
 
-impl<const LOCK: bool> Target for Place<LOCK> {
+impl<const LOCK: bool> Target for AtAddress<LOCK> {
     #[inline(always)]
     fn change<B: Bus, const W: u32, T>(
         cpu: &mut Cpu,

@@ -5,9 +5,9 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 use super::forms::{of_source, sized, wide};
 use crate::cpu::bus::Bus;
 use crate::cpu::decode::operands::Form;
-use crate::cpu::decode::operands::Place::{Immediate, Memory, Register as InRegister};
+use crate::cpu::decode::operands::OperandPlace::{Immediate, Memory, Register as InRegister};
 use crate::cpu::op::Run;
-use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory, Place as At, Second};
+use crate::cpu::operations::{AtAddress as At, First, Immediate as AsImmediate, Memory as InMemory, Second};
 use crate::cpu::operations::{arithmetic as a, multiply, shifts};
 
 /// SHLD and SHRD.

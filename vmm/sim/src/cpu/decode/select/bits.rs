@@ -5,7 +5,7 @@ use iced_x86::{Instruction, Mnemonic};
 use super::forms::wide;
 use crate::cpu::bus::Bus;
 use crate::cpu::decode::operands::Form;
-use crate::cpu::decode::operands::Place::{Immediate, Memory, Register as InRegister};
+use crate::cpu::decode::operands::OperandPlace::{Immediate, Memory, Register as InRegister};
 use crate::cpu::op::Run;
 use crate::cpu::operations::{Immediate as AsImmediate, Memory as InMemory, Second, bits};
 

@@ -4,8 +4,8 @@ use iced_x86::{Code, Instruction, Mnemonic};
 
 use super::forms::sized;
 use crate::cpu::bus::Bus;
-use crate::cpu::decode::operands::Place::Immediate;
-use crate::cpu::decode::operands::Place::Register as InRegister;
+use crate::cpu::decode::operands::OperandPlace::Immediate;
+use crate::cpu::decode::operands::OperandPlace::Register as InRegister;
 use crate::cpu::decode::operands::{self, Form};
 use crate::cpu::op::Run;
 use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory, Second};

@@ -4,10 +4,10 @@ use iced_x86::{ConditionCode, Instruction, Mnemonic, Register};
 
 use super::forms::{conditional, sized, wide};
 use crate::cpu::bus::Bus;
-use crate::cpu::decode::operands::Place::{Immediate, Memory, Register as InRegister};
+use crate::cpu::decode::operands::OperandPlace::{Immediate, Memory, Register as InRegister};
 use crate::cpu::decode::operands::{self, Form};
 use crate::cpu::op::Run;
-use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory, Place as At, Second};
+use crate::cpu::operations::{AtAddress as At, First, Immediate as AsImmediate, Memory as InMemory, Second};
 use crate::cpu::operations::{arithmetic as a, bits, branches, data, machine};
 
 pub(super) fn moves<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {

@@ -2,7 +2,7 @@
 
 /// What a slot waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     /// Whoever drives the board.
     #[default]
     Still,
