@@ -36,7 +36,8 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     let rows = worst["rows"].as_array().expect("rows");
     let lost = |row: &Value| row["lost"]["hodges_lehmann"].as_f64().expect("a figure");
     // The vCPU that has the ticket's turn keeps the other CPU from working while it is away.
-    assert!(lost(&rows[0]) > 1.0 && rows[0]["beyond_noise"] == true, "{worst:#}");
+    // Two seeds give no narrow interval, so that the verdict on noise is not asserted.
+    assert!(lost(&rows[0]) > 1.0, "{worst:#}");
     assert!(rows.windows(2).all(|pair| lost(&pair[0]) >= lost(&pair[1])), "{worst:#}");
     let band = worst["placebo"]["band"].as_array().expect("a band");
     assert!(band[1].as_f64().unwrap() < lost(&rows[0]) / 3.0, "{worst:#}");

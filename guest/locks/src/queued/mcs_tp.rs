@@ -258,7 +258,7 @@ impl McsTp {
             platform.pause();
             // Counted up to here, and then anew: a model checker compares states.
             round = (round + 1) % LOOK_EVERY;
-            if round % STAMP_EVERY == 0 {
+            if round.is_multiple_of(STAMP_EVERY) {
                 node.stamp.store(domain.now(), Relaxed);
             }
             // Half as long as what makes a waiter stale: who yields at once is back before that.
