@@ -101,7 +101,6 @@ gcr-never-promote           host     the_first_of_the_queue
 gcr-ignore-slice            host     gcr::a_slice_that_is_about_to_end
 gcr-over-leave-late         host     a_cpu_leaves_the_gate
 mcs-tp-relaxed-link         loom     family::mcs_tp::with_three
-mcs-tp-relaxed-removal      loom     family::mcs_tp::with_two
 mcs-tp-relaxed-tail         loom     family::mcs_tp::with_three
 mcs-tp-relaxed-unlock       loom     family::mcs_tp::with_two
 mcs-tp-relaxed-grant        loom     family::mcs_tp_fresh::with_two
@@ -111,8 +110,8 @@ cna-relaxed-link            loom     family::cna_live::with_three
 cna-relaxed-tail            loom     family::cna_live::with_three
 cna-relaxed-unlock          loom     family::cna_live::with_two
 cna-relaxed-grant           loom     family::cna_live::with_two
-cna-forget-the-rest         loom     family::cna_live_skips::with_three
-cna-pass-for-ever           liveness a_waiter_that_is_put_aside
+cna-forget-the-rest         host     a_waiter_that_does_not_run_comes
+cna-pass-for-ever           host     a_waiter_that_never_runs
 heartbeat-first-pause       host     a_cpu_runs_while_it_has_paused
 heartbeat-any-age           host     a_cpu_runs_while_it_has_paused
 clh-relaxed-unlock          loom     family::clh::with_two

@@ -188,7 +188,7 @@ mod tests {
         assert!(told <= REPORTS / 8, "{told} of {REPORTS} reports tell of a difference that is not there");
     }
 
-    /// Nothing is corrected where one setting is left to be looked at.
+    /// Holm's correction changes nothing where one setting is left.
     #[test]
     fn a_correction_is_told_of_where_several_settings_are_valid() {
         let sketch = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket");

@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(of_both_sides(&[0.04, 0.01, 0.02]), [0, 1, 2]);
         assert_eq!(of_both_sides(&[0.04, 0.02, 0.02]), [0; 0]);
         assert_eq!(of_both_sides(&[0.05, 0.025]), [0, 1], "as small as is asked is small enough");
-        // The third is asked for no more than half of the level; the fourth, which would pass, stands behind it.
+        // The third may be half of the level at most, and is more; the fourth, which would pass, comes after it.
         assert_eq!(of_both_sides(&[0.012, 0.016, 0.026, 0.049]), [0, 1]);
         assert_eq!(rejected(&[Some(0.03), Some(0.001), None, Some(0.012)]), [1, 3]);
         assert_eq!(rejected(&[Some(0.02), Some(0.02)]), [0; 0]);

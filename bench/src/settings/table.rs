@@ -49,7 +49,7 @@ const SHAPED: &[&str] = &[
     "grace-period",
     "call-all",
 ];
-/// Workloads whose data can lie beside their lock.
+/// Workloads whose data can lie in the line of their lock.
 const EMBEDDING: &[&str] = &["critical-section"];
 
 const MACHINE: &[Setting] = &[

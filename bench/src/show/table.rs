@@ -185,7 +185,7 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
     further.map(line).chain(on_guesses(summary)).collect()
 }
 
-/// What each comparison depends on, where that was asked.
+/// Guesses that a comparison depends on, where that was asked.
 fn on_guesses(summary: &Summary) -> impl Iterator<Item = String> + '_ {
     summary.comparisons.iter().filter_map(|comparison| {
         let sensitivity = comparison.sensitivity.as_ref()?;

@@ -132,7 +132,7 @@ fn arms_are_measured_at_the_think_time_that_loads_one() {
     let thinks: std::collections::BTreeSet<u64> =
         records.iter().map(|record| record["config"]["think_ns"].as_u64().expect("a time")).collect();
     assert_eq!(thinks.len(), 1, "{thinks:?}");
-    // What a ticket lock's vCPUs did not spend on sections and think went into the lock.
+    // A vCPU's time, less its sections and pauses, went into the ticket lock.
     let ticket = records.iter().find(|record| record["config"]["lock"] == "ticket").expect("a record");
     let each_ns = 4e9 / ticket["totals"]["acquisitions_per_second"].as_f64().expect("a rate");
     let share = 1.0 - (200.0 + *thinks.first().unwrap() as f64) / each_ns;

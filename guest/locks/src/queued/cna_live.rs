@@ -60,7 +60,7 @@ use crate::{
         CachePadded,
         sync::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
     },
-    waiting::nesting::{SLOTS, Slots},
+    waiting::nesting::{SLOTS, SlotCode, Slots},
 };
 
 /// How often the first one aside is overtaken, at most, in one wait.
@@ -71,7 +71,7 @@ const SCAN: usize = if MODELLED { 2 } else { 256 };
 /// CNA lock whose predicate is whether a waiter runs.
 #[derive(Debug)]
 pub struct CnaLive {
-    /// 0: free. Otherwise the [`Code`] of the last node in the queue.
+    /// 0: free. Otherwise the [`SlotCode`] of the last node in the queue.
     tail: AtomicU32,
 }
 
@@ -85,28 +85,10 @@ pub struct CnaDomain<P, const CPUS: usize> {
 /// The node of a held lock, for `unlock`.
 #[derive(Debug)]
 #[must_use = "without its token the lock cannot be released"]
-pub struct CnaToken(Code);
-
-/// Names a node: CPU * [`SLOTS`] + slot + 1, so that 0 is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Code(u32);
-
-impl Code {
-    fn from_raw(raw: u32) -> Option<Self> {
-        (raw != 0).then_some(Self(raw))
-    }
-
-    const fn cpu(self) -> usize {
-        (self.0 as usize - 1) / SLOTS
-    }
-
-    const fn slot(self) -> usize {
-        (self.0 as usize - 1) % SLOTS
-    }
-}
+pub struct CnaToken(SlotCode);
 
 /// The value of `locked` that tells a new owner who is first aside. The lowest bit is set, see [`Queues::locked`].
-const fn granted(aside: Option<Code>) -> u32 {
+const fn granted(aside: Option<SlotCode>) -> u32 {
     match aside {
         Some(first) => first.0 << 1 | 1,
         None => 1,
@@ -121,7 +103,7 @@ struct PerCpu {
 
 #[derive(Debug)]
 struct Node {
-    /// Code of the successor, 0 while none is known. Written by the successor, and by owners when it is known.
+    /// SlotCode of the successor, 0 while none is known. Written by the successor, and by owners when it is known.
     next: AtomicU32,
     /// 0 while its CPU waits; then see [`granted`].
     locked: AtomicU32,
@@ -155,7 +137,7 @@ impl<P, const CPUS: usize> CnaDomain<P, CPUS> {
         }
     }
 
-    fn node(&self, code: Code) -> &Node {
+    fn node(&self, code: SlotCode) -> &Node {
         &self.cpus[code.cpu()].nodes[code.slot()]
     }
 }
@@ -163,7 +145,7 @@ impl<P, const CPUS: usize> CnaDomain<P, CPUS> {
 impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
     /// Claims a free node of the calling CPU, and initialises it.
     #[inline]
-    fn claim(&self) -> (Code, &Node) {
+    fn claim(&self) -> (SlotCode, &Node) {
         let cpu = self.platform.cpu();
         let slot = self.cpus[cpu].in_use.claim(cpu);
         let node = &self.cpus[cpu].nodes[slot];
@@ -172,18 +154,18 @@ impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
         node.next.store(0, Relaxed);
         node.locked.store(0, Relaxed);
         node.passed.store(0, Relaxed);
-        (Code((cpu * SLOTS + slot + 1) as u32), node)
+        (SlotCode::new(cpu, slot), node)
     }
 
     #[inline]
-    fn give_back(&self, code: Code) {
+    fn give_back(&self, code: SlotCode) {
         self.cpus[code.cpu()].in_use.give_back(code.slot());
     }
 
     /// C2
     #[cold]
     #[inline(never)]
-    fn wait_behind(&self, prev: Code, code: Code, node: &Node) {
+    fn wait_behind(&self, prev: SlotCode, code: SlotCode, node: &Node) {
         self.platform.announce(Activity::Waiter);
         // Release: pairs with C3 and C5.
         self.node(prev).next.store(code.0, mutant!("cna-relaxed-link": Release => Relaxed));
@@ -193,42 +175,42 @@ impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
         }
     }
 
-    fn await_next(&self, node: &Node) -> Code {
+    fn await_next(&self, node: &Node) -> SlotCode {
         loop {
             // Acquire: pairs with the link in C2.
-            if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
+            if let Some(next) = SlotCode::from_raw(node.next.load(Acquire)) {
                 return next;
             }
             self.platform.pause();
         }
     }
 
-    fn grant(&self, code: Code, aside: Option<Code>) {
+    fn grant(&self, code: SlotCode, aside: Option<SlotCode>) {
         // Release: pairs with C2.
         self.node(code).locked.store(granted(aside), mutant!("cna-relaxed-grant": Release => Relaxed));
     }
 
     /// Whether a node may be overtaken once more, and does not run. Relaxed: only owners use the count.
-    fn is_skipped(&self, code: Code) -> bool {
+    fn is_skipped(&self, code: SlotCode) -> bool {
         let may_be = mutant!("cna-pass-for-ever": self.node(code).passed.load(Relaxed) < MOST => true);
         may_be && self.platform.is_preempted(code.cpu())
     }
 
     /// C5: puts waiters aside, from `next` on. Returns who is to be granted the lock, and who is first aside then.
     /// Relaxed, but for links: only owners use what is read and written here.
-    fn put_aside(&self, mut next: Code, mut aside: Option<Code>) -> (Code, Option<Code>) {
+    fn put_aside(&self, mut next: SlotCode, mut aside: Option<SlotCode>) -> (SlotCode, Option<SlotCode>) {
         for _ in 0..SCAN {
             if !self.is_skipped(next) {
                 break;
             }
             let node = self.node(next);
             // Acquire: pairs with the link in C2.
-            let Some(behind) = Code::from_raw(node.next.load(Acquire)) else { break };
+            let Some(behind) = SlotCode::from_raw(node.next.load(Acquire)) else { break };
             self.platform.count(Event::LockSkipped, 1);
             node.next.store(0, Relaxed);
             match aside {
                 Some(first) => {
-                    let last = Code(self.node(first).last.load(Relaxed));
+                    let last = SlotCode(self.node(first).last.load(Relaxed));
                     self.node(last).next.store(next.0, Relaxed);
                     self.node(first).last.store(next.0, Relaxed);
                 }
@@ -274,12 +256,12 @@ impl CnaLive {
     }
 
     /// C3 to C6.
-    fn hand_over<P: Platform, const CPUS: usize>(&self, domain: &CnaDomain<P, CPUS>, code: Code) {
+    fn hand_over<P: Platform, const CPUS: usize>(&self, domain: &CnaDomain<P, CPUS>, code: SlotCode) {
         let node = domain.node(code);
         // Relaxed, here and below: only owners use what the last one has left.
-        let aside = Code::from_raw(node.locked.load(Relaxed) >> 1);
+        let aside = SlotCode::from_raw(node.locked.load(Relaxed) >> 1);
         // C3. Acquire: pairs with the link in C2.
-        let next = match Code::from_raw(node.next.load(Acquire)) {
+        let next = match SlotCode::from_raw(node.next.load(Acquire)) {
             Some(next) => next,
             None => {
                 let last = aside.map_or(0, |first| domain.node(first).last.load(Relaxed));
@@ -295,7 +277,7 @@ impl CnaLive {
             && !domain.is_skipped(first)
         {
             // C4
-            let last = Code(domain.node(first).last.load(Relaxed));
+            let last = SlotCode(domain.node(first).last.load(Relaxed));
             mutant!("cna-forget-the-rest": domain.node(last).next.store(next.0, Relaxed) => ());
             return domain.grant(first, None);
         }
@@ -318,7 +300,7 @@ impl<P: Platform, const CPUS: usize> Lock<CnaDomain<P, CPUS>> for CnaLive {
         // Acquire: pairs with C3. Release: publishes the node.
         let prev = self.tail.swap(code.0, mutant!("cna-relaxed-tail": AcqRel => Relaxed));
         domain.platform.point(Point::TailPublished);
-        if let Some(prev) = Code::from_raw(prev) {
+        if let Some(prev) = SlotCode::from_raw(prev) {
             domain.wait_behind(prev, code, node);
         }
         CnaToken(code)

@@ -23,13 +23,13 @@ use crate::{
         CachePadded,
         sync::{AtomicU32, Ordering::*, array, const_unless_loom},
     },
-    waiting::nesting::{SLOTS, Slots},
+    waiting::nesting::{SLOTS, SlotCode, Slots},
 };
 
 /// MCS lock.
 #[derive(Debug)]
 pub struct Mcs {
-    /// 0: free. Otherwise the [`Code`] of the last node in the queue.
+    /// 0: free. Otherwise the [`SlotCode`] of the last node in the queue.
     tail: AtomicU32,
 }
 
@@ -43,11 +43,7 @@ pub struct McsDomain<P, const CPUS: usize> {
 /// The node of a held lock, for `unlock`.
 #[derive(Debug)]
 #[must_use = "without its token the lock cannot be released"]
-pub struct McsToken(Code);
-
-/// Names a node: CPU * [`SLOTS`] + slot + 1, so that 0 is no node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Code(u32);
+pub struct McsToken(SlotCode);
 
 #[derive(Debug)]
 struct PerCpu {
@@ -57,7 +53,7 @@ struct PerCpu {
 
 #[derive(Debug)]
 struct Node {
-    /// Code of the successor, 0 while none is known. Written by the successor.
+    /// SlotCode of the successor, 0 while none is known. Written by the successor.
     next: AtomicU32,
     /// 1 once this node's CPU may enter. Written by the predecessor.
     locked: AtomicU32,
@@ -87,16 +83,15 @@ impl<P, const CPUS: usize> McsDomain<P, CPUS> {
         }
     }
 
-    fn node(&self, code: Code) -> &Node {
-        let index = code.0 as usize - 1;
-        &self.cpus[index / SLOTS].nodes[index % SLOTS]
+    fn node(&self, code: SlotCode) -> &Node {
+        &self.cpus[code.cpu()].nodes[code.slot()]
     }
 }
 
 impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
     /// Claims a free node of the calling CPU, and initialises it.
     #[inline]
-    fn claim(&self) -> (Code, &Node) {
+    fn claim(&self) -> (SlotCode, &Node) {
         let cpu = self.platform.cpu();
         let per_cpu = &self.cpus[cpu];
         let slot = per_cpu.in_use.claim(cpu);
@@ -104,23 +99,22 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
         // Relaxed: published by the swap of `tail`.
         node.next.store(0, Relaxed);
         node.locked.store(0, Relaxed);
-        (Code((cpu * SLOTS + slot + 1) as u32), node)
+        (SlotCode::new(cpu, slot), node)
     }
 
     /// Gives back a node that is out of reach of all other CPUs.
     #[inline]
-    fn give_back(&self, code: Code) {
-        let index = code.0 as usize - 1;
-        self.cpus[index / SLOTS].in_use.give_back(index % SLOTS);
+    fn give_back(&self, code: SlotCode) {
+        self.cpus[code.cpu()].in_use.give_back(code.slot());
     }
 
     /// Links `code` behind `prev` and waits until it is handed the lock.
     #[cold]
     #[inline(never)]
-    fn wait_behind(&self, prev: u32, code: Code, node: &Node) {
+    fn wait_behind(&self, prev: u32, code: SlotCode, node: &Node) {
         self.platform.announce(Activity::Waiter);
         // Release: a CPU that reads this link finds `locked` initialised. Pairs with the loads of `next` in `unlock`.
-        self.node(Code(prev)).next.store(code.0, mutant!("mcs-relaxed-link": Release => Relaxed));
+        self.node(SlotCode(prev)).next.store(code.0, mutant!("mcs-relaxed-link": Release => Relaxed));
         // Acquire: pairs with the handoff in `unlock`.
         while node.locked.load(Acquire) == 0 {
             self.platform.pause();
@@ -129,12 +123,12 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
 
     /// The successor of a node that is not the last one: its link is on the way.
     #[inline]
-    fn await_next(&self, node: &Node) -> Code {
+    fn await_next(&self, node: &Node) -> SlotCode {
         loop {
             // Acquire: pairs with the link in `wait_behind`.
             let next = node.next.load(Acquire);
             if next != 0 {
-                return Code(next);
+                return SlotCode(next);
             }
             self.platform.pause();
         }
@@ -211,7 +205,7 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
                 .compare_exchange(code.0, 0, mutant!("mcs-relaxed-unlock": Release => Relaxed), Relaxed)
                 .is_ok();
         if !mutant!("mcs-forget-late-link": alone => known == 0) {
-            let next = if known != 0 { Code(known) } else { domain.await_next(node) };
+            let next = if known != 0 { SlotCode(known) } else { domain.await_next(node) };
             // Release: pairs with the wait in `wait_behind`.
             domain.node(next).locked.store(1, mutant!("mcs-relaxed-hand-over": Release => Relaxed));
         }

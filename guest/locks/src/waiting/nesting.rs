@@ -43,6 +43,30 @@ impl Code {
     }
 }
 
+/// Names one of a CPU's [`SLOTS`] nodes: CPU * [`SLOTS`] + slot + 1. The same number stands in a tail and in a link, where 0 is
+/// no node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotCode(pub(crate) u32);
+
+impl SlotCode {
+    pub(crate) const fn new(cpu: usize, slot: usize) -> Self {
+        Self((cpu * SLOTS + slot + 1) as u32)
+    }
+
+    /// The node that a tail or a link names, if any.
+    pub(crate) fn from_raw(raw: u32) -> Option<Self> {
+        (raw != 0).then_some(Self(raw))
+    }
+
+    pub(crate) const fn cpu(self) -> usize {
+        (self.0 as usize - 1) / SLOTS
+    }
+
+    pub(crate) const fn slot(self) -> usize {
+        (self.0 as usize - 1) % SLOTS
+    }
+}
+
 /// One CPU's nesting depth. Written by this CPU only.
 #[derive(Debug)]
 pub(crate) struct Nesting(AtomicU32);

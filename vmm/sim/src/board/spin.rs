@@ -93,6 +93,10 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         place.last = Some(Box::new(here));
         let Some((parked, leaves_ps)) = parked else { return false };
+        // A line that was lost after the round had read it is not announced again.
+        if !parked.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
+            return false;
+        }
         parked.reads.iter().for_each(|read| self.fabric.lines.watch(slot, read.0));
         place.parked = Some(Box::new(parked));
         if let Some(leaves_ps) = leaves_ps {

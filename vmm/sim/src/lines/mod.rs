@@ -111,6 +111,13 @@ struct Line {
     watchers: Vec<u32>,
 }
 
+impl Line {
+    /// Whether the sibling thread of `cpu` has written the line, and `cpu` has not read it since.
+    fn is_siblings(&self, cpu: u32) -> bool {
+        self.writer.is_some_and(|writer| writer != cpu) && !self.sibling_has_it
+    }
+}
+
 /// The lines of a machine's memory, and which cores have them.
 #[derive(Clone, Debug)]
 pub struct Lines {
@@ -191,6 +198,11 @@ impl Lines {
         }
     }
 
+    /// Whether `cpu` would read the line as it last did: no other CPU has had it since to write it.
+    pub(crate) fn is_as_read(&self, cpu: u32, line: u64) -> bool {
+        self.has(cpu, line, Need::Read) && self.peek(line).is_some_and(|line| !line.is_siblings(cpu))
+    }
+
     /// Whether the line is on its way to another CPU.
     #[must_use]
     pub(crate) fn is_leaving(&self, line: u64) -> bool {
@@ -220,7 +232,7 @@ impl Lines {
     pub fn hit(&mut self, cpu: u32, line: u64, need: Need) -> bool {
         let line = self.line(line);
         line.is_public |= line.first != Some(cpu);
-        let is_siblings = line.writer.is_some_and(|writer| writer != cpu) && !line.sibling_has_it;
+        let is_siblings = line.is_siblings(cpu);
         match need {
             Need::Read => line.sibling_has_it |= is_siblings,
             Need::Write => {

@@ -2,6 +2,7 @@
 
 use haltkick_sim::Event;
 use haltkick_sim::board::{Happening, What};
+use haltkick_sim::machine::presets;
 
 use crate::programs::*;
 use crate::{Bench, CODE, DATA};
@@ -178,5 +179,20 @@ fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
         assert_eq!(ahead, run(true, true, cpus), "twice the same");
         let ratio = last(&ahead) / last(&executed);
         assert!((0.85..1.15).contains(&ratio), "{cpus} CPUs: {ratio}");
+    }
+}
+
+/// A waiter reads the line, loses it, and comes to its PAUSE only then: the owner's next writes tell it nothing. PAUSEs of many lengths bring
+/// that about.
+#[test]
+fn a_waiter_whose_line_went_before_its_pause_is_not_parked() {
+    for pause_ps in (40_000..46_000).step_by(250) {
+        let mut machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+        machine.costs.pause_ps = pause_ps;
+        let mut bench = Bench::of_machine(1, machine, ticket());
+        bench.board.never_run_ahead();
+        (0..30).for_each(|slot| bench.start(slot, CODE, DATA, 40));
+        bench.finish(30);
+        assert_eq!(bench.word(DATA + 128), 40 * 30, "PAUSE of {pause_ps} ps");
     }
 }

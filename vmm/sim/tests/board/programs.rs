@@ -30,6 +30,7 @@ macro_rules! program {
 // RDI: data. RSI: how often, or how long. RCX and others are free.
 program!(add, "2: lock inc qword ptr [rdi]", "dec rsi", "jnz 2b");
 program!(wait_for_flag, "2: pause", "cmp dword ptr [rdi], 0", "je 2b", "mov eax, [rdi + 64]");
+// The fence makes the flag visible at its own time: a CPU that leaves the guest before that gives its stores away a little early.
 program!(
     work_then_set,
     "mov eax, 3",
@@ -41,6 +42,7 @@ program!(
     "jnz 2b",
     "mov dword ptr [rdi + 64], 7",
     "mov dword ptr [rdi], 1",
+    "mfence",
 );
 program!(
     wait_until,
