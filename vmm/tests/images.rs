@@ -366,7 +366,7 @@ fn code_that_begins_within_a_page_is_nothing_for_threads() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("within-a-page");
     let bytes = edited(|bytes| {
         // One segment more, far behind the others; its program header behind theirs, before anything of the image.
-        let address = 0x300_0008_u64;
+        let address = 0x400_0008_u64;
         let header = [EXECUTABLE << 32 | LOADABLE, 0, address, address, 16, 16, 8];
         let at = 64 + usize::from(bytes[56]) * HEADER_BYTES;
         assert!(bytes[at..at + HEADER_BYTES].iter().all(|byte| *byte == 0), "there is room");

@@ -14,14 +14,14 @@
 //!
 //! # Steps
 //! ```text
-//! C1 lock    claim a node; initialise it; swap it into `tail`; no node before: has the lock
-//! C2 wait    link behind p; spin until locked is not 0
+//! H1 lock    claim a node; initialise it; swap it into `tail`; no node before: has the lock
+//! H2 wait    link behind p; spin until locked is not 0
 //!
-//! C3 unlock  no node behind: tail := 0, or the last one aside, if this is the last; then nothing, or C4 without a rest
+//! H3 unlock  no node behind: tail := 0, or the last one aside, if this is the last; then nothing, or H4 without a rest
 //!            else find the next one
-//! C4         one is aside, and runs, or was overtaken MOST times: link the last one aside to the next one; grant the first one aside
-//! C5 scan    the next one does not run, was not overtaken MOST times, and there is one behind it: put it aside, and look at that one
-//! C6         count that the first one aside is overtaken; grant
+//! H4         one is aside, and runs, or was overtaken MOST times: link the last one aside to the next one; grant the first one aside
+//! H5 scan    the next one does not run, was not overtaken MOST times, and there is one behind it: put it aside, and look at that one
+//! H6         count that the first one aside is overtaken; grant
 //! ```
 //!
 //! # Why it excludes
@@ -29,8 +29,8 @@
 //! swaps the tail away from its own node to free the lock.
 //!
 //! # Why no waiter is lost
-//! All that wait are aside or behind the owner, in two chains without a node in common. C5 does not touch the last node, which a newcomer
-//! is about to link to: the next one's link must be known. Where C3 makes the last one aside the tail, that node's link is 0, and a
+//! All that wait are aside or behind the owner, in two chains without a node in common. H5 does not touch the last node, which a newcomer
+//! is about to link to: the next one's link must be known. Where H3 makes the last one aside the tail, that node's link is 0, and a
 //! newcomer writes it.
 //!
 //! # How long a CPU waits
@@ -45,11 +45,11 @@
 //! # Orderings
 //! | release | acquire | what it is for |
 //! |---|---|---|
-//! | C3, where the lock becomes free | swap of `tail` in C1 | the critical section |
-//! | grant | C2 | the critical section; both chains, which only owners look at |
-//! | swap of `tail` in C1 | the same | the node is initialised, and so its link is not lost |
-//! | link in C2 | C3, C5 | the node is initialised |
-//! | C3, where the last one aside becomes the tail | swap of `tail` in C1 | that one's link is 0, before it is written |
+//! | H3, where the lock becomes free | swap of `tail` in H1 | the critical section |
+//! | grant | H2 | the critical section; both chains, which only owners look at |
+//! | swap of `tail` in H1 | the same | the node is initialised, and so its link is not lost |
+//! | link in H2 | H3, H5 | the node is initialised |
+//! | H3, where the last one aside becomes the tail | swap of `tail` in H1 | that one's link is 0, before it is written |
 
 use core::{mem::offset_of, ptr};
 
@@ -162,12 +162,12 @@ impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
         self.cpus[code.cpu()].in_use.give_back(code.slot());
     }
 
-    /// C2
+    /// H2
     #[cold]
     #[inline(never)]
     fn wait_behind(&self, prev: SlotCode, code: SlotCode, node: &Node) {
         self.platform.announce(Activity::Waiter);
-        // Release: pairs with C3 and C5.
+        // Release: pairs with H3 and H5.
         self.node(prev).next.store(code.0, mutant!("cna-relaxed-link": Release => Relaxed));
         // Acquire: pairs with `grant`.
         while node.locked.load(Acquire) == 0 {
@@ -177,7 +177,7 @@ impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
 
     fn await_next(&self, node: &Node) -> SlotCode {
         loop {
-            // Acquire: pairs with the link in C2.
+            // Acquire: pairs with the link in H2.
             if let Some(next) = SlotCode::from_raw(node.next.load(Acquire)) {
                 return next;
             }
@@ -186,7 +186,7 @@ impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
     }
 
     fn grant(&self, code: SlotCode, aside: Option<SlotCode>) {
-        // Release: pairs with C2.
+        // Release: pairs with H2.
         self.node(code).locked.store(granted(aside), mutant!("cna-relaxed-grant": Release => Relaxed));
     }
 
@@ -196,7 +196,7 @@ impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
         may_be && self.platform.is_preempted(code.cpu())
     }
 
-    /// C5: puts waiters aside, from `next` on. Returns who is to be granted the lock, and who is first aside then.
+    /// H5: puts waiters aside, from `next` on. Returns who is to be granted the lock, and who is first aside then.
     /// Relaxed, but for links: only owners use what is read and written here.
     fn put_aside(&self, mut next: SlotCode, mut aside: Option<SlotCode>) -> (SlotCode, Option<SlotCode>) {
         for _ in 0..SCAN {
@@ -204,7 +204,7 @@ impl<P: Platform, const CPUS: usize> CnaDomain<P, CPUS> {
                 break;
             }
             let node = self.node(next);
-            // Acquire: pairs with the link in C2.
+            // Acquire: pairs with the link in H2.
             let Some(behind) = SlotCode::from_raw(node.next.load(Acquire)) else { break };
             self.platform.count(Event::LockSkipped, 1);
             node.next.store(0, Relaxed);
@@ -255,12 +255,12 @@ impl CnaLive {
         }
     }
 
-    /// C3 to C6.
+    /// H3 to H6.
     fn hand_over<P: Platform, const CPUS: usize>(&self, domain: &CnaDomain<P, CPUS>, code: SlotCode) {
         let node = domain.node(code);
         // Relaxed, here and below: only owners use what the last one has left.
         let aside = SlotCode::from_raw(node.locked.load(Relaxed) >> 1);
-        // C3. Acquire: pairs with the link in C2.
+        // H3. Acquire: pairs with the link in H2.
         let next = match SlotCode::from_raw(node.next.load(Acquire)) {
             Some(next) => next,
             None => {
@@ -276,13 +276,13 @@ impl CnaLive {
         if let Some(first) = aside
             && !domain.is_skipped(first)
         {
-            // C4
+            // H4
             let last = SlotCode(domain.node(first).last.load(Relaxed));
             mutant!("cna-forget-the-rest": domain.node(last).next.store(next.0, Relaxed) => ());
             return domain.grant(first, None);
         }
         let (next, aside) = domain.put_aside(next, aside);
-        // C6
+        // H6
         if let Some(first) = aside {
             let passed = &domain.node(first).passed;
             passed.store(passed.load(Relaxed) + 1, Relaxed);
@@ -297,7 +297,7 @@ impl<P: Platform, const CPUS: usize> Lock<CnaDomain<P, CPUS>> for CnaLive {
     #[inline]
     fn lock(&self, domain: &CnaDomain<P, CPUS>) -> CnaToken {
         let (code, node) = domain.claim();
-        // Acquire: pairs with C3. Release: publishes the node.
+        // Acquire: pairs with H3. Release: publishes the node.
         let prev = self.tail.swap(code.0, mutant!("cna-relaxed-tail": AcqRel => Relaxed));
         domain.platform.point(Point::TailPublished);
         if let Some(prev) = SlotCode::from_raw(prev) {

@@ -11,29 +11,29 @@
 //!
 //! # Steps
 //! ```text
-//! T1 lock    claim a node; WAITING, stamp := now; swap it into `tail`; no node before: has the lock
-//! T2 wait    link behind p; spin until the status is not WAITING; stamp := now every few rounds
-//! T3         the section is long: stamp := 0, yield to the holder, stamp := now
-//! T4         REMOVED: T1 with the same node. GRANTED: has the lock
+//! A1 lock    claim a node; WAITING, stamp := now; swap it into `tail`; no node before: has the lock
+//! A2 wait    link behind p; spin until the status is not WAITING; stamp := now every few rounds
+//! A3         the section is long: stamp := 0, yield to the holder, stamp := now
+//! A4         REMOVED: A1 with the same node. GRANTED: has the lock
 //!
-//! R1 unlock  c := own node
-//! R2         no node behind c: tail := 0 if c is the last, else find x, the next one
-//! R3         give c up: own node free, any other REMOVED
-//! R4         x is stale, and fewer than SCAN have been removed: c := x, R2
-//! R5         holder := x, since := now; x GRANTED
+//! Z1 unlock  c := own node
+//! Z2         no node behind c: tail := 0 if c is the last, else find x, the next one
+//! Z3         give c up: own node free, any other REMOVED
+//! Z4         x is stale, and fewer than SCAN have been removed: c := x, Z2
+//! Z5         holder := x, since := now; x GRANTED
 //! ```
-//! If R2 finds that c is the last, it frees the lock, and gives c up.
+//! If Z2 finds that c is the last, it frees the lock, and gives c up.
 //!
 //! # Why it excludes
-//! The tail is exchanged, so each node has one successor, and one CPU at a time is in R: it has the lock. It gives the lock to the node
-//! that it grants, or to the tail of which it has taken the last node away. A waiter writes its own status only before T1.
+//! The tail is exchanged, so each node has one successor, and one CPU at a time is in Z1 to Z5: it has the lock. It gives the lock to the node
+//! that it grants, or to the tail of which it has taken the last node away. A waiter writes its own status only before A1.
 //!
 //! # Why a node may be used again
-//! R reads the link of a node before it gives it up, and does not touch it afterwards. Its CPU uses it again when it has seen REMOVED. A
-//! waiter never leaves by itself. So R may store where the lock of the paper, whose waiters time out, has to exchange.
+//! Z2 reads the link of a node before it gives it up, and does not touch it afterwards. Its CPU uses it again when it has seen REMOVED. A
+//! waiter never leaves by itself. So Z3 may store where the lock of the paper, whose waiters time out, has to exchange.
 //!
 //! The stamp is 0, which is stale, while its CPU yields: else a release would give the lock to a CPU that has just given its slice away.
-//! R5 names the next holder before that one runs, or waiters would yield to the last one.
+//! Z5 names the next holder before that one runs, or waiters would yield to the last one.
 //!
 //! # How long a CPU waits
 //! Those that are never found stale are served in order. One that is found stale goes to the end, each time: it has no bound. A release
@@ -46,11 +46,11 @@
 //! # Orderings
 //! | release | acquire | what it is for |
 //! |---|---|---|
-//! | `tail` in R2 | swap of `tail` in T1 | the critical section, where the lock was free |
-//! | R5 | T2 | the critical section |
-//! | swap of `tail` in T1 | the same | the node is initialised, and so its link is not lost |
-//! | link in T2 | R2 | the node is initialised |
-//! | R3 | T2 | R has read the link, before T1 clears it |
+//! | `tail` in Z2 | swap of `tail` in A1 | the critical section, where the lock was free |
+//! | Z5 | A2 | the critical section |
+//! | swap of `tail` in A1 | the same | the node is initialised, and so its link is not lost |
+//! | link in A2 | Z2 | the node is initialised |
+//! | Z3 | A2 | Z2 has read the link, before A1 clears it |
 
 use core::{mem::offset_of, ptr};
 
@@ -151,7 +151,7 @@ impl<P: Platform, const CPUS: usize> McsTpDomain<P, CPUS> {
         (SlotCode::new(cpu, slot), &self.cpus[cpu].nodes[slot])
     }
 
-    /// The first part of T1. Relaxed: published by the swap of `tail`.
+    /// The first part of A1. Relaxed: published by the swap of `tail`.
     #[inline]
     fn initialise(&self, node: &Node) {
         node.next.store(0, Relaxed);
@@ -159,13 +159,13 @@ impl<P: Platform, const CPUS: usize> McsTpDomain<P, CPUS> {
         node.stamp.store(self.now(), Relaxed);
     }
 
-    /// R3: gives a node up, which is not read afterwards. `own` is the node of the CPU that releases.
+    /// Z3: gives a node up, which is not read afterwards. `own` is the node of the CPU that releases.
     fn give_up(&self, code: SlotCode, own: SlotCode) {
         if code == own {
             self.cpus[code.cpu()].in_use.give_back(code.slot());
         } else {
             self.platform.count(Event::LockSkipped, 1);
-            // Release: pairs with T2. No test sees it weakened: loom lets no store pass the load of the link before it.
+            // Release: pairs with A2. No test sees it weakened: loom lets no store pass the load of the link before it.
             self.node(code).status.store(REMOVED, Release);
         }
     }
@@ -182,7 +182,7 @@ impl<P: Platform, const CPUS: usize> McsTpDomain<P, CPUS> {
         then == 0 && !MODELLED || ago >= 0 && ago as u64 >= ticks
     }
 
-    /// R4
+    /// Z4
     fn is_stale(&self, node: &Node) -> bool {
         self.is_ago(node.stamp.load(Relaxed), self.platform.spin_threshold())
     }
@@ -220,7 +220,7 @@ impl McsTp {
         self.since.store(now, Relaxed);
     }
 
-    /// T2 to T4: whether it was granted the lock.
+    /// A2 to A4: whether it was granted the lock.
     #[cold]
     #[inline(never)]
     fn wait_behind<P: Platform, const CPUS: usize>(
@@ -232,11 +232,11 @@ impl McsTp {
     ) -> bool {
         let platform = &domain.platform;
         platform.announce(Activity::Waiter);
-        // Release: pairs with R2.
+        // Release: pairs with Z2.
         domain.node(prev).next.store(code.0, mutant!("mcs-tp-relaxed-link": Release => Relaxed));
         let mut round = 0;
         loop {
-            // Acquire: pairs with R3 and R5.
+            // Acquire: pairs with Z3 and Z5.
             match node.status.load(Acquire) {
                 WAITING => {}
                 status => return status == GRANTED,
@@ -249,7 +249,7 @@ impl McsTp {
             }
             // Half as long as what makes a waiter stale: who yields at once is back before that.
             if round == 0 && domain.is_ago(self.since.load(Relaxed), platform.spin_threshold() / 2) {
-                // T3
+                // A3
                 platform.count(Event::LockYielded, 1);
                 node.stamp.store(0, Relaxed);
                 platform.yield_to(Some(self.holder.load(Relaxed)));
@@ -258,14 +258,14 @@ impl McsTp {
         }
     }
 
-    /// R2: the node behind `code`; `None` if there is none, and the lock is free now.
+    /// Z2: the node behind `code`; `None` if there is none, and the lock is free now.
     fn next_or_free<P: Platform, const CPUS: usize>(
         &self,
         domain: &McsTpDomain<P, CPUS>,
         code: SlotCode,
     ) -> Option<SlotCode> {
         let node = domain.node(code);
-        // Acquire, here and below: pairs with the link in T2.
+        // Acquire, here and below: pairs with the link in A2.
         let mut next = node.next.load(Acquire);
         if next == 0 {
             // Release: pairs with the swap of `tail`.
@@ -291,7 +291,7 @@ impl<P: Platform, const CPUS: usize> Lock<McsTpDomain<P, CPUS>> for McsTp {
         loop {
             domain.platform.point(Point::NodeClaimed);
             domain.initialise(node);
-            // Acquire: pairs with R2. Release: publishes the node.
+            // Acquire: pairs with Z2. Release: publishes the node.
             let prev = self.tail.swap(code.0, mutant!("mcs-tp-relaxed-tail": AcqRel => Relaxed));
             domain.platform.point(Point::TailPublished);
             if prev == 0 {
@@ -326,14 +326,14 @@ impl<P: Platform, const CPUS: usize> Lock<McsTpDomain<P, CPUS>> for McsTp {
     fn unlock(&self, domain: &McsTpDomain<P, CPUS>, McsTpToken(own): McsTpToken) {
         let mut code = own;
         for removed in 0.. {
-            // R2 comes before R3: the node is not read afterwards.
+            // Z2 comes before Z3: the node is not read afterwards.
             let next = self.next_or_free(domain, code);
             domain.give_up(code, own);
             let Some(next) = next else { return };
             let node = domain.node(next);
             if removed == SCAN || !mutant!("mcs-tp-never-skip": domain.is_stale(node) => false) {
                 self.name_holder(next.cpu(), domain.now());
-                // R5. Release: pairs with T2.
+                // Z5. Release: pairs with A2.
                 node.status.store(GRANTED, mutant!("mcs-tp-relaxed-grant": Release => Relaxed));
                 return;
             }

@@ -1,18 +1,18 @@
 //! Any lock, behind a gate: a few CPUs ask for it, and all others stand in a queue and sleep.
 //!
 //! ```text
-//! O1 lock    active += 1 if active < LIMIT, else queue (J0 to J6); then lock the inner one
-//! O2 try     try the inner one, if active < LIMIT; active += 1
-//! O3 unlock  active -= 1, unless the first in the queue sleeps, and may join from here on: L2
-//! O4         unlock the inner one; kick the CPU that L2 has found
+//! I1 lock    active += 1 if active < LIMIT, else queue (J0 to J6); then lock the inner one
+//! I2 try     try the inner one, if active < LIMIT; active += 1
+//! I3 unlock  active -= 1, unless the first in the queue sleeps, and may join from here on: L2
+//! I4         unlock the inner one; kick the CPU that L2 has found
 //! ```
 //!
 //! # Why no sleeper is forgotten
-//! The argument of the [module](super) rests on this: while the lock is held, active only grows. O3 comes before O4 for that. If it came
+//! The argument of the [module](super) rests on this: while the lock is held, active only grows. I3 comes before I4 for that. If it came
 //! after, several CPUs could be in L2, and one of them could find the word as it was, and kick a CPU that had been first before.
-//! O2 counts the CPU when it holds the lock, for one that had counted itself and failed would have to leave without holding it.
+//! I2 counts the CPU when it holds the lock, for one that had counted itself and failed would have to leave without holding it.
 //!
-//! Therefore active is one too small between O3 and O4, and between the two steps of O2: one CPU too many may ask for the inner lock.
+//! Therefore active is one too small between I3 and I4, and between the two steps of I2: one CPU too many may ask for the inner lock.
 //!
 //! # How long a CPU waits
 //! In the queue as in [`Gcr`](super::Gcr): the first is let in after (N - 1) * (PROMOTE - 1) + 1 sections of others. From then on as
@@ -77,7 +77,7 @@ impl<L> GcrOver<L> {
         }
     }
 
-    /// O1 where others race or wait.
+    /// I1 where others race or wait.
     #[cold]
     #[inline(never)]
     fn join<P: Platform, const CPUS: usize>(&self, domain: &GcrDomain<P, CPUS>, mut seen: u32) {
@@ -101,7 +101,7 @@ where
 
     #[inline(always)]
     fn lock(&self, domain: &GcrOverDomain<P, D, CPUS>) -> L::Token {
-        // O1. Relaxed, here and below: the inner lock orders.
+        // I1. Relaxed, here and below: the inner lock orders.
         if let Err(seen) = self.gate.word.compare_exchange(0, ACTIVE, Relaxed, Relaxed) {
             self.join(&domain.gates, seen);
         }
@@ -114,19 +114,19 @@ where
             return None;
         }
         let token = self.inner.try_lock(&domain.inner)?;
-        // O2
+        // I2
         self.gate.word.fetch_add(ACTIVE, Relaxed);
         Some(token)
     }
 
     #[inline(always)]
     fn unlock(&self, domain: &GcrOverDomain<P, D, CPUS>, token: L::Token) {
-        // O3
+        // I3
         let first = match self.gate.word.compare_exchange(ACTIVE, 0, Relaxed, Relaxed) {
             Ok(_) => None,
             Err(seen) => self.gate.leave(&domain.gates, seen, ACTIVE),
         };
-        // O4. T4: from here on, only the domain is touched.
+        // I4. T4: from here on, only the domain is touched.
         self.inner.unlock(&domain.inner, token);
         domain.gates.let_in(first);
     }
