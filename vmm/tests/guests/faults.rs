@@ -5,7 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Ring, Run, RunError, Sched};
 use libtest_mimic::Trial;
 use support::{
-    Check, PATIENCE, Settings, check, config, event, exits, start, start_until, trials, unexpected,
+    Check, PATIENCE, Settings, check, config, event, exits, nested, start, start_until, trials, unexpected,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -13,7 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         page_faults_are_served_refused_and_forgotten_in_either_ring,
         memory_is_mapped_shared_and_given_back_under_every_scheme,
         page_faults_are_counted_by_how_they_were_served,
-        a_guest_with_two_gib_serves_page_faults,
+        a_guest_with_two_gib_serves_page_faults if !nested(),
         exhausted_memory_is_counted_by_name_and_the_run_continues,
         few_writers_and_many_readers_are_served_under_every_scheme,
         a_mapping_that_is_forgotten_is_found_when_a_run_ends,
