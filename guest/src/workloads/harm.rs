@@ -26,6 +26,10 @@ workload! {
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => flood
 }
 workload! {
+    "387" "selftest-split-lock", "every vCPU increments a word that lies in two cache lines, with the lock prefix, as fast as it can",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => split_lock
+}
+workload! {
     "388" "selftest-rewrite", "every vCPU writes code that is made up over code that others run, and runs it",
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => rewrite
 }
@@ -64,6 +68,22 @@ fn flood() {
     }
 }
 
+/// Every vCPU increments a word of its own stack that lies in two cache lines: the CPU locks the bus for that, which
+/// stops the accesses of all others. One increment counts as one operation.
+fn split_lock() {
+    #[repr(align(64))]
+    struct TwoLines([u8; 128]);
+    let mut lines = TwoLines([0; 128]);
+    // The last half of the word lies in the second line.
+    let word = lines.0[62..66].as_mut_ptr();
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        // SAFETY: the four bytes belong to `lines`, which lives until the end and which nothing else reads or writes; the increment
+        // needs no alignment on this architecture.
+        unsafe { core::arch::asm!("lock inc dword ptr [{word}]", word = in(reg) word, options(nostack)) };
+        add(&this().results.acquisitions, 1);
+    }
+}
+
 /// Every vCPU acts at random, forever. It leaves its own identity and stacks alone, which it needs to go on. A
 /// few of the doorbells end it or its guest, and are rung seldom.
 fn harm() {
@@ -71,9 +91,11 @@ fn harm() {
     const ANY_BELL: u64 = 4096;
     let mut random = dice();
     let mut draw = move || random.next();
+    // Before a vCPU writes a work rate with which this one would work forever.
+    let (little, much) = (iterations(1_000), iterations(20_000));
     // One that says it has not begun only makes all wait: that is `not_started`.
     while control().window.load(Ordering::Relaxed) != WINDOW_OPEN {
-        work(iterations(1_000));
+        work(little);
     }
     loop {
         for _ in 0..draw() % 32 {
@@ -104,7 +126,7 @@ fn harm() {
             12 => hypercall::work_done(),
             13 => hypercall::console(argument as u8),
             14 if draw() % ANY_BELL == 0 => hypercall::out(PORT_BASE + (draw() % 64) as u16, argument),
-            _ => work(iterations(draw() % 20_000)),
+            _ => work(draw() % much.max(1)),
         }
     }
 }

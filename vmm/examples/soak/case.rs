@@ -51,12 +51,13 @@ pub(crate) struct Attack {
     pub(crate) lasts: bool,
 }
 
-const ATTACKS: [Attack; 7] = [
-    Attack { weight: 400, ..Attack::lasting("selftest-harm") },
+const ATTACKS: [Attack; 8] = [
+    Attack { weight: 300, ..Attack::lasting("selftest-harm") },
     Attack { weight: 150, ..Attack::lasting("selftest-nonsense") },
     Attack { weight: 100, ..Attack::lasting("selftest-liar") },
     Attack { weight: 100, ..Attack::lasting("selftest-feeder") },
     Attack { weight: 149, ..Attack::lasting("selftest-flood") },
+    Attack { weight: 100, ..Attack::lasting("selftest-split-lock") },
     // It runs the code that it has made up, and mostly dies of it.
     Attack { weight: 100, lasts: false, ..Attack::lasting("selftest-rewrite") },
     // It never starts, and takes until its time is up, which is long.
@@ -97,7 +98,7 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
     let sched = dice.one(&[Sched::Vmm, Sched::Vmm, Sched::Host]);
     let cpus = cpus(1 + dice.below(4) as usize);
     let ratio = dice.one(&[1, 2, 4, 8]);
-    let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..6]));
+    let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..7]));
     // Two runs in three are for the number of acquisitions: they have empty sections, and last longer.
     let is_dense = !dice.one_in(3);
     // The order of what is drawn is part of what a number stands for.

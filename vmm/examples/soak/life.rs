@@ -205,6 +205,8 @@ fn has_ended_early(attack: Attack, result: &Result<Outcome, RunError>) -> Option
     match result {
         _ if !attack.lasts => None,
         Err(RunError::ExclusionViolated(_)) => None,
+        // One of its 65,536 acts rings a bell that does not exist, which ends its guest.
+        Err(RunError::GuestFailed { .. }) if attack.workload == "selftest-harm" => None,
         Ok(outcome) => {
             let exits: u64 = outcome.vm_exits.iter().map(|(_, count)| count).sum();
             let did_nothing = exits == 0 && outcome.acquisitions() == 0;

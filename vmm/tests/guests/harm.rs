@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = under_either_scheduler![
         an_honest_guest_survives_one_that_rings_and_writes_anything,
         an_honest_guest_survives_a_flood_of_invalidations,
+        an_honest_guest_survives_one_that_locks_the_bus,
     ];
     trials.extend(trials![
         an_honest_guest_has_its_share_beside_one_that_writes_nonsense,
@@ -105,6 +106,10 @@ fn did_something(hostile: Ended) -> Check {
 
 fn an_honest_guest_survives_a_flood_of_invalidations(sched: Sched) -> Check {
     unharmed_beside("selftest-flood", &config().sched(sched), did_something)
+}
+
+fn an_honest_guest_survives_one_that_locks_the_bus(sched: Sched) -> Check {
+    unharmed_beside("selftest-split-lock", &config().sched(sched), did_something)
 }
 
 fn an_honest_guest_has_its_share_beside_one_favoured_vcpu() -> Check {
