@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/concepts.md and of two other pages as SVG files next to this script. It needs Python alone.
+"""Draws the pictures of docs/concepts.md and of three other pages as SVG files. It needs Python alone.
 
 Every picture is 600 units wide with text of at least 13, so that it can be read at 500 pixels. Colours follow the reader's
 light or dark setting. A label that does not fit into its box stops the script.
@@ -71,7 +71,7 @@ class Picture:
             name = kinds[kind] if isinstance(kinds, dict) else names[kind]
             self.add(f'<rect x="{x:g}" y="{y - 10:g}" width="16" height="12" rx="2" class="{kind}"/>')
             self.text(x + 21, y, name, "soft", size=13)
-            x += 33 + wide(name, 13)
+            x += 36 + wide(name, 13)
 
     def lanes(self, top, rows, left=76, height=26, gap=6):
         """Rows of boxes: each a name and (start, end, kind, label) on a scale from 0 to 100."""
@@ -139,8 +139,8 @@ def waiter():
     p.line(x(14) - 0.7, 26, x(14) - 0.7, 60, "line")
     p.line(x(62) - 0.7, 26, x(62) - 0.7, 126, "line")
     p.text(x(62), 20, "B's next slice", "blue", "middle", 13)
-    p.text(x(25), 148, "A releases the lock here, but only B may take it.", "soft", "start", 13)
-    p.arrow(x(25) - 8, 143, x(25) - 2, 126)
+    p.text(x(25) + 8, 148, "A releases the lock here, but only B may take it.", "soft", "start", 13)
+    p.arrow(x(25) - 0.7, 150, x(25) - 0.7, 126)
     p.key(180, ["hold", "spin", "work"])
     p.save("waiter-preemption.svg")
 
@@ -150,7 +150,7 @@ def park():
     x = p.lanes(32, [
         ("pCPU 0", [(0, 52, "hold", "A"), (52, 56, "off", ""), (56, 100, "work", "A")]),
         ("pCPU 1", [(0, 12, "work", "B"), (12, 30, "spin", "B spins"), (30, 66, "work", "C"), (66, 78, "hold", "B"), (78, 100, "work", "B")]),
-        ("lock", [(0, 54, "hold", "A"), (54, 66, "free", "free"), (66, 78, "hold", "B"), (78, 100, "free", "free")]),
+        ("lock", [(0, 52, "hold", "A"), (52, 66, "free", "free"), (66, 78, "hold", "B"), (78, 100, "free", "free")]),
     ])
     p.text(x(30), 20, "pv_wait: B halts", "blue", "middle", 13)
     p.line(x(30) - 0.7, 26, x(30) - 0.7, 90, "line")
@@ -181,7 +181,7 @@ def extension():
     p.text(76, 20, "Without: the slice ends inside the section", "bold")
     x = p.lanes(32, [
         ("pCPU 0", [(0, 18, "work", "A"), (18, 30, "hold", "A"), (30, 72, "spin", "C"), (72, 82, "hold", "A"), (82, 100, "work", "A")]),
-        ("lock", [(0, 18, "free", "free"), (18, 30, "hold", "A"), (30, 82, "hold", "A, without a pCPU"), (82, 100, "free", "free")]),
+        ("lock", [(0, 18, "free", "free"), (18, 30, "hold", "A"), (30, 72, "hold", "A's, and A has no pCPU"), (72, 82, "hold", "A"), (82, 100, "free", "free")]),
     ])
     p.line(x(30) - 0.7, 26, x(30) - 0.7, 92, "line")
     p.text(76, 118, "With: up to 50 us more for a vCPU that holds a lock", "bold")
@@ -224,7 +224,7 @@ def folding():
         for i in range(4):
             p.box(left + 60 + i * 48, 140, 44, 30, "spin" if ours == 4 else "work", "2" if ours == 4 else "1")
     p.line(304, 14, 304, 180)
-    p.text(300, 200, "The number on a pCPU is that of the vCPUs that share it.", "soft", "middle", 13)
+    p.text(300, 200, "Numbers: busy vCPUs that share the pCPU.", "soft", "middle", 13)
     p.text(300, 222, "A guest sees that it is time to fold by its steal time.", "soft", "middle", 13)
     p.save("folding.svg")
 
@@ -303,6 +303,44 @@ def blocks():
     p.save("blocks.svg")
 
 
+# Rooms from the top down, as the tables of docs/architecture.md have them from the ground up, and the step of a run in a room.
+ROOMS = {
+    "bench/": ["commands", "cli", "measure", "show", "results", "analysis", "record", "experiment", "settings", "host", "text"],
+    "vmm/": ["worst", "probes", "engines", "run", "explain", "sched", "observe", "machine", "guest", "image", "host"],
+    "guest/": ["boot", "workloads", "work", "memory", "lock", "observe", "traps", "monitor", "cpu", "image"],
+}
+STEPS = {
+    ("bench/", "commands"): 1, ("bench/", "experiment"): 2, ("bench/", "measure"): 3, ("vmm/", "engines"): 4, ("vmm/", "machine"): 5,
+    ("vmm/", "sched"): 6, ("guest/", "workloads"): 6, ("vmm/", "run"): 7, ("bench/", "record"): 8, ("bench/", "results"): 9, ("bench/", "show"): 10,
+}
+
+
+def architecture():
+    p = Picture(560, "Crates and rooms of Haltkick", "bench imports vmm; vmm imports vmm/sim; vmm and guest import hypercalls; guest imports locks, mm and grants. Numbers show the way of a run.")
+    height, bottom = 24, 50 + 11 * 28
+    for k, (crate, rooms) in enumerate(ROOMS.items()):
+        left = 8 + k * 202
+        p.add(f'<rect x="{left}" y="8" width="180" height="{bottom - 4}" rx="5" class="line"/>')
+        p.text(left + 10, 32, crate, "bold", size=15)
+        for i, room in enumerate(rooms):
+            step = STEPS.get((crate, room))
+            p.box(left + 10, 44 + i * 28, 160, height, "work" if step else "off", f"{step}  {room}" if step else room)
+    p.arrow(189, 112, 209, 112)
+    p.box(210, 386, 130, 28, "free", "vmm/sim/")
+    p.box(412, 386, 150, 28, "free", "locks/, mm/, grants/")
+    p.box(210, 440, 382, 28, "free", "hypercalls/: what guest and VMM share")
+    for x, end in ((275, 385), (487, 385), (366, 439), (578, 439)):
+        p.arrow(x, bottom + 5, x, end)
+    for i, line in enumerate((
+        "A room imports only from those below it, a crate along the arrows.",
+        "1 read the command, 2 plan the cells, 3 pick the next cell, 4 choose the engine,",
+        "5 build the VM, 6 run the vCPUs, which take locks, 7 watch and collect,",
+        "8 make the record, 9 append it to runs.jsonl, 10 print the table",
+    )):
+        p.text(300, 494 + i * 19, line, "soft", "middle", 13)
+    p.save("../architecture.svg")
+
+
 if __name__ == "__main__":
-    for draw in (strict_queue, holder, waiter, park, stealing, extension, hint, folding, timeline, word, blocks):
+    for draw in (strict_queue, holder, waiter, park, stealing, extension, hint, folding, timeline, word, blocks, architecture):
         draw()
