@@ -20,6 +20,7 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;f
 .work{fill:#b9d3ee}.on-work{fill:#12233a}
 .free{fill:#ffffff;stroke:#59636e;stroke-dasharray:4 3}.on-free{fill:#1f2328}
 .off{fill:#e3e6ea}.on-off{fill:#3a424b}
+.set{fill:#6b4fbb}.on-set{fill:#ffffff}
 .line{stroke:#59636e;stroke-width:1.2;fill:none}.thin{stroke:#c4ccd4;stroke-width:1;fill:none}
 .arrow{stroke:#0a5ab8;stroke-width:2;fill:none}.head{fill:#0a5ab8}.blue{fill:#0a5ab8}
 @media (prefers-color-scheme:dark){
@@ -29,6 +30,7 @@ text{fill:#e6edf3}.soft{fill:#9da7b3}.paper{fill:#0d1117}
 .work{fill:#274a70}.on-work{fill:#e6edf3}
 .free{fill:#0d1117;stroke:#9da7b3}.on-free{fill:#e6edf3}
 .off{fill:#2a3138}.on-off{fill:#c6ced6}
+.set{fill:#b39df3}.on-set{fill:#160b36}
 .line{stroke:#9da7b3}.thin{stroke:#3d444d}.arrow{stroke:#79b8ff}.head{fill:#79b8ff}.blue{fill:#79b8ff}
 }
 """
@@ -166,7 +168,7 @@ def stealing():
     x = p.lanes(32, [
         ("pCPU 0", [(0, 14, "hold", "T"), (14, 24, "work", "T"), (24, 34, "hold", "T"), (34, 46, "work", "T"), (46, 66, "hold", "T"), (66, 100, "spin", "T queues")]),
         ("pCPU 1", [(0, 40, "work", "another vCPU"), (40, 66, "spin", "H spins"), (66, 80, "hold", "H"), (80, 100, "work", "H")]),
-        ("pending", [(0, 52, "off", "0: any running vCPU may steal"), (52, 66, "hold", "1: closed"), (66, 100, "off", "0")]),
+        ("pending", [(0, 52, "off", "0: any running vCPU may steal"), (52, 66, "set", "1: closed"), (66, 100, "off", "0")]),
     ])
     p.text(x(24), 20, "T steals: H, the head, sleeps", "blue", "middle", 13)
     p.text(x(60), 20, "H's turn comes", "blue", "middle", 13)
@@ -200,12 +202,12 @@ def hint():
     p = Picture(220, "vcpu_is_preempted", "The hypervisor writes a byte when it takes the owner off its pCPU. A waiter reads the byte, stops spinning and sleeps.")
     x = p.lanes(32, [
         ("pCPU 0", [(0, 30, "hold", "A"), (30, 74, "work", "C"), (74, 86, "hold", "A"), (86, 100, "work", "A")]),
-        ("flag of A", [(0, 30, "off", "0"), (30, 74, "hold", "1: A has no pCPU"), (74, 100, "off", "0")]),
+        ("flag of A", [(0, 30, "off", "0"), (30, 74, "set", "1: A has no pCPU"), (74, 100, "off", "0")]),
         ("pCPU 1", [(0, 34, "spin", "B spins"), (34, 88, "work", "D works; B sleeps"), (88, 100, "hold", "B")]),
         ("no hint", [(0, 86, "spin", "without the hint B spins for its whole slice"), (86, 100, "hold", "B")]),
     ])
     p.text(x(30), 20, "A's slice ends", "blue", "middle", 13)
-    p.arrow(x(33), 84, x(36), 97)
+    p.arrow(x(31.5), 91, x(33.5), 106)
     p.text(x(48), 178, "The host writes the flag; the guest only reads it, without an exit.", "soft", "middle", 13)
     p.key(206, ["hold", "spin", "work"])
     p.save("vcpu-is-preempted.svg")
