@@ -6,6 +6,7 @@ light or dark setting. A label that does not fit into its box stops the script.
 """
 
 import pathlib
+import re
 from xml.sax.saxutils import escape
 
 WIDTH = 600
@@ -305,12 +306,14 @@ def blocks():
     p.save("blocks.svg")
 
 
-# Rooms from the top down, as the tables of docs/architecture.md have them from the ground up, and the step of a run in a room.
-ROOMS = {
-    "bench/": ["commands", "cli", "measure", "show", "results", "analysis", "record", "experiment", "settings", "host", "text"],
-    "vmm/": ["worst", "probes", "engines", "run", "explain", "sched", "observe", "machine", "guest", "image", "host"],
-    "guest/": ["boot", "workloads", "work", "memory", "lock", "observe", "traps", "monitor", "cpu", "image"],
-}
+def rooms(crate):
+    """The rooms of a crate from the top down; the tables of docs/architecture.md have them from the ground up."""
+    page = (pathlib.Path(__file__).parent.parent / "architecture.md").read_text(encoding="utf-8")
+    table = page.split(f"| `{crate}src`, from the ground up |")[1].split("\n\n")[0]
+    return re.findall(r"^\| `(\w+)/` \|", table, re.MULTILINE)[::-1]
+
+
+# The step of a run in a room.
 STEPS = {
     ("bench/", "commands"): 1, ("bench/", "experiment"): 2, ("bench/", "measure"): 3, ("vmm/", "engines"): 4, ("vmm/", "machine"): 5,
     ("vmm/", "sched"): 6, ("guest/", "workloads"): 6, ("vmm/", "run"): 7, ("bench/", "record"): 8, ("bench/", "results"): 9, ("bench/", "show"): 10,
@@ -320,11 +323,11 @@ STEPS = {
 def architecture():
     p = Picture(560, "Crates and rooms of Haltkick", "bench imports vmm; vmm imports vmm/sim; vmm and guest import hypercalls; guest imports locks, mm and grants. Numbers show the way of a run.")
     height, bottom = 24, 50 + 11 * 28
-    for k, (crate, rooms) in enumerate(ROOMS.items()):
+    for k, crate in enumerate(("bench/", "vmm/", "guest/")):
         left = 8 + k * 202
         p.add(f'<rect x="{left}" y="8" width="180" height="{bottom - 4}" rx="5" class="line"/>')
         p.text(left + 10, 32, crate, "bold", size=15)
-        for i, room in enumerate(rooms):
+        for i, room in enumerate(rooms(crate)):
             step = STEPS.get((crate, room))
             p.box(left + 10, 44 + i * 28, 160, height, "work" if step else "off", f"{step}  {room}" if step else room)
     p.arrow(189, 112, 209, 112)
