@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/concepts.md and of two other pages as SVG files next to this script. It needs Python alone.
+"""Draws the pictures of docs/concepts.md and of three other pages as SVG files. It needs Python alone.
 
 Every picture is 600 units wide with text of at least 13, so that it can be read at 500 pixels. Colours follow the reader's
 light or dark setting. A label that does not fit into its box stops the script.
 """
 
 import pathlib
+import re
 from xml.sax.saxutils import escape
 
 WIDTH = 600
@@ -20,6 +21,7 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;f
 .work{fill:#b9d3ee}.on-work{fill:#12233a}
 .free{fill:#ffffff;stroke:#59636e;stroke-dasharray:4 3}.on-free{fill:#1f2328}
 .off{fill:#e3e6ea}.on-off{fill:#3a424b}
+.set{fill:#6b4fbb}.on-set{fill:#ffffff}
 .line{stroke:#59636e;stroke-width:1.2;fill:none}.thin{stroke:#c4ccd4;stroke-width:1;fill:none}
 .arrow{stroke:#0a5ab8;stroke-width:2;fill:none}.head{fill:#0a5ab8}.blue{fill:#0a5ab8}
 @media (prefers-color-scheme:dark){
@@ -29,6 +31,7 @@ text{fill:#e6edf3}.soft{fill:#9da7b3}.paper{fill:#0d1117}
 .work{fill:#274a70}.on-work{fill:#e6edf3}
 .free{fill:#0d1117;stroke:#9da7b3}.on-free{fill:#e6edf3}
 .off{fill:#2a3138}.on-off{fill:#c6ced6}
+.set{fill:#b39df3}.on-set{fill:#160b36}
 .line{stroke:#9da7b3}.thin{stroke:#3d444d}.arrow{stroke:#79b8ff}.head{fill:#79b8ff}.blue{fill:#79b8ff}
 }
 """
@@ -71,7 +74,7 @@ class Picture:
             name = kinds[kind] if isinstance(kinds, dict) else names[kind]
             self.add(f'<rect x="{x:g}" y="{y - 10:g}" width="16" height="12" rx="2" class="{kind}"/>')
             self.text(x + 21, y, name, "soft", size=13)
-            x += 33 + wide(name, 13)
+            x += 36 + wide(name, 13)
 
     def lanes(self, top, rows, left=76, height=26, gap=6):
         """Rows of boxes: each a name and (start, end, kind, label) on a scale from 0 to 100."""
@@ -139,8 +142,8 @@ def waiter():
     p.line(x(14) - 0.7, 26, x(14) - 0.7, 60, "line")
     p.line(x(62) - 0.7, 26, x(62) - 0.7, 126, "line")
     p.text(x(62), 20, "B's next slice", "blue", "middle", 13)
-    p.text(x(25), 148, "A releases the lock here, but only B may take it.", "soft", "start", 13)
-    p.arrow(x(25) - 8, 143, x(25) - 2, 126)
+    p.text(x(25) + 8, 148, "A releases the lock here, but only B may take it.", "soft", "start", 13)
+    p.arrow(x(25) - 0.7, 150, x(25) - 0.7, 126)
     p.key(180, ["hold", "spin", "work"])
     p.save("waiter-preemption.svg")
 
@@ -150,7 +153,7 @@ def park():
     x = p.lanes(32, [
         ("pCPU 0", [(0, 52, "hold", "A"), (52, 56, "off", ""), (56, 100, "work", "A")]),
         ("pCPU 1", [(0, 12, "work", "B"), (12, 30, "spin", "B spins"), (30, 66, "work", "C"), (66, 78, "hold", "B"), (78, 100, "work", "B")]),
-        ("lock", [(0, 54, "hold", "A"), (54, 66, "free", "free"), (66, 78, "hold", "B"), (78, 100, "free", "free")]),
+        ("lock", [(0, 52, "hold", "A"), (52, 66, "free", "free"), (66, 78, "hold", "B"), (78, 100, "free", "free")]),
     ])
     p.text(x(30), 20, "pv_wait: B halts", "blue", "middle", 13)
     p.line(x(30) - 0.7, 26, x(30) - 0.7, 90, "line")
@@ -166,7 +169,7 @@ def stealing():
     x = p.lanes(32, [
         ("pCPU 0", [(0, 14, "hold", "T"), (14, 24, "work", "T"), (24, 34, "hold", "T"), (34, 46, "work", "T"), (46, 66, "hold", "T"), (66, 100, "spin", "T queues")]),
         ("pCPU 1", [(0, 40, "work", "another vCPU"), (40, 66, "spin", "H spins"), (66, 80, "hold", "H"), (80, 100, "work", "H")]),
-        ("pending", [(0, 52, "off", "0: any running vCPU may steal"), (52, 66, "hold", "1: closed"), (66, 100, "off", "0")]),
+        ("pending", [(0, 52, "off", "0: any running vCPU may steal"), (52, 66, "set", "1: closed"), (66, 100, "off", "0")]),
     ])
     p.text(x(24), 20, "T steals: H, the head, sleeps", "blue", "middle", 13)
     p.text(x(60), 20, "H's turn comes", "blue", "middle", 13)
@@ -181,7 +184,7 @@ def extension():
     p.text(76, 20, "Without: the slice ends inside the section", "bold")
     x = p.lanes(32, [
         ("pCPU 0", [(0, 18, "work", "A"), (18, 30, "hold", "A"), (30, 72, "spin", "C"), (72, 82, "hold", "A"), (82, 100, "work", "A")]),
-        ("lock", [(0, 18, "free", "free"), (18, 30, "hold", "A"), (30, 82, "hold", "A, without a pCPU"), (82, 100, "free", "free")]),
+        ("lock", [(0, 18, "free", "free"), (18, 30, "hold", "A"), (30, 72, "hold", "A's, and A has no pCPU"), (72, 82, "hold", "A"), (82, 100, "free", "free")]),
     ])
     p.line(x(30) - 0.7, 26, x(30) - 0.7, 92, "line")
     p.text(76, 118, "With: up to 50 us more for a vCPU that holds a lock", "bold")
@@ -200,12 +203,12 @@ def hint():
     p = Picture(220, "vcpu_is_preempted", "The hypervisor writes a byte when it takes the owner off its pCPU. A waiter reads the byte, stops spinning and sleeps.")
     x = p.lanes(32, [
         ("pCPU 0", [(0, 30, "hold", "A"), (30, 74, "work", "C"), (74, 86, "hold", "A"), (86, 100, "work", "A")]),
-        ("flag of A", [(0, 30, "off", "0"), (30, 74, "hold", "1: A has no pCPU"), (74, 100, "off", "0")]),
+        ("flag of A", [(0, 30, "off", "0"), (30, 74, "set", "1: A has no pCPU"), (74, 100, "off", "0")]),
         ("pCPU 1", [(0, 34, "spin", "B spins"), (34, 88, "work", "D works; B sleeps"), (88, 100, "hold", "B")]),
         ("no hint", [(0, 86, "spin", "without the hint B spins for its whole slice"), (86, 100, "hold", "B")]),
     ])
     p.text(x(30), 20, "A's slice ends", "blue", "middle", 13)
-    p.arrow(x(33), 84, x(36), 97)
+    p.arrow(x(31.5), 91, x(33.5), 106)
     p.text(x(48), 178, "The host writes the flag; the guest only reads it, without an exit.", "soft", "middle", 13)
     p.key(206, ["hold", "spin", "work"])
     p.save("vcpu-is-preempted.svg")
@@ -224,7 +227,7 @@ def folding():
         for i in range(4):
             p.box(left + 60 + i * 48, 140, 44, 30, "spin" if ours == 4 else "work", "2" if ours == 4 else "1")
     p.line(304, 14, 304, 180)
-    p.text(300, 200, "The number on a pCPU is that of the vCPUs that share it.", "soft", "middle", 13)
+    p.text(300, 200, "Numbers: busy vCPUs that share the pCPU.", "soft", "middle", 13)
     p.text(300, 222, "A guest sees that it is time to fold by its steal time.", "soft", "middle", 13)
     p.save("folding.svg")
 
@@ -303,6 +306,46 @@ def blocks():
     p.save("blocks.svg")
 
 
+def rooms(crate):
+    """The rooms of a crate from the top down; the tables of docs/architecture.md have them from the ground up."""
+    page = (pathlib.Path(__file__).parent.parent / "architecture.md").read_text(encoding="utf-8")
+    table = page.split(f"| `{crate}src`, from the ground up |")[1].split("\n\n")[0]
+    return re.findall(r"^\| `(\w+)/` \|", table, re.MULTILINE)[::-1]
+
+
+# The step of a run in a room.
+STEPS = {
+    ("bench/", "commands"): 1, ("bench/", "experiment"): 2, ("bench/", "measure"): 3, ("vmm/", "engines"): 4, ("vmm/", "machine"): 5,
+    ("vmm/", "sched"): 6, ("guest/", "workloads"): 6, ("vmm/", "run"): 7, ("bench/", "record"): 8, ("bench/", "results"): 9, ("bench/", "show"): 10,
+}
+
+
+def architecture():
+    p = Picture(560, "Crates and rooms of Haltkick", "bench imports vmm; vmm imports vmm/sim; vmm and guest import hypercalls; guest imports locks, mm and grants. Numbers show the way of a run.")
+    height, bottom = 24, 50 + 11 * 28
+    for k, crate in enumerate(("bench/", "vmm/", "guest/")):
+        left = 8 + k * 202
+        p.add(f'<rect x="{left}" y="8" width="180" height="{bottom - 4}" rx="5" class="line"/>')
+        p.text(left + 10, 32, crate, "bold", size=15)
+        for i, room in enumerate(rooms(crate)):
+            step = STEPS.get((crate, room))
+            p.box(left + 10, 44 + i * 28, 160, height, "work" if step else "off", f"{step}  {room}" if step else room)
+    p.arrow(189, 112, 209, 112)
+    p.box(210, 386, 130, 28, "free", "vmm/sim/")
+    p.box(412, 386, 150, 28, "free", "locks/, mm/, grants/")
+    p.box(210, 440, 382, 28, "free", "hypercalls/: what guest and VMM share")
+    for x, end in ((275, 385), (487, 385), (366, 439), (578, 439)):
+        p.arrow(x, bottom + 5, x, end)
+    for i, line in enumerate((
+        "A room imports only from those below it, a crate along the arrows.",
+        "1 read the command, 2 plan the cells, 3 pick the next cell, 4 choose the engine,",
+        "5 build the VM, 6 run the vCPUs, which take locks, 7 watch and collect,",
+        "8 make the record, 9 append it to runs.jsonl, 10 print the table",
+    )):
+        p.text(300, 494 + i * 19, line, "soft", "middle", 13)
+    p.save("../architecture.svg")
+
+
 if __name__ == "__main__":
-    for draw in (strict_queue, holder, waiter, park, stealing, extension, hint, folding, timeline, word, blocks):
+    for draw in (strict_queue, holder, waiter, park, stealing, extension, hint, folding, timeline, word, blocks, architecture):
         draw()

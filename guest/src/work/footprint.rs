@@ -1,4 +1,4 @@
-//! What sections touch: cache lines that belong to a lock, which each section walks and partly writes.
+//! Cache lines that belong to a lock, which each section walks and partly writes.
 //!
 //! With `--embed` the first of them is the line in which the lock itself ends.
 

@@ -66,7 +66,7 @@ impl Table {
         self.bucket(key) % boot().lock_count as usize
     }
 
-    /// Walks the chain, as somebody who does not know where the key is.
+    /// Walks the chain, since the place of the key in it is unknown.
     #[inline(never)]
     fn find(&self, key: usize) -> &Node {
         let mut chain = self.nodes.iter().skip(self.bucket(key)).step_by(self.buckets);

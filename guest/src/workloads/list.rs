@@ -83,7 +83,7 @@ impl Lists {
         while at != NIL {
             let node = &self.nodes[at as usize];
             loop {
-                // Acquire: pairs with the release of whoever would free the node.
+                // Acquire: pairs with the release of a vCPU that would free the node.
                 let references = node.value.load(Ordering::Relaxed);
                 let taken = node.value.compare_exchange(
                     references,

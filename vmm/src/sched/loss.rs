@@ -188,7 +188,7 @@ pub(crate) struct ScanBudget {
 }
 
 impl ScanBudget {
-    /// One part in so many of a vCPU's time on pCPUs may go into its scans.
+    /// A vCPU's time on pCPUs over the time that may go into its scans.
     const SHARE: u64 = 100;
     /// Time for scans of a vCPU that has hardly run.
     const CREDIT_NS: u64 = 50_000;
