@@ -14,13 +14,14 @@ mod worst;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
+use clap::builder::{PossibleValuesParser, styling};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use haltkick_vmm::Span;
 
 use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
-use crate::settings::choices::Switch;
+use crate::settings::choices::{Offer as _, SWITCH};
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
@@ -97,7 +98,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Vary settings, and compare: an experiment without a file
     #[command(after_help = sweep::EXAMPLES)]
     Sweep(Box<SweepArgs>),
@@ -411,8 +412,9 @@ pub(crate) struct DisasmArgs {
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
     /// Its paravirtual form: on or off [default: off, unless the lock has only a paravirtual form]
-    #[arg(long, value_name = "SWITCH", hide_possible_values = true)]
-    pub(crate) pv: Option<Switch>,
+    #[arg(long, value_name = "SWITCH", value_parser = PossibleValuesParser::new(SWITCH.offered()),
+          hide_possible_values = true)]
+    pub(crate) pv: Option<String>,
     /// Show every site, not only one of each kind
     #[arg(long)]
     pub(crate) all: bool,

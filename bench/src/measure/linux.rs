@@ -18,9 +18,10 @@ use crate::experiment::place::Place;
 use crate::host::noise::NO_STEAL;
 use crate::host::stops::NO_STOPS;
 use crate::record::Warning;
-use crate::record::config::{ns, sched};
+use crate::record::config::ns;
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
 use crate::record::why::Why;
+use crate::settings::choices::SCHEDULERS;
 use crate::settings::deschedule::Policy;
 use crate::text::exit::{Exit, Failure};
 use crate::text::output;
@@ -248,7 +249,7 @@ fn echo(run: &Run, outcome: &LinuxOutcome) -> Config {
         vcpus: guest.vcpus,
         cpus: run.cpus.clone(),
         ratio: f64::from(guest.vcpus) / run.cpus.len() as f64,
-        sched: sched(run.rules.sched).into(),
+        sched: SCHEDULERS.of(run.rules.sched).into(),
         slice_ns: (run.rules.sched == Sched::Vmm).then(|| ns(run.rules.slice)),
         pv: guest.pv,
         pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),

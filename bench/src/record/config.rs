@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Accelerator, Engine, OurGuest, Outcome, Ring, Sched, Share};
+use haltkick_vmm::{Accelerator, Engine, OurGuest, Outcome, Ring, Sched};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::why::Why;
-use crate::settings::choices::NumaChoice;
+use crate::settings::choices::{NumaChoice, SCHEDULERS, SHARES};
 use crate::settings::deschedule::Policy;
 
 /// The request.
@@ -176,7 +176,7 @@ impl Config {
             ),
             guest: asked.guest.name.clone(),
             beside: beside.map(|guest| guest.name.clone()).collect(),
-            share: share(asked.run.rules.share).into(),
+            share: SHARES.of(asked.run.rules.share).into(),
             vcpus: asked.guest.vcpus,
             cpus: asked.run.cpus.clone(),
             numa: why.given(
@@ -202,7 +202,7 @@ impl Config {
             spin_threshold_ns: ns(asked.ours.spin_threshold),
             spin_rounds: asked.ours.spin_rounds,
             memory_bytes: outcome.memory_bytes,
-            sched: sched(asked.run.rules.sched).into(),
+            sched: SCHEDULERS.of(asked.run.rules.sched).into(),
             slice_ns: why.given("config.slice_ns", slice_ns, "the host's scheduler decides"),
             ring: if outcome.ring == Ring::Ring0 { 0 } else { 3 },
             ring_reason: outcome.ring_reason.clone(),
@@ -273,21 +273,6 @@ fn engine(engine: &Engine) -> &'static str {
         Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
         Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
         Engine::Sim(_) => "sim",
-    }
-}
-
-/// The scheduler's name in records.
-pub(crate) fn sched(sched: Sched) -> &'static str {
-    match sched {
-        Sched::Vmm => "vmm",
-        Sched::Host => "host",
-    }
-}
-
-fn share(share: Share) -> &'static str {
-    match share {
-        Share::Vcpu => "vcpu",
-        Share::Guest => "guest",
     }
 }
 
