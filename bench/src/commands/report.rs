@@ -44,7 +44,7 @@ pub(crate) fn conclude(
     let printed = match show.format {
         _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
         Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
-        Format::Json => output::data(&to_json(&summary)?),
+        Format::Json => output::data(&output::to_indented_json(&summary)?),
     };
     let exported = export(directory, show.exports, &summary, &records);
     write_files(directory, manifest, &summary, &records)?;
@@ -122,7 +122,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
             ..failure
         })
     };
-    write("summary.json", &to_json(summary)?)?;
+    write("summary.json", &output::to_indented_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
     write("runs.csv", &csv::runs(&of_records::long(&manifest.outline, records)))?;
     for picture in of_records::pictures(summary, records) {
@@ -189,12 +189,6 @@ fn merged<R: Recorded>(args: &MergeArgs) -> Result<(Manifest, Vec<R>)> {
 pub(crate) fn read<R: Recorded>(path: &Path) -> Result<(Manifest, Vec<R>)> {
     let manifest = Manifest::read(path)?;
     Ok((manifest, directory::read_records(path)?))
-}
-
-fn to_json(summary: &Summary) -> Result<String> {
-    serde_json::to_string_pretty(summary)
-        .map(|json| json + "\n")
-        .map_err(|error| Failure::internal(format!("the summary as JSON: {error}")))
 }
 
 #[cfg(test)]

@@ -288,10 +288,6 @@ fn show(compared: &Compared, format: Format) -> Result<()> {
         Format::Table => {
             output::data(&table::comparisons(&compared.cells, compared.found(), compared.threshold))
         }
-        Format::Json => {
-            let json = serde_json::to_string_pretty(compared)
-                .map_err(|error| Failure::internal(format!("the comparison as JSON: {error}")))?;
-            output::data(&format!("{json}\n"))
-        }
+        Format::Json => output::data(&output::to_indented_json(compared)?),
     }
 }

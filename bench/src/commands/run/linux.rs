@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
 
 fn conclude(record: &LinuxRecord, seen: RunResult, format: Format) -> Result<Exit> {
     match format {
-        Format::Json => output::data(&format!("{}\n", output::to_json(record)?)),
+        Format::Json => output::json(record),
         Format::Table => output::data(&show::linux::record(record)),
     }?;
     for warning in &record.warnings {

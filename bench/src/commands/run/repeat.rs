@@ -106,9 +106,7 @@ fn outline(args: &RunArgs, run: &Run) -> Outline {
 /// For programs the records; for people a sign of life.
 fn tell(args: &RunArgs, repetition: u32, records: &[Record]) -> Result<()> {
     if args.format == Format::Json {
-        return records
-            .iter()
-            .try_for_each(|record| output::data(&format!("{}\n", output::to_json(record)?)));
+        return records.iter().try_for_each(output::json);
     }
     let per_second = records.iter().map(|record| format!("{}/s", si(record.totals.acquisitions_per_second)));
     let per_second = per_second.collect::<Vec<_>>().join(", ");
