@@ -7,7 +7,7 @@ use crate::analysis::recorded::Recorded;
 use crate::analysis::records::{Records, of_either};
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
-use crate::cli::{Format, MergeArgs, ReportArgs};
+use crate::cli::{Format, MergeArgs, ReportArgs, ShowArgs};
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
@@ -28,6 +28,12 @@ pub(crate) struct Show<'a> {
     pub(crate) verbose: bool,
     /// Exports for other programs.
     pub(crate) exports: &'a Exports,
+}
+
+impl<'a> Show<'a> {
+    fn new(args: &ShowArgs, exports: &'a Exports) -> Self {
+        Self { format: args.format, strict: args.strict, verbose: args.verbose, exports }
+    }
 }
 
 /// Writes and shows what the records say, all that are planned or those that there are.
@@ -135,11 +141,10 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
 
 /// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
-    let exports = Exports::open(&args.export)?;
-    let show = Show { format: args.format, strict: args.strict, verbose: args.verbose, exports: &exports };
+    let exports = Exports::open(&args.show.export)?;
     let manifest = Manifest::read(&args.directory)?;
     let records = directory::read(&args.directory, manifest.has_kernels())?;
-    let exit = conclude(&args.directory, &manifest, &records, show)?;
+    let exit = conclude(&args.directory, &manifest, &records, Show::new(&args.show, &exports))?;
     if args.open {
         open(&args.directory.join("report.html"))?;
     }
@@ -168,15 +173,14 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
         true => merged(args).map(|(manifest, records)| (manifest, Records::Linux(records))),
         false => merged(args).map(|(manifest, records)| (manifest, Records::Ours(records))),
     }?;
-    let exports = Exports::open(&args.export)?;
+    let exports = Exports::open(&args.show.export)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
     for line in records.lines()? {
         directory.append(&line)?;
     }
     directory.sync()?;
-    let show = Show { format: args.format, strict: args.strict, verbose: args.verbose, exports: &exports };
-    conclude(directory.path(), &manifest, &records, show)
+    conclude(directory.path(), &manifest, &records, Show::new(&args.show, &exports))
 }
 
 /// The directories as one experiment.
