@@ -133,7 +133,6 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
             .map(RunResult::from)
     };
     companion(&either, run, image, first.work_rate)
-        .map_err(|error| format!("the lock-free companion run failed: {error}").into())
 }
 
 /// Shows a record, and what speaks against it.

@@ -78,7 +78,6 @@ fn once(
     } else {
         let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
         companion(engine, &run, image, work_rate)
-            .map_err(|error| format!("the lock-free companion run failed: {error}").into())
     };
     Ok(records(&run, found, &origin, Some(&place), &lock_free))
 }
