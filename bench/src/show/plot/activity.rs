@@ -48,8 +48,7 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     let (name, title) = ("time".to_owned(), "Where the time went".to_owned());
     let records = data.runs.values().flat_map(BTreeMap::values).flatten();
     if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
-        let caption = format!("Not drawn: {reason}.");
-        return Some(Picture { name, title, caption, svg: None, narrow: None });
+        return Some(Picture::not_drawn(name, title, reason));
     }
     let chart = Chart {
         label: "Where the time of the pCPUs went",
