@@ -207,7 +207,7 @@ fn class(verdict: Verdict) -> Option<&'static str> {
 }
 
 fn as_ratio(comparison: &Comparison) -> Markup {
-    let text = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let text = comparison.as_ratio();
     let (figure, interval) = text.split_once(' ').unwrap_or((&text, ""));
     html! { (figure) " " (table::mark(comparison)) " " small { (interval) } }
 }
@@ -232,7 +232,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
         @if let Some(control) = &summary.control {
             p {
                 "A/A pair (" (control.arm) @for (key, value) in &control.setting { ", " (key) " " (value) } "): "
-                (control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)) " " (table::mark(control)) ", "
+                (control.as_ratio()) " " (table::mark(control)) ", "
                 (control.verdict.word(&control.of))
             }
         }
