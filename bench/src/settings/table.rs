@@ -1,7 +1,7 @@
 //! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
 //! guests, the record's `config`, and where each came from: all of it comes from here.
 //!
-//! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `recorded` in. Its value goes into
+//! To add a setting, add a row, and one to [`crate::record::config`] for the field that it is `recorded` in. Its value goes into
 //! the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without either is combined with others in `Settings::resolve`.
 
 use std::ops::RangeInclusive;
