@@ -46,7 +46,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let label = "Time of each vCPU on a pCPU over its fair share, run by run";
     let beside = beside(data, &arms);
     let key_names: Vec<String> = KEY.iter().map(|share| of_share(*share)).collect();
-    let key = Key::new(key_names.iter().map(String::as_str), (8.0, data.width - 8.0));
+    let key = Key::new(key_names.iter().map(String::as_str), data.width);
     let top = key.height() + 8.0;
     let pitch = HEAD + MAP_HEIGHT + FOOT;
     let mut svg = Svg::new(data.width, top + arms.len().div_ceil(beside) as f64 * pitch, label);

@@ -58,7 +58,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     };
     let height = (rows(longest) as f64 * ROW).min(MOST_HEIGHT);
     let beside = ((data.width / NARROWEST) as usize).clamp(1, drawn.len());
-    let key = Key::new(KINDS.iter().map(|kind| kind.name), (8.0, data.width - 8.0));
+    let key = Key::new(KINDS.iter().map(|kind| kind.name), data.width);
     let (top, pitch) = (key.height() + 8.0, HEAD + height + FOOT);
     let label = "What each vCPU did, half a slice by half a slice, from when the window opened";
     let mut svg = Svg::new(data.width, top + drawn.len().div_ceil(beside) as f64 * pitch, label);
