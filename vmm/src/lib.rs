@@ -85,9 +85,9 @@ pub use run::outcome::{
 pub use sched::books::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
-pub use sched::run_delay::RunDelay;
+pub use sched::run_delay::{RunDelay, of_this_thread as sched_stat_of_this_thread};
 pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};
-pub use sched::{Rules, Sched, Share};
+pub use sched::{Rules, Sched, SchedStat, Share};
 
 /// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen.
 #[cfg(fuzzing)]

@@ -124,7 +124,7 @@ fn most_efficient(summary: &Summary) -> Option<Finding> {
 
 fn control(summary: &Summary) -> Option<Finding> {
     let control = summary.control.as_ref()?;
-    let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let ratio = control.as_ratio();
     let word = control.verdict.word(&control.of);
     Some(Finding {
         text: format!("A/A pair, the same cell twice in every block: {ratio}, {word}."),

@@ -1,5 +1,7 @@
 //! Order statistics of all pairs of values. The pairs are counted and never made: their number grows with the square of the blocks.
 
+use super::statistics::sorted;
+
 /// Means of all pairs of some values, each value with itself included (Walsh averages).
 pub(crate) struct Averages(Vec<f64>);
 
@@ -50,12 +52,6 @@ fn key(value: f64) -> u64 {
 fn of_key(key: u64) -> f64 {
     const SIGN: u64 = 1 << 63;
     f64::from_bits(if key & SIGN == 0 { !key } else { key & !SIGN })
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
 }
 
 impl Averages {

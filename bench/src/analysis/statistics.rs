@@ -243,7 +243,7 @@ fn student_t_interval(values: &[f64]) -> Interval {
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
 }
 
-fn sorted(values: &[f64]) -> Vec<f64> {
+pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted

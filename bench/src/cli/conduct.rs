@@ -7,7 +7,7 @@ use clap::Args;
 
 use haltkick_vmm::Span;
 
-use super::Format;
+use super::{Format, ImageArgs};
 use crate::experiment::MOST_RETRIES;
 use crate::show::export::Export;
 use crate::text::share;
@@ -77,12 +77,8 @@ pub(crate) struct Conduct {
     /// Print the cells and about how long they take, and stop
     #[arg(long, help_heading = "Parts")]
     pub(crate) dry_run: bool,
-    /// Run this guest image instead of the built-in one
-    #[arg(long, value_name = "FILE")]
-    pub(crate) guest: Option<PathBuf>,
-    /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
-    #[arg(long)]
-    pub(crate) trust_image: bool,
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
 }
 
 #[cfg(test)]

@@ -14,13 +14,14 @@ mod worst;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
+use clap::builder::{PossibleValuesParser, styling};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use haltkick_vmm::Span;
 
 use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
-use crate::settings::choices::Switch;
+use crate::settings::choices::{Offer as _, SWITCH};
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
@@ -30,7 +31,7 @@ pub(crate) use conduct::{Conduct, LoadTo};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use flips::FlipsArgs;
 pub(crate) use judge::JudgeArgs;
-pub(crate) use report::{MergeArgs, ReportArgs};
+pub(crate) use report::{MergeArgs, ReportArgs, ShowArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use top::TopArgs;
 pub(crate) use worst::{PointsChoice, WorstArgs};
@@ -97,7 +98,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Vary settings, and compare: an experiment without a file
     #[command(after_help = sweep::EXAMPLES)]
     Sweep(Box<SweepArgs>),
@@ -215,12 +216,8 @@ pub(crate) struct RunArgs {
     /// With --engine threads: leave the guest's symbols in /tmp/perf-PID.map, where `perf report` looks for them
     #[arg(long, help_heading = "Output")]
     pub(crate) perf_map: bool,
-    /// Run this guest image instead of the built-in one
-    #[arg(long, value_name = "FILE", help_heading = "Machine")]
-    pub(crate) guest: Option<PathBuf>,
-    /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
-    #[arg(long, help_heading = "Machine")]
-    pub(crate) trust_image: bool,
+    #[command(flatten, next_help_heading = "Machine")]
+    pub(crate) image: ImageArgs,
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
     /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
     #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
@@ -240,6 +237,17 @@ pub(crate) struct RunArgs {
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(long, value_name = "TEXT", requires = "kernel", help_heading = "Linux guest")]
     pub(crate) marker: Option<String>,
+}
+
+/// The guest's image.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ImageArgs {
+    /// Run this guest image instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+    /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
+    #[arg(long)]
+    pub(crate) trust_image: bool,
 }
 
 /// How to print results.
@@ -411,8 +419,9 @@ pub(crate) struct DisasmArgs {
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
     /// Its paravirtual form: on or off [default: off, unless the lock has only a paravirtual form]
-    #[arg(long, value_name = "SWITCH", hide_possible_values = true)]
-    pub(crate) pv: Option<Switch>,
+    #[arg(long, value_name = "SWITCH", value_parser = PossibleValuesParser::new(SWITCH.offered()),
+          hide_possible_values = true)]
+    pub(crate) pv: Option<String>,
     /// Show every site, not only one of each kind
     #[arg(long)]
     pub(crate) all: bool,

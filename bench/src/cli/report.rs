@@ -16,6 +16,13 @@ pub(crate) struct ReportArgs {
     /// Show the report in the browser afterwards (with xdg-open)
     #[arg(long)]
     pub(crate) open: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+}
+
+/// How results are shown, and what counts as a success.
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
     /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
     #[arg(long)]
     pub(crate) strict: bool,
@@ -49,17 +56,6 @@ pub(crate) struct MergeArgs {
     /// Directory for all of their records, created if need be
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: PathBuf,
-    /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
-    #[arg(long)]
-    pub(crate) strict: bool,
-    /// Print all that stands below the table, not only six lines
-    #[arg(long)]
-    pub(crate) verbose: bool,
-    /// Also write the results as markdown, latex, csv or json, into the directory or into FILE
-    /// (- is standard output); may be given several times
-    #[arg(long, value_name = "FORMAT[=FILE]")]
-    pub(crate) export: Vec<Export>,
-    /// Output format
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
 }

@@ -7,7 +7,6 @@ use haltkick_vmm::{Disassembler, Edit, Form, Image, Line, Operation};
 use crate::cli::DisasmArgs;
 use crate::commands::guest_image;
 use crate::settings::Settings;
-use crate::settings::choices::Switch;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
@@ -15,8 +14,8 @@ pub(crate) fn disasm(args: &DisasmArgs) -> Result<Exit> {
     let image = guest_image::load(args.guest.as_deref(), [&*args.lock])?;
     let mut settings = Settings::default();
     settings.set("lock", &args.lock).map_err(Failure::usage)?;
-    if let Some(pv) = args.pv {
-        settings.set("pv", if pv == Switch::On { "on" } else { "off" }).map_err(Failure::usage)?;
+    if let Some(pv) = &args.pv {
+        settings.set("pv", pv).map_err(Failure::usage)?;
     }
     let (name, pv) = settings.lock_form(&image.locks).map_err(|wrong| Failure::usage(wrong.message))?;
     let lock = image.locks.iter().position(|lock| lock.name == name).expect("lock_form found it");

@@ -157,9 +157,7 @@ fn default_output() -> PathBuf {
 }
 
 fn conclude(answer: &Flips, path: &Path, format: Format) -> Result<Exit> {
-    let json = serde_json::to_string_pretty(answer)
-        .map_err(|error| Failure::internal(format!("the answer as JSON: {error}")))?;
-    let json = json + "\n";
+    let json = output::to_indented_json(answer)?;
     directory::write_whole(&path.join("flips.json"), &json)?;
     match format {
         Format::Table => output::data(&show::flips::text(answer))?,

@@ -66,7 +66,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
         Format::Table => output::data(&text(args.what, &entries))?,
         Format::Json => {
             let listing = Listing { schema: "haltkick.list", schema_version: 1, of, entries };
-            output::data(&format!("{}\n", output::to_json(&listing)?))?;
+            output::json(&listing)?;
         }
     }
     Ok(Exit::Done)

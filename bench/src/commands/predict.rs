@@ -45,9 +45,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
     match args.format {
         Format::Table => output::data(&table::prediction(&prediction, args.all))?,
         Format::Json => {
-            let json = serde_json::to_string_pretty(&prediction)
-                .map_err(|error| Failure::internal(format!("the prediction as JSON: {error}")))?;
-            output::data(&format!("{json}\n"))?;
+            output::data(&output::to_indented_json(&prediction)?)?;
         }
     }
     Ok(Exit::Done)

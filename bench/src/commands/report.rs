@@ -7,7 +7,7 @@ use crate::analysis::recorded::Recorded;
 use crate::analysis::records::{Records, of_either};
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
-use crate::cli::{Format, MergeArgs, ReportArgs};
+use crate::cli::{Format, MergeArgs, ReportArgs, ShowArgs};
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
@@ -30,6 +30,12 @@ pub(crate) struct Show<'a> {
     pub(crate) exports: &'a Exports,
 }
 
+impl<'a> Show<'a> {
+    fn new(args: &ShowArgs, exports: &'a Exports) -> Self {
+        Self { format: args.format, strict: args.strict, verbose: args.verbose, exports }
+    }
+}
+
 /// Writes and shows what the records say, all that are planned or those that there are.
 pub(crate) fn conclude(
     directory: &Path,
@@ -44,7 +50,7 @@ pub(crate) fn conclude(
     let printed = match show.format {
         _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
         Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
-        Format::Json => output::data(&to_json(&summary)?),
+        Format::Json => output::data(&output::to_indented_json(&summary)?),
     };
     let exported = export(directory, show.exports, &summary, &records);
     write_files(directory, manifest, &summary, &records)?;
@@ -122,7 +128,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
             ..failure
         })
     };
-    write("summary.json", &to_json(summary)?)?;
+    write("summary.json", &output::to_indented_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
     write("runs.csv", &csv::runs(&of_records::long(&manifest.outline, records)))?;
     for picture in of_records::pictures(summary, records) {
@@ -135,11 +141,10 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
 
 /// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
-    let exports = Exports::open(&args.export)?;
-    let show = Show { format: args.format, strict: args.strict, verbose: args.verbose, exports: &exports };
+    let exports = Exports::open(&args.show.export)?;
     let manifest = Manifest::read(&args.directory)?;
     let records = directory::read(&args.directory, manifest.has_kernels())?;
-    let exit = conclude(&args.directory, &manifest, &records, show)?;
+    let exit = conclude(&args.directory, &manifest, &records, Show::new(&args.show, &exports))?;
     if args.open {
         open(&args.directory.join("report.html"))?;
     }
@@ -168,15 +173,14 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
         true => merged(args).map(|(manifest, records)| (manifest, Records::Linux(records))),
         false => merged(args).map(|(manifest, records)| (manifest, Records::Ours(records))),
     }?;
-    let exports = Exports::open(&args.export)?;
+    let exports = Exports::open(&args.show.export)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
     for line in records.lines()? {
         directory.append(&line)?;
     }
     directory.sync()?;
-    let show = Show { format: args.format, strict: args.strict, verbose: args.verbose, exports: &exports };
-    conclude(directory.path(), &manifest, &records, show)
+    conclude(directory.path(), &manifest, &records, Show::new(&args.show, &exports))
 }
 
 /// The directories as one experiment.
@@ -189,12 +193,6 @@ fn merged<R: Recorded>(args: &MergeArgs) -> Result<(Manifest, Vec<R>)> {
 pub(crate) fn read<R: Recorded>(path: &Path) -> Result<(Manifest, Vec<R>)> {
     let manifest = Manifest::read(path)?;
     Ok((manifest, directory::read_records(path)?))
-}
-
-fn to_json(summary: &Summary) -> Result<String> {
-    serde_json::to_string_pretty(summary)
-        .map(|json| json + "\n")
-        .map_err(|error| Failure::internal(format!("the summary as JSON: {error}")))
 }
 
 #[cfg(test)]

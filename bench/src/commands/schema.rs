@@ -15,7 +15,7 @@ use crate::record::failure::FailureRecord;
 use crate::record::linux::LinuxRecord;
 use crate::results::manifest::Manifest;
 use crate::show::top::View;
-use crate::text::exit::{Exit, Failure, Result};
+use crate::text::exit::{Exit, Result};
 use crate::text::output;
 
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
@@ -35,8 +35,6 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Doctor => schemars::schema_for!(Examination),
         SchemaOf::List => schemars::schema_for!(Listing),
     };
-    let json = serde_json::to_string_pretty(&schema)
-        .map_err(|error| Failure::internal(format!("the schema as JSON: {error}")))?;
-    output::data(&format!("{json}\n"))?;
+    output::data(&output::to_indented_json(&schema)?)?;
     Ok(Exit::Done)
 }

@@ -16,8 +16,8 @@ use crate::text::exit::{Failure, Result};
 impl Experiment {
     /// Whether it compares kernels rather than locks.
     pub(crate) fn has_kernels(&self) -> bool {
-        self.boot.kernel.is_some()
-            || self.arms.iter().any(|arm| arm.boot.kernel.is_some())
+        self.boot.text("kernel").is_some()
+            || self.arms.iter().any(|arm| arm.boot.text("kernel").is_some())
             || self.varies("kernel").is_some()
     }
 
@@ -51,7 +51,7 @@ impl Experiment {
         if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
             return Err(self.blame_boot(key, at, "this is for arms that have a 'kernel'"));
         }
-        let has_none = |arm: &&Arm| [&arm.boot, &self.boot].iter().all(|boot| boot.kernel.is_none());
+        let has_none = |arm: &&Arm| [&arm.boot, &self.boot].iter().all(|boot| boot.text("kernel").is_none());
         let without = self.arms.iter().find(has_none).filter(|_| self.varies("kernel").is_none());
         if let Some(arm) = without.filter(|_| has_kernels) {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
@@ -90,25 +90,25 @@ impl Experiment {
         mut run: Run,
     ) -> Result<Run> {
         let boot = arm.boot.over(&self.boot_at(setting).over(&self.boot));
-        let file = |key: &str, named: &Option<(String, Option<At>)>| {
-            let Some((path, at)) = named else { return Ok(None) };
+        let file = |key: &str| {
+            let Some((path, at)) = boot.text(key).zip(boot.place(key)) else { return Ok(None) };
             let found = match at {
                 Some(_) => self.file_beside(path),
                 None => file(path.into()),
             };
-            found.map(Some).map_err(|message| self.blame_boot(key, at.as_ref(), &message))
+            found.map(Some).map_err(|message| self.blame_boot(key, at, &message))
         };
         // An arm that the command line has added has none.
-        let kernel = file("kernel", &boot.kernel)?
+        let kernel = file("kernel")?
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
-        let words = boot.cmdline.as_ref().map(|(words, _)| words.as_str());
-        let nopvspin = boot.nopvspin.as_ref().is_some_and(|(is_on, _)| *is_on).then_some("nopvspin");
+        let words = boot.text(keys::CMDLINE);
+        let nopvspin = (boot.text(keys::NOPVSPIN) == Some("true")).then_some("nopvspin");
         run.guests[0].system = System::Linux(Linux {
             kernel,
-            initrd: file("initrd", &boot.initrd)?,
+            initrd: file("initrd")?,
             append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
             memory_bytes: linux::memory_bytes(settings),
-            marker: boot.marker.as_ref().map_or(linux::DEFAULT_MARKER.into(), |(marker, _)| marker.clone()),
+            marker: boot.text("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
             limit: Some(linux::limit(settings)),
         });
         Ok(run)

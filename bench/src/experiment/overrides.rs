@@ -1,6 +1,7 @@
 //! Changes of an experiment by the command line.
 
-use clap::{Args, Parser, ValueEnum as _};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser};
 
 use haltkick_vmm::Span;
 
@@ -8,7 +9,7 @@ use super::boot::{Boot, boots};
 use super::contents::{Arm, Axis, Experiment, PointValues};
 use super::keys;
 use crate::host::cpu_choice::CpuChoice;
-use crate::settings::choices::{Ratio, SchedChoice};
+use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
 use crate::settings::{self, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
@@ -37,8 +38,9 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuChoice>,
     /// Which scheduler preempts the vCPUs: vmm or host
-    #[arg(long, value_name = "SCHEDULER", hide_possible_values = true)]
-    pub(crate) sched: Option<SchedChoice>,
+    #[arg(long, value_name = "SCHEDULER", value_parser = PossibleValuesParser::new(SCHEDULERS.offered()),
+          hide_possible_values = true)]
+    pub(crate) sched: Option<String>,
     /// Length of each measuring window
     #[arg(long, value_name = "TIME")]
     pub(crate) window: Option<Span>,
@@ -77,7 +79,7 @@ impl Overrides {
         let ratios = self.ratios.as_ref();
         add("ratios", ratios.map(|it| it.iter().map(Ratio::to_string).collect::<Vec<_>>().join(",")));
         add("cpus", self.cpus.as_ref().map(CpuChoice::to_string));
-        add("sched", self.sched.and_then(|it| Some(it.to_possible_value()?.get_name().to_owned())));
+        add("sched", self.sched.clone());
         add("window", self.window.as_ref().map(Span::to_string));
         add("blocks", self.blocks.map(|it| it.to_string()));
         add("seed", self.seed.map(|it| it.to_string()));
@@ -124,7 +126,7 @@ impl Experiment {
         self.blocks = overrides.blocks.unwrap_or(self.blocks);
         let flags = [
             ("cpus", overrides.cpus.as_ref().map(ToString::to_string)),
-            ("sched", overrides.sched.map(|sched| format!("{sched:?}").to_lowercase())),
+            ("sched", overrides.sched.clone()),
             ("window", overrides.window.as_ref().map(ToString::to_string)),
         ];
         for (key, value) in flags {
@@ -230,7 +232,7 @@ mod tests {
             sets: vec![("hold".into(), "5us".into()), ("preempted-hint".into(), "off".into())],
             ratios: Some(vec!["1.5".parse().unwrap(), Ratio::whole(32)]),
             cpus: Some("0,2-3".parse().unwrap()),
-            sched: Some(SchedChoice::Host),
+            sched: Some("host".into()),
             window: Some("50ms".parse().unwrap()),
             with: vec!["a.o".into(), "b/c.a".into()],
             blocks: Some(7),

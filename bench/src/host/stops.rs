@@ -7,10 +7,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use haltkick_vmm::Known;
+use haltkick_vmm::{Known, SchedStat, sched_stat_of_this_thread};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::host::probe;
 
 /// Why it is not known for how long a process was stopped.
 pub(crate) const NO_STOPS: &str = "/proc/thread-self/schedstat does not tell how long a thread waited";
@@ -34,16 +32,16 @@ impl Stops {
         let looks = move || {
             let mut stopped = Duration::ZERO;
             loop {
-                let (since, before) = (elapsed(), Accounted::of_this_thread()?);
+                let (since, before) = (elapsed(), counted()?);
                 let ends = ended.recv_timeout(EACH) == Err(RecvTimeoutError::Disconnected);
-                let after = Accounted::of_this_thread()?;
-                let known = EACH + after.sum().saturating_sub(before.sum());
+                let after = counted()?;
+                let known = EACH + awake(after).saturating_sub(awake(before));
                 let beyond = elapsed().saturating_sub(since).saturating_sub(known);
                 if beyond > LATE {
                     stopped += beyond;
                 }
                 match ends {
-                    true if after.ran.is_zero() => return Err(NO_STOPS.into()),
+                    true if after.run_ns == 0 => return Err(NO_STOPS.into()),
                     true => return Ok(stopped),
                     false => {}
                 }
@@ -70,25 +68,12 @@ fn elapsed() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Time that a thread ran, and time that it was ready and waited for a CPU, up to its last switch.
-struct Accounted {
-    ran: Duration,
-    waited: Duration,
+/// The kernel's count of what the calling thread did.
+fn counted() -> Known<SchedStat> {
+    sched_stat_of_this_thread().ok_or_else(|| NO_STOPS.into())
 }
 
-impl Accounted {
-    /// Times of the calling thread, as the kernel counts them; it may not count.
-    fn of_this_thread() -> Known<Self> {
-        let text = probe::text("/proc/thread-self/schedstat")?;
-        let mut fields =
-            text.split_ascii_whitespace().map(str::parse).map(|field| field.map(Duration::from_nanos));
-        match (fields.next(), fields.next()) {
-            (Some(Ok(ran)), Some(Ok(waited))) => Ok(Self { ran, waited }),
-            _ => Err(NO_STOPS.into()),
-        }
-    }
-
-    fn sum(&self) -> Duration {
-        self.ran + self.waited
-    }
+/// Time of a thread that was not asleep.
+fn awake(stat: SchedStat) -> Duration {
+    Duration::from_nanos(stat.run_ns + stat.delay_ns)
 }

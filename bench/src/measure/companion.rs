@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Image, Run, RunError};
+use haltkick_vmm::{Image, Known, Run, RunError};
 
 use super::engine::{Engine, per_second};
 use crate::experiment::lock_free::lock_free;
@@ -11,15 +11,15 @@ use crate::experiment::lock_free::lock_free;
 const COMPANION_WINDOW: Duration = Duration::from_millis(200);
 
 /// Lock-free throughput of each guest of the cell per second, from a short run without lock.
-pub(crate) fn companion(
-    engine: Engine<'_>,
-    run: &Run,
-    image: &Image,
-    work_rate: u64,
-) -> Result<Vec<f64>, RunError> {
-    let mut run = lock_free(run, image)
-        .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))?;
-    run.window = run.window.min(COMPANION_WINDOW);
-    run.work_rate = Some(work_rate);
-    Ok(per_second(&engine(&run)?.found))
+pub(crate) fn companion(engine: Engine<'_>, run: &Run, image: &Image, work_rate: u64) -> Known<Vec<f64>> {
+    let found = lock_free(run, image)
+        .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))
+        .and_then(|run| {
+            let window = run.window.min(COMPANION_WINDOW);
+            engine(&Run { window, work_rate: Some(work_rate), ..run })
+        });
+    match found {
+        Ok(seen) => Ok(per_second(&seen.found)),
+        Err(error) => Err(format!("the lock-free companion run failed: {error}").into()),
+    }
 }

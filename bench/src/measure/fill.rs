@@ -8,12 +8,11 @@ use haltkick_vmm::{
 };
 
 use super::costs::lock_cost;
-use super::origin::Context;
+use super::origin::{Context, explain_noise};
 use super::timeline::timeline;
 use super::times::distribution;
 use crate::analysis::statistics::median;
-use crate::host::noise::{NO_STEAL, Noise};
-use crate::host::stops::NO_STOPS;
+use crate::host::noise::Noise;
 use crate::record::config::ns;
 use crate::record::memory::GuestMemory;
 use crate::record::why::Why;
@@ -27,7 +26,7 @@ impl Record {
     pub(crate) fn new(asked: OurGuest<'_>, outcome: &Outcome, found: &Found, context: Context) -> Self {
         let mut why = Why::default();
         let totals = totals(asked, (outcome, found), context.lock_free_per_second, &mut why);
-        let noise = noise(asked, found, context.noise, &mut why);
+        let noise = noise(found, context.noise, &mut why);
         let (unattributed, not_injected) = if asked.run.attribution {
             let unseen = outcome.switches.as_ref().err().map_or("", |reason| &*reason.0);
             let unattributed = format!(
@@ -312,18 +311,8 @@ fn switches(outcome: &Outcome, why: &mut Why) -> Option<SwitchCounts> {
 }
 
 /// Noise from what else ran, by the kernel's ticks and by what the run's own threads noticed.
-fn noise(asked: OurGuest<'_>, found: &Found, seen: Known<Noise>, why: &mut Why) -> Noise {
-    if let Err(Unknown(reason)) = &seen {
-        why.explain("noise.others_share", reason.clone());
-        why.explain("noise.steal_share", reason.clone());
-        why.explain("noise.stopped_share", reason.clone());
-    }
-    if seen.as_ref().is_ok_and(|noise| noise.stopped_share.is_none()) {
-        why.explain("noise.stopped_share", NO_STOPS);
-    }
-    if seen.as_ref().is_ok_and(|noise| noise.steal_share.is_none()) && !asked.run.engine.is_simulated() {
-        why.explain("noise.steal_share", NO_STEAL);
-    }
+fn noise(found: &Found, seen: Known<Noise>, why: &mut Why) -> Noise {
+    explain_noise(&seen, why);
     let noise = seen.unwrap_or_default();
     let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
     Noise { run_delay_share: why.known("noise.run_delay_share", found.run_delay.clone().map(share)), ..noise }

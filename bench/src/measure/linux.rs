@@ -7,20 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
     AnyOutcome, ConsoleSink, Found, Image, Instruments, LinuxConsole, LinuxEnd, LinuxOutcome, LinuxVcpu, Run,
-    RunError, Sched, Unknown, printable,
+    RunError, Sched, printable,
 };
 
 use super::console::Heard;
 use super::judge;
-use super::origin::{Context, Origin};
+use super::origin::{Context, Origin, explain_noise};
 use super::run_result::RunResult;
 use crate::experiment::place::Place;
-use crate::host::noise::NO_STEAL;
-use crate::host::stops::NO_STOPS;
 use crate::record::Warning;
-use crate::record::config::{ns, sched};
+use crate::record::config::ns;
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
 use crate::record::why::Why;
+use crate::settings::choices::SCHEDULERS;
 use crate::settings::deschedule::Policy;
 use crate::text::exit::{Exit, Failure};
 use crate::text::output;
@@ -197,20 +196,7 @@ fn why(run: &Run, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> W
     {
         why.explain(inside, UNKNOWN_INSIDE);
     }
-    match &context.noise {
-        Err(Unknown(reason)) => {
-            why.explain("noise.others_share", reason.clone());
-            why.explain("noise.steal_share", reason.clone());
-            why.explain("noise.stopped_share", reason.clone());
-        }
-        Ok(noise) if noise.others_share.is_some() && noise.steal_share.is_none() => {
-            why.explain("noise.steal_share", NO_STEAL);
-        }
-        Ok(_) => {}
-    }
-    if context.noise.as_ref().is_ok_and(|noise| noise.stopped_share.is_none()) {
-        why.explain("noise.stopped_share", NO_STOPS);
-    }
+    explain_noise(&context.noise, &mut why);
     why.explain("noise.run_delay_share", "runs of Linux do not look");
     for (name, reason) in context.host.why() {
         why.explain(format!("host.{name}"), reason);
@@ -248,7 +234,7 @@ fn echo(run: &Run, outcome: &LinuxOutcome) -> Config {
         vcpus: guest.vcpus,
         cpus: run.cpus.clone(),
         ratio: f64::from(guest.vcpus) / run.cpus.len() as f64,
-        sched: sched(run.rules.sched).into(),
+        sched: SCHEDULERS.of(run.rules.sched).into(),
         slice_ns: (run.rules.sched == Sched::Vmm).then(|| ns(run.rules.slice)),
         pv: guest.pv,
         pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),

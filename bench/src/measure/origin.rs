@@ -2,12 +2,14 @@
 
 use std::time::SystemTime;
 
-use haltkick_vmm::Known;
+use haltkick_vmm::{Known, Unknown};
 
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
-use crate::host::noise::{Found, Noise};
+use crate::host::noise::{Found, NO_STEAL, Noise};
+use crate::host::stops::NO_STOPS;
 use crate::record::run_id::run_id;
+use crate::record::why::Why;
 use crate::text::timestamp;
 
 /// Properties that the records of one run have in common.
@@ -37,6 +39,21 @@ impl Origin {
             host: self.host.clone(),
             lock_free_per_second,
             noise: self.noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
+        }
+    }
+}
+
+/// Why shares of the pCPUs' time are null.
+pub(super) fn explain_noise(noise: &Known<Noise>, why: &mut Why) {
+    match noise {
+        Err(Unknown(reason)) => {
+            for share in ["others", "steal", "stopped"] {
+                why.explain(format!("noise.{share}_share"), reason.clone());
+            }
+        }
+        Ok(noise) => {
+            why.given("noise.steal_share", noise.steal_share, NO_STEAL);
+            why.given("noise.stopped_share", noise.stopped_share, NO_STOPS);
         }
     }
 }

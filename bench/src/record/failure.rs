@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::config::sched;
+use crate::settings::choices::SCHEDULERS;
 use crate::text::exit::Failure;
 
 /// A run that failed in the guest. The output of `haltkick run --format json` then.
@@ -69,7 +69,7 @@ impl FailureRecord {
             config: Asked {
                 vcpus: asked.guest.vcpus,
                 cpus: asked.run.cpus.clone(),
-                sched: sched(asked.run.rules.sched),
+                sched: SCHEDULERS.of(asked.run.rules.sched),
                 lock: asked.ours.lock.clone(),
                 pv: asked.guest.pv,
                 workload: asked.ours.workload.clone(),

@@ -14,6 +14,7 @@ use crate::host::facts::Fact;
 use crate::host::identity::Host;
 use crate::results::untrusted;
 use crate::text::exit::{Failure, Result};
+use crate::text::output::to_indented_json;
 
 /// Name of the manifest's schema.
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
@@ -175,9 +176,7 @@ impl Manifest {
     }
 
     pub(crate) fn to_json(&self) -> Result<String> {
-        serde_json::to_string_pretty(self)
-            .map(|json| json + "\n")
-            .map_err(|error| Failure::internal(format!("the manifest as JSON: {error}")))
+        to_indented_json(self)
     }
 
     /// The manifest of an experiment's directory.

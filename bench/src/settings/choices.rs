@@ -4,85 +4,116 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use haltkick_vmm::Numa;
+use clap::builder::PossibleValue;
+use haltkick_vmm::{Accelerator, Numa, PreemptedBy, PvBackend, Ring, Sched, Share};
 
 use super::deschedule::Policy;
 
-/// A switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
+/// Words that a setting can have: each with its meaning, for completions, and its value.
+pub(crate) struct Words<T: 'static>(&'static [(&'static str, &'static str, T)]);
+
+/// Words by themselves, whatever their values are.
+pub(crate) trait Offer: Sync {
+    /// Returns the words as the command line offers them.
+    fn offered(&self) -> Vec<PossibleValue>;
 }
 
-/// Engines that run the guest's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+impl<T: Sync> Offer for Words<T> {
+    fn offered(&self) -> Vec<PossibleValue> {
+        let offered = |(word, meaning, _): &(&'static str, &'static str, T)| match *meaning {
+            "" => PossibleValue::new(*word),
+            meaning => PossibleValue::new(*word).help(meaning),
+        };
+        self.0.iter().map(offered).collect()
+    }
+}
+
+impl<T: Copy + PartialEq> Words<T> {
+    /// Returns the value of a word, if it is one of these.
+    pub(crate) fn value(&self, word: &str) -> Option<T> {
+        self.0.iter().find(|(known, ..)| *known == word).map(|(.., value)| *value)
+    }
+
+    /// Returns the word for a value.
+    pub(crate) fn of(&self, value: T) -> &'static str {
+        self.0
+            .iter()
+            .find(|(.., known)| *known == value)
+            .map(|(word, ..)| *word)
+            .expect("each value has a word")
+    }
+}
+
+pub(crate) const SWITCH: Words<bool> = Words(&[("on", "", true), ("off", "", false)]);
+
+/// Engines by themselves: the machine or accelerator that some need is another setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineChoice {
-    /// /dev/kvm
     Kvm,
-    /// Threads of this process: no /dev/kvm needed, ordinary profilers work
     Threads,
-    /// QEMU, by --accel kvm or tcg
     Qemu,
-    /// A simulated machine, by --machine
     Sim,
 }
 
-/// Accelerators that QEMU runs the guest's code with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AccelChoice {
-    /// /dev/kvm
-    Kvm,
-    /// QEMU's emulator
-    Tcg,
-}
+pub(crate) const ENGINES: Words<EngineChoice> = Words(&[
+    ("kvm", "/dev/kvm", EngineChoice::Kvm),
+    (
+        "threads",
+        "Threads of this process: no /dev/kvm needed, ordinary profilers work",
+        EngineChoice::Threads,
+    ),
+    ("qemu", "QEMU, by --accel kvm or tcg", EngineChoice::Qemu),
+    ("sim", "A simulated machine, by --machine", EngineChoice::Sim),
+]);
 
-/// Schedulers that decide which vCPU runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SchedChoice {
-    /// The VMM: one pinned runner per pCPU, exact slices, repeatable
-    Vmm,
-    /// The host's scheduler: one thread per vCPU, as in production
-    Host,
-}
+pub(crate) const ACCELERATORS: Words<Accelerator> =
+    Words(&[("kvm", "/dev/kvm", Accelerator::Kvm), ("tcg", "QEMU's emulator", Accelerator::Tcg)]);
 
-/// How a vCPU sleeps and is woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PvBackendChoice {
-    /// The best that works here
-    Auto,
-    /// Doorbells: the VMM does it
-    Vmm,
-    /// In the kernel: HLT, woken by KVM_HC_KICK_CPU
-    Kvm,
-    /// In the kernel: HLT, woken by an interrupt
-    Ipi,
-}
+pub(crate) const SCHEDULERS: Words<Sched> = Words(&[
+    ("vmm", "The VMM: one pinned runner per pCPU, exact slices, repeatable", Sched::Vmm),
+    ("host", "The host's scheduler: one thread per vCPU, as in production", Sched::Host),
+]);
 
-/// Writers of the `preempted` flag under the host's scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PreemptedChoice {
-    /// KVM where it does, else a BPF program where that can be had
-    Auto,
-    /// KVM, in the steal-time record
-    Kvm,
-    /// A BPF program on the kernel's scheduler
-    Bpf,
-}
+pub(crate) const PV_BACKENDS: Words<PvBackend> = Words(&[
+    ("auto", "The best that works here", PvBackend::Auto),
+    ("vmm", "Doorbells: the VMM does it", PvBackend::Vmm),
+    ("kvm", "In the kernel: HLT, woken by KVM_HC_KICK_CPU", PvBackend::Kvm),
+    ("ipi", "In the kernel: HLT, woken by an interrupt", PvBackend::Ipi),
+]);
 
-/// The ring that the guest runs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RingChoice {
-    /// Measure which ring this host runs natively
-    Auto,
-    /// Kernel mode
-    #[value(name = "0")]
-    Zero,
-    /// User mode
-    #[value(name = "3")]
-    Three,
-}
+pub(crate) const FLAG_WRITERS: Words<PreemptedBy> = Words(&[
+    ("auto", "KVM where it does, else a BPF program where that can be had", PreemptedBy::Auto),
+    ("kvm", "KVM, in the steal-time record", PreemptedBy::Kvm),
+    ("bpf", "A BPF program on the kernel's scheduler", PreemptedBy::Bpf),
+]);
+
+pub(crate) const RINGS: Words<Ring> = Words(&[
+    ("auto", "Measure which ring this host runs natively", Ring::Auto),
+    ("0", "Kernel mode", Ring::Ring0),
+    ("3", "User mode", Ring::Ring3),
+]);
+
+/// Units with equal shares of the pCPUs.
+pub(crate) const SHARES: Words<Share> = Words(&[
+    ("vcpu", "Every vCPU", Share::Vcpu),
+    ("guest", "Every guest, whatever its number of vCPUs", Share::Guest),
+]);
+
+/// Whether vCPUs go on when the fixed amount of work is done.
+pub(crate) const AFTER_WORK: Words<bool> = Words(&[
+    ("leave", "They are done, too", false),
+    ("go-on", "They take locks as before, uncounted, while another guest is at work", true),
+]);
+
+/// Whether times are exponentially distributed.
+pub(crate) const DISTRIBUTIONS: Words<bool> = Words(&[
+    ("fixed", "All alike", false),
+    ("exponential", "As between the events of a Poisson process", true),
+]);
+
+/// Whether the clock is read between fences at the edges of sections.
+pub(crate) const STAMPS: Words<bool> =
+    Words(&[("ordered", "Between fences", true), ("plain", "As it is", false)]);
 
 /// A policy of descheduling, or `none`, so that an arm can go without.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,42 +134,6 @@ impl fmt::Display for DescheduleChoice {
             None => f.write_str("none"),
         }
     }
-}
-
-/// Units with equal shares of the pCPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ShareChoice {
-    /// Every vCPU
-    Vcpu,
-    /// Every guest, whatever its number of vCPUs
-    Guest,
-}
-
-/// Activity of vCPUs when the fixed amount of work is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AfterWork {
-    /// They are done, too
-    Leave,
-    /// They take locks as before, uncounted, while another guest is at work
-    GoOn,
-}
-
-/// How times are distributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Distribution {
-    /// All alike
-    Fixed,
-    /// As between the events of a Poisson process
-    Exponential,
-}
-
-/// How the clock is read at the edges of sections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Stamps {
-    /// Between fences
-    Ordered,
-    /// As it is
-    Plain,
 }
 
 /// A share, in whole percent.

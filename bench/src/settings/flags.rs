@@ -61,7 +61,9 @@ fn flag(setting: &'static Setting) -> Arg {
 fn parser(setting: &'static Setting) -> ValueParser {
     match setting.kind {
         // Completions and complaints list the words.
-        Kind::Word(words) => PossibleValuesParser::new(words()).try_map(|word| setting.read(&word)).into(),
+        Kind::Word(words) => {
+            PossibleValuesParser::new(words.offered()).try_map(|word| setting.read(&word)).into()
+        }
         Kind::Guests => ValueParser::new(|text: &str| text.parse().map(|guest| Value::Guests(vec![guest]))),
         _ => ValueParser::new(|text: &str| setting.read(text)),
     }

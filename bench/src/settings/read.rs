@@ -14,7 +14,7 @@ impl Setting {
         Ok(match &self.kind {
             Kind::Name => Value::Text(text.into()),
             Kind::Word(words) => {
-                let words = words();
+                let words = words.offered();
                 if !words.iter().any(|word| word.matches(text, false)) {
                     let names: Vec<&str> = words.iter().map(|word| word.get_name()).collect();
                     return Err(format!("'{text}' is not one of {}", names.join(", ")));

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
     Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Refused, Run, Sched, Span, System,
 };
 
-use super::choices::{AccelChoice, EngineChoice, Ratio};
+use super::choices::{ACCELERATORS, ENGINES, EngineChoice, Ratio, Words};
 use super::machines;
 use super::row::{Apply, in_range};
 use super::value::Value;
@@ -195,7 +194,7 @@ impl Settings {
     }
 
     fn engine(&self) -> Result<Engine, Refused> {
-        let engine = self.word("engine").unwrap_or(EngineChoice::Kvm);
+        let engine = self.word("engine", &ENGINES).unwrap_or(EngineChoice::Kvm);
         if self.given("accel").is_some() && engine != EngineChoice::Qemu {
             let message = "only QEMU has accelerators to choose from: use engine qemu".into();
             return Err(Refused { about: "accel", message });
@@ -208,9 +207,8 @@ impl Settings {
             EngineChoice::Kvm => Engine::Kvm,
             EngineChoice::Threads => Engine::Threads,
             EngineChoice::Sim => Engine::Sim(Arc::new(self.machine()?)),
-            EngineChoice::Qemu => Engine::Qemu(match self.word("accel") {
-                Some(AccelChoice::Tcg) => Accelerator::Tcg,
-                Some(AccelChoice::Kvm) => Accelerator::Kvm,
+            EngineChoice::Qemu => Engine::Qemu(match self.word("accel", &ACCELERATORS) {
+                Some(accelerator) => accelerator,
                 None if std::path::Path::new("/dev/kvm").exists() => Accelerator::Kvm,
                 None => Accelerator::Tcg,
             }),
@@ -311,8 +309,8 @@ impl Settings {
         self.given(name).map(Value::time)
     }
 
-    fn word<T: ValueEnum>(&self, name: &str) -> Option<T> {
-        self.given(name).map(Value::word)
+    fn word<T: Copy + PartialEq>(&self, name: &str, words: &Words<T>) -> Option<T> {
+        self.given(name).map(|value| value.among(words))
     }
 }
 

@@ -3,11 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
 use haltkick_vmm::{Ours, Run, Span};
 
-use super::choices::Ratio;
+use super::choices::{Offer, Ratio, SWITCH};
 use super::value::Value;
 
 /// One setting: a row of the table.
@@ -42,7 +40,7 @@ pub(crate) enum Kind {
     /// A name, known to the image or not.
     Name,
     /// One of a few words.
-    Word(fn() -> Vec<PossibleValue>),
+    Word(&'static dyn Offer),
     /// A whole number of 32 bits.
     Number,
     /// A whole number of 64 bits.
@@ -242,18 +240,19 @@ pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
     Setting::new(name, "NAME", Kind::Name, help)
 }
 
-/// One of the words of `T`.
-pub(super) const fn word<T: ValueEnum>(
+/// One of `words`.
+pub(super) const fn word(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
+    words: &'static dyn Offer,
 ) -> Setting {
-    Setting::new(name, unit, Kind::Word(words::<T>), help)
+    Setting::new(name, unit, Kind::Word(words), help)
 }
 
 /// On or off.
 pub(super) const fn switch(name: &'static str, help: &'static str) -> Setting {
-    word::<super::choices::Switch>(name, "SWITCH", help)
+    word(name, "SWITCH", help, &SWITCH)
 }
 
 pub(super) const fn number(name: &'static str, help: &'static str) -> Setting {
@@ -266,8 +265,4 @@ pub(super) const fn time(name: &'static str, help: &'static str) -> Setting {
 
 pub(super) const fn other(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Setting {
     Setting::new(name, unit, kind, help)
-}
-
-fn words<T: ValueEnum>() -> Vec<PossibleValue> {
-    T::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect()
 }

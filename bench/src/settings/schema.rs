@@ -16,7 +16,7 @@ impl Setting {
         let mut schema = match &self.kind {
             Kind::Name => text("."),
             Kind::Word(words) => {
-                let words = words();
+                let words = words.offered();
                 let names: Vec<&str> = words.iter().flat_map(|word| word.get_name_and_aliases()).collect();
                 json!({ "enum": names })
             }

@@ -1,17 +1,17 @@
 //! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
 //! guests, the record's `config`, and where each came from: all of it comes from here.
 //!
-//! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `recorded` in. Its value goes into
+//! To add a setting, add a row, and one to [`crate::record::config`] for the field that it is `recorded` in. Its value goes into
 //! the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without either is combined with others in `Settings::resolve`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, PreemptedBy, PvBackend, Ring, Sched, Share};
+use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES};
 
 use super::choices::{
-    AccelChoice, AfterWork, Distribution, EngineChoice, PreemptedChoice, PvBackendChoice, RingChoice,
-    SchedChoice, ShareChoice, Stamps,
+    ACCELERATORS, AFTER_WORK, DISTRIBUTIONS, ENGINES, FLAG_WRITERS, PV_BACKENDS, RINGS, SCHEDULERS, SHARES,
+    STAMPS,
 };
 use super::row::{Kind, Linux, Setting, name, number, other, switch, time, word};
 use crate::text::nearest;
@@ -53,15 +53,16 @@ const SHAPED: &[&str] = &[
 const EMBEDDING: &[&str] = &["critical-section"];
 
 const MACHINE: &[Setting] = &[
-    word::<EngineChoice>(
+    word(
         "engine",
         "ENGINE",
         "What runs the guest: kvm; threads or qemu where there is no /dev/kvm; sim, a simulated machine",
+        &ENGINES,
     )
     .default("kvm")
     .linux(Linux::Only("kvm"))
     .recorded("config.engine"),
-    word::<AccelChoice>("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator")
+    word("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator", &ACCELERATORS)
         .default_in_help("kvm where there is /dev/kvm")
         .recorded("config.engine"),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
@@ -98,25 +99,14 @@ const MACHINE: &[Setting] = &[
     .default("local")
     .sets_run(|run, value| run.numa = value.numa())
     .recorded("config.numa"),
-    word::<RingChoice>("ring", "RING", "Privilege ring of the guest")
+    word("ring", "RING", "Privilege ring of the guest", &RINGS)
         .default("auto")
-        .sets_run(|run, value| {
-            run.ring = match value.word() {
-                RingChoice::Auto => Ring::Auto,
-                RingChoice::Zero => Ring::Ring0,
-                RingChoice::Three => Ring::Ring3,
-            };
-        })
+        .sets_run(|run, value| run.ring = value.among(&RINGS))
         .recorded("config.ring"),
-    word::<SchedChoice>("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host")
+    word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
         .default("vmm")
         .linux(Linux::Used)
-        .sets_run(|run, value| {
-            run.rules.sched = match value.word() {
-                SchedChoice::Vmm => Sched::Vmm,
-                SchedChoice::Host => Sched::Host,
-            };
-        })
+        .sets_run(|run, value| run.rules.sched = value.among(&SCHEDULERS))
         .recorded("config.sched"),
     name(
         "host",
@@ -199,39 +189,28 @@ const LOCK: &[Setting] = &[
         .of_guest()
         .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
         .recorded("config.preempted_hint"),
-    word::<PvBackendChoice>(
+    word(
         "pv-backend",
         "BACKEND",
         "How vCPUs sleep and are woken: vmm (doorbells), kvm (HLT and hypercall), ipi (HLT and interrupt)",
+        &PV_BACKENDS,
     )
     .default("auto")
-    .sets_run(|run, value| {
-        run.pv_backend = match value.word() {
-            PvBackendChoice::Auto => PvBackend::Auto,
-            PvBackendChoice::Vmm => PvBackend::Vmm,
-            PvBackendChoice::Kvm => PvBackend::Kvm,
-            PvBackendChoice::Ipi => PvBackend::Ipi,
-        };
-    })
+    .sets_run(|run, value| run.pv_backend = value.among(&PV_BACKENDS))
     .recorded("config.pv_backend"),
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
         .default_in_help("the host's")
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.poll = Some(value.time()))
         .recorded("config.halt_poll_ns"),
-    word::<PreemptedChoice>(
+    word(
         "preempted-by",
         "WRITER",
         "What writes the preempted flag under the host's scheduler: auto, kvm or bpf",
+        &FLAG_WRITERS,
     )
     .default("auto")
-    .sets_run(|run, value| {
-        run.preempted_by = match value.word() {
-            PreemptedChoice::Auto => PreemptedBy::Auto,
-            PreemptedChoice::Kvm => PreemptedBy::Kvm,
-            PreemptedChoice::Bpf => PreemptedBy::Bpf,
-        };
-    })
+    .sets_run(|run, value| run.preempted_by = value.among(&FLAG_WRITERS))
     .recorded("timing.preempted_flag"),
     other(
         "spin-threshold",
@@ -289,11 +268,11 @@ const WORKLOAD: &[Setting] = &[
         .of_guest()
         .only_in(MIXED)
         .recorded("config.work_sections"),
-    word::<AfterWork>("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on")
+    word("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on", &AFTER_WORK)
         .default("leave")
         .of_guest()
         .only_in(MIXED)
-        .sets_ours(|ours, value| ours.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
+        .sets_ours(|ours, value| ours.mix.go_on = value.among(&AFTER_WORK))
         .recorded("config.go_on"),
     time("long-hold", "Work inside a long critical section [workload mixed]")
         .lasting(Duration::ZERO..=MAX_WORK)
@@ -314,16 +293,15 @@ const WORKLOAD: &[Setting] = &[
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.nested_one_in = value.number_u32())
         .recorded("config.nested_one_in"),
-    word::<Distribution>(
+    word(
         "think-distribution",
         "HOW",
         "How times between sections are distributed: fixed or exponential",
+        &DISTRIBUTIONS,
     )
     .default("fixed")
     .only_in(SHAPED)
-    .sets_ours(|ours, value| {
-        ours.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
-    })
+    .sets_ours(|ours, value| ours.shape.exponential_think = value.among(&DISTRIBUTIONS))
     .recorded("config.exponential_think"),
     other(
         "hold-jitter",
@@ -394,9 +372,9 @@ const MEASURING: &[Setting] = &[
         .default("on")
         .sets_ours(|ours, value| ours.oracle = value.is_on())
         .recorded("config.oracle"),
-    word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)")
+    word("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)", &STAMPS)
         .default("ordered")
-        .sets_ours(|ours, value| ours.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
+        .sets_ours(|ours, value| ours.ordered_stamps = value.among(&STAMPS))
         .recorded("config.ordered_stamps"),
     time("window", "Length of the measuring window")
         .flag("duration")
@@ -463,14 +441,9 @@ const SEVERAL_GUESTS: &[Setting] = &[
         .within(1..=26)
         .instead_of("vm")
         .recorded("config.guest"),
-    word::<ShareChoice>("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu")
+    word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
         .default("vcpu")
-        .sets_run(|run, value| {
-            run.rules.share = match value.word() {
-                ShareChoice::Guest => Share::Guest,
-                ShareChoice::Vcpu => Share::Vcpu,
-            };
-        })
+        .sets_run(|run, value| run.rules.share = value.among(&SHARES))
         .recorded("config.share"),
 ];
 

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use haltkick_vmm::{Numa, Span};
 
-use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, Ratio, Switch};
+use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, Ratio, SWITCH, Words};
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::memory_size::MemorySize;
@@ -55,12 +54,13 @@ impl Value {
         text
     }
 
-    pub(crate) fn word<T: ValueEnum>(&self) -> T {
-        T::from_str(self.text(), false).unwrap_or_else(|_| self.is_not_a("word"))
+    /// The value of one of `words`.
+    pub(crate) fn among<T: Copy + PartialEq>(&self, words: &Words<T>) -> T {
+        words.value(self.text()).unwrap_or_else(|| self.is_not_a("word"))
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.word::<Switch>() == Switch::On
+        self.among(&SWITCH)
     }
 
     pub(crate) fn number(&self) -> u64 {

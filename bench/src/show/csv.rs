@@ -27,10 +27,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
             ("lock_cpu_share", &row.lock_cpu_share),
             ("wait_p999_ns", &row.wait_p999_ns),
         ];
-        let arm = match row.role {
-            Role::Control => format!("{} (control)", row.arm),
-            _ => row.arm.clone(),
-        };
+        let arm = named(&row.arm, row.role);
         for (metric, estimate) in metrics {
             csv.estimate(&row.setting, [&arm, "", metric], estimate.as_ref());
         }
@@ -46,10 +43,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
         }
     }
     for row in &summary.kernels {
-        let arm = match row.role {
-            Role::Control => format!("{} (control)", row.arm),
-            _ => row.arm.clone(),
-        };
+        let arm = named(&row.arm, row.role);
         for (name, figure) in &row.figures {
             csv.estimate(&row.setting, [&arm, "", &format!("figure:{name}")], figure.estimate.as_ref());
         }
@@ -59,6 +53,11 @@ pub(crate) fn summary(summary: &Summary) -> String {
         csv.estimate(&comparison.setting, names, comparison.ratio.as_ref());
     }
     csv.finish()
+}
+
+/// Name of an arm, with its role if it is not an arm by itself.
+fn named(arm: &str, role: Role) -> String {
+    if role == Role::Control { format!("{arm} (control)") } else { arm.into() }
 }
 
 /// Raw values: the long form.

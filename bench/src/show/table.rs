@@ -75,7 +75,7 @@ pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
 /// The A/A pair, where there is one: its figures, and what they say.
 fn control(summary: &Summary) -> Option<[String; 2]> {
     let control = summary.control.as_ref()?;
-    let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let ratio = control.as_ratio();
     let (setting, word) = (of_setting(&control.setting), control.verdict.word(&control.of));
     Some([format!("A/A pair ({}{setting}): {ratio} {}", control.arm, mark(control)), word.into()])
 }
@@ -112,19 +112,29 @@ fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
     if !summary.together.is_empty() {
         return together::groups(summary);
     }
-    let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
     let rows = summary.rows.iter().filter(|row| row.role != Role::Control);
-    by_setting(
-        rows,
-        |row| &row.setting,
-        |row, is_first| {
-            let is_of_row = |it: &&Comparison| {
-                Some(it.name.as_str()) == first_comparison && it.arm == row.arm && it.setting == row.setting
-            };
-            let comparison = first_comparison.map(|_| summary.comparisons.iter().find(is_of_row));
-            vec![line(summary, row, is_first, comparison)]
-        },
-    )
+    by_setting(rows, |row| &row.setting, |row, is_first| vec![line(summary, row, is_first)])
+}
+
+/// Fields that say the setting of a row, in the first line of that setting alone.
+fn of_axes(summary: &Summary, setting: &BTreeMap<String, String>, vcpus: u32, is_first: bool) -> Vec<Field> {
+    let axes = summary.outline.axes.iter().map(|axis| setting.get(&axis.key).cloned().unwrap_or_default());
+    let vcpus = (!summary.outline.tells_vcpus()).then(|| vcpus.to_string());
+    axes.chain(vcpus).map(|text| Field::new(if is_first { text } else { String::new() })).collect()
+}
+
+/// The field of the first comparison, by this figure of kernels or by none, in the line of an arm at a setting.
+fn of_headline(
+    summary: &Summary,
+    setting: &BTreeMap<String, String>,
+    arm: &str,
+    figure: Option<&str>,
+) -> Option<Field> {
+    let first = summary.outline.comparisons.first()?;
+    let is_of_line = |it: &&Comparison| {
+        it.name == first.name && it.arm == arm && it.setting == *setting && it.of.figure() == figure
+    };
+    Some(summary.comparisons.iter().find(is_of_line).map_or(Field::new(""), of_comparison))
 }
 
 /// Groups rows that follow one another and have one setting. `lines` makes those of a row, and knows the first of a group.
@@ -142,11 +152,7 @@ fn of_comparison(comparison: &Comparison) -> Field {
     let word =
         comparison.sensitivity.as_ref().map_or(String::new(), |it| format!(" {}", it.robustness.word()));
     let style = if comparison.depends_on_guesses() { FAINT } else { verdict_style(comparison.verdict) };
-    Field { text: format!("{} {}{word}", ratio(comparison), mark(comparison)), style }
-}
-
-fn ratio(comparison: &Comparison) -> String {
-    comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)
+    Field { text: format!("{} {}{word}", comparison.as_ratio(), mark(comparison)), style }
 }
 
 /// The sign of its verdict; where no difference is shown, with the least that could have been.
@@ -173,7 +179,7 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
     let first = summary.outline.comparisons.first().map(|it| it.name.as_str());
     let further = summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first);
     let line = |comparison: &Comparison| {
-        let ratio = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+        let ratio = comparison.as_ratio();
         let word = comparison.verdict.word(&comparison.of);
         format!(
             "{}{}: {ratio} {}, {word}",

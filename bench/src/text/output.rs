@@ -83,6 +83,17 @@ pub(crate) fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
+/// Writes a record to stdout, as one line of JSON.
+pub(crate) fn json(record: &impl Serialize) -> Result<()> {
+    data(&format!("{}\n", to_json(record)?))
+}
+
+/// Indented JSON, as files and answers have it.
+pub(crate) fn to_indented_json(content: &impl Serialize) -> Result<String> {
+    let json = serde_json::to_string_pretty(content);
+    json.map(|json| json + "\n").map_err(|error| Failure::internal(format!("JSON: {error}")))
+}
+
 /// The record as one line of JSON.
 pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))

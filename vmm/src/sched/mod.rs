@@ -121,13 +121,13 @@ pub(crate) struct Finished {
     pub(crate) whereabouts: Whereabouts,
 }
 
-/// The kernel's statistics of one vCPU's thread, in nanoseconds since it started.
+/// The kernel's statistics of a thread, in nanoseconds since it started, up to its last switch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SchedStat {
-    /// On a CPU.
-    pub(crate) run_ns: u64,
-    /// Ready, without a CPU.
-    pub(crate) delay_ns: u64,
+pub struct SchedStat {
+    /// Time on a CPU.
+    pub run_ns: u64,
+    /// Time ready, without a CPU.
+    pub delay_ns: u64,
 }
 
 fn parse_sched_stat(text: &str) -> Option<SchedStat> {

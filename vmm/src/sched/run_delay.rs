@@ -51,8 +51,9 @@ impl RunDelays {
     }
 }
 
-/// Reads the kernel's figures for the calling thread.
-pub(crate) fn of_this_thread() -> Option<SchedStat> {
+/// Reads the kernel's figures for the calling thread; it may not count.
+#[must_use]
+pub fn of_this_thread() -> Option<SchedStat> {
     super::parse_sched_stat(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 

@@ -204,7 +204,7 @@ fn control(summary: &Summary) -> Finding {
     let Some(control) = &summary.control else {
         return not_checked("A/A pair: this experiment has none ([control])");
     };
-    let shown = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let shown = control.as_ratio();
     let exact = |estimate: &Estimate| estimate.interval.is_some_and(|it| it.method != Method::StudentT);
     match control.verdict {
         Verdict::Faster | Verdict::Slower => failed(format!(

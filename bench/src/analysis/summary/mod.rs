@@ -215,6 +215,11 @@ pub(crate) struct Trials {
 }
 
 impl Comparison {
+    /// The ratio with its interval, in words.
+    pub(crate) fn as_ratio(&self) -> String {
+        self.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)
+    }
+
     /// Whether it shows a difference that does not depend on guesses, as far as that is known.
     pub(crate) fn is_finding(&self) -> bool {
         self.verdict.is_difference() && !self.depends_on_guesses()

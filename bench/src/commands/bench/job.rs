@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs};
 
-use crate::cli::Conduct;
+use crate::cli::{Conduct, ImageArgs};
 use crate::commands::guest_image;
 use crate::commands::pcpus;
 use crate::experiment::defaults::Defaults;
@@ -42,13 +42,14 @@ impl Job {
         source: Source,
         overrides: &Overrides,
         defaults: Defaults,
-        (guest, trusted): (Option<&Path>, bool),
+        from: &ImageArgs,
     ) -> Result<Self> {
         let mut experiment = Experiment::parse(source)?;
         experiment.defaults = defaults;
         experiment.apply(overrides)?;
         let with: Vec<String> = overrides.with.iter().map(|file| format!("{FILE_PREFIX}{file}")).collect();
         let named = experiment.locks();
+        let guest = from.guest.as_deref();
         let image = guest_image::load(guest, named.iter().chain(&with).map(String::as_str))?;
         for lock in with.iter().filter_map(|name| image.locks.iter().find(|lock| lock.name == *name)) {
             experiment.add_object(lock).map_err(|error| Failure::usage(format!("--with: {error}")))?;
@@ -60,7 +61,11 @@ impl Job {
         let fitted = experiment.fit_to(supply, most_vcpus)?;
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
-        guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| &cell.run.engine))?;
+        guest_image::check_trust(
+            (guest, &image),
+            from.trust_image,
+            plan.cells().map(|cell| &cell.run.engine),
+        )?;
         pcpus::say_before(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;

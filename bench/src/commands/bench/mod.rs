@@ -14,7 +14,7 @@ use haltkick_vmm::Needs;
 
 use crate::analysis::records::Records;
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, Format};
+use crate::cli::{BenchArgs, Conduct, Format, ImageArgs};
 use crate::commands::dry_run;
 use crate::commands::earlier;
 use crate::commands::report::{self, Show};
@@ -66,7 +66,7 @@ pub(super) fn run_source(source: Source, conduct: &Conduct) -> Result<Exit> {
 
 /// The job, with the think time that `--load-to` finds in it.
 fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Job> {
-    let job = |overrides: &Overrides| Job::new(source.clone(), overrides, of_user()?, guest(conduct));
+    let job = |overrides: &Overrides| Job::new(source.clone(), overrides, of_user()?, &conduct.image);
     let first = job(overrides)?;
     let Some(load) = &conduct.load_to else { return Ok(first) };
     let think = load::think(&first, load)?;
@@ -95,11 +95,6 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     quiet::wait(conduct, &job.plan)?;
     let directory = Directory::create(&output(conduct, job))?;
     run_all(conduct, job, directory, Records::none(job.has_kernels()))
-}
-
-/// The image that was asked for, and whether it is trusted.
-fn guest(conduct: &Conduct) -> (Option<&Path>, bool) {
-    (conduct.guest.as_deref(), conduct.trust_image)
 }
 
 fn output(conduct: &Conduct, job: &Job) -> PathBuf {
@@ -147,7 +142,7 @@ pub(crate) fn run_in(
     path: &Path,
 ) -> Result<(Summary, Exit)> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
-        let job = job_of(path, (None, false))?;
+        let job = job_of(path, &ImageArgs::default())?;
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
             return Err(Failure::usage(format!(
@@ -157,7 +152,7 @@ pub(crate) fn run_in(
         (job, Directory::reopen(path)?, directory::read(path, false)?)
     } else {
         (
-            Job::new(source, overrides, defaults.clone(), (None, false))?,
+            Job::new(source, overrides, defaults.clone(), &ImageArgs::default())?,
             Directory::create(path)?,
             Records::none(false),
         )
@@ -180,7 +175,7 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
              --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",
         ));
     }
-    let job = job_of(path, guest(&args.conduct))?;
+    let job = job_of(path, &args.conduct.image)?;
     quiet::wait(&args.conduct, &job.plan)?;
     let directory = Directory::reopen(path)?;
     let records = directory::read(path, job.has_kernels())?;
@@ -188,7 +183,7 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
 }
 
 /// The job that a directory's manifest describes, if this host and this program can still do it.
-fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
+fn job_of(path: &Path, image: &ImageArgs) -> Result<Job> {
     let manifest = Manifest::read(path)?;
     let complain =
         |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
@@ -198,7 +193,7 @@ fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
     let source = Source { origin: manifest.source.origin, text: manifest.source.text };
     // The defaults are those that it was begun with, no matter who completes it.
     let defaults = Defaults::new(manifest.defaults)?;
-    let job = Job::new(source, &overrides, defaults, guest)?;
+    let job = Job::new(source, &overrides, defaults, image)?;
     if job.plan.outline != manifest.outline {
         return Err(complain(
             "plans other cells than this haltkick would: use the version that wrote it".into(),
@@ -225,8 +220,9 @@ fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     let mut common: Vec<String> = job.experiment.defaults.each.iter().map(variable).collect();
     common.extend(["haltkick".into(), "bench".into(), quote(name)]);
     common.extend(job.overrides.to_arguments().iter().map(|option| quote_option(option)));
-    common
-        .extend(conduct.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))));
+    common.extend(
+        conduct.image.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))),
+    );
     common.extend(conduct.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
     common.extend(conduct.wait_quiet.map(|most| format!("--wait-quiet={most}")));
     common.extend(conduct.strict.then(|| "--strict".into()));

@@ -20,8 +20,15 @@ pub(super) struct Run {
     pub(super) is_valid: bool,
 }
 
-/// Setting, arm and baseline.
-type Names<'a> = (&'a Setting, &'a str, &'a str);
+/// The measure, the better direction of it, and the two arms that are compared at a setting.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) of: &'a Measure,
+    pub(super) better: Option<Better>,
+    pub(super) setting: &'a Setting,
+    pub(super) arm: &'a str,
+    pub(super) baseline: &'a str,
+}
 
 /// A cell of both sides.
 pub(super) struct Cell {
@@ -33,42 +40,29 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    pub(super) fn of_groups(
-        above: &[Run],
-        below: &[Run],
-        (of, better): (&Measure, Option<Better>),
-        (setting, arm, baseline): Names<'_>,
-    ) -> Self {
+    pub(super) fn of_groups(above: &[Run], below: &[Run], asked: Asked<'_>) -> Self {
         let rates = |runs: &[Run]| runs.iter().map(|run| run.rate).collect::<Vec<_>>();
         let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect::<Vec<_>>();
         let values = Values::Groups(rates(above), rates(below));
         let estimate = estimate_ratio(&rates(above), &rates(below));
-        let shown = comparison_of("B/A", setting, arm, baseline, estimate);
+        let shown = comparison_of("B/A", asked.setting, asked.arm, asked.baseline, estimate);
         let validity = vec![("runs of A", validity(below)), ("runs of B", validity(above))];
-        Self { shown: Comparison { of: of.clone(), ..shown }, values, better, validity }
+        let shown = Comparison { of: asked.of.clone(), ..shown };
+        Self { shown, values, better: asked.better, validity }
     }
 
     /// Within blocks, and on one host.
-    pub(super) fn of_pairs(
-        above: &[Run],
-        below: &[Run],
-        (of, better): (&Measure, Option<Better>),
-        (setting, arm, baseline): Names<'_>,
-    ) -> Self {
+    pub(super) fn of_pairs(above: &[Run], below: &[Run], asked: Asked<'_>) -> Self {
         let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
         let pair = |run: &Run| {
             let other = below.get(&run.pass)?;
             Some((run.rate.over(other.rate), run.is_valid && other.is_valid))
         };
         let (ratios, validity): (Vec<Rate>, Vec<bool>) = above.iter().filter_map(pair).unzip();
-        let shown = comparison("B/A", setting, arm, baseline, &ratios);
+        let shown = comparison("B/A", asked.setting, asked.arm, asked.baseline, &ratios);
         let validity = vec![("pairs", validity)];
-        Self {
-            shown: Comparison { of: of.clone(), ..shown },
-            values: Values::Pairs(ratios),
-            better,
-            validity,
-        }
+        let shown = Comparison { of: asked.of.clone(), ..shown };
+        Self { shown, values: Values::Pairs(ratios), better: asked.better, validity }
     }
 
     /// How many of its runs are invalid, and where it is, if the cell is invalid for that.

@@ -27,7 +27,7 @@ use crate::show::table::{self, Found};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
 use crate::text::output;
-use cell::{Cell, Run, Setting};
+use cell::{Asked, Cell, Run, Setting};
 
 /// Output of `compare --format json`.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -224,9 +224,11 @@ fn check_same_experiment(a: &Side, b: &Side) -> Result<()> {
 /// Each arm of B against the same arm of A. The runs are not paired: the two ran at different times.
 fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
     let (below, above) = (rates(a, of, None), rates(b, of, None));
-    let of = (of, better(a, b, of));
+    let better = better(a, b, of);
     let cell = |(key, above): (&Key, &Vec<Run>)| {
-        Some(Cell::of_groups(above, below.get(key)?, of, (&key.0, &key.1, &key.1)))
+        let (setting, arm) = key;
+        let asked = Asked { of, better, setting, arm, baseline: arm };
+        Some(Cell::of_groups(above, below.get(key)?, asked))
     };
     above.iter().filter_map(cell).collect()
 }
@@ -239,14 +241,14 @@ fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
 /// One arm of B against one of A: within blocks if both are in one directory.
 fn two_arms(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
     let (below, above) = (rates(a, of, a.arm.as_deref()), rates(b, of, b.arm.as_deref()));
-    let of = (of, better(a, b, of));
+    let better = better(a, b, of);
     let mut cells = Vec::new();
     for ((setting, arm), above) in &above {
         let Some(((_, baseline), below)) = below.iter().find(|((other, _), _)| other == setting) else {
             continue;
         };
         let cell = if a.path == b.path { Cell::of_pairs } else { Cell::of_groups };
-        cells.push(cell(above, below, of, (setting, arm, baseline)));
+        cells.push(cell(above, below, Asked { of, better, setting, arm, baseline }));
     }
     cells
 }
@@ -288,10 +290,6 @@ fn show(compared: &Compared, format: Format) -> Result<()> {
         Format::Table => {
             output::data(&table::comparisons(&compared.cells, compared.found(), compared.threshold))
         }
-        Format::Json => {
-            let json = serde_json::to_string_pretty(compared)
-                .map_err(|error| Failure::internal(format!("the comparison as JSON: {error}")))?;
-            output::data(&format!("{json}\n"))
-        }
+        Format::Json => output::data(&output::to_indented_json(compared)?),
     }
 }

@@ -98,9 +98,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
     let missing = findings.iter().any(|finding| finding.level == Level::Missing);
     if args.json || args.format == Format::Json {
         let examination = Examination { schema: "haltkick.doctor", schema_version: 1, findings };
-        let json = serde_json::to_string_pretty(&examination)
-            .map_err(|error| Failure::internal(format!("the findings as JSON: {error}")))?;
-        output::data(&format!("{json}\n"))?;
+        output::data(&output::to_indented_json(&examination)?)?;
     } else {
         output::data(&show(&findings))?;
     }

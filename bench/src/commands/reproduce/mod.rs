@@ -270,9 +270,7 @@ fn why(row: &Row, figure: Figure) -> String {
 }
 
 fn conclude(reproduction: &Reproduction, path: &Path, format: Format) -> Result<()> {
-    let json = serde_json::to_string_pretty(reproduction)
-        .map_err(|error| Failure::internal(format!("the reproduction as JSON: {error}")))?;
-    let json = json + "\n";
+    let json = output::to_indented_json(reproduction)?;
     directory::write_whole(&path.join("reproduction.json"), &json)?;
     match format {
         Format::Table => output::data(&text(reproduction))?,

@@ -60,6 +60,11 @@ pub(crate) struct Point {
     pub(crate) setting: Setting,
 }
 
+/// The figure of a comparison at a point of its grid.
+pub(crate) const fn compared(comparison: &'static str, setting: Setting) -> Figure {
+    Figure::Ratio(Point { comparison, setting })
+}
+
 /// The whole that a share is of, and its part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share {

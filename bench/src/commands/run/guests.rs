@@ -133,7 +133,6 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
             .map(RunResult::from)
     };
     companion(&either, run, image, first.work_rate)
-        .map_err(|error| format!("the lock-free companion run failed: {error}").into())
 }
 
 /// Shows a record, and what speaks against it.
@@ -144,7 +143,7 @@ fn tell(mut record: Record, profile: Option<&Profile>, format: Format) -> Result
             Some(json.map_err(|error| Failure::internal(format!("the profile as JSON: {error}")))?);
     }
     match format {
-        Format::Json => output::data(&format!("{}\n", output::to_json(&record)?)),
+        Format::Json => output::json(&record),
         Format::Table => output::data(&show::record::record(&record)),
     }?;
     for warning in &record.warnings {
@@ -175,7 +174,7 @@ fn tell_failure(
         && let Some(explanation) = explanation
     {
         let record = FailureRecord::new(asked, &failure, console, explanation);
-        output::data(&format!("{}\n", output::to_json(&record)?))?;
+        output::json(&record)?;
     }
     Ok(failure)
 }

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
 
 fn conclude(record: &LinuxRecord, seen: RunResult, format: Format) -> Result<Exit> {
     match format {
-        Format::Json => output::data(&format!("{}\n", output::to_json(record)?)),
+        Format::Json => output::json(record),
         Format::Table => output::data(&show::linux::record(record)),
     }?;
     for warning in &record.warnings {
@@ -75,7 +75,7 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
     let refused = args.settings.all_given().find(|(setting, value)| linux::is_refused(setting, value));
     let options = [
         ("guest-set", args.guest_set.is_some()),
-        ("guest", args.guest.is_some()),
+        ("guest", args.image.guest.is_some()),
         ("no-ideal", args.no_ideal),
         ("profile", args.profile.is_some()),
         ("trace", args.trace.is_some()),

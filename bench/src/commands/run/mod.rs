@@ -37,13 +37,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     defaults.told().iter().for_each(|line| output::talk(line));
     let settings = settings(args)?;
     let locks = settings.locks().chain(defaults.settings.locks());
-    let image = guest_image::load(args.guest.as_deref(), locks)?;
+    let image = guest_image::load(args.image.guest.as_deref(), locks)?;
     let allowed = cpulist::allowed()?;
     let run = resolve(&settings, &defaults, Supply { image: &image, allowed: &allowed })?;
     pcpus::say_before(&allowed, std::iter::once(&run));
     guest_image::check_trust(
-        (args.guest.as_deref(), &image),
-        args.trust_image,
+        (args.image.guest.as_deref(), &image),
+        args.image.trust_image,
         std::iter::once(&run.engine),
     )?;
     // All that can be refused is refused before a guest starts, that of the calibration included.

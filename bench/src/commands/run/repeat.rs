@@ -78,7 +78,6 @@ fn once(
     } else {
         let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
         companion(engine, &run, image, work_rate)
-            .map_err(|error| format!("the lock-free companion run failed: {error}").into())
     };
     Ok(records(&run, found, &origin, Some(&place), &lock_free))
 }
@@ -106,9 +105,7 @@ fn outline(args: &RunArgs, run: &Run) -> Outline {
 /// For programs the records; for people a sign of life.
 fn tell(args: &RunArgs, repetition: u32, records: &[Record]) -> Result<()> {
     if args.format == Format::Json {
-        return records
-            .iter()
-            .try_for_each(|record| output::data(&format!("{}\n", output::to_json(record)?)));
+        return records.iter().try_for_each(output::json);
     }
     let per_second = records.iter().map(|record| format!("{}/s", si(record.totals.acquisitions_per_second)));
     let per_second = per_second.collect::<Vec<_>>().join(", ");

@@ -73,7 +73,7 @@ fn every_value_is_written_as_it_is_read() {
     for setting in all() {
         let examples: &[&str] = match &setting.kind {
             Kind::Name => &["ticket"],
-            Kind::Word(words) => &[words()[0].get_name().to_owned().leak()],
+            Kind::Word(words) => &[words.offered()[0].get_name().to_owned().leak()],
             Kind::Number | Kind::LargeNumber | Kind::Seed | Kind::Arrivals => &["7", "1000000"],
             Kind::Time => &["0s", "1.5ms", "60s"],
             Kind::Memory => &["64MiB", "3GiB"],

@@ -48,8 +48,7 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     let (name, title) = ("time".to_owned(), "Where the time went".to_owned());
     let records = data.runs.values().flat_map(BTreeMap::values).flatten();
     if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
-        let caption = format!("Not drawn: {reason}.");
-        return Some(Picture { name, title, caption, svg: None, narrow: None });
+        return Some(Picture::not_drawn(name, title, reason));
     }
     let chart = Chart {
         label: "Where the time of the pCPUs went",
@@ -158,7 +157,7 @@ fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -
         return None;
     }
     let rows = Rows::new(data, drawn().map(|(_, bar)| bar.remark.as_str()));
-    let key = Key::new(chart.parts.iter().map(|(part, _)| *part), (8.0, data.width - 8.0));
+    let key = Key::new(chart.parts.iter().map(|(part, _)| *part), data.width);
     let top = key.height() + 22.0;
     let mut svg = Svg::new(data.width, top + rows.height(bars.len(), count), chart.label);
     key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &shade(chart.parts[part].1), at));

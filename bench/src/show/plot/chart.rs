@@ -92,7 +92,7 @@ impl Layout {
 }
 
 fn names(width: f64, curves: &[Curve]) -> Key<'_> {
-    Key::new(curves.iter().map(|curve| curve.name.as_str()), (8.0, width - 8.0))
+    Key::new(curves.iter().map(|curve| curve.name.as_str()), width)
 }
 
 /// Draws the curves between these ends of the y axis.

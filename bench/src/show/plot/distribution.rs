@@ -24,7 +24,7 @@ pub(super) fn waits(data: &Data<'_>) -> Option<Picture> {
     let times = curves.iter().flatten().flatten().map(|point| point.0).filter(|time| *time > 0.0);
     let range = (times.clone().reduce(f64::min)?, times.reduce(f64::max)?);
     let columns = columns(data, &settings);
-    let key = Key::new(data.arms().iter().map(String::as_str), (8.0, data.width - 8.0));
+    let key = Key::new(data.arms().iter().map(String::as_str), data.width);
     let head = key.height() + 8.0;
     let height = head + settings.len().div_ceil(columns) as f64 * PANEL_HEIGHT;
     let mut svg =

@@ -2,6 +2,7 @@
 
 use super::rows::Rows;
 use super::{Data, Picture, Setting, series};
+use crate::analysis::statistics::sorted;
 use crate::record::Record;
 use crate::show::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::significant;
@@ -77,8 +78,7 @@ fn shares(runs: &[&Record]) -> Vec<f64> {
 
 /// At most [`MOST_DOTS`] of the values, evenly spaced in their order, both ends among them.
 fn thinned(shares: &[f64]) -> Vec<f64> {
-    let mut sorted = shares.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    let sorted = sorted(shares);
     if sorted.len() <= MOST_DOTS {
         return sorted;
     }

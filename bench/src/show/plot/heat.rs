@@ -40,14 +40,13 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         .collect();
     let is_known = |run: &&Record| run.per_vcpu.iter().all(|vcpu| vcpu.run_ns.is_some());
     if !arms.iter().flat_map(|(_, runs)| *runs).all(is_known) {
-        let caption =
-            "Not drawn: under the host's scheduler the running time of each vCPU was not measured.".into();
-        return Some(Picture { name, title, caption, svg: None, narrow: None });
+        let reason = "under the host's scheduler the running time of each vCPU was not measured";
+        return Some(Picture::not_drawn(name, title, reason));
     }
     let label = "Time of each vCPU on a pCPU over its fair share, run by run";
     let beside = beside(data, &arms);
     let key_names: Vec<String> = KEY.iter().map(|share| of_share(*share)).collect();
-    let key = Key::new(key_names.iter().map(String::as_str), (8.0, data.width - 8.0));
+    let key = Key::new(key_names.iter().map(String::as_str), data.width);
     let top = key.height() + 8.0;
     let pitch = HEAD + MAP_HEIGHT + FOOT;
     let mut svg = Svg::new(data.width, top + arms.len().div_ceil(beside) as f64 * pitch, label);
@@ -57,8 +56,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         let corner = (LEFT + (i % beside) as f64 * width, top + (i / beside) as f64 * pitch);
         draw_map(&mut svg, arm, runs, corner, width - LEFT - 10.0);
     }
-    let at = data.name(setting);
-    let at = if at.is_empty() { String::new() } else { format!(" at {at}") };
+    let at = data.at(setting);
     let caption = format!(
         "A map for each arm{at}: vCPUs from top to bottom, runs in the order of time from left to right. Darker: the vCPU had more \
          time on a pCPU. 1x is its fair share, the pCPUs' time divided by the number of vCPUs. Vertical stripes are disturbed runs. \

@@ -4,22 +4,25 @@ use crate::show::svg::{Anchor, Svg, text_width};
 
 const LINE: f64 = 17.0;
 const SAMPLE: f64 = 34.0;
+/// Between the key and the edges of its picture.
+const MARGIN: f64 = 8.0;
 
-/// Names in columns, from `left` to `right`.
+/// Names in columns.
 pub(super) struct Key<'a> {
     names: Vec<&'a str>,
-    left: f64,
     column: f64,
     columns: usize,
 }
 
 impl<'a> Key<'a> {
-    pub(super) fn new(names: impl IntoIterator<Item = &'a str>, (left, right): (f64, f64)) -> Self {
+    /// Names in a picture of this width.
+    pub(super) fn new(names: impl IntoIterator<Item = &'a str>, width: f64) -> Self {
         let names: Vec<&str> = names.into_iter().collect();
         let widest = names.iter().map(|name| text_width(name)).fold(0.0, f64::max);
         let column = SAMPLE + widest + 8.0;
-        let columns = ((right - left) / column).floor().clamp(1.0, names.len().max(1) as f64) as usize;
-        Self { names, left, column, columns }
+        let columns =
+            ((width - 2.0 * MARGIN) / column).floor().clamp(1.0, names.len().max(1) as f64) as usize;
+        Self { names, column, columns }
     }
 
     pub(super) fn height(&self) -> f64 {
@@ -29,7 +32,7 @@ impl<'a> Key<'a> {
     /// Draws each entry with `sample`, which is given the entry and the left end of its middle.
     pub(super) fn draw(&self, svg: &mut Svg, top: f64, sample: impl Fn(&mut Svg, usize, (f64, f64))) {
         for (i, name) in self.names.iter().enumerate() {
-            let x = self.left + (i % self.columns) as f64 * self.column;
+            let x = MARGIN + (i % self.columns) as f64 * self.column;
             let y = top + (i / self.columns) as f64 * LINE;
             sample(svg, i, (x, y + 8.0));
             svg.text("", (x + SAMPLE - 6.0, y + 12.0), Anchor::Start, name);

@@ -32,6 +32,13 @@ pub(crate) struct Picture {
     pub(crate) narrow: Option<Svg>,
 }
 
+impl Picture {
+    /// Returns the place of a picture that cannot be drawn, for this reason.
+    fn not_drawn(name: String, title: String, reason: &str) -> Self {
+        Self { name, title, caption: format!("Not drawn: {reason}."), svg: None, narrow: None }
+    }
+}
+
 /// Data that the pictures are drawn from.
 pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
@@ -76,6 +83,12 @@ impl<'a> Data<'a> {
 
     fn arms(&self) -> &'a [String] {
         &self.summary.outline.arms
+    }
+
+    /// " at ratio 8, hold 5us"; empty where nothing varies.
+    fn at(&self, setting: &Setting) -> String {
+        let name = self.name(setting);
+        if name.is_empty() { name } else { format!(" at {name}") }
     }
 
     /// "ratio 8, hold 5us".

@@ -98,7 +98,7 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
     let stops = [1.0 / end, end.sqrt().recip(), 1.0, end.sqrt(), *end];
     let mut samples: Vec<String> = stops.iter().map(|stop| of_key(*stop)).collect();
     samples.extend(["no difference shown".into(), "! not valid".into()]);
-    let key = Key::new(samples.iter().map(String::as_str), (8.0, data.width - 8.0));
+    let key = Key::new(samples.iter().map(String::as_str), data.width);
     let top = key.height() + TOP;
     let bottom = top + y.values.len() as f64 * height;
     let label = format!("{} over {} by {} and {}", asked.arm, asked.baseline, x.key, y.key);

@@ -54,12 +54,11 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let Some((_, longest)) = drawn.iter().max_by_key(|(_, timeline)| rows(timeline)) else {
         let reason = arms.iter().find_map(|(_, run)| run.why.get("timeline"));
         let reason = reason.map_or("it was not recorded", String::as_str);
-        let caption = format!("Not drawn: {reason}.");
-        return Some(Picture { name, title, caption, svg: None, narrow: None });
+        return Some(Picture::not_drawn(name, title, reason));
     };
     let height = (rows(longest) as f64 * ROW).min(MOST_HEIGHT);
     let beside = ((data.width / NARROWEST) as usize).clamp(1, drawn.len());
-    let key = Key::new(KINDS.iter().map(|kind| kind.name), (8.0, data.width - 8.0));
+    let key = Key::new(KINDS.iter().map(|kind| kind.name), data.width);
     let (top, pitch) = (key.height() + 8.0, HEAD + height + FOOT);
     let label = "What each vCPU did, half a slice by half a slice, from when the window opened";
     let mut svg = Svg::new(data.width, top + drawn.len().div_ceil(beside) as f64 * pitch, label);
@@ -69,8 +68,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         let corner = (LEFT + (i % beside) as f64 * width, top + (i / beside) as f64 * pitch);
         draw_map(&mut svg, (arm, timeline), corner, (width - LEFT - 10.0, height));
     }
-    let at = data.name(setting);
-    let at = if at.is_empty() { String::new() } else { format!(" at {at}") };
+    let at = data.at(setting);
     let caption = format!(
         "The first run of each arm{at}: vCPUs from top to bottom, time from left to right from when the window opened. Each \
          field is half a slice, with the main activity of the vCPU. While a holder is off its pCPU, all vCPUs in the queue or on a \

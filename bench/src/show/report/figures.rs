@@ -1,5 +1,7 @@
 //! The figures: the table that the terminal shows, all comparisons, uncontended costs, verdicts counted over trials.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 
 use super::scrolled;
@@ -61,6 +63,11 @@ pub(super) fn of_kernels(summary: &Summary) -> Markup {
     }
 }
 
+/// A row's values of what varies.
+fn cells(summary: &Summary, setting: &BTreeMap<String, String>) -> Markup {
+    html! { @for axis in &summary.outline.axes { td { (setting.get(&axis.key).map_or("", String::as_str)) } } }
+}
+
 /// Everything that was printed, compared or not.
 pub(super) fn printed(summary: &Summary) -> Option<Markup> {
     let table = html! {
@@ -81,9 +88,7 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
                 @for row in summary.kernels.iter().filter(|row| row.role != Role::Control) {
                     @for (name, figure) in &row.figures {
                         tr {
-                            @for axis in &summary.outline.axes {
-                                td { (row.setting.get(&axis.key).map_or("", String::as_str)) }
-                            }
+                            (cells(summary, &row.setting))
                             th.name scope="row" { (row.arm) }
                             td.name { (name) }
                             td { (figure.runs) }
@@ -202,7 +207,7 @@ fn class(verdict: Verdict) -> Option<&'static str> {
 }
 
 fn as_ratio(comparison: &Comparison) -> Markup {
-    let text = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let text = comparison.as_ratio();
     let (figure, interval) = text.split_once(' ').unwrap_or((&text, ""));
     html! { (figure) " " (table::mark(comparison)) " " small { (interval) } }
 }
@@ -227,7 +232,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
         @if let Some(control) = &summary.control {
             p {
                 "A/A pair (" (control.arm) @for (key, value) in &control.setting { ", " (key) " " (value) } "): "
-                (control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)) " " (table::mark(control)) ", "
+                (control.as_ratio()) " " (table::mark(control)) ", "
                 (control.verdict.word(&control.of))
             }
         }
@@ -250,9 +255,7 @@ fn comparison_table(summary: &Summary, rows: &[&Comparison]) -> Markup {
             tbody {
                 @for row in rows {
                     tr {
-                        @for axis in &summary.outline.axes {
-                            td { (row.setting.get(&axis.key).map_or("", String::as_str)) }
-                        }
+                        (cells(summary, &row.setting))
                         th.name scope="row" { (row.arm) }
                         td.name { (row.baseline) }
                         td class=[class(row.verdict)] { (as_ratio(row)) }

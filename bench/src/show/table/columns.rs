@@ -1,8 +1,8 @@
 //! Columns of a table whose arms are locks, and which of them a terminal has room for.
 
-use super::{FAINT, Field, kernels, of_comparison, plus_minus, together};
+use super::{FAINT, Field, kernels, of_axes, of_headline, plus_minus, together};
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::analysis::summary::{Row, Summary};
 use crate::experiment::place::Role;
 use crate::show::legend::{FAIRNESS, HALF_OF_TIME, LONG_WAITS, STARVED};
 use crate::text::quantity::{si, significant, time_ns};
@@ -30,21 +30,16 @@ pub(super) fn header(summary: &Summary) -> Vec<String> {
     }
     if summary.is_of_kernels() {
         header.extend(kernels::HEADER.map(String::from));
-        header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
-        return header;
-    }
-    header.push("lock".into());
-    if !summary.together.is_empty() {
+    } else if !summary.together.is_empty() {
+        header.push("lock".into());
         header.extend(together::HEADER.map(String::from));
-        header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
-        return header;
-    }
-    header.extend(if has_fixed_work(summary) { FIXED_WORK } else { WINDOW }.map(String::from));
-    if has_starved(summary) {
-        header.insert(header.len() - 1, STARVED.into());
-    }
-    if summary.counts_overtaking() {
-        header.push("overtaken".into());
+    } else {
+        header.push("lock".into());
+        header.extend(if has_fixed_work(summary) { FIXED_WORK } else { WINDOW }.map(String::from));
+        if has_starved(summary) {
+            header.insert(header.len() - 1, STARVED.into());
+        }
+        header.extend(summary.counts_overtaking().then(|| "overtaken".into()));
     }
     header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
     header
@@ -58,22 +53,8 @@ fn has_fixed_work(summary: &Summary) -> bool {
     summary.rows.iter().any(|row| row.completion_ns.is_some())
 }
 
-pub(super) fn line(
-    summary: &Summary,
-    row: &Row,
-    new_setting: bool,
-    comparison: Option<Option<&Comparison>>,
-) -> Vec<Field> {
-    let shown = |text: String| if new_setting { text } else { String::new() };
-    let mut fields: Vec<Field> = summary
-        .outline
-        .axes
-        .iter()
-        .map(|axis| Field::new(shown(row.setting.get(&axis.key).cloned().unwrap_or_default())))
-        .collect();
-    if !summary.outline.tells_vcpus() {
-        fields.push(Field::new(shown(row.vcpus.to_string())));
-    }
+pub(super) fn line(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Field> {
+    let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting);
     let named = fields.len();
     fields.push(Field::new(row.arm.as_str()));
     fields.push(Field::new(if has_fixed_work(summary) { completion(row) } else { throughput(row) }));
@@ -98,7 +79,7 @@ pub(super) fn line(
             field.style = FAINT;
         }
     }
-    fields.extend(comparison.map(|comparison| comparison.map_or(Field::new(""), of_comparison)));
+    fields.extend(of_headline(summary, &row.setting, &row.arm, None));
     fields
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{FAINT, Field, layout, of_comparison, ratio, setting_words, verdict_style};
+use super::{FAINT, Field, layout, of_comparison, setting_words, verdict_style};
 use crate::analysis::significance;
 use crate::analysis::summary::Comparison;
 use crate::text::quantity::significant;
@@ -41,7 +41,7 @@ fn line(cell: &Comparison, is_invalid: bool) -> Vec<Field> {
     fields.extend(cell.of.figure().map(Field::new));
     let faint = |text: String| Field { text, style: FAINT };
     fields.extend(match is_invalid {
-        true => [faint(ratio(cell)), faint("invalid".into())],
+        true => [faint(cell.as_ratio()), faint("invalid".into())],
         false => {
             let verdict = cell.verdict.word(&cell.of).into();
             [of_comparison(cell), Field { text: verdict, style: verdict_style(cell.verdict) }]

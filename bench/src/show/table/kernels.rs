@@ -1,6 +1,6 @@
 //! The table where arms are kernels: a line for each figure by which they are compared.
 
-use super::{Field, by_setting, of_comparison, plus_minus};
+use super::{Field, by_setting, of_axes, of_headline, plus_minus};
 use crate::analysis::summary::{FigureRow, KernelRow, Summary};
 use crate::experiment::place::Role;
 use crate::text::quantity::si;
@@ -36,25 +36,11 @@ fn figures(summary: &Summary, row: &KernelRow) -> Vec<String> {
 }
 
 fn line(summary: &Summary, row: &KernelRow, name: &str, new_setting: bool, new_arm: bool) -> Vec<Field> {
-    let shown = |is_shown: bool, text: String| Field::new(if is_shown { text } else { String::new() });
-    let axes = summary.outline.axes.iter();
-    let of_axis = |key: &String| row.setting.get(key).cloned().unwrap_or_default();
-    let mut fields: Vec<Field> = axes.map(|axis| shown(new_setting, of_axis(&axis.key))).collect();
-    if !summary.outline.tells_vcpus() {
-        fields.push(shown(new_setting, row.vcpus.to_string()));
-    }
-    fields.push(shown(new_arm, row.arm.clone()));
+    let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting);
+    fields.push(Field::new(if new_arm { row.arm.as_str() } else { "" }));
     fields.push(Field::new(name));
     fields.push(Field::new(row.figures.get(name).map_or("-".into(), value)));
-    if let Some(first) = summary.outline.comparisons.first() {
-        let found = summary.comparisons.iter().find(|it| {
-            it.name == first.name
-                && it.arm == row.arm
-                && it.setting == row.setting
-                && it.of.figure() == Some(name)
-        });
-        fields.push(found.map_or(Field::new(""), of_comparison));
-    }
+    fields.extend(of_headline(summary, &row.setting, &row.arm, Some(name)));
     fields
 }
 

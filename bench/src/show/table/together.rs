@@ -1,6 +1,6 @@
 //! The table where the number of guests varies: a line for all guests of an arm.
 
-use super::{FAINT, Field, by_setting, of_comparison, plus_minus};
+use super::{FAINT, Field, by_setting, of_axes, of_headline, plus_minus};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Summary, Together};
 use crate::experiment::place::Role;
@@ -15,12 +15,7 @@ pub(super) fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
 }
 
 fn line(summary: &Summary, row: &Together, new_setting: bool) -> Vec<Field> {
-    let shown = |text: String| Field::new(if new_setting { text } else { String::new() });
-    let of_axis = |key: &String| row.setting.get(key).cloned().unwrap_or_default();
-    let mut fields: Vec<Field> = summary.outline.axes.iter().map(|axis| shown(of_axis(&axis.key))).collect();
-    if !summary.outline.tells_vcpus() {
-        fields.push(shown(row.vcpus.to_string()));
-    }
+    let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting);
     let named = fields.len();
     let or_none = |it: &Option<Estimate>, show: fn(&Estimate) -> String| {
         Field::new(it.as_ref().map_or("-".into(), show))
@@ -36,12 +31,6 @@ fn line(summary: &Summary, row: &Together, new_setting: bool) -> Vec<Field> {
     if row.role == Role::Ideal {
         fields[named..].iter_mut().for_each(|field| field.style = FAINT);
     }
-    if let Some(first) = summary.outline.comparisons.first() {
-        let found = summary
-            .comparisons
-            .iter()
-            .find(|it| it.name == first.name && it.arm == row.arm && it.setting == row.setting);
-        fields.push(found.map_or(Field::new(""), of_comparison));
-    }
+    fields.extend(of_headline(summary, &row.setting, &row.arm, None));
     fields
 }

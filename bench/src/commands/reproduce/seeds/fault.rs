@@ -1,6 +1,8 @@
 //! April 2018: speculative page faults.
 
-use crate::commands::reproduce::row::{Alike, Control, Figure, Other, Point, Row, Same, Setting, Share};
+use crate::commands::reproduce::row::{
+    Alike, Control, Figure, Other, Point, Row, Same, Setting, Share, compared,
+};
 
 const RECORD: Setting = &[("workload", "fault-map-touch"), ("ratio", "1")];
 const READ_MOSTLY: Setting = &[("workload", "fault-read-mostly"), ("ratio", "1")];
@@ -19,7 +21,7 @@ const X86: Row = Row {
     ratio: None,
     needs_pcpus: 0,
     experiment: "fault",
-    ours: Figure::Ratio(Point { comparison: THEN, setting: RECORD }),
+    ours: compared(THEN, RECORD),
     on_fewer: None,
     control: Some(Control { ours: Point { comparison: THEN, setting: PRIVATE }, published: Some(1.007) }),
     alike: Alike { lock: Same, arrangement: Other, workload: Same },
@@ -84,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         seed: "Speculative page faults (2018), today's rwsem",
         figure: "the same figure beside what they would gain over today's mmap_sem",
-        ours: Figure::Ratio(Point { comparison: "speculative/mmap-sem", setting: RECORD }),
+        ours: compared("speculative/mmap-sem", RECORD),
         control: Some(Control {
             ours: Point { comparison: "speculative/mmap-sem", setting: PRIVATE },
             published: Some(1.007),
@@ -99,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
         published: 1.30,
         machine: "176-CPU Power system",
         pcpus: 176,
-        ours: Figure::Ratio(Point { comparison: THEN, setting: READ_MOSTLY }),
+        ours: compared(THEN, READ_MOSTLY),
         alike: Alike { workload: Other, ..X86.alike },
         why: "No database runs here. Instead, seven eighths of the vCPUs are readers that fault, and the others map \
               and unmap.",
@@ -111,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
         published: 0.8,
         machine: "not said with the figure",
         pcpus: 0,
-        ours: Figure::Ratio(Point { comparison: "srcu/reference", setting: RECORD }),
+        ours: compared("srcu/reference", RECORD),
         control: None,
         why: "Here a vCPU that unmaps looks for the end of the grace period itself, every 16 areas; in the study \
               callbacks did so, later and on another CPU's time.",

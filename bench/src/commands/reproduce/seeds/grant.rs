@@ -1,13 +1,9 @@
 //! November 2013: grant tables.
 
-use crate::commands::reproduce::row::{Alike, Figure, Other, Point, Row, Same, Setting, Unknown};
+use crate::commands::reproduce::row::{Alike, Other, Row, Same, Setting, Unknown, compared};
 
 const EACH_ITS_OWN: Setting = &[("ratio", "1")];
 const OVERCOMMITTED: Setting = &[("ratio", "8")];
-
-const fn compared(comparison: &'static str, setting: Setting) -> Figure {
-    Figure::Ratio(Point { comparison, setting })
-}
 
 const SPLIT: Row = Row {
     seed: "Grant table locking, split (2013)",

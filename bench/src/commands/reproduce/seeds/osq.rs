@@ -1,6 +1,8 @@
 //! December 2023: false sharing in the optimistic spin queue.
 
-use crate::commands::reproduce::row::{Alike, Control, Figure, Other, Point, Row, Same, Setting, Share};
+use crate::commands::reproduce::row::{
+    Alike, Control, Figure, Other, Point, Row, Same, Setting, Share, compared,
+};
 
 /// The lock that a file copy takes in a kernel, with a vCPU for each CPU.
 const RWSEM_256: Setting = &[("workload", "copy-256"), ("lock", "rwsem"), ("ratio", "1")];
@@ -11,10 +13,6 @@ const COMPUTE: Setting = &[("workload", "compute"), ("lock", "rwsem"), ("ratio",
 
 const SPLIT: &str = "split/packed";
 const CACHED: &str = "cached/packed";
-
-const fn compared(comparison: &'static str, setting: Setting) -> Figure {
-    Figure::Ratio(Point { comparison, setting })
-}
 
 const SPLIT_1024: Row = Row {
     seed: "optimistic spin queue: false sharing of the node (2023), 1024 bytes",

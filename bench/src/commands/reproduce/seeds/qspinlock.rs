@@ -1,6 +1,8 @@
 //! April 2015: qspinlock, native and paravirtual.
 
-use crate::commands::reproduce::row::{Alike, Control, Figure, Other, Point, Row, Same, Setting, Share};
+use crate::commands::reproduce::row::{
+    Alike, Control, Figure, Other, Point, Row, Same, Setting, Share, compared,
+};
 
 /// The one load at which all of these are compared: a section after 20 us of other work.
 const PINNED: Setting = &[("sched", "vmm"), ("ratio", "1"), ("think", "20us")];
@@ -106,7 +108,7 @@ const NATIVE: Row = Row {
     machine: "4 sockets, 60 cores, 120 threads, no hypervisor",
     pcpus: 120,
     needs_pcpus: 120,
-    ours: Figure::Ratio(Point { comparison: "native qspinlock/ticket", setting: HEAVY_PINNED }),
+    ours: compared("native qspinlock/ticket", HEAVY_PINNED),
     control: None,
     alike: Alike { lock: Same, arrangement: Other, workload: Other },
     why: "This needs many CPUs that wait for one cache line. A host, or an engine, that has them fills this row.",
@@ -128,11 +130,8 @@ const TODAY: Row = Row {
     seed: "today's PV qspinlock for VM2",
     figure: "today's PV qspinlock, which steals, next to the figure of v16: kernel build, 32 unpinned vCPUs",
     published: 2.01,
-    ours: Figure::Ratio(Point { comparison: "today's PV/PV ticket", setting: FLOATING }),
-    on_fewer: Some(Figure::Ratio(Point {
-        comparison: "today's PV/PV ticket",
-        setting: &[("sched", "host"), ("ratio", "4"), ("think", "5us")],
-    })),
+    ours: compared("today's PV/PV ticket", FLOATING),
+    on_fewer: Some(compared("today's PV/PV ticket", &[("sched", "host"), ("ratio", "4"), ("think", "5us")])),
     control: Some(Control {
         ours: Point { comparison: "today's PV/PV ticket", setting: HEAVY_PINNED },
         published: Some(0.997),
@@ -205,17 +204,17 @@ pub(super) const ROWS: &[Row] = &[
     TODAY,
     Row {
         seed: "today's PV qspinlock for VM2, Linux's spin threshold",
-        ours: Figure::Ratio(Point { comparison: "today's PV/PV ticket, linux", setting: FLOATING }),
-        on_fewer: Some(Figure::Ratio(Point {
-            comparison: "today's PV/PV ticket, linux",
-            setting: &[("sched", "host"), ("ratio", "4"), ("think", "5us")],
-        })),
+        ours: compared("today's PV/PV ticket, linux", FLOATING),
+        on_fewer: Some(compared(
+            "today's PV/PV ticket, linux",
+            &[("sched", "host"), ("ratio", "4"), ("think", "5us")],
+        )),
         why: "As above, both locks with the 2^15 rounds that Linux spins.",
         ..TODAY
     },
     Row {
         seed: "today's PV qspinlock for VM2, each lock at its best threshold",
-        ours: Figure::Ratio(Point { comparison: "best-tuned PV/best-tuned PV ticket", setting: HEAVY }),
+        ours: compared("best-tuned PV/best-tuned PV ticket", HEAVY),
         on_fewer: None,
         why: "Each lock has its own best threshold, which just bench spin-threshold finds.",
         ..TODAY

@@ -1,10 +1,6 @@
 //! The reference studies on simulated machines like their own: `haltkick reproduce --engine sim`.
 
-use crate::commands::reproduce::row::{Alike, Figure, Other, Point, Row, Same, Setting, Unknown};
-
-const fn compared(comparison: &'static str, setting: Setting) -> Figure {
-    Figure::Ratio(Point { comparison, setting })
-}
+use crate::commands::reproduce::row::{Alike, Other, Row, Same, Unknown, compared};
 
 const FOUR_SOCKETS: Row = Row {
     seed: "qspinlock, native (2015), four sockets, simulated",

@@ -1,6 +1,6 @@
 //! June 2010: the unfair spinlock.
 
-use crate::commands::reproduce::row::{Alike, Control, Figure, Other, Point, Row, Same};
+use crate::commands::reproduce::row::{Alike, Control, Figure, Other, Point, Row, Same, compared};
 
 const ALONE: Option<Control> = Some(Control {
     ours: Point { comparison: "unfair/ticket alone at ratio 1", setting: &[] },
@@ -8,7 +8,7 @@ const ALONE: Option<Control> = Some(Control {
 });
 
 const fn lead(comparison: &'static str) -> Figure {
-    Figure::Ratio(Point { comparison, setting: &[] })
+    compared(comparison, &[])
 }
 
 const LEAD: Row = Row {
