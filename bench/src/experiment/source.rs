@@ -51,6 +51,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 32] = [
     ("sim-osq", include_str!("../../experiments/sim-osq.toml")),
     ("sim-queue", include_str!("../../experiments/sim-queue.toml")),
     ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
+    ("sim-ple", include_str!("../../experiments/sim-ple.toml")),
     ("sim-production", include_str!("../../experiments/sim-production.toml")),
     ("aa", include_str!("../../experiments/aa.toml")),
     ("injected", include_str!("../../experiments/injected.toml")),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::why::Why;
 use crate::settings::choices::NumaChoice;
 use crate::settings::deschedule::Policy;
+use crate::settings::pause_loops::PauseLoops;
 
 /// The request.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -86,6 +87,9 @@ pub(crate) struct Config {
     pub(crate) halt_poll_ns: Option<u64>,
     /// Whether spin loops in ring 0 may end in exits.
     pub(crate) pause_exits: bool,
+    /// Limits of pause loops in the model of a host, "gap=TICKS,window=TICKS"; null where no model has any, and in older records.
+    #[serde(default)]
+    pub(crate) ple: Option<String>,
     /// Whether HLT ends in an exit.
     pub(crate) hlt_exits: bool,
     /// Name of the workload.
@@ -214,6 +218,11 @@ impl Config {
                 "left as the host has it",
             ),
             pause_exits: asked.run.halts.pause_exits,
+            ple: why.given(
+                "config.ple",
+                PauseLoops::of(asked.run).map(|loops| loops.to_string()),
+                "no model of a host has pause-loop exits",
+            ),
             hlt_exits: asked.run.halts.hlt_exits,
             workload: asked.ours.workload.clone(),
             hold_ns: ns(asked.ours.hold),
