@@ -27,7 +27,7 @@ pub(crate) struct PauseLoops {
 impl PauseLoops {
     /// The limits of a run, if its guests' pause loops exit by a model of a host.
     pub(crate) fn of(run: &Run) -> Option<Self> {
-        let pause = run.host.as_ref()?.pause.filter(|_| run.halts.pause_exits)?;
+        let pause = run.host.as_ref()?.pause.filter(|pause| run.halts.pause_exits && acts(run, pause))?;
         Some(Self { gap: Some(pause.gap), window: Some(pause.window) })
     }
 
@@ -47,13 +47,18 @@ impl PauseLoops {
             return refuse("pause-exits is off: leave one of the two out");
         }
         let Some(pause) = host.pause else { return refuse("the host file has no [pause]: add it there") };
-        if run.ring == Ring::Ring3 && pause.counter == PauseCounter::Ticks {
+        if !acts(run, &pause) {
             return refuse("Intel's pause loops exit in ring 0 only: use ring 0");
         }
         let (gap, window) = (self.gap.unwrap_or(pause.gap), self.window.unwrap_or(pause.window));
         run.host = Some(Arc::new(Host { pause: Some(Pause { gap, window, ..pause }), ..Host::clone(host) }));
         Ok(())
     }
+}
+
+/// Whether guests run in a ring in which pause loops exit. Simulated ones are in ring 3 unless asked for another.
+fn acts(run: &Run, pause: &Pause) -> bool {
+    run.ring == Ring::Ring0 || pause.counter == PauseCounter::Pauses
 }
 
 impl FromStr for PauseLoops {
