@@ -56,7 +56,7 @@ pub(super) fn pause_loop_exits() -> Finding {
 }
 
 impl Filter {
-    /// The parameters with these values, and whether loops exit by them where a PAUSE takes so many ticks.
+    /// The parameters with these values, and whether loops of PAUSEs of this length exit by them.
     fn describe(&self, values: [u64; 2], pause_ticks: u64, is_protected: bool) -> (String, bool) {
         let [first, second] = self.names;
         let text = format!("{first} {}, {second} {}", values[0], values[1]);

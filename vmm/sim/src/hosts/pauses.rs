@@ -80,7 +80,7 @@ pub struct Boosts {
 }
 
 impl Boosts {
-    /// A guest of so many vCPUs.
+    /// A guest with this number of vCPUs, of which none was yielded to.
     #[must_use]
     pub fn new(vcpus: u32) -> Self {
         Self { last: 0, looks: vec![0; vcpus as usize] }

@@ -114,7 +114,7 @@ mod tests {
     fn pauses_that_are_far_apart_are_no_loop() {
         for limits in [BY_TIME, BY_NUMBER] {
             assert_eq!(first_exit(&mut entered(limits), 50_001), None);
-            assert_eq!(first_exit(&mut entered(limits), 50_000).is_some(), true);
+            assert!(first_exit(&mut entered(limits), 50_000).is_some());
         }
         let mut filter = entered(BY_TIME);
         assert!((0..30).all(|round| !filter.pause(round * 40_000)));

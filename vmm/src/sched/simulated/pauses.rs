@@ -11,7 +11,7 @@ pub(super) struct PauseExits {
     tsc_khz: u64,
     windows: Vec<Window>,
     seen: Vec<Candidate>,
-    /// Of each guest: the number of its first vCPU, and how its spinners look.
+    /// Number of the first vCPU, and the search of spinners, of each guest.
     guests: Vec<(u32, Boosts)>,
     spent_ps: u64,
 }
