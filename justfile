@@ -74,6 +74,7 @@ accept-hosts *ARGS: setup
     @{{ haltkick }} bench bench/acceptance/own-host.toml {{ ARGS }} || test $? -eq 7
     @{{ haltkick }} bench bench/acceptance/preempted-hint.toml {{ ARGS }} || test $? -eq 7
     @{{ haltkick }} bench bench/acceptance/kernel-build.toml {{ ARGS }} || test $? -eq 7
+    @{{ haltkick }} bench bench/acceptance/ebizzy.toml {{ ARGS }} || test $? -eq 7
 
 # Cost of the sandbox around guests: an experiment with it, without it, and with it again as a control.
 bench-walls *ARGS: setup

@@ -68,7 +68,7 @@ pub use observe::live::{Live, LiveFrame, LiveGuest, LivePhase, LiveVcpu, NoFrame
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
 pub use observe::whereabouts::Where;
-pub use probes::costs::{CpuCosts, transfer_ns};
+pub use probes::costs::{CpuCosts, pause_ticks, transfer_ns};
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
 pub use probes::spells::{Gap, gaps};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::why::Why;
 use crate::settings::choices::{NumaChoice, SCHEDULERS, SHARES};
 use crate::settings::deschedule::Policy;
+use crate::settings::pause_loops::PauseLoops;
 
 /// Declares the request, and its echo of a guest's settings and of the choices that were left to the run: a row for each field,
 /// with the value that it has for the guest `asked`.
@@ -108,6 +109,10 @@ config! { |asked, outcome, why|
     halt_poll_ns: Option<u64> = why.given("config.halt_poll_ns", asked.run.halts.poll.map(ns), "left as the host has it");
     /// Whether spin loops in ring 0 may end in exits.
     pause_exits: bool = asked.run.halts.pause_exits;
+    /// Limits of pause loops in the model of a host, "gap=TICKS,window=TICKS"; null where no model has any, and in older records.
+    #[serde(default)]
+    ple: Option<String> = why.given("config.ple", PauseLoops::of(asked.run).map(|loops| loops.to_string()),
+        "no model of a host has pause-loop exits");
     /// Whether HLT ends in an exit.
     hlt_exits: bool = asked.run.halts.hlt_exits;
     /// Name of the workload.

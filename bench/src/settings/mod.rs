@@ -7,6 +7,7 @@ mod flags;
 mod hypercube;
 pub(crate) mod linux;
 pub(crate) mod machines;
+pub(crate) mod pause_loops;
 mod read;
 mod resolve;
 mod row;

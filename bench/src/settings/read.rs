@@ -33,6 +33,7 @@ impl Setting {
             Kind::Exponent => Value::Exponent(text.parse()?),
             Kind::Arrivals => Value::Arrivals(text.parse()?),
             Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),
+            Kind::PauseLoops => Value::PauseLoops(text.parse()?),
             Kind::Deschedule => Value::Deschedule(text.parse()?),
             Kind::Guests => Value::Guests(guests(text)?),
         })

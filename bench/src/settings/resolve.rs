@@ -68,6 +68,7 @@ impl Settings {
             let host = machines::find_host(name).map_err(|message| Refused { about: "host", message })?;
             run.host = Some(Arc::new(host));
         }
+        common.given("ple").map_or(Ok(()), |loops| loops.pause_loops().put(&mut run))?;
         run.check_host()?;
         run.check_numa()?;
         run.rules.check()?;

@@ -57,6 +57,7 @@ pub(crate) enum Kind {
     Ratio,
     Arrivals,
     SpinThreshold,
+    PauseLoops,
     Deschedule,
     /// Guests, each with settings of its own; the flag gives one at a time.
     Guests,

@@ -4,17 +4,17 @@
 //! To add a setting, add a row, and one to [`crate::record::config`] for the field that it is `recorded` in. Its value goes into
 //! the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without either is combined with others in `Settings::resolve`.
 
+mod machine;
+
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES};
+use haltkick_vmm::{MAX_LOCKS, MOST_LINES};
 
-use super::choices::{
-    ACCELERATORS, AFTER_WORK, DISTRIBUTIONS, ENGINES, FLAG_WRITERS, PV_BACKENDS, RINGS, SCHEDULERS, SHARES,
-    STAMPS,
-};
+use super::choices::{AFTER_WORK, DISTRIBUTIONS, FLAG_WRITERS, PV_BACKENDS, SHARES, STAMPS};
 use super::row::{Kind, Linux, Setting, name, number, other, switch, time, word};
 use crate::text::nearest;
+use machine::MACHINE;
 
 /// The rows, under the headings of the help.
 pub(crate) static TABLE: &[(&str, &[Setting])] = &[
@@ -33,8 +33,6 @@ const SHORTEST_WATCHDOG: Duration = Duration::from_millis(10);
 const LONGEST_WATCHDOG: Duration = Duration::from_secs(24 * 3600);
 /// From one iteration in a microsecond to a hundred in a nanosecond: no CPU is slower or faster.
 const WORK_RATES: RangeInclusive<u64> = 1000..=100_000_000;
-const SHORTEST_SLICE: Duration = Duration::from_micros(50);
-const LONGEST_SLICE: Duration = Duration::from_millis(100);
 /// Workloads that vary what [`haltkick_vmm::Mix`] holds.
 const MIXED: &[&str] = &["mixed"];
 /// Workloads whose sections have a shape, as far as it concerns them.
@@ -51,85 +49,6 @@ const SHAPED: &[&str] = &[
 ];
 /// Workloads whose data can lie in the line of their lock.
 const EMBEDDING: &[&str] = &["critical-section"];
-
-const MACHINE: &[Setting] = &[
-    word(
-        "engine",
-        "ENGINE",
-        "What runs the guest: kvm; threads or qemu where there is no /dev/kvm; sim, a simulated machine",
-        &ENGINES,
-    )
-    .default("kvm")
-    .linux(Linux::Only("kvm"))
-    .recorded("config.engine"),
-    word("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator", &ACCELERATORS)
-        .default_in_help("kvm where there is /dev/kvm")
-        .recorded("config.engine"),
-    name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
-        .default_in_help("none")
-        .recorded("config.machine"),
-    number("vcpus", "Number of vCPUs")
-        .within(1..=MAX_VCPUS as u64)
-        .instead_of("ratio")
-        .of_guest()
-        .linux(Linux::Used)
-        .recorded("config.vcpus"),
-    other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
-        .default_in_help("8, or less if there would be more than 1024 vCPUs")
-        .within(1..=MAX_VCPUS as u64)
-        .instead_of("vcpus")
-        .of_guest()
-        .linux(Linux::Used)
-        .recorded("config.ratio"),
-    other(
-        "cpus",
-        "CPUS",
-        Kind::Cpus,
-        "Host CPUs to use: cores, node:N, llc:N, isolated, all, or a list such as 0,2-3",
-    )
-    .default_in_help("cores: one CPU of each core that this process may use")
-    .linux(Linux::Used)
-    .recorded("config.cpus"),
-    other(
-        "numa",
-        "NODES",
-        Kind::Numa,
-        "NUMA nodes of guest memory: local (that of each vCPU near its pCPU), interleave, or a node's number",
-    )
-    .default("local")
-    .sets_run(|run, value| run.numa = value.numa())
-    .recorded("config.numa"),
-    word("ring", "RING", "Privilege ring of the guest", &RINGS)
-        .default("auto")
-        .sets_run(|run, value| run.ring = value.among(&RINGS))
-        .recorded("config.ring"),
-    word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
-        .default("vmm")
-        .linux(Linux::Used)
-        .sets_run(|run, value| run.rules.sched = value.among(&SCHEDULERS))
-        .recorded("config.sched"),
-    name(
-        "host",
-        "The host whose scheduler engine sim models with sched host: one of `haltkick list hosts`, or a file",
-    )
-    .default_in_help("none")
-    .recorded("config.host"),
-    time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
-        .default("1ms")
-        .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
-        .linux(Linux::Used)
-        .sets_run(|run, value| run.rules.slice = value.time())
-        .recorded("config.slice_ns"),
-    switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
-        .default("on")
-        .linux(Linux::Used)
-        .sets_run(|run, value| run.halts.pause_exits = value.is_on())
-        .recorded("config.pause_exits"),
-    switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
-        .default("on")
-        .sets_run(|run, value| run.halts.hlt_exits = value.is_on())
-        .recorded("config.hlt_exits"),
-];
 
 const HOSTILITY: &[Setting] = &[
     other(

@@ -8,6 +8,7 @@ use std::time::Duration;
 use haltkick_vmm::{Numa, Span};
 
 use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, Ratio, SWITCH, Words};
+use super::pause_loops::PauseLoops;
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::memory_size::MemorySize;
@@ -27,6 +28,7 @@ pub(crate) enum Value {
     Ratio(Ratio),
     Arrivals(Arrivals),
     SpinThreshold(SpinThreshold),
+    PauseLoops(PauseLoops),
     Deschedule(DescheduleChoice),
     Guests(Vec<Vm>),
 }
@@ -117,6 +119,11 @@ impl Value {
         *threshold
     }
 
+    pub(crate) fn pause_loops(&self) -> PauseLoops {
+        let Self::PauseLoops(loops) = self else { self.is_not_a("limit of pause loops") };
+        *loops
+    }
+
     pub(crate) fn deschedule(&self) -> &DescheduleChoice {
         let Self::Deschedule(choice) = self else { self.is_not_a("policy of descheduling") };
         choice
@@ -147,6 +154,7 @@ impl fmt::Display for Value {
             Self::Ratio(ratio) => ratio.fmt(f),
             Self::Arrivals(arrivals) => arrivals.fmt(f),
             Self::SpinThreshold(threshold) => threshold.fmt(f),
+            Self::PauseLoops(loops) => loops.fmt(f),
             Self::Deschedule(choice) => choice.fmt(f),
             Self::Guests(guests) => {
                 let guests: Vec<String> = guests.iter().map(ToString::to_string).collect();

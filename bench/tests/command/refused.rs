@@ -71,6 +71,11 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--grace", "50us", "--sched", "host"],
             "haltkick: --grace: only the VMM's own scheduler can grant it: use --sched vmm\n",
         ),
+        (
+            &["--ple", "window=4096"],
+            "haltkick: --ple: only a model of a host takes them: use engine sim. KVM has one gap and one window for all guests, \
+             parameters ple_gap and ple_window of kvm_intel; pause-exits off ends the exits of one run\n",
+        ),
         (&["--deschedule", "random,for=1m"], "haltkick: --deschedule: for=60s is out of range: 1us to 10s\n"),
         (
             &["--deschedule", "holder,at=handed-over"],

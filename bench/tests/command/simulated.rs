@@ -20,6 +20,7 @@ trials![
     an_unknown_missing_or_bad_machine_is_refused_with_a_hint,
     what_no_simulated_machine_can_do_is_refused,
     two_guests_on_one_machine_leave_a_record_each,
+    pause_loops_exit_on_a_modelled_host_by_its_limits,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
     an_arm_differs_from_itself_by_nothing,
     any_number_of_cells_at_a_time_write_the_same_records,
@@ -149,17 +150,44 @@ fn an_unknown_missing_or_bad_machine_is_refused_with_a_hint() {
 fn what_no_simulated_machine_can_do_is_refused() {
     let run =
         |more: &[&str]| refusal(&[&["run", "--engine", "sim", "--machine", "nehalem-2s"], more].concat());
+    let hosted = ["--sched", "host", "--host", "linux-7.3"];
     for (arguments, reason) in [
         (&["--sched", "host"][..], "--sched: a simulated machine needs a model of the host"),
         (&["--host", "linux-7.3"], "--host: the VMM schedules: use sched host"),
         (&["--sched", "host", "--host", "linux-7.4"], "did you mean 'linux-7.3'?"),
         (&["--sched", "host", "--host", "cfs-2015", "--deschedule", "holder"], "--deschedule: the model"),
+        (
+            &["--ple", "gap=256"],
+            "--ple: only a model of a host has pause-loop exits: use sched host, and host",
+        ),
+        (&[&hosted[..], &["--ple", "gap=0"]].concat(), "gap: 0 is out of range"),
+        (&[&hosted[..], &["--ple", "gap=256", "--pause-exits", "off"]].concat(), "--ple: pause-exits is off"),
+        (&[&hosted[..], &["--ple", "gap=256"]].concat(), "--ple: Intel's pause loops exit in ring 0"),
         (&["--pv-backend", "kvm"], "put to sleep by the VMM"),
         (&["--cpus", "0-16"], "CPU 16"),
     ] {
         let message = run(arguments);
         assert!(message.contains(reason), "{arguments:?}: {message}");
     }
+}
+
+fn pause_loops_exit_on_a_modelled_host_by_its_limits() {
+    // Its PAUSE takes 109 ticks of the counter.
+    let waits = ["--machine", "cascadelake-2s", "--lock", "ticket", "--hold", "20us", "--think", "1us"];
+    let run = |more: &[&str]| {
+        let ring = if more.contains(&"--ring") { &[][..] } else { &["--ring", "0"] };
+        let record = record(&[&waits[..], &["--sched", "host", "--host", "linux-7.3"], ring, more].concat());
+        (record["vm_exits"]["pause_loop"].as_u64().expect("it is counted"), record["config"]["ple"].clone())
+    };
+    let (exits, limits) = run(&[]);
+    assert!(exits > 0);
+    assert_eq!(limits, "gap=128,window=4096");
+    assert_eq!(run(&["--ple", "gap=100"]), (0, json!("gap=100,window=4096")));
+    for none in [["--pause-exits", "off"], ["--ring", "3"]] {
+        assert_eq!(run(&none), (0, Value::Null), "{none:?}");
+    }
+    let (longer, _) = run(&["--ple", "window=16384"]);
+    assert!(longer < exits, "{longer} exits with four times the window, {exits} with one");
 }
 
 fn two_guests_on_one_machine_leave_a_record_each() {

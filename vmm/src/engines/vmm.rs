@@ -93,14 +93,8 @@ pub(super) fn run(
     let scheduler = match run.engine.machine() {
         Some(machine) => {
             let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
-            Scheduler::simulated(
-                (run.rules, run.host.as_deref()),
-                &guests,
-                vcpus,
-                plan,
-                machine,
-                (stop, witness),
-            )
+            let host = run.modelled_host();
+            Scheduler::simulated((run.rules, host.as_ref()), &guests, vcpus, plan, machine, (stop, witness))
         }
         None => Scheduler::new(run.rules, &run.cpus, &guests, vcpus, plan),
     };

@@ -41,13 +41,15 @@ pub(crate) enum Exit {
     WorkDone,
     /// A device has served the access. (Linux guests only.)
     Device,
+    /// A pause loop was too long. (Simulated machines only.)
+    PauseLoop,
     /// Anything else, with KVM's reason and a detail that depends on it.
     Unexpected { reason: u32, detail: u64 },
 }
 
 impl Exit {
     /// Number of kinds that are counted.
-    pub(crate) const KINDS: usize = 16;
+    pub(crate) const KINDS: usize = 17;
 
     /// Names of the kinds in the record.
     pub(crate) const NAMES: [&'static str; Self::KINDS] = [
@@ -67,6 +69,7 @@ impl Exit {
         "point",
         "work_done",
         "device",
+        "pause_loop",
     ];
 
     /// Index of the kind.
@@ -88,6 +91,7 @@ impl Exit {
             Self::Point(_) => 13,
             Self::WorkDone => 14,
             Self::Device => 15,
+            Self::PauseLoop => 16,
         }
     }
 

@@ -66,6 +66,12 @@ impl CpuCosts {
     }
 }
 
+/// Ticks of the time stamp counter that a PAUSE takes on the CPU that this thread is on.
+#[must_use]
+pub fn pause_ticks() -> u64 {
+    (each_ns(spin_loop) * clock::tsc_khz() as f64 / 1e6).round() as u64
+}
+
 /// How long a line takes from one CPU to another: half of the round trip of two threads that hand a flag to and fro by
 /// compare-and-exchange.
 ///

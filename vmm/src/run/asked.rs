@@ -269,6 +269,12 @@ impl Run {
         self.rules.sched == Sched::Host && self.host.is_none()
     }
 
+    /// The model of a host that schedules the vCPUs, without pause-loop exits if the run has none.
+    pub(crate) fn modelled_host(&self) -> Option<Host> {
+        let host = Host::clone(self.host.as_ref()?);
+        Some(Host { pause: host.pause.filter(|_| self.halts.pause_exits), ..host })
+    }
+
     /// Our own guests with their run, in order.
     pub fn ours(&self) -> impl Iterator<Item = OurGuest<'_>> {
         self.guests

@@ -188,6 +188,7 @@ impl<'a> GuestRun<'a> {
                 | Exit::Booted
                 | Exit::Left
                 | Exit::Device
+                | Exit::PauseLoop
                 | Exit::Invalidate
                 | Exit::WorkDone,
                 _,

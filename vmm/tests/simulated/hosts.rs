@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haltkick_vmm::hosts::presets;
+use haltkick_vmm::hosts::{Host, Invalidations, presets};
 
 use super::*;
 
@@ -61,4 +61,21 @@ fn a_run_under_a_host_depends_on_its_seed_alone() {
         outcomes(run).iter().flat_map(|it| it.vcpus.iter().map(|vcpu| vcpu.acquisitions)).collect()
     };
     assert_eq!(sections(&run), sections(&run));
+}
+
+/// Sections, or operations, of all guests of `run` under its host with this change.
+fn sections_under(mut run: Run, change: impl FnOnce(&mut Host)) -> u64 {
+    let mut host = Host::clone(run.host.as_ref().unwrap());
+    change(&mut host);
+    run.host = Some(Arc::new(host));
+    outcomes(&run).iter().flat_map(|it| it.vcpus.iter().map(|vcpu| vcpu.acquisitions)).sum()
+}
+
+#[test]
+fn calls_wait_for_vcpus_without_a_pcpu_where_invalidations_do() {
+    let mut run = hosted("linux-7.3", 2, "none", false);
+    run.guests.iter_mut().for_each(|guest| guest.ours_mut().unwrap().workload = "call-all".into());
+    let calls = |invalidations| sections_under(run.clone(), |host| host.invalidations = invalidations);
+    let (waits, pv) = (calls(Invalidations::Wait), calls(Invalidations::Pv));
+    assert!(waits > 0 && waits * 4 < pv, "{waits} and {pv} calls");
 }

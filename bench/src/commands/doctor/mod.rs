@@ -5,6 +5,7 @@ mod fair;
 mod host_file;
 mod idle;
 mod machine;
+mod pauses;
 mod quiet;
 mod start_up;
 mod wake_ups;

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::{Finding, Level, fair};
+use super::{Finding, Level, fair, pauses};
 use crate::host::cpu_choice;
 use crate::host::cpulist;
 use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
@@ -20,7 +20,7 @@ pub(super) fn findings() -> Vec<Finding> {
         nested(),
         clock_source(),
         halt_polling(),
-        pause_loop_exits(),
+        pauses::pause_loop_exits(),
         autogroup(),
         fair::fair_scheduler(),
         fair::branch_barrier(),
@@ -150,32 +150,6 @@ fn halt_polling() -> Finding {
     Finding::of_fact("halt polling", poll, why, |poll| match poll {
         "0" => (Level::Good, None),
         _ => (Level::Note, Some("echo 0 | sudo tee /sys/module/kvm/parameters/halt_poll_ns")),
-    })
-}
-
-fn pause_loop_exits() -> Finding {
-    let parameters = [
-        ("kvm_intel", ["ple_gap", "ple_window"]),
-        ("kvm_amd", ["pause_filter_count", "pause_filter_thresh"]),
-    ];
-    let of_module = |(module, names): (&str, [&str; 2])| -> Option<String> {
-        let read = |name| probe::text(format!("/sys/module/{module}/parameters/{name}")).ok();
-        Some(format!("{} {}, {} {}", names[0], read(names[0])?, names[1], read(names[1])?))
-    };
-    let value = parameters.into_iter().find_map(of_module);
-    let value = value.ok_or_else(|| "this KVM module has no such parameters: PAUSE does not exit".to_owned());
-    let is_protected = probe::text("/proc/cmdline").is_ok_and(|words| words.contains("pkvm"));
-    let value = value.map(|value| if is_protected { format!("{value}, which pKVM ignores") } else { value });
-    let why = "the CPU exits when a guest spins on PAUSE: plain spinlocks then suffer less than without";
-    Finding::of_fact("pause-loop exits", value, why, |value| {
-        if value.starts_with("ple_gap 0,") || is_protected {
-            (Level::Good, None)
-        } else {
-            (
-                Level::Note,
-                Some("sudo modprobe -r kvm_intel && sudo modprobe kvm_intel ple_gap=0, to measure without"),
-            )
-        }
     })
 }
 

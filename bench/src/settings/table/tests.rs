@@ -83,6 +83,7 @@ fn every_value_is_written_as_it_is_read() {
             Kind::Exponent => &["0", "0.99", "2.5"],
             Kind::Ratio => &["1", "1.5", "32"],
             Kind::SpinThreshold => &["5us", "linux"],
+            Kind::PauseLoops => &["gap=128,window=4096"],
             Kind::Deschedule => {
                 &["none", "holder,rate=100,for=5ms", "waiter,prob=0.5,for=1ms,at=handed-over"]
             }

@@ -10,6 +10,7 @@ use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
 use crate::cpu::code;
 use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
+use crate::machine::pause_filter::PauseFilter;
 use crate::machine::{Machine, Visits};
 
 use super::Memory;
@@ -31,6 +32,8 @@ pub(super) enum Why {
     Full,
     /// It has come to a PAUSE at the end of a quiet round.
     Pause,
+    /// It has come to a PAUSE that leaves the guest.
+    LongLoop,
 }
 
 /// A CPU's way from one PAUSE to the next. While it is quiet, nobody else can have noticed anything of it.
@@ -117,6 +120,7 @@ pub(super) struct Fabric<M> {
     pub(super) machine: Arc<Machine>,
     pub(super) lines: Lines,
     pub(super) buffers: Vec<Buffer>,
+    pub(super) filters: Vec<PauseFilter>,
     /// Of each CPU.
     rounds: Vec<Round>,
     pub(super) why: Why,
@@ -159,6 +163,7 @@ impl<M: Memory> Fabric<M> {
         Self {
             lines: Lines::new(&machine, memory.len()),
             buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
+            filters: vec![PauseFilter::default(); machine.topology.cpus() as usize],
             attempts: vec![Attempt::default(); machine.topology.cpus() as usize],
             rounds: vec![Round { loud: true, ..Round::default() }; machine.topology.cpus() as usize],
             memory,
@@ -454,7 +459,11 @@ impl<M: Memory> Bus for Fabric<M> {
 
     #[inline]
     fn pause(&mut self, now: Moment) -> Verdict {
+        let begins_ps = self.time_ps(now.instructions);
         self.charge(now, self.machine.costs.pause_ps);
+        if !self.running.dry && self.filters[self.running.cpu as usize].pause(begins_ps) {
+            return self.stop(now, Why::LongLoop);
+        }
         let round = self.round();
         if !round.loud && now.instructions - round.instructions <= MOST_INSTRUCTIONS {
             return self.stop(now, Why::Pause);

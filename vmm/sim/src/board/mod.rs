@@ -27,6 +27,7 @@ mod fabric;
 #[doc(hidden)]
 pub mod fuzzed;
 mod memory;
+mod pause_loops;
 mod slot;
 mod slot_state;
 mod spent;
@@ -76,6 +77,8 @@ pub enum What {
     Alarm,
     /// The [`Witness`] stopped it, and says this.
     Stopped(u64),
+    /// A pause loop was longer than [`Board::limit_pauses`] allows. The CPU stands behind the PAUSE.
+    PauseLoop,
 }
 
 /// What a CPU sends to a line with a request: what the line is for.
@@ -249,6 +252,7 @@ impl<M: Memory> Board<M> {
     /// The CPU of the slot, which stood still, goes on at `at_ps`.
     pub fn resume(&mut self, slot: u32, at_ps: u64) {
         self.fabric.end_quiet(slot);
+        self.fabric.filters[slot as usize].enter();
         let place = &mut self.slots[slot as usize];
         place.last = None;
         (place.at_ps, place.entered_ps) = (at_ps, at_ps);
@@ -296,8 +300,9 @@ impl<M: Memory> Board<M> {
             let happening = match due {
                 Due::Line(line) => self.line_comes(line, at_ps, until_ps, stop),
                 Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
+                    let exits = self.exits_at(slot, at_ps);
                     self.unpark_before(slot, at_ps);
-                    self.execute(slot, None, until_ps, stop)
+                    if exits { self.pause_loop(slot) } else { self.execute(slot, None, until_ps, stop) }
                 }
                 Due::Alarm { slot, token } if self.slots[slot as usize].alarm_token == token => {
                     self.alarm(slot, at_ps)
@@ -382,6 +387,7 @@ impl<M: Memory> Board<M> {
                         .begin(slot, &From { at_ps: now_ps, instructions: cpu.instructions(), ..from });
                     self.fabric.begin_round();
                 }
+                (Event::Stopped, Why::LongLoop) => break self.pause_loop(slot),
                 (Event::Stopped, why) => {
                     self.wait_for(slot, why, now_ps);
                     break None;
@@ -433,7 +439,7 @@ impl<M: Memory> Board<M> {
             }
             Why::Drain => self.slots[slot as usize].state = SlotState::Drain,
             Why::Full => self.slots[slot as usize].state = SlotState::Full,
-            Why::Turn | Why::Pause | Why::Nothing => self.schedule(slot, now_ps),
+            Why::Turn | Why::Pause | Why::LongLoop | Why::Nothing => self.schedule(slot, now_ps),
         }
     }
 

@@ -40,6 +40,8 @@ pub(super) struct Parked {
     /// What a round takes, and how many instructions it has.
     round_ps: u64,
     instructions: u64,
+    /// When the PAUSE at the end of a round leaves the guest, if one does.
+    pub(super) exits_ps: Option<u64>,
     /// Lines that a round reads, and how long after its beginning.
     reads: Vec<(u64, u64)>,
     /// Rounds depend on the clock: where the CPU stood when it was parked, and how it executes.
@@ -74,6 +76,7 @@ impl<M: Memory> Board<M> {
                     since_ps: at_ps,
                     round_ps: at_ps - last.at_ps,
                     instructions: here.instructions - last.instructions,
+                    exits_ps: None,
                     reads: round.reads,
                     clock: None,
                     counters: Counters::default(),
@@ -92,15 +95,18 @@ impl<M: Memory> Board<M> {
         };
         let place = &mut self.slots[slot as usize];
         place.last = Some(Box::new(here));
-        let Some((parked, leaves_ps)) = parked else { return false };
+        let Some((mut parked, leaves_ps)) = parked else { return false };
         // A line that was lost after the round had read it is not announced again.
         if !parked.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
             return false;
         }
         parked.reads.iter().for_each(|read| self.fabric.lines.watch(slot, read.0));
+        let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round_ps);
+        parked.exits_ps = exits_after.map(|rounds| parked.since_ps + rounds * parked.round_ps);
+        let due_ps = leaves_ps.into_iter().chain(parked.exits_ps).min();
         place.parked = Some(Box::new(parked));
-        if let Some(leaves_ps) = leaves_ps {
-            self.schedule(slot, leaves_ps);
+        if let Some(due_ps) = due_ps {
+            self.schedule(slot, due_ps);
         } else {
             place.token += 1;
         }
@@ -126,6 +132,7 @@ impl<M: Memory> Board<M> {
             since_ps: here.at_ps,
             round_ps: next.round_ps,
             instructions: next.instructions,
+            exits_ps: None,
             reads: next.reads,
             clock: None,
             counters,
@@ -152,6 +159,7 @@ impl<M: Memory> Board<M> {
             since_ps: here.at_ps,
             round_ps: next.round_ps,
             instructions: next.instructions,
+            exits_ps: None,
             reads: next.reads.clone(),
             clock: Some((here.stand.clone(), from)),
             counters: Counters::default(),
@@ -237,6 +245,11 @@ impl<M: Memory> Board<M> {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
         let after_ps = parked.reads.iter().find(|read| read.0 == line).map_or(0, |read| read.1);
         let rounds = at_ps.saturating_sub(parked.since_ps + after_ps).div_ceil(parked.round_ps);
+        let from_ps = parked.since_ps + rounds * parked.round_ps;
+        if parked.exits_ps.is_some_and(|exits_ps| exits_ps <= from_ps) {
+            // The round before that one ends with the PAUSE that exits, which is due.
+            return;
+        }
         self.unpark(slot, rounds);
         self.schedule(slot, at_ps.max(self.slots[slot as usize].at_ps));
     }
@@ -253,6 +266,7 @@ impl<M: Memory> Board<M> {
     fn unpark(&mut self, slot: u32, rounds: u64) {
         let place = &mut self.slots[slot as usize];
         let Some(parked) = place.parked.take() else { return };
+        self.fabric.filters[slot as usize].skip(rounds, parked.round_ps);
         place.at_ps = parked.since_ps + rounds * parked.round_ps;
         place.last = None;
         let at_ps = place.at_ps;

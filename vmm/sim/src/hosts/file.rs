@@ -3,7 +3,9 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::hosts::policy::{Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Pause, PauseCounter, Poll};
+use crate::hosts::policy::{
+    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll,
+};
 use crate::sourced::{Sourced, Sources, read};
 
 /// The longest time in a file, a second.
@@ -42,6 +44,14 @@ struct SchedulerTable {
     groups: Sourced<GroupsWord>,
     heeds_hints: Sourced<bool>,
     kick_yields: Sourced<bool>,
+    invalidations: Sourced<InvalidationsWord>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum InvalidationsWord {
+    Wait,
+    Pv,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -180,6 +190,10 @@ fn host(file: &File, text: &str) -> Result<Host, String> {
         },
         heeds_hints: reader.0.of("scheduler.heeds-hints", &scheduler.heeds_hints)?,
         kick_yields: reader.0.of("scheduler.kick-yields", &scheduler.kick_yields)?,
+        invalidations: match reader.0.of("scheduler.invalidations", &scheduler.invalidations)? {
+            InvalidationsWord::Wait => Invalidations::Wait,
+            InvalidationsWord::Pv => Invalidations::Pv,
+        },
         poll: Poll {
             most_ns: reader.ns("halt-polling.most-us", &poll.most_us, 0.0)?,
             start_ns: reader.ns("halt-polling.start-us", &poll.start_us, 0.0)?,

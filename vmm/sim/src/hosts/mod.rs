@@ -24,8 +24,10 @@ mod queue;
 mod scheduler;
 
 pub use file::HostError;
-pub use pauses::{Candidate, Window, is_candidate};
-pub use policy::{Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Pause, PauseCounter, Poll, scale};
+pub use pauses::{Boosts, Candidate, Spun, Window};
+pub use policy::{
+    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, scale,
+};
 pub use polling::Interval;
 pub use presets::{HostPreset, presets};
-pub use scheduler::{Picked, Scheduler, Ticked, Woken};
+pub use scheduler::{Picked, Scheduler, Ticked, Woken, Yielded};

@@ -1,6 +1,8 @@
-//! Laws 12 to 13: when a spin loop exits, and to which vCPU its pCPU goes.
+//! Laws 12 to 13: when a pause loop exits, and to which vCPU its pCPU goes.
 
 use crate::hosts::policy::{Pause, PauseCounter};
+use crate::hosts::scheduler::Yielded;
+use crate::machine::{LongestLoop, PauseLimits};
 
 /// The window of one vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,20 +17,15 @@ impl Window {
         Self { window: pause.window }
     }
 
-    /// How long after the first PAUSE of a loop the vCPU exits, where a PAUSE comes every `round_ps`, and the time stamp counter
-    /// runs at `tsc_khz`; `None`: never, as the PAUSEs lie too far apart to be a loop.
+    /// The limits with which the vCPU is entered, where the time stamp counter runs at `tsc_khz`.
     #[must_use]
-    pub fn exits_after_ps(&self, pause: &Pause, round_ps: u64, tsc_khz: u64) -> Option<u64> {
-        let ticks = |ps: u64| u128::from(ps) * u128::from(tsc_khz) / 1_000_000_000;
-        if ticks(round_ps) > u128::from(pause.gap) {
-            return None;
-        }
-        match pause.counter {
-            PauseCounter::Ticks => {
-                Some((u128::from(self.window) * 1_000_000_000 / u128::from(tsc_khz)) as u64)
-            }
-            PauseCounter::Pauses => Some(self.window * round_ps),
-        }
+    pub fn limits(&self, pause: &Pause, tsc_khz: u64) -> PauseLimits {
+        let ps = |ticks: u64| (u128::from(ticks) * 1_000_000_000 / u128::from(tsc_khz)) as u64;
+        let longest = match pause.counter {
+            PauseCounter::Ticks => LongestLoop::Ps(ps(self.window)),
+            PauseCounter::Pauses => LongestLoop::Pauses(self.window),
+        };
+        PauseLimits { gap_ps: ps(pause.gap), longest }
     }
 
     /// A loop has exited.
@@ -46,7 +43,7 @@ impl Window {
     }
 }
 
-/// A vCPU, as one that exits from a spin loop finds it.
+/// A vCPU, as one that exits from a pause loop finds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// It was switched out while runnable.
@@ -55,28 +52,81 @@ pub struct Candidate {
     pub woken: bool,
     /// It is blocked, without a wake-up pending.
     pub blocked: bool,
-    /// It exited from a spin loop itself, and has not run since.
+    /// It exited from a pause loop itself, and has not run since.
     pub in_spin: bool,
     /// It was last seen in ring 0.
     pub in_kernel: bool,
 }
 
-/// Law 13: whether the vCPU is worth a directed yield. `looks` counts those at which it was in a spin loop: every second one
-/// lets it pass.
-#[must_use]
-pub fn is_candidate(seen: &Candidate, spinner_in_kernel: bool, looks: &mut u32) -> bool {
-    let is_ready = seen.preempted || seen.woken;
-    if !is_ready || seen.blocked {
-        return false;
+/// Directed yields that fail before a spinner looks no further.
+const MOST_TRIES: u32 = 3;
+
+/// The outcome of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spun {
+    /// The CPU of the vCPU that was yielded to, which is to be interrupted.
+    pub to: Option<usize>,
+    /// vCPUs that were looked at.
+    pub looks: u32,
+}
+
+/// Law 13: the vCPUs of one guest, among which a spinner looks for one to yield to.
+#[derive(Clone, Debug)]
+pub struct Boosts {
+    /// The vCPU that was yielded to last.
+    last: usize,
+    /// How often each vCPU was looked at while it was in a pause loop: every second look lets it pass.
+    looks: Vec<u32>,
+}
+
+impl Boosts {
+    /// A guest with this number of vCPUs, of which none was yielded to.
+    #[must_use]
+    pub fn new(vcpus: u32) -> Self {
+        Self { last: 0, looks: vec![0; vcpus as usize] }
     }
-    if seen.preempted && spinner_in_kernel && !seen.in_kernel {
-        return false;
+
+    /// vCPU `spinner` looks at the others, as they are in `seen`, and yields to the first candidate behind the last one that was
+    /// yielded to, unless that fails.
+    pub fn spins(
+        &mut self,
+        spinner: u32,
+        seen: &[Candidate],
+        mut yields_to: impl FnMut(u32) -> Yielded,
+    ) -> Spun {
+        let (spinner, last, count) = (spinner as usize, self.last, seen.len());
+        let (mut looks, mut tries) = (0, 0);
+        for at in (1..=count).map(|step| (last + step) % count).filter(|at| *at != spinner) {
+            looks += 1;
+            if !self.is_candidate(at, &seen[at], seen[spinner].in_kernel) {
+                continue;
+            }
+            match yields_to(at as u32) {
+                Yielded::To(cpu) => {
+                    self.last = at;
+                    return Spun { to: Some(cpu), looks };
+                }
+                Yielded::NotWaiting => {}
+                Yielded::BothAlone => tries += 1,
+            }
+            if tries == MOST_TRIES {
+                break;
+            }
+        }
+        Spun { to: None, looks }
     }
-    if seen.in_spin {
-        *looks += 1;
-        return looks.is_multiple_of(2);
+
+    fn is_candidate(&mut self, at: usize, seen: &Candidate, spinner_in_kernel: bool) -> bool {
+        let is_ready = seen.preempted || seen.woken;
+        if !is_ready || seen.blocked {
+            return false;
+        }
+        if seen.preempted && spinner_in_kernel && !seen.in_kernel {
+            return false;
+        }
+        self.looks[at] += u32::from(seen.in_spin);
+        !seen.in_spin || self.looks[at].is_multiple_of(2)
     }
-    true
 }
 
 #[cfg(test)]
@@ -84,27 +134,26 @@ mod tests {
     use super::*;
 
     const INTEL: Pause = Pause { counter: PauseCounter::Ticks, gap: 128, window: 4096, scan_ns: 35 };
+    const PREEMPTED: Candidate =
+        Candidate { preempted: true, in_kernel: true, woken: false, blocked: false, in_spin: false };
 
     #[test]
     fn a_pause_is_part_of_a_loop_by_the_time_stamp_counter() {
-        let window = Window::new(&INTEL);
+        let gap_ps = |tsc_khz| Window::new(&INTEL).limits(&INTEL, tsc_khz).gap_ps;
         // 46 ns are 115 ticks at 2.5 GHz, and 147 at the 3.2 GHz of the core.
-        assert_eq!(window.exits_after_ps(&INTEL, 46_000, 2_500_000), Some(1_638_400));
-        assert_eq!(window.exits_after_ps(&INTEL, 46_000, 3_200_000), None);
+        assert!(gap_ps(2_500_000) > 46_000 && gap_ps(3_200_000) < 46_000);
     }
 
     #[test]
     fn windows_double_until_the_vcpu_was_scheduled_out() {
         let mut window = Window::new(&INTEL);
-        let us = |window: &mut Window| {
-            let ps = window.exits_after_ps(&INTEL, 46_000, 2_500_000).unwrap();
+        let longest = |window: &Window| window.limits(&INTEL, 2_500_000).longest;
+        for ps in [1_638_400, 3_276_800, 6_553_600] {
+            assert_eq!(longest(&window), LongestLoop::Ps(ps));
             window.exited(&INTEL);
-            (ps + 50_000) / 100_000
-        };
-        // Tenths of a microsecond.
-        assert_eq!([us(&mut window), us(&mut window), us(&mut window)], [16, 33, 66]);
+        }
         window.loaded(&INTEL);
-        assert_eq!(us(&mut window), 16);
+        assert_eq!(longest(&window), LongestLoop::Ps(1_638_400));
         (0..64).for_each(|_| window.exited(&INTEL));
         assert_eq!(window.window, u64::from(u32::MAX));
     }
@@ -112,26 +161,62 @@ mod tests {
     #[test]
     fn amd_counts_pauses() {
         let amd = Pause { counter: PauseCounter::Pauses, gap: 128, window: 3000, scan_ns: 35 };
-        // A PAUSE every 25 ns: 75 us.
-        assert_eq!(Window::new(&amd).exits_after_ps(&amd, 25_000, 2_450_000), Some(75_000_000));
+        let mut window = Window::new(&amd);
+        assert_eq!(window.limits(&amd, 2_450_000).longest, LongestLoop::Pauses(3000));
+        (0..64).for_each(|_| window.exited(&amd));
+        assert_eq!(window.window, u64::from(u16::MAX));
+    }
+
+    /// The vCPU that vCPU 0 of two yields to, if that is vCPU 1 as `seen`.
+    fn is_chosen(seen: Candidate, in_kernel: bool, boosts: &mut Boosts) -> bool {
+        let spinner = Candidate { in_kernel, ..Candidate::default() };
+        boosts.spins(0, &[spinner, seen], |_| Yielded::To(0)).to.is_some()
     }
 
     #[test]
     fn candidates_are_ready_vcpus_that_do_not_just_spin() {
-        let preempted = Candidate { preempted: true, in_kernel: true, ..Candidate::default() };
         let woken = Candidate { woken: true, ..Candidate::default() };
         for (seen, in_kernel, expected) in [
-            (preempted, true, true),
-            (Candidate { in_kernel: false, ..preempted }, true, false),
-            (Candidate { in_kernel: false, ..preempted }, false, true),
+            (PREEMPTED, true, true),
+            (Candidate { in_kernel: false, ..PREEMPTED }, true, false),
+            (Candidate { in_kernel: false, ..PREEMPTED }, false, true),
             (woken, true, true),
             (Candidate { blocked: true, ..woken }, true, false),
             (Candidate::default(), false, false),
         ] {
-            assert_eq!(is_candidate(&seen, in_kernel, &mut 0), expected, "{seen:?}");
+            assert_eq!(is_chosen(seen, in_kernel, &mut Boosts::new(2)), expected, "{seen:?}");
         }
-        let (spins, mut looks) = (Candidate { in_spin: true, ..preempted }, 0);
-        let picks = [(); 4].map(|()| is_candidate(&spins, true, &mut looks));
+        let (spins, mut boosts) = (Candidate { in_spin: true, ..PREEMPTED }, Boosts::new(2));
+        let picks = [(); 4].map(|()| is_chosen(spins, true, &mut boosts));
         assert_eq!(picks, [false, true, false, true]);
+    }
+
+    #[test]
+    fn spinners_go_round_and_leave_themselves_out() {
+        let mut boosts = Boosts::new(4);
+        let mut targets = Vec::new();
+        for _ in 0..6 {
+            boosts.spins(2, &[PREEMPTED; 4], |id| {
+                targets.push(id);
+                Yielded::To(0)
+            });
+        }
+        assert_eq!(targets, [1, 3, 0, 1, 3, 0]);
+    }
+
+    #[test]
+    fn a_yield_that_fails_goes_on_and_three_that_are_alone_end_the_search() {
+        let mut boosts = Boosts::new(8);
+        let search = |boosts: &mut Boosts, outcome| {
+            let mut tried = 0;
+            let spun = boosts.spins(0, &[PREEMPTED; 8], |_| {
+                tried += 1;
+                outcome
+            });
+            (tried, spun)
+        };
+        assert_eq!(search(&mut boosts, Yielded::NotWaiting), (7, Spun { to: None, looks: 7 }));
+        assert_eq!(search(&mut boosts, Yielded::BothAlone), (3, Spun { to: None, looks: 3 }));
+        assert_eq!(search(&mut boosts, Yielded::To(5)), (1, Spun { to: Some(5), looks: 1 }));
     }
 }

@@ -17,6 +17,8 @@ pub struct Host {
     pub heeds_hints: bool,
     /// Whether a kick yields to the vCPU that it wakes.
     pub kick_yields: bool,
+    /// When a vCPU without a pCPU acknowledges that it is to drop translations.
+    pub invalidations: Invalidations,
     /// Halt polling.
     pub poll: Poll,
     /// How waiting vCPUs change pCPUs.
@@ -73,6 +75,15 @@ pub enum Groups {
     Smp,
     /// min(P, n) / n.
     Concur,
+}
+
+/// Law 20: when a vCPU that waits for a pCPU acknowledges that it is to drop cached translations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidations {
+    /// When it runs: others wait for its interrupt.
+    Wait,
+    /// At once: it drops them on its way into the guest (`KVM_FEATURE_PV_TLB_FLUSH`).
+    Pv,
 }
 
 /// Law 15.

@@ -57,6 +57,17 @@ pub struct Ticked {
     pub woke: Option<usize>,
 }
 
+/// The outcome of a directed yield.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yielded {
+    /// The target is the next pick of this CPU, which is to be interrupted; the CPU of the one that yields is to pick.
+    To(usize),
+    /// The target runs, or sleeps.
+    NotWaiting,
+    /// The queues of both CPUs hold one task each.
+    BothAlone,
+}
+
 /// Run queues of the CPUs of a run, which are numbered from 0.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
@@ -274,12 +285,15 @@ impl Scheduler {
         others
     }
 
-    /// Law 14: the task on `cpu` yields to task `id`. The CPU of that task, which is to be interrupted, unless the yield fails.
-    pub fn yields_to(&mut self, cpu: usize, id: u32, now_ns: u64) -> Option<usize> {
+    /// Law 14: the task on `cpu` yields to task `id`.
+    pub fn yields_to(&mut self, cpu: usize, id: u32, now_ns: u64) -> Yielded {
         let place = self.places[id as usize];
-        let target = place.cpu.filter(|_| place.is_runnable)?;
-        if self.queues[target].current == Some(id) || (self.count(cpu) == 1 && self.count(target) == 1) {
-            return None;
+        let Some(target) = place.cpu.filter(|_| place.is_runnable) else { return Yielded::NotWaiting };
+        if self.count(cpu) == 1 && self.count(target) == 1 {
+            return Yielded::BothAlone;
+        }
+        if self.queues[target].current == Some(id) {
+            return Yielded::NotWaiting;
         }
         self.queues[target].charge(&mut self.tasks, now_ns);
         if self.host.heeds_hints {
@@ -287,7 +301,7 @@ impl Scheduler {
         }
         self.ask(target, Request::Hard);
         self.queues[cpu].yields(&mut self.tasks, now_ns);
-        Some(target)
+        Yielded::To(target)
     }
 }
 
@@ -378,11 +392,13 @@ pub(super) mod tests {
     #[test]
     fn a_yield_to_a_vcpu_fails_where_both_queues_hold_one() {
         let mut scheduler = started(host("linux-7.3"), 2, &[2]);
-        assert_eq!(scheduler.yields_to(0, 1, MS), None, "it runs");
+        assert_eq!(scheduler.yields_to(0, 1, MS), Yielded::BothAlone);
         let mut scheduler = started(host("linux-7.3"), 2, &[4]);
+        let runs = scheduler.queues[1].current.unwrap();
+        assert_eq!(scheduler.yields_to(0, runs, MS), Yielded::NotWaiting, "it runs");
         let of = |scheduler: &Scheduler, cpu: usize| scheduler.queues[cpu].waiting(&scheduler.tasks).next();
         let target = of(&scheduler, 1).unwrap();
-        assert_eq!(scheduler.yields_to(0, target, MS), Some(1));
+        assert_eq!(scheduler.yields_to(0, target, MS), Yielded::To(1));
         assert_eq!(scheduler.alarm_ns(1, MS), MS, "the other CPU is interrupted");
         assert_eq!(scheduler.picks(1, MS).task, Some(target));
         // Woken onto its own CPU, and not picked yet.
@@ -390,14 +406,14 @@ pub(super) mod tests {
         scheduler.wakes(0, None, 0);
         scheduler.picks(0, 0);
         scheduler.wakes(1, None, 0);
-        assert_eq!(scheduler.yields_to(0, 1, 1), None, "both queues hold one");
+        assert_eq!(scheduler.yields_to(0, 1, 1), Yielded::BothAlone);
     }
 
     #[test]
     fn nested_groups_lose_the_hint() {
         for (heeds_hints, expected) in [(true, 3), (false, 1)] {
             let mut scheduler = started(Host { heeds_hints, ..host("linux-7.3") }, 1, &[4]);
-            scheduler.yields_to(0, 3, MS).unwrap();
+            assert_eq!(scheduler.yields_to(0, 3, MS), Yielded::To(0));
             assert_eq!(scheduler.picks(0, MS).task, Some(expected));
         }
     }

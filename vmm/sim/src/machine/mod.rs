@@ -8,6 +8,7 @@ mod file;
 #[doc(hidden)]
 pub mod fuzzed;
 mod model;
+pub(crate) mod pause_filter;
 mod presets;
 mod topology;
 mod varied;
@@ -15,6 +16,7 @@ pub(crate) mod work_loop;
 
 pub use file::MachineError;
 pub use model::{Model, Placement, Smt, Upgrade, Visits};
+pub use pause_filter::{LongestLoop, PauseLimits};
 pub use presets::{Preset, presets};
 pub use topology::{CpuPlace, Topology};
 pub use varied::{CHOICES, Guess};

@@ -1,6 +1,7 @@
 //! Boards with small programs on their CPUs.
 
 mod parking;
+mod pause_loops;
 mod programs;
 mod smt;
 

@@ -72,6 +72,11 @@ impl Invalidations {
 
     /// The doorbell.
     pub(crate) fn ring(&self, memory: &Memory) {
+        self.ring_but(memory, |_| false);
+    }
+
+    /// The doorbell where a vCPU that is outside acknowledges only once it runs, if `waits`: [`acknowledge`] does that.
+    pub(crate) fn ring_but(&self, memory: &Memory, waits: impl Fn(u32) -> bool) {
         for (vcpu, line) in self.0.iter().enumerate() {
             let area = memory.area(vcpu as u32);
             // Both numbers may be wrong, the guest's by its own doing: then it gets too many NMIs, or waits forever.
@@ -80,6 +85,7 @@ impl Invalidations {
             }
             match line.ring() {
                 Rung::Waits => {}
+                Rung::Outside if waits(vcpu as u32) => {}
                 Rung::Inside(thread) => Thread::from_bits(thread).iter().for_each(|thread| thread.kick()),
                 Rung::Outside => acknowledge(area),
             }
@@ -87,9 +93,9 @@ impl Invalidations {
     }
 }
 
-/// Whatever was requested up to now is served before the vCPU's next instruction. Several threads may say so at once,
+/// What was requested up to now is served before the vCPU's next instruction. Several threads may say so at once,
 /// each having loaded another number: the largest stays.
-fn acknowledge(area: &VcpuArea) {
+pub(crate) fn acknowledge(area: &VcpuArea) {
     let requested = area.invalidation.requested.load(SeqCst);
     area.host.invalidated.fetch_max(requested, SeqCst);
 }

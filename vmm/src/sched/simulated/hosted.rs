@@ -6,16 +6,20 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use haltkick_sim::hosts::{Host, Interval, Scheduler};
+use haltkick_sim::Cpu;
+use haltkick_sim::board::Board;
+use haltkick_sim::hosts::{Host, Interval, Invalidations, Scheduler, Yielded};
 use haltkick_sim::machine::Machine;
 
+use crate::guest::ram::Ram;
 use crate::machine::exits::Exit;
 use crate::sched::core::{Bell, Core, Next};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::queue::Task;
 use crate::sched::turn::Turn;
 
-use super::{Doing, Due, PS, Simulated, State};
+use super::pauses::PauseExits;
+use super::{Doing, Due, PS, Simulated, Slot, State};
 
 /// The time until an interrupt from another pCPU takes a vCPU out of its guest.
 const INTERRUPT_PS: u64 = 500_000;
@@ -26,6 +30,7 @@ pub(super) struct Hosted<'a> {
     host: Host,
     /// Runnable vCPUs that are on no pCPU, by their numbers.
     off: Vec<Option<Box<Task<'a>>>>,
+    pauses: Option<PauseExits>,
     /// How long each vCPU polls, and since when it has halted.
     polls: Vec<(Interval, u64)>,
     /// The vCPU that polls on each pCPU, and until when.
@@ -49,6 +54,7 @@ impl<'a> Hosted<'a> {
             scheduler: Scheduler::new(host.clone(), &topology, cpus, &vcpus, seed),
             host: host.clone(),
             off: (0..count).map(|_| None).collect(),
+            pauses: PauseExits::new(host, machine.costs.clock_khz, &vcpus),
             polls: vec![(Interval::default(), 0); count],
             polling: vec![None; cpus.len()],
             counted_idle: vec![true; cpus.len()],
@@ -64,6 +70,19 @@ impl<'a> Hosted<'a> {
     /// The time that a tick takes in addition to the exit.
     pub(super) fn tick_ps(&self) -> u64 {
         self.host.costs.tick_ns * PS
+    }
+
+    /// Limits pause loops of the vCPU that runs on a pCPU, as it has just entered its guest.
+    pub(super) fn limit_pauses(&self, board: &mut Board<Ram<'a>>, slot: &Slot<'a>) {
+        if let (Some(pauses), Doing::Runs { task, .. }) = (&self.pauses, &slot.doing) {
+            let ring = board.cpu(slot.cpu).map_or(0, Cpu::ring);
+            board.limit_pauses(slot.cpu, pauses.limits(task.number(), ring));
+        }
+    }
+
+    /// The time that a search for a vCPU to yield to has just taken.
+    pub(super) fn take_spent_ps(&mut self) -> u64 {
+        self.pauses.as_mut().map_or(0, PauseExits::take_spent_ps)
     }
 
     /// vCPUs that are off their pCPUs.
@@ -98,6 +117,7 @@ impl<'a> Simulated<'a> {
         let (interval, halted_ns) = &mut hosted.polls[number as usize];
         interval.woke(&hosted.host.poll, now_ns.saturating_sub(*halted_ns));
         hosted.off[number as usize] = Some(task);
+        hosted.pauses.iter_mut().for_each(|pauses| pauses.woke(number));
         let is_it = |polls: &Option<(u32, u64)>| polls.is_some_and(|(polling, _)| polling == number);
         if let Some(index) = hosted.polling.iter().position(is_it) {
             // It never left its pCPU.
@@ -177,6 +197,8 @@ impl<'a> Simulated<'a> {
             (_, Some(left)) if left == number => (0, Some(at_ps)),
             _ => (costs.switch_ps + barrier_ps, Some(at_ps)),
         };
+        let stays = was_polling || left == Some(number);
+        model(state).pauses.iter_mut().for_each(|pauses| pauses.loaded(number, stays));
         self.leaves_idle(state, index);
         state.slots[index].polled = false;
         let entry_ps = if since_ps.is_some() || was_polling { self.entry_ps(state) } else { 0 };
@@ -223,6 +245,8 @@ impl<'a> Simulated<'a> {
     ) -> Option<Turn<'a>> {
         let now_ns = state.now_ps / PS;
         let number = task.number();
+        let ring = state.board.cpu(state.slots[index].cpu).map_or(0, Cpu::ring);
+        model(state).pauses.iter_mut().for_each(|pauses| pauses.exited(number, ring));
         if exit == Exit::Interrupted {
             let ticked = model(state).scheduler.ticks(index, now_ns);
             if let Some(woke) = ticked.woke {
@@ -240,12 +264,17 @@ impl<'a> Simulated<'a> {
                 let yields = model(state).scheduler.yields(index, now_ns);
                 (yields && self.gives_way(state, index, number)).then_some(Turn::SliceEnded)
             }
+            Exit::PauseLoop => None,
+            Exit::Invalidate if model(state).host.invalidations == Invalidations::Wait => {
+                self.rings(state, task);
+                None
+            }
             exit => self.core.exited(task, &mut state.slots[index].pcpu, exit),
         };
         if turn.is_some() {
             return turn;
         }
-        let mut yields = false;
+        let mut yields = exit == Exit::PauseLoop && self.spins(state, index, (task.guest.index, number));
         if let Exit::Kick(woken) = exit {
             model(state).waker = Some(index);
             self.admit(state);
@@ -258,6 +287,21 @@ impl<'a> Simulated<'a> {
         (asked && self.gives_way(state, index, number)).then_some(Turn::SliceEnded)
     }
 
+    /// Law 20: vCPUs that are to drop translations acknowledge it, but for those that wait for a pCPU.
+    fn rings(&self, state: &mut State<'a>, task: &Task<'a>) {
+        let Some(shared) = &task.guest.shared else { return };
+        let on_its_way = state.slots.iter().filter_map(|slot| match &slot.doing {
+            Doing::Changes { task, .. } => Some(task.number()),
+            _ => None,
+        });
+        let on_its_way: Vec<u32> = on_its_way.collect();
+        let hosted = model(state);
+        shared.invalidations.ring_but(shared.memory, |vcpu| {
+            let number = task.guest.number_of(vcpu);
+            hosted.off[number as usize].is_some() || on_its_way.contains(&number)
+        });
+    }
+
     /// Whether the model picks another vCPU than `number`, which runs on the pCPU. If not, that one goes on.
     fn gives_way(&self, state: &mut State<'a>, index: usize, number: u32) -> bool {
         let now_ns = state.now_ps / PS;
@@ -266,13 +310,26 @@ impl<'a> Simulated<'a> {
 
     fn yields_to(&self, state: &mut State<'a>, index: usize, target: u32) -> bool {
         let now_ns = state.now_ps / PS;
-        match model(state).scheduler.yields_to(index, target, now_ns) {
-            Some(other) if other != index => {
-                self.cuts_poll(state, other);
-                self.interrupts(state, other);
-                true
-            }
-            other => other.is_some(),
+        let yielded = model(state).scheduler.yields_to(index, target, now_ns);
+        let Yielded::To(other) = yielded else { return false };
+        self.reschedules(state, index, other);
+        true
+    }
+
+    /// A pause loop of a vCPU on this pCPU has exited. Whether it has yielded to another one.
+    fn spins(&self, state: &mut State<'a>, index: usize, spinner: (usize, u32)) -> bool {
+        let now_ns = state.now_ps / PS;
+        let Hosted { scheduler, pauses: Some(pauses), .. } = model(state) else { return false };
+        let spun = pauses.spins(spinner, |target| scheduler.yields_to(index, target, now_ns));
+        spun.to.into_iter().for_each(|other| self.reschedules(state, index, other));
+        spun.to.is_some()
+    }
+
+    /// The pCPU `other` has the target of a directed yield to run, which came from the pCPU with this index.
+    fn reschedules(&self, state: &mut State<'a>, index: usize, other: usize) {
+        if other != index {
+            self.cuts_poll(state, other);
+            self.interrupts(state, other);
         }
     }
 
@@ -307,6 +364,9 @@ impl<'a> Simulated<'a> {
         let now_ns = at_ps / PS;
         let is_back = back.is_some();
         let hosted = model(state);
+        if let Some(pauses) = hosted.pauses.as_mut().filter(|_| is_back) {
+            if waits { pauses.woke(number) } else { pauses.preempted(number) }
+        }
         hosted.off[number as usize] = back;
         let mut polls_ns = 0;
         if !is_back && waits {

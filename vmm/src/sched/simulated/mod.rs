@@ -7,6 +7,7 @@ mod alarm;
 mod exits;
 mod hosted;
 mod idle;
+mod pauses;
 mod placing;
 mod time;
 
@@ -27,6 +28,7 @@ use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
 use crate::machine::exits::Exit;
+use crate::machine::invalidate::acknowledge;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::whereabouts::Whereabouts;
@@ -323,8 +325,9 @@ impl<'a> Simulated<'a> {
         slot.pcpu.observer.enters(|| began_ns);
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Some(mut cpu) = task.vcpu.take_simulated() {
-            if guest.shared.as_ref().is_some_and(|shared| shared.invalidations.take_pending(id)) {
+            if let Some(shared) = guest.shared.as_ref().filter(|it| it.invalidations.take_pending(id)) {
                 cpu.raise_nmi();
+                acknowledge(shared.area(id));
             }
             state.board.put(slot.cpu, cpu, at_ps);
             if let Some(mark_at) = self.mark_at(guest, id, at_ps) {
@@ -351,11 +354,14 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// Tells the board when the alarm of a pCPU rings: at the end of a slice.
+    /// Tells the board when the alarm of a pCPU rings, which has entered a guest: at the end of a slice.
     fn arm(state: &mut State<'a>, index: usize) {
         let slot = &state.slots[index];
         let at_ns = match &state.hosted {
-            Some(hosted) => hosted.alarm_ns(index, state.now_ps / PS),
+            Some(hosted) => {
+                hosted.limit_pauses(&mut state.board, slot);
+                hosted.alarm_ns(index, state.now_ps / PS)
+            }
             None => slot.alarm.rings_at(),
         };
         state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
@@ -376,6 +382,7 @@ impl<'a> Simulated<'a> {
                 let tick_ps = state.hosted.as_ref().map_or(0, Hosted::tick_ps);
                 (Exit::Interrupted, costs.timer_ps + tick_ps)
             }
+            What::PauseLoop => (Exit::PauseLoop, 0),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
         };
         // What it does takes place in the order of time, half way between leaving the guest and entering it again: until then others
@@ -408,6 +415,7 @@ impl<'a> Simulated<'a> {
         } else {
             self.core.exited(&mut task, &mut slot.pcpu, exit)
         };
+        let at_ps = at_ps + state.hosted.as_mut().map_or(0, Hosted::take_spent_ps);
         if exit == Exit::Invalidate {
             self.invalidate(state, &task);
         }

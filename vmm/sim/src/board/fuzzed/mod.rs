@@ -201,7 +201,7 @@ fn see_to(board: &mut Board<Ram>, happening: Happening, nmi: bool) -> bool {
             board.cpu_mut(slot).expect("it stands still").answer(at_ps);
         }
         What::Event(Event::Halt) | What::Alarm if nmi => board.raise_nmi(slot, EXIT_PS),
-        What::Event(_) | What::Alarm | What::Stopped(_) => {}
+        What::Event(_) | What::Alarm | What::Stopped(_) | What::PauseLoop => {}
     }
     board.resume(slot, at_ps + EXIT_PS);
     true

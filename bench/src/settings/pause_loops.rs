@@ -1,0 +1,118 @@
+//! `--ple gap=128,window=4096`: limits of pause loops in a model of a host.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use haltkick_vmm::hosts::{Host, Pause, PauseCounter};
+use haltkick_vmm::{Refused, Ring, Run};
+
+use super::row::in_range;
+use crate::text::nearest;
+
+/// A longer gap is longer than any PAUSE.
+const GAPS: RangeInclusive<u64> = 1..=1_000_000;
+const WINDOWS: RangeInclusive<u64> = 1..=1_000_000_000;
+
+/// Limits of pause loops; `None`: as the host file says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PauseLoops {
+    /// Ticks of the time stamp counter between two PAUSEs of a loop, at most.
+    gap: Option<u64>,
+    /// The first window: ticks, or PAUSEs.
+    window: Option<u64>,
+}
+
+impl PauseLoops {
+    /// The limits of a run, if its guests' pause loops exit by a model of a host.
+    pub(crate) fn of(run: &Run) -> Option<Self> {
+        let pause = run.host.as_ref()?.pause.filter(|pause| run.halts.pause_exits && acts(run, pause))?;
+        Some(Self { gap: Some(pause.gap), window: Some(pause.window) })
+    }
+
+    /// Changes the model of a host that `run` has.
+    pub(super) fn put(self, run: &mut Run) -> Result<(), Refused> {
+        let refuse = |message| Err(Refused::new("ple", message));
+        if !run.engine.is_simulated() {
+            return refuse(
+                "only a model of a host takes them: use engine sim. KVM has one gap and one window for all guests, \
+                 parameters ple_gap and ple_window of kvm_intel; pause-exits off ends the exits of one run",
+            );
+        }
+        let Some(host) = &run.host else {
+            return refuse("only a model of a host has pause-loop exits: use sched host, and host");
+        };
+        if !run.halts.pause_exits {
+            return refuse("pause-exits is off: leave one of the two out");
+        }
+        let Some(pause) = host.pause else { return refuse("the host file has no [pause]: add it there") };
+        if !acts(run, &pause) {
+            return refuse("Intel's pause loops exit in ring 0 only: use ring 0");
+        }
+        let (gap, window) = (self.gap.unwrap_or(pause.gap), self.window.unwrap_or(pause.window));
+        run.host = Some(Arc::new(Host { pause: Some(Pause { gap, window, ..pause }), ..Host::clone(host) }));
+        Ok(())
+    }
+}
+
+/// Whether guests run in a ring in which pause loops exit. Simulated ones are in ring 3 unless asked for another.
+fn acts(run: &Run, pause: &Pause) -> bool {
+    run.ring == Ring::Ring0 || pause.counter == PauseCounter::Pauses
+}
+
+impl FromStr for PauseLoops {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut loops = Self::default();
+        for part in text.split(',').map(str::trim) {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(format!("'{part}' is no option: write gap=N or window=N"));
+            };
+            let (place, range) = match key {
+                "gap" => (&mut loops.gap, GAPS),
+                "window" => (&mut loops.window, WINDOWS),
+                _ => return Err(nearest::unknown("option", key, &["gap", "window"])),
+            };
+            let number: u64 =
+                value.parse().map_err(|error| format!("'{value}' is no whole number: {error}"))?;
+            let bounds = in_range(&number, range.start(), range.end(), u64::to_string);
+            bounds.map_err(|message| format!("{key}: {message}"))?;
+            if place.replace(number).is_some() {
+                return Err(format!("'{part}' gives the {key} a second time"));
+            }
+        }
+        Ok(loops)
+    }
+}
+
+impl fmt::Display for PauseLoops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [("gap", self.gap), ("window", self.window)];
+        let parts = parts.into_iter().filter_map(|(key, number)| Some(format!("{key}={}", number?)));
+        f.write_str(&parts.collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_and_written_back() {
+        for text in ["gap=256", "window=8192", "gap=128,window=4096"] {
+            assert_eq!(text.parse::<PauseLoops>().unwrap().to_string(), text);
+        }
+        for (text, message) in [
+            ("4096", "write gap=N or window=N"),
+            ("gap=0", "out of range"),
+            ("widow=1", "did you mean 'window'?"),
+            ("gap=1,gap=2", "a second time"),
+            ("gap=few", "no whole number"),
+        ] {
+            let error = text.parse::<PauseLoops>().unwrap_err();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}

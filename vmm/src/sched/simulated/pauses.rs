@@ -1,0 +1,143 @@
+//! Pause-loop exits under the model of a host: windows, and yields of spinners to other vCPUs of their guest.
+
+use haltkick_sim::hosts::{Boosts, Candidate, Host, Pause, PauseCounter, Spun, Window, Yielded};
+use haltkick_sim::machine::PauseLimits;
+
+use super::PS;
+
+/// The vCPUs of all guests, by their numbers.
+pub(super) struct PauseExits {
+    pause: Pause,
+    tsc_khz: u64,
+    windows: Vec<Window>,
+    seen: Vec<Candidate>,
+    /// Number of the first vCPU, and the search of spinners, of each guest.
+    guests: Vec<(u32, Boosts)>,
+    spent_ps: u64,
+}
+
+impl PauseExits {
+    /// vCPUs of guests with these numbers of them; `None` on a host without pause-loop exits.
+    pub(super) fn new(host: &Host, tsc_khz: u64, vcpus: &[u32]) -> Option<Self> {
+        let pause = host.pause?;
+        let count = vcpus.iter().sum::<u32>() as usize;
+        let mut first = 0;
+        let guests = vcpus.iter().map(|vcpus| {
+            first += vcpus;
+            (first - vcpus, Boosts::new(*vcpus))
+        });
+        Some(Self {
+            guests: guests.collect(),
+            pause,
+            tsc_khz,
+            windows: vec![Window::new(&pause); count],
+            seen: vec![Candidate::default(); count],
+            spent_ps: 0,
+        })
+    }
+
+    /// The limits with which a vCPU is entered. Intel's filter works in ring 0 only.
+    pub(super) fn limits(&self, number: u32, ring: u8) -> Option<PauseLimits> {
+        let acts = ring == 0 || self.pause.counter == PauseCounter::Pauses;
+        acts.then(|| self.windows[number as usize].limits(&self.pause, self.tsc_khz))
+    }
+
+    /// A vCPU is out of its guest, which was in this ring.
+    pub(super) fn exited(&mut self, number: u32, ring: u8) {
+        self.seen[number as usize] = Candidate { in_kernel: ring == 0, ..Candidate::default() };
+    }
+
+    /// A vCPU that can run is taken off its pCPU.
+    pub(super) fn preempted(&mut self, number: u32) {
+        self.seen[number as usize].preempted = true;
+    }
+
+    /// A vCPU wakes up.
+    pub(super) fn woke(&mut self, number: u32) {
+        self.seen[number as usize].woken = true;
+    }
+
+    /// A vCPU gets a pCPU. `stays`: it was on that one, and no other thread has been since.
+    pub(super) fn loaded(&mut self, number: u32, stays: bool) {
+        let seen = &mut self.seen[number as usize];
+        *seen = Candidate { in_kernel: seen.in_kernel, ..Candidate::default() };
+        if !stays {
+            self.windows[number as usize].loaded(&self.pause);
+        }
+    }
+
+    /// A pause loop of vCPU `number` of a guest has exited: it looks for another one to yield to.
+    pub(super) fn spins(
+        &mut self,
+        (guest, number): (usize, u32),
+        mut yields_to: impl FnMut(u32) -> Yielded,
+    ) -> Spun {
+        self.windows[number as usize].exited(&self.pause);
+        self.seen[number as usize].in_spin = true;
+        let next = self.guests.get(guest + 1).map_or(self.seen.len(), |(next, _)| *next as usize);
+        let (first, boosts) = &mut self.guests[guest];
+        let seen = &self.seen[*first as usize..next];
+        let spun = boosts.spins(number - *first, seen, |id| yields_to(*first + id));
+        self.spent_ps += u64::from(spun.looks) * self.pause.scan_ns * PS;
+        spun
+    }
+
+    /// The time that the last search took.
+    pub(super) fn take_spent_ps(&mut self) -> u64 {
+        std::mem::take(&mut self.spent_ps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haltkick_sim::hosts::presets;
+    use haltkick_sim::machine::LongestLoop;
+
+    use super::*;
+
+    fn exits() -> PauseExits {
+        PauseExits::new(&presets()[0].host(), 2_500_000, &[2, 3]).unwrap()
+    }
+
+    fn longest(exits: &PauseExits, number: u32) -> LongestLoop {
+        exits.limits(number, 0).unwrap().longest
+    }
+
+    #[test]
+    fn spinners_yield_to_preempted_vcpus_of_their_own_guest() {
+        let mut exits = exits();
+        (0..5).for_each(|number| exits.exited(number, 0));
+        exits.preempted(0);
+        exits.preempted(4);
+        let mut tried = Vec::new();
+        exits.spins((1, 2), |number| {
+            tried.push(number);
+            Yielded::To(0)
+        });
+        assert_eq!(tried, [4]);
+        assert_eq!(exits.take_spent_ps(), 2 * 35 * PS, "it looked at 3 and 4");
+        exits.loaded(4, false);
+        assert_eq!(exits.spins((1, 2), |_| Yielded::To(0)).to, None, "4 runs");
+    }
+
+    #[test]
+    fn a_window_grows_until_another_thread_ran() {
+        let mut exits = exits();
+        let first = longest(&exits, 1);
+        exits.spins((0, 1), |_| Yielded::NotWaiting);
+        let second = longest(&exits, 1);
+        assert_ne!(first, second);
+        exits.loaded(1, true);
+        assert_eq!(longest(&exits, 1), second);
+        exits.loaded(1, false);
+        assert_eq!(longest(&exits, 1), first);
+    }
+
+    #[test]
+    fn only_amd_counts_pauses_of_ring_3() {
+        let mut exits = exits();
+        assert_eq!(exits.limits(0, 3), None);
+        exits.pause.counter = PauseCounter::Pauses;
+        assert!(exits.limits(0, 3).is_some());
+    }
+}
