@@ -21,10 +21,12 @@
 //! Not modelled: bandwidth other than that of a line, capacity (a line stays until somebody else writes it), prefetching,
 //! the place of a line's home.
 
+mod queue;
 mod sharers;
 mod way;
 
 use crate::machine::{CpuPlace, Machine};
+use queue::Queue;
 use sharers::Sharers;
 use way::Task;
 
@@ -102,11 +104,9 @@ struct Line {
     under_way: Option<Request>,
     /// Writes that the owner may still make while a transfer is under way.
     writes_left: u64,
-    waiting: Vec<Request>,
+    waiting: Queue,
     /// Requests so far.
     arrivals: u64,
-    /// Grants in a row within one cluster while others waited elsewhere.
-    streak: u32,
     /// CPUs that want to be told when their core loses its copy, or a sibling writes it.
     watchers: Vec<u32>,
 }
@@ -257,9 +257,10 @@ impl Lines {
         let task = self.task(machine, number, request);
         let latency_ps = task.latency_ps(&machine.costs.line);
         let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
+        let cluster = self.places[cpu as usize].cluster;
         let line = self.line(number);
         if line.under_way.is_some() {
-            line.waiting.push(request);
+            line.waiting.push(cluster, request);
             return Requested::Waits;
         }
         line.under_way = Some(request);
@@ -277,7 +278,8 @@ impl Lines {
         self.transfers += 1;
         let done = self.line(number).under_way.take().expect("a transfer is under way");
         self.hand_over(number, done);
-        let next = self.choose_next(number, done.cpu, machine.costs.line.grants_in_a_row);
+        let owner = self.places[done.cpu as usize].cluster;
+        let next = self.line(number).waiting.take(owner, machine.costs.line.grants_in_a_row);
         let next_ps = next.map(|request| {
             let task = self.task(machine, number, request);
             // A read-modify-write keeps the line for as long as it takes.
@@ -384,25 +386,6 @@ impl Lines {
                 Copies::Many(sharers) => sharers.add(place.core, place.cluster),
             },
         }
-    }
-
-    /// The one to be served next, taken out of the queue: the nearest to the CPU that has the line now, unless others have
-    /// waited for `most` such grants.
-    fn choose_next(&mut self, number: u64, owner: u32, most: u32) -> Option<Request> {
-        let Self { places, chunks, .. } = self;
-        let line = &mut chunks[number as usize / CHUNK].as_mut()?[number as usize % CHUNK];
-        let cluster = places[owner as usize].cluster;
-        let is_near = |request: &Request| places[request.cpu as usize].cluster == cluster;
-        let others_wait = !line.waiting.iter().all(is_near);
-        let near_first = line.streak < most;
-        let (index, _) = line
-            .waiting
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, request)| (is_near(request) != near_first, request.arrival))?;
-        let request = line.waiting.remove(index);
-        line.streak = if others_wait && is_near(&request) { line.streak + 1 } else { 0 };
-        Some(request)
     }
 }
 
