@@ -12,9 +12,9 @@ use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::{Machine, Visits};
 
-use super::Memory;
 use super::buffer::{Buffer, Store};
 use super::witness::Noted;
+use super::{Memory, ahead};
 
 /// Why a CPU was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,8 @@ pub(super) struct Fabric<M> {
 #[must_use]
 pub fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
     let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
-    Lines::most_bytes(memory_bytes, cpus).saturating_add(of_code)
+    let of_spinners = u64::from(cpus) * ahead::MOST_BYTES as u64;
+    Lines::most_bytes(memory_bytes, cpus).saturating_add(of_code).saturating_add(of_spinners)
 }
 
 impl<M: Memory> Fabric<M> {

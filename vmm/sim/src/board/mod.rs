@@ -19,6 +19,7 @@
 //! its core has, will do so again until one of those lines changes: it is parked (`spin`). So is one whose rounds depend on
 //! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
 
+mod ahead;
 mod alarm;
 mod buffer;
 mod counters;

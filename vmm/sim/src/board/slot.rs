@@ -29,6 +29,8 @@ pub(super) struct Slot {
     /// The last PAUSE.
     pub(super) last: Option<Box<Last>>,
     pub(super) parked: Option<Box<Parked>>,
+    /// Rounds that it is taken through at once.
+    pub(super) tries_ahead: usize,
 }
 
 impl Default for Slot {
@@ -46,6 +48,7 @@ impl Default for Slot {
             storing: false,
             last: None,
             parked: None,
+            tries_ahead: 0,
         }
     }
 }

@@ -100,6 +100,27 @@ program!(
     "je 2b",
     "3:",
 );
+// It counts its rounds, looks at the clock in every 16th, and at another line in every 64th.
+program!(
+    wait_with_patience,
+    "xor ecx, ecx",
+    "2: pause",
+    "inc ecx",
+    "cmp dword ptr [rdi], 0",
+    "jne 3f",
+    "test cl, 63",
+    "jnz 4f",
+    "add r9d, [rdi + 64]",
+    "4: test cl, 15",
+    "jnz 2b",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "cmp rdx, rsi",
+    "jb 2b",
+    "3: shl rcx, 32",
+    "lea rax, [rcx + r9]",
+);
 program!(
     sum_of_a_counter,
     "xor eax, eax",
