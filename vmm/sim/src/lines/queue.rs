@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Request;
+use super::{Need, Request};
 
 /// Requests that wait for a line, by the cluster that they come from.
 #[derive(Clone, Debug, Default)]
@@ -40,5 +40,25 @@ impl Queue {
         let index = if near_first { near_at.or(far_at) } else { far_at.or(near_at) }?;
         self.streak = if both && near_at == Some(index) { self.streak + 1 } else { 0 };
         self.clusters[index].1.pop_front()
+    }
+
+    /// Takes the oldest request of these clusters, which are bits, if that is to read and no request to write came before it.
+    pub(super) fn take_read(&mut self, clusters: u128) -> Option<Request> {
+        let write = self.oldest_write().unwrap_or(u64::MAX);
+        let here = self.clusters.iter_mut().filter(|(cluster, _)| clusters & 1_u128 << *cluster != 0);
+        let first = |waiting: &VecDeque<Request>| waiting.front().map(|first| first.arrival);
+        let (_, oldest) = here.min_by_key(|(_, waiting)| first(waiting).unwrap_or(u64::MAX))?;
+        if first(oldest)? < write { oldest.pop_front() } else { None }
+    }
+
+    /// Whether a request to write waits.
+    pub(super) fn has_write(&self) -> bool {
+        self.oldest_write().is_some()
+    }
+
+    fn oldest_write(&self) -> Option<u64> {
+        let waiting = self.clusters.iter().flat_map(|(_, waiting)| waiting);
+        let writes = waiting.filter(|request| request.need == Need::Write);
+        writes.map(|request| request.arrival).min()
     }
 }

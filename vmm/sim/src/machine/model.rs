@@ -18,6 +18,8 @@ pub struct Model {
     pub upgrade: Upgrade,
     /// How a contended line is served faster than its latency.
     pub visits: Visits,
+    /// Transfers of one line at a time.
+    pub line_servers: LineServers,
     /// Work that takes speed from the other thread of a core.
     pub smt: Smt,
 }
@@ -29,6 +31,7 @@ impl Default for Model {
             jitter: 0.05,
             upgrade: Upgrade::Distance,
             visits: Visits::Overlap,
+            line_servers: LineServers::Machine,
             smt: Smt::Busy,
         }
     }
@@ -86,6 +89,16 @@ pub enum Visits {
     Overlap,
     /// A transfer takes its whole latency, and meanwhile the owner may go on to write: as often in each visit as makes up for that.
     Several,
+}
+
+/// Transfers of one line at a time.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum LineServers {
+    /// One in the whole machine: readers are served one after the other.
+    Machine,
+    /// One in each socket, as long as all are for readers.
+    Socket,
 }
 
 /// Work that takes speed from the other thread of a core.

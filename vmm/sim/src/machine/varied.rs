@@ -19,6 +19,7 @@ pub const CHOICES: &[(&str, &[&str])] = &[
     ("placement", &["last", "lowest"]),
     ("upgrade", &["distance", "flat"]),
     ("visits", &["overlap", "several"]),
+    ("line-servers", &["machine", "socket"]),
     ("smt", &["busy", "issue"]),
 ];
 
