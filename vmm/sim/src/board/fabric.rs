@@ -10,7 +10,7 @@ use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
 use crate::cpu::code;
 use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
-use crate::machine::{Machine, Visits};
+use crate::machine::{Machine, Ownership, Visits};
 
 use super::buffer::{Buffer, Store};
 use super::witness::Noted;
@@ -330,7 +330,7 @@ impl<M: Memory> Fabric<M> {
         self.is_loud();
         let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
         let in_order = self.buffers[cpu as usize].is_empty() && !waits;
-        if in_order && (self.lines.has(cpu, line, Need::Write) || self.lines.take_fresh(cpu, line)) {
+        if in_order && (self.owns(cpu, line) || self.lines.take_fresh(cpu, line)) {
             if self.is_ahead(now, line) {
                 return self.stop(now, Why::Turn);
             }
@@ -339,6 +339,12 @@ impl<M: Memory> Fabric<M> {
             return Verdict::Go;
         }
         self.buffer(now)
+    }
+
+    /// Whether a plain store to the line becomes visible at once.
+    pub(super) fn owns(&self, cpu: u32, line: u64) -> bool {
+        let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
+        own && self.lines.has(cpu, line, Need::Write)
     }
 
     /// A part in each, so that each becomes visible with its own line.

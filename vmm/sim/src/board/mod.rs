@@ -28,6 +28,7 @@ mod fabric;
 #[doc(hidden)]
 pub mod fuzzed;
 mod memory;
+mod ownership;
 mod slot;
 mod slot_state;
 mod spent;

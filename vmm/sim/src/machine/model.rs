@@ -20,6 +20,8 @@ pub struct Model {
     pub visits: Visits,
     /// Transfers of one line at a time.
     pub line_servers: LineServers,
+    /// How stores in a store buffer get their lines.
+    pub ownership: Ownership,
     /// Work that takes speed from the other thread of a core.
     pub smt: Smt,
 }
@@ -32,6 +34,7 @@ impl Default for Model {
             upgrade: Upgrade::Distance,
             visits: Visits::Overlap,
             line_servers: LineServers::Machine,
+            ownership: Ownership::Serial,
             smt: Smt::Busy,
         }
     }
@@ -99,6 +102,17 @@ pub enum LineServers {
     Machine,
     /// One in each socket, as long as all are for readers.
     Socket,
+}
+
+/// How stores in a store buffer get their lines.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ownership {
+    /// Each store asks for its line when it is the first, also for one that the core owns. A store to such a line is visible at once
+    /// if no other waits, whichever thread of the core wrote the line last.
+    Serial,
+    /// All stores ask at once, unless the core owns the line. A line that the core's other thread wrote last takes `sibling-ns`.
+    Overlap,
 }
 
 /// Work that takes speed from the other thread of a core.

@@ -20,6 +20,7 @@ pub const CHOICES: &[(&str, &[&str])] = &[
     ("upgrade", &["distance", "flat"]),
     ("visits", &["overlap", "several"]),
     ("line-servers", &["machine", "socket"]),
+    ("ownership", &["serial", "overlap"]),
     ("smt", &["busy", "issue"]),
 ];
 

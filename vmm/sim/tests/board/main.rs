@@ -1,5 +1,6 @@
 //! Boards with small programs on their CPUs.
 
+mod ownership;
 mod parking;
 mod programs;
 mod smt;
@@ -60,6 +61,15 @@ impl Bench {
     }
 
     fn start_of_guest(&mut self, guest: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        self.start_cpu(guest, slot, (rip, rdi, rsi), 0);
+    }
+
+    /// A CPU of the first guest begins at a time.
+    fn start_at(&mut self, at_ps: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        self.start_cpu(0, slot, (rip, rdi, rsi), at_ps);
+    }
+
+    fn start_cpu(&mut self, guest: u64, slot: u32, (rip, rdi, rsi): (u64, u64, u64), at_ps: u64) {
         let mut registers = Registers { rip, rflags: 2, ..Registers::default() };
         registers.general[General::Rdi as usize] = rdi;
         registers.general[General::Rsi as usize] = rsi;
@@ -68,7 +78,7 @@ impl Bench {
         (system.cr0, system.cr3, system.cr4, system.efer) = (0x8000_0001, TABLES, 0x20, 0x500);
         let mut cpu = Box::new(Cpu::new(slot, &registers));
         cpu.set_partition(Partition { start: guest * BYTES as u64, bytes: BYTES as u64 });
-        self.board.put(slot, cpu, 0);
+        self.board.put(slot, cpu, at_ps);
     }
 
     /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.

@@ -56,6 +56,19 @@ program!(
     "jb 2b",
     "3:",
 );
+// RSI: how many lines. A counter in the first one goes up with each.
+program!(
+    store_to_lines,
+    "mov rax, rdi",
+    "xor ecx, ecx",
+    "2: inc rcx",
+    "mov qword ptr [rax], 7",
+    "add rax, 64",
+    "cmp rcx, rsi",
+    "jb 2b",
+    "mov [rdi + 8], rcx",
+    "mfence",
+);
 // Rounds that are counted, in various ways; the sum is in RAX.
 program!(count, "xor eax, eax", "2: pause", "inc rax", "cmp dword ptr [rdi], 0", "je 2b");
 program!(
