@@ -14,7 +14,7 @@ mod varied;
 pub(crate) mod work_loop;
 
 pub use file::MachineError;
-pub use model::{LineServers, Model, Ownership, Placement, Smt, Upgrade, Visits};
+pub use model::{Invalidation, LineServers, Model, Ownership, Placement, Smt, Upgrade, Visits};
 pub use presets::{Preset, presets};
 pub use topology::{CpuPlace, Topology};
 pub use varied::{CHOICES, Guess};

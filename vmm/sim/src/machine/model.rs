@@ -22,6 +22,8 @@ pub struct Model {
     pub line_servers: LineServers,
     /// How stores in a store buffer get their lines.
     pub ownership: Ownership,
+    /// Time of a vCPU that has others drop translations.
+    pub invalidation: Invalidation,
     /// Work that takes speed from the other thread of a core.
     pub smt: Smt,
 }
@@ -35,6 +37,7 @@ impl Default for Model {
             visits: Visits::Overlap,
             line_servers: LineServers::Machine,
             ownership: Ownership::Serial,
+            invalidation: Invalidation::Free,
             smt: Smt::Busy,
         }
     }
@@ -113,6 +116,16 @@ pub enum Ownership {
     Serial,
     /// All stores ask at once, unless the core owns the line. A line that the core's other thread wrote last takes `sibling-ns`.
     Overlap,
+}
+
+/// Time of a vCPU that has others drop translations, beyond its exit.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Invalidation {
+    /// One message reaches all, and takes no time beyond the exit.
+    Free,
+    /// `kick-ns` for each of them that runs.
+    Kicks,
 }
 
 /// Work that takes speed from the other thread of a core.

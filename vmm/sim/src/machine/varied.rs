@@ -21,6 +21,7 @@ pub const CHOICES: &[(&str, &[&str])] = &[
     ("visits", &["overlap", "several"]),
     ("line-servers", &["machine", "socket"]),
     ("ownership", &["serial", "overlap"]),
+    ("invalidation", &["free", "kicks"]),
     ("smt", &["busy", "issue"]),
 ];
 
