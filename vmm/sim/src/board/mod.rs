@@ -34,6 +34,8 @@ mod slot_state;
 mod spent;
 mod spin;
 mod stores;
+#[cfg(test)]
+mod tests;
 mod witness;
 mod work;
 

@@ -263,3 +263,81 @@ fn a_reader_that_arrives_behind_a_waiting_write_waits() {
         assert_eq!(lines.request(&machine, 0, (8, 7, Need::Write), 0), Requested::Waits);
     }
 }
+
+#[test]
+fn a_seized_line_is_its_takers_and_public_once_another_had_it() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    (0..2).for_each(|_| assert_eq!(lines.seize(0, 7), []));
+    assert!(lines.is_private(7) && lines.has(0, 7, Need::Write), "one CPU alone");
+    for cpu in [4, 4, 0, 0] {
+        lines.seize(cpu, 7);
+        assert!(!lines.is_private(7) && lines.has(cpu, 7, Need::Write), "it stays public: {cpu}");
+        assert!(!lines.has(4 - cpu, 7, Need::Read), "the other one has lost it: {cpu}");
+    }
+    assert!(lines.hit(8, 7, Need::Read), "the sibling gets it once");
+    assert!(!lines.hit(8, 7, Need::Read));
+    lines.seize(0, 7);
+    assert!(lines.hit(8, 7, Need::Read), "and once more");
+    let mut lines = Lines::new(&machine, 4096);
+    lines.request(&machine, 0, (0, 7, Need::Write), 0);
+    lines.seize(0, 7);
+    lines.complete(&machine, 1_000_000, (7, 0));
+    assert!(!lines.is_private(7), "it was on its way");
+}
+
+#[test]
+fn a_line_that_its_core_asks_for_again_stays_there() {
+    let machine = machine();
+    let costs = &machine.costs.line;
+    let mut lines = Lines::new(&machine, 4096);
+    (0..2).for_each(|_| _ = get(&mut lines, &machine, 0, 0, Need::Write));
+    assert!(lines.is_private(7), "one CPU alone");
+    assert_eq!(get(&mut lines, &machine, 0, 8, Need::Read), costs.sibling_ps);
+    assert!(!lines.is_private(7) && lines.has(0, 7, Need::Write), "the core may write it as before");
+    get(&mut lines, &machine, 0, 8, Need::Write);
+    assert!(lines.hit(0, 7, Need::Read), "the sibling wrote it last");
+    // A read gets it from memory: it has no writer.
+    let mut lines = Lines::new(&machine, 4096);
+    get(&mut lines, &machine, 0, 0, Need::Read);
+    assert!(lines.has(0, 7, Need::Write) && !lines.hit(8, 7, Need::Read));
+}
+
+#[test]
+fn a_host_s_write_takes_a_line_out_of_all_caches() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    get(&mut lines, &machine, 0, 0, Need::Write);
+    assert_eq!(lines.write_by_host(7), []);
+    assert!(!lines.has(0, 7, Need::Read) && !lines.is_private(7));
+    assert!(!lines.take_fresh(0, 7), "somebody has had it");
+    assert_eq!(get(&mut lines, &machine, 0, 0, Need::Read), machine.costs.line.memory_ps);
+    assert!(!lines.hit(8, 7, Need::Read), "no thread wrote it");
+}
+
+#[test]
+fn siblings_in_a_queue_are_spaced_like_cores_of_a_cluster() {
+    let mut machine = machine();
+    machine.costs.line.occupancy_near_permille = 900;
+    let served = order(&machine, &[0, 8]);
+    assert_eq!(served[1].1 - served[0].1, machine.costs.line.near_ps * 9 / 10, "{served:?}");
+}
+
+#[test]
+fn transfers_are_counted_and_the_directory_is_bounded() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    (0..5).for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Read));
+    assert_eq!(lines.transfers(), 5);
+    assert!(lines.exists(63) && !lines.exists(64), "64 lines in a page");
+    let sharers = 512_u64.div_ceil(64) * 8;
+    assert_eq!(Lines::most_bytes(1 << 20, 512), (1 << 20) / 64 * (size_of::<Line>() as u64 + sharers));
+    assert_eq!(Lines::most_bytes(1, 512) % 64, 0, "whole chunks");
+}
+
+/// The first numbers of the sequence that begins at 0, as published with it.
+#[test]
+fn random_numbers_are_those_of_splitmix64() {
+    assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
+    assert_eq!(mix(0x9e37_79b9_7f4a_7c15), 0x6e78_9e6a_a1b9_65f4);
+}

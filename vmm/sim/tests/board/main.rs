@@ -4,6 +4,7 @@ mod ownership;
 mod parking;
 mod programs;
 mod smt;
+mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -263,6 +264,15 @@ fn an_alarm_stops_a_cpu_wherever_it_is() {
 }
 
 #[test]
+fn work_that_is_counted_down_from_zero_goes_on_from_the_top() {
+    let mut bench = Bench::new("cascadelake-2s", work_then_set());
+    bench.start(0, CODE, DATA, 0);
+    assert_eq!(bench.board.run(10_000_000), None);
+    let cpu = bench.board.cpu(0).expect("it is there");
+    assert!(cpu.general(General::Rsi) > u64::MAX / 2 && cpu.instructions() > 4000, "{:?}", cpu.registers());
+}
+
+#[test]
 fn an_alarm_rings_in_time_whatever_the_cpu_does() {
     const AT_PS: u64 = 1_000_000_000;
     for (name, code) in [
@@ -279,5 +289,6 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         assert_eq!(happening.what, What::Alarm, "{name}");
         let late_ps = happening.at_ps - AT_PS;
         assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
+        assert!(name != "pause" || late_ps < 100_000, "at the first PAUSE: {late_ps} ps late");
     }
 }

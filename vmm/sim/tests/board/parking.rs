@@ -27,6 +27,7 @@ fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
     assert_eq!(value, 7, "the flag became visible before what was stored first");
     let far_ps = bench.machine.costs.line.hops_ps[0];
     let work_ps = 1000 * 6 * bench.machine.costs.instruction_ps;
+    assert_eq!(bench.board.worked_ps(), work_ps);
     assert!(set_ps > work_ps && seen_ps > set_ps + far_ps && seen_ps < set_ps + 6 * far_ps, "{ends:?}");
 }
 
@@ -76,6 +77,8 @@ fn a_parked_waiter_has_counted_all_its_rounds() {
             };
             assert_eq!(run(true), run(false), "{iterations} iterations");
         }
+        let (_, executed) = apart(program, true, 1_000_000);
+        assert!(executed < 500, "as many rounds as there are at once: {executed} instructions");
         let worked_ps =
             |parks: bool| beside(program, parks, 50_000).into_iter().find(|end| end.0 != 0).unwrap().1;
         let (parked_ps, executed_ps) = (worked_ps(true), worked_ps(false));
@@ -97,6 +100,15 @@ fn a_round_that_stores_between_two_that_are_alike_is_executed() {
         (bench.finish(1), bench.word(DATA))
     };
     assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn a_waiter_that_stores_in_every_round_is_not_parked() {
+    let code = [store_and_wait(), take_back_and_look()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.start(0, CODE, DATA, 0);
+    bench.start(20, CODE + store_and_wait().len() as u64, DATA, 0);
+    assert_eq!(bench.finish(2)[1].2, 1, "it has stored again");
 }
 
 #[test]
@@ -182,6 +194,7 @@ fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
             let ends = bench.finish(2);
             let deadline_ps = bench.machine.time_of_tick(ticks);
             let flag_ps = ends[1].1;
+            assert!(!parks || bench.board.executed() < 500, "{} instructions", bench.board.executed());
             assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
             assert!(ends[0].1 < deadline_ps.min(flag_ps) + 1_000_000, "it left too late: {ends:?}");
             ends

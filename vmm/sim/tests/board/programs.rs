@@ -156,6 +156,24 @@ program!(
     "cmp qword ptr [rdi], rsi",
     "jb 2b",
 );
+// A waiter that stores the same in each round; and one who takes that back, looks again later, and ends the wait.
+program!(store_and_wait, "2: pause", "mov dword ptr [rdi + 64], 1", "cmp dword ptr [rdi], 0", "je 2b");
+program!(
+    take_back_and_look,
+    "mov ecx, 3000",
+    "2: imul rdx, rdx",
+    "dec ecx",
+    "jnz 2b",
+    "mov dword ptr [rdi + 64], 0",
+    "mfence",
+    "mov ecx, 3000",
+    "3: imul rdx, rdx",
+    "dec ecx",
+    "jnz 3b",
+    "mov eax, [rdi + 64]",
+    "mov dword ptr [rdi], 1",
+    "mfence",
+);
 // Rounds that leave the guest.
 program!(ask_and_wait, "2: pause", "out 0x11, eax", "cmp dword ptr [rdi], 0", "je 2b");
 // Eight lines that one CPU writes, and that another one loads when that is over: at once, and line by line before that.
