@@ -12,7 +12,8 @@ use haltkick_vmm::machines::presets;
 use haltkick_vmm::{Engine, Found, Guest, Image, Instruments, Ours, Run, System, VirtualTime, run};
 
 /// Machines, numbers of their CPUs, and upper limits of a millisecond's cost.
-const SIZES: [(&str, u32, f64); 2] = [("ivybridge-ex-4s", 80, 0.3), ("numaconnect-512", 512, 2.0)];
+const SIZES: [(&str, u32, f64); 3] =
+    [("ivybridge-ex-4s", 80, 0.3), ("skylake-8s", 256, 0.2), ("numaconnect-512", 512, 2.0)];
 
 /// Work of the vCPUs.
 struct Load {
@@ -29,7 +30,7 @@ const fn load(name: &'static str, lock: &'static str, times_us: (u64, u64)) -> L
     Load { name, lock, pv: false, locks: 1, hold_us: times_us.0, think_us: times_us.1, ratio: 1 }
 }
 
-const LOADS: [Load; 9] = [
+const LOADS: [Load; 10] = [
     load("busy, no lock", "none", (1, 4)),
     load("busy, short sections of its own", "none", (0, 1)),
     Load { locks: 256, ..load("busy, 256 locks in turn", "qspinlock", (1, 4)) },
@@ -38,6 +39,7 @@ const LOADS: [Load; 9] = [
     load("parked spinners, all on one word", "ticket", (1, 4)),
     load("spinners that write", "tas", (1, 4)),
     Load { pv: true, ratio: 2, ..load("sleepers, two for each pCPU", "qspinlock", (1, 4)) },
+    Load { pv: true, ..load("spinners that count their rounds", "qspinlock-wc", (1, 2)) },
     Load { ratio: 2, ..load("queue, two for each pCPU", "qspinlock", (1, 4)) },
 ];
 

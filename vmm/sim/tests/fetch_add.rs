@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use haltkick_sim::lines::{Lines, Need, Requested};
+use haltkick_sim::lines::{Lines, Need, Requested, Transfer};
 use haltkick_sim::machine::{Machine, Visits, presets};
 
 /// What the loop around the instruction takes.
@@ -14,7 +14,7 @@ const LOOP_PS: u64 = 500;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Completes,
+    Completes { request: u64 },
     Wants(u32),
 }
 
@@ -36,19 +36,19 @@ fn between_operations_ns(machine: &Machine, cpus: &[u32]) -> f64 {
                 events.push(Reverse((now_ps + sibling_ps + after_ps, Event::Wants(cpu))));
             }
             Event::Wants(cpu) => {
-                if let Requested::UnderWay { completes_ps } =
+                if let Requested::UnderWay(Transfer { request, completes_ps }) =
                     lines.request(machine, now_ps, (cpu, 0, Need::Write), 0)
                 {
-                    events.push(Reverse((completes_ps, Event::Completes)));
+                    events.push(Reverse((completes_ps, Event::Completes { request })));
                 }
             }
-            Event::Completes => {
-                let served = lines.complete(machine, now_ps, 0);
+            Event::Completes { request } => {
+                let served = lines.complete(machine, now_ps, (0, request));
                 lines.hit(served.cpu, 0, Need::Write);
                 done += 1;
                 events.push(Reverse((now_ps + after_ps, Event::Wants(served.cpu))));
-                if let Some(next_ps) = served.next_ps {
-                    events.push(Reverse((next_ps, Event::Completes)));
+                for Transfer { request, completes_ps } in served.next {
+                    events.push(Reverse((completes_ps, Event::Completes { request })));
                 }
             }
         }

@@ -191,6 +191,22 @@ fn page_faults_are_served_and_stale_translations_dropped() {
 }
 
 #[test]
+fn whoever_invalidates_pays_for_each_target_where_the_model_says_so() {
+    let pages = |invalidation: &str, cpus: u32| {
+        let mut config = simulated("ivybridge-ex-4s", cpus, 1).memory_bytes(16 << 20).pv(false);
+        let Engine::Sim(machine) = &config.engine else { panic!("it is simulated") };
+        let machine = machine.varied(&[], &[("invalidation", invalidation)]).expect("there is such a choice");
+        config.engine = Engine::Sim(Arc::new(machine));
+        let config = config.lock("none").workload("selftest-page-fault").window(us(2000));
+        done(&config).acquisitions() as f64
+    };
+    let alone = pages("kicks", 1) / pages("free", 1);
+    assert!((alone - 1.0).abs() < 0.01, "there is no other: {alone}");
+    let of_eight = pages("kicks", 8) / pages("free", 8);
+    assert!(of_eight < 0.9, "seven kicks each: {of_eight}");
+}
+
+#[test]
 fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
     for (lock, counter) in
         [("mmap-sem", "pgfault"), ("speculative", "speculative_pgfault"), ("per-vma", "vma_lock_success")]

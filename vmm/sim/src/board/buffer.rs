@@ -39,6 +39,10 @@ impl Buffer {
         self.0.push_back(store);
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Store> {
+        self.0.iter()
+    }
+
     pub(super) fn first(&self) -> Option<&Store> {
         self.0.front()
     }

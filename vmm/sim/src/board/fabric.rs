@@ -11,11 +11,11 @@ use crate::cpu::code;
 use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::pause_filter::PauseFilter;
-use crate::machine::{Machine, Visits};
+use crate::machine::{Machine, Ownership, Visits};
 
-use super::Memory;
 use super::buffer::{Buffer, Store};
 use super::witness::Noted;
+use super::{Memory, ahead};
 
 /// Why a CPU was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,8 @@ pub(super) struct Fabric<M> {
 #[must_use]
 pub fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
     let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
-    Lines::most_bytes(memory_bytes, cpus).saturating_add(of_code)
+    let of_spinners = u64::from(cpus) * ahead::MOST_BYTES as u64;
+    Lines::most_bytes(memory_bytes, cpus).saturating_add(of_code).saturating_add(of_spinners)
 }
 
 impl<M: Memory> Fabric<M> {
@@ -334,7 +335,7 @@ impl<M: Memory> Fabric<M> {
         self.is_loud();
         let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
         let in_order = self.buffers[cpu as usize].is_empty() && !waits;
-        if in_order && (self.lines.has(cpu, line, Need::Write) || self.lines.take_fresh(cpu, line)) {
+        if in_order && (self.owns(cpu, line) || self.lines.take_fresh(cpu, line)) {
             if self.is_ahead(now, line) {
                 return self.stop(now, Why::Turn);
             }
@@ -343,6 +344,12 @@ impl<M: Memory> Fabric<M> {
             return Verdict::Go;
         }
         self.buffer(now)
+    }
+
+    /// Whether a plain store to the line becomes visible at once.
+    pub(super) fn owns(&self, cpu: u32, line: u64) -> bool {
+        let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
+        own && self.lines.has(cpu, line, Need::Write)
     }
 
     /// A part in each, so that each becomes visible with its own line.

@@ -19,6 +19,7 @@
 //! its core has, will do so again until one of those lines changes: it is parked (`spin`). So is one whose rounds depend on
 //! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
 
+mod ahead;
 mod alarm;
 mod buffer;
 mod counters;
@@ -27,12 +28,15 @@ mod fabric;
 #[doc(hidden)]
 pub mod fuzzed;
 mod memory;
+mod ownership;
 mod pause_loops;
 mod slot;
 mod slot_state;
 mod spent;
 mod spin;
 mod stores;
+#[cfg(test)]
+mod tests;
 mod witness;
 mod work;
 
@@ -99,8 +103,8 @@ const MOST_INSTRUCTIONS: u64 = 1024;
 /// What is due, in the order in which things of one time take place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// The transfer of a line completes.
-    Line(u64),
+    /// A transfer of a line completes: the one for this request.
+    Line { line: u64, request: u64 },
     /// The CPU of a slot goes on, unless that has changed since.
     Cpu { slot: u32, token: u64 },
     /// Its alarm, unless it was set anew.
@@ -298,7 +302,7 @@ impl<M: Memory> Board<M> {
             self.due.pop();
             self.now_ps = self.now_ps.max(at_ps);
             let happening = match due {
-                Due::Line(line) => self.line_comes(line, at_ps, until_ps, stop),
+                Due::Line { line, request } => self.line_comes((line, request), at_ps, until_ps, stop),
                 Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
                     let exits = self.exits_at(slot, at_ps);
                     self.unpark_before(slot, at_ps);
@@ -445,18 +449,23 @@ impl<M: Memory> Board<M> {
 
     fn request(&mut self, slot: u32, now_ps: u64, line: u64, need: Need, tag: u64) {
         let Fabric { lines, machine, .. } = &mut self.fabric;
-        if let Requested::UnderWay { completes_ps } = lines.request(machine, now_ps, (slot, line, need), tag)
-        {
-            self.enter(completes_ps, Due::Line(line));
+        if let Requested::UnderWay(transfer) = lines.request(machine, now_ps, (slot, line, need), tag) {
+            self.enter(transfer.completes_ps, Due::Line { line, request: transfer.request });
         }
     }
 
-    /// The transfer of a line has come to its end.
-    fn line_comes(&mut self, line: u64, at_ps: u64, until_ps: u64, stop: &AtomicBool) -> Option<Happening> {
+    /// The transfer of a line for a request has come to its end.
+    fn line_comes(
+        &mut self,
+        (line, request): (u64, u64),
+        at_ps: u64,
+        until_ps: u64,
+        stop: &AtomicBool,
+    ) -> Option<Happening> {
         let Fabric { lines, machine, .. } = &mut self.fabric;
-        let served = lines.complete(machine, at_ps, line);
-        if let Some(next_ps) = served.next_ps {
-            self.enter(next_ps, Due::Line(line));
+        let served = lines.complete(machine, at_ps, (line, request));
+        for next in &served.next {
+            self.enter(next.completes_ps, Due::Line { line, request: next.request });
         }
         if served.need == Need::Write {
             for watcher in self.fabric.lines.take_watchers(line, served.cpu) {

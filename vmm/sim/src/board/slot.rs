@@ -26,9 +26,13 @@ pub(super) struct Slot {
     pub(super) alarm_token: u64,
     /// The first store of its buffer is on its way.
     pub(super) storing: bool,
+    /// Lines that stores of its buffer have asked for, if those do not wait for each other.
+    pub(super) asked: Vec<u64>,
     /// The last PAUSE.
     pub(super) last: Option<Box<Last>>,
     pub(super) parked: Option<Box<Parked>>,
+    /// Rounds that it is taken through at once.
+    pub(super) tries_ahead: usize,
 }
 
 impl Default for Slot {
@@ -44,8 +48,10 @@ impl Default for Slot {
             token: 0,
             alarm_token: 0,
             storing: false,
+            asked: Vec::new(),
             last: None,
             parked: None,
+            tries_ahead: 0,
         }
     }
 }

@@ -8,18 +8,22 @@
 //! Rounds that read the clock leave other registers each time. Two trials from here, one with the registers of the PAUSE
 //! before, that end alike show that the difference dies within a round: rounds depend on the clock alone. Then the first
 //! round that leaves the loop is found by bisection, as a loop that waits for a time leaves it for good.
+//!
+//! Rounds that are not alike at all are tried ahead of their time, a number of them at once (`ahead`).
 
 use crate::cpu::effect::Effect;
 use crate::cpu::event::Event;
 use crate::cpu::state::{Cpu, Stand};
+use crate::lines::Need;
 
+use super::ahead::Ahead;
 use super::counters::Counters;
 use super::fabric::{From, Why};
 use super::slot_state::SlotState;
 use super::{Board, Memory};
 
 /// Instructions that a trial may take.
-const MOST_INSTRUCTIONS: u64 = 128;
+pub(super) const MOST_INSTRUCTIONS: u64 = 128;
 /// How often in a row it is looked into what registers that differ are for.
 const MOST_TRIES: u32 = 4;
 
@@ -48,6 +52,29 @@ pub(super) struct Parked {
     clock: Option<(Stand, From)>,
     /// Registers that count the rounds.
     counters: Counters,
+    /// Rounds that are not alike.
+    ahead: Option<Ahead>,
+}
+
+impl Parked {
+    /// The rounds before the first one that reads `line` after `at_ps`.
+    fn rounds_before(&self, line: u64, at_ps: u64) -> u64 {
+        match &self.ahead {
+            Some(ahead) => ahead.rounds_before(line, at_ps),
+            None => {
+                let after_ps = self.reads.iter().find(|read| read.0 == line).map_or(0, |read| read.1);
+                at_ps.saturating_sub(self.since_ps + after_ps).div_ceil(self.round_ps)
+            }
+        }
+    }
+
+    /// The rounds that end until `at_ps`.
+    fn rounds_until(&self, at_ps: u64) -> u64 {
+        match &self.ahead {
+            Some(ahead) => ahead.rounds_until(at_ps),
+            None => at_ps.saturating_sub(self.since_ps) / self.round_ps,
+        }
+    }
 }
 
 /// How a trial of one round ended, if it came to the PAUSE again.
@@ -80,6 +107,7 @@ impl<M: Memory> Board<M> {
                     reads: round.reads,
                     clock: None,
                     counters: Counters::default(),
+                    ahead: None,
                 };
                 Some((parked, None))
             }
@@ -93,6 +121,23 @@ impl<M: Memory> Board<M> {
             }
             None => None,
         };
+        let parked = parked.or_else(|| {
+            last.as_ref()?;
+            let ahead = self.ahead(slot, cpu, &From { at_ps, ..*from })?;
+            let reads = ahead.lines().iter().map(|line| (*line, 0)).collect();
+            let ends_ps = ahead.ends_ps();
+            let parked = Parked {
+                since_ps: at_ps,
+                round_ps: 0,
+                instructions: 0,
+                exits_ps: None,
+                reads,
+                clock: None,
+                counters: Counters::default(),
+                ahead: Some(ahead),
+            };
+            Some((parked, Some(ends_ps)))
+        });
         let place = &mut self.slots[slot as usize];
         place.last = Some(Box::new(here));
         let Some((mut parked, leaves_ps)) = parked else { return false };
@@ -100,7 +145,10 @@ impl<M: Memory> Board<M> {
         if !parked.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
             return false;
         }
-        parked.reads.iter().for_each(|read| self.fabric.lines.watch(slot, read.0));
+        for (line, _) in &parked.reads {
+            self.fabric.lines.hit(slot, *line, Need::Read);
+            self.fabric.lines.watch(slot, *line);
+        }
         let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round_ps);
         parked.exits_ps = exits_after.map(|rounds| parked.since_ps + rounds * parked.round_ps);
         let due_ps = leaves_ps.into_iter().chain(parked.exits_ps).min();
@@ -136,6 +184,7 @@ impl<M: Memory> Board<M> {
             reads: next.reads,
             clock: None,
             counters,
+            ahead: None,
         })
     }
 
@@ -163,6 +212,7 @@ impl<M: Memory> Board<M> {
             reads: next.reads.clone(),
             clock: Some((here.stand.clone(), from)),
             counters: Counters::default(),
+            ahead: None,
         };
         let begins = |round: u64| here.at_ps + round * next.round_ps;
         let mut leaves = |board: &mut Self, round: u64| {
@@ -243,8 +293,7 @@ impl<M: Memory> Board<M> {
     /// The same, where that happens at a time which the board has not come to yet.
     pub(super) fn wake_at(&mut self, slot: u32, line: u64, at_ps: u64) {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
-        let after_ps = parked.reads.iter().find(|read| read.0 == line).map_or(0, |read| read.1);
-        let rounds = at_ps.saturating_sub(parked.since_ps + after_ps).div_ceil(parked.round_ps);
+        let rounds = parked.rounds_before(line, at_ps);
         let from_ps = parked.since_ps + rounds * parked.round_ps;
         if parked.exits_ps.is_some_and(|exits_ps| exits_ps <= from_ps) {
             // The round before that one ends with the PAUSE that exits, which is due.
@@ -257,7 +306,7 @@ impl<M: Memory> Board<M> {
     /// The CPU of a slot goes on, if it is parked: with the last round that begins until `at_ps`.
     pub(super) fn unpark_before(&mut self, slot: u32, at_ps: u64) {
         if let Some(parked) = &self.slots[slot as usize].parked {
-            let rounds = at_ps.saturating_sub(parked.since_ps) / parked.round_ps;
+            let rounds = parked.rounds_until(at_ps);
             self.unpark(slot, rounds);
         }
     }
@@ -282,6 +331,15 @@ impl<M: Memory> Board<M> {
             }
         }
         cpu.add_instructions(rounds * parked.instructions);
+        if let Some(ahead) = &parked.ahead {
+            let place = &mut self.slots[slot as usize];
+            place.at_ps = ahead.go_on(&mut cpu, rounds);
+            place.learn(ahead, rounds);
+            // These rounds were not alike: what the registers are for is not asked again.
+            let (at_ps, instructions) = (place.at_ps, cpu.instructions());
+            place.last = Some(Box::new(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES }));
+        }
+        let at_ps = self.slots[slot as usize].at_ps;
         if !parked.counters.is_empty() {
             cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions());
         }

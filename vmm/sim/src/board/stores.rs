@@ -22,6 +22,9 @@ impl<M: Memory> Board<M> {
 
     /// Sees to it that the first store of a slot's buffer, if there is one, is on its way.
     pub(super) fn start_store(&mut self, slot: u32) {
+        if self.overlaps() {
+            return self.ask_for_all(slot);
+        }
         let place = &mut self.slots[slot as usize];
         if place.storing {
             return;
@@ -34,20 +37,35 @@ impl<M: Memory> Board<M> {
     /// The line of the first store of a slot's buffer has come: it becomes visible, and with it those to the same line that
     /// follow it at once.
     pub(super) fn store_done(&mut self, slot: u32, line: u64, at_ps: u64) {
-        self.slots[slot as usize].storing = false;
-        let Fabric { buffers, memory, written, .. } = &mut self.fabric;
-        while buffers[slot as usize].first().is_some_and(|store| store.line() == line) {
-            let store = buffers[slot as usize].pop().expect("there is one");
-            memory.store(store.physical, store.bytes, store.value);
-        }
-        written.push(line);
-        self.tell_watchers(slot);
-        let is_empty = self.fabric.buffers[slot as usize].is_empty();
         let place = &mut self.slots[slot as usize];
-        if place.state == SlotState::Full || place.state == SlotState::Drain && is_empty {
+        place.storing = false;
+        place.asked.retain(|other| *other != line);
+        while self.fabric.buffers[slot as usize].first().is_some_and(|store| store.line() == line) {
+            self.commit_first(slot);
+        }
+        self.fabric.written.push(line);
+        self.tell_watchers(slot);
+        self.go_on_if_stored(slot, at_ps);
+        self.start_store(slot);
+    }
+
+    /// The first store of a buffer becomes visible. Those who watch its line have to be told.
+    pub(super) fn commit_first(&mut self, slot: u32) {
+        let Fabric { buffers, memory, written, .. } = &mut self.fabric;
+        if let Some(store) = buffers[slot as usize].pop() {
+            memory.store(store.physical, store.bytes, store.value);
+            written.push(store.line());
+        }
+    }
+
+    /// The CPU of a slot goes on at `at_ps`, if it has waited for stores that are visible now.
+    pub(super) fn go_on_if_stored(&mut self, slot: u32, at_ps: u64) {
+        let buffer = &self.fabric.buffers[slot as usize];
+        let (is_empty, has_room) = (buffer.is_empty(), buffer.len() < self.fabric.machine.costs.store_buffer);
+        let place = &mut self.slots[slot as usize];
+        if place.state == SlotState::Full && has_room || place.state == SlotState::Drain && is_empty {
             place.at_ps = place.at_ps.max(at_ps);
             self.schedule(slot, self.slots[slot as usize].at_ps);
         }
-        self.start_store(slot);
     }
 }

@@ -12,6 +12,8 @@ pub(crate) mod slot {
     pub(crate) const ZERO: u8 = 16;
     pub(crate) const FS_BASE: u8 = 17;
     pub(crate) const GS_BASE: u8 = 18;
+    /// Registers and sources in all.
+    pub(crate) const USED: usize = 19;
     /// Added to the number of a register: its second-lowest byte (AH, CH, DH, BH).
     pub(crate) const HIGH_BYTE: u8 = 32;
 }
@@ -192,7 +194,8 @@ pub(crate) enum Out {
 /// What instructions of user mode can change of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
-    file: [u64; 32],
+    /// The part of [`Cpu::file`] that is in use.
+    file: [u64; slot::USED],
     rip: u64,
     rflags: u64,
 }
@@ -217,12 +220,19 @@ impl Stand {
 impl Cpu {
     /// Where it stands.
     pub(crate) fn stand(&self) -> Stand {
-        Stand { file: self.file, rip: self.rip, rflags: self.flags.get() }
+        let file = std::array::from_fn(|register| self.file[register]);
+        Stand { file, rip: self.rip, rflags: self.flags.get() }
+    }
+
+    /// Whether it stands there.
+    pub(crate) fn is_at(&self, stand: &Stand) -> bool {
+        self.rip == stand.rip && self.file[..slot::USED] == stand.file && self.flags.get() == stand.rflags
     }
 
     /// Goes back to where it stood, when it had completed so many instructions.
     pub(crate) fn go_back(&mut self, stand: &Stand, instructions: u64) {
-        (self.file, self.rip, self.retired) = (stand.file, stand.rip, instructions);
+        self.file[..slot::USED].copy_from_slice(&stand.file);
+        (self.rip, self.retired) = (stand.rip, instructions);
         self.flags.set(stand.rflags);
     }
 

@@ -21,10 +21,12 @@
 //! Not modelled: bandwidth other than that of a line, capacity (a line stays until somebody else writes it), prefetching,
 //! the place of a line's home.
 
+mod queue;
 mod sharers;
 mod way;
 
-use crate::machine::{CpuPlace, Machine};
+use crate::machine::{CpuPlace, LineServers, Machine};
+use queue::Queue;
 use sharers::Sharers;
 use way::Task;
 
@@ -45,13 +47,19 @@ pub enum Need {
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requested {
-    /// Its transfer is under way; the caller calls [`Lines::complete`] at that time.
-    UnderWay {
-        /// When.
-        completes_ps: u64,
-    },
+    /// Its transfer is under way.
+    UnderWay(Transfer),
     /// It waits for others; [`Lines::complete`] of one of them says when it will have been served.
     Waits,
+}
+
+/// A transfer that has begun: the caller calls [`Lines::complete`] when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Number of its request among those for the line.
+    pub request: u64,
+    /// Time at which it ends.
+    pub completes_ps: u64,
 }
 
 /// A request that has been served.
@@ -63,8 +71,8 @@ pub struct Served {
     pub need: Need,
     /// What the caller gave with the request.
     pub tag: u64,
-    /// When the transfer for the next one in the queue completes, which has begun.
-    pub next_ps: Option<u64>,
+    /// Transfers for requests in the queue that have begun: one, or one for each socket.
+    pub next: Vec<Transfer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,14 +107,12 @@ struct Line {
     /// Of the core's threads, the one that wrote it last; its siblings have to get it from there once.
     writer: Option<u32>,
     sibling_has_it: bool,
-    under_way: Option<Request>,
+    under_way: Vec<Request>,
     /// Writes that the owner may still make while a transfer is under way.
     writes_left: u64,
-    waiting: Vec<Request>,
+    waiting: Queue,
     /// Requests so far.
     arrivals: u64,
-    /// Grants in a row within one cluster while others waited elsewhere.
-    streak: u32,
     /// CPUs that want to be told when their core loses its copy, or a sibling writes it.
     watchers: Vec<u32>,
 }
@@ -192,7 +198,7 @@ impl Lines {
         match &line.copies {
             Copies::Memory => false,
             &Copies::One(owner) => {
-                owner == core && (need == Need::Read || line.under_way.is_none() || line.writes_left > 0)
+                owner == core && (need == Need::Read || line.under_way.is_empty() || line.writes_left > 0)
             }
             Copies::Many(sharers) => need == Need::Read && sharers.has(core),
         }
@@ -206,21 +212,21 @@ impl Lines {
     /// Whether the line is on its way to another CPU.
     #[must_use]
     pub(crate) fn is_leaving(&self, line: u64) -> bool {
-        self.peek(line).is_some_and(|line| line.under_way.is_some())
+        self.peek(line).is_some_and(|line| !line.under_way.is_empty())
     }
 
     /// Whether only one CPU has ever had this line: nobody else can have seen in which order it did what to it.
     #[must_use]
     #[inline]
     pub fn is_private(&self, line: u64) -> bool {
-        self.peek(line).is_none_or(|line| !line.is_public && line.under_way.is_none())
+        self.peek(line).is_none_or(|line| !line.is_public && line.under_way.is_empty())
     }
 
     /// Gives `cpu` a line that nobody has had yet: whether that is so.
     pub fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
         let core = self.places[cpu as usize].core;
         let line = self.line(line);
-        let is_fresh = line.first.is_none() && line.under_way.is_none();
+        let is_fresh = line.first.is_none() && line.under_way.is_empty();
         if is_fresh {
             (line.first, line.copies) = (Some(cpu), Copies::One(core));
         }
@@ -257,46 +263,92 @@ impl Lines {
         let task = self.task(machine, number, request);
         let latency_ps = task.latency_ps(&machine.costs.line);
         let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
+        let place = self.places[cpu as usize];
+        let is_served = self.is_served(machine, number, request);
         let line = self.line(number);
-        if line.under_way.is_some() {
-            line.waiting.push(request);
+        if !is_served {
+            line.waiting.push(place.cluster, request);
             return Requested::Waits;
         }
-        line.under_way = Some(request);
+        line.under_way.push(request);
         // It has had one since the line came.
         line.writes_left = task.writes_in_a_visit(&machine.costs.line, machine.model.visits) - 1;
-        Requested::UnderWay { completes_ps: now_ps + latency_ps }
+        Requested::UnderWay(Transfer { request: request.arrival, completes_ps: now_ps + latency_ps })
     }
 
-    /// The transfer of the line that is under way has come to its end: it is now where it was to go. The first request that
-    /// waits is on its way.
+    /// The transfer for a request has come to its end: the line is now where it was to go. Requests that wait may be on their way.
     ///
     /// # Panics
-    /// If no transfer is under way.
-    pub fn complete(&mut self, machine: &Machine, now_ps: u64, number: u64) -> Served {
+    /// If no such transfer is under way.
+    pub fn complete(&mut self, machine: &Machine, now_ps: u64, (number, request): (u64, u64)) -> Served {
         self.transfers += 1;
-        let done = self.line(number).under_way.take().expect("a transfer is under way");
+        let under_way = &mut self.line(number).under_way;
+        let index = under_way.iter().position(|other| other.arrival == request);
+        let done = under_way.swap_remove(index.expect("the transfer is under way"));
         self.hand_over(number, done);
-        let next = self.choose_next(number, done.cpu, machine.costs.line.grants_in_a_row);
-        let next_ps = next.map(|request| {
-            let task = self.task(machine, number, request);
-            // A read-modify-write keeps the line for as long as it takes.
-            let keeps_ps = if done.need == Need::Write { machine.costs.rmw_ps } else { 0 };
-            let random = self.random(number, request);
-            let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
-            let spaced_ps = now_ps
-                + jittered_ps(task.spacing_ps(&machine.costs.line, machine.model.visits)).max(keeps_ps);
-            let line = self.line(number);
-            line.under_way = Some(request);
-            // The one that the line came for is among them.
-            line.writes_left = match task.writes_in_a_visit(&machine.costs.line, machine.model.visits) {
-                1 => 0,
-                several => several,
-            };
-            // What overlaps with the transfers before it is at most what has passed since it arrived.
-            spaced_ps.max(request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line)))
-        });
-        Served { cpu: done.cpu, need: done.need, tag: done.tag, next_ps }
+        let next = self.choose_next(machine, number, done.cpu);
+        let next = next.into_iter().map(|request| self.begin(machine, now_ps, number, (request, done.need)));
+        Served { cpu: done.cpu, need: done.need, tag: done.tag, next: next.collect() }
+    }
+
+    /// Begins the transfer for a request that has waited, behind one that was to read or write.
+    fn begin(
+        &mut self,
+        machine: &Machine,
+        now_ps: u64,
+        number: u64,
+        (request, before): (Request, Need),
+    ) -> Transfer {
+        let task = self.task(machine, number, request);
+        // A read-modify-write keeps the line for as long as it takes.
+        let keeps_ps = if before == Need::Write { machine.costs.rmw_ps } else { 0 };
+        let random = self.random(number, request);
+        let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
+        let spaced_ps =
+            now_ps + jittered_ps(task.spacing_ps(&machine.costs.line, machine.model.visits)).max(keeps_ps);
+        let line = self.line(number);
+        line.under_way.push(request);
+        // The one that the line came for is among them.
+        line.writes_left = match task.writes_in_a_visit(&machine.costs.line, machine.model.visits) {
+            1 => 0,
+            several => several,
+        };
+        // What overlaps with the transfers before it is at most what has passed since it arrived.
+        let least_ps = request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line));
+        Transfer { request: request.arrival, completes_ps: spaced_ps.max(least_ps) }
+    }
+
+    /// Whether a request that arrives is served at once.
+    fn is_served(&self, machine: &Machine, number: u64, request: Request) -> bool {
+        let Some(line) = self.peek(number) else { return true };
+        let socket = |request: &Request| self.places[request.cpu as usize].socket;
+        let overlaps = |other: &Request| other.need == Need::Read && socket(other) != socket(&request);
+        line.under_way.is_empty()
+            || machine.model.line_servers == LineServers::Socket
+                && request.need == Need::Read
+                && line.under_way.iter().all(overlaps)
+                && !line.waiting.has_write()
+    }
+
+    /// Takes those out of the queue that are served next, after `owner`.
+    fn choose_next(&mut self, machine: &Machine, number: u64, owner: u32) -> Vec<Request> {
+        let Self { places, chunks, clusters_of_socket, .. } = self;
+        let Some(chunk) = &mut chunks[number as usize / CHUNK] else { return Vec::new() };
+        let line = &mut chunk[number as usize % CHUNK];
+        let mut next = Vec::new();
+        if line.under_way.is_empty() {
+            let cluster = places[owner as usize].cluster;
+            next.extend(line.waiting.take(cluster, machine.costs.line.grants_in_a_row));
+        }
+        let reads = machine.model.line_servers == LineServers::Socket
+            && next.iter().all(|request| request.need == Need::Read);
+        for (socket, clusters) in clusters_of_socket.iter().enumerate().filter(|_| reads) {
+            let is_here = |request: &Request| usize::from(places[request.cpu as usize].socket) == socket;
+            if !line.under_way.iter().chain(&next).any(is_here) {
+                next.extend(line.waiting.take_read(*clusters));
+            }
+        }
+        next
     }
 
     /// A number of this request's own: neither other lines nor small shifts of time change it.
@@ -338,7 +390,7 @@ impl Lines {
     pub fn seize(&mut self, cpu: u32, line: u64) -> Vec<u32> {
         let core = self.places[cpu as usize].core;
         let entry = self.line(line);
-        entry.is_public |= entry.first.is_some_and(|first| first != cpu) || entry.under_way.is_some();
+        entry.is_public |= entry.first.is_some_and(|first| first != cpu) || !entry.under_way.is_empty();
         entry.first.get_or_insert(cpu);
         (entry.copies, entry.writer, entry.sibling_has_it) = (Copies::One(core), Some(cpu), false);
         self.take_watchers(line, cpu)
@@ -384,25 +436,6 @@ impl Lines {
                 Copies::Many(sharers) => sharers.add(place.core, place.cluster),
             },
         }
-    }
-
-    /// The one to be served next, taken out of the queue: the nearest to the CPU that has the line now, unless others have
-    /// waited for `most` such grants.
-    fn choose_next(&mut self, number: u64, owner: u32, most: u32) -> Option<Request> {
-        let Self { places, chunks, .. } = self;
-        let line = &mut chunks[number as usize / CHUNK].as_mut()?[number as usize % CHUNK];
-        let cluster = places[owner as usize].cluster;
-        let is_near = |request: &Request| places[request.cpu as usize].cluster == cluster;
-        let others_wait = !line.waiting.iter().all(is_near);
-        let near_first = line.streak < most;
-        let (index, _) = line
-            .waiting
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, request)| (is_near(request) != near_first, request.arrival))?;
-        let request = line.waiting.remove(index);
-        line.streak = if others_wait && is_near(&request) { line.streak + 1 } else { 0 };
-        Some(request)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a line costs and who gets it.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::machine::{Visits, presets};
 
@@ -17,12 +19,12 @@ fn jittery_machine() -> Machine {
 }
 
 fn get(lines: &mut Lines, machine: &Machine, now_ps: u64, cpu: u32, need: Need) -> u64 {
-    let Requested::UnderWay { completes_ps } = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
+    let Requested::UnderWay(transfer) = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
         panic!("the line is busy")
     };
-    let served = lines.complete(machine, completes_ps, 7);
-    assert_eq!((served.cpu, served.next_ps), (cpu, None));
-    completes_ps - now_ps
+    let served = lines.complete(machine, transfer.completes_ps, (7, transfer.request));
+    assert_eq!((served.cpu, served.next), (cpu, Vec::new()));
+    transfer.completes_ps - now_ps
 }
 
 #[test]
@@ -93,15 +95,15 @@ fn a_thread_gets_what_its_sibling_wrote_once() {
 fn order(machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
     let mut lines = Lines::new(machine, 4096);
     let first = lines.request(machine, 0, (cpus[0], 7, Need::Write), 0);
-    let Requested::UnderWay { completes_ps } = first else { panic!("{first:?}") };
+    let Requested::UnderWay(first) = first else { panic!("{first:?}") };
     for &cpu in &cpus[1..] {
         assert_eq!(lines.request(machine, 0, (cpu, 7, Need::Write), 0), Requested::Waits);
     }
-    let (mut served, mut next_ps) = (Vec::new(), Some(completes_ps));
-    while let Some(now_ps) = next_ps {
-        let done = lines.complete(machine, now_ps, 7);
-        served.push((done.cpu, now_ps));
-        next_ps = done.next_ps;
+    let (mut served, mut next) = (Vec::new(), vec![first]);
+    while let Some(Transfer { request, completes_ps }) = next.pop() {
+        let done = lines.complete(machine, completes_ps, (7, request));
+        served.push((done.cpu, completes_ps));
+        next = done.next;
     }
     served
 }
@@ -177,13 +179,165 @@ fn an_owner_writes_on_until_the_line_leaves() {
         };
         get(&mut lines, &machine, 0, 0, Need::Write);
         let first = lines.request(&machine, 0, (1, 7, Need::Write), 0);
-        assert!(matches!(first, Requested::UnderWay { .. }));
+        let Requested::UnderWay(first) = first else { panic!("{first:?}") };
         assert_eq!(owned(&mut lines, 0), writes[0], "{visits:?}: beside the one that the line came for");
         assert_eq!(lines.request(&machine, 0, (0, 7, Need::Write), 0), Requested::Waits);
-        let spacing_ps = lines.complete(&machine, 1_000_000, 7).next_ps.unwrap() - 1_000_000;
+        let spacing_ps =
+            lines.complete(&machine, 1_000_000, (7, first.request)).next[0].completes_ps - 1_000_000;
         let granted = usize::from(visits == Visits::Overlap);
         assert_eq!(owned(&mut lines, 1) + granted, writes[1], "{visits:?}: with that one");
         let share = if visits == Visits::Several { 1000 } else { 340 };
         assert_eq!(spacing_ps, (machine.costs.line.near_ps * share / 1000).max(machine.costs.rmw_ps));
     }
+}
+
+/// When each of these requests, all of the same moment, has been served, of a line that CPU 0 has written.
+fn ends(machine: &Machine, requests: &[(u32, Need)]) -> BTreeMap<u32, u64> {
+    let mut lines = Lines::new(machine, 4096);
+    get(&mut lines, machine, 0, 0, Need::Write);
+    let mut under_way = BTreeMap::new();
+    for &(cpu, need) in requests {
+        if let Requested::UnderWay(Transfer { request, completes_ps }) =
+            lines.request(machine, 0, (cpu, 7, need), 0)
+        {
+            under_way.insert((completes_ps, request), ());
+        }
+    }
+    let mut ends = BTreeMap::new();
+    while let Some(((now_ps, request), ())) = under_way.pop_first() {
+        let served = lines.complete(machine, now_ps, (7, request));
+        assert_eq!(ends.insert(served.cpu, now_ps), None, "served twice");
+        let next = served.next.iter().map(|next| ((next.completes_ps, next.request), ()));
+        under_way.extend(next);
+    }
+    assert_eq!(ends.len(), requests.len(), "{ends:?}");
+    ends
+}
+
+#[test]
+fn sockets_serve_their_readers_side_by_side_where_each_is_a_server() {
+    let mut machine = machine();
+    let costs = machine.costs.line.clone();
+    let readers = [1, 4, 5, 6, 2].map(|cpu| (cpu, Need::Read));
+    let one = ends(&machine, &readers);
+    machine.model.line_servers = LineServers::Socket;
+    let each = ends(&machine, &readers);
+    assert_eq!((each[&1], each[&4]), (costs.near_ps, costs.hops_ps[0]), "one of each socket at once");
+    assert_eq!(each[&5], each[&4] + costs.shared_ps, "from the copy of its cluster");
+    assert!(each[&2] < each[&4] && each[&6] > each[&5], "in its own socket: {each:?}");
+    assert!(one[&4] > one[&1] + costs.shared_ps && one.values().max() > each.values().max(), "{one:?}");
+}
+
+#[test]
+fn a_write_waits_for_older_readers_of_all_sockets_and_no_younger() {
+    let mut machine = machine();
+    machine.model.line_servers = LineServers::Socket;
+    let ends = ends(
+        &machine,
+        &[
+            (1, Need::Read),
+            (4, Need::Read),
+            (5, Need::Read),
+            (2, Need::Write),
+            (6, Need::Read),
+            (3, Need::Read),
+        ],
+    );
+    let write_ps = ends[&2];
+    assert!([1, 4, 5].into_iter().all(|older| ends[&older] < write_ps), "{ends:?}");
+    assert!([6, 3].into_iter().all(|younger| ends[&younger] > write_ps), "{ends:?}");
+}
+
+#[test]
+fn a_reader_that_arrives_behind_a_waiting_write_waits() {
+    let mut machine = machine();
+    machine.model.line_servers = LineServers::Socket;
+    for (need, expected) in [(Need::Read, true), (Need::Write, false)] {
+        let mut lines = Lines::new(&machine, 4096);
+        get(&mut lines, &machine, 0, 0, Need::Write);
+        let first = lines.request(&machine, 0, (1, 7, Need::Read), 0);
+        assert!(matches!(first, Requested::UnderWay(_)));
+        assert_eq!(lines.request(&machine, 0, (2, 7, need), 0), Requested::Waits, "its socket is busy");
+        let from_elsewhere = lines.request(&machine, 0, (4, 7, Need::Read), 0);
+        assert_eq!(matches!(from_elsewhere, Requested::UnderWay(_)), expected, "behind {need:?}");
+        assert_eq!(lines.request(&machine, 0, (8, 7, Need::Write), 0), Requested::Waits);
+    }
+}
+
+#[test]
+fn a_seized_line_is_its_takers_and_public_once_another_had_it() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    (0..2).for_each(|_| assert_eq!(lines.seize(0, 7), []));
+    assert!(lines.is_private(7) && lines.has(0, 7, Need::Write), "one CPU alone");
+    for cpu in [4, 4, 0, 0] {
+        lines.seize(cpu, 7);
+        assert!(!lines.is_private(7) && lines.has(cpu, 7, Need::Write), "it stays public: {cpu}");
+        assert!(!lines.has(4 - cpu, 7, Need::Read), "the other one has lost it: {cpu}");
+    }
+    assert!(lines.hit(8, 7, Need::Read), "the sibling gets it once");
+    assert!(!lines.hit(8, 7, Need::Read));
+    lines.seize(0, 7);
+    assert!(lines.hit(8, 7, Need::Read), "and once more");
+    let mut lines = Lines::new(&machine, 4096);
+    lines.request(&machine, 0, (0, 7, Need::Write), 0);
+    lines.seize(0, 7);
+    lines.complete(&machine, 1_000_000, (7, 0));
+    assert!(!lines.is_private(7), "it was on its way");
+}
+
+#[test]
+fn a_line_that_its_core_asks_for_again_stays_there() {
+    let machine = machine();
+    let costs = &machine.costs.line;
+    let mut lines = Lines::new(&machine, 4096);
+    (0..2).for_each(|_| _ = get(&mut lines, &machine, 0, 0, Need::Write));
+    assert!(lines.is_private(7), "one CPU alone");
+    assert_eq!(get(&mut lines, &machine, 0, 8, Need::Read), costs.sibling_ps);
+    assert!(!lines.is_private(7) && lines.has(0, 7, Need::Write), "the core may write it as before");
+    get(&mut lines, &machine, 0, 8, Need::Write);
+    assert!(lines.hit(0, 7, Need::Read), "the sibling wrote it last");
+    // A read gets it from memory: it has no writer.
+    let mut lines = Lines::new(&machine, 4096);
+    get(&mut lines, &machine, 0, 0, Need::Read);
+    assert!(lines.has(0, 7, Need::Write) && !lines.hit(8, 7, Need::Read));
+}
+
+#[test]
+fn a_host_s_write_takes_a_line_out_of_all_caches() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    get(&mut lines, &machine, 0, 0, Need::Write);
+    assert_eq!(lines.write_by_host(7), []);
+    assert!(!lines.has(0, 7, Need::Read) && !lines.is_private(7));
+    assert!(!lines.take_fresh(0, 7), "somebody has had it");
+    assert_eq!(get(&mut lines, &machine, 0, 0, Need::Read), machine.costs.line.memory_ps);
+    assert!(!lines.hit(8, 7, Need::Read), "no thread wrote it");
+}
+
+#[test]
+fn siblings_in_a_queue_are_spaced_like_cores_of_a_cluster() {
+    let mut machine = machine();
+    machine.costs.line.occupancy_near_permille = 900;
+    let served = order(&machine, &[0, 8]);
+    assert_eq!(served[1].1 - served[0].1, machine.costs.line.near_ps * 9 / 10, "{served:?}");
+}
+
+#[test]
+fn transfers_are_counted_and_the_directory_is_bounded() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    (0..5).for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Read));
+    assert_eq!(lines.transfers(), 5);
+    assert!(lines.exists(63) && !lines.exists(64), "64 lines in a page");
+    let sharers = 512_u64.div_ceil(64) * 8;
+    assert_eq!(Lines::most_bytes(1 << 20, 512), (1 << 20) / 64 * (size_of::<Line>() as u64 + sharers));
+    assert_eq!(Lines::most_bytes(1, 512) % 64, 0, "whole chunks");
+}
+
+/// The first numbers of the sequence that begins at 0, as published with it.
+#[test]
+fn random_numbers_are_those_of_splitmix64() {
+    assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
+    assert_eq!(mix(0x9e37_79b9_7f4a_7c15), 0x6e78_9e6a_a1b9_65f4);
 }

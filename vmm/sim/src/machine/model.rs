@@ -18,6 +18,12 @@ pub struct Model {
     pub upgrade: Upgrade,
     /// How a contended line is served faster than its latency.
     pub visits: Visits,
+    /// Transfers of one line at a time.
+    pub line_servers: LineServers,
+    /// How stores in a store buffer get their lines.
+    pub ownership: Ownership,
+    /// Time of a vCPU that has others drop translations.
+    pub invalidation: Invalidation,
     /// Work that takes speed from the other thread of a core.
     pub smt: Smt,
 }
@@ -29,6 +35,9 @@ impl Default for Model {
             jitter: 0.05,
             upgrade: Upgrade::Distance,
             visits: Visits::Overlap,
+            line_servers: LineServers::Machine,
+            ownership: Ownership::Serial,
+            invalidation: Invalidation::Free,
             smt: Smt::Busy,
         }
     }
@@ -86,6 +95,37 @@ pub enum Visits {
     Overlap,
     /// A transfer takes its whole latency, and meanwhile the owner may go on to write: as often in each visit as makes up for that.
     Several,
+}
+
+/// Transfers of one line at a time.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum LineServers {
+    /// One in the whole machine: readers are served one after the other.
+    Machine,
+    /// One in each socket, as long as all are for readers.
+    Socket,
+}
+
+/// How stores in a store buffer get their lines.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ownership {
+    /// Each store asks for its line when it is the first, also for one that the core owns. A store to such a line is visible at once
+    /// if no other waits, whichever thread of the core wrote the line last.
+    Serial,
+    /// All stores ask at once, unless the core owns the line. A line that the core's other thread wrote last takes `sibling-ns`.
+    Overlap,
+}
+
+/// Time of a vCPU that has others drop translations, beyond its exit.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Invalidation {
+    /// One message reaches all, and takes no time beyond the exit.
+    Free,
+    /// `kick-ns` for each of them that runs.
+    Kicks,
 }
 
 /// Work that takes speed from the other thread of a core.

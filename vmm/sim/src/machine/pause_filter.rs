@@ -39,6 +39,11 @@ impl PauseFilter {
         self.limits = limits;
     }
 
+    /// Whether some PAUSE may exit.
+    pub(crate) fn is_on(&self) -> bool {
+        self.limits.is_some()
+    }
+
     /// A vCPU is entered: its first PAUSE begins a loop.
     pub(crate) fn enter(&mut self) {
         self.last = None;

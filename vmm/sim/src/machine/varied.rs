@@ -19,6 +19,9 @@ pub const CHOICES: &[(&str, &[&str])] = &[
     ("placement", &["last", "lowest"]),
     ("upgrade", &["distance", "flat"]),
     ("visits", &["overlap", "several"]),
+    ("line-servers", &["machine", "socket"]),
+    ("ownership", &["serial", "overlap"]),
+    ("invalidation", &["free", "kicks"]),
     ("smt", &["busy", "issue"]),
 ];
 

@@ -1,9 +1,11 @@
 //! Boards with small programs on their CPUs.
 
+mod ownership;
 mod parking;
 mod pause_loops;
 mod programs;
 mod smt;
+mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +63,15 @@ impl Bench {
     }
 
     fn start_of_guest(&mut self, guest: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        self.start_cpu(guest, slot, (rip, rdi, rsi), 0);
+    }
+
+    /// A CPU of the first guest begins at a time.
+    fn start_at(&mut self, at_ps: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        self.start_cpu(0, slot, (rip, rdi, rsi), at_ps);
+    }
+
+    fn start_cpu(&mut self, guest: u64, slot: u32, (rip, rdi, rsi): (u64, u64, u64), at_ps: u64) {
         let mut registers = Registers { rip, rflags: 2, ..Registers::default() };
         registers.general[General::Rdi as usize] = rdi;
         registers.general[General::Rsi as usize] = rsi;
@@ -69,7 +80,7 @@ impl Bench {
         (system.cr0, system.cr3, system.cr4, system.efer) = (0x8000_0001, TABLES, 0x20, 0x500);
         let mut cpu = Box::new(Cpu::new(slot, &registers));
         cpu.set_partition(Partition { start: guest * BYTES as u64, bytes: BYTES as u64 });
-        self.board.put(slot, cpu, 0);
+        self.board.put(slot, cpu, at_ps);
     }
 
     /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.
@@ -254,6 +265,15 @@ fn an_alarm_stops_a_cpu_wherever_it_is() {
 }
 
 #[test]
+fn work_that_is_counted_down_from_zero_goes_on_from_the_top() {
+    let mut bench = Bench::new("cascadelake-2s", work_then_set());
+    bench.start(0, CODE, DATA, 0);
+    assert_eq!(bench.board.run(10_000_000), None);
+    let cpu = bench.board.cpu(0).expect("it is there");
+    assert!(cpu.general(General::Rsi) > u64::MAX / 2 && cpu.instructions() > 4000, "{:?}", cpu.registers());
+}
+
+#[test]
 fn an_alarm_rings_in_time_whatever_the_cpu_does() {
     const AT_PS: u64 = 1_000_000_000;
     for (name, code) in [
@@ -270,5 +290,6 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         assert_eq!(happening.what, What::Alarm, "{name}");
         let late_ps = happening.at_ps - AT_PS;
         assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
+        assert!(name != "pause" || late_ps < 100_000, "at the first PAUSE: {late_ps} ps late");
     }
 }

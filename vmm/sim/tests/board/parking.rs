@@ -27,6 +27,7 @@ fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
     assert_eq!(value, 7, "the flag became visible before what was stored first");
     let far_ps = bench.machine.costs.line.hops_ps[0];
     let work_ps = 1000 * 6 * bench.machine.costs.instruction_ps;
+    assert_eq!(bench.board.worked_ps(), work_ps);
     assert!(set_ps > work_ps && seen_ps > set_ps + far_ps && seen_ps < set_ps + 6 * far_ps, "{ends:?}");
 }
 
@@ -76,6 +77,8 @@ fn a_parked_waiter_has_counted_all_its_rounds() {
             };
             assert_eq!(run(true), run(false), "{iterations} iterations");
         }
+        let (_, executed) = apart(program, true, 1_000_000);
+        assert!(executed < 500, "as many rounds as there are at once: {executed} instructions");
         let worked_ps =
             |parks: bool| beside(program, parks, 50_000).into_iter().find(|end| end.0 != 0).unwrap().1;
         let (parked_ps, executed_ps) = (worked_ps(true), worked_ps(false));
@@ -100,6 +103,15 @@ fn a_round_that_stores_between_two_that_are_alike_is_executed() {
 }
 
 #[test]
+fn a_waiter_that_stores_in_every_round_is_not_parked() {
+    let code = [store_and_wait(), take_back_and_look()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.start(0, CODE, DATA, 0);
+    bench.start(20, CODE + store_and_wait().len() as u64, DATA, 0);
+    assert_eq!(bench.finish(2)[1].2, 1, "it has stored again");
+}
+
+#[test]
 fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
     const ROUNDS: u32 = 10;
     let mut bench = Bench::new("cascadelake-2s", ask_and_wait());
@@ -120,12 +132,51 @@ fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
 }
 
 #[test]
-fn a_waiter_whose_counter_decides_anything_is_not_parked() {
+fn a_waiter_whose_counter_decides_anything_ends_as_one_that_executes_every_round() {
     for program in [count_to_a_bound(), count_down_to_zero(), sum_of_a_counter(), count_in_a_byte()] {
         for iterations in [10, 1000, 20_000] {
-            assert_eq!(beside(program, true, iterations), beside(program, false, iterations));
+            assert_eq!(apart(program, true, iterations).0, apart(program, false, iterations).0);
         }
     }
+}
+
+/// A waiter of this program and, in the other socket, one that works and then sets the flag: and instructions executed one by one.
+fn apart(program: &[u8], parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u64)>, u64) {
+    let code = [program, work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.board.never_run_ahead();
+    if !parks {
+        bench.board.never_park();
+    }
+    bench.start(0, CODE, DATA, 2000);
+    bench.start(20, CODE + program.len() as u64, DATA, iterations);
+    let ends = bench.finish(2);
+    (ends, bench.board.executed())
+}
+
+#[test]
+fn a_waiter_that_counts_and_looks_at_the_clock_is_taken_through_many_rounds() {
+    let run = |parks: bool, ticks: u64, iterations: u64| {
+        let code = [wait_with_patience(), work_then_set()].concat();
+        let mut bench = Bench::new("cascadelake-2s", &code);
+        bench.board.never_run_ahead();
+        if !parks {
+            bench.board.never_park();
+        }
+        bench.start(0, CODE, DATA, ticks);
+        bench.start(20, CODE + wait_with_patience().len() as u64, DATA, iterations);
+        let ends = bench.finish(2);
+        ((ends, bench.board.transfers(), bench.board.now_ps()), bench.board.executed())
+    };
+    // Until the flag, wherever in its round and in its rounds the waiter is; and until its time has come.
+    for iterations in (1..3000).step_by(37).chain([20_000, 50_000]) {
+        assert_eq!(run(true, u64::MAX, iterations).0, run(false, u64::MAX, iterations).0, "{iterations}");
+    }
+    for ticks in [1, 1000, 50_000, 123_457] {
+        assert_eq!(run(true, ticks, 50_000).0, run(false, ticks, 50_000).0, "{ticks} ticks");
+    }
+    let [skipped, executed] = [true, false].map(|parks| run(parks, u64::MAX, 50_000).1);
+    assert!(skipped < executed / 10, "{skipped} instructions of {executed}");
 }
 
 #[test]
@@ -143,6 +194,7 @@ fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
             let ends = bench.finish(2);
             let deadline_ps = bench.machine.time_of_tick(ticks);
             let flag_ps = ends[1].1;
+            assert!(!parks || bench.board.executed() < 500, "{} instructions", bench.board.executed());
             assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
             assert!(ends[0].1 < deadline_ps.min(flag_ps) + 1_000_000, "it left too late: {ends:?}");
             ends

@@ -56,6 +56,19 @@ program!(
     "jb 2b",
     "3:",
 );
+// RSI: how many lines. A counter in the first one goes up with each.
+program!(
+    store_to_lines,
+    "mov rax, rdi",
+    "xor ecx, ecx",
+    "2: inc rcx",
+    "mov qword ptr [rax], 7",
+    "add rax, 64",
+    "cmp rcx, rsi",
+    "jb 2b",
+    "mov [rdi + 8], rcx",
+    "mfence",
+);
 // Rounds that are counted, in various ways; the sum is in RAX.
 program!(count, "xor eax, eax", "2: pause", "inc rax", "cmp dword ptr [rdi], 0", "je 2b");
 program!(
@@ -100,6 +113,27 @@ program!(
     "je 2b",
     "3:",
 );
+// It counts its rounds, looks at the clock in every 16th, and at another line in every 64th.
+program!(
+    wait_with_patience,
+    "xor ecx, ecx",
+    "2: pause",
+    "inc ecx",
+    "cmp dword ptr [rdi], 0",
+    "jne 3f",
+    "test cl, 63",
+    "jnz 4f",
+    "add r9d, [rdi + 64]",
+    "4: test cl, 15",
+    "jnz 2b",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "cmp rdx, rsi",
+    "jb 2b",
+    "3: shl rcx, 32",
+    "lea rax, [rcx + r9]",
+);
 program!(
     sum_of_a_counter,
     "xor eax, eax",
@@ -121,6 +155,24 @@ program!(
     "inc qword ptr [rdi]",
     "cmp qword ptr [rdi], rsi",
     "jb 2b",
+);
+// A waiter that stores the same in each round; and one who takes that back, looks again later, and ends the wait.
+program!(store_and_wait, "2: pause", "mov dword ptr [rdi + 64], 1", "cmp dword ptr [rdi], 0", "je 2b");
+program!(
+    take_back_and_look,
+    "mov ecx, 3000",
+    "2: imul rdx, rdx",
+    "dec ecx",
+    "jnz 2b",
+    "mov dword ptr [rdi + 64], 0",
+    "mfence",
+    "mov ecx, 3000",
+    "3: imul rdx, rdx",
+    "dec ecx",
+    "jnz 3b",
+    "mov eax, [rdi + 64]",
+    "mov dword ptr [rdi], 1",
+    "mfence",
 );
 // Rounds that leave the guest.
 program!(ask_and_wait, "2: pause", "out 0x11, eax", "cmp dword ptr [rdi], 0", "je 2b");

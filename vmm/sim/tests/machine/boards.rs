@@ -286,6 +286,8 @@ fn an_address_outside_of_memory_holds_nothing_and_ends_nobody() {
         boards.start(0, Ring::Three, CODE, &[(General::Rdi, PAGE), (General::Rbx, 7)]);
         let ends = boards.finish(1, 100 * MICROSECOND);
         assert_eq!(ends[0].1.general(General::Rax), 0, "{frame:#x}");
+        let memory_ps = boards.machine.costs.line.memory_ps;
+        assert!(ends[0].0 > 5 * memory_ps, "five accesses take as long as memory: {} ps", ends[0].0);
     }
 }
 

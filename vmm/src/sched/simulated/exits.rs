@@ -1,6 +1,7 @@
 //! Exits of simulated vCPUs.
 
 use haltkick_sim::Event;
+use haltkick_sim::machine::Invalidation;
 
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 
@@ -28,6 +29,14 @@ impl<'a> Simulated<'a> {
                 let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
                 (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
             }
+        }
+    }
+
+    /// Time of a vCPU that has this number of others drop translations.
+    pub(super) fn telling_ps(&self, told: u64) -> u64 {
+        match self.machine.model.invalidation {
+            Invalidation::Free => 0,
+            Invalidation::Kicks => told * self.machine.costs.guest.kick_ps,
         }
     }
 }

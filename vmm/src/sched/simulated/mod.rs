@@ -416,9 +416,7 @@ impl<'a> Simulated<'a> {
             self.core.exited(&mut task, &mut slot.pcpu, exit)
         };
         let at_ps = at_ps + state.hosted.as_mut().map_or(0, Hosted::take_spent_ps);
-        if exit == Exit::Invalidate {
-            self.invalidate(state, &task);
-        }
+        let told = if exit == Exit::Invalidate { self.invalidate(state, &task) } else { 0 };
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Exit::Kick(woken) = exit
             && woken < guest.vcpus
@@ -428,7 +426,7 @@ impl<'a> Simulated<'a> {
         }
         match turn {
             None => {
-                let inside_ps = at_ps + self.entry_ps(state);
+                let inside_ps = at_ps + self.telling_ps(told) + self.entry_ps(state);
                 let slot = &mut state.slots[index];
                 slot.doing = Doing::Runs { task, began_ns };
                 slot.pcpu.observer.enters(|| inside_ps / PS);
@@ -478,9 +476,10 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// vCPUs that have translations to drop get an NMI: those that run at once, the others before they do.
-    fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) {
-        let Some(shared) = &task.guest.shared else { return };
+    /// vCPUs that have translations to drop get an NMI: those that run at once, the others before they do. Returns how many run.
+    fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) -> u64 {
+        let Some(shared) = &task.guest.shared else { return 0 };
+        let mut told = 0;
         for slot in &state.slots {
             if let Doing::Runs { task: other, .. } = &slot.doing
                 && other.guest.index == task.guest.index
@@ -488,8 +487,10 @@ impl<'a> Simulated<'a> {
             {
                 // The host's interrupt takes the vCPU out of its guest, and it comes back with the NMI.
                 state.board.raise_nmi(slot.cpu, self.machine.costs.guest.exit_ps);
+                told += 1;
             }
         }
         (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
+        told
     }
 }

@@ -1,0 +1,96 @@
+//! Observers of CPUs, which change nothing of what these do.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use haltkick_sim::board::{Happening, Step, What, Witness};
+use haltkick_sim::{Access, Cpu};
+
+use crate::programs::{add, look_at_the_clock};
+use crate::{Bench, CODE, DATA};
+
+/// What a witness has seen; times until which it wants steps.
+#[derive(Default)]
+struct Seen {
+    until_ps: u64,
+    steps: Vec<Step>,
+    asked: Vec<(u64, u64)>,
+}
+
+struct Looks(Rc<RefCell<Seen>>);
+
+impl Witness for Looks {
+    fn wants_steps(&self, at_ps: u64) -> bool {
+        at_ps < self.0.borrow().until_ps
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.0.borrow_mut().steps.push(*step);
+    }
+
+    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
+        self.0.borrow_mut().asked.push((cpu.instructions(), at_ps));
+        // Twice, and stopped at the second time.
+        let again = cpu.instructions() < 20;
+        cpu.ask_at(if again { 20 } else { u64::MAX });
+        (!again).then_some(7)
+    }
+}
+
+fn watched(program: &[u8], cpus: u32, until_ps: u64) -> (Bench, Rc<RefCell<Seen>>) {
+    let seen = Rc::new(RefCell::new(Seen { until_ps, ..Seen::default() }));
+    let mut bench = Bench::new("cascadelake-2s", program);
+    bench.board.never_run_ahead();
+    bench.board.set_witness(Box::new(Looks(Rc::clone(&seen))));
+    for slot in 0..cpus {
+        bench.start(slot, CODE, DATA, 100);
+        bench.board.cpu_mut(slot).unwrap().ask_at(u64::MAX);
+    }
+    (bench, seen)
+}
+
+#[test]
+fn a_witness_is_asked_where_it_chose_to_and_may_stop_the_cpu() {
+    let (mut bench, seen) = watched(add(), 1, 0);
+    bench.board.cpu_mut(0).unwrap().ask_at(10);
+    let stopped = bench.board.run(u64::MAX / 4).expect("it stops");
+    assert!(matches!(stopped, Happening { cpu: 0, what: What::Stopped(7), .. }), "{stopped:?}");
+    assert_eq!(bench.board.cpu(0).unwrap().instructions(), 20);
+    let asked = seen.borrow().asked.clone();
+    assert_eq!(asked.iter().map(|asked| asked.0).collect::<Vec<_>>(), [10, 20]);
+    assert_eq!(asked[1].1, stopped.at_ps);
+    bench.board.resume(0, stopped.at_ps);
+    let ends = bench.finish(1);
+    let mut alone = Bench::new("cascadelake-2s", add());
+    alone.start(0, CODE, DATA, 100);
+    assert_eq!(ends, alone.finish(1), "as if it had not been stopped");
+    assert!(seen.borrow().steps.is_empty(), "it wanted none");
+}
+
+#[test]
+fn a_witness_is_told_of_each_instruction_for_as_long_as_it_wants() {
+    let (mut bench, seen) = watched(add(), 2, u64::MAX);
+    let ends = bench.finish(2);
+    let seen = seen.borrow();
+    for (slot, end_ps, _, instructions) in ends {
+        let steps: Vec<_> = seen.steps.iter().filter(|step| step.number == slot).collect();
+        assert_eq!(steps.len() as u64, instructions, "CPU {slot}");
+        assert!(steps.iter().zip(0..).all(|(step, before)| step.instructions == before));
+        assert!(
+            steps
+                .windows(2)
+                .all(|pair| pair[0].ended_ps <= pair[1].at_ps && pair[0].at_ps < pair[0].ended_ps)
+        );
+        let last = steps[steps.len() - 1];
+        assert!(last.exits && last.ended_ps == end_ps && steps.iter().filter(|step| step.exits).count() == 1);
+        let shared = steps.iter().filter(|step| step.shared == Some(Access::Atomic)).count();
+        assert!((50..=100).contains(&shared), "all additions since the other CPU has the line: {shared}");
+        assert!(steps.iter().all(|step| matches!(step.shared, None | Some(Access::Atomic)) && !step.clock));
+    }
+    drop(seen);
+    let (mut bench, seen) = watched(look_at_the_clock(), 1, 100_000);
+    bench.finish(1);
+    let steps = &seen.borrow().steps;
+    assert!(steps.len() > 9 && steps.iter().all(|step| step.at_ps < 100_000), "{}", steps.len());
+    assert_eq!(steps.iter().filter(|step| step.clock).count(), steps.len().div_ceil(3));
+}
