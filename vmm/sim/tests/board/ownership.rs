@@ -39,7 +39,7 @@ fn requests_for_ownership_overlap_where_the_model_says_so() {
 }
 
 #[test]
-fn a_store_behind_a_miss_does_not_ask_for_a_line_that_its_core_owns() {
+fn a_store_behind_a_miss_asks_for_no_line_of_its_core() {
     let sibling_ps = 7_000;
     // Another socket has the first line, and the core itself the others.
     let others = [30, 0, 0, 0, 0, 0, 0, 0];
@@ -48,7 +48,7 @@ fn a_store_behind_a_miss_does_not_ask_for_a_line_that_its_core_owns() {
 }
 
 #[test]
-fn a_line_that_the_other_thread_wrote_takes_its_time_where_the_model_says_so() {
+fn siblings_lines_take_time_where_the_model_says_so() {
     let longer_ps = |ownership| stored_ps(ownership, &[40]) - stored_ps(ownership, &[0]);
     assert_eq!(longer_ps(Ownership::Serial), 0);
     let overlap_ps = longer_ps(Ownership::Overlap);

@@ -132,7 +132,7 @@ fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
 }
 
 #[test]
-fn a_waiter_whose_counter_decides_anything_ends_as_one_that_executes_every_round() {
+fn a_waiter_whose_counter_decides_anything_ends_as_if_executed() {
     for program in [count_to_a_bound(), count_down_to_zero(), sum_of_a_counter(), count_in_a_byte()] {
         for iterations in [10, 1000, 20_000] {
             assert_eq!(apart(program, true, iterations).0, apart(program, false, iterations).0);
@@ -155,7 +155,7 @@ fn apart(program: &[u8], parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u
 }
 
 #[test]
-fn a_waiter_that_counts_and_looks_at_the_clock_is_taken_through_many_rounds() {
+fn a_waiter_that_looks_at_the_clock_is_taken_through_many_rounds() {
     let run = |parks: bool, ticks: u64, iterations: u64| {
         let code = [wait_with_patience(), work_then_set()].concat();
         let mut bench = Bench::new("cascadelake-2s", &code);
