@@ -33,7 +33,7 @@ pub(crate) use judge::JudgeArgs;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use top::TopArgs;
-pub(crate) use worst::{PointsChoice, WorstArgs};
+pub(crate) use worst::{PointsChoice, TakeChoice, WorstArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())

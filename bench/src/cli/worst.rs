@@ -33,12 +33,25 @@ pub(crate) enum PointsChoice {
     Every,
 }
 
+/// Parts of the host that are taken away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TakeChoice {
+    /// The vCPU: its pCPU runs others meanwhile
+    #[default]
+    Vcpu,
+    /// The pCPU with its vCPU: another tenant runs there. Its time does not count as lost
+    Pcpu,
+}
+
 /// Options of `haltkick worst`.
 #[derive(Args, Debug)]
 pub(crate) struct WorstArgs {
     /// How long a vCPU is off its pCPU; 0s: it only leaves its guest and comes back
     #[arg(long = "for", value_name = "TIME", default_value = "1ms", help_heading = "Preemptions")]
     pub(crate) length: Span,
+    /// Loss of the vCPU at the instruction
+    #[arg(long, value_name = "WHICH", default_value = "vcpu", help_heading = "Preemptions")]
+    pub(crate) take: TakeChoice,
     /// Instructions that are tried
     #[arg(long, value_name = "WHICH", default_value = "shared", help_heading = "Preemptions")]
     pub(crate) points: PointsChoice,
@@ -46,11 +59,15 @@ pub(crate) struct WorstArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value = "8",
           help_heading = "Preemptions")]
     pub(crate) samples: u32,
-    /// Stop at the first preemption that breaks the lock
+    /// Look also for sets of up to this many preemptions in one run, which cost most together: half of the budget goes there
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4), default_value = "1",
+          help_heading = "Preemptions")]
+    pub(crate) preemptions: u8,
+    /// Stop at the first preemption that breaks the lock. Unless --think is given, seeds differ in it, too
     #[arg(long, help_heading = "Preemptions")]
     pub(crate) find_bugs: bool,
     /// Do again what this file says, which an earlier run has written
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["samples", "find_bugs", "points", "length", "output"],
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["samples", "find_bugs", "points", "length", "take", "preemptions", "output"],
           help_heading = "Preemptions")]
     pub(crate) replay: Option<PathBuf>,
     /// Stop after this time, with what is known by then
@@ -76,4 +93,11 @@ pub(crate) struct WorstArgs {
     /// How to print the answer
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
+}
+
+impl WorstArgs {
+    /// Preemptions to simulate at the same time.
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from)
+    }
 }

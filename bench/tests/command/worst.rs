@@ -41,6 +41,14 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     assert!(rows.windows(2).all(|pair| lost(&pair[0]) >= lost(&pair[1])), "{worst:#}");
     let band = worst["placebo"]["band"].as_array().expect("a band");
     assert!(band[1].as_f64().unwrap() < lost(&rows[0]) / 3.0, "{worst:#}");
+    let parts = |name: &str| rows[0]["parts"][name].as_f64().expect("a figure");
+    // While it is away the other CPU has two vCPUs that spin, or its own runs another one that does.
+    assert!(parts("guest") > 1.0 && (-0.2..0.5).contains(&parts("idle")), "{worst:#}");
+    assert!(rows[0]["state"].as_str().expect("a state").starts_with("held by ticket "), "{worst:#}");
+    let page = fs::read_to_string(directory.join("report.html")).expect("a report");
+    assert!(
+        page.contains("guest/locks/src/centralized/ticket.rs</h3>") && page.contains("<summary class=\"s9\"")
+    );
     let coverage = &worst["coverage"];
     assert_eq!(coverage["tried"], coverage["situations"], "{coverage:#}");
     let file = directory.join("worst-001.toml");
@@ -73,6 +81,10 @@ fn what_cannot_be_preempted_is_refused() {
         "--engine: only a simulated machine",
     );
     refused(&["--lock", "none", "--machine", "nehalem-2s"], "--lock: nobody holds");
+    refused(
+        &["--lock", "mcs", "--machine", "nehalem-2s", "--sched", "host", "--host", "linux-6.12", "--take", "pcpu"],
+        "--take: a model of a host's scheduler",
+    );
     refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--for", "1s"], "--for: a preemption lasts 100ms");
     refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--work", "1s"], "--work:");
     let path = scratch("worst-there");

@@ -18,8 +18,8 @@ fn surveyed(run: &Run) -> Baseline {
 
 fn cut(run: &Run, baseline: &Baseline, at: &Occurrence, kind: Kind) -> Effect {
     let cut = Cut { vcpu: at.vcpu, instructions: at.instructions, kind };
-    match replay((run, &Image::embedded()), baseline, cut, &NEVER) {
-        Ok(Attempt::Held(effect)) => effect,
+    match replay((run, &Image::embedded()), baseline, &[cut], &NEVER) {
+        Ok(Attempt::Held(effect, _)) => effect,
         other => panic!("{other:?}"),
     }
 }
@@ -56,4 +56,42 @@ fn a_holder_that_is_taken_off_makes_all_others_wait() {
     assert!((1_000_000..1_350_000).contains(&effect.late_ns), "{effect:?}");
     assert!(effect.longest_wait_ns[0] > 1_000_000 && effect.blocked_peak == 4, "{effect:?}");
     assert_eq!(effect, cut(&run, &baseline, at, Kind::Off(length)), "twice the same");
+    // One of the four is idle, and three spin.
+    let guest_ns = effect.late_ns * 4 - effect.idle_ns - effect.vmm_ns;
+    assert!((1_000_000..1_400_000).contains(&effect.idle_ns), "{effect:?}");
+    assert!((2_700_000..3_900_000).contains(&guest_ns), "{effect:?}");
+}
+
+#[test]
+fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).lock("tas").pv(false) };
+    let baseline = surveyed(&run);
+    // It waits, so that nothing depends on it.
+    let at = baseline.occurrences.iter().find(|at| !at.holds && at.waiting > 0).expect("somebody waits");
+    let length = Duration::from_millis(1);
+    let [off, taken] = [Kind::Off(length), Kind::Taken(length)].map(|kind| cut(&run, &baseline, at, kind));
+    assert!(off.idle_ns.abs() < 300_000, "another vCPU runs there: {off:?}");
+    assert!((950_000..1_400_000).contains(&taken.idle_ns), "no vCPU runs there: {taken:?}");
+}
+
+#[test]
+fn the_lock_at_a_cut_is_told_in_words() {
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("ticket").pv(false) };
+    let baseline = surveyed(&run);
+    let at = baseline
+        .occurrences
+        .iter()
+        .filter(|at| at.holds && at.waiting > 0)
+        .nth(20)
+        .expect("another one waits");
+    let kind = Kind::Off(Duration::from_millis(1));
+    let cut = Cut { vcpu: at.vcpu, instructions: at.instructions, kind };
+    match replay((&run, &Image::embedded()), &baseline, &[cut], &NEVER) {
+        Ok(Attempt::Held(_, Some(state))) => {
+            // A vCPU on its way to the lock has drawn a ticket, or is about to.
+            let drawn = (0..=3).any(|more| state.ends_with(&format!("; {more} more drawn; 0 asleep")));
+            assert!(state.starts_with("held by ticket ") && drawn, "{state}");
+        }
+        other => panic!("{other:?}"),
+    }
 }

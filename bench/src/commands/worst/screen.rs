@@ -10,10 +10,10 @@ use haltkick_vmm::{Run, RunError};
 use super::Asked;
 use super::places::Places;
 use super::progress::Progress;
-use crate::analysis::worst::{BrokenLock, Coverage, Situation, Tried, Tries, Worst};
+use super::sets::Search;
+use crate::analysis::worst::{BrokenLock, Coverage, Heat, Row, Set, Situation, Tried, Tries, Worst};
 use crate::cli::WorstArgs;
 use crate::results::directory;
-use crate::results::preemption::Preemption;
 use crate::text::exit::{Failure, Result};
 
 /// Number of attempts of which one is made once more with an exit alone.
@@ -23,6 +23,7 @@ const MOST_BROKEN: usize = 100;
 
 pub(super) struct Screened {
     pub(super) answer: Worst,
+    pub(super) map: Vec<Heat>,
     pub(super) interrupted: bool,
 }
 
@@ -59,7 +60,9 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         tries: Tries::default(),
         broken: Vec::new(),
         attempts: 0,
-        progress: Progress::start(args.budget.map(|budget| budget.0)),
+        progress: Progress::start(
+            args.budget.map(|budget| if args.preemptions > 1 { budget.0 / 2 } else { budget.0 }),
+        ),
         enough: false,
         failed: None,
     };
@@ -86,8 +89,10 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         }
     }
     screen.progress.clear();
+    let mut map = screen.places.heat(&screen.tries.reached);
+    screen.tries.heat(&mut map);
     let answer = screen.answer(!interrupted)?;
-    Ok(Screened { answer, interrupted })
+    Ok(Screened { answer, map, interrupted })
 }
 
 impl Screen<'_> {
@@ -96,17 +101,16 @@ impl Screen<'_> {
         let run = self.asked.seeded(seed);
         let baseline = survey(&run, &self.asked.image, self.asked.scope, &self.asked.stop)?;
         self.note(&baseline);
-        let planned = plan(&baseline, &self.asked_kind(), seed);
+        let planned = plan(&baseline, &self.asked.kind, seed);
         let cuts: Vec<Cut> = planned.iter().map(|planned| planned.cut).collect();
-        let jobs =
-            self.args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
+        let jobs = self.args.jobs();
         // Not the flag of Ctrl-C: that one must stay as it is.
         let stop = AtomicBool::new(false);
         let asked_to_stop = &self.asked.stop;
         let of_seed = (f64::from(number), f64::from(self.args.samples), cuts.len());
         let image = &self.asked.image;
         let mut done = 0;
-        branches((&run, image), &baseline, &cuts, (jobs, &stop), &mut |index, attempt| {
+        branches((&run, image), &baseline, (&[], &cuts), (jobs, &stop), &mut |index, attempt| {
             done += 1;
             self.attempted(&run, &planned[index], attempt);
             let share = (of_seed.0 + f64::from(done) / of_seed.2 as f64) / of_seed.1;
@@ -119,10 +123,6 @@ impl Screen<'_> {
         })
     }
 
-    fn asked_kind(&self) -> Kind {
-        if self.asked.length.is_zero() { Kind::Exit } else { Kind::Off(self.asked.length) }
-    }
-
     /// Notes what a run without preemptions has shown.
     fn note(&mut self, baseline: &Baseline) {
         self.tries.seeds += 1;
@@ -131,22 +131,22 @@ impl Screen<'_> {
             *self.tries.exposure.entry(*rip).or_default() += share;
         }
         for occurrence in &baseline.occurrences {
-            *self.tries.seen.entry((occurrence.rip, situation(occurrence))).or_default() += 1;
+            *self.tries.seen.entry((occurrence.rip, Situation::of(occurrence))).or_default() += 1;
         }
     }
 
     fn attempted(&mut self, run: &Run, planned: &Planned, attempt: Attempt) {
         self.attempts += 1;
         match attempt {
-            Attempt::Held(effect) => self.held(run, planned, effect),
+            Attempt::Held(effect, state) => self.held(run, planned, effect, state),
             Attempt::Broke(broken) => self.broke(run, planned, &broken),
             Attempt::Unreached => {}
         }
     }
 
-    fn held(&mut self, run: &Run, planned: &Planned, effect: Effect) {
-        let lost = self.asked.lost(effect.late_ns);
-        if planned.cut.kind != self.asked_kind() {
+    fn held(&mut self, run: &Run, planned: &Planned, effect: Effect, state: Option<String>) {
+        let (lost, parts) = self.asked.lost(&effect, &[planned.cut]);
+        if planned.cut.kind != self.asked.kind {
             self.tries.placebo.push(lost);
             return;
         }
@@ -157,7 +157,9 @@ impl Screen<'_> {
             vcpu: planned.cut.vcpu,
             instructions: planned.cut.instructions,
             lost,
+            parts,
             effect,
+            state,
         });
     }
 
@@ -168,9 +170,8 @@ impl Screen<'_> {
         }
         let place = self.places.place(planned.occurrence.rip);
         let name = format!("broken-{:03}.toml", self.broken.len() + 1);
-        let Cut { vcpu, instructions, kind } = planned.cut;
-        let for_ns = if let Kind::Off(time) = kind { time.as_nanos() as u64 } else { 0 };
-        let file = self.file(&place, (run.guests[0].seed, vcpu, instructions, for_ns), broken.what.clone());
+        let cut = (planned.cut, &place);
+        let file = self.asked.file(self.asked.scope, run.guests[0].seed, &[cut], broken.what.clone());
         let written = directory::write_whole(&self.output.join(&name), file.text());
         self.failed = self.failed.take().or(written.err());
         let situation = planned.situation;
@@ -178,40 +179,21 @@ impl Screen<'_> {
         self.broken.push(BrokenLock { place, situation, what, is_stuck, replay: name });
     }
 
-    fn file(
-        &self,
-        place: &crate::analysis::worst::SourcePlace,
-        (seed, vcpu, instructions, for_ns): (u64, u32, u64, u64),
-        came_to: String,
-    ) -> Preemption {
-        let scope = self.asked.scope;
-        let line = place.line.as_deref().unwrap_or("no line");
-        Preemption {
-            place: format!("{} ({line}): {}", place.function, place.instruction),
-            vcpu,
-            instructions,
-            for_ns,
-            span_ns: scope.span.as_nanos() as u64,
-            horizon_ns: scope.horizon.as_nanos() as u64,
-            seed,
-            came_to,
-            settings: Preemption::settings_of(&self.asked.settings),
-            ..Preemption::new(&self.asked.image)
-        }
-    }
-
     fn answer(mut self, is_complete: bool) -> Result<Worst> {
         let places = &mut self.places;
         let mut rows = self.tries.rows(&mut |rip| places.place(rip));
         for row in rows.iter_mut().take(self.args.top) {
             let tried = &self.tries.preempted[row.example];
-            let for_ns = self.asked.length.as_nanos() as u64;
             let name = format!("worst-{:03}.toml", row.rank);
             let came_to = format!("{:016x}", tried.effect.fingerprint);
-            let at = (tried.seed, tried.vcpu, tried.instructions, for_ns);
-            directory::write_whole(&self.output.join(&name), self.file(&row.place, at, came_to).text())?;
+            let cut = Cut { vcpu: tried.vcpu, instructions: tried.instructions, kind: self.asked.kind };
+            let file = self.asked.file(self.asked.scope, tried.seed, &[(cut, &row.place)], came_to);
+            directory::write_whole(&self.output.join(&name), file.text())?;
             row.replay = Some(name);
         }
+        let is_found = self.args.find_bugs && !self.broken.is_empty();
+        let has_sets = self.args.preemptions > 1 && is_complete && !is_found;
+        let sets = if has_sets { self.sets(&rows)? } else { vec![] };
         let coverage = self.coverage();
         let (asked, guest) = (self.asked, &self.asked.run.guests[0]);
         Ok(Worst {
@@ -226,7 +208,8 @@ impl Screen<'_> {
                 .unwrap_or_default(),
             pcpus: asked.run.cpus.len(),
             vcpus: guest.vcpus,
-            for_us: asked.length.as_secs_f64() * 1e6,
+            for_us: asked.kind.length().as_secs_f64() * 1e6,
+            takes_pcpu: matches!(asked.kind, Kind::Taken(_)),
             horizon_us: asked.scope.horizon.as_secs_f64() * 1e6,
             seeds: self.tries.seeds,
             seeds_asked: self.args.samples,
@@ -236,8 +219,19 @@ impl Screen<'_> {
             expected: rows.iter().map(|row| row.expected).sum(),
             coverage,
             broken: self.broken,
+            sets,
             rows,
         })
+    }
+
+    fn sets(&mut self, rows: &[Row]) -> Result<Vec<Set>> {
+        let firsts = rows.iter().map(|row| &self.tries.preempted[row.example]).collect::<Vec<_>>();
+        let mut search = Search::new(self.args, self.asked, self.output, &mut self.places);
+        let sets = search.run(&firsts)?;
+        self.attempts += search.attempts;
+        self.enough |= search.is_partial;
+        self.broken.extend(search.broken);
+        Ok(sets)
     }
 
     fn coverage(&mut self) -> Coverage {
@@ -257,15 +251,11 @@ impl Screen<'_> {
     }
 }
 
-fn situation(occurrence: &Occurrence) -> Situation {
-    Situation { waiting: occurrence.waiting.min(3), asleep: occurrence.out > 0 }
-}
-
 /// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone.
 fn plan(baseline: &Baseline, kind: &Kind, seed: u64) -> Vec<Planned> {
     let mut classes: BTreeMap<(u64, Situation), Vec<Occurrence>> = BTreeMap::new();
     for occurrence in &baseline.occurrences {
-        classes.entry((occurrence.rip, situation(occurrence))).or_default().push(*occurrence);
+        classes.entry((occurrence.rip, Situation::of(occurrence))).or_default().push(*occurrence);
     }
     let mut planned = Vec::new();
     for (index, ((rip, situation), occurrences)) in classes.into_iter().enumerate() {
