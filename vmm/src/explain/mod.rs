@@ -7,6 +7,7 @@
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 mod queues;
+mod rest;
 mod text;
 mod verdict;
 mod word;
@@ -30,6 +31,7 @@ use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::Finished;
 
 pub use queues::{Census, Queue, Registered};
+pub(crate) use rest::left_behind;
 pub use verdict::{Cause, Verdict};
 pub use word::Word;
 
