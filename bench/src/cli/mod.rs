@@ -46,7 +46,7 @@ Exit codes:
   0  done                              5  the guest failed
   1  internal error                    6  no progress (watchdog)
   2  usage                             7  figures not valid: see `bench --help`
-  3  bad experiment file               8  compare found a regression
+  3  bad experiment file               8  a regression, or a loss beyond a limit
   4  the host lacks something        130  interrupted, partial results kept";
 
 const EXAMPLES: &str = "\

@@ -16,6 +16,8 @@ Examples:
       what a preemption of 1 ms costs at each instruction of the lock, the worst lines first
   haltkick worst --lock-object mine.o --machine skylake-8s --cpus 0-3 --find-bugs
       look for an instruction at which a preemption breaks the lock, and stop at the first
+  haltkick worst --lock mutex --machine skylake-8s --cpus 0-3 --preemptions 2 --at-most 20
+      end with 8 if two preemptions are found that cost more than 20 times the length of one
   haltkick worst --replay DIR/worst-001.toml
       do one of them again, from the start: the same to the last bit
 
@@ -70,6 +72,10 @@ pub(crate) struct WorstArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["samples", "find_bugs", "points", "length", "take", "preemptions", "output"],
           help_heading = "Preemptions")]
     pub(crate) replay: Option<PathBuf>,
+    /// End with 8 if a preemption, or a set of them, costs more than this many times its length: a limit that a lock keeps from
+    /// one version to the next
+    #[arg(long, value_name = "LOSS", help_heading = "Preemptions")]
+    pub(crate) at_most: Option<f64>,
     /// Stop after this time, with what is known by then
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]
     pub(crate) budget: Option<Span>,

@@ -31,6 +31,9 @@ pub(crate) struct Preemption {
     /// Its pCPU is gone for as long.
     #[serde(default)]
     pub(crate) takes_pcpu: bool,
+    /// The window closes at the first preemption, so that all other vCPUs leave while the vCPU is off.
+    #[serde(default)]
+    pub(crate) closes: bool,
     pub(crate) span_ns: u64,
     pub(crate) horizon_ns: u64,
     pub(crate) seed: u64,
@@ -68,6 +71,7 @@ impl Preemption {
             instructions: 0,
             for_ns: 0,
             takes_pcpu: false,
+            closes: false,
             span_ns: 0,
             horizon_ns: 0,
             seed: 0,
@@ -84,14 +88,16 @@ impl Preemption {
 
     /// The file's text.
     pub(crate) fn text(&self) -> String {
-        let Self { format, vcpu, instructions, for_ns, takes_pcpu, span_ns, horizon_ns, seed, .. } = self;
+        let Self {
+            format, vcpu, instructions, for_ns, takes_pcpu, closes, span_ns, horizon_ns, seed, ..
+        } = self;
         let mut text = format!("format = {format}\n");
         for (key, value) in [("place", &self.place), ("image_sha256", &self.image_sha256)] {
             let _ = writeln!(text, "{key} = {}", quoted(value));
         }
         let _ = writeln!(
             text,
-            "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}"
+            "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}"
         );
         let _ = writeln!(text, "span_ns = {span_ns}\nhorizon_ns = {horizon_ns}\nseed = {seed}");
         let _ = writeln!(text, "came_to = {}\n\n[settings]", quoted(&self.came_to));

@@ -16,6 +16,8 @@ use crate::text::wrap::wrap;
 
 pub(crate) use page::page;
 
+/// The folder of the locks' sources, which is left out.
+const SOURCES: &str = "guest/locks/src/";
 /// Unreached lines that are named; the others are counted.
 const UNREACHED_SHOWN: usize = 6;
 
@@ -42,8 +44,9 @@ pub(crate) fn text(answer: &Worst, top: usize) -> String {
 /// A set of preemptions, in lines.
 pub(super) fn set(set: &Set) -> String {
     let (count, lost) = (set.members.len(), set.lost);
+    let apart = set.apart().map_or(String::new(), |apart| format!(", and {apart:.1} in runs of their own"));
     let mut text = format!(
-        "the worst {count} preemptions found cost {lost:.1} times one absence (--replay {})\n",
+        "the worst {count} preemptions found cost {lost:.1} times one absence{apart} (--replay {})\n",
         set.replay
     );
     for member in &set.members {
@@ -102,7 +105,8 @@ fn coverage(coverage: &Coverage) -> String {
     );
     if !unreached.is_empty() {
         let _ = write!(text, "; {} lines were not reached: ", unreached.len());
-        text += &unreached[..unreached.len().min(UNREACHED_SHOWN)].join(", ");
+        let short = |line: &String| line.strip_prefix(SOURCES).unwrap_or(line).to_owned();
+        text += &unreached.iter().take(UNREACHED_SHOWN).map(short).collect::<Vec<_>>().join(", ");
         if unreached.len() > UNREACHED_SHOWN {
             text += ", ...";
         }

@@ -22,7 +22,7 @@ use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::worst::curve::{Sample, tick};
-use crate::worst::cut::{Cut, Kind};
+use crate::worst::cut::Cut;
 use crate::worst::effect::{Broken, Effect};
 use crate::worst::survey::Baseline;
 
@@ -60,7 +60,7 @@ enum Role {
 struct Shared {
     role: Role,
     /// Cuts to come of each vCPU, by instructions.
-    cuts: Vec<VecDeque<(u64, Act, Kind)>>,
+    cuts: Vec<VecDeque<(Act, Cut)>>,
     /// Cuts of copies that are to come, and cuts of the process itself.
     left: usize,
     left_here: usize,
@@ -72,6 +72,8 @@ struct Shared {
     began: Option<usize>,
     /// The vCPU that was cut last.
     vcpu: u32,
+    /// The window is to close now.
+    closes: bool,
     ticks: usize,
 }
 
@@ -80,45 +82,45 @@ impl Shared {
     fn stands(&mut self, cpu: &mut Cpu) -> Option<u64> {
         let now = cpu.instructions();
         let mut said = None;
-        while let Some(&(at, act, kind)) = self.cuts[cpu.number() as usize].front() {
+        while let Some(&(act, cut)) = self.cuts[cpu.number() as usize].front() {
             // Instructions behind it were skipped: the rounds of a parked spin loop.
-            if at > now || said.is_some() {
+            if cut.instructions > now || said.is_some() {
                 break;
             }
             self.cuts[cpu.number() as usize].pop_front();
             if let Act::Copy(_) = act {
                 self.left -= 1;
             }
-            if at == now && matches!(self.role, Role::Trunk) {
+            if cut.instructions == now && matches!(self.role, Role::Trunk) {
                 said = match act {
-                    Act::Here => self.cut_here(kind, cpu.number()),
-                    Act::Copy(index) => self.cut(index, kind, cpu.number()),
+                    Act::Here => self.cut_here(cut),
+                    Act::Copy(index) => self.cut(index, cut),
                 };
             }
         }
         let next = match self.role {
-            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|cut| cut.0),
+            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|(_, cut)| cut.instructions),
             Role::Branch(_) => None,
         };
         cpu.ask_at(next.unwrap_or(u64::MAX));
         said
     }
 
-    fn cut_here(&mut self, kind: Kind, vcpu: u32) -> Option<u64> {
-        self.is_cut(vcpu);
+    fn cut_here(&mut self, cut: Cut) -> Option<u64> {
+        self.is_cut(cut);
         self.left_here -= 1;
         if self.left_here == 0 && self.left == 0 {
             self.role = Role::Branch(None);
         }
-        kind.told()
+        cut.kind.told()
     }
 
-    fn is_cut(&mut self, vcpu: u32) {
+    fn is_cut(&mut self, cut: Cut) {
         self.began.get_or_insert(self.ticks);
-        self.vcpu = vcpu;
+        (self.vcpu, self.closes) = (cut.vcpu, cut.closes);
     }
 
-    fn cut(&mut self, index: usize, kind: Kind, vcpu: u32) -> Option<u64> {
+    fn cut(&mut self, index: usize, cut: Cut) -> Option<u64> {
         self.settle(self.jobs - 1);
         match branch() {
             Ok(Side::Trunk(awaited)) => self.live.push_back((index, awaited)),
@@ -127,8 +129,8 @@ impl Shared {
                 self.live.clear();
                 self.done.clear();
                 self.role = Role::Branch(Some(reporter));
-                self.is_cut(vcpu);
-                return kind.told();
+                self.is_cut(cut);
+                return cut.kind.told();
             }
             Err(error) => self.failed = Some(system("copy this process")(error)),
         }
@@ -191,6 +193,7 @@ impl Window<'_> {
                 let is_cut = shared.left == 0 && shared.left_here == 0;
                 is_cut || shared.ticks + 1 >= self.baseline.samples.len()
             }
+            (Role::Branch(_), Some(_)) if shared.closes => true,
             (Role::Branch(_), Some(began)) => {
                 let goal = self.baseline.samples[began + horizon].worked_ns;
                 let passed = shared.ticks - began;
@@ -298,7 +301,7 @@ fn go(
     let mut sorted: Vec<_> = here.iter().map(|cut| (Act::Here, cut)).chain(of_copies).collect();
     sorted.sort_by_key(|(_, cut)| cut.instructions);
     for (act, cut) in sorted {
-        of_vcpus[cut.vcpu as usize].push_back((cut.instructions, act, cut.kind));
+        of_vcpus[cut.vcpu as usize].push_back((act, *cut));
     }
     let shared = Rc::new(RefCell::new(Shared {
         role: Role::Trunk,
@@ -311,6 +314,7 @@ fn go(
         failed: None,
         began: None,
         vcpu: 0,
+        closes: false,
         ticks: 0,
     }));
     let mut window = Window {

@@ -47,4 +47,14 @@ pub struct Cut {
     pub instructions: u64,
     /// How.
     pub kind: Kind,
+    /// The window closes at the same time: the others leave while the vCPU is off, so none of them hides what it does to the lock later.
+    pub closes: bool,
+}
+
+impl Cut {
+    /// A cut after which the run goes on.
+    #[must_use]
+    pub fn new(vcpu: u32, instructions: u64, kind: Kind) -> Self {
+        Self { vcpu, instructions, kind, closes: false }
+    }
 }

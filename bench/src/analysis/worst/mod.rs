@@ -276,3 +276,18 @@ pub(crate) struct Worst {
     /// Lines of the lock, the worst first.
     pub(crate) rows: Vec<Row>,
 }
+
+impl Set {
+    /// Loss by all of its preemptions, each in a run of its own; `None`: one is reached only after others.
+    pub(crate) fn apart(&self) -> Option<f64> {
+        self.members.iter().map(|member| member.alone).sum()
+    }
+}
+
+impl Worst {
+    /// The largest loss found.
+    pub(crate) fn most(&self) -> f64 {
+        let rows = self.rows.iter().map(|row| row.lost.hodges_lehmann);
+        rows.chain(self.sets.iter().map(|set| set.lost)).fold(0.0, f64::max)
+    }
+}

@@ -1,5 +1,6 @@
 //! `haltkick worst`: what losing the CPU costs at each instruction of a lock.
 
+mod asked;
 mod places;
 mod progress;
 mod replay;
@@ -7,26 +8,21 @@ mod screen;
 mod sets;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::worst::{Cut, Effect, Kind, Scope};
-use haltkick_vmm::{Entry, FILE_PREFIX, Image, Run};
+use haltkick_vmm::worst::{Kind, Scope};
+use haltkick_vmm::{FILE_PREFIX, Run};
 
-use crate::analysis::worst::{Parts, SourcePlace};
 use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
-use crate::commands::{guest_image, interrupt};
 use crate::experiment::user_defaults;
-use crate::host::cpulist;
 use crate::results::directory;
-use crate::results::preemption::{Preemption, Then};
-use crate::settings::{Settings, Supply};
+use crate::settings::Settings;
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
 
+use asked::{Asked, round};
 use screen::Screened;
 
 /// vCPUs per pCPU, unless the settings say how many.
@@ -36,19 +32,6 @@ const LEAST_SPAN: Duration = Duration::from_millis(4);
 const LEAST_HORIZON: Duration = Duration::from_millis(3);
 /// The longest preemption that is tried.
 const LONGEST: Duration = Duration::from_millis(100);
-
-/// Plan of the attempts.
-struct Asked {
-    /// All that was said, the user's defaults included.
-    settings: Settings,
-    image: Image,
-    run: Run,
-    scope: Scope,
-    kind: Kind,
-    /// Seeds differ in how busy the lock is, too: some code is reached only where few vCPUs want it.
-    varies_load: bool,
-    stop: Arc<AtomicBool>,
-}
 
 pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
     if let Some(path) = &args.replay {
@@ -64,7 +47,9 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
     }
     let mut asked = Asked::new(args, settings(args)?)?;
     asked.kind = kind(args.length.0, args.take == TakeChoice::Pcpu);
-    asked.varies_load = args.find_bugs && args.settings.given("think").is_none();
+    if args.find_bugs {
+        asked.vary(&args.settings)?;
+    }
     if args.take == TakeChoice::Pcpu && asked.run.host.is_some() {
         return Err(Failure::usage("--take: a model of a host's scheduler loses no pCPU: leave --host out"));
     }
@@ -76,92 +61,13 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
         true => Exit::Interrupted,
         false if broken.iter().any(|broken| !broken.is_stuck) => Exit::GuestFailed,
         false if !broken.is_empty() => Exit::NoProgress,
-        false => Exit::Done,
+        false => within(args, screened.answer.most()),
     })
 }
 
-impl Asked {
-    /// The run that `settings` mean, checked for what can be tried.
-    fn new(args: &WorstArgs, settings: Settings) -> Result<Self> {
-        let image = guest_image::load(args.guest.as_deref(), settings.locks())?;
-        let allowed = cpulist::allowed()?;
-        let supply = Supply { image: &image, allowed: &allowed };
-        let mut run = settings
-            .resolve(supply)
-            .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
-        check(&run, &image)?;
-        if settings.given("warmup").is_none() {
-            run.warmup = round(&run) * 2;
-        }
-        run.drain = true;
-        haltkick_vmm::check_guests(&run, &image)?;
-        let scope = Scope { span: Duration::ZERO, horizon: Duration::ZERO, every: false };
-        Ok(Self {
-            settings,
-            image,
-            run,
-            scope,
-            kind: Kind::Exit,
-            varies_load: false,
-            stop: interrupt::catch()?,
-        })
-    }
-
-    /// The run with another seed.
-    fn seeded(&self, seed: u64) -> Run {
-        let mut run = self.run.clone();
-        run.guests[0].seed = seed;
-        if let (Some(think), Some(ours)) = (self.think_us(seed), run.guests[0].ours_mut()) {
-            ours.think = Duration::from_micros(think);
-        }
-        run
-    }
-
-    /// Time between sections that a seed has instead of the one that was asked for, in microseconds.
-    fn think_us(&self, seed: u64) -> Option<u64> {
-        let number = seed.wrapping_sub(self.run.guests[0].seed) as usize;
-        self.varies_load.then(|| [None, Some(10), Some(40)][number % 3]).flatten()
-    }
-
-    /// Time lost by `cuts`, and its causes, over the time that a vCPU was off. The time of a pCPU that was taken away is not lost.
-    fn lost(&self, effect: &Effect, cuts: &[Cut]) -> (f64, Parts) {
-        let off_ns = self.kind.length().as_nanos().max(1_000_000) as f64;
-        let taken = |cut: &Cut| if let Kind::Taken(time) = cut.kind { time } else { Duration::ZERO };
-        let taken_ns = cuts.iter().map(taken).sum::<Duration>().as_nanos() as f64;
-        let lost = (effect.late_ns as f64 * self.run.cpus.len() as f64 - taken_ns) / off_ns;
-        let idle = (effect.idle_ns as f64 - taken_ns) / off_ns;
-        let vmm = effect.vmm_ns as f64 / off_ns;
-        (lost, Parts { idle, vmm, guest: lost - idle - vmm })
-    }
-}
-
-impl Asked {
-    /// The file that has `cuts`, of which each has its place, done again with `seed`.
-    fn file(&self, scope: Scope, seed: u64, cuts: &[(Cut, &SourcePlace)], came_to: String) -> Preemption {
-        let mut thens = cuts.iter().map(|(cut, place)| {
-            let line = place.line.as_deref().unwrap_or("no line");
-            let place = format!("{} ({line}): {}", place.function, place.instruction);
-            Then { place, vcpu: cut.vcpu, instructions: cut.instructions }
-        });
-        let mut file = Preemption::new(&self.image);
-        if let Some(first) = thens.next() {
-            (file.place, file.vcpu, file.instructions) = (first.place, first.vcpu, first.instructions);
-        }
-        let kind = cuts.first().map_or(Kind::Exit, |(cut, _)| cut.kind);
-        let mut settings = Preemption::settings_of(&self.settings);
-        settings.extend(self.think_us(seed).map(|us| ("think".to_owned(), format!("{us}us"))));
-        Preemption {
-            for_ns: kind.length().as_nanos() as u64,
-            takes_pcpu: matches!(kind, Kind::Taken(_)),
-            span_ns: scope.span.as_nanos() as u64,
-            horizon_ns: scope.horizon.as_nanos() as u64,
-            seed,
-            came_to,
-            settings,
-            then: thens.collect(),
-            ..file
-        }
-    }
+/// The exit code for the largest loss.
+fn within(args: &WorstArgs, lost: f64) -> Exit {
+    if args.at_most.is_some_and(|most| lost > most) { Exit::Regression } else { Exit::Done }
 }
 
 /// Event that befalls a vCPU for `length`.
@@ -173,37 +79,9 @@ fn kind(length: Duration, takes_pcpu: bool) -> Kind {
     }
 }
 
-/// Time in which each vCPU has had a turn.
-fn round(run: &Run) -> Duration {
-    run.rules.slice * run.guests[0].vcpus.div_ceil(run.cpus.len() as u32)
-}
-
 fn scope(run: &Run, length: Duration, every: bool) -> Scope {
     let round = round(run);
     Scope { span: LEAST_SPAN.max(round * 2), horizon: length + LEAST_HORIZON.max(round * 3 / 2), every }
-}
-
-/// Refuses what no preemption can be tried in.
-fn check(run: &Run, image: &Image) -> Result<()> {
-    let refuse = |message: &str| Err(Failure::usage(message));
-    let is_asked = |lock: &&Entry| lock.name == run.our(0).ours.lock;
-    if image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free) {
-        return refuse("--lock: nobody holds or awaits this lock: take another one");
-    }
-    if run.guests.len() > 1 {
-        return refuse("--vm: preemptions are tried in one guest: leave --vm out");
-    }
-    let ours = run.our(0).ours;
-    if run.deschedule.is_some() {
-        return refuse("--deschedule: this command takes vCPUs off by itself: leave --deschedule out");
-    }
-    if ours.mix.work_sections.is_some() {
-        return refuse("--work: preemptions are tried in a run without an end: leave --work out");
-    }
-    if !ours.oracle {
-        return refuse("--oracle: a lock is watched while vCPUs are taken off: leave --oracle out");
-    }
-    Ok(())
 }
 
 /// Settings of the command line, over the user's defaults and those of this command.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::worst::{Attempt, Cut, Kind, Scope, replay as cut, survey};
 
-use super::Asked;
+use super::asked::Asked;
 use crate::cli::{Format, WorstArgs};
 use crate::results::preemption::{Preemption, Then};
 use crate::show;
@@ -44,7 +44,7 @@ pub(super) fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
             };
             output::data(&text)?;
             if same {
-                return Ok(Exit::Done);
+                return Ok(super::within(args, lost.0));
             }
             let was = &file.came_to;
             Err(Failure {
@@ -65,7 +65,7 @@ pub(super) fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
 
 /// Preemptions of a file.
 fn cuts_of(file: &Preemption, kind: Kind) -> Vec<Cut> {
-    let first = Cut { vcpu: file.vcpu, instructions: file.instructions, kind };
-    let then = file.then.iter().map(|&Then { vcpu, instructions, .. }| Cut { vcpu, instructions, kind });
+    let first = Cut { closes: file.closes, ..Cut::new(file.vcpu, file.instructions, kind) };
+    let then = file.then.iter().map(|&Then { vcpu, instructions, .. }| Cut::new(vcpu, instructions, kind));
     std::iter::once(first).chain(then).collect()
 }

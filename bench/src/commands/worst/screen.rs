@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use haltkick_vmm::worst::{Attempt, Baseline, Broken, Cut, Effect, Kind, Occurrence, branches, survey};
 use haltkick_vmm::{Run, RunError};
 
-use super::Asked;
+use super::asked::Asked;
 use super::places::Places;
 use super::progress::Progress;
 use super::sets::Search;
+use crate::analysis::statistics::median;
 use crate::analysis::worst::{BrokenLock, Coverage, Heat, Row, Set, Situation, Tried, Tries, Worst};
 use crate::cli::WorstArgs;
 use crate::results::directory;
@@ -43,6 +45,7 @@ struct Screen<'a> {
     tries: Tries,
     broken: Vec<BrokenLock>,
     attempts: usize,
+    began: Instant,
     progress: Progress,
     /// Ends the simulation early: the budget is used up, or what was looked for is found.
     enough: bool,
@@ -60,6 +63,7 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         tries: Tries::default(),
         broken: Vec::new(),
         attempts: 0,
+        began: Instant::now(),
         progress: Progress::start(
             args.budget.map(|budget| if args.preemptions > 1 { budget.0 / 2 } else { budget.0 }),
         ),
@@ -101,7 +105,7 @@ impl Screen<'_> {
         let run = self.asked.seeded(seed);
         let baseline = survey(&run, &self.asked.image, self.asked.scope, &self.asked.stop)?;
         self.note(&baseline);
-        let planned = plan(&baseline, &self.asked.kind, seed);
+        let planned = plan(&baseline, &self.asked.kind, seed, self.args.find_bugs);
         let cuts: Vec<Cut> = planned.iter().map(|planned| planned.cut).collect();
         let jobs = self.args.jobs();
         // Not the flag of Ctrl-C: that one must stay as it is.
@@ -145,6 +149,9 @@ impl Screen<'_> {
     }
 
     fn held(&mut self, run: &Run, planned: &Planned, effect: Effect, state: Option<String>) {
+        if planned.cut.closes {
+            return;
+        }
         let (lost, parts) = self.asked.lost(&effect, &[planned.cut]);
         if planned.cut.kind != self.asked.kind {
             self.tries.placebo.push(lost);
@@ -186,7 +193,7 @@ impl Screen<'_> {
             let tried = &self.tries.preempted[row.example];
             let name = format!("worst-{:03}.toml", row.rank);
             let came_to = format!("{:016x}", tried.effect.fingerprint);
-            let cut = Cut { vcpu: tried.vcpu, instructions: tried.instructions, kind: self.asked.kind };
+            let cut = Cut::new(tried.vcpu, tried.instructions, self.asked.kind);
             let file = self.asked.file(self.asked.scope, tried.seed, &[(cut, &row.place)], came_to);
             directory::write_whole(&self.output.join(&name), file.text())?;
             row.replay = Some(name);
@@ -226,8 +233,14 @@ impl Screen<'_> {
 
     fn sets(&mut self, rows: &[Row]) -> Result<Vec<Set>> {
         let firsts = rows.iter().map(|row| &self.tries.preempted[row.example]).collect::<Vec<_>>();
-        let mut search = Search::new(self.args, self.asked, self.output, &mut self.places);
-        let sets = search.run(&firsts)?;
+        let mut singles: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+        for tried in &self.tries.preempted {
+            singles.entry((tried.rip, tried.situation)).or_default().push(tried.lost);
+        }
+        let singles = singles.into_iter().map(|(class, losses)| (class, median(&losses))).collect();
+        let pace = self.began.elapsed() / self.attempts.max(1) as u32;
+        let mut search = Search::new(self.args, self.asked, self.output, &mut self.places, pace);
+        let sets = search.run(&firsts, &singles)?;
         self.attempts += search.attempts;
         self.enough |= search.is_partial;
         self.broken.extend(search.broken);
@@ -251,8 +264,9 @@ impl Screen<'_> {
     }
 }
 
-/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone.
-fn plan(baseline: &Baseline, kind: &Kind, seed: u64) -> Vec<Planned> {
+/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone. If `closes`, each also
+/// so that the window closes at once.
+fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planned> {
     let mut classes: BTreeMap<(u64, Situation), Vec<Occurrence>> = BTreeMap::new();
     for occurrence in &baseline.occurrences {
         classes.entry((occurrence.rip, Situation::of(occurrence))).or_default().push(*occurrence);
@@ -262,9 +276,11 @@ fn plan(baseline: &Baseline, kind: &Kind, seed: u64) -> Vec<Planned> {
         // Fibonacci hashing: equal classes of two seeds are at different moments.
         let mixed = (rip ^ seed << 40 ^ u64::from(situation.waiting)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let occurrence = occurrences[(mixed >> 32) as usize % occurrences.len()];
-        let Occurrence { vcpu, instructions, .. } = occurrence;
-        let cut = Cut { vcpu, instructions, kind: *kind };
+        let cut = Cut::new(occurrence.vcpu, occurrence.instructions, *kind);
         planned.push(Planned { occurrence, situation, cut });
+        if closes {
+            planned.push(Planned { occurrence, situation, cut: Cut { closes, ..cut } });
+        }
         if (index + seed as usize).is_multiple_of(PLACEBO_EVERY) && *kind != Kind::Exit {
             planned.push(Planned { occurrence, situation, cut: Cut { kind: Kind::Exit, ..cut } });
         }

@@ -1,17 +1,17 @@
-//! Sets of preemptions in one run: to the worst sets found so far one more preemption is added, at each of the worst lines that the
-//! run then comes to. A set is shrunk to the preemptions that it needs.
+//! Sets of preemptions in one run: to the worst sets found so far one more preemption is added, at each of the worst instructions that
+//! the run then comes to, while the vCPU is off and after it has come back. A set is shrunk to the preemptions that it needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haltkick_vmm::RunError;
 use haltkick_vmm::worst::{
     Attempt, Baseline, Broken, Cut, Effect, Occurrence, Scope, branches, replay, survey, survey_after,
 };
 
-use super::Asked;
+use super::asked::Asked;
 use super::places::Places;
 use super::progress::Progress;
 use crate::analysis::worst::{BrokenLock, Member, Set, Situation, Tried};
@@ -21,8 +21,9 @@ use crate::text::exit::Result;
 
 /// Sets to which a preemption is added.
 const BEAM: usize = 8;
-/// Worst lines at which it is added.
-const LINES: usize = 64;
+/// Worst instructions, each in a situation, at which it is added: at most, and at least where time is short.
+const MOST_ADDED: usize = 64;
+const LEAST_ADDED: usize = 6;
 /// A set that costs at least this share of a larger one stands for it.
 const STANDS_FOR: f64 = 0.9;
 
@@ -34,6 +35,9 @@ struct Found {
     cuts: Vec<(Cut, u64, Situation)>,
     effect: Effect,
 }
+
+/// Loss by one preemption at an instruction in a situation.
+pub(super) type Singles = BTreeMap<(u64, Situation), f64>;
 
 impl Found {
     fn only_cuts(&self) -> Vec<Cut> {
@@ -51,8 +55,8 @@ pub(super) struct Search<'a, 'p> {
     after: Duration,
     baselines: BTreeMap<u64, Baseline>,
     progress: Progress,
-    /// Time for each set to which a preemption is added.
-    share: Option<Duration>,
+    /// Instructions at which a preemption is added to a set.
+    added: usize,
     is_over: bool,
     /// Not all was tried that was asked for.
     pub(super) is_partial: bool,
@@ -61,56 +65,46 @@ pub(super) struct Search<'a, 'p> {
 }
 
 impl<'a, 'p> Search<'a, 'p> {
+    /// `pace`: time that an attempt takes.
     pub(super) fn new(
         args: &'a WorstArgs,
         asked: &'a Asked,
         output: &'a Path,
         places: &'a mut Places<'p>,
+        pace: Duration,
     ) -> Self {
         // As long as a preemption is followed: in the worst ones the lock stands still for twice their length.
         let after = asked.scope.horizon;
-        let more = after * u32::from(args.preemptions - 1);
-        let scope = Scope { horizon: asked.scope.horizon + more, ..asked.scope };
-        let progress = Progress::start(args.budget.map(|budget| budget.0 / 2));
-        let parts = BEAM as u32 * u32::from(args.preemptions - 1);
-        let share = args.budget.map(|budget| budget.0 / 2 / parts);
-        let (baselines, broken) = (BTreeMap::new(), Vec::new());
+        let more = u32::from(args.preemptions - 1);
+        let budget = args.budget.map(|budget| budget.0 / 2);
+        // Attempts come in the order of time, so a search that is cut short would try the earliest ones alone: fewer are chosen instead.
+        let of_time = |budget: Duration| {
+            let attempts = budget.div_duration_f64(pace.max(Duration::from_millis(1)) * 3);
+            (attempts / (BEAM as f64 * f64::from(more) * 2.0)) as usize
+        };
         Self {
             args,
             asked,
             output,
             places,
-            scope,
+            scope: Scope { horizon: asked.scope.horizon + after * more, ..asked.scope },
             after,
-            baselines,
-            progress,
-            share,
+            baselines: BTreeMap::new(),
+            progress: Progress::start(budget),
+            added: budget.map_or(MOST_ADDED, of_time).clamp(LEAST_ADDED, MOST_ADDED),
             is_over: false,
             is_partial: false,
             attempts: 0,
-            broken,
+            broken: Vec::new(),
         }
     }
 
     /// The worst set found of each size, from two on. `firsts`: one preemption of each line, the worst line first.
-    pub(super) fn run(&mut self, firsts: &[&Tried]) -> Result<Vec<Set>> {
-        let rips: BTreeSet<u64> = firsts.iter().take(LINES).map(|tried| tried.rip).collect();
+    pub(super) fn run(&mut self, firsts: &[&Tried], singles: &Singles) -> Result<Vec<Set>> {
         let mut beam: Vec<Found> = firsts.iter().take(BEAM).map(|tried| self.first(tried)).collect();
         let mut sets = Vec::new();
         for size in 2..=usize::from(self.args.preemptions) {
-            let mut grown = Vec::new();
-            for (index, found) in beam.iter().enumerate() {
-                let share = (size as f64 - 2.0 + index as f64 / beam.len() as f64)
-                    / f64::from(self.args.preemptions - 1);
-                match self.grow(found, &rips, share) {
-                    Ok(more) => grown.extend(more),
-                    Err(RunError::Interrupted) => self.is_over = true,
-                    Err(error) => return Err(error.into()),
-                }
-                if self.is_over {
-                    break;
-                }
-            }
+            let mut grown = self.grow_all(&beam, singles, size)?;
             grown.sort_by(|a, b| b.lost.total_cmp(&a.lost));
             grown.truncate(BEAM);
             // A set that does not need all of its preemptions stands for no set of this size.
@@ -130,8 +124,26 @@ impl<'a, 'p> Search<'a, 'p> {
         Ok(sets)
     }
 
+    /// The sets of `beam` with one more preemption each.
+    fn grow_all(&mut self, beam: &[Found], singles: &Singles, size: usize) -> Result<Vec<Found>> {
+        let mut grown = Vec::new();
+        for (index, found) in beam.iter().enumerate() {
+            let share =
+                (size as f64 - 2.0 + index as f64 / beam.len() as f64) / f64::from(self.args.preemptions - 1);
+            match self.grow(found, singles, share) {
+                Ok(more) => grown.extend(more),
+                Err(RunError::Interrupted) => self.is_over = true,
+                Err(error) => return Err(error.into()),
+            }
+            if self.is_over {
+                break;
+            }
+        }
+        Ok(grown)
+    }
+
     fn first(&self, tried: &Tried) -> Found {
-        let cut = Cut { vcpu: tried.vcpu, instructions: tried.instructions, kind: self.asked.kind };
+        let cut = Cut::new(tried.vcpu, tried.instructions, self.asked.kind);
         let cuts = vec![(cut, tried.rip, tried.situation)];
         Found { seed: tried.seed, lost: tried.lost, cuts, effect: tried.effect }
     }
@@ -144,27 +156,23 @@ impl<'a, 'p> Search<'a, 'p> {
         Ok(&self.baselines[&seed])
     }
 
-    /// `found` with one more preemption, at each of `rips` in each situation.
+    /// `found` with one more preemption, at each of the worst instructions.
     fn grow(
         &mut self,
         found: &Found,
-        rips: &BTreeSet<u64>,
+        singles: &Singles,
         share: f64,
     ) -> std::result::Result<Vec<Found>, RunError> {
         let (asked, before) = (self.asked, found.only_cuts());
         let run = asked.seeded(found.seed);
         let after =
             survey_after((&run, &asked.image), (&before, self.after), self.scope, &asked.stop)?.occurrences;
-        let chosen = chosen(&after, rips);
-        let cuts: Vec<Cut> = chosen
-            .iter()
-            .map(|at| Cut { vcpu: at.vcpu, instructions: at.instructions, kind: asked.kind })
-            .collect();
+        let chosen = chosen(&after, singles, asked.kind.length(), self.added);
+        let cuts: Vec<Cut> = chosen.iter().map(|at| Cut::new(at.vcpu, at.instructions, asked.kind)).collect();
         self.baseline(found.seed)?;
         let baseline = &self.baselines[&found.seed];
         // Not the flag of Ctrl-C: that one must stay as it is.
-        let (stop, began) = (AtomicBool::new(false), Instant::now());
-        let mut is_late = false;
+        let stop = AtomicBool::new(false);
         let (mut grown, mut broken) = (Vec::new(), Vec::new());
         branches(
             (&run, &asked.image),
@@ -190,12 +198,11 @@ impl<'a, 'p> Search<'a, 'p> {
                 }
                 // Relaxed: requests.
                 self.is_over |= self.progress.is_over() || asked.stop.load(Ordering::Relaxed);
-                is_late = self.share.is_some_and(|share| began.elapsed() >= share);
-                stop.store(self.is_over || is_late, Ordering::Relaxed);
+                stop.store(self.is_over, Ordering::Relaxed);
             },
         )
-        .or_else(|error| if self.is_over || is_late { Ok(()) } else { Err(error) })?;
-        self.is_partial |= self.is_over || is_late;
+        .or_else(|error| if self.is_over { Ok(()) } else { Err(error) })?;
+        self.is_partial |= self.is_over;
         for (cuts, what) in broken {
             self.broke(found.seed, &cuts, &what)?;
         }
@@ -273,11 +280,46 @@ impl<'a, 'p> Search<'a, 'p> {
     }
 }
 
-/// One occurrence of each of `rips` in each situation: that in the middle.
-fn chosen(occurrences: &[Occurrence], rips: &BTreeSet<u64>) -> Vec<Occurrence> {
-    let mut classes: BTreeMap<(u64, Situation), Vec<&Occurrence>> = BTreeMap::new();
-    for occurrence in occurrences.iter().filter(|at| rips.contains(&at.rip)) {
-        classes.entry((occurrence.rip, Situation::of(occurrence))).or_default().push(occurrence);
+/// One occurrence of each of the `most` worst instructions in each situation, while the last preempted vCPU is off for `off` and after
+/// that: the one in the middle.
+fn chosen(occurrences: &[Occurrence], singles: &Singles, off: Duration, most: usize) -> Vec<Occurrence> {
+    let Some(began) = occurrences.first().map(|first| first.at) else { return Vec::new() };
+    let mut classes: BTreeMap<(u64, Situation), [Vec<&Occurrence>; 2]> = BTreeMap::new();
+    for occurrence in occurrences {
+        let class = classes.entry((occurrence.rip, Situation::of(occurrence))).or_default();
+        class[usize::from(occurrence.at >= began + off)].push(occurrence);
     }
-    classes.into_values().map(|class| *class[class.len() / 2]).collect()
+    let loss = |class: &(u64, Situation)| singles.get(class).copied().unwrap_or(0.0);
+    let mut ranked: Vec<_> = classes.into_iter().collect();
+    ranked.sort_by(|a, b| loss(&b.0).total_cmp(&loss(&a.0)));
+    let halves = ranked.into_iter().take(most).flat_map(|(_, halves)| halves);
+    halves.filter(|half| !half.is_empty()).map(|half| *half[half.len() / 2]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_instructions_are_chosen_during_the_absence_and_after_it() {
+        let at = |rip, us| Occurrence {
+            vcpu: 0,
+            instructions: us,
+            rip,
+            at: Duration::from_micros(us),
+            waiting: 0,
+            out: 0,
+            holds: false,
+        };
+        let all = [at(1, 100), at(2, 101), at(3, 102), at(2, 150), at(2, 180), at(2, 201), at(3, 300)];
+        let situation = Situation::of(&all[0]);
+        let singles = [((1, situation), 0.1), ((2, situation), 5.0), ((3, situation), 0.2)].into();
+        let times = |most| {
+            let chosen = chosen(&all, &singles, Duration::from_micros(100), most);
+            chosen.iter().map(|it| it.instructions).collect::<Vec<_>>()
+        };
+        assert_eq!(times(1), [150, 201]);
+        assert_eq!(times(2), [150, 201, 102, 300]);
+        assert!(chosen(&[], &singles, Duration::ZERO, 3).is_empty());
+    }
 }
