@@ -65,7 +65,10 @@ fn table(rows: &[Row]) -> Markup {
                 td { @if !row.beyond_noise { "~" } (format!("{:.1}", row.lost.hodges_lehmann)) }
                 td { @if let Some(it) = row.lost.interval { (format!("{:.1} to {:.1}", it.low, it.high)) } @else { "?" } }
                 td { @if let Some(lost) = row.held_out { (format!("{lost:.1}")) } @else { "?" } }
-                td.text { (row.place.lines()) small { (row.place.function) } }
+                td.text {
+                    @if let Some(line) = &row.place.line { a href={ "#" (line) } { (row.place.lines()) } } @else { (row.place.lines()) }
+                    small { (row.place.function) }
+                }
                 td.text { (row.situation.words()) }
                 td.text { (row.state.as_deref().unwrap_or("not known")) }
                 td.text { (row.place.nearest_point.as_deref().unwrap_or("")) }
@@ -103,10 +106,25 @@ fn files(map: &[Heat], most: f64) -> Markup {
             None => bare.entry(&heat.place.function).or_default().push(heat),
         }
     }
+    let mut files: Vec<_> =
+        lines.into_iter().map(|(file, lines)| (worst(lines.values().flatten()), file, lines)).collect();
+    // The worst file first; files without a figure last, folded.
+    files.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let cold = files.split_off(files.partition_point(|file| file.0 > f64::NEG_INFINITY));
     html! {
-        @for (file, lines) in &lines { section.source { h3 { (file) } (file_map(file, lines, most)) } }
+        @for (_, file, lines) in &files { section.source { h3 { (file) } (file_map(file, lines, most)) } }
+        @if !cold.is_empty() {
+            details { summary { "Files without a figure: " (cold.len()) }
+                @for (_, file, lines) in &cold { section.source { h3 { (file) } (file_map(file, lines, most)) } }
+            }
+        }
         @for (function, code) in &bare { section.source { h3 { (function) } div.code { @for heat in code { (instruction(heat, most)) } } } }
     }
+}
+
+/// The largest loss at some instructions.
+fn worst<'a>(code: impl Iterator<Item = &'a &'a Heat>) -> f64 {
+    code.filter_map(|heat| heat.lost).fold(f64::NEG_INFINITY, f64::max)
 }
 
 fn file_map(file: &str, lines: &BTreeMap<usize, OfLine<'_>>, most: f64) -> Markup {
@@ -119,7 +137,7 @@ fn file_map(file: &str, lines: &BTreeMap<usize, OfLine<'_>>, most: f64) -> Marku
                 @for number in stretch {
                     @let source = text.get(number.wrapping_sub(1)).copied().unwrap_or_default();
                     @match lines.get(&number) {
-                        Some(code) => (line(number, source, code, most)),
+                        Some(code) => (line((file, number), source, code, most)),
                         None => div.line { span.figure {} span.number { (number) } code { (source) } },
                     }
                 }
@@ -141,13 +159,13 @@ fn stretches(coded: impl Iterator<Item = usize>, length: usize) -> Vec<std::ops:
     stretches
 }
 
-fn line(number: usize, source: &str, code: &[&Heat], most: f64) -> Markup {
+fn line((file, number): (&str, usize), source: &str, code: &[&Heat], most: f64) -> Markup {
     let is_reached = code.iter().any(|heat| heat.is_reached);
     let lost = code.iter().filter_map(|heat| heat.lost).max_by(f64::total_cmp);
     let mut by_frame: BTreeMap<&[String], OfLine<'_>> = BTreeMap::new();
     code.iter().for_each(|heat| by_frame.entry(&heat.place.inlined_into).or_default().push(heat));
     html! {
-        details.line {
+        details.line id=(format!("{file}:{number}")) {
             summary class=(class(is_reached, lost, most)) { span.figure { (figure(lost)) } span.number { (number) } code { (source) } }
             @for (frames, code) in by_frame {
                 @if !frames.is_empty() { div.frame { "inlined into " (frames.join(", ")) } }
@@ -184,7 +202,11 @@ mod tests {
     use crate::analysis::worst::SourcePlace;
 
     fn heat(line: &str, address: u64, lost: Option<f64>, is_reached: bool) -> Heat {
-        let place = SourcePlace { line: Some(line.into()), instruction: "mov <a>, b".into(), ..SourcePlace::default() };
+        let place = SourcePlace {
+            line: Some(line.into()),
+            instruction: "mov <a>, b".into(),
+            ..SourcePlace::default()
+        };
         Heat { address, place, is_reached, lost }
     }
 
@@ -196,6 +218,8 @@ mod tests {
             heat(&format!("{FILE}:70"), 2, Some(8.0), true),
             heat(&format!("{FILE}:72"), 3, None, true),
             heat(&format!("{FILE}:200"), 4, None, false),
+            heat("guest/locks/src/qspinlock/domain.rs:93", 5, None, true),
+            heat("guest/locks/src/qspinlock/table.rs:95", 6, Some(9.0), true),
         ];
         let page = files(&map, 8.0).into_string();
         let line = |number: u32| {
@@ -208,6 +232,9 @@ mod tests {
         let source = Image::embedded_source(FILE).unwrap().lines().nth(69).unwrap();
         assert!(page.contains(source.trim().split(['<', '&', '"']).next().unwrap()), "{page}");
         assert!(page.contains("mov &lt;a&gt;, b") && !page.contains("mov <a>"), "escaped");
+        let heads = ["table.rs</h3>", "queue.rs</h3>", "Files without a figure: 1", "domain.rs</h3>"];
+        let order = heads.map(|head| page.find(head).expect(head));
+        assert!(order.is_sorted(), "the worst file comes first: {order:?}");
         assert_eq!(page.matches("\u{22ee}").count(), 1, "what lies between is left out");
     }
 }
