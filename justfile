@@ -276,6 +276,10 @@ worst-order *ARGS: build
 worst-mutants *NAMES: build
     guest/worst-mutants.sh {{ NAMES }}
 
+# A search for a preemption that breaks a lock, in every form of the built-in locks (or of LOCKS): BUDGET for each, which must find nothing.
+worst-bugs BUDGET="1m" *LOCKS: build
+    bench/scripts/worst_bugs.py target/release/haltkick --budget {{ BUDGET }} {{ LOCKS }}
+
 # One fault at a time in the locks, the memory manager and the grant tables: each must be caught by the test that guards its line.
 mutants *NAMES:
     guest/mutants.sh {{ NAMES }}

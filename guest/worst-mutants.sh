@@ -64,7 +64,7 @@ while read -r name expected lock arguments; do
     status=0
     # shellcheck disable=SC2086
     answer=$("$haltkick" worst --guest "$target/build/x86_64-unknown-none/guest/haltkick-guest" --lock "$lock" $arguments \
-        --machine skylake-8s --cpus 0-3 --find-bugs --samples 4 --budget 1m --output "$target/found/$name" 2>&1) || status=$?
+        --machine skylake-8s --cpus 0-3 --find-bugs --budget "${HALTKICK_BUDGET:-2m}" --output "$target/found/$name" 2>&1) || status=$?
     case $status in
     0) came=missed why= ;;
     5 | 6) came=found why=$(grep -m1 -e BROKEN -e 'without a preemption' <<<"$answer" || true) ;;
