@@ -268,7 +268,7 @@ stress-grant OPERATIONS="100000000":
 
 # Whether KVM ranks the named points of the paravirtual qspinlock as the simulated machine does: about 12 minutes on two quiet CPUs (`--quick`: 2).
 worst-order *ARGS: build
-    mkdir -p target/worst-order
+    mkdir -p target/worst-order && rm -f target/worst-order/here.toml
     @{{ haltkick }} doctor --write-machine target/worst-order/here.toml
     bench/scripts/worst_order.py target/release/haltkick --machine target/worst-order/here.toml {{ ARGS }}
 
