@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_sim::Cpu;
 use haltkick_sim::board::{Step, Witness};
+use haltkick_sim::{Access, Cpu};
 
 use crate::engines;
 use crate::engines::vmm::Watched;
@@ -69,6 +69,8 @@ pub struct Occurrence {
     pub out: u32,
     /// The vCPU has just taken the lock.
     pub holds: bool,
+    /// It writes to a line that more than one core has used.
+    pub writes: bool,
 }
 
 /// A run without cuts.
@@ -146,6 +148,7 @@ impl Recording {
             waiting: self.code.others(step.number),
             out,
             holds,
+            writes: step.shared.is_some_and(|access| access != Access::Read),
         });
     }
 }

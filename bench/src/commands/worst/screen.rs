@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use haltkick_vmm::worst::{Attempt, Baseline, Broken, Cut, Effect, Kind, Occurrence, branches, survey};
 use haltkick_vmm::{Run, RunError};
@@ -45,7 +45,10 @@ struct Screen<'a> {
     tries: Tries,
     broken: Vec<BrokenLock>,
     attempts: usize,
-    began: Instant,
+    /// Time that attempts took.
+    trying: Duration,
+    /// Not all was tried that was asked for, although no seed was left out.
+    is_partial: bool,
     progress: Progress,
     /// Ends the simulation early: the budget is used up, or what was looked for is found.
     enough: bool,
@@ -63,7 +66,8 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         tries: Tries::default(),
         broken: Vec::new(),
         attempts: 0,
-        began: Instant::now(),
+        trying: Duration::ZERO,
+        is_partial: false,
         progress: Progress::start(
             args.budget.map(|budget| if args.preemptions > 1 { budget.0 / 2 } else { budget.0 }),
         ),
@@ -100,12 +104,20 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
 }
 
 impl Screen<'_> {
-    /// Tries each instruction in each situation once.
+    /// Tries each instruction in each situation once, or as many as the time allows where seeds differ in their contexts.
     fn seed(&mut self, seed: u64, number: u32) -> std::result::Result<(), RunError> {
+        let began = Instant::now();
+        let share = self.progress.left().filter(|_| self.args.find_bugs);
+        let share = share.map(|left| left / (self.args.samples - number));
         let run = self.asked.seeded(seed);
         let baseline = survey(&run, &self.asked.image, self.asked.scope, &self.asked.stop)?;
         self.note(&baseline);
-        let planned = plan(&baseline, &self.asked.kind, seed, self.args.find_bugs);
+        let mut planned = plan(&baseline, &self.asked.kind, seed, self.args.find_bugs);
+        if let Some(share) = share {
+            let most = self.attempts_in(share.saturating_sub(began.elapsed()));
+            self.is_partial |= planned.len() > most;
+            planned = thin(planned, most, seed);
+        }
         let cuts: Vec<Cut> = planned.iter().map(|planned| planned.cut).collect();
         let jobs = self.args.jobs();
         // Not the flag of Ctrl-C: that one must stay as it is.
@@ -113,18 +125,29 @@ impl Screen<'_> {
         let asked_to_stop = &self.asked.stop;
         let of_seed = (f64::from(number), f64::from(self.args.samples), cuts.len());
         let image = &self.asked.image;
-        let mut done = 0;
-        branches((&run, image), &baseline, (&[], &cuts), (jobs, &stop), &mut |index, attempt| {
+        let (mut done, mut is_late, started) = (0, false, Instant::now());
+        let ended = branches((&run, image), &baseline, (&[], &cuts), (jobs, &stop), &mut |index, attempt| {
             done += 1;
             self.attempted(&run, &planned[index], attempt);
-            let share = (of_seed.0 + f64::from(done) / of_seed.2 as f64) / of_seed.1;
-            self.progress.tell(share, self.attempts, self.broken.len());
+            let part = (of_seed.0 + f64::from(done) / of_seed.2 as f64) / of_seed.1;
+            self.progress.tell(part, self.attempts, self.broken.len());
             self.enough |= self.progress.is_over() || self.failed.is_some();
+            is_late = share.is_some_and(|share| began.elapsed() >= share);
             // Relaxed: requests.
-            if self.enough || asked_to_stop.load(Ordering::Relaxed) {
+            if self.enough || is_late || asked_to_stop.load(Ordering::Relaxed) {
                 stop.store(true, Ordering::Relaxed);
             }
-        })
+        });
+        self.trying += started.elapsed();
+        self.is_partial |= is_late;
+        ended.or_else(|error| if is_late && !self.enough { Ok(()) } else { Err(error) })
+    }
+
+    /// Attempts that fit into `time`, by those that there were.
+    fn attempts_in(&self, time: Duration) -> usize {
+        const UNKNOWN: Duration = Duration::from_millis(50);
+        let pace = self.trying.checked_div(self.attempts as u32).unwrap_or(UNKNOWN);
+        (time.div_duration_f64(pace.max(Duration::from_micros(1))) as usize).max(1)
     }
 
     /// Notes what a run without preemptions has shown.
@@ -220,7 +243,7 @@ impl Screen<'_> {
             horizon_us: asked.scope.horizon.as_secs_f64() * 1e6,
             seeds: self.tries.seeds,
             seeds_asked: self.args.samples,
-            is_complete: is_complete && !self.enough,
+            is_complete: is_complete && !self.enough && !self.is_partial,
             attempts: self.attempts,
             placebo: self.tries.placebo(),
             expected: rows.iter().map(|row| row.expected).sum(),
@@ -238,7 +261,7 @@ impl Screen<'_> {
             singles.entry((tried.rip, tried.situation)).or_default().push(tried.lost);
         }
         let singles = singles.into_iter().map(|(class, losses)| (class, median(&losses))).collect();
-        let pace = self.began.elapsed() / self.attempts.max(1) as u32;
+        let pace = self.trying / self.attempts.max(1) as u32;
         let mut search = Search::new(self.args, self.asked, self.output, &mut self.places, pace);
         let sets = search.run(&firsts, &singles)?;
         self.attempts += search.attempts;
@@ -264,8 +287,8 @@ impl Screen<'_> {
     }
 }
 
-/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone. If `closes`, each also
-/// so that the window closes at once.
+/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone. If `closes`, none of
+/// them, but each also so that the window closes at once.
 fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planned> {
     let mut classes: BTreeMap<(u64, Situation), Vec<Occurrence>> = BTreeMap::new();
     for occurrence in &baseline.occurrences {
@@ -281,9 +304,41 @@ fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planne
         if closes {
             planned.push(Planned { occurrence, situation, cut: Cut { closes, ..cut } });
         }
-        if (index + seed as usize).is_multiple_of(PLACEBO_EVERY) && *kind != Kind::Exit {
+        if !closes && (index + seed as usize).is_multiple_of(PLACEBO_EVERY) && *kind != Kind::Exit {
             planned.push(Planned { occurrence, situation, cut: Cut { kind: Kind::Exit, ..cut } });
         }
     }
     planned
+}
+
+/// At most `most` of `planned`, those before a write first: a vCPU that is off between what it has read and what it writes by that is what
+/// breaks locks.
+fn thin(mut planned: Vec<Planned>, most: usize, seed: u64) -> Vec<Planned> {
+    let mixed = |it: &Planned| (it.cut.instructions ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    planned.sort_by_key(|it| (!it.occurrence.writes, mixed(it)));
+    planned.truncate(most);
+    planned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_before_a_write_are_tried_first() {
+        let planned = |instructions: u64| {
+            let (vcpu, rip, at) = (0, instructions, Duration::ZERO);
+            let writes = instructions.is_multiple_of(10);
+            let occurrence =
+                Occurrence { vcpu, instructions, rip, at, waiting: 0, out: 0, holds: false, writes };
+            let cut = Cut::new(vcpu, instructions, Kind::Exit);
+            Planned { occurrence, situation: Situation::of(&occurrence), cut }
+        };
+        let few = thin((0..100).map(planned).collect(), 12, 7);
+        let writes = few.iter().filter(|it| it.occurrence.writes).count();
+        assert_eq!((few.len(), writes), (12, 10));
+        let other = thin((0..100).map(planned).collect(), 12, 8);
+        let of = |planned: &[Planned]| planned.iter().map(|it| it.cut.instructions).collect::<Vec<_>>();
+        assert_ne!(of(&few)[10..], of(&other)[10..], "another seed tries other moments");
+    }
 }

@@ -310,6 +310,7 @@ mod tests {
             waiting: 0,
             out: 0,
             holds: false,
+            writes: false,
         };
         let all = [at(1, 100), at(2, 101), at(3, 102), at(2, 150), at(2, 180), at(2, 201), at(3, 300)];
         let situation = Situation::of(&all[0]);
