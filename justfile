@@ -269,13 +269,17 @@ stress-grant OPERATIONS="100000000":
 
 # Whether KVM ranks the named points of the paravirtual qspinlock as the simulated machine does: about 12 minutes on two quiet CPUs (`--quick`: 2).
 worst-order *ARGS: build
-    mkdir -p target/worst-order
+    mkdir -p target/worst-order && rm -f target/worst-order/here.toml
     @{{ haltkick }} doctor --write-machine target/worst-order/here.toml
     bench/scripts/worst_order.py target/release/haltkick --machine target/worst-order/here.toml {{ ARGS }}
 
 # Faults put into locks that `haltkick worst --find-bugs` must find by itself, and sound code at which it must stay silent.
 worst-mutants *NAMES: build
     guest/worst-mutants.sh {{ NAMES }}
+
+# A search for a preemption that breaks a lock, in every form of the built-in locks (or of LOCKS): BUDGET for each, which must find nothing.
+worst-bugs BUDGET="1m" *LOCKS: build
+    bench/scripts/worst_bugs.py target/release/haltkick --budget {{ BUDGET }} {{ LOCKS }}
 
 # One fault at a time in the locks, the memory manager and the grant tables: each must be caught by the test that guards its line.
 mutants *NAMES:

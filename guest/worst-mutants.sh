@@ -3,9 +3,10 @@
 #
 #   guest/worst-mutants.sh [name...]
 #
-# One line for each fault: found (with the file that does it again), found without a preemption, or missed. A control is sound code
-# as compiled for x86, so that an alarm is false. Exits 1 if a control raises an alarm, or if a fault is missed that was found before.
-# HALTKICK names the command. `missed` stands for faults that were not found, or not tried yet: finding one is no failure.
+# One line for each fault: found (with the line of the preemption, or without one), unreached (no run came to the fault's lines), or
+# missed. A control is sound code as compiled for x86, so that an alarm is false. Exits 1 if a control raises an alarm, or if a fault is
+# missed that was found before. HALTKICK names the command, HALTKICK_BUDGET the time for each fault. `missed` in the table stands for
+# faults that were not found, or not tried yet: finding one is no failure.
 
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -47,6 +48,26 @@ wrapper=$target/rustc-mutant
 printf '#!/bin/sh\nexec "$@" ${MUTANT:+--cfg "mutant=\\"$MUTANT\\""}\n' >"$wrapper"
 chmod +x "$wrapper"
 
+# File and line of a fault, as the debugging data of the guest has them.
+site() {
+    local patch=mutants/$1.patch
+    if [[ -e $patch ]]; then
+        # The first hunk begins three lines before the fault.
+        awk '/^\+\+\+ b\// { file = substr($2, 3) } /^@@/ { split($3, at, /[+,]/); print file, at[2] + 3; exit }' "$patch"
+    else
+        grep -rnm1 --include='*.rs' "mutant!(\"$1\"" locks/src | awk -F: '{ print "guest/" $1, $2; exit }'
+    fi
+}
+
+# Whether the answer in $2 names lines around the fault $1 among those that were never executed.
+is_unreached() {
+    local file line
+    read -r file line < <(site "$1")
+    jq --exit-status --arg file "$file" --argjson line "${line:-0}" '
+        [.coverage.unreached[] | split(":") | select(.[0] == $file) | .[1] | tonumber | select(. >= $line - 2 and . <= $line + 2)]
+        | length > 0' "$2" >/dev/null
+}
+
 unexpected=0
 while read -r name expected lock arguments; do
     [[ -n $name ]] || continue
@@ -64,9 +85,12 @@ while read -r name expected lock arguments; do
     status=0
     # shellcheck disable=SC2086
     answer=$("$haltkick" worst --guest "$target/build/x86_64-unknown-none/guest/haltkick-guest" --lock "$lock" $arguments \
-        --machine skylake-8s --cpus 0-3 --find-bugs --samples 4 --budget 1m --output "$target/found/$name" 2>&1) || status=$?
+        --machine skylake-8s --cpus 0-3 --find-bugs --budget "${HALTKICK_BUDGET:-2m}" --output "$target/found/$name" 2>&1) || status=$?
     case $status in
-    0) came=missed why= ;;
+    0)
+        came=missed why=
+        if is_unreached "$name" "$target/found/$name/worst.json"; then why="unreached: no run came to $(site "$name" | tr ' ' :)"; fi
+        ;;
     5 | 6) came=found why=$(grep -m1 -e BROKEN -e 'without a preemption' <<<"$answer" || true) ;;
     *) came=failed why=$answer ;;
     esac

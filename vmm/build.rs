@@ -79,6 +79,30 @@ fn main() {
     }
     let image = target_dir.join(TARGET).join(profile).join("haltkick-guest");
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
+    std::fs::write(out_dir.join("sources.rs"), sources(&root))
+        .expect("the folder that cargo gives can be written");
+}
+
+/// The text of the locks' sources, by the names that the image's debugging data gives them: a slice of pairs.
+fn sources(root: &Path) -> String {
+    let mut files = Vec::new();
+    let mut folders = vec![root.join("guest/locks/src")];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).expect("the sources can be read");
+        for path in entries.map(|entry| entry.expect("the sources can be read").path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let pair = |path: &PathBuf| {
+        let name = path.strip_prefix(root).expect("it lies in there").display().to_string();
+        format!("({name:?}, include_str!({:?})),\n", path.display().to_string())
+    };
+    format!("&[\n{}]", files.iter().map(pair).collect::<String>())
 }
 
 /// Cargo's folder of downloads.

@@ -27,7 +27,6 @@ POINTS = [
     "head-spinning", "slow-seen", "entry-removed", "slow-released", "head-hashed",
 ]
 LENGTH_MS = 1.0
-PCPUS = 2
 NONE, AGAIN = "none", "none again"
 
 HEAD = """format = 1
@@ -73,12 +72,13 @@ def measured(haltkick, side, text, more):
 
 def losses(records):
     """By arm, the loss in each block, in pCPU time over the time that vCPUs were off."""
-    rates, injected, window = defaultdict(dict), {}, {}
+    rates, injected, window, pcpus = defaultdict(dict), {}, {}, 0
     for record in records:
         arm, block = record["place"]["arm"], record["place"]["block"]
         rates[arm][block] = record["totals"]["acquisitions_per_second"]
         injected[arm, block] = sum((record["injected"] or {}).values())
         window[arm, block] = record["timing"]["window_ns"] / 1e6
+        pcpus = len(record["config"]["cpus"])
     found = {}
     for arm, of_blocks in rates.items():
         if arm == NONE:
@@ -87,7 +87,7 @@ def losses(records):
         for block, rate in of_blocks.items():
             if block not in rates[NONE]:
                 continue
-            gone = (1 - rate / rates[NONE][block]) * window[arm, block] * PCPUS
+            gone = (1 - rate / rates[NONE][block]) * window[arm, block] * pcpus
             count = injected[arm, block] if arm != AGAIN else window[arm, block] / 4
             if count:
                 values.append(gone / (count * LENGTH_MS))
@@ -148,7 +148,7 @@ def judged(simulated, real):
     decided = agree + inverted
     tau = (agree - inverted) / decided if decided else 0.0
     print(f"{len(both)} points on both sides, {decided} pairs apart on both: {inverted} in opposite order, tau-b {tau:.2f}")
-    _, low, high = real.get(AGAIN, (0, -1, 1))
+    _, low, high = real.get(AGAIN, (0, 1, -1))
     is_calm = low <= 0 <= high
     print("A/A " + ("is zero within its interval" if is_calm else "is not zero: the host was not quiet, measure again"))
     return 0 if is_calm and decided and not inverted and tau >= 0.9 else 1

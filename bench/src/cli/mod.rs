@@ -34,7 +34,7 @@ pub(crate) use judge::JudgeArgs;
 pub(crate) use report::{MergeArgs, ReportArgs, ShowArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use top::TopArgs;
-pub(crate) use worst::{PointsChoice, WorstArgs};
+pub(crate) use worst::{PointsChoice, TakeChoice, WorstArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -47,7 +47,7 @@ Exit codes:
   0  done                              5  the guest failed
   1  internal error                    6  no progress (watchdog)
   2  usage                             7  figures not valid: see `bench --help`
-  3  bad experiment file               8  compare found a regression
+  3  bad experiment file               8  a regression, or a loss beyond a limit
   4  the host lacks something        130  interrupted, partial results kept";
 
 const EXAMPLES: &str = "\

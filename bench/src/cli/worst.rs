@@ -16,6 +16,8 @@ Examples:
       what a preemption of 1 ms costs at each instruction of the lock, the worst lines first
   haltkick worst --lock-object mine.o --machine skylake-8s --cpus 0-3 --find-bugs
       look for an instruction at which a preemption breaks the lock, and stop at the first
+  haltkick worst --lock mutex --machine skylake-8s --cpus 0-3 --preemptions 2 --at-most 20
+      end with 8 if two preemptions are found that cost more than 20 times the length of one
   haltkick worst --replay DIR/worst-001.toml
       do one of them again, from the start: the same to the last bit
 
@@ -33,12 +35,25 @@ pub(crate) enum PointsChoice {
     Every,
 }
 
+/// Parts of the host that are taken away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TakeChoice {
+    /// The vCPU: its pCPU runs others meanwhile
+    #[default]
+    Vcpu,
+    /// The pCPU with its vCPU: another tenant runs there. Its time does not count as lost
+    Pcpu,
+}
+
 /// Options of `haltkick worst`.
 #[derive(Args, Debug)]
 pub(crate) struct WorstArgs {
     /// How long a vCPU is off its pCPU; 0s: it only leaves its guest and comes back
     #[arg(long = "for", value_name = "TIME", default_value = "1ms", help_heading = "Preemptions")]
     pub(crate) length: Span,
+    /// Loss of the vCPU at the instruction
+    #[arg(long, value_name = "WHICH", default_value = "vcpu", help_heading = "Preemptions")]
+    pub(crate) take: TakeChoice,
     /// Instructions that are tried
     #[arg(long, value_name = "WHICH", default_value = "shared", help_heading = "Preemptions")]
     pub(crate) points: PointsChoice,
@@ -46,13 +61,21 @@ pub(crate) struct WorstArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value = "8",
           help_heading = "Preemptions")]
     pub(crate) samples: u32,
-    /// Stop at the first preemption that breaks the lock
+    /// Look also for sets of up to this many preemptions in one run, which cost most together: half of the budget goes there
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4), default_value = "1",
+          help_heading = "Preemptions")]
+    pub(crate) preemptions: u8,
+    /// Stop at the first preemption that breaks the lock. Unless --think is given, seeds differ in it, too
     #[arg(long, help_heading = "Preemptions")]
     pub(crate) find_bugs: bool,
     /// Do again what this file says, which an earlier run has written
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["samples", "find_bugs", "points", "length", "output"],
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["samples", "find_bugs", "points", "length", "take", "preemptions", "output"],
           help_heading = "Preemptions")]
     pub(crate) replay: Option<PathBuf>,
+    /// End with 8 if a preemption, or a set of them, costs more than this many times its length: a limit that a lock keeps from
+    /// one version to the next
+    #[arg(long, value_name = "LOSS", help_heading = "Preemptions")]
+    pub(crate) at_most: Option<f64>,
     /// Stop after this time, with what is known by then
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]
     pub(crate) budget: Option<Span>,
@@ -76,4 +99,11 @@ pub(crate) struct WorstArgs {
     /// How to print the answer
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
+}
+
+impl WorstArgs {
+    /// Preemptions to simulate at the same time.
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from)
+    }
 }

@@ -28,12 +28,31 @@ pub(crate) struct Preemption {
     pub(crate) instructions: u64,
     /// Its time off; 0: it leaves its guest and comes back.
     pub(crate) for_ns: u64,
+    /// Its pCPU is gone for as long.
+    #[serde(default)]
+    pub(crate) takes_pcpu: bool,
+    /// The window closes at the first preemption, so that all other vCPUs leave while the vCPU is off.
+    #[serde(default)]
+    pub(crate) closes: bool,
     pub(crate) span_ns: u64,
     pub(crate) horizon_ns: u64,
     pub(crate) seed: u64,
     /// Result of the preemption: the fingerprint of the curves in hexadecimal digits, or the failure.
     pub(crate) came_to: String,
     pub(crate) settings: BTreeMap<String, String>,
+    /// More preemptions of the same kind, in the same run.
+    #[serde(default)]
+    pub(crate) then: Vec<Then>,
+}
+
+/// A further preemption of a file.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Then {
+    /// As those of [`Preemption`].
+    pub(crate) place: String,
+    pub(crate) vcpu: u32,
+    pub(crate) instructions: u64,
 }
 
 impl Preemption {
@@ -51,11 +70,14 @@ impl Preemption {
             vcpu: 0,
             instructions: 0,
             for_ns: 0,
+            takes_pcpu: false,
+            closes: false,
             span_ns: 0,
             horizon_ns: 0,
             seed: 0,
             came_to: String::new(),
             settings: BTreeMap::new(),
+            then: Vec::new(),
         }
     }
 
@@ -66,16 +88,26 @@ impl Preemption {
 
     /// The file's text.
     pub(crate) fn text(&self) -> String {
-        let Self { format, vcpu, instructions, for_ns, span_ns, horizon_ns, seed, .. } = self;
+        let Self {
+            format, vcpu, instructions, for_ns, takes_pcpu, closes, span_ns, horizon_ns, seed, ..
+        } = self;
         let mut text = format!("format = {format}\n");
         for (key, value) in [("place", &self.place), ("image_sha256", &self.image_sha256)] {
             let _ = writeln!(text, "{key} = {}", quoted(value));
         }
-        let _ = writeln!(text, "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}");
+        let _ = writeln!(
+            text,
+            "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}"
+        );
         let _ = writeln!(text, "span_ns = {span_ns}\nhorizon_ns = {horizon_ns}\nseed = {seed}");
         let _ = writeln!(text, "came_to = {}\n\n[settings]", quoted(&self.came_to));
         for (key, value) in &self.settings {
             let _ = writeln!(text, "{key} = {}", quoted(value));
+        }
+        for Then { place, vcpu, instructions } in &self.then {
+            let place = quoted(place);
+            let _ =
+                writeln!(text, "\n[[then]]\nplace = {place}\nvcpu = {vcpu}\ninstructions = {instructions}");
         }
         text
     }
@@ -126,6 +158,7 @@ mod tests {
             place: "a \"quoted\" place".into(),
             instructions: u64::MAX >> 1,
             settings: Preemption::settings_of(&settings),
+            then: vec![Then { place: "another".into(), vcpu: 3, instructions: 7 }],
             ..Preemption::new(&image)
         };
         let read: Preemption = toml::from_str(&written.text()).unwrap();

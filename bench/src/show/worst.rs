@@ -1,17 +1,23 @@
 //! The answer of `haltkick worst`, in words and as a table.
 
+mod page;
+
 use std::fmt::Write as _;
 
 use anstyle::Style;
 use haltkick_vmm::worst::Effect;
 use serde_json::json;
 
-use crate::analysis::worst::{Coverage, Row, Worst};
+use crate::analysis::worst::{Coverage, Parts, Row, Set, Worst};
 use crate::text::exit::Result;
 use crate::text::output::to_json;
 use crate::text::quantity::time_ns;
 use crate::text::wrap::wrap;
 
+pub(crate) use page::page;
+
+/// The folder of the locks' sources, which is left out.
+const SOURCES: &str = "guest/locks/src/";
 /// Unreached lines that are named; the others are counted.
 const UNREACHED_SHOWN: usize = 6;
 
@@ -31,6 +37,24 @@ pub(crate) fn text(answer: &Worst, top: usize) -> String {
     if !answer.rows.is_empty() {
         text += &table(&answer.rows[..top.min(answer.rows.len())]);
     }
+    answer.sets.iter().for_each(|found| text += &set(found));
+    text
+}
+
+/// A set of preemptions, in lines.
+pub(super) fn set(set: &Set) -> String {
+    let (count, lost) = (set.members.len(), set.lost);
+    let apart = set.apart().map_or(String::new(), |apart| format!(", and {apart:.1} in runs of their own"));
+    let mut text = format!(
+        "the worst {count} preemptions found cost {lost:.1} times one absence{apart} (--replay {})\n",
+        set.replay
+    );
+    for member in &set.members {
+        let alone = member.alone.map_or("never reached".into(), |lost| format!("{lost:.1}"));
+        let (lines, function) = (member.place.lines(), &member.place.function);
+        let situation = member.situation.words();
+        let _ = writeln!(text, "  vCPU {} at {lines}  {function}  {situation}; alone: {alone}", member.vcpu);
+    }
     text
 }
 
@@ -48,9 +72,10 @@ fn verdict(answer: &Worst) -> String {
 }
 
 fn notes(answer: &Worst) -> Vec<String> {
-    let off = time_ns(answer.for_us * 1e3);
+    let with = if answer.takes_pcpu { "one pCPU gone with its vCPU for" } else { "one vCPU off for" };
+    let off = format!("{with} {}", time_ns(answer.for_us * 1e3));
     let mut notes = vec![format!(
-        "{} of {} seeds on {} with {} pCPUs and {} vCPUs; {} attempts: one vCPU off for {off}, followed for {}",
+        "{} of {} seeds on {} with {} pCPUs and {} vCPUs; {} attempts: {off}, followed for {}",
         answer.seeds,
         answer.seeds_asked,
         answer.machine,
@@ -80,7 +105,8 @@ fn coverage(coverage: &Coverage) -> String {
     );
     if !unreached.is_empty() {
         let _ = write!(text, "; {} lines were not reached: ", unreached.len());
-        text += &unreached[..unreached.len().min(UNREACHED_SHOWN)].join(", ");
+        let short = |line: &String| line.strip_prefix(SOURCES).unwrap_or(line).to_owned();
+        text += &unreached.iter().take(UNREACHED_SHOWN).map(short).collect::<Vec<_>>().join(", ");
         if unreached.len() > UNREACHED_SHOWN {
             text += ", ...";
         }
@@ -88,8 +114,10 @@ fn coverage(coverage: &Coverage) -> String {
     text
 }
 
-const HEAD: [&str; 10] =
-    ["", "lost", "95 %", "n", "longest wait", "blocked", "heals", "share", "expected", "where"];
+const HEAD: [&str; 11] =
+    ["", "lost", "95 %", "n", "held out", "longest wait", "blocked", "heals", "share", "expected", "where"];
+/// Columns of the second line of a row.
+const INDENT: usize = 6;
 
 fn table(rows: &[Row]) -> String {
     let mut cells = vec![HEAD.map(String::from)];
@@ -98,16 +126,35 @@ fn table(rows: &[Row]) -> String {
         .map(|column| cells.iter().map(|row| row[column].len()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
-    for row in &cells {
+    let below = std::iter::once(String::new()).chain(rows.iter().map(below));
+    for (row, below) in cells.iter().zip(below) {
         for (cell, width) in row.iter().zip(&widths) {
             let _ = write!(text, "{cell:>width$}  ");
         }
         let _ = writeln!(text, "{}", row[HEAD.len() - 1]);
+        text += &below;
     }
     text
 }
 
-fn row(row: &Row) -> [String; 10] {
+/// Second line of a row: causes, state, the nearest point.
+fn below(row: &Row) -> String {
+    let mut text = format!("{:INDENT$}{}", "", causes(row));
+    for (name, told) in [("lock", &row.state), ("nearest point", &row.place.nearest_point)] {
+        if let Some(told) = told {
+            let _ = write!(text, " | {name}: {told}");
+        }
+    }
+    text + "\n"
+}
+
+/// Causes of the loss in words.
+fn causes(row: &Row) -> String {
+    let Parts { idle, vmm, guest } = row.parts;
+    format!("idle {idle:.1}, VMM {vmm:.1}, spin and lock {guest:.1}")
+}
+
+fn row(row: &Row) -> [String; 11] {
     let interval = row.lost.interval.map_or("?".into(), |it| format!("{:.1} to {:.1}", it.low, it.high));
     let mark = if row.beyond_noise { "" } else { "~" };
     [
@@ -115,6 +162,7 @@ fn row(row: &Row) -> [String; 10] {
         format!("{mark}{:.2}", row.lost.hodges_lehmann),
         interval,
         row.lost.n.to_string(),
+        row.held_out.map_or("?".into(), |lost| format!("{lost:.1}")),
         time_ns(row.longest_wait_us.max(0.0) * 1e3),
         time_ns(row.blocked_us.max(0.0) * 1e3),
         row.heals_us.map_or("no".into(), |us| time_ns(us * 1e3)),
@@ -131,21 +179,36 @@ fn row(row: &Row) -> [String; 10] {
 }
 
 /// One preemption that was done again.
-pub(crate) fn replayed(place: &str, lost: f64, effect: &Effect) -> String {
+pub(crate) fn replayed(
+    place: &str,
+    (lost, parts): (f64, Parts),
+    effect: &Effect,
+    state: Option<&str>,
+) -> String {
+    let Parts { idle, vmm, guest } = parts;
     let least = if effect.censored { "at least " } else { "" };
     format!(
-        "{place}\nlost: {least}{lost:.3} times its length; {} fewer sections; longest wait {}, without it {}; heals after {}\n",
+        "{place}\nlost: {least}{lost:.3} times its length; {} fewer sections; longest wait {}, without it {}; heals after {}\n\
+         idle {idle:.3}, VMM {vmm:.3}, spin and lock {guest:.3}; lock: {}\n",
         effect.fewer_entries,
         time_ns(effect.longest_wait_ns[0] as f64),
         time_ns(effect.longest_wait_ns[1] as f64),
         effect.heals_ns.map_or("no time that was seen".into(), |ns| time_ns(ns as f64)),
+        state.unwrap_or("not known"),
     )
 }
 
 /// The result of a replay for machines, as JSON.
-pub(crate) fn replayed_json(lost: f64, effect: &Effect, same: bool) -> Result<String> {
+pub(crate) fn replayed_json(
+    (lost, parts): (f64, Parts),
+    effect: &Effect,
+    state: Option<&str>,
+    same: bool,
+) -> Result<String> {
     let json = json!({
         "lost": lost,
+        "parts": parts,
+        "state": state,
         "is_lower_bound": effect.censored,
         "fewer_entries": effect.fewer_entries,
         "longest_wait_us": effect.longest_wait_ns.map(|ns| ns as f64 / 1e3),

@@ -86,7 +86,8 @@ impl From<RunError> for Failure {
             RunError::GuestPanic { .. }
             | RunError::GuestException { .. }
             | RunError::GuestFailed { .. }
-            | RunError::ExclusionViolated(_) => Exit::GuestFailed,
+            | RunError::ExclusionViolated(_)
+            | RunError::LeftBehind(_) => Exit::GuestFailed,
             RunError::NoProgress(_) => Exit::NoProgress,
             RunError::Interrupted => Exit::Interrupted,
             RunError::System { .. } => Exit::Internal,

@@ -10,6 +10,7 @@ use crate::support::{assert_valid, code, haltkick, refusal, scratch, stderr, std
 trials![
     a_preemption_of_the_holder_costs_most_and_replays_alike,
     a_budget_ends_it_early_and_says_so,
+    two_preemptions_that_hurt_only_together_are_found,
     what_cannot_be_preempted_is_refused,
 ];
 
@@ -41,6 +42,14 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     assert!(rows.windows(2).all(|pair| lost(&pair[0]) >= lost(&pair[1])), "{worst:#}");
     let band = worst["placebo"]["band"].as_array().expect("a band");
     assert!(band[1].as_f64().unwrap() < lost(&rows[0]) / 3.0, "{worst:#}");
+    let parts = |name: &str| rows[0]["parts"][name].as_f64().expect("a figure");
+    // While it is away the other CPU has two vCPUs that spin, or its own runs another one that does.
+    assert!(parts("guest") > 1.0 && (-0.2..0.5).contains(&parts("idle")), "{worst:#}");
+    assert!(rows[0]["state"].as_str().expect("a state").starts_with("held by ticket "), "{worst:#}");
+    let page = fs::read_to_string(directory.join("report.html")).expect("a report");
+    assert!(
+        page.contains("guest/locks/src/centralized/ticket.rs</h3>") && page.contains("<summary class=\"s9\"")
+    );
     let coverage = &worst["coverage"];
     assert_eq!(coverage["tried"], coverage["situations"], "{coverage:#}");
     let file = directory.join("worst-001.toml");
@@ -62,6 +71,28 @@ fn a_budget_ends_it_early_and_says_so() {
     assert_eq!((&worst["is_complete"], &worst["seeds"]), (&json!(false), &json!(1)), "{worst:#}");
 }
 
+fn two_preemptions_that_hurt_only_together_are_found() {
+    // Three vCPUs share a lock as readers on two CPUs. While one of them is off, the other two run; while two are off, a CPU is idle.
+    let output = scratch("worst-pair").join("worst");
+    let readers = ["--lock", "rwsem", "--read-share", "100%", "--think", "5us", "--vcpus", "3"];
+    let pairs = ["--preemptions", "2", "--at-most", "0.4", "--format", "json", "--output"];
+    let one_seed = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--samples", "1"];
+    let done = haltkick(&[&["worst"], &readers[..], &one_seed, &pairs, &[output.to_str().unwrap()]].concat());
+    assert_eq!(code(&done), 8, "{}", stderr(&done));
+    let worst: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+    assert_valid("worst", &worst);
+    let pair = &worst["sets"][0];
+    let members = pair["members"].as_array().expect("a pair");
+    let apart: f64 = members.iter().map(|member| member["alone"].as_f64().unwrap_or(0.0)).sum();
+    let together = pair["lost"].as_f64().expect("a figure");
+    assert!(members.len() == 2 && together > apart + 0.4, "{pair:#}");
+    let file = output.join(pair["replay"].as_str().expect("a file"));
+    let (ended, out, err) = replayed(&file);
+    assert_eq!((ended, err.as_str()), (0, ""), "{out}");
+    let again: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&again["is_same"], again["lost"].as_f64()), (&json!(true), Some(together)), "{again:#}");
+}
+
 fn what_cannot_be_preempted_is_refused() {
     let refused = |arguments: &[&str], expected: &str| {
         let refused = refusal(&[&["worst"], arguments].concat());
@@ -73,6 +104,21 @@ fn what_cannot_be_preempted_is_refused() {
         "--engine: only a simulated machine",
     );
     refused(&["--lock", "none", "--machine", "nehalem-2s"], "--lock: nobody holds");
+    refused(
+        &[
+            "--lock",
+            "mcs",
+            "--machine",
+            "nehalem-2s",
+            "--sched",
+            "host",
+            "--host",
+            "linux-6.12",
+            "--take",
+            "pcpu",
+        ],
+        "--take: a model of a host's scheduler",
+    );
     refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--for", "1s"], "--for: a preemption lasts 100ms");
     refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--work", "1s"], "--work:");
     let path = scratch("worst-there");

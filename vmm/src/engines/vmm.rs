@@ -177,11 +177,21 @@ impl Ran<'_> {
             (Some(failure), _) if self.is_broken => return Err(failure),
             (Some(failure), _) => Err(failure),
             (None, Err(_)) => return Err(RunError::Interrupted),
-            (None, Ok(())) => collect::outcome(&facts).map(|outcome| AnyOutcome::Ours(Box::new(outcome))),
+            (None, Ok(())) => collect::outcome(&facts)
+                .and_then(|outcome| check_left(&facts).map(|()| AnyOutcome::Ours(Box::new(outcome)))),
         };
         let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, self.stopped));
         let result = result.map_err(|failure| collect::cause(&facts, failure));
         Ok(Ended { name: asked.guest.name.clone(), result, explanation, console: guest.console() })
+    }
+}
+
+/// Fails if vCPUs that have all left their locks have left something behind in them.
+fn check_left(facts: &Facts<'_>) -> Result<(), RunError> {
+    let left = || explain::left_behind(&facts.machine.memory, facts.asked.ours.lock_count);
+    match facts.asked.run.drain.then(left).flatten() {
+        Some(what) => Err(RunError::LeftBehind(what)),
+        None => Ok(()),
     }
 }
 

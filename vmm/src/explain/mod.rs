@@ -7,16 +7,19 @@
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 mod queues;
+mod rest;
 mod text;
 mod verdict;
 mod word;
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use serde::{Serialize, Serializer};
 
 use self::queues::{Locks, Nodes};
 use crate::guest::activity::Activity;
+use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::host::time::{Ticks, TscRate};
 use crate::image::disassemble::Line;
@@ -28,6 +31,7 @@ use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::Finished;
 
 pub use queues::{Census, Queue, Registered};
+pub(crate) use rest::left_behind;
 pub use verdict::{Cause, Verdict};
 pub use word::Word;
 
@@ -225,27 +229,61 @@ fn lock_states(
         let inside = oracle.owner.load(Ordering::Relaxed);
         let owner = inside.checked_sub(1).filter(|&vcpu| (vcpu as usize) < vcpus.len());
         let heads = doing(Activity::Head.name());
-        let first = of_run.and_then(|locks| locks.address(lock)).and_then(|address| {
-            Some((address, <[u8; 8]>::try_from(scene.machine.memory.read(address, 8)?).ok()?))
-        });
-        let queue = nodes.zip(links.as_ref()).zip(first).and_then(|((nodes, links), (_, bytes))| {
-            let [a, b, c, d, ..] = bytes;
-            let is_first = |vcpu| heads.contains(&vcpu) || owner == Some(vcpu);
-            nodes.queue(links, u32::from_le_bytes([a, b, c, d]), is_first)
-        });
+        let is_first = |vcpu| heads.contains(&vcpu) || owner == Some(vcpu);
+        let (word, queue) = in_memory(&scene.machine.memory, lock, (of_run, nodes, links.as_ref()), is_first);
         LockState {
             lock,
             owner,
             entered: oracle.entered.load(Ordering::Relaxed),
-            word: of_run.zip(first).and_then(|(locks, (address, bytes))| {
-                word::decode(address, bytes, locks.format, |number| nodes.map(|nodes| nodes.clh(number)))
-            }),
+            word,
             queue,
             heads,
             waiters: doing(Activity::Waiter.name()),
         }
     });
     all.filter(|lock| lock.owner.is_some() || !lock.heads.is_empty() || !lock.waiters.is_empty()).collect()
+}
+
+/// The word and the queue of a lock, as they lie in memory.
+fn in_memory(
+    memory: &Memory,
+    lock: u32,
+    (of_run, nodes, links): (Option<Locks>, Option<&Nodes<'_>>, Option<&HashMap<u32, u32>>),
+    is_first: impl Fn(u32) -> bool,
+) -> (Option<Word>, Option<Queue>) {
+    let place = of_run.and_then(|locks| {
+        let address = locks.address(lock)?;
+        Some((locks, address, <[u8; 8]>::try_from(memory.read(address, 8)?).ok()?))
+    });
+    let Some((locks, address, bytes)) = place else { return (None, None) };
+    let [a, b, c, d, ..] = bytes;
+    let queue = nodes
+        .zip(links)
+        .and_then(|(nodes, links)| nodes.queue(links, u32::from_le_bytes([a, b, c, d]), is_first));
+    let clh = |number| nodes.map(|nodes| nodes.clh(number));
+    (word::decode(address, bytes, locks.format, clh), queue)
+}
+
+/// The state of the lock that `vcpu` is at, of `locks`, in words: its word, and how many queue; `None` where the guest does not say what
+/// its locks look like.
+pub(crate) fn lock_in_words(memory: &Memory, vcpu: u32, locks: u32) -> Option<String> {
+    let said = |vcpu| &memory.area(vcpu).activity;
+    // Relaxed: nothing runs while this is read.
+    let lock = said(vcpu).lock.load(Ordering::Relaxed);
+    let is_there = Locks::new(memory, locks).filter(|_| lock < locks);
+    let nodes = is_there.and_then(|locks| Nodes::new(memory, locks));
+    let links = nodes.as_ref().map(Nodes::links);
+    let leads = [Activity::Head, Activity::Holder];
+    let is_first = |other| {
+        let of_lock = said(other).lock.load(Ordering::Relaxed) == lock;
+        of_lock && leads.contains(&Activity::of(memory.area(other)))
+    };
+    let (word, queue) = in_memory(memory, lock, (is_there, nodes.as_ref(), links.as_ref()), is_first);
+    let queue = queue.map(|queue| {
+        let least = if queue.from_head { "" } else { "at least " };
+        format!("; {least}{} in the queue", queue.vcpus.len())
+    });
+    Some(word?.meaning + &queue.unwrap_or_default())
 }
 
 /// Names places and gathers the vCPUs that are at the same one.

@@ -25,8 +25,7 @@ pub(super) fn decode(
     format: u32,
     clh: impl Fn(u32) -> Option<String>,
 ) -> Option<Word> {
-    let [low, high] =
-        [0, 4].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+    let [low, high] = halves(bytes);
     let (wide, meaning) = match format {
         WORD_TAS => (false, held(low != 0).to_owned()),
         WORD_TICKET => (true, tickets(low, high, 1)),
@@ -60,6 +59,24 @@ pub(super) fn decode(
     };
     let value = if wide { u64::from_le_bytes(bytes) } else { u64::from(low) };
     Some(Word { address, value, meaning })
+}
+
+/// Whether no vCPU stands in the lock, as far as its first `bytes` tell.
+pub(super) fn is_at_rest(bytes: [u8; 8], format: u32) -> bool {
+    let [low, high] = halves(bytes);
+    match format {
+        WORD_TAS | WORD_QSPINLOCK | WORD_QSPINLOCK_WHOLE | WORD_MCS | WORD_FUTEX => low == 0,
+        WORD_TICKET => low == high,
+        WORD_PV_TICKET => low == high & !1,
+        WORD_OWNER_YIELD => low & 1 == 0 && low >> 17 == 0,
+        WORD_UNFAIR_TICKET => low >> 16 == 0,
+        WORD_MUTEX => low >> 3 == 0,
+        _ => true,
+    }
+}
+
+fn halves(bytes: [u8; 8]) -> [u32; 2] {
+    [0, 4].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
 }
 
 fn held(held: bool) -> &'static str {

@@ -27,8 +27,11 @@ pub(crate) struct Awaited {
 
 /// Makes a branch.
 pub(crate) fn branch() -> io::Result<Side> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("it has more than one thread, which is a fault of Haltkick"));
+    }
     let (pipe, reporter) = io::pipe()?;
-    // SAFETY: the caller's process has one thread, so that the copy finds every lock free and may go on as the process would.
+    // SAFETY: the process has one thread, so that the copy finds every lock free and may go on as the process would.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Side::Branch(Reporter(reporter))),
@@ -60,5 +63,25 @@ impl Awaited {
             }
         }
         read.map(|_| report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_several_threads_is_not_copied() {
+        // A test has a thread of its own.
+        let (done, ends) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || ends.recv());
+        let refused = match branch() {
+            Ok(Side::Branch(reporter)) => reporter.end(b""),
+            Ok(Side::Trunk(awaited)) => awaited.report().map(|_| false).unwrap_or(false),
+            Err(error) => error.to_string().contains("more than one thread"),
+        };
+        drop(done);
+        _ = other.join();
+        assert!(refused, "a copy was made");
     }
 }

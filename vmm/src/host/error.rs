@@ -108,6 +108,9 @@ pub enum RunError {
     /// Two vCPUs were inside one critical section, or updates were lost; exit code 5.
     #[error("mutual exclusion violated: {0}")]
     ExclusionViolated(String),
+    /// A lock was not free, or had a sleeper, after all vCPUs had left it; exit code 5.
+    #[error("left behind by a vCPU that is gone: {0}")]
+    LeftBehind(String),
     /// No vCPU moved for the watchdog's time, or all vCPUs sleep; exit code 6.
     #[error("no progress: {0}")]
     NoProgress(String),

@@ -167,6 +167,19 @@ impl Image {
         include_bytes!(env!("HALTKICK_GUEST_IMAGE"))
     }
 
+    /// The text of a lock's source file, as the debugging data of the embedded image names it.
+    #[must_use]
+    pub fn embedded_source(file: &str) -> Option<&'static str> {
+        const SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
+        SOURCES.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
+    }
+
+    /// Whether its built-in locks are those of the embedded image, whatever was linked behind them.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.path == Path::new("(embedded)")
+    }
+
     /// The file that it was read from, with the lock objects that were linked behind it.
     #[must_use]
     pub fn elf(&self) -> &[u8] {

@@ -31,7 +31,7 @@ mod run_queues;
 mod runners;
 pub(crate) mod shared;
 mod shares;
-mod simulated;
+pub(crate) mod simulated;
 mod sleepers;
 mod slice;
 pub(crate) mod steal_record;
@@ -188,7 +188,14 @@ impl<'a> Scheduler<'a> {
     pub(crate) fn pass(&self, time: Duration) {
         match self {
             Self::Vmm(_) | Self::Host(_) => std::thread::sleep(time),
-            Self::Simulated(simulated) => simulated.pass(time),
+            Self::Simulated(simulated) => simulated.pass(time, &mut |_| ()),
+        }
+    }
+
+    /// Lets this much simulated time pass. `stopped` is told how many vCPUs sleep, whenever a witness has one stand still.
+    pub(crate) fn pass_watched(&self, time: Duration, stopped: &mut dyn FnMut(u32)) {
+        if let Self::Simulated(simulated) = self {
+            simulated.pass(time, stopped);
         }
     }
 
@@ -239,6 +246,14 @@ impl<'a> Scheduler<'a> {
         match self {
             Self::Vmm(_) | Self::Host(_) => Duration::ZERO,
             Self::Simulated(simulated) => simulated.worked(),
+        }
+    }
+
+    /// Time in which pCPUs of a simulated machine were idle, and in the VMM.
+    pub(crate) fn outside(&self) -> [Duration; 2] {
+        match self {
+            Self::Vmm(_) | Self::Host(_) => [Duration::ZERO; 2],
+            Self::Simulated(simulated) => simulated.outside(),
         }
     }
 

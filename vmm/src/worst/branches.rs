@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use haltkick_sim::Cpu;
 use haltkick_sim::board::{Step, Witness};
 
 use crate::engines;
 use crate::engines::vmm::Watched;
+use crate::explain::lock_in_words;
 use crate::guest::memory::Memory;
 use crate::host::branch::{Awaited, Reporter, Side, branch};
 use crate::host::error::{RunError, system};
@@ -22,77 +22,58 @@ use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::worst::curve::{Sample, tick};
+use crate::worst::cut::Cut;
 use crate::worst::effect::{Broken, Effect};
 use crate::worst::survey::Baseline;
 
 /// Most horizons that a branch may take to do the work.
 const MOST_HORIZONS: usize = 3;
 
-/// Event that befalls a vCPU at a cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// No event: the branch goes on as the run does.
-    Nothing,
-    /// It leaves its guest and comes back at once.
-    Exit,
-    /// It is off its pCPU for this long at least.
-    Off(Duration),
-}
-
-impl Kind {
-    /// The event in the scheduler's words.
-    fn told(self) -> Option<u64> {
-        match self {
-            Self::Nothing => None,
-            Self::Exit => Some(0),
-            Self::Off(time) => Some(time.as_nanos() as u64),
-        }
-    }
-}
-
-/// Place of a cut in a vCPU's instructions, and its event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// The vCPU.
-    pub vcpu: u32,
-    /// Instructions that it has completed before.
-    pub instructions: u64,
-    /// How.
-    pub kind: Kind,
-}
-
 /// Outcome of a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// The lock did as it should.
-    Held(Effect),
+    /// The lock did as it should. The state of the lock at the cut, in words.
+    Held(Effect, Option<String>),
     /// It did not.
     Broke(Broken),
     /// The run never came to the instruction.
     Unreached,
 }
 
+/// Process that a cut concerns.
+#[derive(Clone, Copy)]
+enum Act {
+    /// The process itself is cut.
+    Here,
+    /// A copy of it is cut, which has this number.
+    Copy(usize),
+}
+
 /// The part that this process plays.
 enum Role {
     /// It comes to cuts, and makes branches.
     Trunk,
-    /// It has come to its cut, and reports to another process, or to itself.
+    /// It has come to its last cut, and reports to another process, or to itself.
     Branch(Option<Reporter>),
 }
 
 struct Shared {
     role: Role,
-    /// Cuts to come of each vCPU, by instructions, with the index of each.
-    cuts: Vec<VecDeque<(u64, usize, Kind)>>,
+    /// Cuts to come of each vCPU, by instructions.
+    cuts: Vec<VecDeque<(Act, Cut)>>,
+    /// Cuts of copies that are to come, and cuts of the process itself.
     left: usize,
-    /// Whether the run itself is cut, instead of copies.
-    in_place: bool,
+    left_here: usize,
     jobs: usize,
     live: VecDeque<(usize, Awaited)>,
     done: Vec<(usize, Vec<u8>)>,
     failed: Option<RunError>,
-    /// The tick in which the branch began.
+    /// The tick of the first cut.
     began: Option<usize>,
+    /// The vCPU that was cut last.
+    vcpu: u32,
+    /// The window is to close now.
+    closes: bool,
     ticks: usize,
 }
 
@@ -101,30 +82,45 @@ impl Shared {
     fn stands(&mut self, cpu: &mut Cpu) -> Option<u64> {
         let now = cpu.instructions();
         let mut said = None;
-        while let Some(&(at, index, kind)) = self.cuts[cpu.number() as usize].front() {
+        while let Some(&(act, cut)) = self.cuts[cpu.number() as usize].front() {
             // Instructions behind it were skipped: the rounds of a parked spin loop.
-            if at > now || said.is_some() {
+            if cut.instructions > now || said.is_some() {
                 break;
             }
             self.cuts[cpu.number() as usize].pop_front();
-            self.left -= 1;
-            if at == now && matches!(self.role, Role::Trunk) {
-                said = self.cut(index, kind);
+            if let Act::Copy(_) = act {
+                self.left -= 1;
+            }
+            if cut.instructions == now && matches!(self.role, Role::Trunk) {
+                said = match act {
+                    Act::Here => self.cut_here(cut),
+                    Act::Copy(index) => self.cut(index, cut),
+                };
             }
         }
         let next = match self.role {
-            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|cut| cut.0),
+            Role::Trunk => self.cuts[cpu.number() as usize].front().map(|(_, cut)| cut.instructions),
             Role::Branch(_) => None,
         };
         cpu.ask_at(next.unwrap_or(u64::MAX));
         said
     }
 
-    fn cut(&mut self, index: usize, kind: Kind) -> Option<u64> {
-        if self.in_place {
-            (self.role, self.began) = (Role::Branch(None), Some(self.ticks));
-            return kind.told();
+    fn cut_here(&mut self, cut: Cut) -> Option<u64> {
+        self.is_cut(cut);
+        self.left_here -= 1;
+        if self.left_here == 0 && self.left == 0 {
+            self.role = Role::Branch(None);
         }
+        cut.kind.told()
+    }
+
+    fn is_cut(&mut self, cut: Cut) {
+        self.began.get_or_insert(self.ticks);
+        (self.vcpu, self.closes) = (cut.vcpu, cut.closes);
+    }
+
+    fn cut(&mut self, index: usize, cut: Cut) -> Option<u64> {
         self.settle(self.jobs - 1);
         match branch() {
             Ok(Side::Trunk(awaited)) => self.live.push_back((index, awaited)),
@@ -132,8 +128,9 @@ impl Shared {
                 // A branch does not wait for the trunk's other branches.
                 self.live.clear();
                 self.done.clear();
-                (self.role, self.began) = (Role::Branch(Some(reporter)), Some(self.ticks));
-                return kind.told();
+                self.role = Role::Branch(Some(reporter));
+                self.is_cut(cut);
+                return cut.kind.told();
             }
             Err(error) => self.failed = Some(system("copy this process")(error)),
         }
@@ -171,6 +168,8 @@ struct Window<'a> {
     shared: Rc<RefCell<Shared>>,
     baseline: &'a Baseline,
     samples: Vec<Sample>,
+    /// The lock at the cut, in words.
+    state: Option<String>,
     locks: u32,
     stop: &'a AtomicBool,
     /// Is told of reports as they come.
@@ -189,9 +188,13 @@ impl Window<'_> {
         if let Some(failed) = shared.failed.take() {
             return Err(failed);
         }
-        Ok(match shared.began {
-            None => shared.left == 0 || shared.ticks + 1 >= self.baseline.samples.len(),
-            Some(began) => {
+        Ok(match (&shared.role, shared.began) {
+            (Role::Trunk, _) | (_, None) => {
+                let is_cut = shared.left == 0 && shared.left_here == 0;
+                is_cut || shared.ticks + 1 >= self.baseline.samples.len()
+            }
+            (Role::Branch(_), Some(_)) if shared.closes => true,
+            (Role::Branch(_), Some(began)) => {
                 let goal = self.baseline.samples[began + horizon].worked_ns;
                 let passed = shared.ticks - began;
                 let is_done = self.samples.last().is_some_and(|sample| sample.worked_ns >= goal);
@@ -210,31 +213,38 @@ impl PassWindow for Window<'_> {
     ) -> Result<(), RunError> {
         self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
         while !self.is_over()? {
-            if tick(&mut self.samples, (scheduler, guest, memory), self.locks, self.stop)?.is_break() {
+            let (locks, shared, state) = (self.locks, &self.shared, &mut self.state);
+            let mut stopped = |asleep| {
+                let lock = lock_in_words(memory, shared.borrow().vcpu, locks);
+                *state = lock.map(|lock| format!("{lock}; {asleep} asleep"));
+            };
+            let ended =
+                tick(&mut self.samples, (scheduler, guest, memory), locks, (self.stop, &mut stopped))?;
+            if ended.is_break() {
                 return Ok(());
             }
         }
         // The trunk has served its purpose.
-        if self.shared.borrow().began.is_none() { Err(RunError::Interrupted) } else { Ok(()) }
+        if matches!(self.shared.borrow().role, Role::Trunk) { Err(RunError::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Makes a branch of `run` at each of `cuts`, at most `jobs` of them at a time, and tells `each` what came of it. The process must
-/// have no other thread.
+/// Makes a branch of `run`, which is cut `before` itself, at each of `cuts`, at most `jobs` of them at a time, and tells `each` what
+/// came of it. An effect is that of all its cuts together. The process must have no other thread.
 ///
 /// # Errors
 /// A request to stop, and what the host does not allow.
 pub fn branches(
     (run, image): (&Run, &Image),
     baseline: &Baseline,
-    cuts: &[Cut],
+    (before, cuts): (&[Cut], &[Cut]),
     (jobs, stop): (usize, &AtomicBool),
     each: &mut dyn FnMut(usize, Attempt),
 ) -> Result<(), RunError> {
-    let (shared, ended, samples) = go((run, image), baseline, cuts, (jobs, stop), each);
+    let (shared, ended, curve) = go((run, image), baseline, (before, cuts), (jobs, stop), each);
     let mut shared = shared.borrow_mut();
     if let Role::Branch(Some(reporter)) = std::mem::replace(&mut shared.role, Role::Trunk) {
-        reporter.end(&report(&attempt(ended, baseline, &samples, shared.began)));
+        reporter.end(&report(&attempt(ended, baseline, curve, shared.began)));
     }
     shared.settle(0);
     for (index, report) in std::mem::take(&mut shared.done) {
@@ -252,60 +262,66 @@ pub fn branches(
     }
 }
 
-/// Cuts `run` itself.
+/// Cuts `run` itself, at each of `cuts`.
 ///
 /// # Errors
 /// As [`branches`].
 pub fn replay(
     (run, image): (&Run, &Image),
     baseline: &Baseline,
-    cut: Cut,
+    cuts: &[Cut],
     stop: &AtomicBool,
 ) -> Result<Attempt, RunError> {
-    let (shared, ended, samples) = go((run, image), baseline, &[cut], (0, stop), &mut |_, _| ());
+    let (shared, ended, curve) = go((run, image), baseline, (cuts, &[]), (1, stop), &mut |_, _| ());
     // Relaxed: a request.
     if stop.load(Ordering::Relaxed) {
         return Err(RunError::Interrupted);
     }
     let shared = shared.borrow();
-    match shared.began {
-        Some(_) => Ok(attempt(ended, baseline, &samples, shared.began)),
-        None => Ok(Attempt::Unreached),
+    match shared.role {
+        Role::Branch(_) => Ok(attempt(ended, baseline, curve, shared.began)),
+        Role::Trunk => Ok(Attempt::Unreached),
     }
 }
 
-type Gone = (Rc<RefCell<Shared>>, Result<Found, RunError>, Vec<Sample>);
+/// A window's samples, and the lock at the cut, in words.
+type Curve = (Vec<Sample>, Option<String>);
+type Gone = (Rc<RefCell<Shared>>, Result<Found, RunError>, Curve);
 
-/// Runs until the last cut, or as the branch that it has become. Without `jobs` the run itself is cut.
+/// Runs until the last cut, or as the branch that it has become. The run itself is cut at `here`.
 fn go(
     (run, image): (&Run, &Image),
     baseline: &Baseline,
-    cuts: &[Cut],
+    (here, copies): (&[Cut], &[Cut]),
     (jobs, stop): (usize, &AtomicBool),
     each: &mut dyn FnMut(usize, Attempt),
 ) -> Gone {
     let mut of_vcpus = vec![VecDeque::new(); run.guests[0].vcpus as usize];
-    let mut sorted: Vec<_> = cuts.iter().enumerate().collect();
+    let of_copies = copies.iter().zip(0..).map(|(cut, index)| (Act::Copy(index), cut));
+    let mut sorted: Vec<_> = here.iter().map(|cut| (Act::Here, cut)).chain(of_copies).collect();
     sorted.sort_by_key(|(_, cut)| cut.instructions);
-    for (index, cut) in sorted {
-        of_vcpus[cut.vcpu as usize].push_back((cut.instructions, index, cut.kind));
+    for (act, cut) in sorted {
+        of_vcpus[cut.vcpu as usize].push_back((act, *cut));
     }
     let shared = Rc::new(RefCell::new(Shared {
         role: Role::Trunk,
         cuts: of_vcpus,
-        left: cuts.len(),
-        in_place: jobs == 0,
+        left: copies.len(),
+        left_here: here.len(),
         jobs,
         live: VecDeque::new(),
         done: Vec::new(),
         failed: None,
         began: None,
+        vcpu: 0,
+        closes: false,
         ticks: 0,
     }));
     let mut window = Window {
         shared: Rc::clone(&shared),
         baseline,
         samples: Vec::new(),
+        state: None,
         locks: run.our(0).ours.lock_count,
         stop,
         each,
@@ -313,14 +329,14 @@ fn go(
     let witness = Some(Box::new(Cutter(Rc::clone(&shared))) as Box<dyn Witness>);
     let watched = Watched { window: Some(&mut window), witness };
     let ended = engines::run_watched(run, image, &Instruments::default(), stop, watched);
-    (shared, ended, window.samples)
+    (shared, ended, (window.samples, window.state))
 }
 
 /// Outcome of a branch by the way in which its process ended.
 fn attempt(
     ended: Result<Found, RunError>,
     baseline: &Baseline,
-    samples: &[Sample],
+    (samples, state): Curve,
     began: Option<usize>,
 ) -> Attempt {
     let broke = |error: &RunError, explanation: String| {
@@ -338,13 +354,16 @@ fn attempt(
         }
     }
     let horizon = baseline.scope.horizon_ticks();
-    Attempt::Held(Effect::between(&baseline.samples, samples, began.unwrap_or(0), horizon))
+    Attempt::Held(Effect::between(&baseline.samples, &samples, began.unwrap_or(0), horizon), state)
 }
 
 /// An attempt in bytes: words of an effect, or what broke.
 fn report(attempt: &Attempt) -> Vec<u8> {
     match attempt {
-        Attempt::Held(effect) => [b"h", effect.words().map(u64::to_le_bytes).as_flattened()].concat(),
+        Attempt::Held(effect, state) => {
+            let state = state.as_deref().unwrap_or_default();
+            [b"h", effect.words().map(u64::to_le_bytes).as_flattened(), state.as_bytes()].concat()
+        }
         Attempt::Broke(broken) => {
             let kind = if broken.is_stuck { b's' } else { b'b' };
             [&[kind], broken.what.as_bytes(), b"\0", broken.explanation.as_bytes()].concat()
@@ -359,10 +378,14 @@ fn parse(report: &[u8]) -> Attempt {
         Attempt::Broke(Broken { is_stuck: false, what, explanation: String::new() })
     };
     match report {
-        [b'h', words @ ..] => {
+        [b'h', rest @ ..] => {
+            let Some((words, state)) = rest.split_at_checked(Effect::WORDS * size_of::<u64>()) else {
+                return lost();
+            };
             let words: Vec<u64> =
                 words.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-            Effect::of_words(&words).map_or_else(lost, Attempt::Held)
+            let state = (!state.is_empty()).then(|| String::from_utf8_lossy(state).into_owned());
+            Effect::of_words(&words).map_or_else(lost, |effect| Attempt::Held(effect, state))
         }
         [kind @ (b's' | b'b'), text @ ..] => {
             let text = String::from_utf8_lossy(text);

@@ -23,6 +23,10 @@ pub struct Sample {
     pub waiting: u32,
     /// The longest that one of them has waited so far.
     pub longest_wait_ns: u64,
+    /// Time in which pCPUs were idle since the start.
+    pub idle_ns: u64,
+    /// Time in the VMM since the start, of all pCPUs.
+    pub vmm_ns: u64,
 }
 
 impl Sample {
@@ -37,17 +41,21 @@ impl Sample {
             waiting += 1;
             longest = longest.max(now - since);
         }
+        let [idle_ns, vmm_ns] = scheduler.outside().map(|time| time.as_nanos() as u64);
         let entered = |lock| memory.oracle(lock).entered.load(Ordering::Relaxed);
         Self {
             worked_ns: scheduler.worked().as_nanos() as u64,
             entered: (0..locks).map(entered).fold(0, u64::wrapping_add),
             waiting,
             longest_wait_ns: guest.tsc.rate().nanoseconds(crate::host::time::Ticks(longest)).0,
+            idle_ns,
+            vmm_ns,
         }
     }
 }
 
-/// Lets a tick pass and adds a sample of it, unless the guest has failed, which ends the curve.
+/// Lets a tick pass and adds a sample of it, unless the guest has failed, which ends the curve. `stopped` is told how many vCPUs sleep
+/// when one is cut.
 ///
 /// # Errors
 /// A request to stop.
@@ -55,9 +63,9 @@ pub(super) fn tick(
     samples: &mut Vec<Sample>,
     (scheduler, guest, memory): (&Scheduler<'_>, &GuestRun<'_>, &Memory),
     locks: u32,
-    stop: &AtomicBool,
+    (stop, stopped): (&AtomicBool, &mut dyn FnMut(u32)),
 ) -> Result<ControlFlow<()>, RunError> {
-    scheduler.pass(Duration::from_nanos(TICK_NS));
+    scheduler.pass_watched(Duration::from_nanos(TICK_NS), stopped);
     if guest.failed() {
         return Ok(ControlFlow::Break(()));
     }

@@ -7,6 +7,10 @@ use crate::worst::curve::{Sample, TICK_NS, fingerprint};
 pub struct Effect {
     /// How much later as much work was done as without it by the end of the horizon; negative: earlier.
     pub late_ns: i64,
+    /// Part of `late_ns`, times the pCPUs, in which pCPUs were idle.
+    pub idle_ns: i64,
+    /// Part of it in which they were in the VMM. In the rest vCPUs ran and did not work: they spun, or executed the lock.
+    pub vmm_ns: i64,
     /// It was not done by three horizons: `late_ns` is a lower bound.
     pub censored: bool,
     /// Sections that were entered within the horizon, fewer than without it.
@@ -45,10 +49,9 @@ impl Effect {
         let end = at + horizon;
         let goal = base[end].worked_ns;
         let reached = (at..samples.len()).find(|tick| samples[*tick].worked_ns >= goal);
-        let done_ns = match reached {
-            Some(tick) => done_ns(samples, tick, goal),
-            None => (samples.len() - 1) as u64 * TICK_NS,
-        };
+        let done =
+            reached.map_or_else(|| Moment::at(samples, samples.len() - 1), |tick| done(samples, tick, goal));
+        let base_done = done_of_base(base, end, goal);
         let within = at..samples.len().min(end + 1);
         let longest = |samples: &[Sample]| {
             samples[within.clone()].iter().map(|sample| sample.longest_wait_ns).max().unwrap_or(0)
@@ -60,7 +63,9 @@ impl Effect {
         }
         blocked_peak = blocked(&samples[within.clone()]).max().unwrap_or(blocked_peak);
         Self {
-            late_ns: done_ns as i64 - done_ns_of_base(base, end, goal) as i64,
+            late_ns: done.at_ns as i64 - base_done.at_ns as i64,
+            idle_ns: done.idle_ns as i64 - base_done.idle_ns as i64,
+            vmm_ns: done.vmm_ns as i64 - base_done.vmm_ns as i64,
             censored: reached.is_none(),
             fewer_entries: base[end].entered.wrapping_sub(last.entered) as i64,
             longest_wait_ns: [longest(samples), longest(base)],
@@ -72,7 +77,7 @@ impl Effect {
         }
     }
 
-    const WORDS: usize = 9;
+    pub(super) const WORDS: usize = 11;
 
     /// It as words, to be read by [`Self::of_words`].
     pub(super) fn words(&self) -> [u64; Self::WORDS] {
@@ -86,15 +91,21 @@ impl Effect {
             self.blocked_ns[1],
             self.heals_ns.unwrap_or(u64::MAX),
             self.fingerprint,
+            self.idle_ns as u64,
+            self.vmm_ns as u64,
         ]
     }
 
     pub(super) fn of_words(words: &[u64]) -> Option<Self> {
-        let &[late, flags, fewer, wait, base_wait, blocked, base_blocked, heals, fingerprint] = words else {
+        let &[late, flags, fewer, wait, base_wait, blocked, base_blocked, heals, fingerprint, idle, vmm] =
+            words
+        else {
             return None;
         };
         Some(Self {
             late_ns: late as i64,
+            idle_ns: idle as i64,
+            vmm_ns: vmm as i64,
             censored: flags & 1 != 0,
             fewer_entries: fewer as i64,
             longest_wait_ns: [wait, base_wait],
@@ -107,18 +118,42 @@ impl Effect {
     }
 }
 
-/// When `goal` was done, which is so at `tick` for the first time: between the ticks as if work went on evenly.
-fn done_ns(samples: &[Sample], tick: usize, goal: u64) -> u64 {
-    let end_ns = tick as u64 * TICK_NS;
-    let Some(before) = tick.checked_sub(1).map(|before| samples[before].worked_ns) else { return end_ns };
-    let (done, over) = (samples[tick].worked_ns - before, samples[tick].worked_ns - goal);
-    end_ns - (over * TICK_NS).checked_div(done).unwrap_or(0)
+/// A moment of a run, and where the pCPUs' time went by then.
+struct Moment {
+    at_ns: u64,
+    idle_ns: u64,
+    vmm_ns: u64,
 }
 
-/// The time at which the run without the cut had done `goal`: its last ticks may add no work.
-fn done_ns_of_base(base: &[Sample], end: usize, goal: u64) -> u64 {
+impl Moment {
+    fn at(samples: &[Sample], tick: usize) -> Self {
+        let Sample { idle_ns, vmm_ns, .. } = samples[tick];
+        Self { at_ns: tick as u64 * TICK_NS, idle_ns, vmm_ns }
+    }
+}
+
+/// The moment when `goal` was done, which is so at `tick` for the first time: between the ticks as if all went on evenly.
+fn done(samples: &[Sample], tick: usize, goal: u64) -> Moment {
+    let end = Moment::at(samples, tick);
+    let Some(before) = tick.checked_sub(1) else { return end };
+    let (worked_ns, before) = (samples[before].worked_ns, Moment::at(samples, before));
+    let (done_ns, over_ns) = (samples[tick].worked_ns - worked_ns, samples[tick].worked_ns - goal);
+    // A switch counts when it begins, with all that it takes: what is left, the idle time, may step back a little.
+    let between = |before: u64, end: u64| {
+        let part = (i128::from(end) - i128::from(before)) * i128::from(over_ns);
+        (i128::from(end) - part.checked_div(done_ns.into()).unwrap_or(0)) as u64
+    };
+    Moment {
+        at_ns: between(before.at_ns, end.at_ns),
+        idle_ns: between(before.idle_ns, end.idle_ns),
+        vmm_ns: between(before.vmm_ns, end.vmm_ns),
+    }
+}
+
+/// The moment at which the run without the cut had done `goal`: its last ticks may add no work.
+fn done_of_base(base: &[Sample], end: usize, goal: u64) -> Moment {
     let first = (0..=end).rev().take_while(|tick| base[*tick].worked_ns >= goal).last().unwrap_or(end);
-    done_ns(base, first, goal)
+    done(base, first, goal)
 }
 
 /// vCPUs that waited at each tick within which no vCPU entered.
@@ -151,6 +186,8 @@ mod tests {
                 entered: before.entered + u64::from(works),
                 waiting: 1,
                 longest_wait_ns: if works { 0 } else { before.longest_wait_ns + TICK_NS },
+                idle_ns: before.idle_ns + if works { 0 } else { 2 * TICK_NS },
+                vmm_ns: before.vmm_ns + if works { 0 } else { TICK_NS / 2 },
             });
         }
         samples
@@ -161,6 +198,8 @@ mod tests {
         let (base, cut) = (curve(40, 0..0), curve(40, 12..17));
         let effect = Effect::between(&base, &cut, 10, 20);
         assert_eq!((effect.late_ns, effect.censored, effect.fewer_entries), (5 * TICK_NS as i64, false, 5));
+        // Two of the three pCPUs were idle all the time, and one was in the VMM for half of it.
+        assert_eq!((effect.idle_ns, effect.vmm_ns), (10 * TICK_NS as i64, 5 * TICK_NS as i64 / 2));
         assert_eq!(effect.longest_wait_ns, [5 * TICK_NS, 0]);
         assert_eq!((effect.blocked_ns, effect.blocked_peak), ([5 * TICK_NS, 0], 1));
         // All is lost by tick 16, and tick 10 is the cut's.

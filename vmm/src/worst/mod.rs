@@ -13,11 +13,13 @@
 
 mod branches;
 mod curve;
+mod cut;
 mod effect;
 mod lock_code;
 mod survey;
 
-pub use branches::{Attempt, Cut, Kind, branches, replay};
+pub use branches::{Attempt, branches, replay};
 pub use curve::Sample;
+pub use cut::{Cut, Kind};
 pub use effect::{Broken, Effect};
-pub use survey::{Baseline, Occurrence, Scope, survey};
+pub use survey::{Baseline, Occurrence, Scope, survey, survey_after};

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_sim::Cpu;
 use haltkick_sim::board::{Step, Witness};
+use haltkick_sim::{Access, Cpu};
 
 use crate::engines;
 use crate::engines::vmm::Watched;
@@ -21,6 +21,7 @@ use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::worst::curve::{Sample, TICK_NS, tick};
+use crate::worst::cut::Cut;
 use crate::worst::lock_code::{LockCode, Part};
 
 /// Picoseconds in a nanosecond.
@@ -68,6 +69,8 @@ pub struct Occurrence {
     pub out: u32,
     /// The vCPU has just taken the lock.
     pub holds: bool,
+    /// It writes to a line that more than one core has used.
+    pub writes: bool,
 }
 
 /// A run without cuts.
@@ -90,6 +93,9 @@ struct Recording {
     every: bool,
     /// Since when, and until when.
     window_ps: Option<(u64, u64)>,
+    /// Cuts to come of the run itself, and the time from the last of them on in which occurrences are noted.
+    before: Vec<Cut>,
+    after_ps: u64,
     occurrences: Vec<Occurrence>,
     reached: BTreeSet<u64>,
     spent_ps: BTreeMap<u64, u64>,
@@ -99,6 +105,20 @@ struct Recording {
 }
 
 impl Recording {
+    /// `cpu` stands at a cut of the run itself, or is new.
+    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
+        let now = cpu.instructions();
+        let is_here = |cut: &Cut| cut.vcpu == cpu.number() && cut.instructions == now;
+        let told =
+            self.before.iter().position(is_here).and_then(|index| self.before.remove(index).kind.told());
+        if told.is_some() && self.before.is_empty() {
+            self.window_ps = self.window_ps.map(|(from_ps, _)| (from_ps, at_ps + self.after_ps));
+        }
+        let others = self.before.iter().filter(|cut| cut.vcpu == cpu.number() && cut.instructions > now);
+        cpu.ask_at(others.map(|cut| cut.instructions).min().unwrap_or(u64::MAX));
+        told
+    }
+
     fn step(&mut self, step: &Step) {
         let Some((from_ps, until_ps)) = self.window_ps else { return };
         let (last_ps, _) =
@@ -115,7 +135,7 @@ impl Recording {
             return;
         }
         *self.spent_ps.entry(step.rip).or_default() += took_ps;
-        let in_time = (from_ps..until_ps).contains(&step.at_ps);
+        let in_time = self.before.is_empty() && (from_ps..until_ps).contains(&step.at_ps);
         if !in_time || self.occurrences.len() >= MOST_OCCURRENCES {
             return;
         }
@@ -128,6 +148,7 @@ impl Recording {
             waiting: self.code.others(step.number),
             out,
             holds,
+            writes: step.shared.is_some_and(|access| access != Access::Read),
         });
     }
 }
@@ -144,9 +165,8 @@ impl Witness for Surveyor {
         self.0.borrow_mut().step(step);
     }
 
-    fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
-        cpu.ask_at(u64::MAX);
-        None
+    fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64> {
+        self.0.borrow_mut().stands(cpu, at_ps)
     }
 }
 
@@ -166,11 +186,17 @@ impl PassWindow for Window<'_> {
         memory: &Memory,
     ) -> Result<(), RunError> {
         let from_ps = guest.clock.now_ns() * PS;
-        let until_ps = from_ps + self.scope.span.as_nanos() as u64 * PS;
-        self.seen.borrow_mut().window_ps = Some((from_ps, until_ps));
+        let mut seen = self.seen.borrow_mut();
+        // After cuts of the run itself the time ends a while after the last of them.
+        let span_ps = self.scope.span.as_nanos() as u64 * PS;
+        let until_ps = if seen.before.is_empty() { from_ps + span_ps } else { u64::MAX };
+        seen.window_ps = Some((from_ps, until_ps));
+        drop(seen);
         self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
         for _ in 0..self.scope.whole().as_nanos() as u64 / TICK_NS {
-            if tick(&mut self.samples, (scheduler, guest, memory), self.locks, self.stop)?.is_break() {
+            if tick(&mut self.samples, (scheduler, guest, memory), self.locks, (self.stop, &mut |_| ()))?
+                .is_break()
+            {
                 return Ok(());
             }
         }
@@ -183,11 +209,26 @@ impl PassWindow for Window<'_> {
 /// # Errors
 /// What ends the run, also a failure of the lock by itself.
 pub fn survey(run: &Run, image: &Image, scope: Scope, stop: &AtomicBool) -> Result<Baseline, RunError> {
+    survey_after((run, image), (&[], Duration::ZERO), scope, stop)
+}
+
+/// Surveys the lock of `run` after cuts of the run itself, for `time` from the last one on.
+///
+/// # Errors
+/// As [`survey`].
+pub fn survey_after(
+    (run, image): (&Run, &Image),
+    (before, time): (&[Cut], Duration),
+    scope: Scope,
+    stop: &AtomicBool,
+) -> Result<Baseline, RunError> {
     let asked = run.our(0);
     let seen = Rc::new(RefCell::new(Recording {
         code: LockCode::new(asked, image)?,
         every: scope.every,
         window_ps: None,
+        before: before.to_vec(),
+        after_ps: time.as_nanos() as u64 * PS,
         occurrences: Vec::new(),
         reached: BTreeSet::new(),
         spent_ps: BTreeMap::new(),

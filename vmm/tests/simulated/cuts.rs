@@ -17,9 +17,9 @@ fn surveyed(run: &Run) -> Baseline {
 }
 
 fn cut(run: &Run, baseline: &Baseline, at: &Occurrence, kind: Kind) -> Effect {
-    let cut = Cut { vcpu: at.vcpu, instructions: at.instructions, kind };
-    match replay((run, &Image::embedded()), baseline, cut, &NEVER) {
-        Ok(Attempt::Held(effect)) => effect,
+    let cut = Cut::new(at.vcpu, at.instructions, kind);
+    match replay((run, &Image::embedded()), baseline, &[cut], &NEVER) {
+        Ok(Attempt::Held(effect, _)) => effect,
         other => panic!("{other:?}"),
     }
 }
@@ -56,4 +56,75 @@ fn a_holder_that_is_taken_off_makes_all_others_wait() {
     assert!((1_000_000..1_350_000).contains(&effect.late_ns), "{effect:?}");
     assert!(effect.longest_wait_ns[0] > 1_000_000 && effect.blocked_peak == 4, "{effect:?}");
     assert_eq!(effect, cut(&run, &baseline, at, Kind::Off(length)), "twice the same");
+    // One of the four is idle, and three spin.
+    let guest_ns = effect.late_ns * 4 - effect.idle_ns - effect.vmm_ns;
+    assert!((1_000_000..1_400_000).contains(&effect.idle_ns), "{effect:?}");
+    assert!((2_700_000..3_900_000).contains(&guest_ns), "{effect:?}");
+}
+
+#[test]
+fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).lock("tas").pv(false) };
+    let baseline = surveyed(&run);
+    // It waits, so that nothing depends on it.
+    let at = baseline.occurrences.iter().find(|at| !at.holds && at.waiting > 0).expect("somebody waits");
+    let length = Duration::from_millis(1);
+    let [off, taken] = [Kind::Off(length), Kind::Taken(length)].map(|kind| cut(&run, &baseline, at, kind));
+    assert!(off.idle_ns.abs() < 300_000, "another vCPU runs there: {off:?}");
+    assert!((950_000..1_400_000).contains(&taken.idle_ns), "no vCPU runs there: {taken:?}");
+}
+
+#[test]
+fn the_lock_at_a_cut_is_told_in_words() {
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("ticket").pv(false) };
+    let baseline = surveyed(&run);
+    let at = baseline
+        .occurrences
+        .iter()
+        .filter(|at| at.holds && at.waiting > 0)
+        .nth(20)
+        .expect("another one waits");
+    let kind = Kind::Off(Duration::from_millis(1));
+    let cut = Cut::new(at.vcpu, at.instructions, kind);
+    match replay((&run, &Image::embedded()), &baseline, &[cut], &NEVER) {
+        Ok(Attempt::Held(_, Some(state))) => {
+            // A vCPU on its way to the lock has drawn a ticket, or is about to.
+            let drawn = (0..=3).any(|more| state.ends_with(&format!("; {more} more drawn; 0 asleep")));
+            assert!(state.starts_with("held by ticket ") && drawn, "{state}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_window_that_closes_at_a_cut_ends_the_work() {
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).lock("qspinlock").pv(true) };
+    let baseline = surveyed(&run);
+    let at = baseline.occurrences.iter().filter(|at| at.holds).nth(20).expect("somebody takes the lock");
+    let cut = Cut::new(at.vcpu, at.instructions, Kind::Off(Duration::from_millis(1)));
+    let held = |cut| match replay((&run, &Image::embedded()), &baseline, &[cut], &NEVER) {
+        Ok(Attempt::Held(effect, _)) => effect,
+        other => panic!("{other:?}"),
+    };
+    let [goes_on, closes] = [false, true].map(|closes| held(Cut { closes, ..cut }));
+    assert!(!goes_on.censored && closes.censored, "{goes_on:?} {closes:?}");
+}
+
+#[test]
+fn two_vcpus_off_at_once_cost_more_than_each_alone() {
+    // Three vCPUs that only read share two CPUs: one that is off does no harm, since the third runs in its place.
+    let mut run = Run { drain: true, ..simulated("skylake-8s", 2, 1).lock("rwsem/packed").pv(true).vcpus(3) };
+    run.guests[0].ours_mut().expect("our guest").shape.read_percent = 100;
+    let baseline = surveyed(&run);
+    let first = &baseline.occurrences[baseline.occurrences.len() / 4];
+    let mut later = baseline.occurrences.iter().filter(|at| at.at > first.at + us(20));
+    let second = later.find(|at| at.vcpu != first.vcpu).expect("another vCPU");
+    let cuts = [first, second].map(|at| Cut::new(at.vcpu, at.instructions, Kind::Off(us(1000))));
+    let late_ns = |cuts: &[Cut]| match replay((&run, &Image::embedded()), &baseline, cuts, &NEVER) {
+        Ok(Attempt::Held(effect, _)) => effect.late_ns * 2,
+        other => panic!("{other:?}"),
+    };
+    let [one, other, both] = [&cuts[..1], &cuts[1..], &cuts].map(late_ns);
+    assert!(one.abs() < 250_000 && other.abs() < 250_000, "{one} {other}");
+    assert!(both > 700_000, "{both}");
 }

@@ -4,7 +4,7 @@ mod rank;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use haltkick_vmm::worst::Effect;
+use haltkick_vmm::worst::{Effect, Occurrence};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,6 +20,11 @@ pub(crate) struct Situation {
 }
 
 impl Situation {
+    /// The situation of an occurrence.
+    pub(crate) fn of(occurrence: &Occurrence) -> Self {
+        Self { waiting: occurrence.waiting.min(3), asleep: occurrence.out > 0 }
+    }
+
     /// The situation in few words.
     pub(crate) fn words(self) -> String {
         let waiting = match self.waiting {
@@ -41,7 +46,10 @@ pub(crate) struct Tried {
     pub(crate) instructions: u64,
     /// pCPU time that was lost, over the time that the vCPU was off.
     pub(crate) lost: f64,
+    pub(crate) parts: Parts,
     pub(crate) effect: Effect,
+    /// The lock just before, in words.
+    pub(crate) state: Option<String>,
 }
 
 /// All that was tried, and what was seen of the runs without preemptions.
@@ -59,6 +67,26 @@ pub(crate) struct Tries {
     pub(crate) seeds: u32,
 }
 
+/// Causes of lost time, over the time that the vCPU was off. Their sum is the lost time.
+#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Parts {
+    /// pCPUs were idle.
+    pub(crate) idle: f64,
+    /// pCPUs were in the VMM: exits, and changes from one vCPU to another.
+    pub(crate) vmm: f64,
+    /// vCPUs ran and did not work: they spun, executed the lock, or waited for memory.
+    pub(crate) guest: f64,
+}
+
+impl Parts {
+    /// Means over `all`.
+    pub(crate) fn mean(all: impl ExactSizeIterator<Item = Self> + Clone) -> Self {
+        let count = all.len().max(1) as f64;
+        let mean = |part: fn(Self) -> f64| all.clone().map(part).sum::<f64>() / count;
+        Self { idle: mean(|it| it.idle), vmm: mean(|it| it.vmm), guest: mean(|it| it.guest) }
+    }
+}
+
 /// Source place of an instruction.
 #[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct SourcePlace {
@@ -70,6 +98,8 @@ pub(crate) struct SourcePlace {
     pub(crate) inlined_into: Vec<String>,
     /// The instruction.
     pub(crate) instruction: String,
+    /// The nearest named point in the source file of the line, with its distance in lines; null without the source.
+    pub(crate) nearest_point: Option<String>,
 }
 
 impl SourcePlace {
@@ -80,6 +110,17 @@ impl SourcePlace {
         let into: String = self.inlined_into.iter().map(|line| format!(" < {}", short(line))).collect();
         format!("{}{into}", line.strip_prefix("guest/locks/src/").unwrap_or(line))
     }
+}
+
+/// An instruction on the map of a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Heat {
+    pub(crate) address: u64,
+    pub(crate) place: SourcePlace,
+    /// It was executed.
+    pub(crate) is_reached: bool,
+    /// The largest loss of all situations; `None`: it was not tried.
+    pub(crate) lost: Option<f64>,
 }
 
 /// One line of a lock.
@@ -96,6 +137,11 @@ pub(crate) struct Row {
     pub(crate) situation: Situation,
     /// pCPU time that was lost in it, over the time that the vCPU was off.
     pub(crate) lost: Estimate,
+    /// The loss in seeds by which the situation was not chosen: the mean over seeds, each in the cell that is worst in the others; null
+    /// with fewer than three seeds. `lost` is the largest of many figures, which chance makes larger.
+    pub(crate) held_out: Option<f64>,
+    /// Means of the causes.
+    pub(crate) parts: Parts,
     /// The line of the interval that lies above the placebo's band: the loss is no noise.
     pub(crate) beyond_noise: bool,
     /// The longest that a vCPU waited for the lock, beyond the longest wait without the preemption: median, in microseconds.
@@ -108,6 +154,8 @@ pub(crate) struct Row {
     pub(crate) exposure: f64,
     /// Part of the line in the loss by a preemption at a random moment, over the time that the vCPU is off.
     pub(crate) expected: f64,
+    /// State of the lock just before the attempt that `replay` does again, as other vCPUs see it; null where it is not known.
+    pub(crate) state: Option<String>,
     /// The attempt nearest to the middle: the file that does it again.
     pub(crate) replay: Option<String>,
     /// That attempt.
@@ -159,6 +207,31 @@ pub(crate) struct BrokenLock {
     pub(crate) replay: String,
 }
 
+/// One preemption of a set.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Member {
+    /// The vCPU.
+    pub(crate) vcpu: u32,
+    /// Source place of the vCPU.
+    #[serde(flatten)]
+    pub(crate) place: SourcePlace,
+    /// The situation.
+    pub(crate) situation: Situation,
+    /// pCPU time that it loses by itself, over the time that a vCPU is off; null: alone it is never reached.
+    pub(crate) alone: Option<f64>,
+}
+
+/// Preemptions in one run, of which each is needed.
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Set {
+    /// pCPU time that was lost by all of them, over the time that one vCPU is off.
+    pub(crate) lost: f64,
+    /// The preemptions, in the order in which they were chosen.
+    pub(crate) members: Vec<Member>,
+    /// The file that does it again.
+    pub(crate) replay: String,
+}
+
 /// The answer of `haltkick worst`.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Worst {
@@ -178,6 +251,8 @@ pub(crate) struct Worst {
     pub(crate) vcpus: u32,
     /// How long a vCPU is off.
     pub(crate) for_us: f64,
+    /// Its pCPU is gone with it, whose time does not count as lost.
+    pub(crate) takes_pcpu: bool,
     /// How long each attempt is followed.
     pub(crate) horizon_us: f64,
     /// Seeds that were begun, of those asked for.
@@ -196,6 +271,23 @@ pub(crate) struct Worst {
     pub(crate) coverage: Coverage,
     /// Preemptions that broke the lock.
     pub(crate) broken: Vec<BrokenLock>,
+    /// The worst sets found of two and more preemptions, the smallest sets first.
+    pub(crate) sets: Vec<Set>,
     /// Lines of the lock, the worst first.
     pub(crate) rows: Vec<Row>,
+}
+
+impl Set {
+    /// Loss by all of its preemptions, each in a run of its own; `None`: one is reached only after others.
+    pub(crate) fn apart(&self) -> Option<f64> {
+        self.members.iter().map(|member| member.alone).sum()
+    }
+}
+
+impl Worst {
+    /// The largest loss found.
+    pub(crate) fn most(&self) -> f64 {
+        let rows = self.rows.iter().map(|row| row.lost.hodges_lehmann);
+        rows.chain(self.sets.iter().map(|set| set.lost)).fold(0.0, f64::max)
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Placebo, Row, Situation, SourcePlace, Tried, Tries};
+use super::{Heat, Parts, Placebo, Row, Situation, SourcePlace, Tried, Tries};
 use crate::analysis::pairs::{Averages, Ranked as _};
 use crate::analysis::statistics::{Estimate, interval, median};
 
@@ -36,6 +36,15 @@ impl Tries {
         rows
     }
 
+    /// Notes the largest loss at each instruction of `map`.
+    pub(crate) fn heat(&self, map: &mut [Heat]) {
+        let groups = self.groups();
+        for heat in map {
+            let losses = of(&groups, heat.address).filter_map(|(_, tried)| estimate(&losses(tried)));
+            heat.lost = losses.map(|lost| lost.hodges_lehmann).max_by(f64::total_cmp);
+        }
+    }
+
     /// Attempts by instruction and situation.
     fn groups(&self) -> Groups<'_> {
         let mut groups = Groups::new();
@@ -46,12 +55,10 @@ impl Tries {
     }
 
     fn row(&self, groups: &Groups<'_>, line: Vec<(u64, SourcePlace)>, noise: f64) -> Option<Row> {
-        let mut each = Vec::new();
-        for (key, tried) in line.iter().flat_map(|(rip, _)| of(groups, *rip)) {
-            each.extend(estimate(&losses(tried)).map(|lost| (*key, tried, lost)));
-        }
+        let cells: Vec<_> = line.iter().flat_map(|(rip, _)| of(groups, *rip)).collect();
+        let each = cells.iter().filter_map(|(key, tried)| Some((**key, *tried, estimate(&losses(tried))?)));
         // One attempt may be chance: those with more come first.
-        let (key, tried, lost) = each.into_iter().max_by(|a, b| {
+        let (key, tried, lost) = each.max_by(|a, b| {
             let rank = |it: &Estimate| (it.n >= self.seeds.min(3) as usize, it.hodges_lehmann);
             let (a, b) = (rank(&a.2), rank(&b.2));
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
@@ -73,11 +80,14 @@ impl Tries {
             situation: key.1,
             beyond_noise: lost.interval.map_or(lost.hodges_lehmann, |interval| interval.low) > noise,
             lost,
+            held_out: held_out(&cells),
+            parts: Parts::mean(tried.iter().map(|(_, tried)| tried.parts)),
             longest_wait_us: middle(|tried| beyond_us(tried.effect.longest_wait_ns)),
             blocked_us: middle(|tried| beyond_us(tried.effect.blocked_ns)),
             heals_us: heals.is_finite().then_some(heals),
             exposure,
             expected,
+            state: self.preempted[example].state.clone(),
             replay: None,
             example,
         })
@@ -101,6 +111,8 @@ impl Tries {
 }
 
 type Groups<'a> = BTreeMap<(u64, Situation), Vec<(usize, &'a Tried)>>;
+/// An instruction in a situation, with the attempts there.
+type Cell<'g, 'a> = (&'g (u64, Situation), &'g Vec<(usize, &'a Tried)>);
 
 impl Situation {
     const FIRST: Self = Self { waiting: 0, asleep: false };
@@ -108,10 +120,7 @@ impl Situation {
 }
 
 /// Attempts at an instruction, by situation.
-fn of<'g, 'a>(
-    groups: &'g Groups<'a>,
-    rip: u64,
-) -> impl Iterator<Item = (&'g (u64, Situation), &'g Vec<(usize, &'a Tried)>)> {
+fn of<'g, 'a>(groups: &'g Groups<'a>, rip: u64) -> impl Iterator<Item = Cell<'g, 'a>> {
     groups.range((rip, Situation::FIRST)..=(rip, Situation::LAST))
 }
 
@@ -123,6 +132,30 @@ fn estimate(values: &[f64]) -> Option<Estimate> {
         hodges_lehmann: Averages::of(values).median(),
         interval: interval(values),
     })
+}
+
+/// Fewest seeds that a loss is held out of.
+const FEWEST_HELD_OUT: usize = 3;
+
+/// The loss of a line in seeds that have not chosen its worst cell: each seed's loss in the cell that is worst by the others' mean, if
+/// it was tried in that cell; the mean over seeds.
+fn held_out(cells: &[Cell<'_, '_>]) -> Option<f64> {
+    let mut seeds: Vec<u64> =
+        cells.iter().flat_map(|(_, tried)| tried.iter().map(|(_, tried)| tried.seed)).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let of_seed = |seed: &u64| {
+        let parted = cells.iter().filter_map(|(_, tried)| {
+            let (own, others): (Vec<&Tried>, Vec<&Tried>) =
+                tried.iter().map(|(_, tried)| *tried).partition(|tried| tried.seed == *seed);
+            (own.len() == 1 && others.len() + 1 >= FEWEST_HELD_OUT.min(seeds.len())).then(|| {
+                (others.iter().map(|tried| tried.lost).sum::<f64>() / others.len() as f64, own[0].lost)
+            })
+        });
+        parted.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, own)| own)
+    };
+    let held: Vec<f64> = seeds.iter().filter_map(of_seed).collect();
+    (held.len() >= FEWEST_HELD_OUT).then(|| held.iter().sum::<f64>() / held.len() as f64)
 }
 
 fn losses(tried: &[(usize, &Tried)]) -> Vec<f64> {
@@ -142,7 +175,8 @@ mod tests {
 
     fn tried(rip: u64, waiting: u32, lost: f64) -> Tried {
         let situation = Situation { waiting, asleep: false };
-        Tried { rip, situation, seed: 1, vcpu: 0, instructions: 1, lost, effect: Effect::default() }
+        let (parts, effect) = (Parts { idle: lost, ..Parts::default() }, Effect::default());
+        Tried { rip, situation, seed: 1, vcpu: 0, instructions: 1, lost, parts, effect, state: None }
     }
 
     fn place(rip: u64) -> SourcePlace {
@@ -176,5 +210,27 @@ mod tests {
         assert!((rows[0].exposure - 0.1).abs() < 1e-9);
         assert!((rows[0].expected - 0.1 * (3.0 * 0.3 + 3.1) / 4.0).abs() < 1e-9, "{}", rows[0].expected);
         assert_eq!(tries.preempted[rows[0].example].lost, 3.1);
+        assert!((rows[0].parts.idle - 3.1).abs() < 1e-9 && rows[0].held_out.is_none(), "{rows:?}");
+    }
+
+    #[test]
+    fn the_largest_of_equal_cells_is_no_larger_in_other_seeds() {
+        // Ten cells of one line, each large in one seed of ten by chance alone.
+        let mut tries = Tries { seeds: 10, ..Tries::default() };
+        for seed in 0..10_u64 {
+            for cell in 0..10 {
+                let lost = if u64::from(cell) == seed { 10.0 } else { 1.0 };
+                let mut tried = tried(10, cell, lost);
+                tried.seed = seed;
+                tries.preempted.push(tried);
+            }
+        }
+        let rows = tries.rows(&mut place);
+        // In the nine seeds that choose, the cells that were large there are the worst: never the held-out seed's own.
+        assert_eq!(rows[0].held_out, Some(1.0), "{rows:?}");
+        // A cell that is worse in all seeds stays so.
+        let worse = tries.preempted.iter_mut().filter(|tried| tried.situation.waiting == 3);
+        worse.for_each(|tried| tried.lost = 7.0);
+        assert_eq!(tries.rows(&mut place)[0].held_out, Some(7.0));
     }
 }

@@ -1,29 +1,29 @@
 //! `haltkick worst`: what losing the CPU costs at each instruction of a lock.
 
+mod asked;
 mod places;
 mod progress;
 mod replay;
 mod screen;
+mod sets;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::worst::Scope;
-use haltkick_vmm::{Entry, FILE_PREFIX, Image, Run};
+use haltkick_vmm::worst::{Kind, Scope};
+use haltkick_vmm::{FILE_PREFIX, Run};
 
-use crate::analysis::worst::Worst;
-use crate::cli::{Format, PointsChoice, WorstArgs};
-use crate::commands::{guest_image, interrupt};
+use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
 use crate::experiment::user_defaults;
-use crate::host::cpulist;
 use crate::results::directory;
-use crate::settings::{Settings, Supply};
+use crate::settings::Settings;
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
+
+use asked::{Asked, round};
+use screen::Screened;
 
 /// vCPUs per pCPU, unless the settings say how many.
 const DEFAULT_RATIO: &str = "2";
@@ -32,17 +32,6 @@ const LEAST_SPAN: Duration = Duration::from_millis(4);
 const LEAST_HORIZON: Duration = Duration::from_millis(3);
 /// The longest preemption that is tried.
 const LONGEST: Duration = Duration::from_millis(100);
-
-/// Plan of the attempts.
-struct Asked {
-    /// All that was said, the user's defaults included.
-    settings: Settings,
-    image: Image,
-    run: Run,
-    scope: Scope,
-    length: Duration,
-    stop: Arc<AtomicBool>,
-}
 
 pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
     if let Some(path) = &args.replay {
@@ -57,83 +46,42 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
         return Err(Failure::usage(format!("--output: {output} is there already: choose another name")));
     }
     let mut asked = Asked::new(args, settings(args)?)?;
-    asked.length = args.length.0;
+    asked.kind = kind(args.length.0, args.take == TakeChoice::Pcpu);
+    if args.find_bugs {
+        asked.vary(&args.settings)?;
+    }
+    if args.take == TakeChoice::Pcpu && asked.run.host.is_some() {
+        return Err(Failure::usage("--take: a model of a host's scheduler loses no pCPU: leave --host out"));
+    }
     asked.scope = scope(&asked.run, args.length.0, args.points == PointsChoice::Every);
     let screened = screen::screen(args, &asked, &output)?;
-    conclude(args, &screened.answer, &output)?;
+    conclude(args, &screened, &output)?;
     let broken = &screened.answer.broken;
     Ok(match screened.interrupted {
         true => Exit::Interrupted,
         false if broken.iter().any(|broken| !broken.is_stuck) => Exit::GuestFailed,
         false if !broken.is_empty() => Exit::NoProgress,
-        false => Exit::Done,
+        false => within(args, screened.answer.most()),
     })
 }
 
-impl Asked {
-    /// The run that `settings` mean, checked for what can be tried.
-    fn new(args: &WorstArgs, settings: Settings) -> Result<Self> {
-        let image = guest_image::load(args.guest.as_deref(), settings.locks())?;
-        let allowed = cpulist::allowed()?;
-        let supply = Supply { image: &image, allowed: &allowed };
-        let mut run = settings
-            .resolve(supply)
-            .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
-        check(&run, &image)?;
-        if settings.given("warmup").is_none() {
-            run.warmup = round(&run) * 2;
-        }
-        run.drain = true;
-        haltkick_vmm::check_guests(&run, &image)?;
-        let scope = Scope { span: Duration::ZERO, horizon: Duration::ZERO, every: false };
-        Ok(Self { settings, image, run, scope, length: Duration::ZERO, stop: interrupt::catch()? })
-    }
-
-    /// The run with another seed.
-    fn seeded(&self, seed: u64) -> Run {
-        let mut run = self.run.clone();
-        run.guests[0].seed = seed;
-        run
-    }
-
-    /// Lost time over the time that the vCPU was off.
-    fn lost(&self, late_ns: i64) -> f64 {
-        let off_ns = self.length.as_nanos().max(1_000_000) as f64;
-        late_ns as f64 * self.run.cpus.len() as f64 / off_ns
-    }
+/// The exit code for the largest loss.
+fn within(args: &WorstArgs, lost: f64) -> Exit {
+    if args.at_most.is_some_and(|most| lost > most) { Exit::Regression } else { Exit::Done }
 }
 
-/// Time in which each vCPU has had a turn.
-fn round(run: &Run) -> Duration {
-    run.rules.slice * run.guests[0].vcpus.div_ceil(run.cpus.len() as u32)
+/// Event that befalls a vCPU for `length`.
+fn kind(length: Duration, takes_pcpu: bool) -> Kind {
+    match (length.is_zero(), takes_pcpu) {
+        (true, _) => Kind::Exit,
+        (false, true) => Kind::Taken(length),
+        (false, false) => Kind::Off(length),
+    }
 }
 
 fn scope(run: &Run, length: Duration, every: bool) -> Scope {
     let round = round(run);
     Scope { span: LEAST_SPAN.max(round * 2), horizon: length + LEAST_HORIZON.max(round * 3 / 2), every }
-}
-
-/// Refuses what no preemption can be tried in.
-fn check(run: &Run, image: &Image) -> Result<()> {
-    let refuse = |message: &str| Err(Failure::usage(message));
-    let is_asked = |lock: &&Entry| lock.name == run.our(0).ours.lock;
-    if image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free) {
-        return refuse("--lock: nobody holds or awaits this lock: take another one");
-    }
-    if run.guests.len() > 1 {
-        return refuse("--vm: preemptions are tried in one guest: leave --vm out");
-    }
-    let ours = run.our(0).ours;
-    if run.deschedule.is_some() {
-        return refuse("--deschedule: this command takes vCPUs off by itself: leave --deschedule out");
-    }
-    if ours.mix.work_sections.is_some() {
-        return refuse("--work: preemptions are tried in a run without an end: leave --work out");
-    }
-    if !ours.oracle {
-        return refuse("--oracle: a lock is watched while vCPUs are taken off: leave --oracle out");
-    }
-    Ok(())
 }
 
 /// Settings of the command line, over the user's defaults and those of this command.
@@ -162,15 +110,17 @@ fn default_output() -> PathBuf {
     Path::new("experiments-out").join(format!("worst-{}", timestamp::for_file_name(SystemTime::now())))
 }
 
-fn conclude(args: &WorstArgs, answer: &Worst, output: &Path) -> Result<()> {
+fn conclude(args: &WorstArgs, screened: &Screened, output: &Path) -> Result<()> {
+    let answer = &screened.answer;
     let json = serde_json::to_string_pretty(answer)
         .map_err(|error| Failure::internal(format!("the answer as JSON: {error}")))?;
     let json = json + "\n";
     directory::write_whole(&output.join("worst.json"), &json)?;
+    directory::write_whole(&output.join("report.html"), show::worst::page(answer, &screened.map))?;
     match args.format {
         Format::Table => output::data(&show::worst::text(answer, args.top))?,
         Format::Json => output::data(&json)?,
     }
-    output::talk(&format!("results: {}", output.display()));
+    output::talk(&format!("results: {0}, report: {0}/report.html", output.display()));
     Ok(())
 }

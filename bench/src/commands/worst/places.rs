@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haltkick_vmm::{Disassembler, Frame, Image, Lines, OurGuest, RunError};
 
-use crate::analysis::worst::SourcePlace;
+use crate::analysis::worst::{Heat, SourcePlace};
 
 /// Folder with the sources of the built-in locks.
 const LOCKS: &str = "guest/locks/";
@@ -49,8 +49,9 @@ impl<'a> Places<'a> {
         }
         let (function, mut lines) = self.lines_of(address);
         let instruction = self.instruction(address);
+        let nearest_point = self.nearest_point(&lines);
         let line = (!lines.is_empty()).then(|| lines.remove(0));
-        let place = SourcePlace { function, line, inlined_into: lines, instruction };
+        let place = SourcePlace { function, line, inlined_into: lines, instruction, nearest_point };
         self.known.insert(address, place.clone());
         place
     }
@@ -67,6 +68,26 @@ impl<'a> Places<'a> {
         let chain = if of_lock.is_empty() { other().into_iter().collect() } else { of_lock };
         let function = chain.first().and_then(|frame| frame.function.clone()).unwrap_or(symbol);
         (function, chain.into_iter().map(ToString::to_string).collect())
+    }
+
+    /// The named point nearest to the innermost of `lines` whose file has points.
+    fn nearest_point(&self, lines: &[String]) -> Option<String> {
+        lines.iter().filter(|_| self.image.is_embedded()).find_map(|line| {
+            let (file, number) = line.rsplit_once(':')?;
+            nearest_point(Image::embedded_source(file)?, number.parse().ok()?)
+        })
+    }
+
+    /// All instructions of the functions that those in `reached` belong to, for a map.
+    pub(super) fn heat(&mut self, reached: &BTreeSet<u64>) -> Vec<Heat> {
+        let all = self.all_near(reached);
+        let each = all.into_iter().map(|address| Heat {
+            address,
+            place: self.place(address),
+            is_reached: reached.contains(&address),
+            lost: None,
+        });
+        each.collect()
     }
 
     /// All instructions of the functions that those in `reached` belong to.
@@ -100,5 +121,54 @@ impl<'a> Places<'a> {
             }
         }
         unseen.into_iter().filter(|line| !seen.contains(line)).collect()
+    }
+}
+
+/// Name of the point in a source's `text` nearest to a line, counted from 1, with its distance.
+fn nearest_point(text: &str, line: usize) -> Option<String> {
+    let points = text.lines().zip(1_usize..).filter_map(|(source, at)| {
+        let (_, rest) = source.split_once(".point(Point::")?;
+        Some((at.abs_diff(line), at, rest.split_once(')')?.0))
+    });
+    let (distance, at, name) = points.min()?;
+    let way = match at.cmp(&line) {
+        std::cmp::Ordering::Equal => return Some(kebab(name)),
+        std::cmp::Ordering::Less => "above",
+        std::cmp::Ordering::Greater => "below",
+    };
+    let lines = if distance == 1 { "line" } else { "lines" };
+    Some(format!("{}, {distance} {lines} {way}", kebab(name)))
+}
+
+/// A name like `TailPublished` as `tail-published`.
+fn kebab(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.push(letter.to_ascii_lowercase());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_point_is_named_with_its_distance() {
+        let text =
+            "a\n  platform.point(Point::TailPublished);\nb\nc\n  d.platform.point(Point::HandedOver);\n";
+        let found = [1, 2, 3, 4, 9].map(|line| nearest_point(text, line).unwrap());
+        let expected = [
+            "tail-published, 1 line below",
+            "tail-published",
+            "tail-published, 1 line above",
+            "handed-over, 1 line below",
+        ];
+        assert_eq!(found[..4], expected);
+        assert_eq!(found[4], "handed-over, 4 lines above");
+        assert_eq!(nearest_point("no point here", 1), None);
     }
 }

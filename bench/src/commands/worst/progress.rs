@@ -29,6 +29,11 @@ impl Progress {
         self.budget.is_some_and(|budget| self.started.elapsed() >= budget)
     }
 
+    /// What is left of the budget.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.budget.map(|budget| budget.saturating_sub(self.started.elapsed()))
+    }
+
     /// This share of all is done.
     pub(super) fn tell(&mut self, share: f64, attempts: usize, broken: usize) {
         let every = if self.on_terminal { REDRAWS_EVERY } else { SAYS_EVERY };

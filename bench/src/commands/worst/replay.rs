@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use haltkick_vmm::worst::{Attempt, Cut, Kind, Scope, replay as cut, survey};
 
-use super::Asked;
+use super::asked::Asked;
 use crate::cli::{Format, WorstArgs};
-use crate::results::preemption::Preemption;
+use crate::results::preemption::{Preemption, Then};
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -24,27 +24,27 @@ pub(super) fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
             "it was found in another guest image, whose instructions are others: use that haltkick, or --guest".into(),
         ));
     }
-    if file.vcpu >= asked.run.guests[0].vcpus {
-        return Err(refuse(format!("there is no vCPU {} in its guest", file.vcpu)));
+    let vcpus = asked.run.guests[0].vcpus;
+    if let Some(cut) = cuts_of(&file, asked.kind).iter().find(|cut| cut.vcpu >= vcpus) {
+        return Err(refuse(format!("there is no vCPU {} in its guest", cut.vcpu)));
     }
-    asked.length = Duration::from_nanos(file.for_ns);
     let [span, horizon] = [file.span_ns, file.horizon_ns].map(Duration::from_nanos);
     asked.scope = Scope { span, horizon, every: false };
     let run = asked.seeded(file.seed);
     let baseline = survey(&run, &asked.image, asked.scope, &asked.stop)?;
-    let kind = if asked.length.is_zero() { Kind::Exit } else { Kind::Off(asked.length) };
-    let at = Cut { vcpu: file.vcpu, instructions: file.instructions, kind };
-    match cut((&run, &asked.image), &baseline, at, &asked.stop)? {
-        Attempt::Held(effect) => {
+    asked.kind = super::kind(Duration::from_nanos(file.for_ns), file.takes_pcpu);
+    let cuts = cuts_of(&file, asked.kind);
+    match cut((&run, &asked.image), &baseline, &cuts, &asked.stop)? {
+        Attempt::Held(effect, state) => {
             let same = format!("{:016x}", effect.fingerprint) == file.came_to;
-            let lost = asked.lost(effect.late_ns);
+            let lost = asked.lost(&effect, &cuts);
             let text = match args.format {
-                Format::Table => show::worst::replayed(&file.place, lost, &effect),
-                Format::Json => show::worst::replayed_json(lost, &effect, same)?,
+                Format::Table => show::worst::replayed(&file.place, lost, &effect, state.as_deref()),
+                Format::Json => show::worst::replayed_json(lost, &effect, state.as_deref(), same)?,
             };
             output::data(&text)?;
             if same {
-                return Ok(Exit::Done);
+                return Ok(super::within(args, lost.0));
             }
             let was = &file.came_to;
             Err(Failure {
@@ -59,6 +59,13 @@ pub(super) fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
             output::data(&format!("{}\n{}", broken.what, broken.explanation))?;
             Ok(if broken.is_stuck { Exit::NoProgress } else { Exit::GuestFailed })
         }
-        Attempt::Unreached => Err(refuse(format!("vCPU {} never comes to that instruction", file.vcpu))),
+        Attempt::Unreached => Err(refuse("a vCPU never comes to its instruction".into())),
     }
+}
+
+/// Preemptions of a file.
+fn cuts_of(file: &Preemption, kind: Kind) -> Vec<Cut> {
+    let first = Cut { closes: file.closes, ..Cut::new(file.vcpu, file.instructions, kind) };
+    let then = file.then.iter().map(|&Then { vcpu, instructions, .. }| Cut::new(vcpu, instructions, kind));
+    std::iter::once(first).chain(then).collect()
 }

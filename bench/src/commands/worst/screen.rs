@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use haltkick_vmm::worst::{Attempt, Baseline, Broken, Cut, Effect, Kind, Occurrence, branches, survey};
 use haltkick_vmm::{Run, RunError};
 
-use super::Asked;
+use super::asked::Asked;
 use super::places::Places;
 use super::progress::Progress;
-use crate::analysis::worst::{BrokenLock, Coverage, Situation, Tried, Tries, Worst};
+use super::sets::Search;
+use crate::analysis::statistics::median;
+use crate::analysis::worst::{BrokenLock, Coverage, Heat, Row, Set, Situation, Tried, Tries, Worst};
 use crate::cli::WorstArgs;
 use crate::results::directory;
-use crate::results::preemption::Preemption;
 use crate::text::exit::{Failure, Result};
 
 /// Number of attempts of which one is made once more with an exit alone.
@@ -23,6 +25,7 @@ const MOST_BROKEN: usize = 100;
 
 pub(super) struct Screened {
     pub(super) answer: Worst,
+    pub(super) map: Vec<Heat>,
     pub(super) interrupted: bool,
 }
 
@@ -42,6 +45,10 @@ struct Screen<'a> {
     tries: Tries,
     broken: Vec<BrokenLock>,
     attempts: usize,
+    /// Time that attempts took.
+    trying: Duration,
+    /// Not all was tried that was asked for, although no seed was left out.
+    is_partial: bool,
     progress: Progress,
     /// Ends the simulation early: the budget is used up, or what was looked for is found.
     enough: bool,
@@ -59,7 +66,11 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         tries: Tries::default(),
         broken: Vec::new(),
         attempts: 0,
-        progress: Progress::start(args.budget.map(|budget| budget.0)),
+        trying: Duration::ZERO,
+        is_partial: false,
+        progress: Progress::start(
+            args.budget.map(|budget| if args.preemptions > 1 { budget.0 / 2 } else { budget.0 }),
+        ),
         enough: false,
         failed: None,
     };
@@ -86,41 +97,57 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         }
     }
     screen.progress.clear();
+    let mut map = screen.places.heat(&screen.tries.reached);
+    screen.tries.heat(&mut map);
     let answer = screen.answer(!interrupted)?;
-    Ok(Screened { answer, interrupted })
+    Ok(Screened { answer, map, interrupted })
 }
 
 impl Screen<'_> {
-    /// Tries each instruction in each situation once.
+    /// Tries each instruction in each situation once, or as many as the time allows where seeds differ in their contexts.
     fn seed(&mut self, seed: u64, number: u32) -> std::result::Result<(), RunError> {
+        let began = Instant::now();
+        let share = self.progress.left().filter(|_| self.args.find_bugs);
+        let share = share.map(|left| left / (self.args.samples - number));
         let run = self.asked.seeded(seed);
         let baseline = survey(&run, &self.asked.image, self.asked.scope, &self.asked.stop)?;
         self.note(&baseline);
-        let planned = plan(&baseline, &self.asked_kind(), seed);
+        let mut planned = plan(&baseline, &self.asked.kind, seed, self.args.find_bugs);
+        if let Some(share) = share {
+            let most = self.attempts_in(share.saturating_sub(began.elapsed()));
+            self.is_partial |= planned.len() > most;
+            planned = thin(planned, most, seed);
+        }
         let cuts: Vec<Cut> = planned.iter().map(|planned| planned.cut).collect();
-        let jobs =
-            self.args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
+        let jobs = self.args.jobs();
         // Not the flag of Ctrl-C: that one must stay as it is.
         let stop = AtomicBool::new(false);
         let asked_to_stop = &self.asked.stop;
         let of_seed = (f64::from(number), f64::from(self.args.samples), cuts.len());
         let image = &self.asked.image;
-        let mut done = 0;
-        branches((&run, image), &baseline, &cuts, (jobs, &stop), &mut |index, attempt| {
+        let (mut done, mut is_late, started) = (0, false, Instant::now());
+        let ended = branches((&run, image), &baseline, (&[], &cuts), (jobs, &stop), &mut |index, attempt| {
             done += 1;
             self.attempted(&run, &planned[index], attempt);
-            let share = (of_seed.0 + f64::from(done) / of_seed.2 as f64) / of_seed.1;
-            self.progress.tell(share, self.attempts, self.broken.len());
+            let part = (of_seed.0 + f64::from(done) / of_seed.2 as f64) / of_seed.1;
+            self.progress.tell(part, self.attempts, self.broken.len());
             self.enough |= self.progress.is_over() || self.failed.is_some();
+            is_late = share.is_some_and(|share| began.elapsed() >= share);
             // Relaxed: requests.
-            if self.enough || asked_to_stop.load(Ordering::Relaxed) {
+            if self.enough || is_late || asked_to_stop.load(Ordering::Relaxed) {
                 stop.store(true, Ordering::Relaxed);
             }
-        })
+        });
+        self.trying += started.elapsed();
+        self.is_partial |= is_late;
+        ended.or_else(|error| if is_late && !self.enough { Ok(()) } else { Err(error) })
     }
 
-    fn asked_kind(&self) -> Kind {
-        if self.asked.length.is_zero() { Kind::Exit } else { Kind::Off(self.asked.length) }
+    /// Attempts that fit into `time`, by those that there were.
+    fn attempts_in(&self, time: Duration) -> usize {
+        const UNKNOWN: Duration = Duration::from_millis(50);
+        let pace = self.trying.checked_div(self.attempts as u32).unwrap_or(UNKNOWN);
+        (time.div_duration_f64(pace.max(Duration::from_micros(1))) as usize).max(1)
     }
 
     /// Notes what a run without preemptions has shown.
@@ -131,22 +158,25 @@ impl Screen<'_> {
             *self.tries.exposure.entry(*rip).or_default() += share;
         }
         for occurrence in &baseline.occurrences {
-            *self.tries.seen.entry((occurrence.rip, situation(occurrence))).or_default() += 1;
+            *self.tries.seen.entry((occurrence.rip, Situation::of(occurrence))).or_default() += 1;
         }
     }
 
     fn attempted(&mut self, run: &Run, planned: &Planned, attempt: Attempt) {
         self.attempts += 1;
         match attempt {
-            Attempt::Held(effect) => self.held(run, planned, effect),
+            Attempt::Held(effect, state) => self.held(run, planned, effect, state),
             Attempt::Broke(broken) => self.broke(run, planned, &broken),
             Attempt::Unreached => {}
         }
     }
 
-    fn held(&mut self, run: &Run, planned: &Planned, effect: Effect) {
-        let lost = self.asked.lost(effect.late_ns);
-        if planned.cut.kind != self.asked_kind() {
+    fn held(&mut self, run: &Run, planned: &Planned, effect: Effect, state: Option<String>) {
+        if planned.cut.closes {
+            return;
+        }
+        let (lost, parts) = self.asked.lost(&effect, &[planned.cut]);
+        if planned.cut.kind != self.asked.kind {
             self.tries.placebo.push(lost);
             return;
         }
@@ -157,7 +187,9 @@ impl Screen<'_> {
             vcpu: planned.cut.vcpu,
             instructions: planned.cut.instructions,
             lost,
+            parts,
             effect,
+            state,
         });
     }
 
@@ -168,9 +200,8 @@ impl Screen<'_> {
         }
         let place = self.places.place(planned.occurrence.rip);
         let name = format!("broken-{:03}.toml", self.broken.len() + 1);
-        let Cut { vcpu, instructions, kind } = planned.cut;
-        let for_ns = if let Kind::Off(time) = kind { time.as_nanos() as u64 } else { 0 };
-        let file = self.file(&place, (run.guests[0].seed, vcpu, instructions, for_ns), broken.what.clone());
+        let cut = (planned.cut, &place);
+        let file = self.asked.file(self.asked.scope, run.guests[0].seed, &[cut], broken.what.clone());
         let written = directory::write_whole(&self.output.join(&name), file.text());
         self.failed = self.failed.take().or(written.err());
         let situation = planned.situation;
@@ -178,40 +209,21 @@ impl Screen<'_> {
         self.broken.push(BrokenLock { place, situation, what, is_stuck, replay: name });
     }
 
-    fn file(
-        &self,
-        place: &crate::analysis::worst::SourcePlace,
-        (seed, vcpu, instructions, for_ns): (u64, u32, u64, u64),
-        came_to: String,
-    ) -> Preemption {
-        let scope = self.asked.scope;
-        let line = place.line.as_deref().unwrap_or("no line");
-        Preemption {
-            place: format!("{} ({line}): {}", place.function, place.instruction),
-            vcpu,
-            instructions,
-            for_ns,
-            span_ns: scope.span.as_nanos() as u64,
-            horizon_ns: scope.horizon.as_nanos() as u64,
-            seed,
-            came_to,
-            settings: Preemption::settings_of(&self.asked.settings),
-            ..Preemption::new(&self.asked.image)
-        }
-    }
-
     fn answer(mut self, is_complete: bool) -> Result<Worst> {
         let places = &mut self.places;
         let mut rows = self.tries.rows(&mut |rip| places.place(rip));
         for row in rows.iter_mut().take(self.args.top) {
             let tried = &self.tries.preempted[row.example];
-            let for_ns = self.asked.length.as_nanos() as u64;
             let name = format!("worst-{:03}.toml", row.rank);
             let came_to = format!("{:016x}", tried.effect.fingerprint);
-            let at = (tried.seed, tried.vcpu, tried.instructions, for_ns);
-            directory::write_whole(&self.output.join(&name), self.file(&row.place, at, came_to).text())?;
+            let cut = Cut::new(tried.vcpu, tried.instructions, self.asked.kind);
+            let file = self.asked.file(self.asked.scope, tried.seed, &[(cut, &row.place)], came_to);
+            directory::write_whole(&self.output.join(&name), file.text())?;
             row.replay = Some(name);
         }
+        let is_found = self.args.find_bugs && !self.broken.is_empty();
+        let has_sets = self.args.preemptions > 1 && is_complete && !is_found;
+        let sets = if has_sets { self.sets(&rows)? } else { vec![] };
         let coverage = self.coverage();
         let (asked, guest) = (self.asked, &self.asked.run.guests[0]);
         Ok(Worst {
@@ -226,18 +238,36 @@ impl Screen<'_> {
                 .unwrap_or_default(),
             pcpus: asked.run.cpus.len(),
             vcpus: guest.vcpus,
-            for_us: asked.length.as_secs_f64() * 1e6,
+            for_us: asked.kind.length().as_secs_f64() * 1e6,
+            takes_pcpu: matches!(asked.kind, Kind::Taken(_)),
             horizon_us: asked.scope.horizon.as_secs_f64() * 1e6,
             seeds: self.tries.seeds,
             seeds_asked: self.args.samples,
-            is_complete: is_complete && !self.enough,
+            is_complete: is_complete && !self.enough && !self.is_partial,
             attempts: self.attempts,
             placebo: self.tries.placebo(),
             expected: rows.iter().map(|row| row.expected).sum(),
             coverage,
             broken: self.broken,
+            sets,
             rows,
         })
+    }
+
+    fn sets(&mut self, rows: &[Row]) -> Result<Vec<Set>> {
+        let firsts = rows.iter().map(|row| &self.tries.preempted[row.example]).collect::<Vec<_>>();
+        let mut singles: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+        for tried in &self.tries.preempted {
+            singles.entry((tried.rip, tried.situation)).or_default().push(tried.lost);
+        }
+        let singles = singles.into_iter().map(|(class, losses)| (class, median(&losses))).collect();
+        let pace = self.trying / self.attempts.max(1) as u32;
+        let mut search = Search::new(self.args, self.asked, self.output, &mut self.places, pace);
+        let sets = search.run(&firsts, &singles)?;
+        self.attempts += search.attempts;
+        self.enough |= search.is_partial;
+        self.broken.extend(search.broken);
+        Ok(sets)
     }
 
     fn coverage(&mut self) -> Coverage {
@@ -257,27 +287,58 @@ impl Screen<'_> {
     }
 }
 
-fn situation(occurrence: &Occurrence) -> Situation {
-    Situation { waiting: occurrence.waiting.min(3), asleep: occurrence.out > 0 }
-}
-
-/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone.
-fn plan(baseline: &Baseline, kind: &Kind, seed: u64) -> Vec<Planned> {
+/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone. If `closes`, none of
+/// them, but each also so that the window closes at once.
+fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planned> {
     let mut classes: BTreeMap<(u64, Situation), Vec<Occurrence>> = BTreeMap::new();
     for occurrence in &baseline.occurrences {
-        classes.entry((occurrence.rip, situation(occurrence))).or_default().push(*occurrence);
+        classes.entry((occurrence.rip, Situation::of(occurrence))).or_default().push(*occurrence);
     }
     let mut planned = Vec::new();
     for (index, ((rip, situation), occurrences)) in classes.into_iter().enumerate() {
         // Fibonacci hashing: equal classes of two seeds are at different moments.
         let mixed = (rip ^ seed << 40 ^ u64::from(situation.waiting)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let occurrence = occurrences[(mixed >> 32) as usize % occurrences.len()];
-        let Occurrence { vcpu, instructions, .. } = occurrence;
-        let cut = Cut { vcpu, instructions, kind: *kind };
+        let cut = Cut::new(occurrence.vcpu, occurrence.instructions, *kind);
         planned.push(Planned { occurrence, situation, cut });
-        if (index + seed as usize).is_multiple_of(PLACEBO_EVERY) && *kind != Kind::Exit {
+        if closes {
+            planned.push(Planned { occurrence, situation, cut: Cut { closes, ..cut } });
+        }
+        if !closes && (index + seed as usize).is_multiple_of(PLACEBO_EVERY) && *kind != Kind::Exit {
             planned.push(Planned { occurrence, situation, cut: Cut { kind: Kind::Exit, ..cut } });
         }
     }
     planned
+}
+
+/// At most `most` of `planned`, those before a write first: a vCPU that is off between what it has read and what it writes by that is what
+/// breaks locks.
+fn thin(mut planned: Vec<Planned>, most: usize, seed: u64) -> Vec<Planned> {
+    let mixed = |it: &Planned| (it.cut.instructions ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    planned.sort_by_key(|it| (!it.occurrence.writes, mixed(it)));
+    planned.truncate(most);
+    planned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_before_a_write_are_tried_first() {
+        let planned = |instructions: u64| {
+            let (vcpu, rip, at) = (0, instructions, Duration::ZERO);
+            let writes = instructions.is_multiple_of(10);
+            let occurrence =
+                Occurrence { vcpu, instructions, rip, at, waiting: 0, out: 0, holds: false, writes };
+            let cut = Cut::new(vcpu, instructions, Kind::Exit);
+            Planned { occurrence, situation: Situation::of(&occurrence), cut }
+        };
+        let few = thin((0..100).map(planned).collect(), 12, 7);
+        let writes = few.iter().filter(|it| it.occurrence.writes).count();
+        assert_eq!((few.len(), writes), (12, 10));
+        let other = thin((0..100).map(planned).collect(), 12, 8);
+        let of = |planned: &[Planned]| planned.iter().map(|it| it.cut.instructions).collect::<Vec<_>>();
+        assert_ne!(of(&few)[10..], of(&other)[10..], "another seed tries other moments");
+    }
 }

@@ -15,10 +15,10 @@ use crate::show::plot::{self, Data, Picture};
 use crate::show::svg;
 use crate::show::table;
 
-const STYLE: &str = include_str!("report.css");
+pub(in crate::show) const STYLE: &str = include_str!("report.css");
 
 /// The page's security policy: the page needs only what is on it, and the browser requests nothing.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+pub(in crate::show) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A part of the page: what links to it name, its title, and what it says.
 struct Section {
@@ -139,7 +139,7 @@ fn drawn(picture: &Picture) -> Markup {
 }
 
 /// A table that may be wider than the window: it scrolls for itself, by keys as well, and its edges show that there is more.
-fn scrolled(name: &str, table: &Markup) -> Markup {
+pub(in crate::show) fn scrolled(name: &str, table: &Markup) -> Markup {
     html! { div.wide role="region" aria-label=(name) tabindex="0" { (table) } }
 }
 

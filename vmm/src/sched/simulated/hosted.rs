@@ -203,6 +203,9 @@ impl<'a> Simulated<'a> {
         state.slots[index].polled = false;
         let entry_ps = if since_ps.is_some() || was_polling { self.entry_ps(state) } else { 0 };
         let begins_ps = at_ps + took_ps + state.scattered(cost_ps) + entry_ps;
+        if since_ps.is_some() {
+            state.spent.switches_ps += begins_ps - at_ps;
+        }
         state.slots[index].doing = Doing::Changes { task, since_ps };
         state.due.push(Reverse((begins_ps, Due::Begins(index))));
     }

@@ -8,7 +8,9 @@ mod exits;
 mod hosted;
 mod idle;
 mod pauses;
+mod pcpu_time;
 mod placing;
+pub(crate) mod taken;
 mod time;
 
 use std::cell::RefCell;
@@ -72,6 +74,8 @@ enum Doing<'a> {
     Changes { task: Box<Task<'a>>, since_ps: Option<u64> },
     /// It runs this one, whose turn began at this time.
     Runs { task: Box<Task<'a>>, began_ns: u64 },
+    /// It is taken away for a while.
+    Taken,
     /// The run is over.
     Ended,
 }
@@ -98,6 +102,8 @@ enum Due {
     Looks(usize),
     /// The vCPU of this one has come out, and the VMM has handled it.
     ExitHandled(usize),
+    /// This one comes back, which was taken away.
+    Returns(usize),
 }
 
 /// The scheduler, with the machine that it schedules.
@@ -122,8 +128,7 @@ struct State<'a> {
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
     now_ps: u64,
-    /// Time that vCPUs had, of all pCPUs.
-    busy_ps: u64,
+    spent: pcpu_time::Spent,
     /// How costs scatter.
     random: SplitMix,
     scatter_permille: u64,
@@ -183,16 +188,17 @@ impl<'a> Simulated<'a> {
         let scatter_permille = machine.costs.guest.scatter_permille;
         let random = SplitMix::stream(seed, SCATTER_STREAM);
         let hosted = host.map(|host| Hosted::new(host, guests, (machine, cpus, seed)));
-        let (now_ps, busy_ps) = (0, 0);
+        let (now_ps, spent) = (0, pcpu_time::Spent::default());
         let state =
-            State { board, slots, slot_of, used, due, hosted, now_ps, busy_ps, random, scatter_permille };
+            State { board, slots, slot_of, used, due, hosted, now_ps, spent, random, scatter_permille };
         // All are idle until they have looked.
         cpus.iter().for_each(|cpu| _ = core.idle.enter(*cpu));
         Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
     }
 
-    /// Lets this much time of the machine pass, or less if the run is to end.
-    pub(crate) fn pass(&self, time: Duration) {
+    /// Lets this much time of the machine pass, or less if the run is to end. `stopped` is told how many vCPUs sleep, whenever the
+    /// witness has one stand still.
+    pub(crate) fn pass(&self, time: Duration, stopped: &mut dyn FnMut(u32)) {
         let state = &mut *self.state.borrow_mut();
         let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
         self.tell_board(state);
@@ -204,6 +210,9 @@ impl<'a> Simulated<'a> {
             }
             let next_ps = state.due.peek().map_or(end_ps, |next| next.0.0.min(end_ps));
             if let Some(happening) = state.board.run_unless(self.stop, next_ps) {
+                if matches!(happening.what, What::Stopped(_)) {
+                    stopped(self.asleep(state));
+                }
                 self.happens(state, happening);
                 self.wake_idle(state);
                 continue;
@@ -222,6 +231,7 @@ impl<'a> Simulated<'a> {
                             self.looks(state, index, at_ps);
                         }
                         Due::ExitHandled(index) => self.exit_handled(state, index, at_ps),
+                        Due::Returns(index) => self.returns(state, index, at_ps),
                     }
                     self.wake_idle(state);
                 }
@@ -250,26 +260,11 @@ impl<'a> Simulated<'a> {
                     );
                 }
                 Doing::Changes { task, .. } => self.core.give_back(task),
-                Doing::Idle { .. } | Doing::Ended => {}
+                Doing::Idle { .. } | Doing::Taken | Doing::Ended => {}
             }
         }
         let hosted = state.hosted.iter_mut();
         hosted.flat_map(Hosted::take_off).for_each(|task| self.core.give_back(task));
-    }
-
-    /// Time that vCPUs had, of all pCPUs.
-    pub(crate) fn busy(&self) -> Duration {
-        let state = self.state.borrow();
-        let under_way = state.slots.iter().map(|slot| match slot.doing {
-            Doing::Runs { began_ns, .. } => state.now_ps.saturating_sub(began_ns * PS),
-            Doing::Idle { .. } | Doing::Changes { .. } | Doing::Ended => 0,
-        });
-        Duration::from_nanos((state.busy_ps + under_way.sum::<u64>()) / PS)
-    }
-
-    /// Work that all vCPUs have done, as the time that it takes a vCPU which has a core to itself.
-    pub(crate) fn worked(&self) -> Duration {
-        Duration::from_nanos(self.state.borrow().board.worked_ps() / PS)
     }
 
     /// Whether every vCPU that is ready has run since `since_ns`.
@@ -406,8 +401,8 @@ impl<'a> Simulated<'a> {
         }
         let turn = if task.guest.stopping() {
             Some(Turn::Stopped)
-        } else if let What::Stopped(for_ns) = happening.what {
-            (for_ns > 0).then_some(Turn::Injected(for_ns))
+        } else if let What::Stopped(told) = happening.what {
+            taken::for_ns(told).map(Turn::Injected)
         } else if state.hosted.is_some() {
             self.exited_hosted(state, index, &mut task, exit)
         } else if exit == Exit::Interrupted {
@@ -427,6 +422,7 @@ impl<'a> Simulated<'a> {
         match turn {
             None => {
                 let inside_ps = at_ps + self.telling_ps(told) + self.entry_ps(state);
+                state.spent.exits_ps += inside_ps.saturating_sub(happening.at_ps);
                 let slot = &mut state.slots[index];
                 slot.doing = Doing::Runs { task, began_ns };
                 slot.pcpu.observer.enters(|| inside_ps / PS);
@@ -434,22 +430,34 @@ impl<'a> Simulated<'a> {
                 state.board.resume(happening.cpu, inside_ps);
                 Self::arm(state, index);
             }
-            Some(turn) => {
-                state.busy_ps += at_ps.saturating_sub(began_ns * PS);
-                task.vcpu.put_simulated(state.board.take(happening.cpu));
-                if state.hosted.is_some() {
-                    self.turn_over_hosted(state, index, task, (turn, began_ns), at_ps);
-                    return self.host_wrote(&mut state.board, guest, id);
-                }
-                let next = self.core.end_turn(
-                    task,
-                    &mut state.slots[index].pcpu,
-                    turn,
-                    (began_ns, self.core.clock.now_ns()),
-                );
-                self.host_wrote(&mut state.board, guest, id);
-                self.changes(state, index, next, at_ps);
-            }
+            Some(turn) => self.turn_ends(state, index, task, (turn, began_ns), happening, at_ps),
+        }
+    }
+
+    /// The vCPU that has come out leaves the pCPU.
+    fn turn_ends(
+        &self,
+        state: &mut State<'a>,
+        index: usize,
+        mut task: Box<Task<'a>>,
+        (turn, began_ns): (Turn<'a>, u64),
+        happening: Happening,
+        at_ps: u64,
+    ) {
+        let (guest, id) = (task.guest, task.vcpu.id);
+        state.spent.busy_ps += at_ps.saturating_sub(began_ns * PS);
+        state.spent.exits_ps += at_ps.saturating_sub(happening.at_ps);
+        task.vcpu.put_simulated(state.board.take(happening.cpu));
+        if state.hosted.is_some() {
+            self.turn_over_hosted(state, index, task, (turn, began_ns), at_ps);
+            return self.host_wrote(&mut state.board, guest, id);
+        }
+        let times = (began_ns, self.core.clock.now_ns());
+        let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, times);
+        self.host_wrote(&mut state.board, guest, id);
+        match happening.what {
+            What::Stopped(told) if taken::takes_pcpu(told) => self.take(state, index, told, at_ps),
+            _ => self.changes(state, index, next, at_ps),
         }
     }
 
@@ -464,6 +472,7 @@ impl<'a> Simulated<'a> {
             Next::Runs(task) => {
                 slot.doing = Doing::Changes { task, since_ps: Some(at_ps) };
                 let switch_ps = state.scattered(self.machine.costs.guest.switch_ps) + self.entry_ps(state);
+                state.spent.switches_ps += switch_ps;
                 state.due.push(Reverse((at_ps + switch_ps, Due::Begins(index))));
             }
             Next::Idles(until_ns) => {
