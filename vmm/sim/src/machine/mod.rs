@@ -14,7 +14,7 @@ mod varied;
 pub(crate) mod work_loop;
 
 pub use file::MachineError;
-pub use model::{Model, Placement, Smt, Upgrade, Visits};
+pub use model::{MOST_LATE_PS, Model, Placement, Smt, Stores, Upgrade, Visits};
 pub use presets::{Preset, presets};
 pub use topology::{CpuPlace, Topology};
 pub use varied::{CHOICES, Guess};

@@ -20,6 +20,8 @@ pub struct Model {
     pub visits: Visits,
     /// Work that takes speed from the other thread of a core.
     pub smt: Smt,
+    /// How long a store stays in the store buffer.
+    pub stores: Stores,
 }
 
 impl Default for Model {
@@ -30,6 +32,7 @@ impl Default for Model {
             upgrade: Upgrade::Distance,
             visits: Visits::Overlap,
             smt: Smt::Busy,
+            stores: Stores::Prompt,
         }
     }
 }
@@ -87,6 +90,19 @@ pub enum Visits {
     /// A transfer takes its whole latency, and meanwhile the owner may go on to write: as often in each visit as makes up for that.
     Several,
 }
+
+/// How long a store to a line that other cores have used stays in the store buffer.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stores {
+    /// Until its line has come.
+    Prompt,
+    /// For up to [`MOST_LATE_PS`] longer, drawn anew for each. x86 allows that: a lock that it breaks lacks a barrier.
+    Late,
+}
+
+/// How much longer a late store stays in the store buffer at most: about as long as it takes to leave the guest, which empties it.
+pub const MOST_LATE_PS: u64 = 400 * super::PS_PER_NS;
 
 /// Work that takes speed from the other thread of a core.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
