@@ -110,3 +110,12 @@ fn a_cell_that_is_repeated_has_as_many_records_and_one_table() {
     let message = refusal(&[&run[..], &["--profile"]].concat());
     assert!(message.contains("--repeat: a profile and a trace are of one run"), "{message}");
 }
+    let impossible = ["sweep", "--vary", "lock=ticket,mcs", "--workload", "interrupted", "--dry-run"];
+    let refused = refusal(&[&impossible[..], &SIMULATED].concat());
+    assert!(
+        refused.contains("cell lock-free: workload `interrupted` needs a lock for interrupts"),
+        "{refused}"
+    );
+    let simulated = ["sweep", "--vary", "lock=ticket,mcs", "--dry-run", "--blocks", "2"];
+    let planned = stdout(&finished(&[&simulated[..], &SIMULATED].concat()));
+    assert!(planned.contains("8 runs, about "), "{planned}");

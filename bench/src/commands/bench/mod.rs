@@ -86,8 +86,10 @@ pub(super) fn of_user() -> Result<Defaults> {
 /// Runs all cells, or says what they are.
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     if conduct.dry_run {
+    job.check()?;
         let earlier = earlier::newest(Path::new(RESULTS), &job.plan, &Host::probe());
-        output::data(&dry_run::show(&job.plan, job.rule(conduct), earlier.as_ref()))?;
+        let pace = in_session::pace(job, job.jobs(conduct.jobs)?)?;
+        output::data(&dry_run::show(&job.plan, job.rule(conduct), pace, earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
     // Runs that cannot be simulated at the same time are refused before there is a directory.
