@@ -320,7 +320,20 @@ pub(crate) struct CompareArgs {
     pub(crate) anyway: bool,
     /// How to print the comparison
     #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
+    pub(crate) format: ComparisonFormat,
+}
+
+/// How to print a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ComparisonFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// A line for each cell, as kernels' test runners read them: a regression is a failure
+    Ktap,
+    /// XML, as most CI systems read it
+    Junit,
 }
 
 const PREDICT_EXAMPLES: &str = "\
