@@ -1,5 +1,6 @@
 //! The command line. Help, completions and man pages all come from these definitions.
 
+mod answer;
 mod bisect;
 mod check;
 mod conduct;
@@ -24,6 +25,7 @@ use crate::settings::choices::Switch;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
+pub(crate) use answer::{AnswerArgs, Question};
 pub(crate) use bisect::BisectArgs;
 pub(crate) use check::{CheckArgs, Language};
 pub(crate) use conduct::{Conduct, LoadTo};
@@ -110,6 +112,9 @@ pub(crate) enum Command {
     /// Put a lock object through torture: does it exclude, wake, end?
     #[command(after_help = check::EXAMPLES)]
     Check(Box<CheckArgs>),
+    /// Answer a question in a sentence: what do paravirtual spinlocks gain?
+    #[command(after_help = answer::EXAMPLES)]
+    Answer(Box<AnswerArgs>),
     /// Judge a lock object: check, figures next to Linux' lock, worst points
     #[command(after_help = judge::EXAMPLES)]
     Judge(JudgeArgs),
