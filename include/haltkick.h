@@ -156,6 +156,10 @@ hk_u64 hk_slice_margin(void);
 enum { HK_OTHER = 0, HK_HOLDER = 1, HK_WAITER = 2, HK_HEAD = 3 };
 void hk_announce(hk_u32 state);
 
+/* Ends the run with exit code 5, because the lock has found a fault of its own, such as a node in use. The text is printed, with
+ * the function that called. */
+void hk_fail(const char *text) __attribute__((noreturn));
+
 /* Counts an event by name, such as hk_count(lock_slowpath): it is in the record's lock_events under that name, which is one of
  * Haltkick's own events or a new one of up to 31 letters. */
 void hk_count_event(hk_u32 slot, hk_u64 n);

@@ -49,7 +49,14 @@ mod symbols {
         pub fn hk_slice_left() -> u64;
         pub fn hk_slice_margin() -> u64;
         pub fn hk_announce(state: u32);
+        pub fn hk_fail(text: *const core::ffi::c_char) -> !;
     }
+}
+
+/// Ends the run with exit code 5, because the lock has found a fault of its own; the text is printed.
+pub fn fail(text: &core::ffi::CStr) -> ! {
+    // SAFETY: the contract, and the text ends with a zero byte.
+    unsafe { symbols::hk_fail(text.as_ptr()) }
 }
 
 /// Number of the calling vCPU: `smp_processor_id`.

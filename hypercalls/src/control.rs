@@ -144,7 +144,9 @@ pub struct Oracle {
     /// Incremented by load, add, store in every section: must equal the sum of its
     /// [`BootBlock::entries`](crate::BootBlock::entries).
     pub entered: AtomicU64,
-    _pad: Padding<112>,
+    /// vCPU that entered last plus one, or zero. It stays when that one leaves: for the explanation of a hang.
+    pub last: AtomicU32,
+    _pad: Padding<108>,
 }
 
 impl Oracle {
@@ -156,7 +158,8 @@ impl Oracle {
             owner: AtomicU32::new(0),
             overlaps: AtomicU32::new(0),
             entered: AtomicU64::new(0),
-            _pad: [const { AtomicU8::new(0) }; 112],
+            last: AtomicU32::new(0),
+            _pad: [const { AtomicU8::new(0) }; 108],
         }
     }
 }

@@ -26,7 +26,7 @@ mod run;
 mod sched;
 pub mod worst;
 
-pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS};
+pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, check_kernel};
 pub use engines::qemu::find_qemu;
 pub use engines::run;
 pub use explain::{

@@ -1,5 +1,6 @@
 //! The command line. Help, completions and man pages all come from these definitions.
 
+mod answer;
 mod bisect;
 mod check;
 mod conduct;
@@ -25,6 +26,7 @@ use crate::settings::choices::{Offer as _, SWITCH};
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
+pub(crate) use answer::{AnswerArgs, Question};
 pub(crate) use bisect::BisectArgs;
 pub(crate) use check::{CheckArgs, Language};
 pub(crate) use conduct::{Conduct, LoadTo};
@@ -111,6 +113,9 @@ pub(crate) enum Command {
     /// Put a lock object through torture: does it exclude, wake, end?
     #[command(after_help = check::EXAMPLES)]
     Check(Box<CheckArgs>),
+    /// Answer a question in a sentence: what do paravirtual spinlocks gain?
+    #[command(after_help = answer::EXAMPLES)]
+    Answer(Box<AnswerArgs>),
     /// Judge a lock object: check, figures next to Linux' lock, worst points
     #[command(after_help = judge::EXAMPLES)]
     Judge(JudgeArgs),
@@ -328,7 +333,20 @@ pub(crate) struct CompareArgs {
     pub(crate) anyway: bool,
     /// How to print the comparison
     #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
+    pub(crate) format: ComparisonFormat,
+}
+
+/// How to print a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ComparisonFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// A line for each cell, as kernels' test runners read them: a regression is a failure
+    Ktap,
+    /// XML, as most CI systems read it
+    Junit,
 }
 
 const PREDICT_EXAMPLES: &str = "\

@@ -50,7 +50,7 @@ pub(crate) struct MergeArgs {
     /// Directories of the same experiment
     #[arg(value_name = "DIR", required = true)]
     pub(crate) directories: Vec<PathBuf>,
-    /// Merge, with a warning, what was measured with other settings
+    /// Merge, with a warning, what was measured with other settings, and other values of those that vary
     #[arg(long)]
     pub(crate) anyway: bool,
     /// Directory for all of their records, created if need be

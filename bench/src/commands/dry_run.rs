@@ -13,8 +13,9 @@ use crate::measure::rule::{MOST_TIMES_PLANNED, Rule};
 use crate::text::output;
 use crate::text::quantity::{patience, significant};
 
-/// The cells in the order of the file, then how many runs that is. What they can show is known by earlier results.
-pub(super) fn show(plan: &Plan, rule: Rule, earlier: Option<&Earlier>) -> String {
+/// The cells in the order of the file, then how many runs that is, and how long they take. What they can show is known by earlier
+/// results.
+pub(super) fn show(plan: &Plan, rule: Rule, pace: Pace, earlier: Option<&Earlier>) -> String {
     let axes = plan.outline.axes.iter().map(|axis| axis.key.clone());
     let shows = earlier.map(|_| SHOWS.to_owned());
     let heads = axes.chain(["arm", "vCPUs", "pCPUs", "window"].map(String::from)).chain(shows);
@@ -26,7 +27,7 @@ pub(super) fn show(plan: &Plan, rule: Rule, earlier: Option<&Earlier>) -> String
     }));
     let mut text = aligned(&lines);
     let cells = plan.cells().count();
-    let whole = progress::of_whole(plan, rule.blocks);
+    let whole = progress::of_whole(plan, rule.blocks, pace.slowdown) / pace.at_a_time;
     let _ = writeln!(
         text,
         "\n{cells} cells in each of {} blocks: {} runs, about {}",
@@ -38,6 +39,15 @@ pub(super) fn show(plan: &Plan, rule: Rule, earlier: Option<&Earlier>) -> String
         let _ = writeln!(text, "{remark}");
     }
     text
+}
+
+/// How fast cells are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Time that a simulated cell takes over the time that it was to take, if that was tried.
+    pub(super) slowdown: Option<f64>,
+    /// Cells that are made at the same time.
+    pub(super) at_a_time: u32,
 }
 
 /// Head of the column with the smallest difference that can be shown.
@@ -145,12 +155,14 @@ mod tests {
     use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Shape, Sketch, World};
 
+    const PACE: Pace = Pace { slowdown: None, at_a_time: 1 };
+
     #[test]
     fn every_cell_has_a_line_and_what_may_take_longer_is_said() {
         let plan =
             Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").control("a").plan(4);
         let rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
-        let text = show(&plan, rule, None);
+        let text = show(&plan, rule, PACE, None);
         for cell in plan.cells() {
             assert_eq!(
                 text.lines().filter(|line| line.ends_with(&format!(" {}", cell.id))).count(),
@@ -166,7 +178,7 @@ mod tests {
             max_time: Some(Duration::from_secs(85)),
             ..rule
         };
-        let text = show(&plan, rule, None);
+        let text = show(&plan, rule, PACE, None);
         for remark in ["known to 8 %, 80 at most", "again, 2 times at most", "after 1 min 25 s"] {
             assert!(text.contains(remark), "{remark}: {text}");
         }
@@ -178,14 +190,14 @@ mod tests {
         let sketch = arms.compare("b/a", "b", "a").control("b");
         let plan = sketch.plan(24);
         let rule = Rule { blocks: 24, target_precision: None, max_time: None, retries: 0 };
-        assert!(show(&plan, rule, None).contains("'b/a' that 24 blocks can show is not known"));
+        assert!(show(&plan, rule, PACE, None).contains("'b/a' that 24 blocks can show is not known"));
         let before = sketch.plan(6);
         let world = World::new(1).shape(Shape::LogNormal(0.05));
         let mut headline = Summary::new(&before.outline, &world.records(&before)).comparisons;
         headline.retain(|it| it.setting["ratio"] == "8");
         let half_width = headline[0].ratio.as_ref().unwrap().half_width().unwrap();
         let earlier = Earlier { path: "experiments-out/b".into(), headline, is_valid: true };
-        let text = show(&plan, rule, Some(&earlier));
+        let text = show(&plan, rule, PACE, Some(&earlier));
         let line = |id: &str| text.lines().find(|line| line.ends_with(&format!(" {id}"))).unwrap();
         assert!(line("b_ratio-1").contains("  -  "), "nothing is known of this setting: {text}");
         assert!(!line("a_ratio-8").contains(" %") && !line("b_ratio-1_control").contains(" %"), "{text}");

@@ -1,5 +1,6 @@
 //! The commands of `haltkick`: a file for each.
 
+mod answer;
 mod bench;
 mod bisect;
 mod check;
@@ -35,6 +36,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Flips(args) => flips::flips(&args),
         Command::Worst(args) => worst::worst(&args),
+        Command::Answer(args) => answer::answer(&args),
         Command::Check(args) => check::check(&args),
         Command::Judge(args) => judge::judge(&args),
         Command::Bisect(args) => bisect::bisect(&args),

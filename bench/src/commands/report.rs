@@ -49,6 +49,10 @@ pub(crate) fn conclude(
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
         _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
+        Format::Table if kept == 0 => {
+            output::talk("no run has ended: there is no table");
+            Ok(())
+        }
         Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
         Format::Json => output::data(&output::to_indented_json(&summary)?),
     };

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use haltkick_vmm::Span;
+
 use super::measure::Measure;
+use crate::settings::table;
 
 /// Order of results, as the manifest keeps it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -39,6 +42,28 @@ impl Outline {
             axis.values.iter().position(|each| each == value)
         };
         self.axes.iter().map(|axis| of_axis(axis).unwrap_or(usize::MAX)).collect()
+    }
+
+    /// Names of the columns of exports for the settings that vary: of each its value as written, then of each time its
+    /// nanoseconds.
+    pub(crate) fn setting_columns(&self) -> Vec<String> {
+        let written = self.axes.iter().map(|axis| axis.key.clone());
+        written.chain(self.times().map(|axis| format!("{}_ns", axis.key.replace('-', "_")))).collect()
+    }
+
+    /// The values in these columns at a setting; empty where a value is a word.
+    pub(crate) fn setting_values(&self, setting: &BTreeMap<String, String>) -> Vec<String> {
+        let value = |axis: &OutlineAxis| setting.get(&axis.key).map_or("", String::as_str);
+        let nanoseconds = |axis: &OutlineAxis| {
+            let time = value(axis).parse::<Span>().ok();
+            time.map_or(String::new(), |time| time.0.as_nanos().to_string())
+        };
+        self.axes.iter().map(|axis| value(axis).to_owned()).chain(self.times().map(nanoseconds)).collect()
+    }
+
+    /// Settings that are times.
+    fn times(&self) -> impl Iterator<Item = &OutlineAxis> {
+        self.axes.iter().filter(|axis| table::find(&axis.key).is_some_and(|it| it.is_time()))
     }
 
     /// Whether the number of guests that run at once varies.

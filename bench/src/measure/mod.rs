@@ -17,6 +17,7 @@ pub(crate) mod progress;
 pub(crate) mod records;
 pub(crate) mod rule;
 pub(crate) mod run_result;
+pub(crate) mod sample;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]

@@ -93,9 +93,12 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// Time for `blocks` blocks of a plan of which nothing has been run yet.
-pub(crate) fn of_whole(plan: &Plan, blocks: u32) -> Duration {
-    let progress = Progress::start();
+/// Time for `blocks` blocks of a plan of which nothing has been run yet. Simulated cells take `slowdown` times as long as planned.
+pub(crate) fn of_whole(plan: &Plan, blocks: u32, slowdown: Option<f64>) -> Duration {
+    let mut progress = Progress::start();
+    if let Some(slowdown) = slowdown {
+        progress.simulated = (Duration::from_secs(1), Duration::from_secs_f64(slowdown));
+    }
     plan.cells().map(|cell| progress.estimate(Planned::of(cell))).sum::<Duration>() * blocks
 }
 

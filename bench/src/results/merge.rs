@@ -3,13 +3,14 @@
 //! Directories that hold different cells of the same blocks (`--cell`) are put together as they are. Directories
 //! that hold the same cells of the same blocks, such as two whole runs, are repetitions: the later one's blocks are
 //! renumbered to follow the earlier one's. Hosts may differ, since ratios are made of runs of one host only; settings may
-//! not.
+//! not, unless that is asked for: a setting that varies then has the values of all directories.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::analysis::likeness;
 use crate::analysis::recorded::Recorded;
+use crate::experiment::outline::OutlineAxis;
 use crate::experiment::place::Role;
 use crate::results::manifest::{KernelFiles, Manifest};
 use crate::text::exit::{Failure, Result};
@@ -40,7 +41,8 @@ pub(crate) fn merge<R: Recorded>(
                 first_path.display()
             )));
         }
-        let differences = likeness::of_settings(&records, &added);
+        let mut differences = likeness::of_settings(&records, &added);
+        differences.extend(unite_axes(&mut manifest.outline.axes, &other.outline.axes));
         if !differences.is_empty() {
             let (path, differences) = (path.display(), differences.join("; "));
             let message =
@@ -67,7 +69,23 @@ pub(crate) fn merge<R: Recorded>(
 /// Whether results of the two can stand in one table.
 fn same_cells(a: &Manifest, b: &Manifest) -> bool {
     let (a, b) = (&a.outline, &b.outline);
-    a.experiment == b.experiment && a.axes == b.axes && a.arms == b.arms && a.comparisons == b.comparisons
+    let keys = |axes: &[OutlineAxis]| axes.iter().map(|axis| axis.key.clone()).collect::<Vec<_>>();
+    a.experiment == b.experiment
+        && keys(&a.axes) == keys(&b.axes)
+        && a.arms == b.arms
+        && a.comparisons == b.comparisons
+}
+
+/// Gives `axes` the values that only `others` have, which are settings of the same names; one phrase for each that differs.
+fn unite_axes(axes: &mut [OutlineAxis], others: &[OutlineAxis]) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (axis, other) in axes.iter_mut().zip(others).filter(|(axis, other)| axis.values != other.values) {
+        differences.push(format!("{} {} and {}", axis.key, axis.values.join(", "), other.values.join(", ")));
+        let added: Vec<String> =
+            other.values.iter().filter(|value| !axis.values.contains(value)).cloned().collect();
+        axis.values.extend(added);
+    }
+    differences
 }
 
 /// Whether some cell was run in the same block by both. Lock-free cells go along with any other.
@@ -124,6 +142,26 @@ mod tests {
         let expected = "two was measured with other settings than those before it: slice_ns 1000000 and 500000 in 3 cells";
         assert!(refused.starts_with(expected) && refused.contains("--anyway"), "{refused}");
         assert_eq!(merge(&paths(), parts(), true).unwrap().1.len(), 12);
+    }
+
+    #[test]
+    fn values_of_a_setting_that_only_one_has_are_merged_if_asked_for() {
+        let part = |seed, values: &[&str]| {
+            let plan = sketch().axis("ratio", values).plan(2);
+            let world = World::new(seed);
+            (world.manifest(&plan), world.records(&plan))
+        };
+        let parts = || vec![part(1, &["1", "8"]), part(2, &["8", "2"])];
+        let refused = merge(&paths(), parts(), false).unwrap_err().message;
+        assert!(refused.contains("ratio 1, 8 and 8, 2; --anyway"), "{refused}");
+        let (manifest, records) = merge(&paths(), parts(), true).unwrap();
+        assert_eq!(manifest.outline.axes[0].values, ["1", "8", "2"]);
+        let summary = Summary::new(&manifest.outline, &records);
+        let blocks = |ratio: &str| {
+            let found = summary.comparisons.iter().find(|it| it.setting["ratio"] == ratio).unwrap();
+            found.per_block.len()
+        };
+        assert_eq!(["1", "8", "2"].map(blocks), [2, 4, 2]);
     }
 
     #[test]

@@ -65,8 +65,15 @@ pub(crate) fn of_likes(name: &str) -> Option<&str> {
     parts(name).map(|(machine, ..)| machine)
 }
 
+/// Ends the name of a machine whose stores become visible late: `nehalem-2s~late-stores`.
+const LATE_STORES: &str = "~late-stores";
+
 /// The machine of this name, in this file, or like one of those.
 pub(crate) fn find(name: &str) -> Result<Machine, String> {
+    if let Some(machine) = name.strip_suffix(LATE_STORES) {
+        let late = find(machine)?.varied(&[], &[("stores", "late")]);
+        return late.map_err(|error| printable(&error.to_string()));
+    }
     if let Some((machine, number, all)) = parts(name) {
         let machine = find(machine)?;
         let Difference { figures, choices } = differences(&machine, all).swap_remove(number - 1);
@@ -104,6 +111,7 @@ fn read(kind: &str, name: &str, names: &[&str]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haltkick_vmm::machines::{Model, Stores};
 
     #[test]
     fn a_machine_like_another_is_named_after_it() {
@@ -120,5 +128,13 @@ mod tests {
         {
             assert!(!is_like(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_machine_with_late_stores_differs_in_nothing_else() {
+        let (nominal, late) = (find("nehalem-2s").unwrap(), find("nehalem-2s~late-stores").unwrap());
+        assert_eq!(late.costs, nominal.costs);
+        assert_eq!(late.model, Model { stores: Stores::Late, ..nominal.model });
+        assert!(find("nehalem-3s~late-stores").is_err());
     }
 }

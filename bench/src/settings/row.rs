@@ -99,6 +99,11 @@ pub(crate) enum InRecord {
 }
 
 impl Setting {
+    /// Whether its values are times, or may be.
+    pub(crate) fn is_time(&self) -> bool {
+        matches!(self.kind, Kind::Time | Kind::SpinThreshold)
+    }
+
     const fn new(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Self {
         Self {
             name,

@@ -68,7 +68,7 @@ impl Cases {
     }
 
     /// KTAP, version 1.
-    fn ktap(&self) -> String {
+    pub(crate) fn ktap(&self) -> String {
         let mut text = format!("KTAP version 1\n1..{}\n", self.0.len());
         for (number, (name, ending)) in (1..).zip(&self.0) {
             // A number sign begins a directive.

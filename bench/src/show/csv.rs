@@ -63,13 +63,14 @@ fn named(arm: &str, role: Role) -> String {
 /// Raw values: the long form.
 pub(crate) fn runs(long: &Long<'_>) -> String {
     let mut csv = Table { outline: long.outline, writer: Writer::from_writer(vec![]) };
-    csv.write(long.columns());
+    csv.write(long.columns().collect::<Vec<_>>().iter().map(String::as_str));
     for row in &long.rows {
         let value = row.value.map_or(String::new(), |value| value.to_string());
         let (block, index, trusted) =
             (row.block.to_string(), row.order_index.to_string(), row.trusted.to_string());
         let of_run = [row.arm, &row.role, row.cell_id, &block, &index, row.run_id, &row.host, &trusted];
-        let fields = row.setting.iter().copied().chain(of_run).chain([row.metric.as_ref(), &value]);
+        let fields =
+            row.setting.iter().map(String::as_str).chain(of_run).chain([row.metric.as_ref(), &value]);
         csv.write(std::iter::once(long.outline.experiment.as_str()).chain(fields));
     }
     csv.finish()
@@ -84,16 +85,17 @@ struct Table<'a> {
 impl<'a> Table<'a> {
     fn new(outline: &'a Outline, columns: &[&str]) -> Self {
         let mut table = Self { outline, writer: Writer::from_writer(vec![]) };
-        let axes = outline.axes.iter().map(|axis| axis.key.as_str());
-        table.write(std::iter::once("experiment").chain(axes).chain(columns.iter().copied()));
+        let of_settings = outline.setting_columns();
+        let of_settings = of_settings.iter().map(String::as_str);
+        table.write(std::iter::once("experiment").chain(of_settings).chain(columns.iter().copied()));
         table
     }
 
     fn line(&mut self, setting: &BTreeMap<String, String>, fields: &[&str]) {
         let outline = self.outline;
-        let values = outline.axes.iter().map(|axis| setting.get(&axis.key).map_or("", String::as_str));
+        let values = outline.setting_values(setting);
         let experiment = std::iter::once(outline.experiment.as_str());
-        self.write(experiment.chain(values).chain(fields.iter().copied()));
+        self.write(experiment.chain(values.iter().map(String::as_str)).chain(fields.iter().copied()));
     }
 
     fn estimate(
@@ -170,6 +172,24 @@ mod tests {
             assert!(
                 rows.iter().any(|row| &row[arm] == "a, \"b\"") && rows.iter().all(|row| &row[0] == "sketch")
             );
+        }
+    }
+
+    #[test]
+    fn times_that_vary_have_a_column_in_nanoseconds() {
+        let plan =
+            Sketch::new().axis("ratio", &["8"]).axis("hold", &["500ns", "1.5us"]).arm("a", "tas").plan(1);
+        let records = World::new(1).records(&plan);
+        let summary = super::summary(&Summary::new(&plan.outline, &records));
+        for text in [summary, runs(&Long::new(&plan.outline, &records))] {
+            let mut reader = csv::Reader::from_reader(text.as_bytes());
+            let headers: Vec<String> = reader.headers().unwrap().iter().map(String::from).collect();
+            assert_eq!(headers[..4], ["experiment", "ratio", "hold", "hold_ns"], "{headers:?}");
+            let mut pairs: Vec<(String, String)> =
+                reader.records().map(Result::unwrap).map(|row| (row[2].into(), row[3].into())).collect();
+            pairs.sort();
+            pairs.dedup();
+            assert_eq!(pairs, [("1.5us", "1500"), ("500ns", "500")].map(|(a, b)| (a.into(), b.into())));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The long form: one value per line, so that pandas, R and DuckDB need no reshaping. `docs/data.md` has its columns.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use crate::analysis::recorded::Recorded;
 use crate::experiment::outline::Outline;
@@ -15,8 +16,8 @@ pub(crate) struct Long<'a> {
 
 /// One value, and what it is a value of.
 pub(crate) struct LongRow<'a> {
-    /// Values of the settings that vary, in the order of the outline.
-    pub(crate) setting: Vec<&'a str>,
+    /// Values of the settings that vary, as [`Outline::setting_values`] has them.
+    pub(crate) setting: Rc<[String]>,
     pub(crate) arm: &'a str,
     pub(crate) role: String,
     pub(crate) cell_id: &'a str,
@@ -45,9 +46,9 @@ impl<'a> Long<'a> {
     }
 
     /// Names of all columns.
-    pub(crate) fn columns(&self) -> impl Iterator<Item = &'a str> {
-        let axes = self.outline.axes.iter().map(|axis| axis.key.as_str());
-        std::iter::once("experiment").chain(axes).chain(COLUMNS)
+    pub(crate) fn columns(&self) -> impl Iterator<Item = String> {
+        let of_settings = self.outline.setting_columns();
+        std::iter::once("experiment".into()).chain(of_settings).chain(COLUMNS.map(String::from))
     }
 }
 
@@ -62,9 +63,9 @@ fn rows<'a>(
     metrics: Vec<(Cow<'a, str>, Option<f64>)>,
 ) -> Vec<LongRow<'a>> {
     let Some(place) = record.place() else { return vec![] };
-    let of_axis = |key: &String| place.setting.get(key).map_or("", String::as_str);
+    let setting: Rc<[String]> = outline.setting_values(&place.setting).into();
     let row = |(metric, value)| LongRow {
-        setting: outline.axes.iter().map(|axis| of_axis(&axis.key)).collect(),
+        setting: Rc::clone(&setting),
         arm: &place.arm,
         role: format!("{:?}", place.role).to_lowercase(),
         cell_id: &place.cell_id,

@@ -50,6 +50,9 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
         path.display().to_string()
     };
+    let no_kernels = format!("kernel={},{}", file("one", 9000), file("two", 9000));
+    let refused = refusal(&["sweep", "--vary", &no_kernels, "--dry-run"]);
+    assert!(refused.contains("one: it is no Linux kernel"), "{refused}");
     let (text, huge) = (file("zeroes", 100_000), file("huge", 1 << 30));
     let kernel = pretended_kernel(&directory, 4 << 20, &[]);
     for (arguments, expected) in [

@@ -13,6 +13,8 @@ trials![
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
     check_tries_the_functions_of_readers,
     only_lost_wake_ups_make_a_run_invalid,
+    an_object_ends_the_run_with_a_text_of_its_own,
+    a_forgotten_release_names_the_last_inside_and_the_place_in_the_object,
     objects_that_cannot_be_linked_are_refused_in_one_line,
     a_lock_can_be_written_to_the_header_that_is_printed,
 ];
@@ -43,6 +45,78 @@ void hk_lock(struct lock *lock)
 }
 void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
 "#;
+
+/// vCPU 1 forgets its twentieth release. (vCPU 0 has released thousands before the others start.)
+const FORGETS: &str = r#"
+#include "haltkick.h"
+struct lock { hk_u8 held; hk_u32 releases; };
+HK_LOCK(struct lock);
+static int taken(struct lock *lock) { return __atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE); }
+void hk_lock(struct lock *lock)
+{
+    while (taken(lock))
+        hk_pause();
+}
+void hk_unlock(struct lock *lock)
+{
+    if (hk_cpu() != 1 || ++lock->releases != 20)
+        __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE);
+}
+void hk_pv_lock(struct lock *lock)
+{
+    while (taken(lock)) {
+        hk_announce(HK_WAITER);
+        hk_wait(&lock->held, 1);
+    }
+}
+void hk_pv_unlock(struct lock *lock)
+{
+    hk_unlock(lock);
+    for (hk_u32 cpu = 0; cpu < hk_cpus(); cpu++)
+        hk_kick(cpu);
+}
+"#;
+
+fn a_forgotten_release_names_the_last_inside_and_the_place_in_the_object() -> Tested {
+    let object = compiled(&scratch("object-forgets"), "forgets", FORGETS)?;
+    let told = |pv: &str| {
+        let run =
+            ["run", "--lock-object", &object, "--pv", pv, "--no-ideal", "--ratio", "2", "--window", "500ms"];
+        let place = ["--engine", "sim", "--machine", "cascadelake-2s", "--cpus", "0-1", "--watchdog", "50ms"];
+        let output = haltkick(&[&run[..], &place].concat());
+        assert_eq!(code(&output), 6, "{}", stderr(&output));
+        stderr(&output)
+    };
+    let (spins, sleeps) = (told("off"), told("on"));
+    let last = " was the last inside lock 0, and vCPU ";
+    assert!(
+        spins.starts_with("vCPU ") && spins.contains(last) && spins.contains("release is missing"),
+        "{spins}"
+    );
+    assert!(spins.contains("lock 0: no vCPU is inside now, vCPU "), "{spins}");
+    assert!(sleeps.contains(", which was inside last, did not release the lock"), "{sleeps}");
+    assert!(
+        sleeps.contains("  called from forgets.o: hk_pv_lock+") && sleeps.contains("forgets.c:"),
+        "{sleeps}"
+    );
+    Ok(())
+}
+
+fn an_object_ends_the_run_with_a_text_of_its_own() -> Tested {
+    const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
+    let fails = format!("{UNLOCK} if (hk_cpu() == 1) hk_fail(\"vCPU 1 must not be here\");");
+    let object = compiled(&scratch("object-fails"), "fails", &TAS.replace(UNLOCK, &fails))?;
+    let place =
+        ["--engine", "sim", "--machine", "cascadelake-2s", "--cpus", "0-1", "--ratio", "2", "--no-ideal"];
+    let output = haltkick(&[&["run", "--lock-object", &object][..], &place].concat());
+    let told = stderr(&output);
+    assert_eq!(code(&output), 5, "{told}");
+    assert!(
+        told.contains("vCPU 1 must not be here") && told.contains("  called from fails.o: hk_unlock+"),
+        "{told}"
+    );
+    Ok(())
+}
 
 fn a_lock_object_runs_and_its_record_names_it() -> Tested {
     kvm()?;

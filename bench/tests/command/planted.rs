@@ -17,6 +17,7 @@ trials![
 const FAULTS: &[(&str, &str, &str)] = &[
     ("paravirtual", "", "DROP_KICKS"),
     ("paravirtual", "", "SLOW_FIRST"),
+    ("paravirtual", "", "NO_BARRIER"),
     ("queue", "", "ONE_NODE"),
     ("queue", "", "ONE_WORD"),
     ("queue", "", "LATE_LINK"),

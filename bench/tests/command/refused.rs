@@ -210,6 +210,8 @@ fn unwritable_trace_files_and_senseless_periods_are_refused_before_the_guest_sta
         message.contains("--trace: /nonexistent/run.pftrace: ") && message.lines().count() == 1,
         "{message}"
     );
+    let message = refusal(&["run", "--trace", "run.json"]);
+    assert!(message.contains("no JSON: write --trace run.pftrace"), "{message}");
     let output = haltkick(&["run", "--profile=1us"]);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");

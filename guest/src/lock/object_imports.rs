@@ -2,6 +2,7 @@
 //! inline functions are made of. The VMM binds an object's undefined symbols to this table.
 #![expect(unsafe_code, reason = "functions with names for linkers, called with other people's pointers")]
 
+use core::ffi::{CStr, c_char};
 use core::hint::spin_loop;
 use core::ptr::without_provenance;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -117,6 +118,16 @@ extern "C" fn hk_count_event(slot: u32, n: u64) {
     }
 }
 
+/// Ends the run, because the object has found a fault of its own.
+///
+/// # Safety
+/// `text` ends with a zero byte.
+unsafe extern "C" fn hk_fail(text: *const c_char) -> ! {
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    panic!("{}", text.to_str().unwrap_or("hk_fail, with a text that is no UTF-8"))
+}
+
 // Functions that compilers call by themselves.
 unsafe extern "C" {
     fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
@@ -138,7 +149,7 @@ const fn import(name: &str, value: *const ()) -> Row {
 
 #[used]
 #[unsafe(link_section = ".haltkick.imports")]
-static IMPORTS: [Row; 22] = [
+static IMPORTS: [Row; 23] = [
     // The offset from GS at which each vCPU finds its index, for the header's inline function.
     import("hk_cpu_at", without_provenance(CPU_OFFSET)),
     import("hk_cpu", hk_cpu as *const ()),
@@ -158,6 +169,7 @@ static IMPORTS: [Row; 22] = [
     import("hk_slice_margin", hk_slice_margin as *const ()),
     import("hk_announce", hk_announce as *const ()),
     import("hk_count_event", hk_count_event as *const ()),
+    import("hk_fail", hk_fail as *const ()),
     import("memcpy", memcpy as *const ()),
     import("memmove", memmove as *const ()),
     import("memset", memset as *const ()),

@@ -67,6 +67,7 @@ impl Watch {
             count(&oracle.overlaps);
         }
         oracle.owner.store(cpu() as u32 + 1, Ordering::Relaxed);
+        oracle.last.store(cpu() as u32 + 1, Ordering::Relaxed);
         add(&oracle.entered, 1);
         if let Some(entered) = self.entries.get(index) {
             add(entered, 1);

@@ -4,6 +4,7 @@
 //! Everything that the guest wrote is shown as it is and believed nowhere: a number that is no vCPU's or no lock's is
 //! left out, a time that lies in the future is no time.
 
+mod caller;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 mod queues;
@@ -13,10 +14,11 @@ mod verdict;
 mod word;
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Serialize, Serializer};
 
+use self::caller::caller;
 use self::queues::{Locks, Nodes};
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
@@ -84,6 +86,8 @@ pub struct VcpuState {
     pub asked_ns: Option<u64>,
     /// Instruction pointer; null when KVM does not tell.
     pub rip: Option<u64>,
+    /// Address in a lock object to which the code at `rip` returns; null where no object has called it.
+    pub caller: Option<u64>,
     /// Index of its group.
     pub group: usize,
 }
@@ -106,6 +110,8 @@ pub struct Group {
     pub asked_ns: Option<[u64; 2]>,
     /// Code location of the first of these vCPUs; null when KVM does not tell.
     pub at: Option<Location>,
+    /// Code location in a lock object that has called that code; null where none has.
+    pub called_from: Option<Location>,
 }
 
 /// A place in the guest's code.
@@ -128,6 +134,10 @@ pub struct LockState {
     pub lock: u32,
     /// The vCPU in its section, as that one wrote when it entered.
     pub owner: Option<u32>,
+    /// The vCPU that entered its section last, as that one wrote.
+    pub last: Option<u32>,
+    /// vCPUs that say they hold it.
+    pub holders: Vec<u32>,
     /// Sections entered since boot, by all vCPUs.
     pub entered: u64,
     /// The lock itself; null where the guest does not say where it lies and what it means.
@@ -182,6 +192,10 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
     let asked_tsc = activity.since_tsc.load(Ordering::Relaxed);
     let Whereabouts { at, since_ns } = finished.whereabouts;
     let concerned = doing != Activity::Other && lock < scene.locks;
+    let rip = rip(scene, finished);
+    let caller = rip
+        .zip(finished.vcpu.stack_pointer().ok())
+        .and_then(|(rip, rsp)| caller(scene.image, &scene.machine.memory, rip, rsp));
     VcpuState {
         vcpu: finished.id,
         at,
@@ -193,7 +207,8 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
             .checked_sub(asked_tsc)
             .filter(|_| concerned && asked_tsc != 0)
             .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
-        rip: rip(scene, finished),
+        rip,
+        caller,
         group: 0,
     }
 }
@@ -226,14 +241,19 @@ fn lock_states(
             let those = vcpus.iter().filter(|vcpu| vcpu.lock == Some(lock) && vcpu.activity == activity);
             those.map(|vcpu| vcpu.vcpu).collect()
         };
-        let inside = oracle.owner.load(Ordering::Relaxed);
-        let owner = inside.checked_sub(1).filter(|&vcpu| (vcpu as usize) < vcpus.len());
+        let named = |word: &AtomicU32| {
+            let vcpu = word.load(Ordering::Relaxed).checked_sub(1);
+            vcpu.filter(|&vcpu| (vcpu as usize) < vcpus.len())
+        };
+        let owner = named(&oracle.owner);
         let heads = doing(Activity::Head.name());
         let is_first = |vcpu| heads.contains(&vcpu) || owner == Some(vcpu);
         let (word, queue) = in_memory(&scene.machine.memory, lock, (of_run, nodes, links.as_ref()), is_first);
         LockState {
             lock,
             owner,
+            last: named(&oracle.last),
+            holders: doing(Activity::Holder.name()),
             entered: oracle.entered.load(Ordering::Relaxed),
             word,
             queue,
@@ -241,7 +261,11 @@ fn lock_states(
             waiters: doing(Activity::Waiter.name()),
         }
     });
-    all.filter(|lock| lock.owner.is_some() || !lock.heads.is_empty() || !lock.waiters.is_empty()).collect()
+    let is_used = |lock: &LockState| {
+        lock.owner.is_some()
+            || [&lock.holders, &lock.heads, &lock.waiters].iter().any(|vcpus| !vcpus.is_empty())
+    };
+    all.filter(is_used).collect()
 }
 
 /// The word and the queue of a lock, as they lie in memory.
@@ -302,7 +326,7 @@ impl<'a> Places<'a> {
         let mut groups: Vec<Group> = Vec::new();
         let mut keys = Vec::new();
         for vcpu in vcpus.iter_mut() {
-            let function = vcpu.rip.map(|rip| self.function(rip));
+            let function = vcpu.caller.or(vcpu.rip).map(|address| self.function(address));
             // The one at fault stands alone.
             let alone = (Some(vcpu.vcpu) == at_fault).then_some(vcpu.vcpu);
             let key = (place_name(vcpu.at), vcpu.activity, vcpu.lock, function, alone);
@@ -316,6 +340,7 @@ impl<'a> Places<'a> {
                     off_ns: None,
                     asked_ns: None,
                     at: vcpu.rip.map(|rip| self.location(rip)),
+                    called_from: vcpu.caller.map(|address| self.return_location(address)),
                 });
                 groups.len() - 1
             });
@@ -346,6 +371,12 @@ impl<'a> Places<'a> {
         let symbol = self.scene.image.symbols().at(rip).map(|(symbol, _)| symbol.address);
         let frames = self.lines.as_ref().map(|lines| lines.frames(rip)).unwrap_or_default();
         (symbol, frames.into_iter().find(|frame| !frame.is_library()).and_then(|frame| frame.function))
+    }
+
+    /// The place of a call that returns to this address.
+    fn return_location(&mut self, address: u64) -> Location {
+        // A call of a function that never returns may be the last instruction of its function.
+        Location { code: vec![], ..self.location(address - 1) }
     }
 
     fn location(&mut self, rip: u64) -> Location {

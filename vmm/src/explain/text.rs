@@ -25,11 +25,16 @@ impl Display for Explanation {
 impl Display for LockState {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "lock {}: ", self.lock)?;
-        match self.owner {
-            Some(owner) => write!(f, "vCPU {owner} is inside")?,
-            None => write!(f, "nobody is inside")?,
+        match (self.owner, self.last) {
+            (Some(owner), _) => write!(f, "vCPU {owner} is inside now")?,
+            (None, Some(last)) => write!(f, "no vCPU is inside now, vCPU {last} was last")?,
+            (None, None) => write!(f, "no vCPU is inside now")?,
         }
-        write!(f, " now, {} sections entered by all vCPUs since boot", self.entered)?;
+        write!(f, ", {} sections entered by all vCPUs since boot", self.entered)?;
+        let holders = if self.owner.is_none() { &self.holders[..] } else { &[] };
+        if !holders.is_empty() {
+            write!(f, "; just acquired or not yet released by vCPU {}", vcpu_list(holders))?;
+        }
         for (what, vcpus) in [("first in the queue", &self.heads), ("waiting", &self.waiters)] {
             if !vcpus.is_empty() {
                 write!(f, "; {what}: vCPU {}", vcpu_list(vcpus))?;
@@ -123,15 +128,17 @@ impl Display for Group {
             write!(f, ", asked {} ago", range(asked_ns))?;
         }
         writeln!(f)?;
-        self.at.as_ref().map_or(Ok(()), |at| at.fmt(f))
+        self.at.as_ref().map_or(Ok(()), |at| at.fmt_as("at", f))?;
+        self.called_from.as_ref().map_or(Ok(()), |at| at.fmt_as("called from", f))
     }
 }
 
-impl Display for Location {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+impl Location {
+    /// Writes the place behind a word that says how it is related to a vCPU.
+    fn fmt_as(&self, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.symbol {
-            Some(symbol) => writeln!(f, "  at {symbol} ({:#x})", self.address)?,
-            None => writeln!(f, "  at {:#x}, outside the image's code", self.address)?,
+            Some(symbol) => writeln!(f, "  {how} {symbol} ({:#x})", self.address)?,
+            None => writeln!(f, "  {how} {:#x}, outside the image's code", self.address)?,
         }
         let ours = self.frames.iter().skip_while(|frame| frame.is_library());
         for frame in ours {
@@ -203,17 +210,28 @@ mod tests {
 
     #[test]
     fn the_count_of_entries_is_not_given_for_the_vcpu_inside() {
-        let lock = LockState {
+        let mut lock = LockState {
             lock: 0,
             owner: Some(3),
+            last: Some(3),
+            holders: vec![3],
             entered: 101,
             word: None,
             queue: None,
             heads: vec![],
             waiters: vec![],
         };
-        let first = lock.to_string().lines().next().unwrap().to_owned();
-        assert_eq!(first, "lock 0: vCPU 3 is inside now, 101 sections entered by all vCPUs since boot");
+        let first = |lock: &LockState| lock.to_string().lines().next().unwrap().to_owned();
+        assert_eq!(
+            first(&lock),
+            "lock 0: vCPU 3 is inside now, 101 sections entered by all vCPUs since boot"
+        );
+        lock.owner = None;
+        assert_eq!(
+            first(&lock),
+            "lock 0: no vCPU is inside now, vCPU 3 was last, 101 sections entered by all vCPUs since boot; \
+             just acquired or not yet released by vCPU 3"
+        );
     }
 
     #[test]

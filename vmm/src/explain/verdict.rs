@@ -34,6 +34,8 @@ pub enum Cause {
     Deadlock,
     /// A vCPU sleeps, and no vCPU will kick it.
     LostWakeUp,
+    /// No vCPU is inside, the next in the queue runs and does not get the lock, and the lock's word is not known.
+    NotReleased,
     /// The lock is free, and the next in the queue runs and does not take it.
     HeadRuns,
     /// The next in the queue is not running.
@@ -171,18 +173,36 @@ fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
     let vcpu = next.vcpu;
     let which = if lock.heads.contains(&vcpu) { "is first in the queue of" } else { "waits for" };
     let off = for_time(next.off_ns);
+    // A word that is decoded says itself whether the lock is free.
+    let last = lock.last.filter(|_| lock.word.is_none());
     let (cause, what) = match next.at {
-        Where::Asleep => (
-            Cause::LostWakeUp,
-            format!("has slept{off}, and nobody is inside to kick it: a wake-up was lost"),
-        ),
+        Where::Asleep => {
+            let unreleased = last.map_or(String::new(), |last| {
+                format!(", or vCPU {last}, which was inside last, did not release the lock")
+            });
+            let what =
+                format!("has slept{off}, and no vCPU is inside to kick it: a wake-up was lost{unreleased}");
+            (Cause::LostWakeUp, what)
+        }
         Where::Preempted(_) | Where::KeptOut(_) | Where::Ready if is_off_for_long(next, vcpus) => {
             (Cause::HeadOff, format!("has been off its pCPU{off}"))
         }
-        _ => (Cause::HeadRuns, "runs, and does not take it".into()),
+        _ => match last {
+            Some(last) => return not_released(last, vcpu, number),
+            None => (Cause::HeadRuns, "runs, and does not take it".into()),
+        },
     };
     let text = format!("vCPU {vcpu} {which} lock {number} and {what}");
     Verdict { cause, vcpu: Some(vcpu), lock: Some(number), text }
+}
+
+/// Judges a lock that `last` has left and that a running vCPU does not get.
+fn not_released(last: u32, waiter: u32, lock: u32) -> Verdict {
+    let text = format!(
+        "vCPU {last} was the last inside lock {lock}, and vCPU {waiter}, which waits and runs, does not get it: the release is \
+         missing, or waiters do not see it"
+    );
+    Verdict { cause: Cause::NotReleased, vcpu: Some(last), lock: Some(lock), text }
 }
 
 /// No lock is to blame.
@@ -209,19 +229,22 @@ fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::Word;
     use crate::guest::activity::Activity;
 
     const SECOND: u64 = 1_000_000_000;
 
     fn vcpu(vcpu: u32, at: Where, activity: &'static str, off_ns: Option<u64>) -> VcpuState {
         let lock = (activity != "other").then_some(0);
-        VcpuState { vcpu, at, off_ns, activity, lock, asked_ns: None, rip: None, group: 0 }
+        VcpuState { vcpu, at, off_ns, activity, lock, asked_ns: None, rip: None, caller: None, group: 0 }
     }
 
     fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
         LockState {
             lock: 0,
             owner,
+            last: None,
+            holders: vec![],
             entered: 1,
             word: None,
             queue: None,
@@ -276,6 +299,16 @@ mod tests {
         assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::HeadRuns, Some(1)));
         let vcpus = [vcpu(0, Where::Preempted(Activity::Holder), "head", Some(SECOND))];
         assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (Cause::HeadOff, Some(0)));
+    }
+
+    #[test]
+    fn a_lock_of_unknown_state_was_not_released_by_the_last_inside() {
+        let vcpus = [vcpu(0, Where::Running, "waiter", None), vcpu(1, Where::Running, "other", None)];
+        let mut lock = lock(None, &[], &[0]);
+        lock.last = Some(1);
+        assert_eq!(judge(&vcpus, &[lock.clone()]), (Cause::NotReleased, Some(1)));
+        lock.word = Some(Word { address: 0, value: 0, meaning: "free".into() });
+        assert_eq!(judge(&vcpus, &[lock]), (Cause::HeadRuns, Some(0)));
     }
 
     #[test]

@@ -231,8 +231,12 @@ pub(crate) fn check_exclusion(seen: &GuestFacts<'_>) -> Result<Option<u64>, RunE
         lost = add_up([lost, by_vcpus.saturating_sub(oracle.entered.load(Ordering::Relaxed))].into_iter());
     }
     if overlaps > 0 || lost > 0 {
+        let seen_inside = match overlaps {
+            0 => "two vCPUs were inside at once and did not see each other".into(),
+            overlaps => format!("{overlaps} times two vCPUs were inside at once"),
+        };
         return Err(RunError::ExclusionViolated(format!(
-            "lock `{}`: {overlaps} times two vCPUs were inside at once, {lost} of {entered} updates lost",
+            "lock `{}`: {seen_inside}, {lost} of {entered} updates lost",
             seen.asked.ours.lock
         )));
     }

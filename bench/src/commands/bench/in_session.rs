@@ -3,17 +3,20 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use haltkick_vmm::RunError;
+use haltkick_vmm::{Needs, RunError};
 
 use super::job::Job;
 use crate::analysis::records::Records;
+use crate::commands::dry_run::Pace;
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::noise;
+use crate::host::walls;
 use crate::measure::ahead::Ahead;
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
+use crate::measure::sample;
 use crate::measure::session::{Session, Simulators};
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
@@ -39,6 +42,17 @@ pub(super) fn in_session<T>(
     });
     let done = work(&mut session);
     Ok((session.directory, session.records, done))
+}
+
+/// How fast the cells will be made, `jobs` at the same time if all are simulated: some of those are tried.
+pub(super) fn pace(job: &Job, jobs: Option<NonZeroUsize>) -> Result<Pace> {
+    let Some(jobs) = jobs else { return Ok(Pace { slowdown: None, at_a_time: 1 }) };
+    let stop = interrupt::catch()?;
+    walls::confine(&Needs::of(job.plan.cells().map(|cell| &cell.run)))?;
+    let slowdown = sample::slowdown(&job.plan, &engine::simulator(&job.image, &stop, None));
+    // Not more than there are cells in a block.
+    let at_a_time = jobs.get().min(job.plan.cells().count()).max(1);
+    Ok(Pace { slowdown, at_a_time: u32::try_from(at_a_time).unwrap_or(u32::MAX) })
 }
 
 /// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.

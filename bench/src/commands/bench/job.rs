@@ -12,7 +12,7 @@ use crate::commands::pcpus;
 use crate::experiment::defaults::Defaults;
 use crate::experiment::origins;
 use crate::experiment::overrides::Overrides;
-use crate::experiment::plan::Plan;
+use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source};
 use crate::host::cpulist;
 use crate::host::facts;
@@ -70,6 +70,18 @@ impl Job {
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
+    }
+
+    /// Refuses cells that cannot be run here, before there is a directory and before time is spent on the others.
+    pub(super) fn check(&self) -> Result<()> {
+        kernels::check(&self.plan)?;
+        let check = |cell: &Cell| {
+            haltkick_vmm::check_guests(&cell.run, &self.image).map_err(|error| {
+                let failure = Failure::from(error);
+                Failure { message: format!("cell {}: {}", cell.id, failure.message), ..failure }
+            })
+        };
+        self.plan.cells().try_for_each(check)
     }
 
     /// The needs of running this and of writing beneath `output`. The image is in memory, with the objects behind it.

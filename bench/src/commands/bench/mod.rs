@@ -4,6 +4,7 @@ mod in_session;
 mod job;
 mod load;
 mod quiet;
+mod reuse;
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -85,16 +86,23 @@ pub(super) fn of_user() -> Result<Defaults> {
 
 /// Runs all cells, or says what they are.
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
+    job.check()?;
     if conduct.dry_run {
         let earlier = earlier::newest(Path::new(RESULTS), &job.plan, &Host::probe());
-        output::data(&dry_run::show(&job.plan, job.rule(conduct), earlier.as_ref()))?;
+        let pace = in_session::pace(job, job.jobs(conduct.jobs)?)?;
+        output::data(&dry_run::show(&job.plan, job.rule(conduct), pace, earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
     // Runs that cannot be simulated at the same time are refused before there is a directory.
     job.jobs(conduct.jobs)?;
+    let records = match &conduct.reuse {
+        Some(path) => reuse::reused(job, &conduct.image, path)?,
+        None => Records::none(job.has_kernels()),
+    };
     quiet::wait(conduct, &job.plan)?;
-    let directory = Directory::create(&output(conduct, job))?;
-    run_all(conduct, job, directory, Records::none(job.has_kernels()))
+    let mut directory = Directory::create(&output(conduct, job))?;
+    records.lines()?.iter().try_for_each(|line| directory.append(line))?;
+    run_all(conduct, job, directory, records)
 }
 
 fn output(conduct: &Conduct, job: &Job) -> PathBuf {
@@ -169,7 +177,8 @@ pub(crate) fn run_in(
 
 /// Completes what a directory holds.
 fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
-    if args.overrides != Overrides::default() || args.conduct.load_to.is_some() {
+    let conduct = &args.conduct;
+    if args.overrides != Overrides::default() || conduct.load_to.is_some() || conduct.reuse.is_some() {
         return Err(Failure::usage(
             "--resume takes everything from the directory: of the other options only --target-precision, \
              --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",

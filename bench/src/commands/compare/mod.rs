@@ -16,13 +16,15 @@ use crate::analysis::likeness;
 use crate::analysis::recorded::Recorded;
 use crate::analysis::records::{Records, of_either};
 use crate::analysis::significance;
+use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Comparison;
 use crate::analysis::trust;
-use crate::cli::{CompareArgs, Format};
+use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
 use crate::experiment::place::Role;
 use crate::results::directory;
 use crate::results::manifest::Manifest;
+use crate::show::cases::{Cases, VerdictFormat};
 use crate::show::table::{self, Found};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
@@ -81,7 +83,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
     check_same_experiment(&a, &b)?;
     let differences = differences(&a, &b, args.anyway)?;
     let compared = compare_sides(&a, &b, args.threshold, differences)?;
-    show(&compared, args.format)?;
+    let suite = format!("haltkick compare {} {}", args.baseline, args.candidate);
+    show(&compared, &suite, args.format)?;
     Ok(compared.exit())
 }
 
@@ -285,11 +288,35 @@ fn in_order(side: &Side, mut cells: Vec<Cell>) -> Vec<Cell> {
     cells
 }
 
-fn show(compared: &Compared, format: Format) -> Result<()> {
+/// The cells as tests, which a regression fails.
+fn cases(compared: &Compared) -> Cases {
+    let mut cases = Cases::default();
+    for (index, cell) in compared.cells.iter().enumerate() {
+        let at: Vec<String> = cell.setting.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+        let name = format!("{}/{}{} {}", cell.arm, cell.baseline, at.concat(), String::from(cell.of.clone()));
+        let ratio = cell.ratio.as_ref().map_or("no figures".into(), Estimate::as_ratio);
+        match compared.p_values.get(index) {
+            _ if compared.regressions.contains(&index) => {
+                cases.failed(&name, &format!("it has lost: {ratio}"))
+            }
+            _ if compared.invalid.contains(&index) => {
+                cases.skipped(&name, "too many of its runs are invalid")
+            }
+            Some(Some(_)) if compared.can_tell => cases.passed(&name),
+            Some(Some(_)) => cases.skipped(&name, "too few runs to tell a regression"),
+            _ => cases.skipped(&name, "figures are missing, or it is not known whether more of it is better"),
+        }
+    }
+    cases
+}
+
+fn show(compared: &Compared, suite: &str, format: ComparisonFormat) -> Result<()> {
     match format {
-        Format::Table => {
+        ComparisonFormat::Ktap => cases(compared).print(suite, VerdictFormat::Ktap).map(|_| ()),
+        ComparisonFormat::Junit => cases(compared).print(suite, VerdictFormat::Junit).map(|_| ()),
+        ComparisonFormat::Table => {
             output::data(&table::comparisons(&compared.cells, compared.found(), compared.threshold))
         }
-        Format::Json => output::data(&output::to_indented_json(compared)?),
+        ComparisonFormat::Json => output::data(&output::to_indented_json(compared)?),
     }
 }

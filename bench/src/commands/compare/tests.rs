@@ -154,7 +154,12 @@ fn a_loss_that_may_be_within_the_threshold_is_no_regression() {
     assert!(ratio.hodges_lehmann < 0.95 && ratio.interval.unwrap().high > 0.95, "{ratio:?}");
     assert_eq!(compared.regressions, [0; 0]);
     let lost = side("lost", &few, 8, &world(2, 0.85));
-    assert_eq!(compare_sides(&before, &lost, 0.05, vec![]).unwrap().regressions, [0]);
+    let lost = compare_sides(&before, &lost, 0.05, vec![]).unwrap();
+    assert_eq!(lost.regressions, [0]);
+    let name = "1 a/a throughput";
+    let [compared, lost] = [&compared, &lost].map(|compared| cases(compared).ktap());
+    assert_eq!(compared, format!("KTAP version 1\n1..1\nok {name}\n"));
+    assert!(lost.contains("# it has lost: 0.8") && lost.ends_with(&format!("not ok {name}\n")), "{lost}");
 }
 
 #[test]

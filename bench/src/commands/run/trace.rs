@@ -18,6 +18,13 @@ pub(crate) struct TraceFile {
 impl TraceFile {
     /// Creates `path`, or empties it.
     pub(crate) fn create(path: &Path) -> Result<Self> {
+        if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("json")) {
+            let (json, named) = (path.display(), path.with_extension("pftrace"));
+            return Err(Failure::usage(format!(
+                "--trace {json}: the trace is Perfetto's own format, and no JSON: write --trace {}",
+                named.display()
+            )));
+        }
         let file = File::create(path).map_err(|error| {
             Failure::usage(format!("--trace: {}: {error}: choose a file that can be written", path.display()))
         })?;

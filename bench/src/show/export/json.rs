@@ -5,10 +5,11 @@ use serde_json::{Map, Value, json};
 use crate::show::long::Long;
 
 pub(super) fn write(long: &Long<'_>) -> String {
+    let columns = long.outline.setting_columns();
     let rows = long.rows.iter().map(|row| {
-        let axes = long.outline.axes.iter().zip(&row.setting);
+        let of_settings = columns.iter().zip(row.setting.iter());
         let mut object: Map<String, Value> =
-            axes.map(|(axis, value)| (axis.key.clone(), (*value).into())).collect();
+            of_settings.map(|(column, value)| (column.clone(), field(column, value))).collect();
         let rest = json!({
             "experiment": long.outline.experiment,
             "arm": row.arm,
@@ -27,6 +28,11 @@ pub(super) fn write(long: &Long<'_>) -> String {
         format!("  {}", Value::Object(object))
     });
     format!("[\n{}\n]\n", rows.collect::<Vec<_>>().join(",\n"))
+}
+
+/// A value as written, or nanoseconds as a number.
+fn field(column: &str, value: &str) -> Value {
+    if column.ends_with("_ns") { value.parse::<u64>().map_or(Value::Null, Value::from) } else { value.into() }
 }
 
 #[cfg(test)]

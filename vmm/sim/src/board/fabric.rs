@@ -11,7 +11,7 @@ use crate::cpu::code;
 use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::pause_filter::PauseFilter;
-use crate::machine::{Machine, Ownership, Visits};
+use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores, Visits};
 
 use super::buffer::{Buffer, Store};
 use super::witness::Noted;
@@ -334,7 +334,7 @@ impl<M: Memory> Fabric<M> {
         }
         self.is_loud();
         let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
-        let in_order = self.buffers[cpu as usize].is_empty() && !waits;
+        let in_order = self.buffers[cpu as usize].is_empty() && !waits && !self.is_late(line);
         if in_order && (self.owns(cpu, line) || self.lines.take_fresh(cpu, line)) {
             if self.is_ahead(now, line) {
                 return self.stop(now, Why::Turn);
@@ -350,6 +350,19 @@ impl<M: Memory> Fabric<M> {
     pub(super) fn owns(&self, cpu: u32, line: u64) -> bool {
         let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
         own && self.lines.has(cpu, line, Need::Write)
+    }
+
+    /// Whether stores to the line wait in the buffer even if it is here.
+    fn is_late(&self, line: u64) -> bool {
+        self.machine.model.stores == Stores::Late && !self.lines.is_private(line)
+    }
+
+    /// How long the first store of a buffer waits before its line is asked for.
+    pub(super) fn late_ps(&self, cpu: u32, store: &Store) -> u64 {
+        if !self.is_late(store.line()) {
+            return 0;
+        }
+        self.lines.draw([u64::from(cpu), store.at_ps, store.physical]) % (MOST_LATE_PS + 1)
     }
 
     /// A part in each, so that each becomes visible with its own line.
@@ -378,7 +391,7 @@ impl<M: Memory> Fabric<M> {
             return self.stop(now, Why::Turn);
         }
         self.is_loud();
-        if self.buffers[self.running.cpu as usize].is_empty() {
+        if self.buffers[self.running.cpu as usize].is_empty() && !self.is_late(line) {
             self.buffered = None;
             return self.needs(now, line, Need::Write, 0);
         }

@@ -109,6 +109,8 @@ enum Due {
     Cpu { slot: u32, token: u64 },
     /// Its alarm, unless it was set anew.
     Alarm { slot: u32, token: u64 },
+    /// The first store of its buffer asks for its line.
+    Store(u32),
 }
 
 /// See the module.
@@ -310,6 +312,10 @@ impl<M: Memory> Board<M> {
                 }
                 Due::Alarm { slot, token } if self.slots[slot as usize].alarm_token == token => {
                     self.alarm(slot, at_ps)
+                }
+                Due::Store(slot) => {
+                    self.send_store(slot, at_ps);
+                    None
                 }
                 Due::Cpu { .. } | Due::Alarm { .. } => None,
             };

@@ -2,9 +2,10 @@
 
 use crate::lines::Need;
 
+use super::buffer::Store;
 use super::fabric::Fabric;
 use super::slot_state::SlotState;
-use super::{Board, FOR_A_STORE, Memory};
+use super::{Board, Due, FOR_A_STORE, Memory};
 
 impl<M: Memory> Board<M> {
     /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
@@ -31,7 +32,19 @@ impl<M: Memory> Board<M> {
         }
         let Some(&first) = self.fabric.buffers[slot as usize].first() else { return };
         place.storing = true;
-        self.request(slot, first.at_ps.max(self.now_ps), first.line(), Need::Write, FOR_A_STORE);
+        let at_ps = first.at_ps.max(self.now_ps);
+        match self.fabric.late_ps(slot, &first) {
+            0 => self.request(slot, at_ps, first.line(), Need::Write, FOR_A_STORE),
+            late_ps => self.enter(at_ps + late_ps, Due::Store(slot)),
+        }
+    }
+
+    /// A late store has waited for long enough, unless the buffer has been drained meanwhile.
+    pub(super) fn send_store(&mut self, slot: u32, at_ps: u64) {
+        match self.fabric.buffers[slot as usize].first().map(Store::line) {
+            Some(line) => self.request(slot, at_ps, line, Need::Write, FOR_A_STORE),
+            None => self.slots[slot as usize].storing = false,
+        }
     }
 
     /// The line of the first store of a slot's buffer has come: it becomes visible, and with it those to the same line that

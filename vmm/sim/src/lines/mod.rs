@@ -353,8 +353,12 @@ impl Lines {
 
     /// A number of this request's own: neither other lines nor small shifts of time change it.
     fn random(&self, number: u64, request: Request) -> u64 {
-        let stirred = [number, u64::from(request.cpu), request.arrival].into_iter();
-        stirred.fold(self.seed, |so_far, word| mix(so_far ^ word))
+        self.draw([number, u64::from(request.cpu), request.arrival])
+    }
+
+    /// A number that depends on the seed and these words alone.
+    pub fn draw(&self, words: [u64; 3]) -> u64 {
+        words.into_iter().fold(self.seed, |so_far, word| mix(so_far ^ word))
     }
 
     fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {

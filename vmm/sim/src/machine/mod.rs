@@ -15,7 +15,9 @@ mod varied;
 pub(crate) mod work_loop;
 
 pub use file::MachineError;
-pub use model::{Invalidation, LineServers, Model, Ownership, Placement, Smt, Upgrade, Visits};
+pub use model::{
+    Invalidation, LineServers, MOST_LATE_PS, Model, Ownership, Placement, Smt, Stores, Upgrade, Visits,
+};
 pub use pause_filter::{LongestLoop, PauseLimits};
 pub use presets::{Preset, presets};
 pub use topology::{CpuPlace, Topology};

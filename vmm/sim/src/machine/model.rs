@@ -26,6 +26,8 @@ pub struct Model {
     pub invalidation: Invalidation,
     /// Work that takes speed from the other thread of a core.
     pub smt: Smt,
+    /// How long a store stays in the store buffer.
+    pub stores: Stores,
 }
 
 impl Default for Model {
@@ -39,6 +41,7 @@ impl Default for Model {
             ownership: Ownership::Serial,
             invalidation: Invalidation::Free,
             smt: Smt::Busy,
+            stores: Stores::Prompt,
         }
     }
 }
@@ -127,6 +130,19 @@ pub enum Invalidation {
     /// `kick-ns` for each of them that runs.
     Kicks,
 }
+
+/// How long a store to a line that other cores have used stays in the store buffer.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stores {
+    /// Until its line has come.
+    Prompt,
+    /// For up to [`MOST_LATE_PS`] longer, drawn anew for each. x86 allows that: a lock that it breaks lacks a barrier.
+    Late,
+}
+
+/// How much longer a late store stays in the store buffer at most: about as long as it takes to leave the guest, which empties it.
+pub const MOST_LATE_PS: u64 = 400 * super::PS_PER_NS;
 
 /// Work that takes speed from the other thread of a core.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Boards with small programs on their CPUs.
 
+mod late_stores;
 mod ownership;
 mod parking;
 mod pause_loops;

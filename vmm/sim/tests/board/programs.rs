@@ -69,6 +69,47 @@ program!(
     "mov [rdi + 8], rcx",
     "mfence",
 );
+// RDI and RSI: two lines, which both CPUs use first. At last each has its own alone, writes it, and looks at the other's. Then
+// it stays in the guest for a while, since a CPU that leaves gives its stores away.
+program!(
+    write_and_look,
+    "lock inc dword ptr [rsi + 8]",
+    "mov ecx, 3000",
+    "2: imul rax, rax",
+    "dec ecx",
+    "jnz 2b",
+    "lock inc dword ptr [rdi + 8]",
+    "mov ecx, 3000",
+    "3: imul rax, rax",
+    "dec ecx",
+    "jnz 3b",
+    "mov dword ptr [rdi], 1",
+    "mov eax, [rsi]",
+    "mov ecx, 3000",
+    "4: imul rdx, rdx",
+    "dec ecx",
+    "jnz 4b",
+);
+program!(
+    write_fence_and_look,
+    "lock inc dword ptr [rsi + 8]",
+    "mov ecx, 3000",
+    "2: imul rax, rax",
+    "dec ecx",
+    "jnz 2b",
+    "lock inc dword ptr [rdi + 8]",
+    "mov ecx, 3000",
+    "3: imul rax, rax",
+    "dec ecx",
+    "jnz 3b",
+    "mov dword ptr [rdi], 1",
+    "mfence",
+    "mov eax, [rsi]",
+    "mov ecx, 3000",
+    "4: imul rdx, rdx",
+    "dec ecx",
+    "jnz 4b",
+);
 // Rounds that are counted, in various ways; the sum is in RAX.
 program!(count, "xor eax, eax", "2: pause", "inc rax", "cmp dword ptr [rdi], 0", "je 2b");
 program!(

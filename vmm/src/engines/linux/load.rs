@@ -52,6 +52,33 @@ pub(crate) struct Loaded {
     pub(crate) command_line: String,
 }
 
+/// Formats of kernels.
+enum Format {
+    Elf,
+    BzImage,
+}
+
+/// Refuses a file that is no kernel. Whether a guest's memory suffices for it is seen when it is loaded.
+///
+/// # Errors
+/// [`RunError::Image`] says what is wrong with the file.
+pub fn check_kernel(path: &Path) -> Result<(), RunError> {
+    let wrong = |error: std::io::Error| RunError::Image { path: path.into(), reason: error.to_string() };
+    let mut file = input::open(path, MAX_LINUX_MEMORY).map_err(wrong)?;
+    format(path, &mut file).map(|_| ())
+}
+
+/// The format of the kernel that `file` holds; `path` is for messages.
+fn format<F: Read + Seek>(path: &Path, file: &mut F) -> Result<Format, RunError> {
+    let wrong = |reason: String| RunError::Image { path: path.into(), reason };
+    let mut magic = [0; 0x206];
+    match read_up_to(file, &mut magic).map_err(|error| wrong(error.to_string()))? {
+        4.. if magic[..4] == *b"\x7fELF" => Ok(Format::Elf),
+        0x206 if magic[0x202..] == *b"HdrS" => Ok(Format::BzImage),
+        _ => Err(wrong("it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage".into())),
+    }
+}
+
 /// Facts from the header of a kernel's file.
 struct Kernel {
     header: setup_header,
@@ -137,8 +164,6 @@ impl LinuxMemory {
         file: &mut F,
     ) -> Result<Kernel, RunError> {
         let wrong = |reason: String| RunError::Image { path: path.into(), reason };
-        let mut magic = [0; 0x206];
-        let read = read_up_to(file, &mut magic).map_err(|error| wrong(error.to_string()))?;
         let start = Some(GuestAddress(HIGH_MEMORY));
         let too_large = |error: linux_loader::loader::Error| {
             let memory = self.size() >> 20;
@@ -146,7 +171,7 @@ impl LinuxMemory {
                 "it cannot be loaded into {memory} MiB of memory ({error}): give the guest more with --memory"
             ))
         };
-        if read >= 4 && magic[..4] == *b"\x7fELF" {
+        if let Format::Elf = format(path, file)? {
             check_elf(file).map_err(|error| wrong(error.to_string()))?;
             let loaded = Elf::load(&self.0, None, file, start).map_err(too_large)?;
             let header = setup_header {
@@ -160,23 +185,19 @@ impl LinuxMemory {
             let kernel = Kernel { header, entry: loaded.kernel_load.0, end: loaded.kernel_end };
             return self.has_room(path, kernel);
         }
-        if read == magic.len() && magic[0x202..0x206] == *b"HdrS" {
-            const HAS_64_BIT_ENTRY: u16 = 1;
-            const FIRST_WITH_XLOADFLAGS: u16 = 0x20c;
-            file.rewind().map_err(|error| wrong(error.to_string()))?;
-            let loaded = BzImage::load(&self.0, None, file, start).map_err(too_large)?;
-            let header = loaded.setup_header.expect("a bzImage has a header");
-            let (version, flags) = (header.version, header.xloadflags);
-            if version < FIRST_WITH_XLOADFLAGS || flags & HAS_64_BIT_ENTRY == 0 {
-                return Err(wrong(
-                    "a bzImage without a 64-bit entry: use a 64-bit kernel of Linux 3.8 or later".into(),
-                ));
-            }
-            let end = loaded.kernel_end.max(header.pref_address.saturating_add(u64::from(header.init_size)));
-            let kernel = Kernel { header, entry: loaded.kernel_load.0 + ENTRY_64_OFFSET, end };
-            return self.has_room(path, kernel);
+        const HAS_64_BIT_ENTRY: u16 = 1;
+        const FIRST_WITH_XLOADFLAGS: u16 = 0x20c;
+        file.rewind().map_err(|error| wrong(error.to_string()))?;
+        let loaded = BzImage::load(&self.0, None, file, start).map_err(too_large)?;
+        let header = loaded.setup_header.expect("a bzImage has a header");
+        let (version, flags) = (header.version, header.xloadflags);
+        if version < FIRST_WITH_XLOADFLAGS || flags & HAS_64_BIT_ENTRY == 0 {
+            return Err(wrong(
+                "a bzImage without a 64-bit entry: use a 64-bit kernel of Linux 3.8 or later".into(),
+            ));
         }
-        Err(wrong("it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage".into()))
+        let end = loaded.kernel_end.max(header.pref_address.saturating_add(u64::from(header.init_size)));
+        self.has_room(path, Kernel { header, entry: loaded.kernel_load.0 + ENTRY_64_OFFSET, end })
     }
 
     fn has_room(&self, path: &Path, kernel: Kernel) -> Result<Kernel, RunError> {

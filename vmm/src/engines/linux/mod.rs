@@ -13,6 +13,8 @@ pub(crate) mod devices;
 pub(crate) mod load;
 mod spool;
 
+pub use load::check_kernel;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

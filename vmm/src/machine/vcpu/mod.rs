@@ -10,6 +10,7 @@ mod simulated;
 use std::io;
 use std::sync::Arc;
 
+use haltkick_sim::General;
 use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 
 use crate::host::signal::{self, Thread};
@@ -117,6 +118,20 @@ impl Vcpu {
             Body::MadeUp(_) => Ok(0x1000),
             Body::Simulated(vcpu) => {
                 let here = vcpu.cpu.as_ref().map(|cpu| cpu.rip());
+                here.ok_or_else(|| io::Error::other("it is on its pCPU"))
+            }
+        }
+    }
+
+    /// Returns its stack pointer.
+    pub(crate) fn stack_pointer(&self) -> io::Result<u64> {
+        match &self.body {
+            Body::Kvm(vcpu) => Ok(vcpu.fd.get_regs()?.rsp),
+            Body::Native(vcpu) => Ok(vcpu.stack_pointer()),
+            #[cfg(any(test, fuzzing))]
+            Body::MadeUp(_) => Ok(0x1000),
+            Body::Simulated(vcpu) => {
+                let here = vcpu.cpu.as_ref().map(|cpu| cpu.general(General::Rsp));
                 here.ok_or_else(|| io::Error::other("it is on its pCPU"))
             }
         }

@@ -138,6 +138,11 @@ impl NativeVcpu {
         self.register(REG_RIP) as u64
     }
 
+    /// Returns its stack pointer.
+    pub(crate) fn stack_pointer(&self) -> u64 {
+        self.register(REG_RSP) as u64
+    }
+
     fn register(&self, register: c_int) -> i64 {
         self.context.uc_mcontext.gregs[register as usize]
     }
