@@ -40,7 +40,7 @@ fn help_documents_every_exit_code() {
         "5  the guest",
         "6  no progress",
         "7  figures not valid",
-        "8  compare",
+        "8  a regression",
         "130  interrupted",
     ] {
         assert!(help.contains(code), "{code} is not in:\n{help}");

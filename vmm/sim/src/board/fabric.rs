@@ -11,7 +11,7 @@ use crate::cpu::code;
 use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::pause_filter::PauseFilter;
-use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores, Visits};
+use crate::machine::{Machine, Visits};
 
 use super::buffer::{Buffer, Store};
 use super::witness::Noted;
@@ -344,25 +344,6 @@ impl<M: Memory> Fabric<M> {
             return Verdict::Go;
         }
         self.buffer(now)
-    }
-
-    /// Whether a plain store to the line becomes visible at once.
-    pub(super) fn owns(&self, cpu: u32, line: u64) -> bool {
-        let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
-        own && self.lines.has(cpu, line, Need::Write)
-    }
-
-    /// Whether stores to the line wait in the buffer even if it is here.
-    fn is_late(&self, line: u64) -> bool {
-        self.machine.model.stores == Stores::Late && !self.lines.is_private(line)
-    }
-
-    /// How long the first store of a buffer waits before its line is asked for.
-    pub(super) fn late_ps(&self, cpu: u32, store: &Store) -> u64 {
-        if !self.is_late(store.line()) {
-            return 0;
-        }
-        self.lines.draw([u64::from(cpu), store.at_ps, store.physical]) % (MOST_LATE_PS + 1)
     }
 
     /// A part in each, so that each becomes visible with its own line.

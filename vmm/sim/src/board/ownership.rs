@@ -1,8 +1,10 @@
-//! Lines of stores that wait: [`Ownership::Overlap`] asks for all of them at once.
+//! Stores that wait in a buffer: when they ask for their lines. [`Ownership::Overlap`] asks for all of them at once.
 
 use crate::lines::Need;
-use crate::machine::Ownership;
+use crate::machine::{MOST_LATE_PS, Ownership, Stores};
 
+use super::buffer::Store;
+use super::fabric::Fabric;
 use super::{Board, FOR_A_STORE, Memory};
 
 impl<M: Memory> Board<M> {
@@ -34,5 +36,26 @@ impl<M: Memory> Board<M> {
         }
         self.tell_watchers(slot);
         self.go_on_if_stored(slot, self.now_ps);
+    }
+}
+
+impl<M: Memory> Fabric<M> {
+    /// Whether a plain store to the line becomes visible at once.
+    pub(super) fn owns(&self, cpu: u32, line: u64) -> bool {
+        let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
+        own && self.lines.has(cpu, line, Need::Write)
+    }
+
+    /// Whether stores to the line wait in the buffer even if it is here.
+    pub(super) fn is_late(&self, line: u64) -> bool {
+        self.machine.model.stores == Stores::Late && !self.lines.is_private(line)
+    }
+
+    /// How long the first store of a buffer waits before its line is asked for.
+    pub(super) fn late_ps(&self, cpu: u32, store: &Store) -> u64 {
+        if !self.is_late(store.line()) {
+            return 0;
+        }
+        self.lines.draw([u64::from(cpu), store.at_ps, store.physical]) % (MOST_LATE_PS + 1)
     }
 }

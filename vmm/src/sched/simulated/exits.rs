@@ -4,8 +4,9 @@ use haltkick_sim::Event;
 use haltkick_sim::machine::Invalidation;
 
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
+use crate::sched::queue::Task;
 
-use super::{Simulated, State};
+use super::{Doing, Simulated, State};
 
 impl<'a> Simulated<'a> {
     /// The exit that an event of the interpreter is to the VMM, and its cost beyond an exit.
@@ -38,5 +39,23 @@ impl<'a> Simulated<'a> {
             Invalidation::Free => 0,
             Invalidation::Kicks => told * self.machine.costs.guest.kick_ps,
         }
+    }
+
+    /// vCPUs that have translations to drop get an NMI: those that run at once, the others before they do. Returns how many run.
+    pub(super) fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) -> u64 {
+        let Some(shared) = &task.guest.shared else { return 0 };
+        let mut told = 0;
+        for slot in &state.slots {
+            if let Doing::Runs { task: other, .. } = &slot.doing
+                && other.guest.index == task.guest.index
+                && shared.invalidations.take_pending(other.vcpu.id)
+            {
+                // The host's interrupt takes the vCPU out of its guest, and it comes back with the NMI.
+                state.board.raise_nmi(slot.cpu, self.machine.costs.guest.exit_ps);
+                told += 1;
+            }
+        }
+        (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
+        told
     }
 }

@@ -484,22 +484,4 @@ impl<'a> Simulated<'a> {
             Next::Ends => slot.doing = Doing::Ended,
         }
     }
-
-    /// vCPUs that have translations to drop get an NMI: those that run at once, the others before they do. Returns how many run.
-    fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) -> u64 {
-        let Some(shared) = &task.guest.shared else { return 0 };
-        let mut told = 0;
-        for slot in &state.slots {
-            if let Doing::Runs { task: other, .. } = &slot.doing
-                && other.guest.index == task.guest.index
-                && shared.invalidations.take_pending(other.vcpu.id)
-            {
-                // The host's interrupt takes the vCPU out of its guest, and it comes back with the NMI.
-                state.board.raise_nmi(slot.cpu, self.machine.costs.guest.exit_ps);
-                told += 1;
-            }
-        }
-        (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
-        told
-    }
 }
