@@ -183,7 +183,9 @@ impl Job<'_> {
             .settings(trial, seed)?
             .resolve(supply)
             .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
-        if !run.engine.is_simulated() {
+        if run.engine.is_simulated() {
+            run.watchdog = run.watchdog.map(|watchdog| watchdog.min(torture::SIMULATED_PATIENCE));
+        } else {
             run.work_rate = run.work_rate.or(work_rate);
         }
         // It cannot say which vCPUs have left.

@@ -1,6 +1,7 @@
 //! The trials that a lock goes through: every kind, with many numbers of vCPUs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use haltkick_vmm::Entry;
 use rand::Rng;
@@ -116,6 +117,9 @@ const MACHINE: &[(&str, &str)] =
     &[("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
 /// That machine with stores that wait: a lock shows it which needs a barrier between a store and a load, and has none.
 const LATE_STORES: &str = "nehalem-2s~late-stores";
+/// Virtual time without progress after which a lock hangs: no neighbour takes a simulated pCPU, and seconds of spinning with stores
+/// would take minutes to simulate.
+pub(super) const SIMULATED_PATIENCE: Duration = Duration::from_millis(200);
 /// Settings of all other trials.
 const REAL: &[(&str, &str)] = &[("warmup", "5ms"), ("window", "25ms")];
 /// Most vCPUs that are waited for after a trial: a strict queue takes a round of slices for each.
