@@ -1,7 +1,5 @@
 //! Order statistics of all pairs of values. The pairs are counted and never made: their number grows with the square of the blocks.
 
-use super::statistics::sorted;
-
 /// Means of all pairs of some values, each value with itself included (Walsh averages).
 pub(crate) struct Averages(Vec<f64>);
 
@@ -111,6 +109,13 @@ impl Ranked for Differences {
         let last = |values: &[f64]| values[values.len() - 1];
         [self.above[0] - last(&self.below), last(&self.above) - self.below[0]]
     }
+}
+
+/// The values in their order.
+pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pairs::{Averages, Differences, Ranked as _};
+use super::pairs::{Averages, Differences, Ranked as _, sorted};
 use super::verdict::Verdict;
 use crate::text::quantity::factor;
 
@@ -241,12 +241,6 @@ fn student_t_interval(values: &[f64]) -> Interval {
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half = T[values.len() - 2] * (variance / n).sqrt();
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
-}
-
-pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod answer;
 mod bisect;
 mod check;
+mod compare;
 mod conduct;
 mod doctor;
 mod flips;
@@ -24,11 +25,11 @@ use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
 use crate::settings::choices::{Offer as _, SWITCH};
 use crate::text::pages::FOR_THE_HELP;
-use crate::text::share;
 
 pub(crate) use answer::{AnswerArgs, Question};
 pub(crate) use bisect::BisectArgs;
 pub(crate) use check::{CheckArgs, Language};
+pub(crate) use compare::{CompareArgs, ComparisonFormat};
 pub(crate) use conduct::{Conduct, LoadTo};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use flips::FlipsArgs;
@@ -126,7 +127,7 @@ pub(crate) enum Command {
     #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),
     /// Compare two results: directories, or arms in them
-    #[command(after_help = COMPARE_EXAMPLES)]
+    #[command(after_help = compare::EXAMPLES)]
     Compare(CompareArgs),
     /// Compare a simulation with the real runs that it should predict
     #[command(after_help = PREDICT_EXAMPLES)]
@@ -307,46 +308,6 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "ID", requires = "output", conflicts_with_all = ["print", "list_cells", "dry_run"],
           help_heading = "Parts")]
     pub(crate) cell: Option<String>,
-}
-
-const COMPARE_EXAMPLES: &str = "\
-Examples:
-  haltkick compare before after --threshold 3%
-      all cells of two directories; ends with 8 if an arm surely lost more than 3 %
-  haltkick compare 'results:qspinlock pv off' 'results:qspinlock pv on'
-      two arms of one directory, as ratios within its blocks";
-
-/// Options of `haltkick compare`.
-#[derive(Args, Debug)]
-pub(crate) struct CompareArgs {
-    /// The baseline: a directory, or DIR:ARM
-    #[arg(value_name = "A")]
-    pub(crate) baseline: String,
-    /// The candidate: a directory, or DIR:ARM
-    #[arg(value_name = "B")]
-    pub(crate) candidate: String,
-    /// A slow-down is a regression if its whole 95 % interval is beyond this
-    #[arg(long, value_name = "PERCENT", value_parser = share::percent, default_value = "5%")]
-    pub(crate) threshold: f64,
-    /// Compare, with a warning, what was measured with other settings or on another host
-    #[arg(long)]
-    pub(crate) anyway: bool,
-    /// How to print the comparison
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: ComparisonFormat,
-}
-
-/// How to print a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ComparisonFormat {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-    /// A line for each cell, as kernels' test runners read them: a regression is a failure
-    Ktap,
-    /// XML, as most CI systems read it
-    Junit,
 }
 
 const PREDICT_EXAMPLES: &str = "\

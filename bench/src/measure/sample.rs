@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_whole_run_is_that_of_its_parts_without_their_starts() {
+    fn a_run_takes_as_long_as_its_parts_without_their_starts() {
         let took = |start: f64, whole: f64| {
             let mut parts = vec![];
             let seconds = whole_seconds(|part| {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_setting_that_only_one_has_are_merged_if_asked_for() {
+    fn values_that_only_one_directory_has_are_merged_if_asked_for() {
         let part = |seed, values: &[&str]| {
             let plan = sketch().axis("ratio", values).plan(2);
             let world = World::new(seed);

@@ -11,7 +11,8 @@ use haltkick_vmm::{
 
 use super::choices::{ACCELERATORS, ENGINES, EngineChoice, Ratio, Words};
 use super::machines;
-use super::row::{Apply, in_range};
+use super::range::in_range;
+use super::row::Apply;
 use super::value::Value;
 use super::vm;
 use super::{Settings, Supply, table};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use haltkick_vmm::{Ours, Run, Span};
 
 use super::choices::{Offer, Ratio, SWITCH};
+use super::range::in_range;
 use super::value::Value;
 
 /// One setting: a row of the table.
@@ -223,23 +224,6 @@ impl Setting {
             _ => Ok(()),
         }
     }
-}
-
-/// Says the range where `value` is outside.
-pub(super) fn in_range<T: PartialOrd + Default>(
-    value: &T,
-    least: &T,
-    most: &T,
-    show: impl Fn(&T) -> String,
-) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    let (value, most) = (show(value), show(most));
-    Err(match *least == T::default() {
-        true => format!("{value} is out of range: {most} at most"),
-        false => format!("{value} is out of range: {} to {most}", show(least)),
-    })
 }
 
 pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {

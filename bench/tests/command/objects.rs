@@ -14,7 +14,7 @@ trials![
     check_tries_the_functions_of_readers,
     only_lost_wake_ups_make_a_run_invalid,
     an_object_ends_the_run_with_a_text_of_its_own,
-    a_forgotten_release_names_the_last_inside_and_the_place_in_the_object,
+    a_forgotten_release_names_the_last_holder_and_the_objects_place,
     objects_that_cannot_be_linked_are_refused_in_one_line,
     a_lock_can_be_written_to_the_header_that_is_printed,
 ];
@@ -77,7 +77,7 @@ void hk_pv_unlock(struct lock *lock)
 }
 "#;
 
-fn a_forgotten_release_names_the_last_inside_and_the_place_in_the_object() -> Tested {
+fn a_forgotten_release_names_the_last_holder_and_the_objects_place() -> Tested {
     let object = compiled(&scratch("object-forgets"), "forgets", FORGETS)?;
     let told = |pv: &str| {
         let run =

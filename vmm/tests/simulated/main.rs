@@ -191,7 +191,7 @@ fn page_faults_are_served_and_stale_translations_dropped() {
 }
 
 #[test]
-fn a_shootdown_s_sender_pays_for_each_target_where_the_model_says_so() {
+fn who_tells_others_to_drop_translations_pays_for_each_if_modelled() {
     let pages = |invalidation: &str, cpus: u32| {
         let mut config = simulated("ivybridge-ex-4s", cpus, 1).memory_bytes(16 << 20).pv(false);
         let Engine::Sim(machine) = &config.engine else { panic!("it is simulated") };

@@ -2,7 +2,7 @@
 
 use super::rows::Rows;
 use super::{Data, Picture, Setting, series};
-use crate::analysis::statistics::sorted;
+use crate::analysis::pairs::sorted;
 use crate::record::Record;
 use crate::show::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::significant;

@@ -27,6 +27,7 @@ mod fabric;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
+mod look_ahead;
 mod memory;
 mod ownership;
 mod pause_loops;

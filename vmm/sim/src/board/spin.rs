@@ -16,14 +16,12 @@ use crate::cpu::event::Event;
 use crate::cpu::state::{Cpu, Stand};
 use crate::lines::Need;
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, MOST_INSTRUCTIONS};
 use super::counters::Counters;
 use super::fabric::{From, Why};
 use super::slot_state::SlotState;
 use super::{Board, Memory};
 
-/// Instructions that a trial may take.
-pub(super) const MOST_INSTRUCTIONS: u64 = 128;
 /// How often in a row it is looked into what registers that differ are for.
 const MOST_TRIES: u32 = 4;
 
@@ -57,6 +55,20 @@ pub(super) struct Parked {
 }
 
 impl Parked {
+    /// In rounds like `round` from `since_ps` on.
+    fn in_rounds(since_ps: u64, round: &RoundEnd) -> Self {
+        Self {
+            since_ps,
+            round_ps: round.round_ps,
+            instructions: round.instructions,
+            exits_ps: None,
+            reads: round.reads.clone(),
+            clock: None,
+            counters: Counters::default(),
+            ahead: None,
+        }
+    }
+
     /// The rounds before the first one that reads `line` after `at_ps`.
     fn rounds_before(&self, line: u64, at_ps: u64) -> u64 {
         match &self.ahead {
@@ -99,17 +111,13 @@ impl<M: Memory> Board<M> {
             Some(last) if last.stand.rip() != here.stand.rip() => None,
             Some(last) if round.clock => self.clocked(slot, cpu, from, (last, &here), end_ps),
             Some(last) if last.stand == here.stand => {
-                let parked = Parked {
-                    since_ps: at_ps,
+                let round = RoundEnd {
+                    stand: here.stand.clone(),
                     round_ps: at_ps - last.at_ps,
                     instructions: here.instructions - last.instructions,
-                    exits_ps: None,
                     reads: round.reads,
-                    clock: None,
-                    counters: Counters::default(),
-                    ahead: None,
                 };
-                Some((parked, None))
+                Some((Parked::in_rounds(at_ps, &round), None))
             }
             Some(last) if last.tries < MOST_TRIES => {
                 here.tries = last.tries + 1;
@@ -123,23 +131,9 @@ impl<M: Memory> Board<M> {
         };
         let parked = parked.or_else(|| {
             last.as_ref()?;
-            let ahead = self.ahead(slot, cpu, &From { at_ps, ..*from })?;
-            let reads = ahead.lines().iter().map(|line| (*line, 0)).collect();
-            let ends_ps = ahead.ends_ps();
-            let parked = Parked {
-                since_ps: at_ps,
-                round_ps: 0,
-                instructions: 0,
-                exits_ps: None,
-                reads,
-                clock: None,
-                counters: Counters::default(),
-                ahead: Some(ahead),
-            };
-            Some((parked, Some(ends_ps)))
+            self.unlike(slot, cpu, &From { at_ps, ..*from })
         });
-        let place = &mut self.slots[slot as usize];
-        place.last = Some(Box::new(here));
+        self.slots[slot as usize].last = Some(Box::new(here));
         let Some((mut parked, leaves_ps)) = parked else { return false };
         // A line that was lost after the round had read it is not announced again.
         if !parked.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
@@ -152,14 +146,22 @@ impl<M: Memory> Board<M> {
         let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round_ps);
         parked.exits_ps = exits_after.map(|rounds| parked.since_ps + rounds * parked.round_ps);
         let due_ps = leaves_ps.into_iter().chain(parked.exits_ps).min();
-        place.parked = Some(Box::new(parked));
-        if let Some(due_ps) = due_ps {
-            self.schedule(slot, due_ps);
-        } else {
-            place.token += 1;
+        let place = &mut self.slots[slot as usize];
+        (place.parked, place.state) = (Some(Box::new(parked)), SlotState::Parked);
+        match due_ps {
+            Some(due_ps) => self.schedule(slot, due_ps),
+            None => place.token += 1,
         }
-        self.slots[slot as usize].state = SlotState::Parked;
         true
+    }
+
+    /// Rounds that are not alike, and when the last of those ends that were tried.
+    fn unlike(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<(Parked, Option<u64>)> {
+        let ahead = self.ahead(slot, cpu, from)?;
+        let reads = ahead.lines().iter().map(|line| (*line, 0)).collect();
+        let round = RoundEnd { stand: cpu.stand(), round_ps: 0, instructions: 0, reads };
+        let ends_ps = ahead.ends_ps();
+        Some((Parked { ahead: Some(ahead), ..Parked::in_rounds(from.at_ps, &round) }, Some(ends_ps)))
     }
 
     /// Rounds that differ in registers which count them.
@@ -176,16 +178,8 @@ impl<M: Memory> Board<M> {
         let next =
             self.told_trial(slot, cpu, (&from, &here.stand), false, &mut |effect| round.push(*effect))?;
         let counters = counters.only_counted(&round)?;
-        (next.stand == counters.after(&here.stand, 1)).then_some(Parked {
-            since_ps: here.at_ps,
-            round_ps: next.round_ps,
-            instructions: next.instructions,
-            exits_ps: None,
-            reads: next.reads,
-            clock: None,
-            counters,
-            ahead: None,
-        })
+        (next.stand == counters.after(&here.stand, 1))
+            .then(|| Parked { counters, ..Parked::in_rounds(here.at_ps, &next) })
     }
 
     /// Rounds that depend on the clock: what they are like, and when the first one begins that leaves the loop; or, if that is
@@ -204,16 +198,8 @@ impl<M: Memory> Board<M> {
         if !is_dead || next.stand.rip() != here.stand.rip() {
             return None;
         }
-        let parked = Parked {
-            since_ps: here.at_ps,
-            round_ps: next.round_ps,
-            instructions: next.instructions,
-            exits_ps: None,
-            reads: next.reads.clone(),
-            clock: Some((here.stand.clone(), from)),
-            counters: Counters::default(),
-            ahead: None,
-        };
+        let clock = Some((here.stand.clone(), from));
+        let parked = Parked { clock, ..Parked::in_rounds(here.at_ps, &next) };
         let begins = |round: u64| here.at_ps + round * next.round_ps;
         let mut leaves = |board: &mut Self, round: u64| {
             let later = From { at_ps: begins(round), ..from };

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yield_that_fails_goes_on_and_three_that_are_alone_end_the_search() {
+    fn the_search_ends_after_three_yields_between_vcpus_that_are_alone() {
         let mut boosts = Boosts::new(8);
         let search = |boosts: &mut Boosts, outcome| {
             let mut tried = 0;
