@@ -146,12 +146,13 @@ impl<M: Memory> Board<M> {
         let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round_ps);
         parked.exits_ps = exits_after.map(|rounds| parked.since_ps + rounds * parked.round_ps);
         let due_ps = leaves_ps.into_iter().chain(parked.exits_ps).min();
-        let place = &mut self.slots[slot as usize];
-        (place.parked, place.state) = (Some(Box::new(parked)), SlotState::Parked);
+        self.slots[slot as usize].parked = Some(Box::new(parked));
         match due_ps {
             Some(due_ps) => self.schedule(slot, due_ps),
-            None => place.token += 1,
+            None => self.slots[slot as usize].token += 1,
         }
+        // Also where it is due.
+        self.slots[slot as usize].state = SlotState::Parked;
         true
     }
 
