@@ -436,7 +436,7 @@ impl Supervised<'_> {
     /// How long the guest may take to start, and how long to come to rest, though it moves all the time.
     fn margin(&self) -> Duration {
         let patience = self.asked.run.watchdog.unwrap_or_else(|| WATCHDOG_START.max(self.working_patience()));
-        // What a busy host keeps from a guest, nothing keeps from a simulated one.
+        // A busy host delays a guest; a simulated guest has no such neighbour.
         let margin = if self.asked.run.engine.is_simulated() { Duration::ZERO } else { MARGIN };
         margin + patience * MARGIN_PATIENCES
     }

@@ -71,8 +71,7 @@ fn same_cells<'a>(job: &'a Job, earlier: &Job, has_its_objects: bool) -> BTreeSe
     let is_of_file = |cell: &Cell| cell.run.ours().any(|asked| asked.ours.lock.starts_with(FILE_PREFIX));
     let is_same = |cell: &Cell| {
         had.get(cell.id.as_str()).is_some_and(|had| {
-            (had.arm.as_str(), &had.setting) == (cell.arm.as_str(), &cell.setting)
-                && format!("{:?}", had.run) == format!("{:?}", cell.run)
+            (had.arm.as_str(), &had.setting) == (cell.arm.as_str(), &cell.setting) && had.run == cell.run
         })
     };
     let is_taken = |cell: &&Cell| {

@@ -61,15 +61,17 @@ impl Filter {
         let [first, second] = self.names;
         let text = format!("{first} {}, {second} {}", values[0], values[1]);
         let gap = if self.gap == first { values[0] } else { values[1] };
-        match () {
-            () if values[0] == 0 => (format!("{text}: off"), false),
-            () if is_protected => (format!("{text}, which pKVM ignores"), false),
-            () if gap > 0 && pause_ticks > gap => (
-                format!("{text}; a PAUSE takes {pause_ticks} ticks, which is no loop with {}", self.gap),
-                false,
-            ),
-            () => (format!("{text}; a PAUSE takes {pause_ticks} ticks"), true),
+        if values[0] == 0 {
+            return (format!("{text}: off"), false);
         }
+        if is_protected {
+            return (format!("{text}, which pKVM ignores"), false);
+        }
+        let text = format!("{text}; a PAUSE takes {pause_ticks} ticks");
+        if gap > 0 && pause_ticks > gap {
+            return (format!("{text}, which is no loop with {}", self.gap), false);
+        }
+        (text, true)
     }
 }
 

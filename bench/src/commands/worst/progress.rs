@@ -29,7 +29,7 @@ impl Progress {
         self.budget.is_some_and(|budget| self.started.elapsed() >= budget)
     }
 
-    /// What is left of the budget.
+    /// The rest of the budget.
     pub(super) fn left(&self) -> Option<Duration> {
         self.budget.map(|budget| budget.saturating_sub(self.started.elapsed()))
     }

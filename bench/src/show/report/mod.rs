@@ -15,10 +15,10 @@ use crate::show::plot::{self, Data, Picture};
 use crate::show::svg;
 use crate::show::table;
 
-pub(in crate::show) const STYLE: &str = include_str!("report.css");
+const STYLE: &str = include_str!("report.css");
 
 /// The page's security policy: the page needs only what is on it, and the browser requests nothing.
-pub(in crate::show) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A part of the page: what links to it name, its title, and what it says.
 struct Section {
@@ -61,19 +61,26 @@ pub(crate) fn page_of_kernels(manifest: &Manifest, summary: &Summary) -> String 
     page_of(manifest, summary, &sections)
 }
 
+/// Head of a page that loads nothing from elsewhere. `style` follows the style of all pages.
+pub(in crate::show) fn head(title: &str, style: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) }
+            style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+        }
+    }
+}
+
 fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> String {
     let title = &summary.outline.title;
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(svg::STYLE)) }
-            }
+            (head(title, svg::STYLE))
             body {
                 a.skip href="#findings" { "To the findings" }
                 main {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::Image;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 
 use super::{causes, notes, set, verdict};
 use crate::analysis::worst::{Heat, Row, Worst};
-use crate::show::report::{POLICY, STYLE, scrolled};
+use crate::show::report::{head, scrolled};
 
 const MAP_STYLE: &str = include_str!("page.css");
 /// Rows of the page's table.
@@ -27,14 +27,7 @@ pub(crate) fn page(answer: &Worst, map: &[Heat]) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(MAP_STYLE)) }
-            }
+            (head(&title, MAP_STYLE))
             body { main {
                 h1 { (title) }
                 p.finding { (verdict(answer)) "." }

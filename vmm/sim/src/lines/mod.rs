@@ -313,7 +313,7 @@ impl Lines {
             1 => 0,
             several => several,
         };
-        // What overlaps with the transfers before it is at most what has passed since it arrived.
+        // Its latency overlaps with earlier transfers only from its arrival on.
         let least_ps = request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line));
         Transfer { request: request.arrival, completes_ps: spaced_ps.max(least_ps) }
     }

@@ -9,7 +9,7 @@ use haltkick_sim::{Access, Cpu};
 use crate::programs::{add, look_at_the_clock};
 use crate::{Bench, CODE, DATA};
 
-/// What a witness has seen; times until which it wants steps.
+/// Steps that a witness has seen; times until which it wants them.
 #[derive(Default)]
 struct Seen {
     until_ps: u64,

@@ -93,8 +93,8 @@ impl Invalidations {
     }
 }
 
-/// What was requested up to now is served before the vCPU's next instruction. Several threads may say so at once,
-/// each having loaded another number: the largest stays.
+/// Says that all requests up to now are served before the vCPU's next instruction. Several threads may say so at once, each having
+/// loaded another number: the largest stays.
 pub(crate) fn acknowledge(area: &VcpuArea) {
     let requested = area.invalidation.requested.load(SeqCst);
     area.host.invalidated.fetch_max(requested, SeqCst);
