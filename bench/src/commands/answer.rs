@@ -68,7 +68,7 @@ fn sentence(gain: &Comparison, other: &str) -> String {
         Verdict::TooFewBlocks => format!("No answer yet over {other}: too few blocks; they give {times}."),
         Verdict::NoDifferenceShown => {
             format!(
-                "No difference is shown: with PV spinlocks {times} of the sections per second of {other}."
+                "No difference is shown from {other}: with PV spinlocks a guest completes {times} as many sections per second."
             )
         }
         Verdict::Faster | Verdict::Slower => {
@@ -107,8 +107,9 @@ fn surer(summary: &Summary) -> Vec<String> {
         widest.max_by(|a, b| a.half_width().unwrap_or(1e9).total_cmp(&b.half_width().unwrap_or(1e9)));
     if let Some(ratio) = widest {
         let share = power::smallest_difference(ratio, blocks);
-        let share = share
-            .map_or(String::new(), |share| format!(", which would show {} %", significant(share * 100.0)));
+        let share = share.map_or(String::new(), |share| {
+            format!(", which would show a difference of {} %", significant(share * 100.0))
+        });
         ways.push(format!("--blocks {blocks}{share}"));
     }
     ways
