@@ -342,13 +342,17 @@ impl Queue {
         let Some(id) = self.current else { return };
         match self.fair {
             Fair::Eevdf(it) => {
-                let is_eligible = self.is_eligible(tasks, id);
+                self.protected = i64::MIN;
+                // One that is ahead has nothing to forfeit. If each yield moved its deadline, one later yield would move its
+                // virtual time by all of them, and the mean with it: until it has caught up, hints alone decide who runs.
+                if it.yield_forfeits && !self.is_eligible(tasks, id) {
+                    return;
+                }
                 let task = &mut tasks[id as usize];
-                if it.yield_forfeits && is_eligible {
+                if it.yield_forfeits {
                     task.v = task.deadline;
                 }
                 task.deadline += self.slice_ns * NICE_0 / task.weight;
-                self.protected = i64::MIN;
             }
             Fair::Cfs(_) => self.skip = Some(id),
         }

@@ -359,9 +359,10 @@ impl<'a> Simulated<'a> {
         let number = task.number();
         let waits = matches!(turn, Turn::Waits);
         let ends = (began_ns, self.core.clock.now_ns());
-        let mut back = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, ends);
-        let mut others = Vec::new();
-        for task in self.core.take_all_ready(state.slots[0].cpu) {
+        // A vCPU that has just become ready may take this one's place in the core's queue, before the model knows of it.
+        let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, ends);
+        let (mut back, mut others) = (None, Vec::new());
+        for task in next.into_iter().chain(self.core.take_all_ready(state.slots[0].cpu)) {
             if task.number() == number { back = Some(task) } else { others.push(task) }
         }
         let now_ns = at_ps / PS;

@@ -129,6 +129,15 @@ fn a_yield_forfeits_the_rest_of_the_request() {
 }
 
 #[test]
+fn yields_of_a_task_ahead_forfeit_nothing_more() {
+    let (mut queue, mut tasks) = running("linux-7.3", 2);
+    queue.yields(&mut tasks, 0);
+    let (v, deadline) = (tasks[0].v, tasks[0].deadline);
+    (0..1_000).for_each(|_| queue.yields(&mut tasks, 0));
+    assert_eq!((tasks[0].v, tasks[0].deadline), (v, deadline));
+}
+
+#[test]
 fn cfs_lets_a_sleeper_preempt_that_is_far_behind() {
     let (mut queue, mut tasks) = running("cfs-2015", 1);
     tasks.extend(super::tests::tasks(1));
