@@ -16,8 +16,9 @@ Examples:
   haltkick flips ticket mcs --machine mine.toml --points 12 --window 5ms --output flips --format json
 
 The machine's figures of grades B to E vary together (B by 15 %, C and D by 30 %, E by half), and so do the choices of its
-[model]; docs/simulated-machine.md says more. The answer is one of three: robust (one arm is faster everywhere), flips (the
-other arm is faster somewhere), or undetermined (the seeds of some machine do not tell). All three end with 0.";
+[model]; docs/simulated-machine.md says more. The ratio is of throughput; with several guests, of all of them together.
+The answer is one of three: robust (one arm is faster everywhere), flips (the other arm is faster somewhere), or undetermined
+(the seeds of some machine do not tell). All three end with 0.";
 
 /// Options of `haltkick flips`.
 #[derive(Args, Debug)]

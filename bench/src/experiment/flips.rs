@@ -37,7 +37,8 @@ impl FromStr for Arm {
     }
 }
 
-/// The file that runs `arm` and `baseline` on each of `machines`, with `seeds` seeds each. The ratio is that of `arm`.
+/// The file that runs `arm` and `baseline` on each of `machines`, with `seeds` seeds each. The ratio is that of `arm`; where
+/// several guests run at once, of all of them together.
 pub(crate) fn source(
     [arm, baseline]: [&Arm; 2],
     machines: &[PathBuf],
@@ -62,6 +63,9 @@ pub(crate) fn source(
     }
     let (arm, baseline) = (quoted(&arm.name), quoted(&baseline.name));
     let _ = writeln!(text, "\n[[compare]]\nname = \"flips\"\narm = {arm}\nbaseline = {baseline}");
+    if settings.given("vm").is_some() || settings.given("guests").is_some_and(|guests| guests.number_u32() > 1) {
+        text += "of = \"all-guests\"\n";
+    }
     Source { origin: SWEEP.into(), text }
 }
 
@@ -69,6 +73,7 @@ pub(crate) fn source(
 mod tests {
     use super::*;
     use crate::experiment::Experiment;
+    use crate::experiment::measure::Measure;
 
     #[test]
     fn two_arms_are_compared_on_every_machine() {
@@ -86,6 +91,10 @@ mod tests {
         let given = |key| it.settings.settings.given(key).map(ToString::to_string);
         assert_eq!((given("think").as_deref(), given("machine")), (Some("2us"), None));
         assert_eq!(it.comparisons.len(), 1);
+        assert_eq!(it.comparisons[0].of, Measure::Throughput);
+        settings.set("guests", "2").unwrap();
+        let it = Experiment::parse(source([&arm, &baseline], &machines, 5, &settings)).unwrap();
+        assert_eq!(it.comparisons[0].of, Measure::AllGuests);
     }
 
     #[test]
