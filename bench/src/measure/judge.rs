@@ -17,6 +17,8 @@ const SPREAD_TOLERANCE: f64 = 0.05;
 /// A piece of work is timed to within this: pieces of 200 ns were seen 4 to 10 % faster than promised where those of 1 us were
 /// not, since a CPU begins with them before it has read the clock.
 const TIMED_WITHIN_NS: f64 = 25.0;
+/// A recorded schedule may be missed by a tenth.
+const LEAST_HONOURED: f64 = 0.9;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
 
@@ -177,6 +179,13 @@ pub(crate) fn judge(
     if let Some(ByActivity { holder: 0, head: 0, waiter: 0, other: 0, .. }) = outcome.injected {
         let message = "no vCPU was descheduled on purpose: the event that --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
+    }
+    if let Some(kept) = record.schedule.filter(|kept| kept.honoured < LEAST_HONOURED) {
+        let message = format!(
+            "vCPUs were off their pCPUs for {} of the time that the recorded schedule says",
+            percent(kept.honoured)
+        );
+        record.warn("schedule-missed", message);
     }
     if let Ok(SwitchReports { read, dropped }) = outcome.switches
         && dropped as f64 > LOST_REPORTS_LIMIT * (read + dropped) as f64
