@@ -26,7 +26,6 @@ packed-unlock-wipes-tail   found    qspinlock     --pv off
 packed-stale-rest          missed   qspinlock     --pv off
 head-ignores-pending       missed   qspinlock     --pv off
 leave-pending              found    qspinlock     --pv off
-steal-past-pending         missed   qspinlock     --pv on
 clh-keep-node              found    clh
 unfair-ticket-half-unlock  found    unfair-ticket
 rwsem-ignore-thief         missed   rwsem

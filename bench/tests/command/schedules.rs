@@ -1,4 +1,4 @@
-//! `--set schedule=FILE`: a recorded schedule that a simulated machine repeats.
+//! `--schedule FILE`: a recorded schedule that a simulated machine repeats.
 
 use std::fs;
 
@@ -22,8 +22,7 @@ fn a_recorded_schedule_repeats_under_another_lock() {
     // Four vCPUs share two CPUs; then each has one of its own, and none where the recording took it.
     let shared = ["--cpus", "0-1", "--ratio", "2", "--slice", "200us", "--window", "6ms", "--trace", trace];
     record(&[&["--lock", "qspinlock"], &shared[..]].concat());
-    let file = format!("schedule={trace}");
-    let alone = ["--cpus", "0-3", "--ratio", "1", "--window", "5ms", "--set", &file];
+    let alone = ["--cpus", "0-3", "--ratio", "1", "--window", "5ms", "--schedule", trace];
     for lock in ["qspinlock", "ticket"] {
         let record = record(&[&["--lock", lock], &alone[..]].concat());
         let kept = &record["schedule"];
@@ -40,7 +39,7 @@ fn a_recorded_schedule_repeats_under_another_lock() {
 fn what_is_no_schedule_is_refused_in_one_line() {
     let directory = scratch("no-schedule");
     let (file, good) = (directory.join("x.txt"), directory.join("good.txt"));
-    fs::write(&file, "sched_switch: nonsense\n").unwrap();
+    fs::write(&file, "1.5: sched_switch: nonsense\n").unwrap();
     let line = "CPU 0/KVM-9 [000] 1.5: sched_switch: CPU 0/KVM:9 [120] R ==> x:1 [120]\n";
     fs::write(&good, [line, &line.replace("1.5", "1.6").replace("R ==> x:1", "S ==> CPU 0/KVM:9")].concat())
         .unwrap();

@@ -184,7 +184,7 @@ mod tests {
         Absence { from_ns: from_us * 1000, until_ns: until_us * 1000 }
     }
 
-    /// The same two vCPUs in the words of both programs.
+    /// Two vCPUs in the words of perf; below, in those of trace-cmd.
     const PERF: &str = "\
 # a comment
        CPU 0/KVM  1234 [002]   100.000000: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R ==> next_comm=a b next_pid=9 next_prio=120

@@ -11,10 +11,10 @@ mod field {
     pub(super) const TRACK_EVENT: u64 = 11;
     pub(super) const INTERNED: u64 = 12;
     pub(super) const TRACK: u64 = 60;
-    /// Of tracks.
+    /// Fields of tracks.
     pub(super) const UUID: u64 = 1;
     pub(super) const NAME: u64 = 2;
-    /// Of events.
+    /// Fields of events.
     pub(super) const TYPE: u64 = 9;
     pub(super) const NAME_IID: u64 = 10;
     pub(super) const TRACK_UUID: u64 = 11;

@@ -33,7 +33,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// Nothing has been repeated yet.
+    /// A schedule of which nothing has been repeated.
     pub(super) fn new(schedule: Arc<Schedule>, machine: &Machine) -> Self {
         let costs = &machine.costs.guest;
         Self { schedule, way_out_ns: (costs.exit_ps / 2 + costs.timer_ps) / PS, ran_ns: 0 }
