@@ -103,6 +103,15 @@ fn judge_work(record: &mut Record) {
     }
 }
 
+/// Warns of a recorded schedule that was not repeated as it is.
+fn judge_schedule(record: &mut Record) {
+    if let Some(kept) = record.schedule.filter(|kept| kept.honoured < LEAST_HONOURED) {
+        let share = percent(kept.honoured);
+        let message = format!("vCPUs were off their pCPUs for {share} of the time that the schedule says");
+        record.warn("schedule-missed", message);
+    }
+}
+
 /// A lock that was taken fewer times than this for each vCPU may have had no turn for some.
 const TURNS_FOR_EACH: u64 = 100;
 /// A vCPU that could run has had a pCPU in this many scheduling rounds.
@@ -180,13 +189,7 @@ pub(crate) fn judge(
         let message = "no vCPU was descheduled on purpose: the event that --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
     }
-    if let Some(kept) = record.schedule.filter(|kept| kept.honoured < LEAST_HONOURED) {
-        let message = format!(
-            "vCPUs were off their pCPUs for {} of the time that the recorded schedule says",
-            percent(kept.honoured)
-        );
-        record.warn("schedule-missed", message);
-    }
+    judge_schedule(record);
     if let Ok(SwitchReports { read, dropped }) = outcome.switches
         && dropped as f64 > LOST_REPORTS_LIMIT * (read + dropped) as f64
     {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_forbids_to_steal_is_not_overtaken_while_it_is_off() {
+    fn a_head_that_forbids_stealing_is_not_overtaken_while_off() {
         let off = Where::Preempted(Activity::Head);
         let wait = |order: &mut Order, seen| order.wait(Promise::WhileHeadInsists, 0, seen);
         let mut order = order(4);
