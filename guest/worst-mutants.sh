@@ -24,6 +24,7 @@ mcs-forget-late-link       found    mcs
 wc-wake-without-kick       missed   qspinlock-wc  --pv on
 packed-unlock-wipes-tail   found    qspinlock     --pv off
 packed-stale-rest          missed   qspinlock     --pv off
+packed-steal-past-pending  found    qspinlock     --pv on
 head-ignores-pending       missed   qspinlock     --pv off
 leave-pending              found    qspinlock     --pv off
 clh-keep-node              found    clh

@@ -117,7 +117,7 @@ impl Order {
             Promise::InOrder => {
                 wait.running_ticks += u32::from(seen.place.at == Where::Running);
                 let is_queued = seen.place.at == Where::Asleep || wait.running_ticks >= QUEUED_BY;
-                (is_queued, others, "stood in the queue")
+                (is_queued, others, "stood in the queue of")
             }
             // A head that is off its pCPU all the time cannot have allowed it in between.
             Promise::WhileHeadInsists => {
@@ -126,7 +126,7 @@ impl Order {
                 if off_since_ns.is_none() || off_since_ns != wait.off_since_ns {
                     (wait.off_since_ns, wait.from) = (off_since_ns, None);
                 }
-                (off_since_ns.is_some(), HAD_IT_ALREADY, "was head and forbade to steal")
+                (off_since_ns.is_some(), HAD_IT_ALREADY, "forbade stealing as the head of")
             }
         };
         if begins {
@@ -135,7 +135,7 @@ impl Order {
         let (begun, lock) = (seen.entered.wrapping_sub(wait.from?), seen.lock);
         let broken = || {
             format!(
-                "vCPU {vcpu} {meanwhile} of lock {lock} while {begun} sections of others began; at most {most} may"
+                "vCPU {vcpu} {meanwhile} lock {lock} while {begun} sections of others began; at most {most} may"
             )
         };
         (begun > most).then(broken)
