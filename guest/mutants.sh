@@ -79,6 +79,7 @@ relaxed-link                loom     qspinlock::pv_with_three
 relaxed-tail                loom     qspinlock::pv_with_three
 steal-past-pending          liveness no_cpu_overtakes_a_spinning_head
 packed-stale-rest           unit     packed
+packed-steal-past-pending   unit     packed
 packed-unlock-wipes-tail    unit     packed
 table-stops-at-a-hole       unit     qspinlock::domain
 ticket-relaxed-unlock       loom     family::ticket::with_two

@@ -13,9 +13,9 @@ cd "$(dirname "$0")"
 
 # fault, what is expected (found, missed, control), lock, other arguments.
 table='
-t2-head-halts              missed   qspinlock     --pv on
+t2-head-halts              found    qspinlock     --pv on
 t4-kick-first              found    qspinlock     --pv on
-forget-successor           missed   qspinlock     --pv on
+forget-successor           found    qspinlock     --pv on
 pv-miss-the-gift           found    qspinlock     --pv on
 pv-leave-the-entry         missed   qspinlock     --pv on
 pv-wake-forgets-hash       missed   qspinlock-v16 --pv on
@@ -24,8 +24,9 @@ mcs-forget-late-link       found    mcs
 wc-wake-without-kick       missed   qspinlock-wc  --pv on
 packed-unlock-wipes-tail   found    qspinlock     --pv off
 packed-stale-rest          missed   qspinlock     --pv off
+packed-steal-past-pending  found    qspinlock     --pv on
 head-ignores-pending       missed   qspinlock     --pv off
-leave-pending              missed   qspinlock     --pv off
+leave-pending              found    qspinlock     --pv off
 clh-keep-node              found    clh
 unfair-ticket-half-unlock  found    unfair-ticket
 rwsem-ignore-thief         missed   rwsem

@@ -19,7 +19,7 @@ parser.add_argument("haltkick")
 parser.add_argument("--budget", default="30s")
 parser.add_argument("--output", type=Path, default=Path("target/worst-bugs"))
 parser.add_argument("locks", nargs="*", metavar="LOCK")
-args = parser.parse_args()
+args = parser.parse_intermixed_args()
 
 listing = subprocess.run([args.haltkick, "list", "locks", "--format", "json"], check=True, capture_output=True, text=True)
 entries = json.loads(listing.stdout)["entries"]

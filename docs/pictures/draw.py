@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/concepts.md and of three other pages as SVG files. It needs Python alone.
+"""Draws the pictures of docs/concepts.md and of four other pages as SVG files. It needs Python alone.
 
 Every picture is 600 units wide with text of at least 13, so that it can be read at 500 pixels. Colours follow the reader's
 light or dark setting. A label that does not fit into its box stops the script.
@@ -346,6 +346,36 @@ def architecture():
     p.save("../architecture.svg")
 
 
+def worst():
+    """Each source line of five locks by its largest loss, from docs/results/worst."""
+    kept = pathlib.Path(__file__).parent.parent / "results/worst/figures.tsv"
+    lines = [line.split("\t") for line in kept.read_text(encoding="utf-8").splitlines()]
+    locks = {}
+    for name, setting, loss, *_ in lines:
+        if name.startswith("loss at "):
+            at, lock = name.removeprefix("loss at ").rsplit(" of ", 1)
+            locks.setdefault(lock, []).append((float(loss), at.split(" < ")[0], "noise=1" in setting))
+    order = [lock for lock in ("qspinlock", "qspinlock-wc", "mutex", "rwsem", "owner-yield") if lock in locks]
+    most = max(loss for each in locks.values() for loss, _, _ in each)
+    left, scale = 110, (WIDTH - 130) / (int(most) + 1)
+    bottom = 30 + 44 * len(order)
+    p = Picture(bottom + 76, "What a lost CPU costs, by source line", "One dot for each source line of five locks, by the time lost over the time that the vCPU is off. The worst line of each lock is named.")
+    for tick in range(0, int(most) + 2, 2):
+        p.line(left + tick * scale, 16, left + tick * scale, bottom, "thin")
+        p.text(left + tick * scale, bottom + 18, str(tick), "soft", "middle", 13)
+    for i, lock in enumerate(order):
+        y = 40 + i * 44
+        p.text(left - 14, y + 5, lock, "bold", "end")
+        for j, (loss, _, noise) in enumerate(sorted(locks[lock])):
+            kind = "off" if noise else "hold"
+            p.add(f'<circle cx="{left + max(loss, 0) * scale:.1f}" cy="{y - 6 + j % 4 * 4:g}" r="3.4" class="{kind}"/>')
+        loss, at, _ = max(locks[lock])
+        p.text(min(left + loss * scale, WIDTH - 8), y + 25, at, "soft", "end", 13)
+    p.text(WIDTH / 2 + 50, bottom + 40, "pCPU time lost, times the absence", "", "middle", 13)
+    p.key(bottom + 64, {"hold": "costs more than the noise", "off": "within the noise"})
+    p.save("worst.svg")
+
+
 if __name__ == "__main__":
-    for draw in (strict_queue, holder, waiter, park, stealing, extension, hint, folding, timeline, word, blocks, architecture):
+    for draw in (strict_queue, holder, waiter, park, stealing, extension, hint, folding, timeline, word, blocks, architecture, worst):
         draw()

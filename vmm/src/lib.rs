@@ -39,6 +39,8 @@ pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS
 pub use haltkick_sim::hosts;
 /// The machines of [`Engine::Sim`].
 pub use haltkick_sim::machine as machines;
+/// Recorded schedules for [`Engine::Sim`].
+pub use haltkick_sim::schedule::Schedule;
 pub use host::affinity::{allowed_cpus, keep_off};
 pub use host::clock::VirtualTime;
 pub use host::error::{Refused, RunError};
@@ -87,7 +89,7 @@ pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::{RunDelay, of_this_thread as sched_stat_of_this_thread};
 pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};
-pub use sched::{Rules, Sched, SchedStat, Share};
+pub use sched::{Repeated, Rules, Sched, SchedStat, Share};
 
 /// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen.
 #[cfg(fuzzing)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Found, Graces, HintCheck, Ideal, Known, OurGuest, Outcome, PreemptedSource, RunDelay, Sched,
-    SwitchReports, Unknown, VcpuOutcome,
+    ByActivity, Found, Graces, HintCheck, Ideal, Known, OurGuest, Outcome, PreemptedSource, Repeated,
+    RunDelay, Sched, SwitchReports, Unknown, VcpuOutcome,
 };
 
 use super::costs::lock_cost;
@@ -18,7 +18,7 @@ use crate::record::memory::GuestMemory;
 use crate::record::why::Why;
 use crate::record::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
-    SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
+    SCHEMA_VERSION, ScheduleKept, SwitchCounts, Timing, Totals, WorkSpeed,
 };
 
 impl Record {
@@ -69,6 +69,7 @@ impl Record {
             handed_over: why.given("handed_over", outcome.handed, "the host's scheduler takes no directions"),
             switches: switches(outcome, &mut why),
             injected: why.given("injected", outcome.injected.map(activities), not_injected),
+            schedule: why.given("schedule", found.schedule.map(kept), "no schedule was repeated"),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
             timeline: timeline(asked, outcome, context.place.as_ref(), &mut why),
             profile: None,
@@ -155,6 +156,10 @@ fn times(outcome: &Outcome, why: &mut Why) -> BTreeMap<String, Distribution> {
             )
         })
         .collect()
+}
+
+fn kept(Repeated { absences, absent_ns, honoured }: Repeated) -> ScheduleKept {
+    ScheduleKept { absences, absent_ns, honoured }
 }
 
 fn totals(

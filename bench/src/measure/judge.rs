@@ -17,6 +17,8 @@ const SPREAD_TOLERANCE: f64 = 0.05;
 /// A piece of work is timed to within this: pieces of 200 ns were seen 4 to 10 % faster than promised where those of 1 us were
 /// not, since a CPU begins with them before it has read the clock.
 const TIMED_WITHIN_NS: f64 = 25.0;
+/// A recorded schedule may be missed by a tenth.
+const LEAST_HONOURED: f64 = 0.9;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
 
@@ -101,6 +103,15 @@ fn judge_work(record: &mut Record) {
     }
 }
 
+/// Warns of a recorded schedule that was not repeated as it is.
+fn judge_schedule(record: &mut Record) {
+    if let Some(kept) = record.schedule.filter(|kept| kept.honoured < LEAST_HONOURED) {
+        let share = percent(kept.honoured);
+        let message = format!("vCPUs were off their pCPUs for {share} of the time that the schedule says");
+        record.warn("schedule-missed", message);
+    }
+}
+
 /// A lock that was taken fewer times than this for each vCPU may have had no turn for some.
 const TURNS_FOR_EACH: u64 = 100;
 /// A vCPU that could run has had a pCPU in this many scheduling rounds.
@@ -178,6 +189,7 @@ pub(crate) fn judge(
         let message = "no vCPU was descheduled on purpose: the event that --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
     }
+    judge_schedule(record);
     if let Ok(SwitchReports { read, dropped }) = outcome.switches
         && dropped as f64 > LOST_REPORTS_LIMIT * (read + dropped) as f64
     {

@@ -76,6 +76,10 @@ config! { |asked, outcome, why|
     #[serde(default)]
     deschedule: Option<String> = why.given("config.deschedule", asked.run.deschedule.clone().map(|policy| Policy(policy).to_string()),
         "no vCPU was to be descheduled on purpose");
+    /// File of the recorded schedule that was repeated; null where none was, and in records older than the field.
+    #[serde(default)]
+    schedule: Option<String> = why.given("config.schedule", asked.run.schedule.as_ref().map(|schedule| schedule.name().to_owned()),
+        "no schedule was repeated");
     /// Name of the lock.
     lock: String = asked.ours.lock.clone();
     /// Whether its paravirtual form.

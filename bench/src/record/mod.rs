@@ -120,6 +120,9 @@ pub(crate) struct Record {
     /// Times that a vCPU was taken off on purpose; null if no injection was requested.
     #[serde(default)]
     pub(crate) injected: Option<Activities>,
+    /// How much of a recorded schedule was repeated; null if none was to be.
+    #[serde(default)]
+    pub(crate) schedule: Option<ScheduleKept>,
     /// Each vCPU, in order.
     pub(crate) per_vcpu: Vec<PerVcpu>,
     /// Place of each vCPU in the beginning of the window; of an experiment in the first block only, and null if
@@ -141,6 +144,17 @@ pub(crate) struct Record {
     pub(crate) warnings: Vec<Warning>,
     /// Why a field is null, by the field's path.
     pub(crate) why: BTreeMap<String, String>,
+}
+
+/// A recorded schedule that was repeated.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct ScheduleKept {
+    /// Times that a vCPU was to be off its pCPU, inside the window.
+    pub(crate) absences: u64,
+    /// How long vCPUs were to be off, all together.
+    pub(crate) absent_ns: u64,
+    /// Share of that time in which they were off.
+    pub(crate) honoured: f64,
 }
 
 /// How the run went.

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use haltkick_vmm::hosts::{self, Host};
 use haltkick_vmm::machines::{CHOICES, Guess, Machine, presets};
-use haltkick_vmm::{input, printable};
+use haltkick_vmm::{Schedule, input, printable};
 
 use super::hypercube::latin_hypercube;
 use crate::text::nearest;
 
 /// A built-in machine has less than a hundredth of it.
 const MOST_TEXT_BYTES: u64 = 1 << 20;
+/// The text of a minute of a busy host's switches.
+const MOST_TRACE_BYTES: u64 = 256 << 20;
 
 /// Seed of the order in which parts of the hypercube's dimensions meet.
 const SEED: u64 = 1;
@@ -96,6 +98,12 @@ pub(crate) fn find_host(name: &str) -> Result<Host, String> {
     let names: Vec<&str> = hosts::presets().iter().map(|preset| preset.name).collect();
     let text = read("host", name, &names)?;
     Host::parse(name, &text).map_err(|error| printable(&error.to_string()))
+}
+
+/// The recorded schedule in a file.
+pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
+    let bytes = input::read(Path::new(path), MOST_TRACE_BYTES).map_err(|error| format!("{path}: {error}"))?;
+    Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))
 }
 
 /// The text of a file that is not built in.

@@ -69,8 +69,13 @@ impl Settings {
             let host = machines::find_host(name).map_err(|message| Refused { about: "host", message })?;
             run.host = Some(Arc::new(host));
         }
+        if let Some(path) = common.given("schedule").map(Value::text) {
+            let refuse = |message| Refused { about: "schedule", message };
+            run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refuse)?));
+        }
         common.given("ple").map_or(Ok(()), |loops| loops.pause_loops().put(&mut run))?;
         run.check_host()?;
+        run.check_schedule()?;
         run.check_numa()?;
         run.rules.check()?;
         check_descheduling(&run, supply.image)?;

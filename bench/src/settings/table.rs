@@ -62,6 +62,13 @@ const HOSTILITY: &[Setting] = &[
     .linux(Linux::Used)
     .sets_run(|run, value| run.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
     .recorded("config.deschedule"),
+    name(
+        "schedule",
+        "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run --trace`, or the text of perf script \
+         or trace-cmd report with sched_switch; see docs/hostile-host.md",
+    )
+    .default_in_help("none")
+    .recorded("config.schedule"),
     time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
         .sets_run(|run, value| run.rules.grace = value.time())

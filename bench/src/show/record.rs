@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::record::{Activities, Distribution, GraceCounts, LockCost, Record};
+use crate::record::{Activities, Distribution, GraceCounts, LockCost, Record, ScheduleKept};
 use crate::text::quantity::{LATENCIES, count, event, si, significant, time_ns};
 
 /// Name and text of a line.
@@ -112,6 +112,13 @@ fn preemptions(record: &Record) -> Vec<Line> {
     if let Some(injected) = &record.injected {
         let policy = record.config.deschedule.as_deref().unwrap_or("none");
         lines.push(line("on purpose", format!("{} ({policy})", activities(injected, count))));
+    }
+    if let Some(ScheduleKept { absences, absent_ns, honoured }) = &record.schedule {
+        let (share, absent) = (significant(honoured * 100.0), time(*absent_ns));
+        lines.push(line(
+            "schedule",
+            format!("{share} % of {} absences honoured, {absent} in all", count(*absences)),
+        ));
     }
     lines
 }

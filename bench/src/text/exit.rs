@@ -87,7 +87,8 @@ impl From<RunError> for Failure {
             | RunError::GuestException { .. }
             | RunError::GuestFailed { .. }
             | RunError::ExclusionViolated(_)
-            | RunError::LeftBehind(_) => Exit::GuestFailed,
+            | RunError::LeftBehind(_)
+            | RunError::Overtaken(_) => Exit::GuestFailed,
             RunError::NoProgress(_) => Exit::NoProgress,
             RunError::Interrupted => Exit::Interrupted,
             RunError::System { .. } => Exit::Internal,

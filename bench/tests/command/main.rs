@@ -26,6 +26,7 @@ mod release;
 mod report;
 mod results;
 mod runs;
+mod schedules;
 mod schemas;
 mod simulated;
 mod support;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         report::trials,
         results::trials,
         runs::trials,
+        schedules::trials,
         schemas::trials,
         simulated::trials,
         sweeps::trials,

@@ -1,7 +1,7 @@
 //! The CPU of a simulated machine, and machines of many.
 //!
 //! Its rooms, from the ground up: `cpu` interprets instructions; `sourced` reads files whose values name their sources; `machine` says where CPUs are and what everything costs;
-//! `hosts` are the schedulers of hosts' kernels; `lines` are the cache lines that move between them; `board` has CPUs that share memory, in virtual time.
+//! `hosts` are the schedulers of hosts' kernels; `schedule` reads what one of them did; `lines` are the cache lines that move between them; `board` has CPUs that share memory, in virtual time.
 #![warn(missing_docs)]
 
 pub mod board;
@@ -9,6 +9,7 @@ mod cpu;
 pub mod hosts;
 pub mod lines;
 pub mod machine;
+pub mod schedule;
 mod sourced;
 
 pub use cpu::bus::{Access, Bus, Fence, LINE, Moment, Verdict};

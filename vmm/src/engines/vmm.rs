@@ -94,7 +94,14 @@ pub(super) fn run(
         Some(machine) => {
             let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
             let host = run.modelled_host();
-            Scheduler::simulated((run.rules, host.as_ref()), &guests, vcpus, plan, machine, (stop, witness))
+            Scheduler::simulated(
+                (run.rules, host.as_ref()),
+                &guests,
+                vcpus,
+                plan,
+                machine,
+                (stop, witness, run.schedule.as_ref()),
+            )
         }
         None => Scheduler::new(run.rules, &run.cpus, &guests, vcpus, plan),
     };
@@ -113,6 +120,7 @@ pub(super) fn run(
     });
     let observed = supervisor.into_observed(&notes);
     let is_broken = scheduler.is_broken();
+    let schedule = scheduler.repeated();
     let mut finished = scheduler.finish();
     let ran = Ran {
         run,
@@ -143,7 +151,7 @@ pub(super) fn run(
     drop(ran);
     drop(guests);
     let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about, clock.moment());
-    Ok(Found { cpu_time, windows, run_delay, pmu: pmu.read(), profile, trace, guests: ended })
+    Ok(Found { cpu_time, windows, run_delay, pmu: pmu.read(), schedule, profile, trace, guests: ended })
 }
 
 impl Ran<'_> {

@@ -33,7 +33,7 @@ use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::Finished;
 
 pub use queues::{Census, Queue, Registered};
-pub(crate) use rest::left_behind;
+pub(crate) use rest::{forbids_stealing, left_behind};
 pub use verdict::{Cause, Verdict};
 pub use word::Word;
 

@@ -24,6 +24,13 @@ pub(crate) fn left_behind(memory: &Memory, locks: u32) -> Option<String> {
     (0..locks).find_map(is_taken).or_else(registered)
 }
 
+/// Whether the head of the queue of `lock` has forbidden to steal it, as far as the guest says what its locks look like.
+pub(crate) fn forbids_stealing(memory: &Memory, lock: u32, locks: u32) -> bool {
+    let bytes = |of_run: &Locks| <[u8; 8]>::try_from(memory.read(of_run.address(lock)?, 8)?).ok();
+    let of_run = Locks::new(memory, locks);
+    of_run.is_some_and(|it| bytes(&it).is_some_and(|bytes| word::forbids_stealing(bytes, it.format)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;

@@ -75,6 +75,16 @@ pub(super) fn is_at_rest(bytes: [u8; 8], format: u32) -> bool {
     }
 }
 
+/// Whether the head of the queue has forbidden to steal the lock.
+pub(super) fn forbids_stealing(bytes: [u8; 8], format: u32) -> bool {
+    let [low, _] = halves(bytes);
+    match format {
+        WORD_QSPINLOCK | WORD_QSPINLOCK_WHOLE => low & 0x100 != 0,
+        WORD_OWNER_YIELD => low & 1 << 16 != 0,
+        _ => false,
+    }
+}
+
 fn halves(bytes: [u8; 8]) -> [u32; 2] {
     [0, 4].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
 }

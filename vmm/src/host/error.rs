@@ -111,6 +111,9 @@ pub enum RunError {
     /// A lock was not free, or had a sleeper, after all vCPUs had left it; exit code 5.
     #[error("left behind by a vCPU that is gone: {0}")]
     LeftBehind(String),
+    /// A vCPU was overtaken more often than the lock promises; exit code 5.
+    #[error("promised order broken: {0}")]
+    Overtaken(String),
     /// No vCPU moved for the watchdog's time, or all vCPUs sleep; exit code 6.
     #[error("no progress: {0}")]
     NoProgress(String),

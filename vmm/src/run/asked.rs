@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::Machine;
+use haltkick_sim::schedule::Schedule;
 
 use crate::guest::placement::Numa;
 use crate::machine::capabilities::KernelHalts;
@@ -145,6 +146,8 @@ pub struct Run {
     pub host: Option<Arc<Host>>,
     /// Take vCPUs off on purpose.
     pub deschedule: Option<Deschedule>,
+    /// The recorded schedule that is repeated, on a simulated machine on which each vCPU has a pCPU.
+    pub schedule: Option<Arc<Schedule>>,
     /// Time between the start of the last vCPU and the opening of the window.
     pub warmup: Duration,
     /// Length of the measuring window.
@@ -360,6 +363,7 @@ impl Default for Run {
             rules: Rules::default(),
             host: None,
             deschedule: None,
+            schedule: None,
             warmup: Duration::from_millis(20),
             window: Duration::from_secs(1),
             min_sections: 0,

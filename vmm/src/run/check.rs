@@ -1,5 +1,7 @@
 //! Checks of a run before anything is created: whether its settings go together, and with the image.
 
+use std::time::Duration;
+
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, WorkloadFlags};
 
 use crate::guest::placement::Numa;
@@ -70,6 +72,7 @@ impl Run {
         self.check_numa()?;
         self.rules.check()?;
         self.check_host()?;
+        self.check_schedule()?;
         self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
     }
 
@@ -94,6 +97,41 @@ impl Run {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a recorded schedule that cannot be repeated.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check_schedule(&self) -> Result<(), Refused> {
+        let Some(schedule) = &self.schedule else { return Ok(()) };
+        let refuse = |message: String| Err(Refused::new("schedule", message));
+        if !self.engine.is_simulated() || self.rules.sched == Sched::Host || self.deschedule.is_some() {
+            return refuse(
+                "only engine sim with sched vmm repeats one, and deschedules no vCPU besides".into(),
+            );
+        }
+        let vcpus: u32 = self.guests.iter().map(|guest| guest.vcpus).sum();
+        if self.guests.len() > 1 || vcpus as usize > self.cpus.len() {
+            let pcpus = self.cpus.len();
+            return refuse(format!(
+                "it says when vCPUs have no pCPU: use one guest with {pcpus} vCPUs at most, or more pCPUs"
+            ));
+        }
+        if schedule.vcpus() > vcpus {
+            return refuse(format!(
+                "it has {0} vCPUs and the guest {vcpus}: use --vcpus {0}",
+                schedule.vcpus()
+            ));
+        }
+        let length = Duration::from_nanos(schedule.length_ns());
+        if self.window > length {
+            return refuse(format!(
+                "it lasts {length:?} and the window {:?}: use a shorter window",
+                self.window
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses nodes that this host has no memory on, and memory that is not placed on this host's nodes.

@@ -10,6 +10,7 @@ use crate::observe::profile::Profile;
 use crate::observe::trace::Trace;
 use crate::run::linux_outcome::LinuxOutcome;
 use crate::run::outcome::Outcome;
+use crate::sched::Repeated;
 use crate::sched::run_delay::RunDelay;
 
 /// Why nothing else is known to have run on a simulated machine.
@@ -26,6 +27,8 @@ pub struct Found {
     pub run_delay: Known<RunDelay>,
     /// Cache events that the host's PMU counted in the guest, inside the window, by name.
     pub pmu: Known<CacheEvents>,
+    /// How much of a recorded schedule was repeated, if one was to be.
+    pub schedule: Option<Repeated>,
     /// The profile of the vCPUs' time, if that was asked for.
     pub profile: Option<Profile>,
     /// The trace of events, if that was asked for.

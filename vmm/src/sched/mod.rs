@@ -52,6 +52,7 @@ use std::time::Duration;
 
 use haltkick_sim::board::Witness;
 use haltkick_sim::hosts::Host;
+use haltkick_sim::schedule::Schedule;
 
 use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
@@ -63,6 +64,8 @@ use crate::sched::guest_run::GuestRun;
 use host::HostThreads;
 use runners::Runners;
 use simulated::Simulated;
+
+pub use simulated::Repeated;
 
 /// The scheduler that decides which vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +173,7 @@ impl<'a> Scheduler<'a> {
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         machine: (&Arc<haltkick_sim::machine::Machine>, &[u32], u64),
-        looks: (&'a AtomicBool, Option<Box<dyn Witness>>),
+        looks: (&'a AtomicBool, Option<Box<dyn Witness>>, Option<&Arc<Schedule>>),
     ) -> Self {
         Self::Simulated(Box::new(Simulated::new((rules, host), guests, vcpus, plan, machine, looks)))
     }
@@ -230,6 +233,14 @@ impl<'a> Scheduler<'a> {
         match self {
             Self::Vmm(runners) => runners.is_broken(),
             Self::Host(_) | Self::Simulated(_) => false,
+        }
+    }
+
+    /// How much of a recorded schedule was repeated; `None`: there was none.
+    pub(crate) fn repeated(&self) -> Option<Repeated> {
+        match self {
+            Self::Vmm(_) | Self::Host(_) => None,
+            Self::Simulated(simulated) => simulated.repeated(),
         }
     }
 

@@ -24,6 +24,7 @@ use crate::sched::guest_run::GuestRun;
 use crate::worst::curve::{Sample, tick};
 use crate::worst::cut::Cut;
 use crate::worst::effect::{Broken, Effect};
+use crate::worst::overtaking::Order;
 use crate::worst::survey::Baseline;
 
 /// Most horizons that a branch may take to do the work.
@@ -168,6 +169,7 @@ struct Window<'a> {
     shared: Rc<RefCell<Shared>>,
     baseline: &'a Baseline,
     samples: Vec<Sample>,
+    order: Order,
     /// The lock at the cut, in words.
     state: Option<String>,
     locks: u32,
@@ -218,8 +220,12 @@ impl PassWindow for Window<'_> {
                 let lock = lock_in_words(memory, shared.borrow().vcpu, locks);
                 *state = lock.map(|lock| format!("{lock}; {asleep} asleep"));
             };
-            let ended =
-                tick(&mut self.samples, (scheduler, guest, memory), locks, (self.stop, &mut stopped))?;
+            let ended = tick(
+                (&mut self.samples, &mut self.order),
+                (scheduler, guest, memory),
+                locks,
+                (self.stop, &mut stopped),
+            )?;
             if ended.is_break() {
                 return Ok(());
             }
@@ -321,6 +327,7 @@ fn go(
         shared: Rc::clone(&shared),
         baseline,
         samples: Vec::new(),
+        order: Order::new(run.our(0)),
         state: None,
         locks: run.our(0).ours.lock_count,
         stop,

@@ -8,6 +8,7 @@ use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
+use crate::worst::overtaking::Order;
 
 /// Time from one sample to the next.
 pub(super) const TICK_NS: u64 = 10_000;
@@ -54,18 +55,21 @@ impl Sample {
     }
 }
 
-/// Lets a tick pass and adds a sample of it, unless the guest has failed, which ends the curve. `stopped` is told how many vCPUs sleep
-/// when one is cut.
+/// Lets a tick pass and adds a sample of it, unless the guest has failed or a vCPU was overtaken against the lock's promise, which ends
+/// the curve. `stopped` is told how many vCPUs sleep when one is cut.
 ///
 /// # Errors
 /// A request to stop.
 pub(super) fn tick(
-    samples: &mut Vec<Sample>,
+    (samples, order): (&mut Vec<Sample>, &mut Order),
     (scheduler, guest, memory): (&Scheduler<'_>, &GuestRun<'_>, &Memory),
     locks: u32,
     (stop, stopped): (&AtomicBool, &mut dyn FnMut(u32)),
 ) -> Result<ControlFlow<()>, RunError> {
     scheduler.pass_watched(Duration::from_nanos(TICK_NS), stopped);
+    if let Some(overtaken) = order.look(memory, locks, || scheduler.whereabouts()) {
+        guest.fail(RunError::Overtaken(overtaken));
+    }
     if guest.failed() {
         return Ok(ControlFlow::Break(()));
     }

@@ -16,6 +16,7 @@ mod curve;
 mod cut;
 mod effect;
 mod lock_code;
+mod overtaking;
 mod survey;
 
 pub use branches::{Attempt, branches, replay};

@@ -23,6 +23,7 @@ use crate::sched::guest_run::GuestRun;
 use crate::worst::curve::{Sample, TICK_NS, tick};
 use crate::worst::cut::Cut;
 use crate::worst::lock_code::{LockCode, Part};
+use crate::worst::overtaking::Order;
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
@@ -174,6 +175,7 @@ struct Window<'a> {
     seen: Rc<RefCell<Recording>>,
     scope: Scope,
     samples: Vec<Sample>,
+    order: Order,
     locks: u32,
     stop: &'a AtomicBool,
 }
@@ -194,9 +196,8 @@ impl PassWindow for Window<'_> {
         drop(seen);
         self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
         for _ in 0..self.scope.whole().as_nanos() as u64 / TICK_NS {
-            if tick(&mut self.samples, (scheduler, guest, memory), self.locks, (self.stop, &mut |_| ()))?
-                .is_break()
-            {
+            let curve = (&mut self.samples, &mut self.order);
+            if tick(curve, (scheduler, guest, memory), self.locks, (self.stop, &mut |_| ()))?.is_break() {
                 return Ok(());
             }
         }
@@ -236,7 +237,8 @@ pub fn survey_after(
         last: vec![(0, false); asked.guest.vcpus as usize],
     }));
     let locks = asked.ours.lock_count;
-    let mut window = Window { seen: Rc::clone(&seen), scope, samples: Vec::new(), locks, stop };
+    let mut window =
+        Window { seen: Rc::clone(&seen), scope, samples: Vec::new(), order: Order::new(asked), locks, stop };
     let witness = Some(Box::new(Surveyor(Rc::clone(&seen))) as Box<dyn Witness>);
     let watched = Watched { window: Some(&mut window), witness };
     engines::run_watched(run, image, &Instruments::default(), stop, watched).and_then(Found::all)?;

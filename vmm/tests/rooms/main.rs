@@ -80,7 +80,7 @@ const HOUSES: &[House] = &[
     },
     House {
         sources: "vmm/sim/src",
-        rooms: &["cpu", "sourced", "machine", "hosts", "lines", "board"],
+        rooms: &["cpu", "sourced", "machine", "hosts", "schedule", "lines", "board"],
         double: &[],
     },
     House {

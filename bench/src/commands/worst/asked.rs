@@ -168,6 +168,9 @@ fn check(run: &Run, image: &Image) -> Result<()> {
     if run.deschedule.is_some() {
         return refuse("--deschedule: this command takes vCPUs off by itself: leave --deschedule out");
     }
+    if run.schedule.is_some() {
+        return refuse("--schedule: this command takes vCPUs off by itself: leave --schedule out");
+    }
     if ours.mix.work_sections.is_some() {
         return refuse("--work: preemptions are tried in a run without an end: leave --work out");
     }

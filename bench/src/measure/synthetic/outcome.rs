@@ -100,6 +100,7 @@ pub(crate) fn found(run: &Run, cpu_time: Duration, outcomes: Vec<AnyOutcome>) ->
         windows: 1,
         run_delay: Ok(RunDelay { alive: cpu_time, delayed: Duration::ZERO }),
         pmu: Err("no PMU in a test".into()),
+        schedule: None,
         profile: None,
         trace: None,
         guests: run.guests.iter().zip(outcomes).map(ended).collect(),

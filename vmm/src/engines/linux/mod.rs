@@ -137,6 +137,7 @@ pub(super) fn run(
         windows: 1,
         run_delay: Err("runs of Linux do not look".into()),
         pmu: Err("runs of Linux do not look".into()),
+        schedule: None,
         profile: None,
         trace: None,
         guests: vec![guest],

@@ -78,6 +78,7 @@ pub(crate) fn run(
         windows: 1,
         run_delay: Err(ONE_THREAD_PER_VCPU.into()),
         pmu: Err("QEMU's threads are not this program's to count in: use --engine kvm".into()),
+        schedule: None,
         profile: None,
         trace: None,
         guests: vec![guest],

@@ -10,6 +10,7 @@ mod idle;
 mod pauses;
 mod pcpu_time;
 mod placing;
+mod recorded;
 pub(crate) mod taken;
 mod time;
 
@@ -24,6 +25,7 @@ use haltkick_sim::Partition;
 use haltkick_sim::board::{Board, Happening, What, Witness, WorkLoop};
 use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::Machine;
+use haltkick_sim::schedule::Schedule;
 
 use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
@@ -46,6 +48,8 @@ use crate::sched::{Finished, Rules};
 
 use alarm::Alarm;
 use hosted::Hosted;
+use recorded::Recorded;
+pub use recorded::Repeated;
 
 /// Which of the seed's sequences costs scatter by: threads, which deschedule vCPUs on purpose, have those from 0 on.
 const SCATTER_STREAM: u64 = 1 << 32;
@@ -127,6 +131,8 @@ struct State<'a> {
     due: BinaryHeap<Reverse<(u64, Due)>>,
     /// The model of a host's scheduler, which decides instead of the core.
     hosted: Option<Hosted<'a>>,
+    /// The schedule that is repeated.
+    recorded: Option<Recorded>,
     now_ps: u64,
     spent: pcpu_time::Spent,
     /// How costs scatter.
@@ -145,13 +151,14 @@ impl State<'_> {
 impl<'a> Simulated<'a> {
     /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
     /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
+    /// Long: it makes each part once.
     pub(crate) fn new(
         (rules, host): (Rules, Option<&Host>),
         guests: &'a [GuestRun<'a>],
         mut vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
-        (stop, witness): (&'a AtomicBool, Option<Box<dyn Witness>>),
+        (stop, witness, schedule): (&'a AtomicBool, Option<Box<dyn Witness>>, Option<&Arc<Schedule>>),
     ) -> Self {
         let shared = || guests.iter().map(|guest| guest.shared.as_ref().expect("a guest of our own"));
         let ram = Ram::new(shared().map(|shared| shared.memory));
@@ -161,7 +168,7 @@ impl<'a> Simulated<'a> {
         }
         // One queue: published figures of simulated machines rest on it, and pCPUs in virtual time do not contend for it.
         let mut core = Core::new(rules, (cpus, Queues::One), guests, vcpus, plan, NoBell);
-        core.sets_aside |= witness.is_some();
+        core.sets_aside |= witness.is_some() || schedule.is_some();
         let code = shared().take(1).flat_map(|shared| &shared.image.segments);
         let code = code.filter(|segment| segment.executable);
         let loops: Vec<_> =
@@ -188,9 +195,21 @@ impl<'a> Simulated<'a> {
         let scatter_permille = machine.costs.guest.scatter_permille;
         let random = SplitMix::stream(seed, SCATTER_STREAM);
         let hosted = host.map(|host| Hosted::new(host, guests, (machine, cpus, seed)));
+        let recorded = schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine));
         let (now_ps, spent) = (0, pcpu_time::Spent::default());
-        let state =
-            State { board, slots, slot_of, used, due, hosted, now_ps, spent, random, scatter_permille };
+        let state = State {
+            board,
+            slots,
+            slot_of,
+            used,
+            due,
+            hosted,
+            recorded,
+            now_ps,
+            spent,
+            random,
+            scatter_permille,
+        };
         // All are idle until they have looked.
         cpus.iter().for_each(|cpu| _ = core.idle.enter(*cpu));
         Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
@@ -203,6 +222,7 @@ impl<'a> Simulated<'a> {
         let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
         self.tell_board(state);
         self.count_time(state);
+        self.call_out(state);
         loop {
             // Relaxed: a request; nothing is read on the strength of it.
             if self.stop.load(Ordering::Relaxed) {
@@ -251,13 +271,10 @@ impl<'a> Simulated<'a> {
             state.slots[index].out = None;
             match std::mem::replace(&mut state.slots[index].doing, Doing::Ended) {
                 Doing::Runs { mut task, began_ns } => {
+                    let times = (began_ns, self.core.clock.now_ns());
+                    state.note_turn(index, &task, &Turn::Stopped, times);
                     task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
-                    self.core.end_turn(
-                        task,
-                        &mut state.slots[index].pcpu,
-                        Turn::Stopped,
-                        (began_ns, self.core.clock.now_ns()),
-                    );
+                    self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
                 }
                 Doing::Changes { task, .. } => self.core.give_back(task),
                 Doing::Idle { .. } | Doing::Taken | Doing::Ended => {}
@@ -317,6 +334,8 @@ impl<'a> Simulated<'a> {
         let began_ns = at_ps / PS;
         let since_ns = since_ps.map_or(began_ns, |since_ps| since_ps / PS);
         self.core.begin_turn(&mut task, &mut slot.pcpu, since_ns, self.core.clock.now_ns());
+        let Some(mut task) = self.unless_absent(state, index, task, at_ps) else { return };
+        let slot = &mut state.slots[index];
         slot.pcpu.observer.enters(|| began_ns);
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Some(mut cpu) = task.vcpu.take_simulated() {
@@ -332,7 +351,7 @@ impl<'a> Simulated<'a> {
             }
         }
         self.host_wrote(&mut state.board, guest, id);
-        slot.doing = Doing::Runs { task, began_ns };
+        state.slots[index].doing = Doing::Runs { task, began_ns };
         Self::arm(state, index);
     }
 
@@ -347,19 +366,6 @@ impl<'a> Simulated<'a> {
                 board.host_wrote(partition.start + shared.memory.load_line());
             }
         }
-    }
-
-    /// Tells the board when the alarm of a pCPU rings, which has entered a guest: at the end of a slice.
-    fn arm(state: &mut State<'a>, index: usize) {
-        let slot = &state.slots[index];
-        let at_ns = match &state.hosted {
-            Some(hosted) => {
-                hosted.limit_pauses(&mut state.board, slot);
-                hosted.alarm_ns(index, state.now_ps / PS)
-            }
-            None => slot.alarm.rings_at(),
-        };
-        state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
     }
 
     /// The way into a guest: of what an exit costs, the half that follows what it does.
@@ -410,6 +416,7 @@ impl<'a> Simulated<'a> {
         } else {
             self.core.exited(&mut task, &mut slot.pcpu, exit)
         };
+        let turn = turn.or_else(|| state.absent_for(&task, at_ps / PS).map(Turn::Injected));
         let at_ps = at_ps + state.hosted.as_mut().map_or(0, Hosted::take_spent_ps);
         let told = if exit == Exit::Invalidate { self.invalidate(state, &task) } else { 0 };
         let (guest, id) = (task.guest, task.vcpu.id);
@@ -453,6 +460,7 @@ impl<'a> Simulated<'a> {
             return self.host_wrote(&mut state.board, guest, id);
         }
         let times = (began_ns, self.core.clock.now_ns());
+        state.note_turn(index, &task, &turn, times);
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, times);
         self.host_wrote(&mut state.board, guest, id);
         match happening.what {
