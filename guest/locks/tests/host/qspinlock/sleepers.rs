@@ -99,6 +99,11 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
         }
     });
     assert_eq!(stage.counter.get(), 2);
+    // Times go by why a spin ended: CPU 1 as head, CPU 2 early, and no CPU at its threshold in the queue.
+    let time = |event| stage.host.events(event);
+    assert!(time(Event::PvLatencyHaltHead) > 0);
+    assert!(time(Event::PvLatencySpinEarly) > 0 && time(Event::PvLatencyHaltEarly) > 0);
+    assert_eq!((time(Event::PvLatencySpinNode), time(Event::PvLatencyHaltNode)), (0, 0));
 }
 
 /// CPU 2 sleeps behind CPU 1. When CPU 1 gets the lock it registers CPU 2 instead of waking it; one kick
