@@ -163,15 +163,7 @@ impl<T: Policy> Queued for T {
 
             // P4. T2: HASHED, so that the owner that made this CPU head does not register it once more.
             node.state.store(HASHED, Relaxed);
-            platform.count(Event::PvWaitHead, 1);
-            let halt = if slept {
-                platform.count(Event::PvWaitAgain, 1);
-                platform.count(Event::PvLatencySpinAgain, spin);
-                Event::PvLatencyHaltAgain
-            } else {
-                platform.count(Event::PvLatencySpinHead, spin);
-                Event::PvLatencyHaltHead
-            };
+            let halt = count_wait_of_head(platform, spin, slept);
             slept = true;
             shared.sleep(code.cpu(), halt, || word.load(Relaxed) & LOCKED_MASK == SLOW);
             if T::BOUNDED && has_been_released(word, node) {
@@ -206,6 +198,18 @@ impl<T: Policy> Queued for T {
 #[inline(never)]
 fn give_up_slice<D: Memory>(domain: &D) {
     give_up_unless_in_section(domain.shared().platform);
+}
+
+/// Counts that a head sleeps after a spin of `ticks`, once more if it has `slept`; returns what counts the time of the sleep.
+fn count_wait_of_head<P: Platform>(platform: &P, ticks: u64, slept: bool) -> Event {
+    platform.count(Event::PvWaitHead, 1);
+    if slept {
+        platform.count(Event::PvWaitAgain, 1);
+        platform.count(Event::PvLatencySpinAgain, ticks);
+        return Event::PvLatencyHaltAgain;
+    }
+    platform.count(Event::PvLatencySpinHead, ticks);
+    Event::PvLatencyHaltHead
 }
 
 /// A spin that was given up.
