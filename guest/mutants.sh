@@ -101,9 +101,6 @@ gcr-forget-when-idle        loom     family::gcr::with_two
 gcr-never-promote           host     the_first_of_the_queue
 gcr-ignore-slice            host     gcr::a_slice_that_is_about_to_end
 gcr-over-leave-late         host     a_cpu_leaves_the_gate
-rq-keep-listed              host     a_cpu_that_has_the_lock
-rq-deadlock-dissolves       host     who_queues_behind_a_deadlock
-rq-last-awaits-next         host     the_last_in_a_queue_may_leave
 mcs-tp-relaxed-link         loom     family::mcs_tp::with_three
 mcs-tp-relaxed-tail         loom     family::mcs_tp::with_three
 mcs-tp-relaxed-unlock       loom     family::mcs_tp::with_two

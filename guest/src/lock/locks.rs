@@ -2,9 +2,9 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
 use haltkick_locks::{
-    Bounded, ClhDomain, CnaDomain, GcrDomain, GcrOver, GcrOverDomain, Heartbeat, Limits, McsDomain,
-    McsTpDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock,
-    RqSpinDomain, SleepDomain, V16, Whole, WorkConserving, osq,
+    Bounded, ClhDomain, CnaDomain, GcrDomain, GcrOver, GcrOverDomain, Heartbeat, McsDomain, McsTpDomain,
+    Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock, SleepDomain, V16, Whole,
+    WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -17,7 +17,6 @@ type QspinPoints = QSpinDomain<Instrumented, MAX_VCPUS, LINES>;
 type Beating = Heartbeat<Guest, MAX_VCPUS>;
 /// Longer than an interrupt, and much shorter than a slice.
 const STALE_AFTER_NS: u64 = 20_000;
-type Resilient = RqSpinDomain<Guest, MAX_VCPUS>;
 type Gates<D> = GcrOverDomain<Guest, D, MAX_VCPUS>;
 type Sleepers<L> = SleepDomain<Guest, L, MAX_VCPUS>;
 
@@ -221,25 +220,6 @@ lock! {
     paravirt {
         CnaHeartbeat: haltkick_locks::CnaLive = haltkick_locks::CnaLive::new(),
         CnaDomain<Beating, MAX_VCPUS> = CnaDomain::new(Beating::new(Guest, STALE_AFTER_NS))
-    }
-}
-
-lock! {
-    "143" "rqspinlock", "native qspinlock whose waiters give up after 250 and 500 ms, as Linux' rqspinlock, and try again",
-    LockFlags::NONE;
-    native {
-        Rqspinlock: haltkick_locks::RqSpinLock = haltkick_locks::RqSpinLock::new(),
-        Resilient = Resilient::new(Guest, Limits::LINUX),
-        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
-    }
-}
-
-lock! {
-    "144" "rqspinlock-own", "rqspinlock whose waiters count only the time in which they run themselves", LockFlags::NONE;
-    native {
-        RqspinlockOwn: haltkick_locks::RqSpinLock = haltkick_locks::RqSpinLock::new(),
-        Resilient = Resilient::new(Guest, Limits { own_time: true, ..Limits::LINUX }),
-        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
 }
 

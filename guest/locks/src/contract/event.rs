@@ -133,15 +133,11 @@ pub enum Event {
     PvLatencyHaltHead,
     /// The same after [`Event::PvLatencySpinAgain`].
     PvLatencyHaltAgain,
-    /// Acquisitions that failed since a time limit was over.
-    RqspinlockLockTimeout,
-    /// Acquisitions that failed since a deadlock was found.
-    LockDeadlock,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 58] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -200,8 +196,6 @@ impl Event {
         Self::PvLatencyHaltEarly,
         Self::PvLatencyHaltHead,
         Self::PvLatencyHaltAgain,
-        Self::RqspinlockLockTimeout,
-        Self::LockDeadlock,
     ];
 
     /// How many events there are. At most 64, so that a set of events fits a `u64`.
@@ -256,7 +250,6 @@ impl Event {
                 | Self::PvLatencyHaltEarly
                 | Self::PvLatencyHaltHead
                 | Self::PvLatencyHaltAgain
-                | Self::LockDeadlock
         )
     }
 
@@ -321,8 +314,6 @@ impl Event {
             Self::PvLatencyHaltEarly => "pv_latency_halt_early",
             Self::PvLatencyHaltHead => "pv_latency_halt_head",
             Self::PvLatencyHaltAgain => "pv_latency_halt_again",
-            Self::RqspinlockLockTimeout => "rqspinlock_lock_timeout",
-            Self::LockDeadlock => "lock_deadlock",
         }
     }
 }

@@ -98,7 +98,6 @@
 //! borrowed                 the same in memory that is lent at run time
 //! mode, queue              what a kind of lock implements; the queue
 //! native, virt, policy     the kinds: two whole, three by their settings
-//! listed, resilient        the native one whose acquisition may fail
 //! head, courtesy, pv       the slow paths of those three
 //! chosen, patched          native or one of those, as is known when the kernel boots: by a byte, or by code that is patched
 //! ```
@@ -141,7 +140,6 @@ mod chosen;
 mod courtesy;
 mod domain;
 mod head;
-mod listed;
 mod mode;
 mod native;
 mod node;
@@ -155,7 +153,6 @@ mod patched;
 mod policy;
 mod pv;
 mod queue;
-mod resilient;
 mod table;
 mod virt;
 mod word;
@@ -186,7 +183,6 @@ pub use {
     mode::Mode,
     native::Native,
     policy::{Bounded, Pv, V16, WorkConserving},
-    resilient::{Limits, Refused, RqSpinDomain, RqSpinLock},
     table::Line as QSpinLine,
     virt::VirtTas,
     word::{Whole, Word},

@@ -50,9 +50,6 @@ macro_rules! family {
     )+};
 }
 
-/// Limits that are over now and then on a busy host.
-const SHORT: Limits = Limits { pending_ns: 50_000, head_ns: 100_000, own_time: false };
-
 /// A gate before locks that have a domain like that.
 fn gcr_over<D>(inner: fn(Cpus) -> D) -> impl Fn(Cpus) -> GcrOverDomain<Cpus, D, CPUS> {
     move |host| GcrOverDomain::new(host.clone(), inner(host))
@@ -82,7 +79,6 @@ family! {
     futex: FutexMutex::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Cpus, osq::PrevCpu, CPUS>::new;
-    rqspinlock: RqSpinLock::<Whole>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, SHORT);
     qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
@@ -94,7 +90,6 @@ family! {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 family! {
     qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    rqspinlock_packed: RqSpinLock::<Packed>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, SHORT);
     qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
