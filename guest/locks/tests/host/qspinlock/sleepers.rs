@@ -72,6 +72,9 @@ fn a_newcomer_queues_while_the_head_spins<W: Word>() {
     assert_eq!(stage.host.events(Event::PvLockStealing), 0);
 }
 
+/// Much longer than the spins before.
+const ASLEEP: Duration = Duration::from_millis(50);
+
 /// CPU 2 queues behind CPU 1, with all the patience in the world. CPU 1 then sleeps, and CPU 2 does the same.
 fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
     let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
@@ -87,22 +90,28 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
         1 => {
             held.await_it();
             let (staged, spinning) = (stage.clone(), spinning.clone());
-            Cpus::hook_once(Point::HeadSpinning, move || {
-                spinning.give();
-                staged.host.until_paused(2, 10);
+            Cpus::hook(move |point| match point {
+                Point::HeadSpinning if !spinning.given() => {
+                    spinning.give();
+                    staged.host.until_paused(2, 10);
+                }
+                Point::BeforeSleep => thread::sleep(ASLEEP),
+                _ => {}
             });
             stage.visit();
         }
         _ => {
             spinning.await_it();
+            Cpus::hook_once(Point::BeforeSleep, || thread::sleep(ASLEEP));
             stage.visit();
         }
     });
     assert_eq!(stage.counter.get(), 2);
     // Times go by why a spin ended: CPU 1 as head, CPU 2 early, and no CPU at its threshold in the queue.
     let time = |event| stage.host.events(event);
-    assert!(time(Event::PvLatencyHaltHead) > 0);
-    assert!(time(Event::PvLatencySpinEarly) > 0 && time(Event::PvLatencyHaltEarly) > 0);
+    let asleep = ASLEEP.as_nanos() as u64;
+    assert!(time(Event::PvLatencySpinHead) > 0 && time(Event::PvLatencyHaltHead) >= asleep);
+    assert!(time(Event::PvLatencySpinEarly) > 0 && time(Event::PvLatencyHaltEarly) >= asleep);
     assert_eq!((time(Event::PvLatencySpinNode), time(Event::PvLatencyHaltNode)), (0, 0));
 }
 
