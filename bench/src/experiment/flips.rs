@@ -63,7 +63,9 @@ pub(crate) fn source(
     }
     let (arm, baseline) = (quoted(&arm.name), quoted(&baseline.name));
     let _ = writeln!(text, "\n[[compare]]\nname = \"flips\"\narm = {arm}\nbaseline = {baseline}");
-    if settings.given("vm").is_some() || settings.given("guests").is_some_and(|guests| guests.number_u32() > 1) {
+    if settings.given("vm").is_some()
+        || settings.given("guests").is_some_and(|guests| guests.number_u32() > 1)
+    {
         text += "of = \"all-guests\"\n";
     }
     Source { origin: SWEEP.into(), text }
