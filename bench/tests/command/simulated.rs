@@ -21,7 +21,7 @@ trials![
     what_no_simulated_machine_can_do_is_refused,
     two_guests_on_one_machine_leave_a_record_each,
     pause_loops_exit_on_a_modelled_host_by_its_limits,
-    a_modelled_host_loses_no_vcpu_that_starts_as_another_one_gives_way,
+    a_modelled_host_loses_no_vcpu_started_as_another_gives_way,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
     an_arm_differs_from_itself_by_nothing,
     any_number_of_cells_at_a_time_write_the_same_records,
@@ -278,7 +278,7 @@ fn findings(results: &Path) -> Vec<(String, u64, Value)> {
 }
 
 /// On this machine a guest's first vCPU starts the others at an exit at which its pCPU is to change vCPUs.
-fn a_modelled_host_loses_no_vcpu_that_starts_as_another_one_gives_way() {
+fn a_modelled_host_loses_no_vcpu_started_as_another_gives_way() {
     let machine =
         ["--engine", "sim", "--machine", "cascadelake-2s~10/12", "--cpus", "0-31", "--sched", "host"];
     let guests = ["--host", "linux-7.3", "--guests", "4", "--ratio", "1", "--lock", "virt-tas", "--no-ideal"];

@@ -254,6 +254,8 @@ impl Event {
     }
 
     /// The name under which Linux users know this event, or would if Linux had it.
+    ///
+    /// Long: it is one table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PvHashHops => "pv_hash_hops",
