@@ -144,9 +144,11 @@ pub struct Oracle {
     /// Incremented by load, add, store in every section: must equal the sum of its
     /// [`BootBlock::entries`](crate::BootBlock::entries).
     pub entered: AtomicU64,
+    /// TSC at the end of the last section, right before the lock is released.
+    pub left_tsc: AtomicU64,
     /// vCPU that entered last plus one, or zero. It stays when that one leaves: for the explanation of a hang.
     pub last: AtomicU32,
-    _pad: Padding<108>,
+    _pad: Padding<100>,
 }
 
 impl Oracle {
@@ -158,8 +160,9 @@ impl Oracle {
             owner: AtomicU32::new(0),
             overlaps: AtomicU32::new(0),
             entered: AtomicU64::new(0),
+            left_tsc: AtomicU64::new(0),
             last: AtomicU32::new(0),
-            _pad: [const { AtomicU8::new(0) }; 108],
+            _pad: [const { AtomicU8::new(0) }; 100],
         }
     }
 }

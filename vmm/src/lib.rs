@@ -68,6 +68,7 @@ pub use machine::ring::Ring;
 pub use observe::instruments::{ConsoleSink, Instruments, LinuxConsole};
 pub use observe::live::{Live, LiveFrame, LiveGuest, LivePhase, LiveVcpu, NoFrame, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
+pub use observe::ticks_histogram::{TicksHistogram, TicksSpan};
 pub use observe::trace::Trace;
 pub use observe::whereabouts::Where;
 pub use probes::costs::{CpuCosts, pause_ticks, transfer_ns};
@@ -80,11 +81,9 @@ pub use run::asked::{
 pub use run::check::{check_guests, most_at_a_time};
 pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
-pub use run::outcome::{
-    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, TicksSpan, VcpuOutcome,
-    WorkSpeed,
-};
+pub use run::outcome::{Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed};
 pub use sched::books::Graces;
+pub use sched::closed::ClosedByHeads;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::{RunDelay, of_this_thread as sched_stat_of_this_thread};

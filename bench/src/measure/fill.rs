@@ -17,8 +17,8 @@ use crate::record::config::ns;
 use crate::record::memory::GuestMemory;
 use crate::record::why::Why;
 use crate::record::{
-    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
-    SCHEMA_VERSION, ScheduleKept, SwitchCounts, Timing, Totals, WorkSpeed,
+    Activities, ClosedByHeads, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record,
+    SCHEMA, SCHEMA_VERSION, ScheduleKept, SwitchCounts, Timing, Totals, WorkSpeed,
 };
 
 impl Record {
@@ -64,6 +64,7 @@ impl Record {
             preempted_ns: why.given("preempted_ns", outcome.preempted_ns.map(activities), &*unattributed),
             lost_ns: why.given("lost_ns", outcome.lost_ns.map(activities), &*unattributed),
             skipped_losses: outcome.skipped_losses,
+            closed_by_heads: closed_by_heads(outcome, &mut why),
             hint: hint(outcome, &mut why),
             grace: grace(asked, outcome, &mut why),
             handed_over: why.given("handed_over", outcome.handed, "the host's scheduler takes no directions"),
@@ -307,6 +308,20 @@ fn grace(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Option<GraceC
         return None;
     };
     Some(GraceCounts { granted, expired, overrun_ns })
+}
+
+fn closed_by_heads(outcome: &Outcome, why: &mut Why) -> Option<ClosedByHeads> {
+    const FREE: &str = "closed_by_heads.free_ns";
+    let closed = why.known("closed_by_heads", outcome.closed.clone())?;
+    let free_ns = if closed.free.buckets.is_empty() {
+        why.explain(FREE, "no lock became free meanwhile");
+        Distribution::default()
+    } else {
+        // Its times are in nanoseconds, of which there are a million in a millisecond.
+        distribution(FREE, &closed.free, Err("an absence counts when it ends".into()), 1_000_000, why)
+    };
+    let (absences, off_ns, lost_ns) = (closed.absences, closed.off_ns, closed.lost_ns);
+    Some(ClosedByHeads { absences, off_ns, free_ns, lost_ns })
 }
 
 fn switches(outcome: &Outcome, why: &mut Why) -> Option<SwitchCounts> {

@@ -103,6 +103,10 @@ pub(crate) struct Record {
     /// any, `lost_ns` is a lower bound.
     #[serde(default)]
     pub(crate) skipped_losses: u64,
+    /// Heads of a paravirtual qspinlock that were taken off while their pending bit forbade stealing, inside the window; null for
+    /// other locks, under the host's scheduler, and in records older than the field.
+    #[serde(default)]
+    pub(crate) closed_by_heads: Option<ClosedByHeads>,
     /// Whether the `preempted` flag told the truth; null where the workload does not look (`hint-check` does).
     #[serde(default)]
     pub(crate) hint: Option<HintErrors>,
@@ -322,6 +326,19 @@ pub(crate) struct Activities {
     pub(crate) halted: u64,
     /// Any other activity.
     pub(crate) other: u64,
+}
+
+/// Heads that were taken off while they forbade stealing.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct ClosedByHeads {
+    /// How often.
+    pub(crate) absences: u64,
+    /// How long they were off.
+    pub(crate) off_ns: u64,
+    /// How long the lock was free meanwhile, and no vCPU could take it; absences in which it stayed held left out.
+    pub(crate) free_ns: Distribution,
+    /// Time that the other vCPUs waited for the lock while it was free, spinning, asleep or without a pCPU.
+    pub(crate) lost_ns: u64,
 }
 
 /// Looks of vCPUs at the `preempted` flags of others, inside the window.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::record::{Activities, Distribution, GraceCounts, LockCost, Record, ScheduleKept};
+use crate::record::{Activities, ClosedByHeads, Distribution, GraceCounts, LockCost, Record, ScheduleKept};
 use crate::text::quantity::{LATENCIES, count, event, si, significant, time_ns};
 
 /// Name and text of a line.
@@ -100,6 +100,11 @@ fn preemptions(record: &Record) -> Vec<Line> {
         line("preempted", by_activity("preempted_ns", &record.preempted_ns, time)),
         line("lost by others", by_activity("lost_ns", &record.lost_ns, time)),
     ];
+    if let Some(ClosedByHeads { absences, free_ns, lost_ns, .. }) = &record.closed_by_heads {
+        let free_ns = free_ns.mean.map_or(0.0, |mean| mean * free_ns.count as f64);
+        let (absences, free, lost) = (count(*absences), time_ns(free_ns), time(*lost_ns));
+        lines.push(line("closed by head", format!("{absences} absences, free for {free}, lost {lost}")));
+    }
     if let Some(hint) = &record.hint {
         let percent = significant(hint.error_rate * 100.0);
         lines.push(line("hint", format!("{percent} % of {} looks wrong", count(hint.samples))));

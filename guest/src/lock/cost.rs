@@ -75,7 +75,7 @@ pub(crate) fn oracle_ticks() -> u64 {
     }
     pair_ticks(|| {
         watch.enter(0);
-        watch.leave(0);
+        watch.leave(0, 0);
     })
 }
 

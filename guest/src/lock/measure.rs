@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use haltkick_hypercalls::{Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT, TIMES, WINDOW_OPEN};
 
 use crate::cpu::percpu::{add, control, cpu, this};
+use crate::cpu::time;
 use crate::lock::calls;
 use crate::lock::oracle::Watch;
 use crate::observe::histogram::record_between;
@@ -67,8 +68,8 @@ impl Sections {
             activity::section_entered(self.doing);
             self.watch.enter(index);
             body();
-            self.watch.leave(index);
             left = self.stamps.now();
+            self.watch.leave(index, left);
         });
         self.release(index, Times { asked, had, left, released: asked })
     }
@@ -95,7 +96,7 @@ impl Sections {
             activity::section_entered(self.doing);
             self.watch.enter(index);
             body();
-            self.watch.leave(index);
+            self.watch.leave(index, time::now());
         });
         activity::section_left(self.doing);
     }

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use haltkick_hypercalls::{BootFlags, MAX_VCPUS, Oracle};
 
 use crate::cpu::percpu::{add, boot, cpu, entries, oracles, this};
+use crate::cpu::time;
 use crate::lock::calls;
 
 /// State that watches a vCPU's sections.
@@ -74,13 +75,14 @@ impl Watch {
         }
     }
 
-    /// The calling vCPU is about to leave the section of lock `index`.
+    /// The calling vCPU is about to leave the section of lock `index`, at this TSC.
     #[inline(always)]
-    pub(crate) fn leave(&self, index: usize) {
+    pub(crate) fn leave(&self, index: usize, tsc: u64) {
         let Some(oracle) = self.oracles.get(index & self.mask) else { return };
         if oracle.owner.load(Ordering::Relaxed) != cpu() as u32 + 1 {
             count(&oracle.overlaps);
         }
+        oracle.left_tsc.store(tsc, Ordering::Relaxed);
         oracle.owner.store(0, Ordering::Relaxed);
     }
 
@@ -111,5 +113,5 @@ pub(crate) fn enter(index: usize) {
 /// The calling vCPU is about to leave the section of lock `index`.
 #[inline]
 pub(crate) fn leave(index: usize) {
-    Watch::of_this_vcpu().leave(index);
+    Watch::of_this_vcpu().leave(index, time::now());
 }

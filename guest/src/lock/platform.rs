@@ -43,6 +43,12 @@ impl Platform for Guest {
     }
 
     #[inline(always)]
+    fn off_ticks(&self) -> u64 {
+        // Relaxed: written before this vCPU got its pCPU.
+        percpu::this().host.off_ticks.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
     fn spin_threshold(&self) -> u64 {
         percpu::boot().spin_threshold_ticks
     }

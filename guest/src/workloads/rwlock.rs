@@ -99,8 +99,8 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
             activity::section_entered(doing);
             watch.enter(0);
             work(hold);
-            watch.leave(0);
             let left = stamps.now();
+            watch.leave(0, left);
             lock.write_unlock(domain, token);
             if window.load(Ordering::Relaxed) != WINDOW_WARMUP {
                 record_between(TIME_WAIT, asked, had);

@@ -6,5 +6,6 @@ pub(crate) mod live;
 pub(crate) mod notes;
 pub(crate) mod observer;
 pub(crate) mod profile;
+pub(crate) mod ticks_histogram;
 pub(crate) mod trace;
 pub(crate) mod whereabouts;

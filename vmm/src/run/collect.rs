@@ -17,13 +17,15 @@ use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::exits::Exit;
 use crate::machine::pv_backend::PvBackend;
+use crate::observe::ticks_histogram::TicksHistogram;
 use crate::run::asked::OurGuest;
 use crate::run::outcome::{
-    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
+    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::books::Graces;
+use crate::sched::closed::{ClosedByHeads, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
 use crate::sched::switches::Switched;
@@ -128,6 +130,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         lost_ns: (exact || injected)
             .then(|| with_switched(sum(|vcpu| &vcpu.account.books.lost_ns_by), |switched| &switched.lost_ns)),
         skipped_losses: facts.finished.iter().map(|vcpu| vcpu.account.books.scans.skipped).sum(),
+        closed: closed_by_heads(facts),
         hint: hint_check(&seen, facts.finished),
         graces: (!facts.asked.run.rules.grace.is_zero()).then(|| graces(facts.finished)),
         handed: (!facts.asked.run.has_vcpu_threads())
@@ -363,6 +366,23 @@ fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck>
         check.contradicted += vcpu.account.record.hints_contradicted;
     }
     (check.samples > 0).then_some(check)
+}
+
+fn closed_by_heads(facts: &Facts<'_>) -> Known<ClosedByHeads> {
+    let OurGuest { run, guest, ours, .. } = facts.asked;
+    let format = facts.machine.memory.control().lock_word.load(Ordering::Relaxed);
+    if !guest.pv || !is_qspinlock(format) {
+        return Err("only heads of paravirtual qspinlocks forbid stealing while they spin".into());
+    }
+    if run.has_vcpu_threads() {
+        return Err("the host's scheduler does not look at the lock when it takes a vCPU off".into());
+    }
+    if !run.attribution || !ours.oracle {
+        return Err("it needs attribution, and the oracle for the time at which a lock became free".into());
+    }
+    let mut sum = ClosedByHeads::default();
+    facts.finished.iter().for_each(|vcpu| sum.add(vcpu.account.books.closed()));
+    Ok(sum)
 }
 
 fn graces(finished: &[Finished]) -> Graces {

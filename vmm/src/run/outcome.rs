@@ -8,7 +8,9 @@ use crate::host::residence::Residence;
 use crate::image::sites::Calls;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
+use crate::observe::ticks_histogram::TicksHistogram;
 use crate::sched::books::Graces;
+use crate::sched::closed::ClosedByHeads;
 use crate::sched::hints::PreemptedSource;
 use crate::sched::timeline::Timeline;
 
@@ -25,17 +27,6 @@ pub struct HintCheck {
     pub compared: u64,
     /// Compared looks that the books contradict.
     pub contradicted: u64,
-}
-
-/// Counts per bucket of `haltkick_hypercalls::Histogram`, summed over vCPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TicksHistogram {
-    /// Values seen per bucket.
-    pub buckets: Vec<u64>,
-    /// Largest value seen, in TSC ticks.
-    pub max: u64,
-    /// Sum of the values, in TSC ticks.
-    pub sum: u64,
 }
 
 /// Counts of a BPF program's reports on the host's scheduler, whole run.
@@ -188,6 +179,8 @@ pub struct Outcome {
     pub lost_ns: Option<ByActivity>,
     /// Returns of vCPUs at which `lost_ns` was not looked for, since the looks had taken too long already.
     pub skipped_losses: u64,
+    /// Heads that were taken off while they forbade stealing, or why they are unknown.
+    pub closed: Known<ClosedByHeads>,
     /// Looks at the `preempted` flag; `None` where the workload does not take any.
     pub hint: Option<HintCheck>,
     /// Slices that were extended; `None` where that was not asked for.
@@ -218,45 +211,4 @@ impl Outcome {
     pub fn acquisitions(&self) -> u64 {
         self.vcpus.iter().fold(0, |sum, vcpu| sum.saturating_add(vcpu.acquisitions))
     }
-}
-
-impl TicksHistogram {
-    /// A histogram without values.
-    #[must_use]
-    pub fn empty() -> Self {
-        Self { buckets: vec![0; haltkick_hypercalls::HISTOGRAM_BUCKETS], max: 0, sum: 0 }
-    }
-
-    /// Counts `times` values of `ticks`.
-    pub fn count(&mut self, ticks: u64, times: u64) {
-        self.buckets[haltkick_hypercalls::histogram_bucket(ticks)] += times;
-        self.max = self.max.max(ticks);
-        self.sum = self.sum.saturating_add(ticks.saturating_mul(times));
-    }
-
-    /// The buckets that are not empty: smallest value in TSC ticks, and count.
-    pub fn occupied(&self) -> impl Iterator<Item = (u64, u64)> {
-        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
-        buckets.map(|(bucket, &count)| (haltkick_hypercalls::histogram_lower_bound(bucket), count))
-    }
-
-    /// The buckets that are not empty. No value is larger than the largest seen.
-    pub fn spans(&self) -> impl Iterator<Item = TicksSpan> {
-        self.buckets.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, &count)| {
-            let low = haltkick_hypercalls::histogram_lower_bound(bucket).min(self.max);
-            let high = haltkick_hypercalls::histogram_lower_bound(bucket + 1).saturating_sub(1);
-            TicksSpan { low, high: high.clamp(low, self.max.max(low)), count }
-        })
-    }
-}
-
-/// A bucket of a histogram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TicksSpan {
-    /// The least value in TSC ticks that it can hold.
-    pub low: u64,
-    /// The largest.
-    pub high: u64,
-    /// Number of values.
-    pub count: u64,
 }

@@ -6,6 +6,7 @@ use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::Moment;
 use crate::host::time::Ticks;
 use crate::observe::whereabouts::Where;
+use crate::sched::closed::{Absences, ClosedByHeads};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim, ScanBudget};
 use crate::sched::shared::Shared;
@@ -62,6 +63,7 @@ pub(crate) struct Books {
     /// Looks for what the others lost to it.
     pub(crate) scans: ScanBudget,
     claim: Option<Claim>,
+    absences: Absences,
     /// Its places in the beginning of the window, if they are to be known.
     pub(crate) timeline: Option<Timeline>,
 }
@@ -80,6 +82,9 @@ impl Books {
                 {
                     shared.losses.idle_since(lock, now_ns);
                 }
+                if let (Activity::Head, Some(shared)) = (activity, &guest.shared) {
+                    self.absences.begin(shared, vcpu, now_ns);
+                }
                 self.preemptions += 1;
                 if in_window {
                     *self.preemptions_by.of(activity) += 1;
@@ -90,8 +95,16 @@ impl Books {
                 self.waits += 1;
                 self.preemptions_by.halted += u64::from(in_window);
             }
+            Where::Running | Where::Left => {
+                self.absences.end(guest, vcpu, now_ns, (&mut self.scans, self.run_ns));
+            }
             _ => {}
         }
+    }
+
+    /// What came of the times that the vCPU was taken off as a head.
+    pub(crate) fn closed(&self) -> &ClosedByHeads {
+        &self.absences.ended
     }
 
     fn settle(&mut self, guest: &GuestRun<'_>, vcpu: u32, spell: Spell) {

@@ -4,6 +4,7 @@ pub(crate) mod account;
 pub(crate) mod books;
 #[cfg(test)]
 mod boundary;
+pub(crate) mod closed;
 mod core;
 pub(crate) mod deschedule;
 mod fair_queue;

@@ -1,6 +1,7 @@
 //! Whole guests on simulated machines: nothing here needs `/dev/kvm`, or more than one CPU of the host, and nothing depends on how
 //! busy that is.
 
+mod closed;
 mod curves;
 mod cuts;
 mod hosts;

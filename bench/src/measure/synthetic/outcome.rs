@@ -76,6 +76,7 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
         preempted_ns: Some(ByActivity { other: 1_000_000 * vcpus, ..ByActivity::default() }),
         lost_ns: Some(ByActivity::default()),
         skipped_losses: 0,
+        closed: Err("no heads in a test".into()),
         hint: None,
         graces: None,
         handed: None,

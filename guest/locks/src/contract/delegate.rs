@@ -65,6 +65,11 @@ impl<D: Delegate> Platform for D {
     }
 
     #[inline(always)]
+    fn off_ticks(&self) -> u64 {
+        self.platform().off_ticks()
+    }
+
+    #[inline(always)]
     fn spin_threshold(&self) -> u64 {
         self.platform().spin_threshold()
     }

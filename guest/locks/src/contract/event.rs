@@ -116,11 +116,28 @@ pub enum Event {
     LockSkipped,
     /// Waiters that yielded to the CPU that stood in their way.
     LockYielded,
+    /// Time on a CPU in spins of waiters that were not head, which ended with the threshold and a sleep. In ticks, as those that
+    /// follow; only what was spun before a sleep counts.
+    PvLatencySpinNode,
+    /// The same of spins that ended early, because the predecessor was not running.
+    PvLatencySpinEarly,
+    /// Time on a CPU in spins of queue heads before their first sleep.
+    PvLatencySpinHead,
+    /// Time on a CPU in spins of queue heads between two sleeps.
+    PvLatencySpinAgain,
+    /// Time from the beginning of a sleep to its return, after a spin that counts for [`Event::PvLatencySpinNode`].
+    PvLatencyHaltNode,
+    /// The same after [`Event::PvLatencySpinEarly`].
+    PvLatencyHaltEarly,
+    /// The same after [`Event::PvLatencySpinHead`].
+    PvLatencyHaltHead,
+    /// The same after [`Event::PvLatencySpinAgain`].
+    PvLatencyHaltAgain,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 58] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -171,6 +188,14 @@ impl Event {
         Self::OvertakenMost,
         Self::LockSkipped,
         Self::LockYielded,
+        Self::PvLatencySpinNode,
+        Self::PvLatencySpinEarly,
+        Self::PvLatencySpinHead,
+        Self::PvLatencySpinAgain,
+        Self::PvLatencyHaltNode,
+        Self::PvLatencyHaltEarly,
+        Self::PvLatencyHaltHead,
+        Self::PvLatencyHaltAgain,
     ];
 
     /// How many events there are. At most 64, so that a set of events fits a `u64`.
@@ -217,10 +242,20 @@ impl Event {
                 | Self::OvertakenMost
                 | Self::LockSkipped
                 | Self::LockYielded
+                | Self::PvLatencySpinNode
+                | Self::PvLatencySpinEarly
+                | Self::PvLatencySpinHead
+                | Self::PvLatencySpinAgain
+                | Self::PvLatencyHaltNode
+                | Self::PvLatencyHaltEarly
+                | Self::PvLatencyHaltHead
+                | Self::PvLatencyHaltAgain
         )
     }
 
     /// The name under which Linux users know this event, or would if Linux had it.
+    ///
+    /// Long: it is one table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PvHashHops => "pv_hash_hops",
@@ -273,6 +308,14 @@ impl Event {
             Self::OvertakenMost => "overtaken_most",
             Self::LockSkipped => "lock_skipped",
             Self::LockYielded => "lock_yielded",
+            Self::PvLatencySpinNode => "pv_latency_spin_node",
+            Self::PvLatencySpinEarly => "pv_latency_spin_early",
+            Self::PvLatencySpinHead => "pv_latency_spin_head",
+            Self::PvLatencySpinAgain => "pv_latency_spin_again",
+            Self::PvLatencyHaltNode => "pv_latency_halt_node",
+            Self::PvLatencyHaltEarly => "pv_latency_halt_early",
+            Self::PvLatencyHaltHead => "pv_latency_halt_head",
+            Self::PvLatencyHaltAgain => "pv_latency_halt_again",
         }
     }
 }

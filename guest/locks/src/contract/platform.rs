@@ -24,6 +24,12 @@ pub trait Platform: Sync {
     /// Monotonic ticks, in the unit of [`spin_threshold`](Platform::spin_threshold).
     fn now(&self) -> u64;
 
+    /// How many ticks the calling CPU has been off its physical CPU, as far as the host says. For statistics alone.
+    #[inline(always)]
+    fn off_ticks(&self) -> u64 {
+        0
+    }
+
     /// How many ticks a paravirtual waiter spins before it sleeps.
     fn spin_threshold(&self) -> u64;
 

@@ -67,7 +67,7 @@ impl<'a, P: Platform> Courtesy<'a, P> {
                     give_up_unless_in_section(platform);
                 }
                 self.wake_ahead();
-                if let Some(seen) = insist::<W, P>(word, platform) {
+                if let Some(seen) = insist::<W, P>(word, platform, &mut Patience::new(platform)) {
                     return Some(seen);
                 }
             }

@@ -143,9 +143,11 @@ impl<P: Platform> Shared<'_, P> {
         self.table.census(move |code| self.node(code))
     }
 
-    /// Sleeps while `still` holds, or less.
-    pub(super) fn sleep(self, cpu: usize, still: impl Fn() -> bool) {
+    /// Sleeps while `still` holds, or less. `time` counts how long.
+    pub(super) fn sleep(self, cpu: usize, time: Event, still: impl Fn() -> bool) {
+        let asleep = self.platform.now();
         OF_SPINLOCKS.sleep(self.platform, &self.cpus[cpu].own.kicked, still);
+        self.platform.count(time, self.platform.now().saturating_sub(asleep));
     }
 
     /// Ends the sleep of `cpu`.

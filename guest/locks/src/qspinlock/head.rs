@@ -12,11 +12,14 @@ use crate::{
 };
 
 /// P1: spins for the lock. `Some` with the word as last seen, locked if this took the lock.
-pub(super) fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> Option<u32> {
+pub(super) fn spin_for_lock<T: Policy, W: Word, P: Platform>(
+    word: &AtomicU32,
+    platform: &P,
+    patience: &mut Patience<'_, P>,
+) -> Option<u32> {
     if T::STEALING {
-        return insist::<W, P>(word, platform);
+        return insist::<W, P>(word, platform, patience);
     }
-    let mut patience = Patience::new(platform);
     loop {
         // Acquire: pairs with unlock. No other CPU can take the lock, so Q6 or Q7 will.
         let seen = word.load(mutant!("v16-relaxed-head": Acquire => Relaxed));
@@ -30,8 +33,11 @@ pub(super) fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, p
 }
 
 /// P1 of a head that forbids stealing.
-pub(super) fn insist<W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> Option<u32> {
-    let mut patience = Patience::new(platform);
+pub(super) fn insist<W: Word, P: Platform>(
+    word: &AtomicU32,
+    platform: &P,
+    patience: &mut Patience<'_, P>,
+) -> Option<u32> {
     // (*,0,*) -> (*,1,*)
     W::announce_spinning(word);
     platform.point(Point::HeadSpinning);

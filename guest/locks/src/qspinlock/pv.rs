@@ -90,17 +90,22 @@ impl<T: Policy> Queued for T {
     fn wait_node<P: Platform>(shared: Shared<'_, P>, code: Code, node: &Node, prev: &Node) {
         let platform = shared.platform;
         loop {
-            let Some(early) = spin_for_locked::<T, P>(platform, node, prev) else { return };
+            let Some(spin) = spin_for_locked::<T, P>(platform, node, prev) else { return };
             node.state.store(HALTED, Relaxed);
             platform.point(Point::HaltedPublished);
             // T1, fence A; pairs with fence B in `kick_node`.
             fence(SeqCst);
             if node.locked.load(Relaxed) == 0 {
                 platform.count(Event::PvWaitNode, 1);
-                if early {
+                let halt = if spin.ended_early {
                     platform.count(Event::PvWaitEarly, 1);
-                }
-                shared.sleep(code.cpu(), || node.state.load(Relaxed) == HALTED);
+                    platform.count(Event::PvLatencySpinEarly, spin.ticks);
+                    Event::PvLatencyHaltEarly
+                } else {
+                    platform.count(Event::PvLatencySpinNode, spin.ticks);
+                    Event::PvLatencyHaltNode
+                };
+                shared.sleep(code.cpu(), halt, || node.state.load(Relaxed) == HALTED);
             }
             // Fails if the owner has made it HASHED, and then it stays so: the entry is in the table, or will
             // be. P0a: Acquire then; pairs with fence B.
@@ -131,13 +136,15 @@ impl<T: Policy> Queued for T {
             node.state.store(RUNNING, Relaxed);
 
             // P1
+            let mut patience = Patience::new(platform);
             let taken = match &mut courtesy {
                 Some(courtesy) => courtesy.spin::<W>(word),
-                None => spin_for_lock::<T, W, P>(word, platform),
+                None => spin_for_lock::<T, W, P>(word, platform, &mut patience),
             };
             if let Some(seen) = taken {
                 return seen;
             }
+            let spin = patience.spent();
 
             if !registered {
                 // P2
@@ -156,12 +163,9 @@ impl<T: Policy> Queued for T {
 
             // P4. T2: HASHED, so that the owner that made this CPU head does not register it once more.
             node.state.store(HASHED, Relaxed);
-            platform.count(Event::PvWaitHead, 1);
-            if slept {
-                platform.count(Event::PvWaitAgain, 1);
-            }
+            let halt = count_wait_of_head(platform, spin, slept);
             slept = true;
-            shared.sleep(code.cpu(), || word.load(Relaxed) & LOCKED_MASK == SLOW);
+            shared.sleep(code.cpu(), halt, || word.load(Relaxed) & LOCKED_MASK == SLOW);
             if T::BOUNDED && has_been_released(word, node) {
                 // Relaxed: the next one to set it is the unlocker that finds the next entry.
                 node.taken_out.store(0, Relaxed);
@@ -196,10 +200,30 @@ fn give_up_slice<D: Memory>(domain: &D) {
     give_up_unless_in_section(domain.shared().platform);
 }
 
-/// P0: spins for `locked`. `None` once it is set; else whether patience ended early because the predecessor
-/// does not run.
-fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Node) -> Option<bool> {
+/// Counts that a head sleeps after a spin of `ticks`, once more if it has `slept`; returns what counts the time of the sleep.
+fn count_wait_of_head<P: Platform>(platform: &P, ticks: u64, slept: bool) -> Event {
+    platform.count(Event::PvWaitHead, 1);
+    if slept {
+        platform.count(Event::PvWaitAgain, 1);
+        platform.count(Event::PvLatencySpinAgain, ticks);
+        return Event::PvLatencyHaltAgain;
+    }
+    platform.count(Event::PvLatencySpinHead, ticks);
+    Event::PvLatencyHaltHead
+}
+
+/// A spin that was given up.
+struct Spin {
+    /// Because the predecessor does not run.
+    ended_early: bool,
+    /// Time of the CPU that it took.
+    ticks: u64,
+}
+
+/// P0: spins for `locked`. `None` once it is set.
+fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Node) -> Option<Spin> {
     let mut patience = Patience::new(platform);
+    let mut ticks = 0;
     loop {
         // Relaxed: Q4 acquires.
         if node.locked.load(Relaxed) != 0 {
@@ -210,11 +234,12 @@ fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Nod
         let prev_sleeps = || prev.state.load(Relaxed) != RUNNING;
         let load_first = || mutant!("wc-early-ignores-load": may_sleep() => true);
         if T::WAIT_EARLY && patience.every(PREV_CHECK) && prev_sleeps() && load_first() {
-            return Some(true);
+            return Some(Spin { ended_early: true, ticks: ticks + patience.spent() });
         }
         if !patience.pause() {
+            ticks += patience.spent();
             if may_sleep() {
-                return Some(false);
+                return Some(Spin { ended_early: false, ticks });
             }
             patience = Patience::new(platform);
         }

@@ -17,6 +17,8 @@ const ROUNDS: u32 = if MODELLED { 4 } else { 1 << 31 };
 /// between processors, while what it is weighed against (a halt, a kick, a slice) does not.
 pub(crate) struct Patience<'a, P> {
     platform: &'a P,
+    /// [`Platform::off_ticks`] at its start.
+    off: u64,
     since: u64,
     rounds: u32,
 }
@@ -24,7 +26,14 @@ pub(crate) struct Patience<'a, P> {
 impl<'a, P: Platform> Patience<'a, P> {
     /// Starts the clock.
     pub(crate) fn new(platform: &'a P) -> Self {
-        Self { platform, since: platform.now(), rounds: 0 }
+        Self { platform, off: platform.off_ticks(), since: platform.now(), rounds: 0 }
+    }
+
+    /// Ticks that it has taken of the CPU's time. The order of the readings here and above makes them too few, if the CPU is
+    /// taken away between them.
+    pub(crate) fn spent(&self) -> u64 {
+        let ticks = self.platform.now().wrapping_sub(self.since);
+        ticks.saturating_sub(self.platform.off_ticks().wrapping_sub(self.off))
     }
 
     /// Whether this is one of every `n` rounds, the first included.

@@ -204,6 +204,7 @@ fn outcome(
         preempted_ns: None,
         lost_ns: None,
         skipped_losses: 0,
+        closed: Err(NOT_OURS.into()),
         hint: Some(collect::hint_samples(&seen)).filter(|hint| hint.samples > 0),
         graces: None,
         handed: None,

@@ -1,12 +1,13 @@
 //! Sleeping, kicking, and overtaking a sleeper.
 
 use std::{
+    cell::Cell,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::*},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use haltkick_locks::*;
@@ -72,11 +73,16 @@ fn a_newcomer_queues_while_the_head_spins<W: Word>() {
     assert_eq!(stage.host.events(Event::PvLockStealing), 0);
 }
 
+/// Sleeps for longer than any spin since `begun` can have taken.
+fn outlast_spins(begun: Instant) {
+    thread::sleep(begun.elapsed() + Duration::from_millis(1));
+}
+
 /// CPU 2 queues behind CPU 1, with all the patience in the world. CPU 1 then sleeps, and CPU 2 does the same.
 fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
     let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
     stage.host.set_patience(2, Duration::from_secs(3600));
-    let (held, spinning) = (Signal::default(), Signal::default());
+    let (held, spinning, begun) = (Signal::default(), Signal::default(), Instant::now());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -87,18 +93,31 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
         1 => {
             held.await_it();
             let (staged, spinning) = (stage.clone(), spinning.clone());
-            Cpus::hook_once(Point::HeadSpinning, move || {
-                spinning.give();
-                staged.host.until_paused(2, 10);
+            let napped = Cell::new(false);
+            Cpus::hook(move |point| match point {
+                Point::HeadSpinning if !spinning.given() => {
+                    spinning.give();
+                    staged.host.until_paused(2, 10);
+                }
+                Point::BeforeSleep if !napped.replace(true) => outlast_spins(begun),
+                _ => {}
             });
             stage.visit();
         }
         _ => {
             spinning.await_it();
+            Cpus::hook_once(Point::BeforeSleep, move || outlast_spins(begun));
             stage.visit();
         }
     });
     assert_eq!(stage.counter.get(), 2);
+    // Times go by why a spin ended: CPU 1 as head, CPU 2 early, and no CPU at its threshold in the queue.
+    let time = |event| stage.host.events(event);
+    let (spun, asleep) = (time(Event::PvLatencySpinHead), time(Event::PvLatencyHaltHead));
+    assert!(0 < spun && spun < asleep, "CPU 1: {spun}, {asleep}");
+    let (spun, asleep) = (time(Event::PvLatencySpinEarly), time(Event::PvLatencyHaltEarly));
+    assert!(0 < spun && spun < asleep, "CPU 2: {spun}, {asleep}");
+    assert_eq!((time(Event::PvLatencySpinNode), time(Event::PvLatencyHaltNode)), (0, 0));
 }
 
 /// CPU 2 sleeps behind CPU 1. When CPU 1 gets the lock it registers CPU 2 instead of waking it; one kick
