@@ -95,12 +95,12 @@ pub(super) fn run(
             let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
             let host = run.modelled_host();
             Scheduler::simulated(
-                (run.rules, host.as_ref()),
+                (run.rules, host.as_ref(), run.schedule.as_ref()),
                 &guests,
                 vcpus,
                 plan,
                 machine,
-                (stop, witness, run.schedule.as_ref()),
+                (stop, witness),
             )
         }
         None => Scheduler::new(run.rules, &run.cpus, &guests, vcpus, plan),

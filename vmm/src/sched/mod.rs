@@ -166,17 +166,17 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The VMM's or that of a model of a host, on CPUs of a simulated machine, whose costs scatter as a seed says. `looks`: what ends the simulation, and what looks
-    /// at the CPUs.
+    /// The VMM's, that of a model of a host or a recorded one, on CPUs of a simulated machine, whose costs scatter as a seed says.
+    /// `looks`: what ends the simulation, and what looks at the CPUs.
     pub(crate) fn simulated(
-        (rules, host): (Rules, Option<&Host>),
+        schedulers: (Rules, Option<&Host>, Option<&Arc<Schedule>>),
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         machine: (&Arc<haltkick_sim::machine::Machine>, &[u32], u64),
-        looks: (&'a AtomicBool, Option<Box<dyn Witness>>, Option<&Arc<Schedule>>),
+        looks: (&'a AtomicBool, Option<Box<dyn Witness>>),
     ) -> Self {
-        Self::Simulated(Box::new(Simulated::new((rules, host), guests, vcpus, plan, machine, looks)))
+        Self::Simulated(Box::new(Simulated::new(schedulers, guests, vcpus, plan, machine, looks)))
     }
 
     /// Starts its threads on `cpus`.

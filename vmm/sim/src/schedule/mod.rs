@@ -1,6 +1,6 @@
 //! Recorded schedules: when each vCPU of a guest was off its pCPU against its will.
 //!
-//! Read from what this project's own VMM recorded ([`perfetto`]), or from the text of `perf script` and `trace-cmd report` ([`text`]).
+//! Read from what this project's own VMM recorded (`perfetto`), or from the text of `perf script` and `trace-cmd report` (`text`).
 //! A vCPU that went to sleep did so for its lock: that time is not in here, since another lock decides anew.
 
 mod perfetto;

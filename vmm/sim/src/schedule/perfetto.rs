@@ -142,12 +142,12 @@ impl<'a> Declared<'a> {
         if let Some(track) = bytes(packet, field::TRACK) {
             self.track(&message(track)?);
         }
-        if let Some(interned) = bytes(packet, field::INTERNED) {
-            if let Some(entry) = bytes(&message(interned)?, 2) {
-                let entry = message(entry)?;
-                if let (Some(iid), Some(name)) = (number(&entry, 1), bytes(&entry, 2)) {
-                    self.names.insert(iid, name);
-                }
+        if let Some(interned) = bytes(packet, field::INTERNED)
+            && let Some(entry) = bytes(&message(interned)?, 2)
+        {
+            let entry = message(entry)?;
+            if let (Some(iid), Some(name)) = (number(&entry, 1), bytes(&entry, 2)) {
+                self.names.insert(iid, name);
             }
         }
         match (bytes(packet, field::TRACK_EVENT), number(packet, field::TIMESTAMP)) {

@@ -153,12 +153,12 @@ impl<'a> Simulated<'a> {
     /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
     /// Long: it makes each part once.
     pub(crate) fn new(
-        (rules, host): (Rules, Option<&Host>),
+        (rules, host, schedule): (Rules, Option<&Host>, Option<&Arc<Schedule>>),
         guests: &'a [GuestRun<'a>],
         mut vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
-        (stop, witness, schedule): (&'a AtomicBool, Option<Box<dyn Witness>>, Option<&Arc<Schedule>>),
+        (stop, witness): (&'a AtomicBool, Option<Box<dyn Witness>>),
     ) -> Self {
         let shared = || guests.iter().map(|guest| guest.shared.as_ref().expect("a guest of our own"));
         let ram = Ram::new(shared().map(|shared| shared.memory));
