@@ -184,9 +184,8 @@ pub(crate) fn nulls_without_reason(record: &Value) -> Vec<String> {
     collect(record, "", &mut nulls);
     let has_reason = |path: &str| record["why"].get(path).is_some_and(|why| why.as_str() != Some(""));
     // A reason of a group is one of all that is in it.
-    let explained = |path: &String| {
-        has_reason(path) || path.match_indices('.').any(|(end, _)| has_reason(&path[..end]))
-    };
+    let explained =
+        |path: &String| has_reason(path) || path.match_indices('.').any(|(end, _)| has_reason(&path[..end]));
     nulls.into_iter().filter(|path| path != "place" && !explained(path)).collect()
 }
 
