@@ -357,7 +357,7 @@ def worst():
             locks.setdefault(lock, []).append((float(loss), at.split(" < ")[0], "noise=1" in setting))
     order = [lock for lock in ("qspinlock", "qspinlock-wc", "mutex", "rwsem", "owner-yield") if lock in locks]
     most = max(loss for each in locks.values() for loss, _, _ in each)
-    left, scale = 110, (WIDTH - 130) / (int(most) + 1)
+    left, scale = 122, (WIDTH - 142) / (int(most) + 1)
     bottom = 30 + 44 * len(order)
     p = Picture(bottom + 76, "What a lost CPU costs, by source line", "One dot for each source line of five locks, by the time lost over the time that the vCPU is off. The worst line of each lock is named.")
     for tick in range(0, int(most) + 2, 2):
