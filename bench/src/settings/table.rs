@@ -65,7 +65,7 @@ const HOSTILITY: &[Setting] = &[
     name(
         "schedule",
         "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run --trace`, or the text of perf script \
-         or trace-cmd report with sched_switch; see docs/hostile-host.md",
+         or trace-cmd report with sched_switch; see docs/worst.md",
     )
     .default_in_help("none")
     .recorded("config.schedule"),

@@ -102,7 +102,7 @@ impl Books {
         }
     }
 
-    /// What came of the times that the vCPU was taken off as a head.
+    /// Absences of the vCPU that began while it was a head and forbade stealing.
     pub(crate) fn closed(&self) -> &ClosedByHeads {
         &self.absences.ended
     }

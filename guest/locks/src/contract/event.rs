@@ -119,7 +119,7 @@ pub enum Event {
     /// Time on a CPU in spins of waiters that were not head, which ended with the threshold and a sleep. In ticks, as those that
     /// follow; only what was spun before a sleep counts.
     PvLatencySpinNode,
-    /// The same of spins that ended early, because the predecessor was not running.
+    /// Time on a CPU in spins of waiters that were not head, which ended early because the predecessor was not running.
     PvLatencySpinEarly,
     /// Time on a CPU in spins of queue heads before their first sleep.
     PvLatencySpinHead,
@@ -127,11 +127,11 @@ pub enum Event {
     PvLatencySpinAgain,
     /// Time from the beginning of a sleep to its return, after a spin that counts for [`Event::PvLatencySpinNode`].
     PvLatencyHaltNode,
-    /// The same after [`Event::PvLatencySpinEarly`].
+    /// Time of a sleep after a spin that counts for [`Event::PvLatencySpinEarly`].
     PvLatencyHaltEarly,
-    /// The same after [`Event::PvLatencySpinHead`].
+    /// Time of a sleep after a spin that counts for [`Event::PvLatencySpinHead`].
     PvLatencyHaltHead,
-    /// The same after [`Event::PvLatencySpinAgain`].
+    /// Time of a sleep after a spin that counts for [`Event::PvLatencySpinAgain`].
     PvLatencyHaltAgain,
 }
 
