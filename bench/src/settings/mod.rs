@@ -53,7 +53,7 @@ impl Settings {
         self.values.remove(name);
     }
 
-    /// The same with a value that has been read.
+    /// Sets one setting to a value that has been read.
     pub(crate) fn put(&mut self, setting: &'static Setting, value: Value) {
         setting.instead_of.and_then(|other| self.values.remove(other));
         self.values.insert(setting.name, value);

@@ -15,7 +15,7 @@ const LOOP: u64 = 0x20_4000;
 const AREA: u64 = 0x30_0000;
 const LOCK: u64 = 0x31_0000;
 const STACK: u64 = 0x32_0000;
-/// Of the vCPU's number in its area: the ABI's.
+/// Offset of the vCPU's number in its area, as in the ABI.
 const CPU_OFFSET: u64 = haltkick_hypercalls::CPU_OFFSET as u64;
 
 /// Memory, and who has each line if anybody asks.
@@ -78,7 +78,7 @@ fn address(part: &str, end: &str) -> u64 {
     found.unwrap_or_else(|| panic!("the image has no function {part}...{end}")).address
 }
 
-/// Takes and releases a lock for ever.
+/// Takes and releases a lock forever.
 fn lock_loop(lock: &str) -> Vec<u8> {
     let function = |verb: &str| address(&format!("::calls::{verb}::<"), &format!("::{lock}>"));
     let mut code = Vec::new();

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use haltkick_sim::lines::{Lines, Need, Requested, Transfer};
 use haltkick_sim::machine::{Machine, Visits, presets};
 
-/// What the loop around the instruction takes.
+/// Time of the loop around the instruction.
 const LOOP_PS: u64 = 500;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ fn between_operations_ns(machine: &Machine, cpus: &[u32]) -> f64 {
     end_ps as f64 / 1000.0 / done as f64
 }
 
-/// Prints simulated beside measured, and the worst relative error.
+/// Prints simulated next to measured, and the worst relative error.
 fn compare(
     (name, visits): (&str, Visits),
     order: impl Fn(&Machine) -> Vec<u32>,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use haltkick_sim::{Access, Bus, Moment, Verdict, covers};
 
-/// A machine whose CPUs nobody runs.
+/// A machine whose CPUs never run.
 struct Nothing;
 
 impl Bus for Nothing {

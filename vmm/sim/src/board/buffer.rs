@@ -51,7 +51,7 @@ impl Buffer {
         self.0.pop_front()
     }
 
-    /// What a load sees that finds `value` in memory.
+    /// Value that a load sees, if memory has `value`.
     pub(super) fn over(&self, physical: u64, bytes: usize, value: u64) -> u64 {
         let mut seen = value.to_le_bytes();
         for store in &self.0 {

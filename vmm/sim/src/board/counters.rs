@@ -1,8 +1,8 @@
 //! Registers that a spin loop counts its rounds in, and does nothing else with.
 //!
-//! Rounds that differ in such registers alone are alike: where each instruction that reads or writes one of them adds to it, or
-//! subtracts from it, what no other of them has a part in, and nobody looks at the flags of that, they decide neither what the loop
-//! does nor how long that takes. The sums after any number of rounds are then those of one, so many times.
+//! Rounds that differ in such registers alone are alike, if each instruction that reads or writes a counter adds to it or subtracts
+//! from it a value that depends on no counter, and no instruction reads the flags of that. Then counters decide neither the effects
+//! of the loop nor its duration, and each counter grows by the same step in every round.
 
 use crate::cpu::effect::Effect;
 use crate::cpu::state::Stand;
@@ -14,7 +14,7 @@ pub(super) struct Counters(Vec<Counter>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counter {
     register: u8,
-    /// What is added in each round, in 64 bits.
+    /// Value that each round adds, in 64 bits.
     step: u64,
     /// Bits of the register that count, once that is known.
     width: u32,
@@ -39,7 +39,7 @@ impl Counters {
         self.0.is_empty()
     }
 
-    /// What the registers are after so many rounds more.
+    /// Registers after `rounds` more rounds.
     pub(super) fn after(&self, stand: &Stand, rounds: u64) -> Stand {
         let mut after = stand.clone();
         for counter in &self.0 {
@@ -54,7 +54,7 @@ impl Counters {
         self.0.iter().fold(0, |bits, counter| bits | 1 << counter.register)
     }
 
-    /// The same with the widths that they have in a round of these instructions, from PAUSE to PAUSE; `None` if the loop does
+    /// These counters with the widths that they have in a round of these instructions, from PAUSE to PAUSE; `None` if the loop does
     /// anything else with one of them.
     pub(super) fn only_counted(mut self, round: &[Effect]) -> Option<Self> {
         let bits = self.bits();

@@ -1,4 +1,4 @@
-//! What lies between the CPUs of a board: memory, the lines of it, store buffers, and the time that accesses take.
+//! The fabric between the CPUs of a board: memory and its lines, store buffers, and the time of accesses.
 //!
 //! One CPU runs at a time. It may run ahead of the others' clocks for as long as it keeps to lines that no other core has ever
 //! had. Any other access takes place in the order of time: a CPU that has come beyond its horizon, the time of the next
@@ -36,7 +36,7 @@ pub(super) enum Why {
     LongLoop,
 }
 
-/// A CPU's way from one PAUSE to the next. While it is quiet, nobody else can have noticed anything of it.
+/// A CPU's way from one PAUSE to the next. While it is quiet, no other CPU can have noticed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
     /// It is not quiet.
@@ -51,7 +51,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Whether it began when the CPU had completed so many instructions.
+    /// Whether it began when the CPU had completed `instructions`.
     pub(super) fn began_with(&self, instructions: u64) -> bool {
         self.instructions == instructions
     }
@@ -62,8 +62,8 @@ const MOST_LINES: usize = 6;
 /// Instructions that it may take.
 const MOST_INSTRUCTIONS: u64 = 96;
 
-/// What an instruction has cost that could not be completed. When it begins anew it pays for its first accesses again, which
-/// have been paid: otherwise an access behind them would always be too late for its turn.
+/// Cost of an instruction that could not be completed. When it begins anew it meets its first accesses again, which it has paid:
+/// if it paid twice, a later access would always be too late for its turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempt {
     /// Instructions completed before it.
@@ -78,9 +78,9 @@ struct Running {
     start_ps: u64,
     start_instructions: u64,
     instruction_ps: u64,
-    /// What has been charged beyond instructions.
+    /// Time charged in addition to instructions.
     extra_ps: u64,
-    /// What the instruction at hand has cost so far beyond itself, in this attempt and those before it.
+    /// Extra cost of the current instruction so far, in this attempt and those before it.
     attempt: Attempt,
     /// As much of that as earlier attempts have paid.
     paid_ps: u64,
@@ -98,13 +98,13 @@ struct Running {
     past: bool,
 }
 
-/// Where a CPU begins to run, and how far it may come.
+/// Start of a CPU's run, and its limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct From {
     pub(super) at_ps: u64,
     /// Completed in its life.
     pub(super) instructions: u64,
-    /// What each takes.
+    /// Time of each instruction.
     pub(super) instruction_ps: u64,
     /// Up to then it may ask for lines: nothing happens elsewhere before.
     pub(super) horizon_ps: u64,
@@ -121,7 +121,7 @@ pub(super) struct Fabric<M> {
     pub(super) lines: Lines,
     pub(super) buffers: Vec<Buffer>,
     pub(super) filters: Vec<PauseFilter>,
-    /// Of each CPU.
+    /// Current round of each CPU.
     rounds: Vec<Round>,
     pub(super) why: Why,
     /// The instruction of each CPU that was stopped.
@@ -129,8 +129,8 @@ pub(super) struct Fabric<M> {
     running: Running,
     /// Stores in memory whose watchers have not been told.
     pub(super) written: Vec<u64>,
-    /// Stores of the instruction at hand, which has been preceded by so many and began at this time, wait in the buffer: all of
-    /// them, if the line of one is not here, or they would become visible in another order.
+    /// Number and starting time of the current instruction, if its stores wait in the buffer: all of them, if the line of one is not
+    /// here, or they would become visible in another order.
     buffered: Option<(u64, u64)>,
     /// Effects of the current instruction, while a witness is told of it.
     pub(super) noted: Option<Noted>,
@@ -177,7 +177,7 @@ impl<M: Memory> Fabric<M> {
         }
     }
 
-    /// `cpu` runs from a time on, when it has completed so many instructions.
+    /// Starts `cpu` at a time, with its count of completed instructions.
     pub(super) fn begin(&mut self, cpu: u32, from: &From) {
         let running = &mut self.running;
         (running.cpu, running.start_ps, running.start_instructions) = (cpu, from.at_ps, from.instructions);
@@ -197,7 +197,7 @@ impl<M: Memory> Fabric<M> {
         self.running.granted = Some(line);
     }
 
-    /// What follows is a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
+    /// Begins a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
     /// `past`: the CPU has executed it, when its core had all lines.
     pub(super) fn begin_trial(&mut self, past: bool) {
         (self.running.dry, self.running.past) = (true, past);
@@ -230,7 +230,7 @@ impl<M: Memory> Fabric<M> {
         self.rounds[cpu as usize] = round;
     }
 
-    /// A round of `cpu`, which has completed so many instructions, begins.
+    /// Begins a round of `cpu`, which has completed `instructions`.
     pub(super) fn start_round(&mut self, cpu: u32, instructions: u64, began_ps: u64) {
         let round = &mut self.rounds[cpu as usize];
         (round.loud, round.clock, round.instructions, round.began_ps) =
@@ -242,7 +242,7 @@ impl<M: Memory> Fabric<M> {
         self.rounds[self.running.cpu as usize].loud = true;
     }
 
-    /// The time at which the CPU has completed so many instructions.
+    /// Time at which the CPU has completed `instructions`.
     pub(super) fn time_ps(&self, instructions: u64) -> u64 {
         let running = &self.running;
         running.start_ps
@@ -275,7 +275,7 @@ impl<M: Memory> Fabric<M> {
 
     /// Whether others come before an access now to a line that this core has.
     fn is_ahead(&self, now: Moment, line: u64) -> bool {
-        // Of a line that leaves, what its owner may still write it writes before.
+        // The owner of a line that leaves writes first what it may still write.
         let leaves = self.machine.model.visits == Visits::Several && self.lines.is_leaving(line);
         let reach_ps = if leaves { self.running.horizon_ps } else { self.running.reach_ps };
         self.time_ps(now.instructions) > reach_ps && !self.lines.is_private(line)
@@ -438,7 +438,7 @@ impl<M: Memory> Bus for Fabric<M> {
             return self.store_to_two_lines(physical, bytes, value);
         }
         match self.buffered {
-            // Of a store across two pages, that of one of them may be for no memory, and no line of that ever comes.
+            // A store across two pages may have no memory below one of them, whose line never comes.
             Some((_, at_ps)) if self.lines.exists(physical / LINE_BYTES) => {
                 self.buffers[self.running.cpu as usize].push(Store { physical, bytes, value, at_ps });
             }

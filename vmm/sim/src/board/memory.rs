@@ -1,4 +1,4 @@
-//! What the board needs of the memory of a guest.
+//! The board's access to the memory of a guest.
 
 use crate::cpu::ram::Ram;
 
@@ -7,7 +7,7 @@ pub trait Memory {
     /// `bytes` (1 to 8) at a physical address, the first one lowest. Outside memory: zero.
     fn load(&self, physical: u64, bytes: usize) -> u64;
 
-    /// The same the other way round: the lowest `bytes` of `value`. Outside memory: nothing.
+    /// Stores the lowest `bytes` of `value` at a physical address. Outside memory: nothing.
     fn store(&mut self, physical: u64, bytes: usize, value: u64);
 
     /// Length in bytes.

@@ -1,7 +1,7 @@
 //! CPUs that share memory, in virtual time.
 //!
-//! A board has a slot for each CPU of its machine. Whoever drives it puts the state of a (virtual) CPU into a slot, lets time
-//! pass with [`Board::run`], and is told what happens: an instruction that needs him, the end of a slice.
+//! A board has a slot for each CPU of its machine. Its driver puts the state of a (virtual) CPU into a slot, lets time pass with
+//! [`Board::run`], and is told of happenings: an instruction that needs the driver, the end of a slice.
 //!
 //! ```text
 //!  put() ─> executes ── its line is elsewhere ─> waits for the line ─┐
@@ -62,14 +62,14 @@ use spent::Spent;
 pub use spent::SpentOn;
 pub use witness::{Step, Witness};
 
-/// Something that whoever drives the board has to see to. The CPU stands still until [`Board::resume`] or [`Board::take`].
+/// An event for the driver of the board. The CPU stands still until [`Board::resume`] or [`Board::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Happening {
     /// On which CPU of the machine.
     pub cpu: u32,
     /// When.
     pub at_ps: u64,
-    /// What.
+    /// Kind of the event.
     pub what: What,
 }
 
@@ -86,7 +86,7 @@ pub enum What {
     PauseLoop,
 }
 
-/// What a CPU sends to a line with a request: what the line is for.
+/// Tag of a CPU's request: the purpose of the line.
 const FOR_AN_INSTRUCTION: u64 = 0;
 const FOR_A_STORE: u64 = 1;
 
@@ -101,7 +101,7 @@ const MOST_WORK_PS: u64 = 20_000_000;
 /// spin, each one is looked at.
 const MOST_INSTRUCTIONS: u64 = 1024;
 
-/// What is due, in the order in which things of one time take place.
+/// Due events, in the order in which those of one time take place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     /// A transfer of a line completes: the one for this request.
@@ -207,7 +207,7 @@ impl<M: Memory> Board<M> {
         self.executed
     }
 
-    /// The host has written the line of this address: no core has it any more.
+    /// The host has written the line of this address: no core has it now.
     pub fn host_wrote(&mut self, physical: u64) {
         let line = physical / LINE_BYTES;
         for watcher in self.fabric.lines.write_by_host(line) {
@@ -221,12 +221,12 @@ impl<M: Memory> Board<M> {
         self.slots[slot as usize].cpu.as_deref()
     }
 
-    /// The same, to be changed. It stands still: it has happened to have to, or has not been resumed yet.
+    /// Mutable access to the CPU in a slot. It must stand still.
     pub fn cpu_mut(&mut self, slot: u32) -> Option<&mut Cpu> {
         self.slots[slot as usize].cpu.as_deref_mut()
     }
 
-    /// The CPU of the slot gets a non-maskable interrupt, which takes it `cost_ps` beside its handler.
+    /// The CPU of the slot gets a non-maskable interrupt, which costs it `cost_ps` in addition to its handler.
     pub fn raise_nmi(&mut self, slot: u32, cost_ps: u64) {
         self.unpark_before(slot, self.now_ps);
         let now_ps = self.now_ps;
@@ -340,7 +340,7 @@ impl<M: Memory> Board<M> {
         self.enter(at_ps, due);
     }
 
-    /// What an instruction takes now in a slot: more, while its sibling is busy.
+    /// Present time of an instruction in a slot: longer, while its sibling is busy.
     fn instruction_ps(&self, slot: u32) -> u64 {
         let Machine { costs, topology, model, .. } = &*self.fabric.machine;
         let loss_permille = 1000 - costs.busy_sibling_permille;

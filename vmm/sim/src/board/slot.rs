@@ -21,7 +21,7 @@ pub(super) struct Slot {
     pub(super) alarm_rang: bool,
     /// It is due at `alarm_ps`.
     pub(super) alarm_is_due: bool,
-    /// What is due with another token is no longer due.
+    /// Due events with another token are void.
     pub(super) token: u64,
     pub(super) alarm_token: u64,
     /// The first store of its buffer is on its way.

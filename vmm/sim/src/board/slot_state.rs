@@ -1,9 +1,9 @@
-//! What a slot of the board waits for.
+//! The event that a slot of the board waits for.
 
-/// What a slot waits for.
+/// Event that a slot waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SlotState {
-    /// Whoever drives the board.
+    /// The driver of the board.
     #[default]
     Still,
     /// Its turn.

@@ -1,4 +1,4 @@
-//! Where the time of CPUs goes: all of it, by the instruction at which each CPU was.
+//! All time of CPUs, by the instruction at which each CPU was.
 //!
 //! Each slot has a time up to which its CPU's time has been counted. Whenever the CPU comes from one instruction to the next, or out of
 //! what it waited for, the time since then counts for the instruction that it comes from: so no time is lost, or counted twice.
@@ -13,15 +13,15 @@ use super::{Board, Memory};
 /// counts as spent at address 0, with mark 0.
 const MOST: usize = 1 << 17;
 
-/// What a CPU spent time on.
+/// Purpose of a CPU's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpentOn {
     /// The instruction: of a parked spin loop the one behind its PAUSE, of work the first one of its loop.
     pub rip: u64,
-    /// What [`Board::count_time`] was told to take for what lay at the address that [`Board::count_time_of`] was told, after the
-    /// instruction.
+    /// Mark that the function given to [`Board::count_time`] makes of the word at the address given to [`Board::count_time_of`], after
+    /// the instruction.
     pub mark: u32,
-    /// The CPU stood still: whoever drives the board took the time.
+    /// The CPU stood still: the driver of the board took the time.
     pub still: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Spent {
 struct Counted {
     /// Its CPU's time until then is counted, or was not to be.
     until_ps: u64,
-    /// Where the mark lies, while the CPU's time is to be counted.
+    /// Address of the mark, while the CPU's time is to be counted.
     mark_at: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// The same, of a CPU that was put into its slot just now, and was on its way there since `since_ps`.
+    /// [`Self::count_time_of`] for a CPU that was put into its slot just now, and was on its way there since `since_ps`.
     pub fn count_time_since(&mut self, slot: u32, mark_at: u64, since_ps: u64) {
         let place = &self.slots[slot as usize];
         let (at_ps, rip) = (place.at_ps, place.cpu.as_ref().map(|cpu| cpu.rip()));
@@ -79,7 +79,7 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// Where the time went that was counted, in picoseconds. Empty without [`Self::count_time`].
+    /// Counted time by purpose, in picoseconds. Empty without [`Self::count_time`].
     pub fn spent(&self) -> impl Iterator<Item = (SpentOn, u64)> + '_ {
         self.spent.iter().flat_map(|spent| spent.by.iter().map(|(on, ps)| (*on, *ps)))
     }

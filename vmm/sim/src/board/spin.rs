@@ -1,4 +1,4 @@
-//! Spin loops whose lines nobody writes: a CPU in one is parked, and costs nothing.
+//! Spin loops whose lines no CPU writes: a CPU in one is parked, and costs nothing.
 //!
 //! A *quiet* round, from one PAUSE to the next, has only read lines that the core has. If the registers after it are those
 //! before it, all further rounds are like it, until one of those lines is lost or written.
@@ -31,7 +31,7 @@ pub(super) struct Last {
     stand: Stand,
     at_ps: u64,
     instructions: u64,
-    /// Looks in vain into what registers are for.
+    /// Failed looks at the purpose of registers.
     tries: u32,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Last {
 #[derive(Debug)]
 pub(super) struct Parked {
     since_ps: u64,
-    /// What a round takes, and how many instructions it has.
+    /// Time of a round, and its number of instructions.
     round_ps: u64,
     instructions: u64,
     /// When the PAUSE at the end of a round leaves the guest, if one does.
@@ -104,7 +104,7 @@ impl<M: Memory> Board<M> {
         let at_ps = self.slots[slot as usize].at_ps;
         let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions(), tries: 0 };
         let round = self.fabric.round().clone();
-        // Of the PAUSE at which this round began: rounds that were not quiet may lie behind an earlier one.
+        // Only the PAUSE at which this round began: rounds that were not quiet may follow an earlier one.
         let last = self.slots[slot as usize].last.take();
         let last = last.filter(|last| round.began_with(last.instructions));
         let parked = match &last {
@@ -232,7 +232,7 @@ impl<M: Memory> Board<M> {
         Some((parked, Some(begins(gone))))
     }
 
-    /// What a round from here would come to, or has (`past`), if it came to the PAUSE again. Nothing is changed.
+    /// End of a round that begins here, or has (`past`), if it comes to the PAUSE again. Changes nothing.
     fn trial(
         &mut self,
         slot: u32,
@@ -243,7 +243,7 @@ impl<M: Memory> Board<M> {
         self.told_trial(slot, cpu, (from, stand), past, &mut |_| ())
     }
 
-    /// The same, and tells what the instructions of the round do.
+    /// [`Self::trial`] that also tells the effects of the round's instructions.
     fn told_trial(
         &mut self,
         slot: u32,
@@ -277,7 +277,7 @@ impl<M: Memory> Board<M> {
         self.wake_at(slot, line, self.now_ps);
     }
 
-    /// The same, where that happens at a time which the board has not come to yet.
+    /// [`Self::wake`] at a time that the board has not reached yet.
     pub(super) fn wake_at(&mut self, slot: u32, line: u64, at_ps: u64) {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
         let rounds = parked.rounds_before(line, at_ps);
@@ -298,7 +298,7 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// The CPU of a slot goes on after so many rounds.
+    /// The CPU of a slot goes on after `rounds`.
     fn unpark(&mut self, slot: u32, rounds: u64) {
         let place = &mut self.slots[slot as usize];
         let Some(parked) = place.parked.take() else { return };
@@ -311,7 +311,7 @@ impl<M: Memory> Board<M> {
             self.fabric.lines.forget(slot, read.0);
         }
         if let Some((stand, from)) = parked.clock.filter(|_| rounds > 0) {
-            // What it read of the clock last.
+            // Its last reading of the clock.
             let last = From { at_ps: at_ps - parked.round_ps, ..from };
             if let Some(ended) = self.trial(slot, &mut cpu, (&last, &stand), true) {
                 cpu.go_back(&ended.stand, from.instructions);

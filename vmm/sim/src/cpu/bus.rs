@@ -1,9 +1,9 @@
-//! What a CPU asks of the machine around it: the driver's side of the interpreter.
+//! A CPU's requests to the machine around it: the driver's side of the interpreter.
 
 /// Bytes of a cache line.
 pub const LINE: u64 = 64;
 
-/// What is about to be done to a line.
+/// Kind of an access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
     /// Instructions are read. Only told where [`Bus::FETCHES`] says so.
@@ -16,7 +16,7 @@ pub enum Access {
     Write,
     /// Data is read and written by one instruction that other CPUs may come between.
     Modify,
-    /// The same without anybody coming between: LOCK, and XCHG with memory.
+    /// Data is read and written by one instruction that no other CPU comes between: LOCK, and XCHG with memory.
     Atomic,
 }
 
@@ -49,7 +49,7 @@ pub enum Fence {
     Full,
 }
 
-/// Who asks, and how far it has come.
+/// The CPU that asks, and its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// [`Cpu::id`](crate::Cpu::id).
@@ -74,10 +74,10 @@ pub trait Bus: Sized {
     /// `bytes` (1 to 8) of memory, the first one lowest. They have been granted and lie in one page.
     fn load(&mut self, physical: u64, bytes: usize) -> u64;
 
-    /// The same the other way round: the lowest `bytes` of `value`.
+    /// Stores the lowest `bytes` of `value`. Access to them has been granted.
     fn store(&mut self, physical: u64, bytes: usize, value: u64);
 
-    /// What RDTSC reads.
+    /// Reading of RDTSC.
     fn clock(&mut self, now: Moment) -> u64;
 
     /// PAUSE. After [`Verdict::Stop`] the instruction is done, and the CPU leaves with [`Event::Stopped`](crate::Event).

@@ -14,7 +14,7 @@ use crate::cpu::op::Op;
 use crate::cpu::state::Cpu;
 use crate::cpu::tlb::PAGE;
 
-/// Most blocks: several times what a guest that leaves its code alone comes to. One that rewrites its code would add some for ever.
+/// Most blocks: several times those of a guest that leaves its code alone. One that rewrites its code would add blocks forever.
 const MOST_BLOCKS: usize = 1 << 15;
 
 /// Most pages, likewise: a guest may have its code anywhere, also where there is no memory.
@@ -32,14 +32,14 @@ pub(crate) const fn most_bytes<B>() -> usize {
 
 pub(crate) struct Block<B> {
     pub(crate) ops: Box<[Op<B>]>,
-    /// Of each operation.
+    /// Effects of each operation.
     pub(crate) effects: Box<[Effect]>,
     /// Virtual address of the first byte, and of the byte behind the last one.
     pub(crate) start: u64,
     pub(crate) end: u64,
     /// Physical address of the first byte.
     pub(crate) physical: u64,
-    /// Where the only instruction ends in another page: the physical address of that.
+    /// Physical address of the second page, if the only instruction ends in another page.
     pub(crate) second: Option<u64>,
     pub(crate) watched: bool,
 }
@@ -85,7 +85,7 @@ impl<B> std::fmt::Debug for Code<B> {
 }
 
 impl<B: Bus> Code<B> {
-    /// Nothing decoded yet.
+    /// An empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

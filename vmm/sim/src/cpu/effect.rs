@@ -1,4 +1,4 @@
-//! What an instruction does to registers and flags, for those who look at a loop as a whole.
+//! An instruction's effect on registers and flags, to examine a loop as a whole.
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -39,7 +39,7 @@ pub enum Event {
 pub struct Fault {
     /// Its number.
     pub vector: u8,
-    /// What is pushed behind the frame, if anything is.
+    /// Error code that is pushed behind the frame, if there is one.
     pub error: Option<u32>,
 }
 

@@ -7,7 +7,7 @@ use crate::cpu::paging::{Intent, NoTranslation};
 use crate::cpu::state::{CS, Cpu, Out, RSP, SS};
 use crate::cpu::tlb::PAGE;
 
-/// Who caused it.
+/// Cause of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// INT3 or INT n: the gate must be open to its ring.
@@ -53,7 +53,7 @@ struct Gate {
 }
 
 impl Cpu {
-    /// Where the CPU itself, with the rights of ring 0, finds 4 or 8 bytes that cross no line.
+    /// Place of 4 or 8 bytes that cross no line, read by the CPU itself with the rights of ring 0.
     fn system_place<B: Bus>(
         &mut self,
         bus: &mut B,
@@ -97,7 +97,7 @@ impl Cpu {
     fn gate<B: Bus>(&mut self, bus: &mut B, vector: u8, cause: Cause) -> Result<Gate, Undelivered> {
         const PRESENT: u64 = 1 << 47;
         let offset = u64::from(vector) * 16;
-        // What the error code of a bad gate says: its place in the IDT.
+        // The error code of a bad gate is its place in the IDT.
         let bad = Undelivered::Fault(Fault::protection(u32::from(vector) * 8 + 2));
         if offset + 15 > u64::from(self.system.idt.limit) {
             return Err(bad);

@@ -194,7 +194,7 @@ impl Flags {
         self.set_carry_overflow(carry, self.overflow());
     }
 
-    /// What follows from a result alone: ZF, SF and PF, without AF.
+    /// Sets the flags that follow from a result alone: ZF, SF and PF, without AF.
     #[inline(always)]
     pub(crate) fn set_result<const W: u32>(&mut self, result: u64) {
         self.result = signed(result, W) as u64;

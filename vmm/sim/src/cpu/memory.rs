@@ -132,7 +132,7 @@ impl Cpu {
         Ok(self.read_at::<B, W>(bus, at))
     }
 
-    /// Where a store of `W` bits would go, granted. For instructions that must not have done anything if it is not.
+    /// Granted place for a store of `W` bits. For instructions that must have had no effect if it is not granted.
     #[inline(always)]
     pub(crate) fn place_to_store<B: Bus, const W: u32>(
         &mut self,
@@ -157,7 +157,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// Where `W` bits lie that are to be read and written, granted.
+    /// Granted place of `W` bits that are to be read and written.
     #[inline(always)]
     pub(crate) fn place_to_modify<B: Bus, const W: u32, const LOCK: bool>(
         &mut self,

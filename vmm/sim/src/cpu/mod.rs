@@ -5,7 +5,7 @@
 //!    │
 //!    └─> op: each operation in turn, a function of `operations` ─> memory ─> tlb ── not cached ─> paging
 //!                                                                    │
-//!                                                                    └─> Bus: whoever drives the CPU grants lines
+//!                                                                    └─> Bus: the CPU's driver grants lines
 //! ```
 
 pub(crate) mod bus;

@@ -64,7 +64,7 @@ impl<B> Clone for Op<B> {
 impl<B> Copy for Op<B> {}
 
 impl Cpu {
-    /// Where a memory operand lies, without its segment (LEA).
+    /// Address of a memory operand, without its segment (LEA).
     #[inline(always)]
     pub(crate) fn offset_of(&self, address: &Address) -> u64 {
         let part = |register: u8| self.file[usize::from(register & 31)];
@@ -73,7 +73,7 @@ impl Cpu {
             .wrapping_add(address.displacement as u64)
     }
 
-    /// Where a memory operand lies.
+    /// Address of a memory operand.
     #[inline(always)]
     pub(crate) fn effective(&self, address: &Address) -> u64 {
         self.offset_of(address).wrapping_add(self.file[usize::from(address.segment & 31)])

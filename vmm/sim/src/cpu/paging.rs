@@ -9,7 +9,7 @@ const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
-/// Of the second and third level: a page, not a table.
+/// Bit in entries of the second and third level: a page, not a table.
 const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
@@ -17,14 +17,14 @@ const FRAME: u64 = 0x000f_ffff_ffff_f000;
 const CR0_WRITE_PROTECT: u64 = 1 << 16;
 const EFER_NO_EXECUTE: u64 = 1 << 11;
 
-// Of the error code.
+// Bits of the error code.
 const WAS_PRESENT: u32 = 1;
 const WAS_WRITE: u32 = 1 << 1;
 const WAS_USER: u32 = 1 << 2;
 const WAS_RESERVED: u32 = 1 << 3;
 const WAS_FETCH: u32 = 1 << 4;
 
-/// What is to be done at an address.
+/// Intended use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Read,
@@ -42,7 +42,7 @@ impl From<Access> for Intent {
     }
 }
 
-/// What a walk has found for one page of 4 KiB.
+/// Result of a walk for one page of 4 KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Translation {
     /// Physical address of its first byte, in the machine's memory.

@@ -1,10 +1,10 @@
 //! Which part of the machine's memory a guest has.
 //!
 //! Each of several guests has physical addresses of its own, which begin at 0. Where they lie in the machine, the host's tables say:
-//! here a start and a length. What a CPU caches of translations leads to the machine's memory at once, so that beyond a walk of the
-//! page tables nobody needs to know whose address one is.
+//! here a start and a length. Translations that a CPU has cached lead to the machine's memory at once, so that only a walk of the
+//! page tables needs to know the guest of an address.
 
-/// Where no machine has memory.
+/// An address at which no machine has memory.
 const NOWHERE: u64 = 1 << 52;
 
 /// A part of the machine's memory, in whole pages.
@@ -20,7 +20,7 @@ impl Partition {
     /// All that there is.
     pub const WHOLE: Self = Self { start: 0, bytes: NOWHERE };
 
-    /// Where in the machine an address of the guest lies: outside of all memory, if it has none there.
+    /// The machine's address for an address of the guest: outside of all memory, if the guest has none there.
     #[inline(always)]
     pub(crate) fn place(self, physical: u64) -> u64 {
         if physical < self.bytes { self.start + physical } else { NOWHERE | physical }

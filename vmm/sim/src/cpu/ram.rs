@@ -17,7 +17,7 @@ impl Ram {
         &self.0
     }
 
-    /// The same, to be changed.
+    /// Mutable access to all of it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
@@ -35,7 +35,7 @@ impl Ram {
         u64::from_le_bytes(value)
     }
 
-    /// The same the other way round.
+    /// Stores the lowest `bytes` of `value` at `physical`.
     ///
     /// # Panics
     /// Where there is no memory.

@@ -20,8 +20,8 @@ const NMI: u8 = 2;
 impl Cpu {
     /// Executes instructions until it has completed `limit` of them in its life, or the driver has something to do.
     ///
-    /// Where it stops for its limit or for the bus nothing is lost: it goes on as if it had not stopped, with the same
-    /// effect as in one go.
+    /// A stop for the limit or for the bus loses nothing: the CPU goes on as if it had not stopped, with the same effect as in one
+    /// go.
     pub fn run<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B, limit: u64) -> Event {
         self.learn(code);
         if self.nmi == Nmi::Waits {

@@ -6,7 +6,7 @@ use crate::cpu::flags::Flags;
 use crate::cpu::partition::Partition;
 use crate::cpu::tlb::Tlb;
 
-/// What lies behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.
+/// Slots behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.
 pub(crate) mod slot {
     /// Always zero: an address without base or index.
     pub(crate) const ZERO: u8 = 16;
@@ -58,7 +58,7 @@ pub struct Table {
     pub limit: u32,
 }
 
-/// What only ring 0 changes.
+/// Registers that only ring 0 changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
     /// ES, CS, SS, DS, FS, GS in the order of the instruction encoding. All segments are flat, but for the bases below.
@@ -67,7 +67,7 @@ pub struct System {
     pub fs_base: u64,
     /// Base of GS.
     pub gs_base: u64,
-    /// What SWAPGS exchanges it with.
+    /// Value that SWAPGS exchanges with the base of GS.
     pub kernel_gs_base: u64,
     /// CR0: PG and WP are looked at.
     pub cr0: u64,
@@ -111,7 +111,7 @@ pub struct Registers {
 /// One simulated CPU.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// What the driver calls it.
+    /// Number that the driver gives it.
     pub id: u32,
     /// Its number when it was made.
     pub(crate) number: u32,
@@ -125,7 +125,7 @@ pub struct Cpu {
     pub(crate) ring: u8,
     pub(crate) system: System,
     pub(crate) tlb: Tlb,
-    /// Of its guest.
+    /// Memory of its guest.
     pub(crate) partition: Partition,
     /// Instructions that it has completed, but for those of the block that it is in.
     pub(crate) retired: u64,
@@ -180,7 +180,7 @@ pub(crate) enum Out {
     },
     /// The instruction is still to come.
     Fault(Fault),
-    /// The instruction, of so many bytes, raises it on purpose (INT3, INT n).
+    /// The instruction, of `length` bytes, raises it on purpose (INT3, INT n).
     Trap {
         vector: u8,
         length: u8,
@@ -191,7 +191,7 @@ pub(crate) enum Out {
     Before(Event),
 }
 
-/// What instructions of user mode can change of a CPU.
+/// Registers of a CPU that instructions of user mode can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
     /// The part of [`Cpu::file`] that is in use.
@@ -211,14 +211,14 @@ impl Stand {
         &self.file[..16]
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the general registers.
     pub(crate) fn general_mut(&mut self) -> &mut [u64] {
         &mut self.file[..16]
     }
 }
 
 impl Cpu {
-    /// Where it stands.
+    /// Its present stand.
     pub(crate) fn stand(&self) -> Stand {
         let file = std::array::from_fn(|register| self.file[register]);
         Stand { file, rip: self.rip, rflags: self.flags.get() }
@@ -229,7 +229,7 @@ impl Cpu {
         self.rip == stand.rip && self.file[..slot::USED] == stand.file && self.flags.get() == stand.rflags
     }
 
-    /// Goes back to where it stood, when it had completed so many instructions.
+    /// Goes back to an earlier stand, at which it had completed `instructions`.
     pub(crate) fn go_back(&mut self, stand: &Stand, instructions: u64) {
         self.file[..slot::USED].copy_from_slice(&stand.file);
         (self.rip, self.retired) = (stand.rip, instructions);

@@ -18,7 +18,7 @@ pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
 struct Entry {
     /// Number of the virtual page, if it may be read.
     read: u64,
-    /// The same, if it may be written.
+    /// Number of the virtual page, if it may be written.
     write: u64,
     /// Physical address of its first byte.
     frame: u64,
@@ -45,7 +45,7 @@ struct FetchEntry {
 /// Translations that a CPU has cached. One set for each ring, whose rights differ.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
-    /// Of each set the one that was used last first.
+    /// Sets of each ring; in a set, the entry that was used last comes first.
     data: [[[Entry; WAYS]; SETS]; 2],
     fetch: [[FetchEntry; FETCH_ENTRIES]; 2],
     /// The second page of an operand that lies in two.

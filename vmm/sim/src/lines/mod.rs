@@ -15,10 +15,10 @@
 //! first*: of those that wait, the oldest in the owner's cluster is served first, up to a bound of such grants in a row; then
 //! the oldest from elsewhere.
 //!
-//! Nothing here is a clock: the caller says when, and calls [`Lines::complete`] at the time that it was told. What a request
-//! does to the line happens at its completion; so until then others go on reading their copies.
+//! There is no clock here: the caller passes the time, and calls [`Lines::complete`] at the time that it was told. A request
+//! changes the line at its completion; so until then others go on reading their copies.
 //!
-//! Not modelled: bandwidth other than that of a line, capacity (a line stays until somebody else writes it), prefetching,
+//! Not modelled: bandwidth other than that of a line, capacity (a line stays until another core writes it), prefetching,
 //! the place of a line's home.
 
 mod queue;
@@ -35,7 +35,7 @@ pub const LINE_BYTES: u64 = 64;
 /// Lines that the directory makes room for at once.
 const CHUNK: usize = 64;
 
-/// What an access needs of its line.
+/// Copy of a line that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// A copy.
@@ -44,7 +44,7 @@ pub enum Need {
     Write,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requested {
     /// Its transfer is under way.
@@ -65,11 +65,11 @@ pub struct Transfer {
 /// A request that has been served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Of which CPU.
+    /// CPU that made it.
     pub cpu: u32,
-    /// What it needed, and has.
+    /// Kind of copy that it needed, and has.
     pub need: Need,
-    /// What the caller gave with the request.
+    /// Tag that the caller gave with the request.
     pub tag: u64,
     /// Transfers for requests in the queue that have begun: one, or one for each socket.
     pub next: Vec<Transfer>,
@@ -85,7 +85,7 @@ struct Request {
     arrival: u64,
 }
 
-/// Who has a line.
+/// Cores that have a line.
 #[derive(Clone, Debug, Default)]
 enum Copies {
     /// No core.
@@ -100,11 +100,11 @@ enum Copies {
 #[derive(Clone, Debug, Default)]
 struct Line {
     copies: Copies,
-    /// Whoever had it first.
+    /// CPU that had it first.
     first: Option<u32>,
     /// More than one CPU has had it: accesses to it have an order that others can see.
     is_public: bool,
-    /// Of the core's threads, the one that wrote it last; its siblings have to get it from there once.
+    /// Thread of the core that wrote it last; its siblings have to get it from there once.
     writer: Option<u32>,
     sibling_has_it: bool,
     under_way: Vec<Request>,
@@ -215,14 +215,14 @@ impl Lines {
         self.peek(line).is_some_and(|line| !line.under_way.is_empty())
     }
 
-    /// Whether only one CPU has ever had this line: nobody else can have seen in which order it did what to it.
+    /// Whether only one CPU has ever had this line: no other can have seen the order of its accesses.
     #[must_use]
     #[inline]
     pub fn is_private(&self, line: u64) -> bool {
         self.peek(line).is_none_or(|line| !line.is_public && line.under_way.is_empty())
     }
 
-    /// Gives `cpu` a line that nobody has had yet: whether that is so.
+    /// Gives `cpu` a line that no CPU has had yet. Returns whether it is one.
     pub fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
         let core = self.places[cpu as usize].core;
         let line = self.line(line);
@@ -376,12 +376,12 @@ impl Lines {
         }
     }
 
-    /// `cpu` need not be told any more.
+    /// `cpu` is no longer told.
     pub fn forget(&mut self, cpu: u32, line: u64) {
         self.line(line).watchers.retain(|&watcher| watcher != cpu);
     }
 
-    /// Those that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
+    /// CPUs that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
     pub fn take_watchers(&mut self, line: u64, writer: u32) -> Vec<u32> {
         let watchers = &mut self.line(line).watchers;
         if watchers.is_empty() {

@@ -8,7 +8,7 @@ pub(super) struct Sharers {
 }
 
 impl Sharers {
-    /// None of so many.
+    /// An empty set of at most `cores` cores.
     pub(super) fn new(cores: usize) -> Self {
         Self { cores: vec![0; cores.div_ceil(64)].into(), clusters: 0 }
     }
@@ -29,7 +29,7 @@ impl Sharers {
         self.cores[usize::from(core) / 64] & 1 << (core % 64) != 0
     }
 
-    /// The clusters in which somebody has a copy, as bits.
+    /// The clusters in which a core has a copy, as bits.
     pub(super) fn clusters(&self) -> u128 {
         self.clusters
     }

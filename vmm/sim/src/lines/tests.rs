@@ -1,4 +1,4 @@
-//! What a line costs and who gets it.
+//! The cost of a line, and the order of its owners.
 
 use std::collections::BTreeMap;
 

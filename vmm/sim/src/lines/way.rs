@@ -4,7 +4,7 @@ use crate::machine::{CpuPlace, LineCosts, Machine, Visits};
 
 use super::{Copies, Need};
 
-/// Where the line, or the farthest copy that has to be invalidated, is from a core's view.
+/// Place of the line, or of the farthest copy that has to be invalidated, from a core's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
     /// In the core itself: the sibling fetched it meanwhile.
@@ -21,7 +21,7 @@ pub(super) enum Way {
     Memory,
 }
 
-/// What a request has to do.
+/// Work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     way: Way,
@@ -30,7 +30,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// What a core at `place` has to do to get the line that these have. `cores` are the places of all cores, `clusters_of` the
+    /// Work of a core at `place` to get the line of which these have `copies`. `places` are the places of all cores, `clusters_of` the
     /// clusters of each socket.
     pub(super) fn new(
         machine: &Machine,

@@ -9,13 +9,13 @@ use crate::sourced::{Figure, Sources, read};
 /// No cost is longer than this: a second.
 const MOST_NS: f64 = 1e9;
 
-/// What is wrong with a machine file.
+/// An error in a machine file.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("machine file {name}: {what}")]
 pub struct MachineError {
     /// The file, or the preset.
     pub name: String,
-    /// Where, what, and what to do.
+    /// The place, the error and the remedy.
     pub what: String,
 }
 

@@ -4,7 +4,7 @@ use haltkick_fuzzing::Target;
 
 use super::{Machine, presets};
 
-/// What is executed.
+/// Fuzzed reading of machine files.
 pub const TARGET: Target = Target { name: "machine", most_bytes: 256, seeds, execute };
 
 fn seeds() -> Vec<Vec<u8>> {

@@ -33,11 +33,11 @@ pub const PS_PER_NS: u64 = 1000;
 pub struct Machine {
     /// Its name on the command line, or that in its file.
     pub name: String,
-    /// What it is, in a line.
+    /// Its description, in a line.
     pub title: String,
-    /// Where its CPUs are.
+    /// Places of its CPUs.
     pub topology: Topology,
-    /// What everything costs.
+    /// Costs of everything that takes time.
     pub costs: Costs,
     /// How it behaves where real machines differ, or are not known well enough.
     pub model: Model,
@@ -45,12 +45,12 @@ pub struct Machine {
     pub text: String,
 }
 
-/// What everything costs, in picoseconds where the name does not say otherwise.
+/// Costs of everything that takes time, in picoseconds where the name does not say otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     /// Frequency of the time stamp counter and of the cores, in kHz.
     pub clock_khz: u64,
-    /// An instruction that is none of the others, on a core that its sibling leaves alone.
+    /// Any other instruction, on a core whose sibling is idle.
     pub instruction_ps: u64,
     /// PAUSE.
     pub pause_ps: u64,
@@ -68,11 +68,11 @@ pub struct Costs {
     pub busy_sibling_permille: u64,
     /// Getting a line from elsewhere.
     pub line: LineCosts,
-    /// What it costs to be a guest.
+    /// Costs of being a guest.
     pub guest: GuestCosts,
 }
 
-/// What it takes to get a line of 64 bytes, in picoseconds.
+/// Time to get a line of 64 bytes, in picoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineCosts {
     /// From the other thread of the core.
@@ -93,22 +93,22 @@ pub struct LineCosts {
     pub upgrade_hops_permille: Vec<u64>,
     /// Time from one transfer to the next of a line for which requests queue, in thousandths of the latency; within a cluster.
     pub occupancy_near_permille: u64,
-    /// The same between clusters of a socket.
+    /// This time between clusters of a socket.
     pub occupancy_socket_permille: u64,
-    /// The same between sockets.
+    /// This time between sockets.
     pub occupancy_far_permille: u64,
     /// Most transfers in a row within a cluster while requests from elsewhere wait.
     pub grants_in_a_row: u32,
 }
 
-/// What it costs to be a guest of a hypervisor, in picoseconds.
+/// Costs of being a guest of a hypervisor, in picoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuestCosts {
     /// An exit and the next entry, with nothing between.
     pub exit_ps: u64,
     /// The timer interrupt at the end of a slice, beyond an exit.
     pub timer_ps: u64,
-    /// What a kick takes of the one that kicks, beyond an exit.
+    /// Time that a kick takes from the vCPU that kicks, beyond an exit.
     pub kick_ps: u64,
     /// From a kick to the first instruction of a vCPU whose pCPU was idle, where that slept lightly.
     pub wake_ps: u64,
@@ -116,11 +116,11 @@ pub struct GuestCosts {
     pub switch_ps: u64,
     /// Each of these times is uniformly up to this share longer or shorter, in thousandths.
     pub scatter_permille: u64,
-    /// Idle states: a pCPU that has been idle for so long takes so much longer to wake up.
+    /// Idle states: a pCPU takes longer to wake up, the longer it has been idle.
     pub idle: Vec<IdleCost>,
 }
 
-/// What an idle state costs, in picoseconds.
+/// Cost of an idle state, in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleCost {
     /// Idle for at least this long.

@@ -1,11 +1,11 @@
-//! Where the CPUs of a machine are: sockets, clusters of cores that share a cache, cores, threads.
+//! Places of the CPUs of a machine: sockets, clusters of cores that share a cache, cores, threads.
 
 /// Most CPUs of a machine.
 pub(super) const MAX_CPUS: u32 = 1024;
 /// Most clusters: their sets are bits of one number.
 pub(super) const MAX_CLUSTERS: u32 = 128;
 
-/// Where a CPU is. All numbers count through the whole machine.
+/// Place of a CPU. All numbers count through the whole machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuPlace {
     /// Which socket.
@@ -108,7 +108,7 @@ impl Topology {
         self.cores() / self.cores_per_cluster
     }
 
-    /// Where CPU `cpu` is.
+    /// Place of CPU `cpu`.
     ///
     /// # Panics
     /// If the machine has no such CPU.

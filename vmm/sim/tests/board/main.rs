@@ -18,13 +18,13 @@ use haltkick_sim::{Cpu, Event, General, Partition, Ram, Registers};
 
 use crate::programs::*;
 
-/// Where programs lie in the machine, and a page of data.
+/// Addresses of programs in the machine, and of a page of data.
 const CODE: u64 = 0x1000;
 const DATA: u64 = 0x8000;
 const BYTES: usize = 0x10000;
 /// Page tables that map the first 2 MiB to themselves.
 const TABLES: u64 = 0xc000;
-/// What all programs end with: `out 0x10, eax`.
+/// Port of `out 0x10, eax`, the end of all programs.
 const DONE: u16 = 0x10;
 
 struct Bench {
@@ -37,7 +37,7 @@ impl Bench {
         Self::of_guests(1, name, code)
     }
 
-    /// A machine with the memories of so many guests, which are alike.
+    /// A machine with the memories of `guests`, which are alike.
     fn of_guests(guests: usize, name: &str, code: &[u8]) -> Self {
         let machine = presets().iter().find(|preset| preset.name == name).unwrap().machine();
         Self::of_machine(guests, machine, code)
@@ -155,9 +155,9 @@ fn a_string_instruction_that_waits_for_lines_pays_for_every_element() {
 
 #[test]
 fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
-    /// Where the spin loop of the program lies in it.
+    /// Place of the spin loop in the program.
     const SPINS: std::ops::Range<u64> = 9..18;
-    /// The same of the loop that stands for work.
+    /// Place of the loop that stands for work.
     const WORK: u64 = 30;
     let run = |counts: bool, parks: bool| {
         let mut bench = Bench::new("cascadelake-2s", ticket());
@@ -189,7 +189,7 @@ fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
     assert_eq!(counted.0, executed.0);
     assert!(in_loop(&counted.2) > all_ps(&counted.2) / 2, "five CPUs mostly wait");
     assert_eq!(in_loop(&counted.2), in_loop(&executed.2));
-    // The work of a section takes what it takes, whoever else is there.
+    // The work of a section takes the same time with any number of other CPUs.
     let work_ps = counted.2.iter().filter(|(on, _)| on.rip - CODE == WORK).map(|(_, ps)| ps).sum::<u64>();
     assert_eq!(work_ps, 5 * 40 * 50 * 6 * counted.3);
     assert!(counted.2.iter().all(|(on, _)| !on.still && on.mark <= 5 * 40), "nobody stood still");

@@ -256,7 +256,7 @@ program!(
     "dec rsi",
     "jnz 2b",
 );
-// What takes far longer than an instruction, on lines that no other CPU has.
+// Programs of instructions that take far longer than others, on lines that no other CPU has.
 program!(pause_and_count, "2: pause", "inc qword ptr [rdi]", "dec rsi", "jnz 2b");
 program!(look_at_the_clock, "2: rdtsc", "dec rsi", "jnz 2b");
 program!(fence, "2: mfence", "dec rsi", "jnz 2b");

@@ -58,7 +58,7 @@ fn decode(piece: Range<u64>, code: &[u8], found: &mut Vec<(Instruction, Vec<u8>)
     }
 }
 
-/// What tells forms apart: the encoding, where its operands are, and its prefixes.
+/// Form of an instruction: its encoding, the places of its operands, and its prefixes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Form {
     code: String,

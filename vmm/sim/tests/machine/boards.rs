@@ -1,6 +1,6 @@
 //! CPUs that walk page tables and take exceptions while others need the same lines.
 //!
-//! Each test has a bound in virtual time: whoever asks anew for ever comes to it.
+//! Each test has a bound in virtual time: a CPU that asks anew forever reaches it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::harness::{self, CODE, DATA, EXCEPTION_STACK, HANDLER, IDT, PAGES, RIG
 
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
-/// What programs end with: `out 0x10, eax`.
+/// Port of `out 0x10, eax`, the end of programs.
 const DONE: u16 = 0x10;
 const END: [u8; 2] = [0xe7, DONE as u8];
 const MICROSECOND: u64 = 1_000_000;
@@ -56,7 +56,7 @@ impl Boards {
         self.board.put(slot, Box::new(Cpu::new(slot, &registers)), 0);
     }
 
-    /// What happens next, which is not after `until_ps`.
+    /// Next happening, which is not after `until_ps`.
     fn next(&mut self, until_ps: u64) -> Happening {
         let happening = self.board.run(until_ps);
         happening.unwrap_or_else(|| panic!("nothing has happened until {} ns", until_ps / 1000))
@@ -98,7 +98,7 @@ fn cpus_whose_page_walks_happen_at_the_same_moments_all_get_through() {
     let mut boards = Boards::with("skylake-8s", &[(CODE, &program)]);
     let cpus = 56;
     for slot in 0..cpus {
-        // The same pages of the table, and a line of his own in each.
+        // All use the same pages of the table, and each has a line of its own in every page.
         let first = 0x10_0000 + u64::from(slot) * 64;
         boards.start(slot, Ring::Three, CODE, &[(General::Rdi, first), (General::Rsi, EACH)]);
     }
@@ -118,7 +118,7 @@ fn cpus_whose_page_walks_happen_at_the_same_moments_all_get_through() {
 fn an_instruction_that_begins_anew_does_not_pay_again() {
     const ROUNDS: u64 = 200;
     // loop: mov cr3, rax; mov rbx, [rdi]; mov [rdx], rsi; dec rsi; jnz loop: a walk whose lines all have, and then a line that
-    // the neighbour has just written. All do so at the same moments: nobody is ever early.
+    // the neighbour has just written. All do so at the same moments: no CPU is ever early.
     let program = [0x0f, 0x22, 0xd8, 0x48, 0x8b, 0x1f, 0x48, 0x89, 0x32, 0x48, 0xff, 0xce, 0x75, 0xf2];
     let mut boards = Boards::with("skylake-8s", &[(CODE, &program)]);
     let cpus = 24;
@@ -213,7 +213,7 @@ fn an_nmi_reaches_a_cpu_that_runs_is_parked_or_waits() {
         let most_ps = NMI_PS + (24 + 20) * boards.far_ps();
         let began_ps = handled(&mut boards, 0, AT_PS + most_ps);
         assert!(began_ps >= AT_PS + NMI_PS, "its cost: {began_ps}");
-        // What was interrupted goes on as if nothing had been.
+        // The interrupted code goes on as if nothing had happened.
         if rip == CODE + 0x200 {
             boards.board.memory_mut().store(DATA + 64, 4, 1);
             boards.board.host_wrote(DATA + 64);

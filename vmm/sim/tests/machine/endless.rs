@@ -72,7 +72,7 @@ fn code_in_page_after_page_takes_bounded_memory_and_is_found_again() {
     }
 }
 
-/// What the code cache says behind `what`.
+/// Number behind `what` in the text of the code cache.
 fn number(lab: &Lab, what: &str) -> u32 {
     let shown = format!("{:?}", lab.code);
     let behind = shown.split(what).nth(1).expect("it says so");
@@ -98,7 +98,7 @@ fn tables_at_the_end_of_all_addresses_are_no_trouble() {
             (system.task.base, system.gdt.base) = (base, base);
             lab.cpu.set_registers(&registers);
             lab.cpu.set_general(General::Rax, 0xf8);
-            // What lies at the addresses behind the last one decides what comes of it.
+            // The result depends on the memory behind the last address.
             lab.run(1);
         }
     }

@@ -119,7 +119,7 @@ pub(crate) fn memory(program: &[u8]) -> Ram {
     ram
 }
 
-/// Of a CPU that stands before the program.
+/// Registers of a CPU that stands before the program.
 pub(crate) fn registers(ring: Ring) -> Registers {
     let user = ring == Ring::Three;
     let (code, data) = if user { (USER_CODE, USER_DATA) } else { (KERNEL_CODE, 0x18) };

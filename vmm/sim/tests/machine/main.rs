@@ -1,4 +1,4 @@
-//! What no comparison with the CPU at hand can show: page tables, exceptions, stops, events.
+//! Tests that need no comparison with a real CPU: page tables, exceptions, stops, events.
 
 mod boards;
 mod endless;

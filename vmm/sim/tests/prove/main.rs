@@ -90,7 +90,7 @@ fn has_undefined_result(instruction: &Instruction, general: &[u64; 16], rflags: 
     let width = width(instruction);
     let long_shift = shift_count(instruction, general, width).is_some_and(|count| count > width)
         && matches!(instruction.mnemonic(), Mnemonic::Shld | Mnemonic::Shrd);
-    // Of zero some processors clear the upper half of the result.
+    // For zero some processors clear the upper half of the result.
     let nothing_found = matches!(instruction.mnemonic(), Mnemonic::Bsf | Mnemonic::Bsr) && rflags & ZERO != 0;
     long_shift || nothing_found
 }
@@ -131,7 +131,7 @@ fn compare(
             continue;
         }
         let masked = match real_end {
-            // RF is set in what a fault leaves, and is nobody's business else.
+            // RF is set in the flags that a fault leaves, and is ignored otherwise.
             End::Fault(_) => 1 << 16,
             _ => undefined(instruction, &before.general, width(instruction)),
         };
@@ -147,7 +147,7 @@ fn compare(
     }
 }
 
-/// Forms that today's image lacks, and a lock that somebody brings along may have.
+/// Forms that today's image lacks, and a user's lock object may have.
 const OTHERS: [&[u8]; 58] = [
     &[0x48, 0x99],                   // cqo
     &[0x99],                         // cdq

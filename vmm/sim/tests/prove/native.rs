@@ -15,7 +15,7 @@ use std::ptr::null_mut;
 use libc::{REG_RIP, REG_TRAPNO, c_int, c_void, siginfo_t, ucontext_t};
 
 pub(crate) const CODE: u64 = 0x1000_0000;
-/// Where the instruction branches to if it does.
+/// Target of the instruction's branch, if it branches.
 pub(crate) const TAKEN: u64 = CODE + 64;
 const CONTEXT: u64 = 0x1001_0000;
 pub(crate) const MEMORY: u64 = 0x1002_0000;
@@ -156,7 +156,7 @@ impl Native {
         assert_eq!(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, MEMORY) }, 0);
     }
 
-    /// What follows is the instruction.
+    /// Writes the instruction, with jumps behind it.
     pub(crate) fn set_code(&mut self, bytes: &[u8]) {
         let jump = |target: usize| {
             // jmp [rip + 0]
@@ -174,7 +174,7 @@ impl Native {
 
     /// The memory that operands lie in.
     pub(crate) fn memory(&mut self) -> &mut [u8] {
-        // SAFETY: mapped for as long as the process, and used by nobody else: this borrows the only value of its kind.
+        // SAFETY: mapped for as long as the process, and used by no other code: this borrows the only value of its kind.
         unsafe { std::slice::from_raw_parts_mut(MEMORY as *mut u8, MEMORY_BYTES) }
     }
 

@@ -1,4 +1,4 @@
-//! The same instruction, interpreted: page tables that map the same addresses.
+//! Interpretation of the instruction, with page tables that map the same addresses.
 
 use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Ram, Registers, System, Verdict};
 

@@ -7,7 +7,7 @@ use crate::native::{CODE, MEMORY, TAKEN};
 
 /// The part of the memory that operands lie in, with a border between two pages inside.
 pub(crate) const WINDOW: std::ops::Range<u64> = MEMORY + 0x1e00..MEMORY + 0x2200;
-/// What operands beside the first one keep clear of the window's ends.
+/// Bytes at the window's ends that operands other than the first leave free.
 const MARGIN: u64 = 256;
 
 /// SplitMix64.
@@ -149,7 +149,7 @@ fn point_at(instruction: &Instruction, general: &mut [u64; 16], target: u64) -> 
     let segment = if instruction.memory_segment() == Register::GS { MEMORY } else { 0 };
     let displacement = instruction.memory_displacement64().wrapping_add(segment);
     let scale = u64::from(instruction.memory_index_scale());
-    // What one register adds to the address.
+    // The part of one register in the address.
     let (register, factor) = match (base, index) {
         (base, Register::None) => (base, 1),
         (Register::None, index) => (index, scale),
@@ -193,7 +193,7 @@ fn shape_memory(
     }
 }
 
-/// Where an operand may lie. One that is locked is aligned: on a line's border it would lock the whole machine.
+/// Address for an operand. A locked operand is aligned: across a line's border it would lock the whole machine.
 pub(crate) fn target(random: &mut Random, instruction: &Instruction) -> u64 {
     let at = WINDOW.start + MARGIN + random.below(WINDOW.end - WINDOW.start - 2 * MARGIN);
     let locked = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;

@@ -57,7 +57,7 @@ const SCATTER_STREAM: u64 = 1 << 32;
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
 
-/// The loop looks for itself whether somebody is ready.
+/// A bell that does not ring: the loop itself looks for ready vCPUs.
 struct NoBell;
 
 impl Bell for NoBell {
@@ -70,7 +70,7 @@ impl Bell for NoBell {
     fn ring_all(&self) {}
 }
 
-/// What a pCPU does.
+/// Activity of a pCPU.
 enum Doing<'a> {
     /// It is idle, since this time, and was to look again at that one.
     Idle { since_ps: u64 },
@@ -97,7 +97,7 @@ struct Slot<'a> {
     out: Option<(Happening, Exit)>,
 }
 
-/// What is due besides what happens on the board.
+/// Due events besides those of the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     /// A turn begins on the pCPU with this index.
@@ -114,7 +114,7 @@ enum Due {
 pub(crate) struct Simulated<'a> {
     core: Core<'a, NoBell>,
     machine: Arc<Machine>,
-    /// Somebody wants the run to end. Time stands still from then on.
+    /// The run is to end. Time stands still from then on.
     stop: &'a AtomicBool,
     /// Which part of the machine's memory each guest has.
     partitions: Vec<Partition>,
@@ -291,7 +291,7 @@ impl<'a> Simulated<'a> {
         off.all(|task| task.account.since_ns() >= since_ns) && self.core.everybody_ran_since(since_ns)
     }
 
-    /// Where each vCPU of all guests is. One that a pCPU is on its way to runs.
+    /// Place of each vCPU of all guests. A vCPU that a pCPU changes to counts as running.
     pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
         let (mut found, state) = (self.core.whereabouts(), self.state.borrow());
         for task in state.hosted.iter().flat_map(Hosted::off) {
@@ -316,7 +316,7 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// What the VMM writes for its guest is in no core's cache afterwards.
+    /// Tells the board of the VMM's writes for its guest: no core's cache has their lines afterwards.
     fn tell_board(&self, state: &mut State<'a>) {
         for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
             let Some(shared) = &guest.shared else { continue };
@@ -386,8 +386,8 @@ impl<'a> Simulated<'a> {
             What::PauseLoop => (Exit::PauseLoop, 0),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
         };
-        // What it does takes place in the order of time, half way between leaving the guest and entering it again: until then others
-        // go on, and see nothing of it.
+        // The exit takes effect in the order of time, half way between leaving the guest and entering it again: until then others go
+        // on, and see nothing of it.
         let at_ps = happening.at_ps + state.scattered(costs.exit_ps / 2 + extra_ps);
         state.slots[index].out = Some((happening, exit));
         state.due.push(Reverse((at_ps, Due::ExitHandled(index))));

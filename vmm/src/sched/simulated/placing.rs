@@ -47,7 +47,7 @@ mod tests {
         set
     }
 
-    /// Three sockets in a row of two clusters of two cores with two threads: CPUs 0 to 11, and 12 to 23 beside them.
+    /// Three sockets in a row of two clusters of two cores with two threads: CPUs 0 to 11, and 12 to 23 as their siblings.
     fn place(policy: Placement, last: Option<u32>, idle: &[u32]) -> Option<u32> {
         let hops = [vec![0, 1, 2], vec![1, 0, 1], vec![2, 1, 0]];
         let topology = Topology::new([3, 4, 2], Some(2), Some(&hops)).unwrap();
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn otherwise_it_stays_near_and_off_busy_cores() {
-        // Its cluster has a pCPU beside a busy one: that is nearer than idle cores elsewhere.
+        // Its cluster has an idle pCPU with a busy sibling: that is nearer than idle cores elsewhere.
         assert_eq!(place(Placement::Last, Some(8), &[0, 12, 21, 10, 22]), Some(21));
         // Among those of one cluster, the idle core.
         assert_eq!(place(Placement::Last, Some(8), &[10, 11, 23]), Some(11));

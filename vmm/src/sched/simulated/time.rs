@@ -1,4 +1,4 @@
-//! Where the time of simulated vCPUs goes, for a profile: the board counts it, and is told of whom and when.
+//! The time of simulated vCPUs, for a profile: the board counts it, and is told for which vCPU and when.
 
 use crate::observe::profile::Spent;
 use crate::sched::guest_run::GuestRun;
@@ -6,7 +6,7 @@ use crate::sched::guest_run::GuestRun;
 use super::{Doing, PS, Simulated, State};
 
 impl<'a> Simulated<'a> {
-    /// What the vCPU's time counts for in a profile, while the window of its guest is open.
+    /// Address of the mark for the vCPU's time in a profile, while the window of its guest is open.
     pub(super) fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
         let shared = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?;
         Some(self.partitions[guest.index].start + shared.memory.activity_address(vcpu))

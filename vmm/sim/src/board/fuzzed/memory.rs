@@ -26,7 +26,7 @@ pub(super) const DATA: u64 = 0xa000;
 const STACKS: [u64; 2] = [0xc000, 0xd000];
 const EXCEPTION_STACKS: u64 = 0xf000;
 pub(super) const HUGE: u64 = 1 << 30;
-/// Where the last page of all addresses begins.
+/// Start of the last page of all addresses.
 pub(super) const LAST_PAGE: u64 = !0xfff;
 
 /// Present, writable, ring 3's.
@@ -74,7 +74,7 @@ pub(super) fn write(ram: &mut Ram, at: u64, bytes: &[u8]) {
     place.zip(bytes).for_each(|(slot, byte)| *slot = *byte);
 }
 
-/// Of CPU number `cpu`, which stands at `rip`. In ring 3 it may use all ports.
+/// Registers of CPU number `cpu`, which stands at `rip`. In ring 3 it may use all ports.
 pub(super) fn registers(cpu: usize, user: bool, rip: u64) -> Registers {
     let (code, data) = if user { (USER_CODE, USER_DATA) } else { (KERNEL_CODE, KERNEL_DATA) };
     let system = System {

@@ -13,18 +13,18 @@ use crate::cpu::ram::Ram;
 use crate::cpu::state::{Cpu, Registers};
 use crate::machine::{Machine, presets};
 
-/// What is executed.
+/// Fuzzed execution of code.
 pub const TARGET: Target = Target { name: "code", most_bytes: 128, seeds, execute };
 
 /// How long a guest runs: two thousand instructions, or ten lines from elsewhere.
 const WINDOW_PS: u64 = 1_000_000;
-/// What it takes the driver to see to something.
+/// Time that the driver takes to handle an event.
 const EXIT_PS: u64 = 1000;
 const ALARM_PS: u64 = 300_000;
 /// The first and the last CPU of the machine.
 const FAR: u32 = 15;
 
-/// What handlers do: return, cause the next exception, store, wait.
+/// Actions of handlers: return, cause the next exception, store, wait.
 const HANDLERS: [&[u8]; 4] = [
     &[0x48, 0xcf],
     &[0x0f, 0x0b],
@@ -54,7 +54,7 @@ const NUMBERS: [u64; 16] = [
     1 << 47,
 ];
 
-/// Of each CPU whether it is in ring 3, where it begins, registers, and what it executes.
+/// A CPU's program: its ring (3 or 0), start, registers and code.
 struct Program<'b> {
     user: bool,
     rip: u64,
@@ -136,11 +136,11 @@ fn machine() -> &'static Arc<Machine> {
     MACHINE.get_or_init(|| Arc::new(presets()[0].machine()))
 }
 
-/// What came of a guest.
+/// A guest's end.
 #[derive(Debug, PartialEq)]
 struct GuestEnd {
     happenings: Vec<Happening>,
-    /// Of CPUs that came to an end.
+    /// Registers and completed instructions of CPUs that came to an end.
     cpus: [Option<(Registers, u64)>; 2],
     /// Words that are not zero, by address, if all CPUs came to one.
     memory: Vec<(usize, u64)>,
@@ -172,7 +172,7 @@ fn run(guest: &Guest<'_>, parks: bool) -> GuestEnd {
     }
     let mut happenings = Vec::new();
     let mut cpus = [None, None];
-    // What happens behind the end was begun before it, or was not.
+    // Happenings after the end do not count: they may have begun before it, or not.
     while let Some(happening) = board.run(WINDOW_PS).filter(|happening| happening.at_ps <= WINDOW_PS) {
         happenings.push(happening);
         if !see_to(&mut board, happening, guest.nmi) {

@@ -1,4 +1,4 @@
-//! What an instruction does to registers and flags, as the decoder knows it.
+//! An instruction's effect on registers and flags, as the decoder knows it.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -53,7 +53,7 @@ fn counts(instruction: &Instruction) -> Option<Counts> {
     let (base, index) = (instruction.memory_base(), instruction.memory_index());
     let depends = match (instruction.mnemonic(), instruction.op_kind(1)) {
         (Mnemonic::Inc | Mnemonic::Dec, _) => false,
-        // What is added is an address, of which the register is a part, once.
+        // The sum is an address, of which the register is a part, once.
         (Mnemonic::Lea, _) => !base.is_gpr64() || !is_same(base) || is_same(index),
         (Mnemonic::Add | Mnemonic::Sub, OpKind::Register) => is_same(instruction.op1_register()),
         (Mnemonic::Add | Mnemonic::Sub, OpKind::Memory) => is_same(base) || is_same(index),

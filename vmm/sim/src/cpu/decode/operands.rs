@@ -1,11 +1,11 @@
-//! What an instruction works on, as its operation wants it.
+//! Operands of an instruction, as its operation wants them.
 
 use iced_x86::{Instruction, OpKind, Register};
 
 use crate::cpu::op::Address;
 use crate::cpu::state::slot;
 
-/// Where an operand is.
+/// Place of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandPlace {
     Register,
@@ -91,7 +91,7 @@ pub(super) fn address(instruction: &Instruction) -> Option<Address> {
         _ => slot::ZERO,
     };
     Some(Address {
-        // Of an operand relative to RIP it is absolute already.
+        // Absolute already, if the operand is relative to RIP.
         displacement: instruction.memory_displacement64() as i64,
         base: part(instruction.memory_base())?,
         index: part(instruction.memory_index())?,

@@ -42,7 +42,7 @@ impl BitChange for Complement {
     }
 }
 
-/// Of a register.
+/// Tests, and perhaps changes, a bit of a register.
 pub(crate) fn bit_of_register<B: Bus, K: BitChange, S: Source, const W: u32>(
     cpu: &mut Cpu,
     bus: &mut B,
@@ -57,7 +57,8 @@ pub(crate) fn bit_of_register<B: Bus, K: BitChange, S: Source, const W: u32>(
     Ok(Flow::Next)
 }
 
-/// Of memory. A register counts bits from the operand's first byte in both directions, an immediate one within it.
+/// Tests, and perhaps changes, a bit of memory. A register counts bits from the operand's first byte in both directions, an immediate
+/// one within it.
 pub(crate) fn bit_of_memory<B: Bus, K: BitChange, S: Source, const W: u32, const LOCK: bool>(
     cpu: &mut Cpu,
     bus: &mut B,

@@ -56,7 +56,7 @@ pub(crate) fn call_indirect<B: Bus, S: Source>(cpu: &mut Cpu, bus: &mut B, op: &
     Ok(Flow::Jump)
 }
 
-/// RET, with so many bytes of arguments to drop.
+/// RET, with a number of bytes of arguments to drop.
 pub(crate) fn ret<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
     let top = cpu.get::<64>(RSP);
     cpu.rip = cpu.load::<B, 64>(bus, op, top)?;

@@ -164,7 +164,7 @@ pub(crate) fn pop_flags<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outco
 }
 
 impl Cpu {
-    /// What POPF and IRET make of RFLAGS: IOPL is ring 0's alone, IF that of whoever may do I/O.
+    /// Sets RFLAGS for POPF and IRET: only ring 0 changes IOPL, only code that may do I/O changes IF.
     pub(crate) fn set_flags_from_code(&mut self, value: u64) {
         use flags::{ALIGNMENT, ARITHMETIC, BACKWARD, IDENTIFICATION, INTERRUPTS, IO_LEVEL, NESTED, TRAP};
         let mut open = ARITHMETIC | TRAP | BACKWARD | NESTED | ALIGNMENT | IDENTIFICATION | flags::RESUME;
@@ -221,7 +221,7 @@ pub(crate) fn flags_to_ah<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcom
     Ok(Flow::Next)
 }
 
-/// Nothing: NOP, ENDBR64, prefetches.
+/// Has no effect: NOP, ENDBR64, prefetches.
 pub(crate) fn nothing<B: Bus>(_: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
     Ok(Flow::Next)
 }

@@ -1,4 +1,4 @@
-//! What concerns the machine: time, fences, ports, and what needs a privilege.
+//! Operations on the machine: time, fences, ports, and privileged ones.
 
 use super::Source;
 use crate::cpu::bus::{Bus, Fence, Verdict};

@@ -1,5 +1,5 @@
-//! What the operations do, by kind. Functions of one kind differ by constants: what the optimiser sees is one instruction
-//! with one width and one sort of operands.
+//! The operations, by kind. Functions of one kind differ by constants: the optimiser sees one instruction with one width and one
+//! sort of operands.
 
 pub(crate) mod arithmetic;
 pub(crate) mod bits;
@@ -14,7 +14,7 @@ use crate::cpu::bus::Bus;
 use crate::cpu::op::{Left, Op};
 use crate::cpu::state::Cpu;
 
-/// Where an operand is read from.
+/// Source of an operand.
 pub(crate) trait Source {
     fn read<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<u64, Left>;
 }
@@ -99,7 +99,7 @@ impl<const LOCK: bool> Target for AtAddress<LOCK> {
     }
 }
 
-/// The same at another address.
+/// Changes the memory at `address`, with LOCK or without.
 #[inline(always)]
 pub(crate) fn change_at<B: Bus, const W: u32, const LOCK: bool, T>(
     cpu: &mut Cpu,

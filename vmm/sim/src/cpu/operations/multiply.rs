@@ -7,7 +7,7 @@ use crate::cpu::flags::{mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
 use crate::cpu::state::{Cpu, Out, RAX, RDX, slot};
 
-/// Of 8 bits the upper half lies in AH, else in DX, EDX or RDX.
+/// Register of the upper half: AH for 8 bits, else DX, EDX or RDX.
 #[inline(always)]
 fn upper<const W: u32>() -> u8 {
     if W == 8 { RAX | slot::HIGH_BYTE } else { RDX }

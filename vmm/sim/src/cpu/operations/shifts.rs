@@ -138,7 +138,7 @@ pub(crate) fn shift_double<B: Bus, T: Target, S: Source, const W: u32, const RIG
         if count == 0 {
             return (value, ());
         }
-        // Of 16 bits the operands follow each other, as they do in processors.
+        // Operands of 16 bits follow each other, as in processors.
         let (value, other) = (u128::from(value), u128::from(other));
         let (result, carry) = if RIGHT {
             let wide = value | other << W | if W == 16 { value << 32 } else { 0 };

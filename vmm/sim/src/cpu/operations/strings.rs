@@ -89,8 +89,8 @@ impl Element for Compare {
     }
 }
 
-/// What is done at once of a repeated instruction, and how many elements then count as an instruction, in time and against the
-/// limit. No more is done at once than takes a fraction of a millisecond of the host.
+/// Elements of a repeated instruction that are done at once, and elements that count as an instruction, in time and against the
+/// limit. Those at once take a fraction of a millisecond of the host.
 const MOST_ELEMENTS: u64 = 1 << 16;
 const ELEMENTS_OF_INSTRUCTION: u64 = 64;
 

@@ -14,7 +14,7 @@ macro_rules! sized {
     }};
 }
 
-/// The same without the form for 8 bits, which the instruction has not.
+/// A function for the width at hand, of an instruction without a form for 8 bits.
 macro_rules! wide {
     ($width:expr, $function:path, [$($generic:ty),*] $(, $constant:expr)?) => {{
         use $function as function;

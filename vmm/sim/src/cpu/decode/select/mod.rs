@@ -62,7 +62,7 @@ fn register(register: Register) -> u8 {
 /// The immediate operand, or what takes its place.
 fn immediate(instruction: &Instruction) -> i64 {
     use Mnemonic::{Clc, Cld, Cmc, Invlpg, Mov, Stc, Std, Sti};
-    /// What to keep of the flags, and what to invert then.
+    /// Flags to clear, and flags to invert then.
     const fn change(clear: u64, invert: u64) -> i64 {
         (invert << 32 | 0xffff_ffff & !clear) as i64
     }

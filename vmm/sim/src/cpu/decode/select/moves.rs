@@ -96,7 +96,7 @@ fn push<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     })
 }
 
-/// What an instruction with a condition does, a jump too.
+/// Operation of an instruction with a condition, also of a jump.
 pub(super) fn on_condition<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let code = instruction.condition_code() as u8 - ConditionCode::o as u8;
     if instruction.is_jcc_short_or_near() {
