@@ -105,6 +105,7 @@ pub mod fuzz {
     pub const MACHINE: Target = haltkick_sim::machine::fuzzed::TARGET;
     pub const OBJECT: Target = crate::image::fuzzed_object::TARGET;
     pub const QEMU: Target = crate::engines::qemu::record::fuzzed::TARGET;
+    pub const SCHEDULE: Target = haltkick_sim::schedule::fuzzed::TARGET;
     pub const SCHEDULER: Target = crate::sched::harm::TARGET;
     pub const SECTIONS: Target = crate::observe::trace::sections::fuzzed::TARGET;
     pub const SHARED: Target = crate::run::fuzzed::TARGET;

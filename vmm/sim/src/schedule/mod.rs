@@ -3,6 +3,9 @@
 //! Read from what this project's own VMM recorded (`perfetto`), or from the text of `perf script` and `trace-cmd report` (`text`).
 //! A vCPU that went to sleep did so for its lock: that time is not in here, since another lock decides anew.
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzed;
 mod perfetto;
 mod text;
 
@@ -178,33 +181,12 @@ impl Spells {
 
 #[cfg(test)]
 mod tests {
+    use super::fuzzed::{PERF, TRACE_CMD};
     use super::*;
 
     fn at(from_us: u64, until_us: u64) -> Absence {
         Absence { from_ns: from_us * 1000, until_ns: until_us * 1000 }
     }
-
-    /// Two vCPUs in the words of perf; below, in those of trace-cmd.
-    const PERF: &str = "\
-# a comment
-       CPU 0/KVM  1234 [002]   100.000000: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R ==> next_comm=a b next_pid=9 next_prio=120
-             a b     9 [002]   100.000050: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=CPU 0/KVM next_pid=1234 next_prio=120
-       CPU 1/KVM  1235 [003]   100.000060: sched:sched_switch: prev_comm=CPU 1/KVM prev_pid=1235 prev_prio=120 prev_state=S ==> next_comm=swapper/3 next_pid=0 next_prio=120
-       CPU 0/KVM  1234 [002]   100.000070: sched:sched_wakeup: comm=CPU 1/KVM pid=1235 prio=120 target_cpu=003
-         swapper     0 [003]   100.000075: sched:sched_switch: prev_comm=swapper/3 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 1/KVM next_pid=1235 next_prio=120
-       CPU 0/KVM  1234 [002]   100.000080: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R+ ==> next_comm=a b next_pid=9 next_prio=120
-             a b     9 [002]   100.000100: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=swapper/2 next_pid=0 next_prio=120
-";
-    const TRACE_CMD: &str = "\
-cpus=4
-       CPU 0/KVM-1234  [002]   100.000000: sched_switch:         CPU 0/KVM:1234 [120] R ==> a b:9 [120]
-             a b-9     [002]   100.000050: sched_switch:         a b:9 [120] S ==> CPU 0/KVM:1234 [120]
-       CPU 1/KVM-1235  [003]   100.000060: sched_switch:         CPU 1/KVM:1235 [120] S ==> swapper/3:0 [120]
-       CPU 0/KVM-1234  [002]   100.000070: sched_wakeup:         CPU 1/KVM:1235 [120] CPU:003
-          <idle>-0     [003]   100.000075: sched_switch:         swapper/3:0 [120] R ==> CPU 1/KVM:1235 [120]
-       CPU 0/KVM-1234  [002]   100.000080: sched_switch:         CPU 0/KVM:1234 [120] R+ ==> a b:9 [120]
-             a b-9     [002]   100.000100: sched_switch:         a b:9 [120] S ==> swapper/2:0 [120]
-";
 
     #[test]
     fn both_programs_tell_of_the_same_schedule() {
@@ -241,37 +223,5 @@ cpus=4
         refused(&PERF.replace("CPU 1/KVM", "CPU 9999/KVM"), "it names vCPU 9999");
         refused(&PERF.replace("==>", "to"), "line 2: a switch without ==>");
         refused("\n\u{1}\u{2}", "in the midst of a packet");
-    }
-
-    #[test]
-    fn no_bytes_make_reading_fail_otherwise_or_absences_overlap() {
-        let mut state = 1_u64;
-        let mut random = |below: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % below
-        };
-        for round in 0..20_000 {
-            let mut bytes = [PERF, TRACE_CMD][round % 2].as_bytes().to_vec();
-            for _ in 0..=random(8) {
-                let (from, to) = (random(bytes.len()), random(bytes.len()));
-                match random(4) {
-                    0 => bytes[to] = random(256) as u8,
-                    1 => bytes[to] = bytes[from],
-                    2 => bytes.truncate(to.max(1)),
-                    _ => bytes.extend_from_within(from.min(to)..from.max(to)),
-                }
-            }
-            if round % 4 == 3 {
-                bytes.insert(0, 10);
-                bytes.iter_mut().for_each(|byte| *byte &= 0x1f);
-            }
-            let Ok(schedule) = Schedule::parse("x", &bytes) else { continue };
-            for of_vcpu in &schedule.absences {
-                assert!(
-                    of_vcpu.iter().all(|it| it.from_ns < it.until_ns && it.until_ns <= schedule.length_ns)
-                );
-                assert!(of_vcpu.windows(2).all(|pair| pair[0].until_ns <= pair[1].from_ns));
-            }
-        }
     }
 }

@@ -1,0 +1,114 @@
+//! Files that call themselves schedules.
+
+use haltkick_fuzzing::Target;
+
+use super::{MOST_ABSENCES, MOST_VCPUS, Schedule};
+
+/// What is executed.
+pub const TARGET: Target = Target { name: "schedule", most_bytes: 256, seeds, execute };
+
+/// Two vCPUs in the words of perf; below, in those of trace-cmd.
+const PERF: &str = "\
+# a comment
+       CPU 0/KVM  1234 [002]   100.000000: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R ==> next_comm=a b next_pid=9 next_prio=120
+             a b     9 [002]   100.000050: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=CPU 0/KVM next_pid=1234 next_prio=120
+       CPU 1/KVM  1235 [003]   100.000060: sched:sched_switch: prev_comm=CPU 1/KVM prev_pid=1235 prev_prio=120 prev_state=S ==> next_comm=swapper/3 next_pid=0 next_prio=120
+       CPU 0/KVM  1234 [002]   100.000070: sched:sched_wakeup: comm=CPU 1/KVM pid=1235 prio=120 target_cpu=003
+         swapper     0 [003]   100.000075: sched:sched_switch: prev_comm=swapper/3 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 1/KVM next_pid=1235 next_prio=120
+       CPU 0/KVM  1234 [002]   100.000080: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R+ ==> next_comm=a b next_pid=9 next_prio=120
+             a b     9 [002]   100.000100: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=swapper/2 next_pid=0 next_prio=120
+";
+const TRACE_CMD: &str = "\
+cpus=4
+       CPU 0/KVM-1234  [002]   100.000000: sched_switch:         CPU 0/KVM:1234 [120] R ==> a b:9 [120]
+             a b-9     [002]   100.000050: sched_switch:         a b:9 [120] S ==> CPU 0/KVM:1234 [120]
+       CPU 1/KVM-1235  [003]   100.000060: sched_switch:         CPU 1/KVM:1235 [120] S ==> swapper/3:0 [120]
+       CPU 0/KVM-1234  [002]   100.000070: sched_wakeup:         CPU 1/KVM:1235 [120] CPU:003
+          <idle>-0     [003]   100.000075: sched_switch:         swapper/3:0 [120] R ==> CPU 1/KVM:1235 [120]
+       CPU 0/KVM-1234  [002]   100.000080: sched_switch:         CPU 0/KVM:1234 [120] R+ ==> a b:9 [120]
+             a b-9     [002]   100.000100: sched_switch:         a b:9 [120] S ==> swapper/2:0 [120]
+";
+
+/// Seven bits in each byte, the least first; the last byte has its highest bit clear.
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
+    [&varint(field << 3 | 2), &varint(content.len() as u64), content].concat()
+}
+
+/// A trace as `haltkick run --trace` writes them, in which vCPU 0 is preempted once.
+fn perfetto() -> Vec<u8> {
+    const RUN: u64 = 1;
+    const VCPU: u64 = 2;
+    let packet = |parts: &[Vec<u8>]| bytes(1, &parts.concat());
+    let track = |uuid, name: &[u8]| packet(&[bytes(60, &[number(1, uuid), bytes(2, name)].concat())]);
+    let named =
+        |iid, name: &[u8]| packet(&[bytes(12, &bytes(2, &[number(1, iid), bytes(2, name)].concat()))]);
+    let event = |at_ns, track, kind, name| {
+        let event = [number(9, kind), number(10, name), number(11, track)].concat();
+        packet(&[number(8, at_ns), bytes(11, &event)])
+    };
+    [
+        track(RUN, b"run"),
+        track(VCPU, b"vCPU 0"),
+        named(1, b"window"),
+        named(2, b"preempted: in the section"),
+        event(10, RUN, 1, 1),
+        event(20, VCPU, 1, 2),
+        event(60, VCPU, 2, 2),
+        event(90, RUN, 2, 1),
+    ]
+    .concat()
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    vec![PERF.into(), TRACE_CMD.into(), perfetto()]
+}
+
+/// Any file is refused in one line, or the absences of each vCPU are in order, apart and within the recorded time.
+fn execute(bytes: &[u8]) {
+    let schedule = match Schedule::parse("any", bytes) {
+        Ok(schedule) => schedule,
+        Err(refused) => return assert!(!refused.contains('\n'), "{refused:?}"),
+    };
+    assert!(schedule.vcpus() <= MOST_VCPUS && (1..=MOST_ABSENCES).contains(&schedule.count()));
+    for vcpu in 0..schedule.vcpus() {
+        let (mut now_ns, mut absent_ns) = (0, 0);
+        while let Some(absence) = schedule.next(vcpu, now_ns) {
+            assert!(now_ns <= absence.from_ns && absence.from_ns < absence.until_ns, "{absence:?}");
+            absent_ns += absence.until_ns - absence.from_ns;
+            now_ns = absence.until_ns;
+        }
+        assert!(now_ns <= schedule.length_ns());
+        assert_eq!(schedule.absent_ns(vcpu, 0, u64::MAX), absent_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_schedule_any_file_is_refused_or_its_absences_are_apart() {
+        let read = seeds().iter().filter(|seed| Schedule::parse("seed", seed).is_ok()).count();
+        assert_eq!(read, 3, "each seed is a schedule");
+        TARGET.run();
+    }
+
+    #[test]
+    fn long_schedules_take_time_in_proportion_to_their_length() {
+        TARGET.grow(0);
+    }
+}
