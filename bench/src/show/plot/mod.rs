@@ -51,7 +51,7 @@ pub(crate) struct Data<'a> {
 pub(crate) type Setting = BTreeMap<String, String>;
 
 /// Width of pictures: of those that are files, too, and of those for narrow windows.
-const WIDE: f64 = 1060.0;
+const WIDE: f64 = 760.0;
 const NARROW: f64 = 460.0;
 
 impl<'a> Data<'a> {
