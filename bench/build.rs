@@ -1,5 +1,6 @@
 //! Hands the commit and the compiler to the program, so that results can name them.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
@@ -9,15 +10,20 @@ fn main() {
     for path in edited.map(|path| format!("../{path}")).iter().map(String::as_str).chain(["src"]) {
         println!("cargo::rerun-if-changed={path}");
     }
-    // Asked of git, for in a worktree they are elsewhere: a path that does not exist would compile this crate each time.
-    for name in ["HEAD", "refs/heads"] {
-        if let Some(path) = first_line("git", &["rev-parse", "--path-format=absolute", "--git-path", name]) {
-            println!("cargo::rerun-if-changed={path}");
-        }
+    // The log of HEAD is that of this worktree alone; commits of other branches compile nothing. Without a log, all branches count.
+    let moves = git_path("logs/HEAD").or_else(|| git_path("refs/heads"));
+    for path in git_path("HEAD").into_iter().chain(moves) {
+        println!("cargo::rerun-if-changed={path}");
     }
     let rustc = std::env::var("RUSTC").expect("cargo sets RUSTC");
     export("HALTKICK_RUSTC", first_line(&rustc, &["--version"]));
     export("HALTKICK_GIT_COMMIT", first_line("git", &["describe", "--always", "--dirty", "--abbrev=12"]));
+}
+
+/// Where git has the file `name`, which is elsewhere in a worktree; `None` if there is none, which would compile this crate each time.
+fn git_path(name: &str) -> Option<String> {
+    let path = first_line("git", &["rev-parse", "--path-format=absolute", "--git-path", name])?;
+    Path::new(&path).exists().then_some(path)
 }
 
 fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
