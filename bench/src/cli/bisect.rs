@@ -24,7 +24,7 @@ Exit codes, as `git bisect run` reads them:
 /// Options of `haltkick bisect`.
 #[derive(Args, Debug)]
 pub(crate) struct BisectArgs {
-    /// The good one and the one that is asked about: two values of a setting, such as lock, or of kernel
+    /// A good value and the value in question, of a setting such as lock, or of kernel
     #[arg(value_name = "KEY=GOOD,NEW")]
     pub(crate) vary: Vary,
     /// A loss of more than this is bad

@@ -23,7 +23,7 @@ Examples:
 /// Options of `haltkick check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The object file, which is written to haltkick.h
+    /// The object file: a lock written for the interface haltkick.h
     #[arg(value_name = "FILE", required_unless_present = "print_header")]
     pub(crate) object: Option<PathBuf>,
     /// Print the header that lock objects are written to, for C or for Rust, and stop

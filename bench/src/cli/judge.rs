@@ -9,7 +9,7 @@ use haltkick_vmm::Span;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   haltkick judge my_lock.o
-      check it, measure it next to Linux' lock, simulate the same, and say where losing the CPU costs most
+      check it, measure it next to qspinlock, simulate both, and say where losing the CPU costs most
   haltkick judge my_lock.o --quick --output judged
       the same with fewer runs, into a directory of this name
 
@@ -19,7 +19,7 @@ the check if it found a fault; otherwise it is that of the first part that faile
 /// Options of `haltkick judge`.
 #[derive(Args, Debug)]
 pub(crate) struct JudgeArgs {
-    /// The object file, which is written to haltkick.h
+    /// The object file: a lock written for the interface haltkick.h
     #[arg(value_name = "FILE")]
     pub(crate) object: PathBuf,
     /// Fewer runs: a first impression

@@ -117,7 +117,7 @@ pub(crate) enum Command {
     /// Answer a question in a sentence: what do paravirtual spinlocks gain?
     #[command(after_help = answer::EXAMPLES)]
     Answer(Box<AnswerArgs>),
-    /// Judge a lock object: check, figures next to Linux' lock, worst points
+    /// Judge a lock object: check, figures next to those of qspinlock, worst points
     #[command(after_help = judge::EXAMPLES)]
     Judge(JudgeArgs),
     /// Tell `git bisect run` whether a lock or kernel is slower than another
@@ -194,7 +194,7 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// Measure the lock in this object file, which is written to include/haltkick.h: the same as --lock file:FILE
+    /// Measure the lock in this object file, written for the interface include/haltkick.h; as --lock file:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
     pub(crate) lock_object: Option<PathBuf>,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format

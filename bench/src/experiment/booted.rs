@@ -244,7 +244,7 @@ mod tests {
             (format!("[grid]\nthink = [\"1us\"]\n{two}"), "think: this is for our own guest"),
             (
                 format!("[settings]\ndeschedule = \"holder,rate=5,for=1ms\"\n{two}"),
-                "nobody knows what a vCPU",
+                "it is not known what a vCPU",
             ),
             (format!("{two}{compare}"), "comparison 'b/a': of kernels, figures are compared"),
             (format!("{two}{compare}of = \"figure:A\"\n"), "a name that is not"),

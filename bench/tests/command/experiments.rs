@@ -37,7 +37,7 @@ fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
         ),
         (
             "[settings]\ndeschedule = \"waiter\"\n[[arm]]\nname = \"a\"\nworkload = \"compute\"\n",
-            "5:1: arm 'a': deschedule: nobody holds or awaits a lock in workload 'compute': deschedule random vCPUs, \
+            "5:1: arm 'a': deschedule: no vCPU holds or awaits a lock in workload 'compute': deschedule random vCPUs, \
              or use one of critical-section",
         ),
     ] {

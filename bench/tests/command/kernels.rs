@@ -80,7 +80,7 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
         (&["--kernel", &kernel, "--trace", "x.pftrace"], "--trace is for our own guest"),
         (
             &["--kernel", &kernel, "--deschedule", "holder"],
-            "nobody knows what a vCPU of a Linux guest is doing",
+            "it is not known what a vCPU of a Linux guest is doing",
         ),
     ] {
         let mut all = vec!["run"];

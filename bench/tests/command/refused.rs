@@ -64,7 +64,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
         (
             &["--lock", "none", "--deschedule", "holder"],
-            "haltkick: --deschedule: nobody holds or awaits lock 'none': deschedule random vCPUs, or take another lock\n",
+            "haltkick: --deschedule: no vCPU holds or awaits lock 'none': deschedule random vCPUs, or take another lock\n",
         ),
         (&["--grace", "2ms"], "haltkick: --grace: 2ms is out of range: a slice, 1ms, at most\n"),
         (
@@ -170,7 +170,7 @@ fn a_missing_form_is_refused_and_locks_with_it_are_named() {
 
 fn descheduling_in_a_lock_without_one_is_refused_with_other_workloads() {
     let message = refusal(&["run", "--workload", "hand-off", "--pv", "on", "--deschedule", "holder"]);
-    let start = "haltkick: --deschedule: nobody holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
+    let start = "haltkick: --deschedule: no vCPU holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
                  or use one of ";
     let named = message.strip_prefix(start).unwrap_or_else(|| panic!("{message}"));
     let named: BTreeSet<&str> = named.trim_end_matches('\n').split(", ").collect();

@@ -103,7 +103,7 @@ fn what_cannot_be_preempted_is_refused() {
         &["--lock", "mcs", "--machine", "nehalem-2s", "--engine", "kvm"],
         "--engine: only a simulated machine",
     );
-    refused(&["--lock", "none", "--machine", "nehalem-2s"], "--lock: nobody holds");
+    refused(&["--lock", "none", "--machine", "nehalem-2s"], "--lock: no vCPU holds");
     refused(
         &[
             "--lock",

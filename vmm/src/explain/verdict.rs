@@ -154,7 +154,7 @@ fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     let (vcpu, number) = (owner.vcpu, lock.lock);
     let off = for_time(owner.off_ns);
     let (cause, what) = match owner.at {
-        Where::Asleep => (Cause::HolderAsleep, format!("has slept{off}: nobody will kick it")),
+        Where::Asleep => (Cause::HolderAsleep, format!("has slept{off}: no vCPU will kick it")),
         Where::Left => (Cause::HolderLeft, "has left without releasing it".into()),
         Where::Preempted(_) | Where::KeptOut(_) | Where::Ready if is_off_for_long(owner, vcpus) => {
             (Cause::HolderOff, format!("has been off its pCPU{off}"))
@@ -213,14 +213,14 @@ fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
         Some(first) => {
             let others = asleep.len() - 1;
             let text = format!(
-                "vCPU {} has slept{}, and nobody kicked it ({others} others sleep): a wake-up was lost",
+                "vCPU {} has slept{}, and was not kicked ({others} others sleep): a wake-up was lost",
                 first.vcpu,
                 first.off_ns.map_or_else(String::new, |ns| format!(" longest, for {}", duration(ns))),
             );
             Verdict { cause: Cause::LostWakeUp, vcpu: Some(first.vcpu), lock: None, text }
         }
         None => {
-            let text = "nobody holds a lock, waits for one, or sleeps".into();
+            let text = "no vCPU holds a lock, waits for one, or sleeps".into();
             Verdict { cause: Cause::Unknown, vcpu: None, lock: None, text }
         }
     }

@@ -50,8 +50,8 @@ pub(super) fn decode(
             false,
             match low {
                 0 => "free".into(),
-                1 => "held; nobody sleeps".into(),
-                2 => "held; somebody may sleep".into(),
+                1 => "held; no vCPU sleeps".into(),
+                2 => "held; a vCPU may sleep".into(),
                 other => format!("{other}, which no lock writes"),
             },
         ),
@@ -103,7 +103,7 @@ fn tickets(next: u32, served: u32, step: u32) -> String {
 fn unfair_ticket(word: u32) -> String {
     match word >> 16 {
         0 => "free".into(),
-        1 => "held; nobody has tried since".into(),
+        1 => "held; no vCPU has tried since".into(),
         drawn => format!("held; {} have tried since", drawn - 1),
     }
 }
@@ -115,7 +115,7 @@ fn mutex(word: u32) -> String {
         Some(cpu) => format!("held by vCPU {cpu}"),
     };
     let handoff = if word & 1 << 1 != 0 { "; the next unlock names the first sleeper" } else { "" };
-    let waiters = if word & 1 != 0 { "; somebody sleeps" } else { "; nobody sleeps" };
+    let waiters = if word & 1 != 0 { "; a vCPU sleeps" } else { "; no vCPU sleeps" };
     format!("{owner}{handoff}{waiters}")
 }
 
@@ -172,9 +172,9 @@ mod tests {
                 "held by vCPU 9; the owner was seen preempted; last in the queue: vCPU 3, node 0",
             ),
             (WORD_UNFAIR_TICKET, 3 << 16, "held; 2 have tried since"),
-            (WORD_MUTEX, 5 << 3 | 1, "held by vCPU 4; somebody sleeps"),
-            (WORD_MUTEX, 5 << 3 | 1 << 2, "kept for vCPU 4, which does not know it yet; nobody sleeps"),
-            (WORD_FUTEX, 2, "held; somebody may sleep"),
+            (WORD_MUTEX, 5 << 3 | 1, "held by vCPU 4; a vCPU sleeps"),
+            (WORD_MUTEX, 5 << 3 | 1 << 2, "kept for vCPU 4, which does not know it yet; no vCPU sleeps"),
+            (WORD_FUTEX, 2, "held; a vCPU may sleep"),
         ] {
             let word = decode(0x1000, value.to_le_bytes(), format, |_| None).expect("a known format");
             assert_eq!((word.meaning.as_str(), word.value), (meaning, value));

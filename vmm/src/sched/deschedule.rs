@@ -104,7 +104,7 @@ impl Deschedule {
         if self.target == Target::Random && self.at.is_none() {
             return Ok(());
         }
-        let message = "nobody knows what a vCPU of a Linux guest is doing: use random, without at=";
+        let message = "it is not known what a vCPU of a Linux guest is doing: use random, without at=";
         Err(Refused::new("deschedule", message))
     }
 
@@ -123,7 +123,7 @@ impl Deschedule {
         }
         if lock.is_lock_free() && self.target != Target::Random {
             return Err(format!(
-                "nobody holds or awaits lock '{}': deschedule random vCPUs, or take another lock",
+                "no vCPU holds or awaits lock '{}': deschedule random vCPUs, or take another lock",
                 lock.name
             ));
         }
@@ -132,7 +132,7 @@ impl Deschedule {
             let all = image.workloads.iter().filter(|entry| entry.takes_locks() && !entry.is_selftest());
             let names: Vec<_> = all.map(|entry| entry.name.as_str()).collect();
             return Err(format!(
-                "nobody holds or awaits a lock in workload '{}': deschedule random vCPUs, or use one of {}",
+                "no vCPU holds or awaits a lock in workload '{}': deschedule random vCPUs, or use one of {}",
                 workload.name,
                 names.join(", ")
             ));

@@ -221,9 +221,7 @@ impl<'a> GuestRun<'a> {
         /// KVM resets it.
         const RESET_VECTOR: u64 = 0xfff0;
         let at = match vcpu.instruction_pointer() {
-            Ok(RESET_VECTOR) if exit == Exit::Shutdown => {
-                "a place that nobody knows: KVM has reset the vCPU".into()
-            }
+            Ok(RESET_VECTOR) if exit == Exit::Shutdown => "an unknown place: KVM has reset the vCPU".into(),
             _ => self.place_of(vcpu),
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }

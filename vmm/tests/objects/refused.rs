@@ -61,7 +61,7 @@ fn an_undefined_symbol_is_named_with_the_nearest_that_exists() -> Check {
         "printf",
         &more,
         &FLAGS,
-        &["refers to p", "which nobody defines: include/haltkick.h has all that there is"],
+        &["refers to p", "which is not defined: include/haltkick.h has all that there is"],
     );
     Ok(())
 }

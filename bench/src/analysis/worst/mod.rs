@@ -28,7 +28,7 @@ impl Situation {
     /// The situation in few words.
     pub(crate) fn words(self) -> String {
         let waiting = match self.waiting {
-            0 => "nobody waits".to_owned(),
+            0 => "no vCPU waits".to_owned(),
             1 => "1 waits".to_owned(),
             many => format!("{many}{} wait", if many == 3 { "+" } else { "" }),
         };

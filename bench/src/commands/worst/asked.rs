@@ -159,7 +159,7 @@ fn check(run: &Run, image: &Image) -> Result<()> {
     let refuse = |message: &str| Err(Failure::usage(message));
     let is_asked = |lock: &&Entry| lock.name == run.our(0).ours.lock;
     if image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free) {
-        return refuse("--lock: nobody holds or awaits this lock: take another one");
+        return refuse("--lock: no vCPU holds or awaits this lock: take another one");
     }
     if run.guests.len() > 1 {
         return refuse("--vm: preemptions are tried in one guest: leave --vm out");

@@ -76,7 +76,7 @@ pub(super) fn run(
         warns(obstacle);
     }
     let vcpus = std::mem::take(&mut machine.vcpus);
-    let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing");
+    let watcher = Watcher::nothing("it is not known what a vCPU of a Linux guest is doing");
     let notes = Notes::none();
     let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
     let mut guest = GuestRun::new(asked.vcpus, tsc, &Clock::Host, &watcher, &notes);

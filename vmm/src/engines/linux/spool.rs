@@ -93,7 +93,7 @@ impl Shared {
                 drop(state);
                 sink(&line);
                 if lost > 0 {
-                    sink(&format!("[{lost} lines of the console were lost: nobody took them in time]"));
+                    sink(&format!("[{lost} lines of the console were lost: they were not read in time]"));
                 }
                 state = lock(&self.state);
                 state.busy = false;

@@ -186,9 +186,9 @@ fn import(name: &str, is_weak: bool, offer: &mut Offer<'_>) -> Result<Target, St
             Err("refers to a global offset table by its name: compile with -fno-pic".into())
         }
         None => Err(match nearest(name, offer.imports.keys().map(String::as_str)) {
-            Some(known) => format!("refers to {name}, which nobody defines: did you mean {known}?"),
+            Some(known) => format!("refers to {name}, which is not defined: did you mean {known}?"),
             None => {
-                format!("refers to {name}, which nobody defines: include/haltkick.h has all that there is")
+                format!("refers to {name}, which is not defined: include/haltkick.h has all that there is")
             }
         }),
     }
