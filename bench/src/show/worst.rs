@@ -62,6 +62,7 @@ fn verdict(answer: &Worst) -> String {
     let count = answer.broken.len();
     match (count, answer.rows.first()) {
         (1.., _) => format!("{count} preemptions broke it"),
+        (0, Some(row)) if !row.beyond_noise => "no preemption costs more than the noise".into(),
         (0, Some(row)) => format!(
             "the worst preemption found costs {:.1} times its length, at {}",
             row.lost.hodges_lehmann,

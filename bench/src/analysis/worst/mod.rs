@@ -285,9 +285,9 @@ impl Set {
 }
 
 impl Worst {
-    /// The largest loss found.
+    /// The largest loss found, beyond the noise.
     pub(crate) fn most(&self) -> f64 {
-        let rows = self.rows.iter().map(|row| row.lost.hodges_lehmann);
+        let rows = self.rows.iter().filter(|row| row.beyond_noise).map(|row| row.lost.hodges_lehmann);
         rows.chain(self.sets.iter().map(|set| set.lost)).fold(0.0, f64::max)
     }
 }

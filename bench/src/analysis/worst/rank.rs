@@ -31,7 +31,9 @@ impl Tries {
         let groups = self.groups();
         let mut rows: Vec<Row> =
             of_lines.into_values().filter_map(|line| self.row(&groups, line, noise)).collect();
-        rows.sort_by(|a, b| b.lost.hodges_lehmann.total_cmp(&a.lost.hodges_lehmann));
+        let by_loss = |a: &Row, b: &Row| b.lost.hodges_lehmann.total_cmp(&a.lost.hodges_lehmann);
+        // Two attempts that differ by much have a large mean, and show nothing.
+        rows.sort_by(|a, b| b.beyond_noise.cmp(&a.beyond_noise).then(by_loss(a, b)));
         rows.iter_mut().zip(1..).for_each(|(row, rank)| row.rank = rank);
         rows
     }
@@ -181,6 +183,18 @@ mod tests {
 
     fn place(rip: u64) -> SourcePlace {
         SourcePlace { line: Some(format!("lock.rs:{}", rip / 10)), ..SourcePlace::default() }
+    }
+
+    #[test]
+    fn a_loss_within_the_noise_ranks_behind_all_that_are_not() {
+        let mut tries = Tries { seeds: 2, placebo: vec![-0.1, 0.1], ..Tries::default() };
+        for attempt in [0.0, 10.0] {
+            tries.preempted.push(tried(10, 0, 2.0 + attempt));
+            tries.preempted.push(tried(20, 0, 3.0 + attempt / 100.0));
+        }
+        let rows = tries.rows(&mut place);
+        let ranked: Vec<_> = rows.iter().map(|row| (row.rank, row.address, row.beyond_noise)).collect();
+        assert_eq!(ranked, [(1, 20, true), (2, 10, false)]);
     }
 
     #[test]
