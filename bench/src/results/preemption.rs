@@ -4,15 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use haltkick_vmm::Image;
+use haltkick_vmm::{Image, input};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::settings::Settings;
 use crate::text::exit::{Failure, Result};
+use crate::text::output;
 
 /// The one version of the format that there is.
 const FORMAT: u32 = 1;
+/// Most bytes of a file: far more than any that was written.
+const MOST_BYTES: u64 = 1 << 20;
+/// Most time that a run is looked at for.
+const MOST_NS: u64 = 60_000_000_000;
 
 /// The file.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -115,12 +120,23 @@ impl Preemption {
     /// Reads one, as it was written by [`Self::text`].
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let refuse = |message: String| Failure::usage(format!("--replay: {}: {message}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-        let read: Self = toml::from_str(&text)
+        let text = input::read_text(path, MOST_BYTES).map_err(|error| refuse(error.to_string()))?;
+        let mut read: Self = toml::from_str(&text)
             .map_err(|error| refuse(format!("{}: use a file that haltkick worst wrote", error.message())))?;
         if read.format != FORMAT {
             return Err(refuse(format!("its format is {}, and this haltkick reads {FORMAT}", read.format)));
         }
+        if read.span_ns.max(read.horizon_ns) > MOST_NS {
+            return Err(refuse(format!(
+                "its times are longer than {} s: use a file that haltkick worst wrote",
+                MOST_NS / 1_000_000_000
+            )));
+        }
+        // What goes to terminals.
+        let shown = [&mut read.place, &mut read.came_to].into_iter();
+        shown
+            .chain(read.then.iter_mut().map(|then| &mut then.place))
+            .for_each(|text| *text = output::clean(text));
         Ok(read)
     }
 
@@ -146,6 +162,7 @@ fn sha256(image: &Image) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::synthetic::Scratch;
 
     #[test]
     fn a_file_is_read_as_it_was_written() {
@@ -165,5 +182,25 @@ mod tests {
         assert_eq!(read, written);
         assert!(read.is_of(&image));
         assert_eq!(read.settings().unwrap(), settings);
+    }
+
+    #[test]
+    fn texts_of_a_file_are_cleaned_and_endless_times_refused() {
+        let scratch = Scratch::new("preemption");
+        let path = scratch.path().join("worst-001.toml");
+        let read = |preemption: &Preemption| {
+            std::fs::write(&path, preemption.text()).unwrap();
+            Preemption::read(&path)
+        };
+        let good = Preemption::new(&Image::embedded());
+        let escape = "x\u{1b}[31m".to_owned();
+        let then = vec![Then { place: escape.clone(), vcpu: 0, instructions: 1 }];
+        let shown =
+            read(&Preemption { place: escape.clone(), came_to: escape, then, ..good.clone() }).unwrap();
+        assert!(
+            ![&shown.place, &shown.came_to, &shown.then[0].place].iter().any(|text| text.contains('\u{1b}'))
+        );
+        let refused = read(&Preemption { span_ns: u64::MAX, ..good }).unwrap_err();
+        assert!(refused.message.contains("longer than 60 s"), "{}", refused.message);
     }
 }

@@ -193,7 +193,8 @@ impl Window<'_> {
         Ok(match (&shared.role, shared.began) {
             (Role::Trunk, _) | (_, None) => {
                 let is_cut = shared.left == 0 && shared.left_here == 0;
-                is_cut || shared.ticks + 1 >= self.baseline.samples.len()
+                // A cut is compared for a horizon from there on.
+                is_cut || shared.ticks + horizon >= self.baseline.samples.len()
             }
             (Role::Branch(_), Some(_)) if shared.closes => true,
             (Role::Branch(_), Some(began)) => {

@@ -100,6 +100,8 @@ struct Recording {
     occurrences: Vec<Occurrence>,
     reached: BTreeSet<u64>,
     spent_ps: BTreeMap<u64, u64>,
+    /// For each vCPU: time in the lock since the last instruction that others notice.
+    unnoticed_ps: Vec<u64>,
     all_ps: u64,
     /// For each vCPU: when its last instruction was complete, and whether it left the guest by that.
     last: Vec<(u64, bool)>,
@@ -126,16 +128,19 @@ impl Recording {
             std::mem::replace(&mut self.last[step.number as usize], (step.ended_ps, step.exits));
         let took_ps = step.ended_ps.saturating_sub(last_ps.max(step.entered_ps).max(from_ps));
         self.all_ps += took_ps;
+        let unnoticed_ps = std::mem::take(&mut self.unnoticed_ps[step.number as usize]);
         let Some(part) = self.code.part(step) else { return };
         let holds = part == Part::Taken;
         if !holds {
             self.reached.insert(step.rip);
         }
         let is_noticed = step.shared.is_some() || step.clock || step.exits || holds;
+        // A preemption before any of these instructions does as much as one before the next that is noticed.
         if !(self.every || is_noticed) {
+            self.unnoticed_ps[step.number as usize] = unnoticed_ps + took_ps;
             return;
         }
-        *self.spent_ps.entry(step.rip).or_default() += took_ps;
+        *self.spent_ps.entry(step.rip).or_default() += unnoticed_ps + took_ps;
         let in_time = self.before.is_empty() && (from_ps..until_ps).contains(&step.at_ps);
         if !in_time || self.occurrences.len() >= MOST_OCCURRENCES {
             return;
@@ -233,6 +238,7 @@ pub fn survey_after(
         occurrences: Vec::new(),
         reached: BTreeSet::new(),
         spent_ps: BTreeMap::new(),
+        unnoticed_ps: vec![0; asked.guest.vcpus as usize],
         all_ps: 0,
         last: vec![(0, false); asked.guest.vcpus as usize],
     }));

@@ -128,3 +128,29 @@ fn two_vcpus_off_at_once_cost_more_than_each_alone() {
     assert!(one.abs() < 250_000 && other.abs() < 250_000, "{one} {other}");
     assert!(both > 700_000, "{both}");
 }
+
+#[test]
+fn time_at_a_lock_does_not_depend_on_the_points_tried() {
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("mcs").pv(false) };
+    let [some, every] = [false, true].map(|every| {
+        let scope = Scope { span: us(500), horizon: us(1500), every };
+        let baseline = survey(&run, &Image::embedded(), scope, &NEVER).expect("the lock holds");
+        baseline.exposure.values().sum::<f64>()
+    });
+    // Four CPUs wait for one most of the time, spinning. What comes behind the last access of all is in one sum alone.
+    assert!(some > 0.5 && (some / every - 1.0).abs() < 0.05, "{some} and {every}");
+}
+
+#[test]
+fn a_cut_too_late_to_be_compared_is_not_reached() {
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("ticket").pv(false) };
+    let of = |span, horizon| {
+        let scope = Scope { span, horizon, every: false };
+        survey(&run, &Image::embedded(), scope, &NEVER).expect("the lock holds")
+    };
+    let (short, long) = (of(us(1000), us(1000)), of(us(1500), us(500)));
+    let late = long.occurrences.iter().find(|at| at.at > us(1200)).expect("the lock is taken all the time");
+    let at = Cut::new(late.vcpu, late.instructions, Kind::Exit);
+    let found = replay((&run, &Image::embedded()), &short, &[at], &NEVER);
+    assert!(matches!(found, Ok(Attempt::Unreached)), "{found:?}");
+}

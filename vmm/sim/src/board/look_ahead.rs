@@ -1,22 +1,37 @@
 //! Takes a waiter through several rounds at once (`ahead`).
 
-use crate::cpu::state::Cpu;
+use crate::cpu::effect::Effect;
+use crate::cpu::state::{Cpu, Stand};
 
-use super::ahead::{Ahead, FEWEST, MOST_INSTRUCTIONS, MOST_LINES, RoundStart, TRIED};
+use super::ahead::{Ahead, FEWEST, MOST_INSTRUCTIONS, MOST_LINES, TRIED, Tried};
+use super::alike::{Alike, MOST};
+use super::counters::Counters;
 use super::fabric::{From, Why};
 use super::slot::Slot;
 use super::{Board, Memory};
 
 impl Slot {
-    /// Notes how many of the rounds were of use: about as many are tried next time, or more.
-    pub(super) fn learn(&mut self, ahead: &Ahead, rounds: u64) {
-        let all = rounds as usize + 1 == ahead.stands.len();
-        let next = if all { self.tries_ahead * 2 } else { rounds as usize + 1 };
+    /// Notes how many of the tried rounds were of use: about as many are tried next time, or more.
+    pub(super) fn learn(&mut self, ahead: &Ahead, rounds: u64, tried: usize) {
+        let all = rounds == ahead.rounds();
+        let next = if all { self.tries_ahead * 2 } else { tried + 1 };
         self.tries_ahead = next.clamp(TRIED.0, TRIED.1);
     }
 }
 
 impl<M: Memory> Board<M> {
+    /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
+    #[must_use]
+    pub fn executed(&self) -> u64 {
+        self.executed
+    }
+
+    /// Instructions of spin loops' rounds that have been tried ahead of their time.
+    #[must_use]
+    pub fn tried(&self) -> u64 {
+        self.tried
+    }
+
     /// Takes the CPU, which stands behind a PAUSE at the end of a quiet round, through the rounds that follow. Nothing is changed.
     pub(super) fn ahead(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<Ahead> {
         // A witness is asked at instructions that it chooses; one of these PAUSEs might leave the guest.
@@ -24,29 +39,43 @@ impl<M: Memory> Board<M> {
             return None;
         }
         let round = self.fabric.round().clone();
-        let (here, instructions) = (cpu.stand(), cpu.instructions());
-        let start = RoundStart { stand: here.clone(), at_ps: from.at_ps, instructions, reads: 0 };
+        let (begin, instructions) = (cpu.stand(), cpu.instructions());
         let most = self.slots[slot as usize].tries_ahead.max(TRIED.0);
-        let mut stands = Vec::with_capacity(most + 1);
-        stands.push(start);
-        let mut ahead = Ahead { stands, reads: Vec::with_capacity(4 * most), lines: Vec::new() };
-        while ahead.stands.len() <= most && self.try_next(slot, cpu, from, &mut ahead) {}
-        cpu.go_back(&here, instructions);
+        let mut ahead = Ahead {
+            begin,
+            tried: Vec::with_capacity(most),
+            reads: Vec::with_capacity(4 * most),
+            lines: Vec::new(),
+            began: (from.at_ps, instructions),
+        };
+        let mut effects = Vec::new();
+        while ahead.tried.len() < most && self.try_next(slot, cpu, from, &mut ahead, &mut effects) {}
+        cpu.go_back(&ahead.begin, instructions);
         self.fabric.set_round(slot, round);
-        (ahead.stands.len() > FEWEST && ahead.lines.len() <= MOST_LINES).then_some(ahead)
+        (ahead.rounds() >= FEWEST && ahead.lines.len() <= MOST_LINES).then_some(ahead)
     }
 
-    /// Takes the CPU through one more round, and returns whether that does nothing but read.
-    fn try_next(&mut self, slot: u32, cpu: &mut Cpu, from: &From, ahead: &mut Ahead) -> bool {
-        let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions());
+    /// Takes the CPU through one more round, and those like it, and returns whether that does nothing but read.
+    fn try_next(
+        &mut self,
+        slot: u32,
+        cpu: &mut Cpu,
+        from: &From,
+        ahead: &mut Ahead,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let (last, at_ps, instructions) = ahead.end();
         let never = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
         self.fabric.begin(slot, &From { at_ps, instructions, ..never });
         self.fabric.begin_trial(false);
-        cpu.run_telling(&mut self.code, &mut self.fabric, instructions + MOST_INSTRUCTIONS, &mut |_| ());
+        effects.clear();
+        let limit = instructions + MOST_INSTRUCTIONS;
+        cpu.run_telling(&mut self.code, &mut self.fabric, limit, &mut |effect| effects.push(*effect));
+        self.tried += cpu.instructions() - instructions;
         if self.fabric.why != Why::Pause || !self.fabric.round().began_with(instructions) {
             return false;
         }
-        if ahead.stands.last().is_some_and(|last| cpu.is_at(&last.stand)) {
+        if cpu.is_at(&last) {
             // All further rounds are like this one.
             return false;
         }
@@ -57,12 +86,33 @@ impl<M: Memory> Board<M> {
                 ahead.lines.push(*line);
             }
         }
-        ahead.stands.push(RoundStart {
+        let ends_ps = self.fabric.time_ps(cpu.instructions());
+        let mut tried = Tried {
             stand: cpu.stand(),
-            at_ps: self.fabric.time_ps(cpu.instructions()),
+            at_ps: ends_ps,
             instructions: cpu.instructions(),
+            takes: (ends_ps - at_ps, cpu.instructions() - instructions),
             reads: ahead.reads.len(),
-        });
+            repeats: 0,
+            counters: Counters::default(),
+        };
+        if !round.clock {
+            tried.repeat(&last, effects);
+        }
+        if tried.repeats > 0 {
+            let (stand, _, instructions) = tried.after(tried.repeats);
+            cpu.go_back(&stand, instructions);
+        }
+        ahead.tried.push(tried);
         true
+    }
+}
+
+impl Tried {
+    /// Adds the rounds that are like this one of `effects`, which began at `last` and does not depend on the clock.
+    fn repeat(&mut self, last: &Stand, effects: &[Effect]) {
+        if let Some(alike) = Alike::after(last, &self.stand, effects) {
+            (self.repeats, self.counters) = (alike.rounds.unwrap_or(MOST), alike.counters);
+        }
     }
 }

@@ -21,6 +21,7 @@
 
 mod ahead;
 mod alarm;
+mod alike;
 mod buffer;
 mod counters;
 mod fabric;
@@ -128,6 +129,8 @@ pub struct Board<M> {
     most_ahead_ps: u64,
     /// Instructions executed one by one.
     executed: u64,
+    /// Instructions tried ahead of their time.
+    tried: u64,
     /// If it is counted where time goes.
     spent: Option<Box<Spent>>,
     worked_ps: u64,
@@ -153,6 +156,7 @@ impl<M: Memory> Board<M> {
             parks: true,
             most_ahead_ps: MOST_AHEAD_PS,
             executed: 0,
+            tried: 0,
             spent: None,
             worked_ps: 0,
             witness: None,
@@ -199,12 +203,6 @@ impl<M: Memory> Board<M> {
     #[must_use]
     pub fn transfers(&self) -> u64 {
         self.fabric.lines.transfers()
-    }
-
-    /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
-    #[must_use]
-    pub fn executed(&self) -> u64 {
-        self.executed
     }
 
     /// The host has written the line of this address: no core has it now.

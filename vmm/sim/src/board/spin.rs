@@ -17,6 +17,7 @@ use crate::cpu::state::{Cpu, Stand};
 use crate::lines::Need;
 
 use super::ahead::{Ahead, MOST_INSTRUCTIONS};
+use super::alike::Alike;
 use super::counters::Counters;
 use super::fabric::{From, Why};
 use super::slot_state::SlotState;
@@ -173,14 +174,15 @@ impl<M: Memory> Board<M> {
         from: &From,
         (last, here): (&Last, &Last),
     ) -> Option<Parked> {
-        let counters = Counters::between(&last.stand, &here.stand)?;
+        // Whether more differs is seen before the round is tried.
+        last.stand.differs_in(&here.stand).filter(|differ| *differ != 0)?;
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
         let mut round = Vec::new();
         let next =
             self.told_trial(slot, cpu, (&from, &here.stand), false, &mut |effect| round.push(*effect))?;
-        let counters = counters.only_counted(&round)?;
-        (next.stand == counters.after(&here.stand, 1))
-            .then(|| Parked { counters, ..Parked::in_rounds(here.at_ps, &next) })
+        let alike = Alike::after(&here.stand, &next.stand, &round)?;
+        (alike.rounds.is_none() && alike.keeps_flags)
+            .then(|| Parked { counters: alike.counters, ..Parked::in_rounds(here.at_ps, &next) })
     }
 
     /// Rounds that depend on the clock: what they are like, and when the first one begins that leaves the loop; or, if that is
@@ -320,8 +322,10 @@ impl<M: Memory> Board<M> {
         cpu.add_instructions(rounds * parked.instructions);
         if let Some(ahead) = &parked.ahead {
             let place = &mut self.slots[slot as usize];
-            place.at_ps = ahead.go_on(&mut cpu, rounds);
-            place.learn(ahead, rounds);
+            let ((stand, at_ps, instructions), tried) = ahead.after(rounds);
+            cpu.go_back(&stand, instructions);
+            place.at_ps = at_ps;
+            place.learn(ahead, rounds, tried);
             // These rounds were not alike: what the registers are for is not asked again.
             let (at_ps, instructions) = (place.at_ps, cpu.instructions());
             place.last = Some(Box::new(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES }));

@@ -206,6 +206,18 @@ impl Stand {
         self.rip
     }
 
+    /// The flags.
+    pub(crate) fn rflags(&self) -> u64 {
+        self.rflags
+    }
+
+    /// The general registers that `other` has other values in, a bit each; `None` if more differs, but for flags.
+    pub(crate) fn differs_in(&self, other: &Self) -> Option<u16> {
+        let others = self.rip == other.rip && self.file[16..] == other.file[16..];
+        let bit = |register: usize| u16::from(self.file[register] != other.file[register]) << register;
+        others.then(|| (0..16).map(bit).sum())
+    }
+
     /// The general registers.
     pub(crate) fn general(&self) -> &[u64] {
         &self.file[..16]

@@ -8,7 +8,7 @@ use super::{MOST_ABSENCES, MOST_VCPUS, Schedule};
 pub const TARGET: Target = Target { name: "schedule", most_bytes: 256, seeds, execute };
 
 /// Two vCPUs in the words of perf; below, in those of trace-cmd.
-const PERF: &str = "\
+pub(super) const PERF: &str = "\
 # a comment
        CPU 0/KVM  1234 [002]   100.000000: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R ==> next_comm=a b next_pid=9 next_prio=120
              a b     9 [002]   100.000050: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=CPU 0/KVM next_pid=1234 next_prio=120
@@ -18,7 +18,7 @@ const PERF: &str = "\
        CPU 0/KVM  1234 [002]   100.000080: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R+ ==> next_comm=a b next_pid=9 next_prio=120
              a b     9 [002]   100.000100: sched:sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=swapper/2 next_pid=0 next_prio=120
 ";
-const TRACE_CMD: &str = "\
+pub(super) const TRACE_CMD: &str = "\
 cpus=4
        CPU 0/KVM-1234  [002]   100.000000: sched_switch:         CPU 0/KVM:1234 [120] R ==> a b:9 [120]
              a b-9     [002]   100.000050: sched_switch:         a b:9 [120] S ==> CPU 0/KVM:1234 [120]

@@ -8,24 +8,30 @@
 //! A vCPU's thread is known by its name: `CPU 0/KVM` in QEMU, `fc_vcpu 0` in Firecracker, `vcpu0` elsewhere. One that is switched out in
 //! state R would rather run. One that slept, and of which `sched_wakeup` tells, is absent from then until it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Spells;
 
 pub(super) fn read(text: &str) -> Result<Spells, String> {
     let mut spells = Spells::default();
-    let mut threads = BTreeMap::new();
+    let mut threads = Threads::default();
     for (line, number) in text.lines().zip(1_usize..) {
         event(line, &mut spells, &mut threads).map_err(|message| format!("line {number}: {message}"))?;
     }
-    if threads.is_empty() {
+    if threads.pids.is_empty() {
         return Err("none of its threads is called as a vCPU's: CPU 0/KVM, fc_vcpu 0, vcpu0".into());
     }
     Ok(spells)
 }
 
-/// Threads of vCPUs, by the vCPU's number.
-type Threads = BTreeMap<u32, u32>;
+/// Threads of vCPUs.
+#[derive(Default)]
+struct Threads {
+    /// By the vCPU's number.
+    pids: BTreeMap<u32, u32>,
+    /// Those that have been switched in, and not out again.
+    running: BTreeSet<u32>,
+}
 
 /// A thread: its name and number.
 type Thread<'a> = (&'a str, u32);
@@ -37,16 +43,19 @@ fn event(line: &str, spells: &mut Spells, threads: &mut Threads) -> Result<(), S
         let ((out, state), into) = (switched_out(out)?, thread(into, "next")?);
         spells.passes(at_ns);
         if let Some(vcpu) = vcpu_of(out, threads)? {
+            threads.running.remove(&vcpu);
             spells.is_absent(vcpu, at_ns, state.starts_with('R'))?;
         }
         if let Some(vcpu) = vcpu_of(into, threads)? {
+            threads.running.insert(vcpu);
             spells.is_absent(vcpu, at_ns, false)?;
         }
     } else if let Some((before, after)) = line.split_once("sched_wakeup:") {
         let at_ns = time(before)?;
         let woken = thread(after, "")?;
         spells.passes(at_ns);
-        if let Some(vcpu) = vcpu_of(woken, threads)? {
+        // A kick may come before the thread that wanted to sleep has left its CPU: then it stays.
+        if let Some(vcpu) = vcpu_of(woken, threads)?.filter(|vcpu| !threads.running.contains(vcpu)) {
             spells.is_absent(vcpu, at_ns, true)?;
         }
     }
@@ -98,7 +107,7 @@ fn vcpu_of((name, pid): Thread<'_>, threads: &mut Threads) -> Result<Option<u32>
     let qemu = name.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));
     let others = ["fc_vcpu ", "vcpu-", "vcpu"].into_iter().find_map(|prefix| name.strip_prefix(prefix));
     let Some(vcpu) = qemu.or(others).and_then(|number| number.trim().parse().ok()) else { return Ok(None) };
-    match *threads.entry(vcpu).or_insert(pid) {
+    match *threads.pids.entry(vcpu).or_insert(pid) {
         known if known == pid => Ok(Some(vcpu)),
         known => Err(format!("threads {known} and {pid} are both called {name}: keep one guest's")),
     }

@@ -1,9 +1,10 @@
 //! An instruction's effect on registers and flags, as the decoder knows it.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::operands;
-use crate::cpu::effect::{Counts, Effect};
+use super::operands::{self, Form, OperandPlace};
+use crate::cpu::effect::{Condition, Counts, Effect, WithConstants};
+use crate::cpu::flags::mask;
 
 /// The effects of an instruction.
 pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
@@ -12,6 +13,7 @@ pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction
         flags_changed: instruction.rflags_modified(),
         flags_settled: instruction.rflags_modified() & !instruction.rflags_undefined(),
         counts: counts(instruction),
+        with_constants: with_constants(instruction),
         ..Effect::default()
     };
     for used in factory.info(instruction).used_registers() {
@@ -61,6 +63,53 @@ fn counts(instruction: &Instruction) -> Option<Counts> {
         _ => return None,
     };
     (!depends).then_some(Counts { register: operands::general(register)?, width })
+}
+
+fn with_constants(instruction: &Instruction) -> Option<WithConstants> {
+    use OperandPlace::{Absent, Immediate, Memory, Register as Place};
+    let form = Form::of(instruction);
+    let register = |operand| whole_or_low(instruction.op_register(operand));
+    let constant = || instruction.immediate(1) & mask(form.width);
+    let to = || (form.width >= 32).then(|| register(0)).flatten();
+    let width = form.width;
+    if form.first != Place || width > 64 {
+        return None;
+    }
+    let add = |plus: u64| Some(WithConstants::Add { to: to()?, from: to()?, plus, width });
+    match (instruction.mnemonic(), form.second) {
+        (Mnemonic::Mov, Place) => Some(WithConstants::Add { to: to()?, from: register(1)?, plus: 0, width }),
+        (Mnemonic::Lea, Memory) => {
+            let from = instruction.memory_base();
+            let is_sum = instruction.memory_index() == Register::None && from.is_gpr64();
+            let plus = instruction.memory_displacement64();
+            is_sum.then(|| Some(WithConstants::Add { to: to()?, from: whole_or_low(from)?, plus, width }))?
+        }
+        (Mnemonic::Inc, Absent) => add(1),
+        (Mnemonic::Dec, Absent) => add(1_u64.wrapping_neg()),
+        (Mnemonic::Add, Immediate) => add(constant()),
+        (Mnemonic::Sub, Immediate) => add(constant().wrapping_neg()),
+        (Mnemonic::Test, Immediate) => {
+            Some(WithConstants::Test { register: register(0)?, mask: constant(), width })
+        }
+        (Mnemonic::Test, Place) if instruction.op0_register() == instruction.op1_register() => {
+            Some(WithConstants::Test { register: register(0)?, mask: mask(width), width })
+        }
+        (Mnemonic::Cmp, Immediate) => {
+            Some(WithConstants::Compare { register: register(0)?, with: constant(), width })
+        }
+        // Two registers: neither a branch nor SETcc.
+        (_, Place) if instruction.condition_code() != ConditionCode::None => {
+            let condition = Condition(instruction.condition_code() as u8 - ConditionCode::o as u8);
+            Some(WithConstants::Select { to: to()?, from: register(1)?, condition, width })
+        }
+        _ => None,
+    }
+}
+
+/// The number of a general register, if `register` is one or the low part of one.
+fn whole_or_low(register: Register) -> Option<u8> {
+    let is_high = matches!(register, Register::AH | Register::CH | Register::DH | Register::BH);
+    if is_high { None } else { operands::general(register.full_register()) }
 }
 
 #[cfg(test)]

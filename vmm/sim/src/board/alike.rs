@@ -1,0 +1,247 @@
+//! How many of the rounds that follow one are like it, although they differ in registers which count them.
+//!
+//! The instructions of a round are followed with all registers that differ from one round to the next. What an instruction makes of
+//! such a register with constants is known for every later round, too: a sum, or flags, which a branch then reads. So it is known
+//! in which round a branch decides otherwise for the first time. An addition of anything else is a count as well, if nothing more
+//! depends on the register. Any other instruction that reads one makes the rounds unlike.
+
+use crate::cpu::effect::{Effect, RflagsBits, Tested, WithConstants};
+use crate::cpu::flags::mask;
+use crate::cpu::state::Stand;
+
+use super::counters::{Counter, Counters};
+
+/// Rounds that are looked ahead, where a counter decides something.
+pub(super) const MOST: u64 = 1024;
+
+/// Flags that [`Tested`] has.
+const TESTED: u32 = RflagsBits::OF | RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF;
+
+/// See the module.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Alike {
+    pub(super) counters: Counters,
+    /// Rounds after this one that are like it; `None`: no counter decides anything.
+    pub(super) rounds: Option<u64>,
+    /// All flags after a round are those after the one before. Otherwise some differ, which each round sets before it reads them.
+    pub(super) keeps_flags: bool,
+}
+
+/// A register that another round finds changed.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// In this round, if it is known at each moment.
+    value: Option<u64>,
+    /// What a round adds.
+    step: u64,
+    width: u32,
+}
+
+impl Counted {
+    fn of_width(self, width: u32) -> Self {
+        let width = width.min(self.width);
+        Self { value: self.value.map(|value| value & mask(width)), width, ..self }
+    }
+}
+
+/// What is asked of a register's lowest `width` bits.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Test(u64),
+    Compare(u64),
+    Zero,
+}
+
+/// Flags that a branch may read.
+#[derive(Clone, Copy, Debug)]
+struct Decision {
+    counted: Counted,
+    value: u64,
+    asked: Asked,
+    width: u32,
+}
+
+impl Decision {
+    /// The flags in a later round; this one is round 0.
+    fn in_round(&self, round: u64) -> Tested {
+        let sum = self.value.wrapping_add(self.counted.step.wrapping_mul(round));
+        let sum = sum & mask(self.counted.width) & mask(self.width);
+        match self.asked {
+            Asked::Test(bits) => Tested::of_test(sum & bits, self.width),
+            Asked::Compare(with) => Tested::of_compare(sum, with, self.width),
+            Asked::Zero => Tested { zero: sum == 0, ..Tested::default() },
+        }
+    }
+}
+
+/// A round, as far as it was followed.
+#[derive(Clone, Debug)]
+struct Followed {
+    counted: [Option<Counted>; 16],
+    /// Flags that were set by a register in `counted`, and may be others in another round.
+    differing_flags: u32,
+    /// Flags that were set by such a register last, and are these where its decision is.
+    tested: Option<Tested>,
+    /// The sum that the last addition with a constant came to, until other flags are set.
+    sum: Option<(Counted, u32)>,
+    decisions: Vec<Decision>,
+}
+
+impl Alike {
+    /// Rounds after one of the instructions `round`, which led from `last` to `here`. `None`: even the next may be another.
+    pub(super) fn after(last: &Stand, here: &Stand, round: &[Effect]) -> Option<Self> {
+        let differ = last.differs_in(here).filter(|differ| *differ != 0)?;
+        let step = |register: usize| here.general()[register].wrapping_sub(last.general()[register]);
+        let begin = |register: usize, width: u32| {
+            let counted = Counted { value: Some(last.general()[register]), step: step(register), width };
+            (differ >> register & 1 != 0).then_some(counted)
+        };
+        let first = Followed::from(std::array::from_fn(|register| begin(register, 64)), 0).through(round)?;
+        // As rounds do that come after such a one.
+        let width = |register: usize| first.counted[register].map_or(64, |counted| counted.width);
+        let counted = std::array::from_fn(|register| begin(register, width(register)));
+        let end = Followed::from(counted, first.differing_flags).through(round)?;
+        let as_found = |register: usize| match end.counted[register] {
+            Some(Counted { value, step: added, width }) => {
+                value.is_none_or(|value| value == here.general()[register])
+                    && (added ^ step(register)) & mask(width) == 0
+                    && differ >> register & 1 != 0
+            }
+            None => differ >> register & 1 == 0,
+        };
+        let differing = bits_of(end.differing_flags);
+        if !(0..16).all(as_found) || (last.rflags() ^ here.rflags()) & !differing != 0 {
+            return None;
+        }
+        let counters = (0..).zip(&end.counted).filter_map(|(register, counted)| {
+            counted.map(|Counted { step, width, .. }| Counter { register, step, width })
+        });
+        Some(Self {
+            counters: counters.collect(),
+            rounds: (!end.decisions.is_empty()).then(|| end.rounds()),
+            keeps_flags: differing == 0,
+        })
+    }
+}
+
+impl Followed {
+    fn from(counted: [Option<Counted>; 16], differing_flags: u32) -> Self {
+        Self { counted, differing_flags, tested: None, sum: None, decisions: Vec::new() }
+    }
+
+    /// Rounds until a decision comes out otherwise.
+    fn rounds(&self) -> u64 {
+        let is_as_here = |round: &u64| self.decisions.iter().all(|it| it.in_round(*round) == it.in_round(0));
+        (1..=MOST).take_while(is_as_here).count() as u64
+    }
+
+    fn through(mut self, round: &[Effect]) -> Option<Self> {
+        for effect in round {
+            self.reads_flags(effect)?;
+            self.goes_on(effect)?;
+        }
+        Some(self)
+    }
+
+    fn at(&self, register: u8) -> Option<Counted> {
+        self.counted[usize::from(register)]
+    }
+
+    fn set(&mut self, register: u8, counted: Option<Counted>) {
+        self.counted[usize::from(register)] = counted;
+    }
+
+    fn bits(&self) -> u16 {
+        (0..16)
+            .filter(|register| self.counted[*register].is_some())
+            .fold(0, |bits, register| bits | 1 << register)
+    }
+
+    /// What is asked of a register is the same in other rounds, until it comes out otherwise.
+    fn decides(&mut self, counted: Counted, asked: Asked, width: u32) -> Option<Tested> {
+        let decision = Decision { counted, value: counted.value?, asked, width };
+        self.decisions.push(decision);
+        Some(decision.in_round(0))
+    }
+
+    /// An instruction may read flags that are the same in other rounds, or whether a sum is zero.
+    fn reads_flags(&mut self, effect: &Effect) -> Option<()> {
+        let differing = effect.flags_read & self.differing_flags;
+        if differing == 0 {
+            return Some(());
+        }
+        let (sum, width) = self.sum.filter(|_| differing == RflagsBits::ZF)?;
+        self.decides(sum, Asked::Zero, width)?;
+        self.differing_flags &= !RflagsBits::ZF;
+        Some(())
+    }
+
+    fn goes_on(&mut self, effect: &Effect) -> Option<()> {
+        if effect.reads & self.bits() != 0 {
+            return self.computes(effect);
+        }
+        (0..16)
+            .filter(|register| effect.writes >> register & 1 != 0)
+            .for_each(|register| self.set(register, None));
+        self.differing_flags &= !effect.flags_settled;
+        if effect.flags_changed != 0 {
+            (self.tested, self.sum) = (None, None);
+        }
+        Some(())
+    }
+
+    /// An instruction that reads one of the registers.
+    fn computes(&mut self, effect: &Effect) -> Option<()> {
+        match (effect.with_constants, effect.counts) {
+            (Some(WithConstants::Add { to, from, plus, width }), _) => {
+                let counted = self.at(from)?;
+                let value = counted.value.map(|value| value.wrapping_add(plus));
+                let sum = Counted { value, width: 64, ..counted }.of_width(width);
+                self.set(to, Some(sum));
+                if effect.flags_changed != 0 {
+                    self.differing_flags |= effect.flags_changed;
+                    (self.tested, self.sum) = (None, Some((sum, width)));
+                }
+            }
+            (Some(WithConstants::Test { register, mask, width }), _) => {
+                self.tests(register, Asked::Test(mask), width, effect)?;
+            }
+            (Some(WithConstants::Compare { register, with, width }), _) => {
+                self.tests(register, Asked::Compare(with), width, effect)?;
+            }
+            (Some(WithConstants::Select { to, from, condition, width }), _) => {
+                let chosen = if self.tested?.meet(condition)? { self.at(from) } else { self.at(to) };
+                self.set(to, chosen.map(|chosen| chosen.of_width(width)));
+            }
+            (None, Some(counts)) if effect.reads & self.bits() == 1 << counts.register => {
+                let counted = Counted { value: None, ..self.at(counts.register)? };
+                self.set(counts.register, Some(Counted { width: 64, ..counted }.of_width(counts.width)));
+                self.differing_flags |= effect.flags_changed;
+                (self.tested, self.sum) = (None, None);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn tests(&mut self, register: u8, asked: Asked, width: u32, effect: &Effect) -> Option<()> {
+        let tested = self.decides(self.at(register)?, asked, width)?;
+        (self.tested, self.sum) = (Some(tested), None);
+        let changed = effect.flags_changed;
+        self.differing_flags = self.differing_flags & !changed | changed & !TESTED;
+        Some(())
+    }
+}
+
+/// Flags of the decoder as bits of RFLAGS.
+fn bits_of(flags: u32) -> u64 {
+    const PLACES: [(u32, u32); 6] = [
+        (RflagsBits::CF, 0),
+        (RflagsBits::PF, 2),
+        (RflagsBits::AF, 4),
+        (RflagsBits::ZF, 6),
+        (RflagsBits::SF, 7),
+        (RflagsBits::OF, 11),
+    ];
+    PLACES.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |bits, (_, place)| bits | 1 << place)
+}
