@@ -5,6 +5,8 @@
 //! read is lost or written, the waiter goes on from the first round that reads it after that. Rounds that are like the one before
 //! but for counters (`alike`) are not tried, but computed.
 
+use std::sync::Arc;
+
 use crate::cpu::state::Stand;
 
 use super::counters::Counters;
@@ -47,7 +49,7 @@ pub(super) struct Tried {
     /// Number of rounds like it.
     pub(super) repeats: u64,
     /// Registers that count these.
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
 }
 
 impl Tried {
@@ -82,14 +84,6 @@ impl Ahead {
     /// Number of rounds.
     pub(super) fn rounds(&self) -> u64 {
         self.tried.iter().map(|tried| 1 + tried.repeats).sum()
-    }
-
-    /// State after all rounds.
-    pub(super) fn end(&self) -> (Stand, u64, u64) {
-        match self.tried.last() {
-            Some(last) => last.after(last.repeats),
-            None => (self.begin.clone(), self.began.0, self.began.1),
-        }
     }
 
     /// When the last round ends.

@@ -5,6 +5,8 @@
 //! in which round a branch decides otherwise for the first time. An addition of anything else is a count as well, if nothing more
 //! depends on the register. Any other instruction that reads one makes the rounds unlike.
 
+use std::sync::Arc;
+
 use crate::cpu::effect::{Effect, RflagsBits, Tested, WithConstants};
 use crate::cpu::flags::mask;
 use crate::cpu::state::Stand;
@@ -18,20 +20,22 @@ pub(super) const MOST: u64 = 1024;
 const TESTED: u32 = RflagsBits::OF | RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF;
 
 /// See the module.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Alike {
-    pub(super) counters: Counters,
-    /// Rounds after this one that are like it; `None`: no counter decides anything.
-    pub(super) rounds: Option<u64>,
-    /// All flags after a round are those after the one before. Otherwise some differ, which each round sets before it reads them.
-    pub(super) keeps_flags: bool,
+    pub(super) counters: Arc<Counters>,
+    /// What the counters decide.
+    decisions: Vec<Decision>,
+    /// Flags after a round that differ from those after the one before. Each round sets them before it reads them.
+    differing_flags: u64,
+    /// Where the round ended, and its instructions, if each amount that is counted is a constant.
+    known: Option<(Stand, Vec<Effect>)>,
 }
 
 /// A register that another round finds changed.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// In this round, if it is known at each moment.
-    value: Option<u64>,
+    /// The register at the beginning of the round that it is made of, and the sum of what was added to that, if these are constants.
+    is: Option<(u8, u64)>,
     /// What a round adds.
     step: u64,
     width: u32,
@@ -39,8 +43,13 @@ struct Counted {
 
 impl Counted {
     fn of_width(self, width: u32) -> Self {
-        let width = width.min(self.width);
-        Self { value: self.value.map(|value| value & mask(width)), width, ..self }
+        Self { width: width.min(self.width), ..self }
+    }
+
+    /// Value in a round that began at `begin`.
+    fn value(&self, begin: &Stand) -> Option<u64> {
+        let (register, plus) = self.is?;
+        Some(begin.general()[usize::from(register)].wrapping_add(plus) & mask(self.width))
     }
 }
 
@@ -56,27 +65,37 @@ enum Asked {
 #[derive(Clone, Copy, Debug)]
 struct Decision {
     counted: Counted,
-    value: u64,
     asked: Asked,
     width: u32,
+    /// They are these.
+    told: Tested,
 }
 
 impl Decision {
-    /// The flags in a later round; this one is round 0.
-    fn in_round(&self, round: u64) -> Tested {
-        let sum = self.value.wrapping_add(self.counted.step.wrapping_mul(round));
-        let sum = sum & mask(self.counted.width) & mask(self.width);
-        match self.asked {
-            Asked::Test(bits) => Tested::of_test(sum & bits, self.width),
-            Asked::Compare(with) => Tested::of_compare(sum, with, self.width),
-            Asked::Zero => Tested { zero: sum == 0, ..Tested::default() },
+    /// The flags with this value of the register.
+    fn of(asked: Asked, width: u32, value: u64) -> Tested {
+        let value = value & mask(width);
+        match asked {
+            Asked::Test(bits) => Tested::of_test(value & bits, width),
+            Asked::Compare(with) => Tested::of_compare(value, with, width),
+            Asked::Zero => Tested { zero: value == 0, ..Tested::default() },
         }
+    }
+
+    /// Whether a round that began so many rounds after `begin` comes to the same flags.
+    fn is_as_told(&self, begin: &Stand, rounds: u64) -> bool {
+        let Counted { step, width, .. } = self.counted;
+        self.counted.value(begin).is_some_and(|value| {
+            let value = value.wrapping_add(step.wrapping_mul(rounds)) & mask(width);
+            Self::of(self.asked, self.width, value) == self.told
+        })
     }
 }
 
 /// A round, as far as it was followed.
 #[derive(Clone, Debug)]
-struct Followed {
+struct Followed<'a> {
+    begin: &'a Stand,
     counted: [Option<Counted>; 16],
     /// Flags that were set by a register in `counted`, and may be others in another round.
     differing_flags: u32,
@@ -88,51 +107,70 @@ struct Followed {
 }
 
 impl Alike {
-    /// Rounds after one of the instructions `round`, which led from `last` to `here`. `None`: even the next may be another.
+    /// Looks for what makes rounds differ that are like one of the instructions `round`, which led from `last` to `here`. `None`: even
+    /// the next may be another.
     pub(super) fn after(last: &Stand, here: &Stand, round: &[Effect]) -> Option<Self> {
         let differ = last.differs_in(here).filter(|differ| *differ != 0)?;
         let step = |register: usize| here.general()[register].wrapping_sub(last.general()[register]);
         let begin = |register: usize, width: u32| {
-            let counted = Counted { value: Some(last.general()[register]), step: step(register), width };
+            let counted = Counted { is: Some((register as u8, 0)), step: step(register), width };
             (differ >> register & 1 != 0).then_some(counted)
         };
-        let first = Followed::from(std::array::from_fn(|register| begin(register, 64)), 0).through(round)?;
+        let first =
+            Followed::from(last, std::array::from_fn(|register| begin(register, 64)), 0).through(round)?;
         // As rounds do that come after such a one.
         let width = |register: usize| first.counted[register].map_or(64, |counted| counted.width);
         let counted = std::array::from_fn(|register| begin(register, width(register)));
-        let end = Followed::from(counted, first.differing_flags).through(round)?;
+        let end = Followed::from(last, counted, first.differing_flags).through(round)?;
         let as_found = |register: usize| match end.counted[register] {
-            Some(Counted { value, step: added, width }) => {
-                value.is_none_or(|value| value == here.general()[register])
-                    && (added ^ step(register)) & mask(width) == 0
+            Some(counted) => {
+                counted.value(last).is_none_or(|value| value == here.general()[register])
+                    && (counted.step ^ step(register)) & mask(counted.width) == 0
                     && differ >> register & 1 != 0
             }
             None => differ >> register & 1 == 0,
         };
-        let differing = bits_of(end.differing_flags);
-        if !(0..16).all(as_found) || (last.rflags() ^ here.rflags()) & !differing != 0 {
+        let differing_flags = bits_of(end.differing_flags);
+        if !(0..16).all(as_found) || (last.rflags() ^ here.rflags()) & !differing_flags != 0 {
             return None;
         }
         let counters = (0..).zip(&end.counted).filter_map(|(register, counted)| {
             counted.map(|Counted { step, width, .. }| Counter { register, step, width })
         });
+        let is_known = end.counted.iter().flatten().all(|counted| counted.is.is_some());
         Some(Self {
-            counters: counters.collect(),
-            rounds: (!end.decisions.is_empty()).then(|| end.rounds()),
-            keeps_flags: differing == 0,
+            counters: Arc::new(counters.collect()),
+            known: is_known.then(|| (here.clone(), round.to_vec())),
+            decisions: end.decisions,
+            differing_flags,
         })
+    }
+
+    /// The counters never decide anything, and all flags after a round are those after the one before.
+    pub(super) fn decides_nothing(&self) -> bool {
+        self.decisions.is_empty() && self.differing_flags == 0
+    }
+
+    /// Rounds after one that began at `last`, whose instructions were followed, until a decision comes out otherwise.
+    pub(super) fn rounds_after(&self, last: &Stand) -> u64 {
+        let is_as_told = |round: &u64| self.decisions.iter().all(|it| it.is_as_told(last, *round));
+        (1..=MOST).take_while(is_as_told).count() as u64
+    }
+
+    /// Whether a round of the instructions `round` is such a one, which led from `last` to `here`: all that it found is the same, but
+    /// for counters. So are the rounds after it, as long as memory is.
+    pub(super) fn is_again(&self, last: &Stand, here: &Stand, round: &[Effect]) -> bool {
+        let Some((then, effects)) = &self.known else { return false };
+        self.counters.lead(then, here)
+            && (then.rflags() ^ here.rflags()) & !self.differing_flags == 0
+            && self.decisions.iter().all(|it| it.is_as_told(last, 0))
+            && effects == round
     }
 }
 
-impl Followed {
-    fn from(counted: [Option<Counted>; 16], differing_flags: u32) -> Self {
-        Self { counted, differing_flags, tested: None, sum: None, decisions: Vec::new() }
-    }
-
-    /// Rounds until a decision comes out otherwise.
-    fn rounds(&self) -> u64 {
-        let is_as_here = |round: &u64| self.decisions.iter().all(|it| it.in_round(*round) == it.in_round(0));
-        (1..=MOST).take_while(is_as_here).count() as u64
+impl<'a> Followed<'a> {
+    fn from(begin: &'a Stand, counted: [Option<Counted>; 16], differing_flags: u32) -> Self {
+        Self { begin, counted, differing_flags, tested: None, sum: None, decisions: Vec::new() }
     }
 
     fn through(mut self, round: &[Effect]) -> Option<Self> {
@@ -159,9 +197,9 @@ impl Followed {
 
     /// What is asked of a register is the same in other rounds, until it comes out otherwise.
     fn decides(&mut self, counted: Counted, asked: Asked, width: u32) -> Option<Tested> {
-        let decision = Decision { counted, value: counted.value?, asked, width };
-        self.decisions.push(decision);
-        Some(decision.in_round(0))
+        let told = Decision::of(asked, width, counted.value(self.begin)?);
+        self.decisions.push(Decision { counted, asked, width, told });
+        Some(told)
     }
 
     /// An instruction may read flags that are the same in other rounds, or whether a sum is zero.
@@ -195,8 +233,12 @@ impl Followed {
         match (effect.with_constants, effect.counts) {
             (Some(WithConstants::Add { to, from, plus, width }), _) => {
                 let counted = self.at(from)?;
-                let value = counted.value.map(|value| value.wrapping_add(plus));
-                let sum = Counted { value, width: 64, ..counted }.of_width(width);
+                if plus != 0 && width > counted.width {
+                    // The sum goes beyond where the register begins anew.
+                    return None;
+                }
+                let is = counted.is.map(|(register, sum)| (register, sum.wrapping_add(plus)));
+                let sum = Counted { is, ..counted }.of_width(width);
                 self.set(to, Some(sum));
                 if effect.flags_changed != 0 {
                     self.differing_flags |= effect.flags_changed;
@@ -214,8 +256,8 @@ impl Followed {
                 self.set(to, chosen.map(|chosen| chosen.of_width(width)));
             }
             (None, Some(counts)) if effect.reads & self.bits() == 1 << counts.register => {
-                let counted = Counted { value: None, ..self.at(counts.register)? };
-                self.set(counts.register, Some(Counted { width: 64, ..counted }.of_width(counts.width)));
+                let counted = Counted { is: None, ..self.at(counts.register)? };
+                self.set(counts.register, Some(counted.of_width(counts.width)));
                 self.differing_flags |= effect.flags_changed;
                 (self.tested, self.sum) = (None, None);
             }

@@ -1,11 +1,12 @@
 //! Takes a waiter through several rounds at once (`ahead`).
 
+use std::sync::Arc;
+
 use crate::cpu::effect::Effect;
 use crate::cpu::state::{Cpu, Stand};
 
 use super::ahead::{Ahead, FEWEST, MOST_INSTRUCTIONS, MOST_LINES, TRIED, Tried};
-use super::alike::{Alike, MOST};
-use super::counters::Counters;
+use super::alike::Alike;
 use super::fabric::{From, Why};
 use super::slot::Slot;
 use super::{Board, Memory};
@@ -48,23 +49,25 @@ impl<M: Memory> Board<M> {
             lines: Vec::new(),
             began: (from.at_ps, instructions),
         };
-        let mut effects = Vec::new();
-        while ahead.tried.len() < most && self.try_next(slot, cpu, from, &mut ahead, &mut effects) {}
+        let (mut last, mut effects) = (ahead.begin.clone(), Vec::new());
+        while ahead.tried.len() < most
+            && self.try_next((slot, from), cpu, &mut last, &mut ahead, &mut effects)
+        {}
         cpu.go_back(&ahead.begin, instructions);
         self.fabric.set_round(slot, round);
         (ahead.rounds() >= FEWEST && ahead.lines.len() <= MOST_LINES).then_some(ahead)
     }
 
-    /// Takes the CPU through one more round, and those like it, and returns whether that does nothing but read.
+    /// Takes the CPU, which stands at `last`, through one more round and those like it, and returns whether that does nothing but read.
     fn try_next(
         &mut self,
-        slot: u32,
+        (slot, from): (u32, &From),
         cpu: &mut Cpu,
-        from: &From,
+        last: &mut Stand,
         ahead: &mut Ahead,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let (last, at_ps, instructions) = ahead.end();
+        let (at_ps, instructions) = (ahead.ends_ps(), cpu.instructions());
         let never = From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from };
         self.fabric.begin(slot, &From { at_ps, instructions, ..never });
         self.fabric.begin_trial(false);
@@ -75,7 +78,7 @@ impl<M: Memory> Board<M> {
         if self.fabric.why != Why::Pause || !self.fabric.round().began_with(instructions) {
             return false;
         }
-        if cpu.is_at(&last) {
+        if cpu.is_at(last) {
             // All further rounds are like this one.
             return false;
         }
@@ -94,25 +97,30 @@ impl<M: Memory> Board<M> {
             takes: (ends_ps - at_ps, cpu.instructions() - instructions),
             reads: ahead.reads.len(),
             repeats: 0,
-            counters: Counters::default(),
+            counters: Arc::default(),
         };
         if !round.clock {
-            tried.repeat(&last, effects);
+            self.slots[slot as usize].repeat(&mut tried, last, effects);
         }
+        last.clone_from(&tried.stand);
         if tried.repeats > 0 {
-            let (stand, _, instructions) = tried.after(tried.repeats);
-            cpu.go_back(&stand, instructions);
+            tried.counters.count(last, tried.repeats);
+            cpu.go_back(last, tried.instructions + tried.repeats * tried.takes.1);
         }
         ahead.tried.push(tried);
         true
     }
 }
 
-impl Tried {
-    /// Adds the rounds that are like this one of `effects`, which began at `last` and does not depend on the clock.
-    fn repeat(&mut self, last: &Stand, effects: &[Effect]) {
-        if let Some(alike) = Alike::after(last, &self.stand, effects) {
-            (self.repeats, self.counters) = (alike.rounds.unwrap_or(MOST), alike.counters);
+impl Slot {
+    /// Adds the rounds that are like `tried`, one of `effects` that began at `last` and does not depend on the clock.
+    fn repeat(&mut self, tried: &mut Tried, last: &Stand, effects: &[Effect]) {
+        if !self.alike.as_ref().is_some_and(|alike| alike.is_again(last, &tried.stand, effects)) {
+            let Some(alike) = Alike::after(last, &tried.stand, effects) else { return };
+            self.alike = Some(Box::new(alike));
+        }
+        if let Some(alike) = &self.alike {
+            (tried.repeats, tried.counters) = (alike.rounds_after(last), Arc::clone(&alike.counters));
         }
     }
 }

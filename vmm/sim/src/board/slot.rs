@@ -3,6 +3,7 @@
 use crate::cpu::state::Cpu;
 use crate::machine::Smt;
 
+use super::alike::Alike;
 use super::slot_state::SlotState;
 use super::spin::{Last, Parked};
 
@@ -33,6 +34,8 @@ pub(super) struct Slot {
     pub(super) parked: Option<Box<Parked>>,
     /// Rounds that it is taken through at once.
     pub(super) tries_ahead: usize,
+    /// The last round that others were found to be like.
+    pub(super) alike: Option<Box<Alike>>,
 }
 
 impl Default for Slot {
@@ -52,6 +55,7 @@ impl Default for Slot {
             last: None,
             parked: None,
             tries_ahead: 0,
+            alike: None,
         }
     }
 }

@@ -11,6 +11,8 @@
 //!
 //! Rounds that are not alike at all are tried ahead of their time, a number of them at once (`ahead`).
 
+use std::sync::Arc;
+
 use crate::cpu::effect::Effect;
 use crate::cpu::event::Event;
 use crate::cpu::state::{Cpu, Stand};
@@ -50,7 +52,7 @@ pub(super) struct Parked {
     /// Rounds depend on the clock: where the CPU stood when it was parked, and how it executes.
     clock: Option<(Stand, From)>,
     /// Registers that count the rounds.
-    counters: Counters,
+    counters: Arc<Counters>,
     /// Rounds that are not alike.
     ahead: Option<Ahead>,
 }
@@ -65,7 +67,7 @@ impl Parked {
             exits_ps: None,
             reads: round.reads.clone(),
             clock: None,
-            counters: Counters::default(),
+            counters: Arc::default(),
             ahead: None,
         }
     }
@@ -181,7 +183,8 @@ impl<M: Memory> Board<M> {
         let next =
             self.told_trial(slot, cpu, (&from, &here.stand), false, &mut |effect| round.push(*effect))?;
         let alike = Alike::after(&here.stand, &next.stand, &round)?;
-        (alike.rounds.is_none() && alike.keeps_flags)
+        alike
+            .decides_nothing()
             .then(|| Parked { counters: alike.counters, ..Parked::in_rounds(here.at_ps, &next) })
     }
 

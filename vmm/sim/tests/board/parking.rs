@@ -151,6 +151,9 @@ fn a_waiter_whose_counter_decides_now_and_then_ends_as_if_executed() {
         ask_for_parity(),
         branch_on_earlier_flags(),
         branch_on_earlier_parity(),
+        count_beyond_32_bits(),
+        counters_change_places(),
+        count_by_a_choice(),
         copy_a_count_with_a_bound(),
     ];
     for (number, program) in programs.into_iter().enumerate() {
@@ -158,6 +161,10 @@ fn a_waiter_whose_counter_decides_now_and_then_ends_as_if_executed() {
             let [parked, executed] = [true, false].map(|parks| apart(program, parks, iterations).0);
             assert_eq!(parked, executed, "program {number}, {iterations} iterations");
         }
+    }
+    for program in [count_and_begin_anew(), count_down_again_and_again(), count_by_a_choice()] {
+        let [parked, executed] = [true, false].map(|parks| apart(program, parks, 20_000).1);
+        assert!(parked < executed / 2, "{parked} instructions of {executed}");
     }
 }
 
@@ -172,7 +179,7 @@ fn apart(program: &[u8], parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u
     bench.start(0, CODE, DATA, 2000);
     bench.start(20, CODE + program.len() as u64, DATA, iterations);
     let ends = bench.finish(2);
-    (ends, bench.board.executed())
+    (ends, bench.board.executed() + bench.board.tried())
 }
 
 #[test]

@@ -286,9 +286,52 @@ program!(
     "inc edx",
     "jnz 3f",
     "inc ecx",
-    "test cl, 32",
+    "test cl, 6",
     "jmp 2b",
     "3: shl r9, 32",
+    "lea rax, [rcx + r9]",
+);
+// A register of 32 bits begins anew, and is asked as one of 64.
+program!(
+    count_beyond_32_bits,
+    "mov ecx, -300",
+    "2: pause",
+    "cmp rcx, 5",
+    "jae 4f",
+    "inc r9d",
+    "4: inc ecx",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "shl r9, 32",
+    "lea rax, [rcx + r9]",
+);
+program!(
+    counters_change_places,
+    "xor ecx, ecx",
+    "mov edx, 100",
+    "2: pause",
+    "lea eax, [rcx + 1]",
+    "lea ecx, [rdx + 1]",
+    "mov edx, eax",
+    "test cl, 15",
+    "jnz 4f",
+    "inc r9d",
+    "4: cmp dword ptr [rdi], 0",
+    "je 2b",
+    "shl r9, 32",
+    "lea rax, [rcx + r9]",
+);
+program!(
+    count_by_a_choice,
+    "xor ecx, ecx",
+    "2: pause",
+    "lea eax, [rcx + 1]",
+    "cmp ecx, 500",
+    "cmovb ecx, eax",
+    "cmovae ecx, r8d",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "shl r9, 32",
     "lea rax, [rcx + r9]",
 );
 // What a round leaves in a register happens to be the count, for a while.
