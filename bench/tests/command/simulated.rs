@@ -23,6 +23,7 @@ trials![
     pause_loops_exit_on_a_modelled_host_by_its_limits,
     a_modelled_host_loses_no_vcpu_that_starts_as_another_yields,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
+    a_changed_machine_file_is_neither_resumed_nor_reused,
     an_arm_differs_from_itself_by_nothing,
     any_number_of_cells_at_a_time_write_the_same_records,
     only_simulated_cells_run_at_the_same_time,
@@ -298,6 +299,42 @@ fn an_experiment_on_a_simulated_machine_resumes_where_it_ended() {
     fs::write(&runs, lines[..lines.len() - 4].join("\n") + "\n").unwrap();
     bench(&["--resume", results.to_str().unwrap()]);
     assert_eq!(findings(&results), whole, "what is run again is what it was");
+}
+
+fn a_changed_machine_file_is_neither_resumed_nor_reused() {
+    let (experiment, results) = twice_in("changed-machine");
+    let (results, machine) = (results.display().to_string(), format!("{}.machine.toml", results.display()));
+    let record = record(&["--machine", "nehalem-2s"]);
+    let text = record["config"]["machine"].as_str().expect("the file is in the record");
+    fs::write(&machine, text).unwrap();
+    fs::write(&experiment, TWICE.replace("\"nehalem-2s\"", &format!("\"{machine}\""))).unwrap();
+    bench(&[&experiment, "--output", &results]);
+    let begun = format!("{results}/runs.jsonl");
+    let records = fs::read_to_string(&begun).unwrap();
+    fs::write(&begun, records.lines().take(4).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let reused = |output: &str| {
+        let done = haltkick(&[
+            "bench",
+            &experiment,
+            "--reuse",
+            &results,
+            "--output",
+            &format!("{results}-{output}"),
+        ]);
+        stderr(&done)
+    };
+    let said = reused("unchanged");
+    assert!(said.contains("4 of 9 runs are taken over"), "{said}");
+    let changed = text.replace("exit-ns = { value = 800,", "exit-ns = { value = 900,");
+    assert_ne!(changed, text);
+    fs::write(&machine, changed).unwrap();
+    let said = reused("changed");
+    assert!(said.contains("0 of 9 runs are taken over"), "{said}");
+    let refused = refusal(&["bench", "--resume", &results]);
+    assert!(refused.contains("was begun with another machine in cell "), "{refused}");
+    assert_eq!(fs::read_to_string(&begun).unwrap().lines().count(), 4, "nothing was added");
+    fs::write(&machine, text).unwrap();
+    bench(&["--resume", &results]);
 }
 
 fn an_arm_differs_from_itself_by_nothing() {

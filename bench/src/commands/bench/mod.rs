@@ -5,6 +5,7 @@ mod job;
 mod load;
 mod quiet;
 mod reuse;
+mod same;
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -25,7 +26,7 @@ use crate::experiment::overrides::Overrides;
 use crate::experiment::place::Place;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source, user_defaults};
-use crate::host::facts::{self, Fact};
+use crate::host::facts;
 use crate::host::identity::Host;
 use crate::host::walls;
 use crate::measure::rule::Rule;
@@ -150,14 +151,14 @@ pub(crate) fn run_in(
     path: &Path,
 ) -> Result<(Summary, Exit)> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
-        let job = job_of(path, &ImageArgs::default())?;
+        let (job, directory, records) = going_on(path, &ImageArgs::default())?;
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
             return Err(Failure::usage(format!(
                 "{path} was begun with other options ({begun}): give the same, or another --output"
             )));
         }
-        (job, Directory::reopen(path)?, directory::read(path, false)?)
+        (job, directory, records)
     } else {
         (
             Job::new(source, overrides, defaults.clone(), &ImageArgs::default())?,
@@ -184,40 +185,36 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
              --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",
         ));
     }
-    let job = job_of(path, &args.conduct.image)?;
+    let (job, directory, records) = going_on(path, &args.conduct.image)?;
     quiet::wait(&args.conduct, &job.plan)?;
-    let directory = Directory::reopen(path)?;
-    let records = directory::read(path, job.has_kernels())?;
     run_all(&args.conduct, &job, directory, records)
 }
 
-/// The job that a directory's manifest describes, if this host and this program can still do it.
-fn job_of(path: &Path, image: &ImageArgs) -> Result<Job> {
+/// The job that a directory's manifest describes, if this host and this program can still do it, and what there is of it.
+fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Records)> {
     let manifest = Manifest::read(path)?;
     let complain =
         |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
     let overrides = Overrides::from_arguments(&manifest.source.overrides).map_err(|error| {
         complain(format!("overrides that this haltkick does not know ({})", error.kind()))
     })?;
-    let source = Source { origin: manifest.source.origin, text: manifest.source.text };
+    let source = Source { origin: manifest.source.origin.clone(), text: manifest.source.text.clone() };
     // The defaults are those that it was begun with, no matter who completes it.
-    let defaults = Defaults::new(manifest.defaults)?;
+    let defaults = Defaults::new(manifest.defaults.clone())?;
     let job = Job::new(source, &overrides, defaults, image)?;
     if job.plan.outline != manifest.outline {
         return Err(complain(
             "plans other cells than this haltkick would: use the version that wrote it".into(),
         ));
     }
-    let hash = |facts: &std::collections::BTreeMap<String, Fact>| {
-        facts.get("tool.guest_sha256").and_then(|fact| fact.value.clone())
-    };
-    if hash(&manifest.facts) != hash(&facts::all(&job.image)) {
-        return Err(complain("was begun with another guest image, or with lock objects that have changed: give that image with --guest".into()));
+    let directory = Directory::reopen(path)?;
+    let records = directory::read(path, job.has_kernels())?;
+    match same::difference(&manifest, &records, &job) {
+        None => Ok((job, directory, records)),
+        Some(difference) => Err(complain(format!(
+            "was begun with {difference}: have the same again (--guest gives an image)"
+        ))),
     }
-    if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &job.kernels) {
-        return Err(complain(format!("was begun with other kernels: {difference}: restore the files")));
-    }
-    Ok(job)
 }
 
 /// Prints one command per cell and block, in the order in which one process would run them.
