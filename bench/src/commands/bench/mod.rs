@@ -33,7 +33,7 @@ use crate::measure::rule::Rule;
 use crate::measure::session::Session;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
-use crate::results::manifest::{KernelFiles, Manifest};
+use crate::results::manifest::Manifest;
 use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -270,7 +270,7 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
     let directory = Directory::join(path, id)?;
     let records = directory::read(path, job.has_kernels())?;
     if directory.has_manifest()
-        && let Err(failure) = check_same(path, job)
+        && let Err(failure) = check_same(path, &records, job)
     {
         directory.discard();
         return Err(failure);
@@ -306,25 +306,37 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
     Ok(if conduct.strict && spoiled > 0 { Exit::Untrusted } else { Exit::Done })
 }
 
-/// Refuses to add a cell of `job` to what another experiment has left, or one with other defaults.
-fn check_same(path: &Path, job: &Job) -> Result<()> {
+/// Refuses to add a cell of `job` to what another experiment has left, or the same one with other settings, files or defaults.
+fn check_same(path: &Path, records: &Records, job: &Job) -> Result<()> {
     let (manifest, path) = (Manifest::read(path)?, path.display());
     if manifest.outline != job.plan.outline {
         return Err(Failure::usage(format!(
             "{path} holds another experiment: choose another --output directory"
         )));
     }
-    if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &job.kernels) {
-        return Err(Failure::usage(format!(
-            "{path} was begun with other kernels: {difference}: have the same, or choose another --output"
-        )));
+    let refuse = |begun: &str| {
+        Err(Failure::usage(format!(
+            "{path} was begun with {begun}: have the same, or choose another --output"
+        )))
+    };
+    if let Some(difference) = same::difference(&manifest, records, job) {
+        return refuse(&difference);
     }
     if manifest.defaults.iter().map(of_default).ne(job.experiment.defaults.each.iter().map(of_default)) {
         let begun =
             Defaults::new(manifest.defaults)?.told().unwrap_or_else(|| "no defaults of a user".into());
-        return Err(Failure::usage(format!(
-            "{path} was begun with {begun}: have the same, or choose another --output"
-        )));
+        return refuse(&begun);
+    }
+    if manifest.seed != job.plan.seed {
+        return refuse(&format!("seed {}", manifest.seed));
+    }
+    // What was read back is clean.
+    if manifest.source.text != output::clean(&job.experiment.source.text) {
+        return refuse("another text of the experiment file");
+    }
+    let begun = manifest.source.overrides.join(" ");
+    if begun != output::clean(&job.overrides.to_arguments().join(" ")) {
+        return refuse(&format!("the options '{begun}'"));
     }
     Ok(())
 }
