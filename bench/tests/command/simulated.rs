@@ -25,6 +25,7 @@ trials![
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
     a_changed_machine_file_is_neither_resumed_nor_reused,
     a_cell_with_other_settings_is_not_added_to_a_directory,
+    a_cell_of_a_block_that_no_reader_takes_is_not_run,
     an_arm_differs_from_itself_by_nothing,
     any_number_of_cells_at_a_time_write_the_same_records,
     only_simulated_cells_run_at_the_same_time,
@@ -355,6 +356,14 @@ fn a_cell_with_other_settings_is_not_added_to_a_directory() {
     fs::write(&experiment, TWICE).unwrap();
     let same = haltkick(&[&cell[..], &["b_block-0"]].concat());
     assert_eq!(code(&same), 0, "{}", stderr(&same));
+}
+
+fn a_cell_of_a_block_that_no_reader_takes_is_not_run() {
+    let (experiment, results) = twice_in("last-block");
+    let output = results.to_str().unwrap();
+    let refused = refusal(&["bench", &experiment, "--output", output, "--cell", "a_block-4294967295"]);
+    assert!(refused.contains("no cell is called 'a_block-4294967295'"), "{refused}");
+    assert!(!results.exists(), "nothing was begun");
 }
 
 fn an_arm_differs_from_itself_by_nothing() {

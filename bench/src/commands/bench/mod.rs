@@ -350,7 +350,8 @@ fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
     let wrong =
         || Failure::usage(format!("no cell is called '{id}': --list-cells prints those that there are"));
     let (name, block) = id.rsplit_once("_block-").ok_or_else(wrong)?;
-    let block = block.parse().map_err(|_| wrong())?;
+    // A record of a block beyond is refused when it is read, and the directory with it.
+    let block = block.parse().ok().filter(|block: &u32| *block <= directory::MOST_BLOCK).ok_or_else(wrong)?;
     let cell = plan.cells().find(|cell| cell.id == name).ok_or_else(wrong)?;
     Ok((cell, block))
 }
