@@ -229,6 +229,7 @@ fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     common.extend(
         conduct.image.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))),
     );
+    common.extend(conduct.image.trust_image.then(|| "--trust-image".into()));
     common.extend(conduct.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
     common.extend(conduct.wait_quiet.map(|most| format!("--wait-quiet={most}")));
     common.extend(conduct.strict.then(|| "--strict".into()));
