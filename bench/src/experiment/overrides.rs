@@ -178,7 +178,7 @@ impl Experiment {
     }
 
     /// No point and no arm sets one of these itself.
-    fn is_set_by_none(&self, keys: &[&str]) -> std::result::Result<(), String> {
+    pub(super) fn is_set_by_none(&self, keys: &[&str]) -> std::result::Result<(), String> {
         let in_points = |point: &PointValues| point.0.iter().any(|(key, _)| keys.contains(&key.as_str()));
         if self.points.iter().any(in_points) {
             return Err(SET_BY_POINTS.into());
