@@ -7,6 +7,7 @@ mod placed;
 mod robust;
 mod rows;
 mod together;
+mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -284,7 +285,7 @@ impl Summary {
             rows: vec![],
             together: vec![],
             kernels: vec![],
-            trials: trials(outline, &comparisons),
+            trials: trials::trials(outline, &comparisons, placed),
             comparisons,
             lock_costs: vec![],
             control: control(outline, placed),
@@ -375,33 +376,6 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
         })
     };
     std::iter::once(&LOCK_FREE.to_owned()).chain(&outline.arms).filter_map(of_arm).collect()
-}
-
-/// Cuts the blocks of each comparison into trials and counts the verdicts.
-fn trials(outline: &Outline, comparisons: &[Comparison]) -> Vec<Trials> {
-    let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
-    let of = |comparison: &Comparison| {
-        let verdicts: Vec<Verdict> = comparison
-            .per_block
-            .chunks_exact(blocks_per_trial as usize)
-            .map(|ratios| Estimate::of_positive(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
-            .collect();
-        let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
-        let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
-        let (share_low, share_high) = statistics::share_interval(faster + slower, verdicts.len());
-        Trials {
-            name: comparison.name.clone(),
-            setting: comparison.setting.clone(),
-            blocks_per_trial,
-            trials: verdicts.len(),
-            faster,
-            slower,
-            share: (faster + slower) as f64 / verdicts.len().max(1) as f64,
-            share_low,
-            share_high,
-        }
-    };
-    comparisons.iter().map(of).collect()
 }
 
 /// Host of each lock-free run, and its throughput over the median of its cell there.
