@@ -110,7 +110,7 @@ fn widened(estimate: Estimate, least_half: f64) -> Estimate {
 }
 
 /// Whether there are enough rates that were seen to go by.
-fn are_seen(rates: &[Rate]) -> bool {
+pub(crate) fn are_seen(rates: &[Rate]) -> bool {
     2 * rates.iter().filter(|rate| rate.is_floor).count() < rates.len()
 }
 

@@ -4,9 +4,10 @@
 //! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
 //! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::recorded::Recorded;
+use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Role;
 
@@ -22,11 +23,14 @@ pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
 /// A warning for each headline that is not valid.
 pub(crate) fn lost(outline: &Outline, records: &[impl Recorded]) -> Vec<String> {
     if let Some(headline) = outline.comparisons.first() {
-        let pairs = pairs(records, &headline.arm, &headline.baseline);
+        let pairs = pairs(records, &headline.of, &headline.arm, &headline.baseline);
         let what = format!("the headline comparison '{}'", headline.name);
         return warning(outline, &what, "pairs", &pairs).into_iter().collect();
     }
-    let of_arm = |arm: &String| warning(outline, &format!("arm '{arm}'"), "runs", &pairs(records, arm, arm));
+    let of_arm = |arm: &String| {
+        let runs = pairs(records, &Measure::default(), arm, arm);
+        warning(outline, &format!("arm '{arm}'"), "runs", &runs)
+    };
     outline.arms.iter().filter_map(of_arm).collect()
 }
 
@@ -57,14 +61,23 @@ pub(crate) fn first_of(lost: &[String]) -> String {
 
 type Setting = BTreeMap<String, String>;
 
-/// Whether each pair is valid, by setting.
-fn pairs<'a>(records: &'a [impl Recorded], arm: &str, baseline: &str) -> BTreeMap<&'a Setting, Vec<bool>> {
+/// Whether each pair is valid, by setting. A measure of all guests is spoiled by any guest of the run.
+fn pairs<'a>(
+    records: &'a [impl Recorded],
+    measure: &Measure,
+    arm: &str,
+    baseline: &str,
+) -> BTreeMap<&'a Setting, Vec<bool>> {
+    let untrusted = records.iter().filter(|record| !record.is_trusted());
+    let spoiled: BTreeSet<&str> =
+        untrusted.filter(|_| measure.is_of_all_guests()).map(|record| record.run_id()).collect();
     let of = |wanted: &str| -> BTreeMap<(&'a Setting, u32, String), bool> {
         let placed = records.iter().filter_map(|record| Some((record.place()?, record)));
         let of_arm = placed.filter(|(place, _)| place.arm == wanted && place.role != Role::Control);
         of_arm
             .map(|(place, record)| {
-                ((&place.setting, place.block, record.host().identity()), record.is_trusted())
+                let is_trusted = record.is_trusted() && !spoiled.contains(record.run_id());
+                ((&place.setting, place.block, record.host().identity()), is_trusted)
             })
             .collect()
     };
@@ -131,6 +144,23 @@ mod tests {
             assert_eq!(with_spoiled(&compared, arm, 3), [expected]);
         }
         assert_eq!(with_spoiled(&compared, "c", 8), [""; 0]);
+    }
+
+    #[test]
+    fn a_headline_of_all_guests_is_lost_with_the_guests_beside() {
+        let two = |lock: &str| format!("vm = \"lock={lock}; name=second,lock=ticket\"");
+        let sketch = Sketch::new().arm_with("a", &two("tas")).arm_with("b", &two("mcs"));
+        let mut plan = sketch.compare("b/a", "b", "a").plan(8);
+        let mut records = World::new(1).records(&plan);
+        for record in &mut records {
+            record.trusted = record.place.as_ref().unwrap().role != Role::Beside;
+        }
+        assert_eq!(lost(&plan.outline, &records), [""; 0], "the first guests are valid");
+        for measure in [Measure::AllGuests, Measure::SlowestGuest] {
+            plan.outline.comparisons[0].of = measure;
+            let expected = "the headline comparison 'b/a' is not valid, more than 29 % of its pairs being invalid: 8 of 8";
+            assert_eq!(lost(&plan.outline, &records), [expected]);
+        }
     }
 
     #[test]

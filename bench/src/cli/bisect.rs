@@ -28,7 +28,7 @@ pub(crate) struct BisectArgs {
     #[arg(value_name = "KEY=GOOD,NEW")]
     pub(crate) vary: Vary,
     /// A loss of more than this is bad
-    #[arg(long, value_name = "PERCENT", value_parser = share::percent, default_value = "10%")]
+    #[arg(long, value_name = "PERCENT", value_parser = share::part, default_value = "10%")]
     pub(crate) threshold: f64,
     /// Measure: throughput, lock-cpu, or of kernels figure:NAME, which they print
     #[arg(long, value_name = "MEASURE", value_parser = |word: &str| Measure::try_from(word.to_owned()),

@@ -20,8 +20,8 @@ pub(crate) struct CompareArgs {
     /// The candidate: a directory, or DIR:ARM
     #[arg(value_name = "B")]
     pub(crate) candidate: String,
-    /// A slow-down is a regression if its whole 95 % interval is beyond this
-    #[arg(long, value_name = "PERCENT", value_parser = share::percent, default_value = "5%")]
+    /// A slow-down that is surely beyond this is a regression: at 2.5 % for all cells together, by Holm's correction
+    #[arg(long, value_name = "PERCENT", value_parser = share::part, default_value = "5%")]
     pub(crate) threshold: f64,
     /// Compare, with a warning, what was measured with other settings or on another host
     #[arg(long)]

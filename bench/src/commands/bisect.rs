@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use crate::analysis::comparable::Better;
+use crate::analysis::significance;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Comparison;
 use crate::analysis::verdict::Verdict;
@@ -53,18 +54,25 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
     let Some(compared) = summary.comparisons.first() else {
         return Err(Failure::lacking("one of the two has no figures"));
     };
-    let word = judged(compared, better, args.threshold);
+    let baseline = summary.row(&compared.setting, &compared.baseline);
+    let is_baseline_seen = baseline.is_some_and(|row| row.acquisitions_per_second.is_some());
+    let word = judged(compared, is_baseline_seen, better, args.threshold);
     output::data(&line(compared, word, &path))?;
     Ok(word)
 }
 
 /// Good, bad, or neither.
-fn judged(compared: &Comparison, better: Better, threshold: f64) -> Exit {
-    let interval = compared.ratio.as_ref().and_then(|ratio| ratio.interval);
-    let Some(interval) = interval.filter(|_| compared.verdict != Verdict::NotValid) else {
-        return Exit::CannotTell;
-    };
+fn judged(compared: &Comparison, is_baseline_seen: bool, better: Better, threshold: f64) -> Exit {
     let kept = 1.0 - threshold;
+    if compared.verdict == Verdict::NotValid {
+        return Exit::CannotTell;
+    }
+    let Some(interval) = compared.ratio.as_ref().and_then(|ratio| ratio.interval) else {
+        // A lock that collapsed has no interval, but its ratios have ranks.
+        let p_value = significance::p_of_pairs(&compared.per_block, kept).filter(|_| is_baseline_seen);
+        let is_bad = p_value.is_some_and(|p| p <= significance::LEVEL);
+        return if is_bad { Exit::BAD } else { Exit::CannotTell };
+    };
     let (is_bad, is_good) = match better {
         Better::More => (interval.high < kept, interval.low > kept),
         Better::Less => (interval.low > 1.0 / kept, interval.high < 1.0 / kept),
@@ -120,8 +128,22 @@ mod tests {
             (1.0, 1.4, Better::Less, Exit::CannotTell),
             (0.9, 1.05, Better::Less, Exit::Done),
         ] {
-            assert_eq!(judged(&compared(low, high, "slower"), better, 0.1), expected, "{low} {high}");
+            assert_eq!(judged(&compared(low, high, "slower"), true, better, 0.1), expected, "{low} {high}");
         }
-        assert_eq!(judged(&compared(0.5, 0.8, "not-valid"), Better::More, 0.1), Exit::CannotTell);
+        let invalid = compared(0.5, 0.8, "not-valid");
+        assert_eq!(judged(&invalid, true, Better::More, 0.1), Exit::CannotTell);
+    }
+
+    #[test]
+    fn a_lock_that_collapses_is_bad_although_it_has_no_interval() {
+        let of = |per_block: [f64; 6]| Comparison {
+            ratio: None,
+            per_block: per_block.to_vec(),
+            ..compared(0.0, 0.0, "too-few-blocks")
+        };
+        let judge = |per_block, is_baseline_seen| judged(&of(per_block), is_baseline_seen, Better::More, 0.1);
+        assert_eq!(judge([1e-5; 6], true), Exit::BAD);
+        assert_eq!(judge([1e-5, 1e-5, 1e-5, 1.0, 1.0, 1.0], true), Exit::CannotTell);
+        assert_eq!(judge([1e-5; 6], false), Exit::CannotTell, "nothing is known of the good one");
     }
 }

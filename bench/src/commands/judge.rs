@@ -58,44 +58,36 @@ pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
 
 /// The commands, in the order in which they run.
 fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) -> Vec<Part> {
+    const BENCH: [&str; 3] = ["bench", "judge", "--with"];
     let object = args.object.display().to_string();
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let part = |name: &'static str, first: &str, object_flag: &[&str], more: &str, has_figures| {
-        let mut all = words(first);
-        all.extend(object_flag.iter().map(|&word| word.to_owned()));
-        all.push(object.clone());
-        all.extend(words(more));
-        Part { name, words: all, has_figures }
+    let part = |name: &'static str, first: &[&str], more: &[&str], has_figures| {
+        let words = [first, &[object.as_str()], more].concat();
+        Part { name, words: words.into_iter().map(str::to_owned).collect(), has_figures }
     };
     let into = |name: &str| output.join(name).display().to_string();
-    let quick = if args.quick { " --quick" } else { "" };
-    let machine = format!("--set engine=sim --set machine={} --set cpus=0-7", args.machine);
-    let engine = if args.simulated {
-        format!(" --engine sim --machine {} --cpus 0-7", args.machine)
-    } else {
-        String::new()
-    };
-    let mut parts = vec![part("check", "check", &[], &format!("--time {}{engine}", args.time), false)];
-    if !args.simulated {
-        parts.push(part(
-            "real",
-            "bench judge",
-            &["--with"],
-            &format!("--output {}{quick}", into("real")),
-            true,
-        ));
+    let (time, machine) = (args.time.to_string(), args.machine.as_str());
+    let quick = if args.quick { vec!["--quick"] } else { vec![] };
+    let mut check = vec!["--time", time.as_str()];
+    if args.simulated {
+        check.extend(["--engine", "sim", "--machine", machine, "--cpus", "0-7"]);
     }
-    let simulated =
-        format!("{machine} --set window=5ms --set warmup=2ms --output {}{quick}", into("simulated"));
-    parts.push(part("simulated", "bench judge", &["--with"], &simulated, true));
+    let mut parts = vec![part("check", &["check"], &check, false)];
+    if !args.simulated {
+        let output = into("real");
+        let more = [&["--output", output.as_str()], &quick[..]].concat();
+        parts.push(part("real", &BENCH, &more, true));
+    }
+    let (set_machine, output) = (format!("machine={machine}"), into("simulated"));
+    let sets = ["engine=sim", set_machine.as_str(), "cpus=0-7", "window=5ms", "warmup=2ms"];
+    let mut more: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
+    more.extend(["--output", output.as_str()]);
+    more.extend(quick);
+    parts.push(part("simulated", &BENCH, &more, true));
     for (pv, name, _) in forms.iter().filter(|(.., has)| *has) {
-        let more = format!(
-            "--pv {pv} --machine {} --cpus 0-3 --top 5 --budget {} --output {}",
-            args.machine,
-            args.time,
-            into(name)
-        );
-        parts.push(part(name, "worst", &["--lock-object"], &more, false));
+        let output = into(name);
+        let sized = ["--pv", *pv, "--machine", machine, "--cpus", "0-3", "--top", "5"];
+        let more = [&sized[..], &["--budget", time.as_str(), "--output", output.as_str()]].concat();
+        parts.push(part(name, &["worst", "--lock-object"], &more, false));
     }
     parts
 }
@@ -152,4 +144,28 @@ fn exit_of(code: i32) -> Exit {
 
 fn default_output() -> PathBuf {
     Path::new("experiments-out").join(format!("judge-{}", timestamp::for_file_name(SystemTime::now())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_spaces_stay_single_words_of_every_part() {
+        let args = JudgeArgs {
+            object: "my lock.o".into(),
+            quick: true,
+            time: "1m".parse().unwrap(),
+            machine: "my machine.toml".into(),
+            simulated: false,
+            output: None,
+        };
+        let parts = parts(&args, &[("off", "worst-native", true)], Path::new("a b"));
+        let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
+        assert_eq!(names, ["check", "real", "simulated", "worst-native"]);
+        let has = |part: &Part, word: &str| part.words.iter().any(|each| each == word);
+        assert!(parts.iter().all(|part| has(part, "my lock.o")));
+        assert!(parts[1..].iter().all(|part| has(part, &format!("a b/{}", part.name))));
+        assert!(has(&parts[2], "machine=my machine.toml") && has(&parts[3], "my machine.toml"));
+    }
 }

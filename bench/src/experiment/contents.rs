@@ -44,8 +44,8 @@ pub(crate) struct Experiment {
     pub(crate) comparisons: Vec<Comparison>,
     pub(crate) control: Option<Control>,
     pub(super) quick: Option<Quick>,
-    /// Machines like each, on which comparisons are simulated, too.
-    pub(super) robust: Option<u32>,
+    /// How many machines like each, on which comparisons are simulated, too, and where that is asked for.
+    pub(super) robust: Option<(u32, At)>,
 }
 
 /// Settings with the place where each was given.

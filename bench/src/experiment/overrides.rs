@@ -156,12 +156,12 @@ impl Experiment {
         setting.read(value)?;
         let key = setting.name;
         let displaced: Vec<&str> = std::iter::once(key).chain(setting.instead_of).collect();
+        self.is_set_by_none(&displaced)?;
         if self.axes.iter().any(|axis| displaced.contains(&axis.key.as_str())) {
             self.axes.retain(|axis| !displaced.contains(&axis.key.as_str()) || axis.key == key);
             self.override_axis(key, vec![value.into()]);
             return Ok(());
         }
-        self.is_set_by_none(&displaced)?;
         self.settings.set(key, value, None)
     }
 
@@ -178,7 +178,7 @@ impl Experiment {
     }
 
     /// No point and no arm sets one of these itself.
-    fn is_set_by_none(&self, keys: &[&str]) -> std::result::Result<(), String> {
+    pub(super) fn is_set_by_none(&self, keys: &[&str]) -> std::result::Result<(), String> {
         let in_points = |point: &PointValues| point.0.iter().any(|(key, _)| keys.contains(&key.as_str()));
         if self.points.iter().any(in_points) {
             return Err(SET_BY_POINTS.into());
@@ -192,16 +192,16 @@ impl Experiment {
     /// Overrides settings of kernels. Words for the command line replace those that all arms have.
     fn override_boot(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
         Boot::default().set(key, value, None)?;
-        if self.axes.iter().any(|axis| axis.key == key) {
-            self.override_axis(key, vec![value.into()]);
-            return Ok(());
-        }
         if self.points.iter().any(|point| point.0.iter().any(|(each, _)| each == key)) {
             return Err(SET_BY_POINTS.into());
         }
         let sets = |arm: &&Arm| key != keys::CMDLINE && arm.boot.place(key).is_some();
         if let Some(arm) = self.arms.iter().find(sets) {
             return Err(set_by_arm(arm));
+        }
+        if self.axes.iter().any(|axis| axis.key == key) {
+            self.override_axis(key, vec![value.into()]);
+            return Ok(());
         }
         self.boot.set(key, value, None)
     }
@@ -283,5 +283,14 @@ mod tests {
         let overrides = Overrides { sets: vec![("lock".into(), "mcs".into())], ..Overrides::default() };
         let failure = experiment.apply(&overrides).unwrap_err();
         assert!(failure.message.contains("arm 'virt-tas (no PV)' sets it itself"), "{failure}");
+    }
+
+    #[test]
+    fn an_arm_keeps_a_setting_of_the_grid_from_being_overridden() {
+        let grid = "format = 1\nname = \"x\"\ntitle = \"x\"\n[grid]\nhold = [\"1us\", \"2us\"]\n";
+        let arms = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\nhold = \"9us\"\n";
+        let overrides = Overrides { sets: vec![("hold".into(), "5us".into())], ..Overrides::default() };
+        let failure = parse(&format!("{grid}{arms}")).unwrap().apply(&overrides).unwrap_err();
+        assert!(failure.message.contains("--set hold: arm 'b' sets it itself"), "{failure}");
     }
 }

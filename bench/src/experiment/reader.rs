@@ -295,9 +295,9 @@ impl<'a> Reader<'a> {
         Ok(setting)
     }
 
-    pub(super) fn robust(&self) -> Result<u32> {
+    pub(super) fn robust(&self) -> Result<(u32, At)> {
         self.finish(keys::ROBUST)?;
-        Ok(self.number("points", MOST_POINTS)?.unwrap_or(POINTS))
+        Ok((self.number("points", MOST_POINTS)?.unwrap_or(POINTS), self.at.clone()))
     }
 
     pub(super) fn quick(&mut self) -> Result<Quick> {

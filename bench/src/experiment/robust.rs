@@ -3,7 +3,7 @@
 
 use super::contents::{Axis, Experiment};
 use crate::settings::machines;
-use crate::text::exit::{Failure, Result};
+use crate::text::exit::Result;
 
 /// Seeds that an interval needs at least.
 const LEAST_BLOCKS: u32 = 5;
@@ -16,9 +16,9 @@ impl Experiment {
     /// Adds the machines that `[robust]` asks for; none to a first look, whose few seeds could not tell.
     pub(super) fn add_machines_like(&mut self, is_quick: bool) -> Result<()> {
         const KEY: &str = "machine";
-        let Some(points) = self.robust.filter(|_| !is_quick) else { return Ok(()) };
+        let Some((points, section)) = self.robust.clone().filter(|_| !is_quick) else { return Ok(()) };
         let complain =
-            |message: String| Err(Failure::usage(format!("{}: [robust]: {message}", self.source.origin)));
+            |message: String| Err(self.source.complain(Some(&section), format!("[robust]: {message}")));
         let given = |key| self.settings.settings.given(key).map(ToString::to_string);
         if given("engine").as_deref() != Some("sim") {
             return complain(
@@ -28,6 +28,10 @@ impl Experiment {
         if self.blocks < LEAST_BLOCKS {
             let blocks = self.blocks;
             return complain(format!("{blocks} blocks are too few seeds: at least {LEAST_BLOCKS}"));
+        }
+        // Its runs would be of one machine under the names of all.
+        if let Err(error) = self.is_set_by_none(&[KEY]) {
+            return complain(format!("all arms need the same {KEY}: {error}"));
         }
         let in_axes = self.axes.iter().position(|axis| axis.key == KEY);
         let at = match (in_axes, given(KEY)) {
@@ -55,6 +59,7 @@ mod tests {
     use super::super::overrides::Overrides;
     use super::super::source::Source;
     use super::*;
+    use crate::text::exit::{Exit, Failure};
 
     const ARMS: &str = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n";
 
@@ -93,11 +98,18 @@ mod tests {
                 "4 blocks are too few seeds",
             ),
             ("blocks = 5\n[settings]\nengine = \"sim\"\n[robust]\n".into(), "set a machine in [settings]"),
+            (
+                format!(
+                    "blocks = 5\n[settings]\nengine = \"sim\"\n{machine}[robust]\n[[arm]]\nname = \"c\"\n{machine}"
+                ),
+                "x.toml:8:1: [robust]: all arms need the same machine: arm 'c' sets it itself",
+            ),
             ("[robust]\npoints = 3\n".into(), "'points' must be a whole number from 4 to 200"),
             ("[robust]\npionts = 3\n".into(), "unknown key 'pionts'"),
         ] {
-            let message = applied(&text, false).unwrap_err().message;
-            assert!(message.contains(expected), "{message}");
+            let Failure { exit, message } = applied(&text, false).unwrap_err();
+            assert_eq!(exit, Exit::BadExperiment, "{message}");
+            assert!(message.starts_with("x.toml:") && message.contains(expected), "{message}");
         }
     }
 }

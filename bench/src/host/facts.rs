@@ -55,6 +55,13 @@ pub(crate) fn all(guest: &Image) -> Facts {
     facts
 }
 
+/// Facts of this program and of `guest`, the image that is run, alone.
+pub(crate) fn of_tool(guest: &Image) -> Facts {
+    let mut facts = Facts::new();
+    tool(&mut facts, guest);
+    facts
+}
+
 /// Returns facts that change from moment to moment: taken before and after an experiment.
 pub(crate) fn noise() -> Facts {
     let mut facts = Facts::new();
@@ -339,7 +346,8 @@ fn directory_names(directory: &str) -> probe::Answer {
     Ok(probe::names(directory).join(" "))
 }
 
-fn hash(bytes: &[u8]) -> String {
+/// SHA-256, in hexadecimal digits.
+pub(crate) fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -10,6 +10,7 @@ use super::why::Why;
 use crate::settings::choices::{NumaChoice, SCHEDULERS, SHARES};
 use crate::settings::deschedule::Policy;
 use crate::settings::pause_loops::PauseLoops;
+use crate::text::output::clean;
 
 /// Declares the request, and its echo of a guest's settings and of the choices that were left to the run: a row for each field,
 /// with the value that it has for the guest `asked`.
@@ -80,6 +81,10 @@ config! { |asked, outcome, why|
     #[serde(default)]
     schedule: Option<String> = why.given("config.schedule", asked.run.schedule.as_ref().map(|schedule| schedule.name().to_owned()),
         "no schedule was repeated");
+    /// SHA-256 of that file; null where none was repeated, and in records older than the field.
+    #[serde(default)]
+    schedule_sha256: Option<String> = why.given("config.schedule_sha256",
+        asked.run.schedule.as_ref().map(|schedule| schedule.sha256().to_owned()), "no schedule was repeated");
     /// Name of the lock.
     lock: String = asked.ours.lock.clone();
     /// Whether its paravirtual form.
@@ -191,6 +196,20 @@ config! { |asked, outcome, why|
 }
 
 impl Config {
+    /// The first file that a simulation reads, of the machine, the host and the schedule, that is another one for `run`.
+    pub(crate) fn other_file(&self, run: &Run) -> Option<&'static str> {
+        // Records that were read back are clean.
+        let machine = run.engine.machine().map(|machine| clean(&machine.text));
+        let host = run.host.as_ref().map(|host| clean(&host.text));
+        let schedule = run.schedule.as_ref().map(|schedule| schedule.sha256().to_owned());
+        let files = [
+            ("machine", machine, &self.machine),
+            ("host", host, &self.host),
+            ("schedule", schedule, &self.schedule_sha256),
+        ];
+        files.into_iter().find(|(_, is, was)| is != *was).map(|(file, ..)| file)
+    }
+
     /// Mean work in a section and after it.
     pub(crate) fn section_ns(&self) -> u64 {
         let hold_ns = match u64::from(self.long_one_in) {

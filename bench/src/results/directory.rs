@@ -20,7 +20,7 @@ const RUNS: &str = "runs.jsonl";
 /// The longest file with records; that of a run of few vCPUs has about 10 KiB.
 const MOST_RUNS_BYTES: u64 = 2 << 30;
 /// Further than any experiment goes, and so far from the ends of the numbers that hold them that two hundred directories can be merged.
-const MOST_BLOCK: u32 = 1 << 24;
+pub(crate) const MOST_BLOCK: u32 = 1 << 24;
 const MOST_INDEX: u64 = 1 << 40;
 /// How the names of files begin that hold single cells.
 const PART: &str = "runs-";

@@ -7,6 +7,7 @@ use haltkick_vmm::machines::{CHOICES, Guess, Machine, presets};
 use haltkick_vmm::{Schedule, input, printable};
 
 use super::hypercube::latin_hypercube;
+use crate::host::facts;
 use crate::text::nearest;
 
 /// A built-in machine has less than a hundredth of it.
@@ -103,7 +104,8 @@ pub(crate) fn find_host(name: &str) -> Result<Host, String> {
 /// The recorded schedule in a file.
 pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
     let bytes = input::read(Path::new(path), MOST_TRACE_BYTES).map_err(|error| format!("{path}: {error}"))?;
-    Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))
+    let schedule = Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))?;
+    Ok(schedule.with_sha256(facts::hash(&bytes)))
 }
 
 /// The text of a file that is not built in.

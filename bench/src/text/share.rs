@@ -9,6 +9,14 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A share above 0 that is not all, written as a percentage.
+pub(crate) fn part(text: &str) -> Result<f64, String> {
+    match percent(text)? {
+        share if share < 1.0 => Ok(share),
+        _ => Err(format!("'{text}' is not below 100%")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -18,6 +26,14 @@ mod tests {
         assert_eq!(percent("2%"), Ok(0.02));
         for text in ["2", "%", "-1%", "0%", "x%"] {
             assert!(percent(text).is_err(), "{text} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_part_is_less_than_the_whole() {
+        assert_eq!((part("99%"), percent("150%")), (Ok(0.99), Ok(1.5)));
+        for text in ["100%", "150%", "0%"] {
+            assert!(part(text).is_err(), "{text} was accepted");
         }
     }
 }

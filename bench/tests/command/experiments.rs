@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::support::{
-    Tested, an_allowed_cpu, code, finished, haltkick, json, kvm, refusal, scratch, stderr, stdout, trials,
+    FINISHED, Tested, an_allowed_cpu, code, finished, haltkick, json, kvm, refusal, scratch, stderr, stdout,
+    trials,
 };
 use crate::tiny::{CELLS_PER_BLOCK, TINY, records, runs, tiny};
 
@@ -18,6 +20,7 @@ trials![
     the_tutorials_experiment_can_be_run_as_it_stands,
     the_same_seed_gives_the_same_order_and_another_seed_another,
     cells_run_one_by_one_keep_the_given_patience_and_strictness,
+    a_printed_cell_of_a_trusted_image_can_be_run,
     precision_and_time_decide_the_number_of_blocks,
     extra_blocks_hold_only_cells_that_are_not_precise_enough,
     guests_of_an_experiment_have_a_row_each_and_one_run_id,
@@ -109,6 +112,19 @@ fn cells_run_one_by_one_keep_the_given_patience_and_strictness() {
     assert!(!list(&[]).contains("--strict"));
     let refused = refusal(&["bench", &experiment, "--retry-disturbed", "101"]);
     assert!(refused.contains("101 is not in 0..=100"), "{refused}");
+}
+
+fn a_printed_cell_of_a_trusted_image_can_be_run() {
+    let (experiment, path) = tiny("trusted-cells");
+    let (image, results) = (path.join("image"), path.join("results"));
+    fs::write(&image, haltkick_vmm::Image::embedded_elf()).unwrap();
+    let [image, results] = [&image, &results].map(|path| path.to_str().unwrap());
+    let trusted = ["--set", "engine=threads", "--guest", image, "--trust-image", "--output", results];
+    let list = stdout(&finished(&[&["bench", &experiment, "--list-cells"], &trusted[..]].concat()));
+    let first = list.lines().next().expect("a command for each cell");
+    let line = first.replacen("haltkick", env!("CARGO_BIN_EXE_haltkick"), 1);
+    let output = Command::new("sh").args(["-c", &line]).output().expect("sh can be started");
+    assert!(FINISHED.contains(&code(&output)), "{line}: {}", stderr(&output));
 }
 
 fn precision_and_time_decide_the_number_of_blocks() -> Tested {

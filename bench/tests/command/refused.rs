@@ -126,6 +126,7 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
             "unknown point 'handed': there is node-claimed, tail-published, pending-set, halted-published, handed-over,",
         ),
         (&["run", "--pv", "maybe"], "invalid value 'maybe'"),
+        (&["compare", "a", "b", "--threshold", "150%"], "'150%' is not below 100%"),
         (&["run", "--vcpus", "4", "--ratio", "2"], "cannot be used with"),
         (&["bench", "overcommit", "--set", "hold"], "write KEY=VALUE"),
     ] {

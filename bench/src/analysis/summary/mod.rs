@@ -7,6 +7,7 @@ mod placed;
 mod robust;
 mod rows;
 mod together;
+mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,8 +79,8 @@ pub(crate) struct Summary {
     pub(crate) control: Option<Comparison>,
     /// Verdicts counted over trials, where the experiment has trials.
     pub(crate) trials: Vec<Trials>,
-    /// Speed of the lock-free runs, in the order of the runs: 1 is the median of the same cell. Cells of different settings
-    /// differ by design; only what changes within one says something of the host.
+    /// Speed of the lock-free runs, in the order of the runs: 1 is the median of the same cell on the same host. Cells of different
+    /// settings, and hosts, differ by design; only what changes within one cell says something of its host.
     pub(crate) calibration: Vec<f64>,
     /// Checks before the figures are to be believed, and those that could not be made.
     #[serde(default)]
@@ -248,7 +249,7 @@ impl Summary {
             rows: rows::rows(outline, &settings(outline, &placed), &placed),
             together: together::rows(outline, &settings(outline, &placed), &placed),
             lock_costs: lock_costs(outline, records),
-            calibration: calibration(records),
+            calibration: calibration(records).into_iter().map(|(_, speed)| speed).collect(),
             ..Self::of_any(outline, records, &placed)
         };
         summary.checks = checks::checks(&summary, records);
@@ -284,7 +285,7 @@ impl Summary {
             rows: vec![],
             together: vec![],
             kernels: vec![],
-            trials: trials(outline, &comparisons),
+            trials: trials::trials(outline, &comparisons, placed),
             comparisons,
             lock_costs: vec![],
             control: control(outline, placed),
@@ -377,49 +378,25 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     std::iter::once(&LOCK_FREE.to_owned()).chain(&outline.arms).filter_map(of_arm).collect()
 }
 
-/// Cuts the blocks of each comparison into trials and counts the verdicts.
-fn trials(outline: &Outline, comparisons: &[Comparison]) -> Vec<Trials> {
-    let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
-    let of = |comparison: &Comparison| {
-        let verdicts: Vec<Verdict> = comparison
-            .per_block
-            .chunks_exact(blocks_per_trial as usize)
-            .map(|ratios| Estimate::of_positive(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
-            .collect();
-        let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
-        let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
-        let (share_low, share_high) = statistics::share_interval(faster + slower, verdicts.len());
-        Trials {
-            name: comparison.name.clone(),
-            setting: comparison.setting.clone(),
-            blocks_per_trial,
-            trials: verdicts.len(),
-            faster,
-            slower,
-            share: (faster + slower) as f64 / verdicts.len().max(1) as f64,
-            share_low,
-            share_high,
-        }
-    };
-    comparisons.iter().map(of).collect()
-}
-
-/// Throughput of each lock-free run over the median of its cell.
-fn calibration(records: &[Record]) -> Vec<f64> {
-    let mut ideals: Vec<(&Place, f64)> = records
+/// Host of each lock-free run, and its throughput over the median of its cell there.
+fn calibration(records: &[Record]) -> Vec<(String, f64)> {
+    let mut ideals: Vec<(&Place, String, f64)> = records
         .iter()
-        .filter_map(|record| Some((record.place.as_ref()?, throughput(record))))
-        .filter(|(place, _)| place.role == Role::Ideal)
+        .filter_map(|record| Some((record.place.as_ref()?, record.host.identity(), throughput(record))))
+        .filter(|(place, ..)| place.role == Role::Ideal)
         .collect();
-    ideals.sort_by_key(|(place, _)| place.order_index);
-    let mut of_cells: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for (place, speed) in &ideals {
-        of_cells.entry(&place.cell_id).or_default().push(*speed);
+    ideals.sort_by_key(|(place, ..)| place.order_index);
+    let mut of_cells: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    for (place, host, speed) in &ideals {
+        of_cells.entry((place.cell_id.as_str(), host.as_str())).or_default().push(*speed);
     }
-    let medians: BTreeMap<&str, f64> =
+    let medians: BTreeMap<(&str, &str), f64> =
         of_cells.into_iter().map(|(cell, speeds)| (cell, statistics::median(&speeds))).collect();
-    let usual = |place: &Place| medians[place.cell_id.as_str()];
-    ideals.iter().filter(|(place, _)| usual(place) > 0.0).map(|(place, speed)| speed / usual(place)).collect()
+    let over_usual = |(place, host, speed): &(&Place, String, f64)| {
+        let usual = medians[&(place.cell_id.as_str(), host.as_str())];
+        (usual > 0.0).then(|| (host.clone(), speed / usual))
+    };
+    ideals.iter().filter_map(over_usual).collect()
 }
 
 /// Returns the findings of the checks, and other facts that a reader must know.

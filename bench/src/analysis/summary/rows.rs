@@ -1,6 +1,6 @@
 //! One row per setting and arm.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::placed::Placed;
 use super::{Row, Setting, throughput};
@@ -83,8 +83,24 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         completion_ns: of_runs_with(|record| record.timing.completion_ns.map(|ns| ns as f64)),
         lock_cpu_share: of_runs_with(|record| record.totals.lock_cpu_share),
         wait_p999_ns: of_runs_with(|record| record.wait_ns.p999),
-        outlier_blocks: drift::outliers(&throughputs).into_iter().map(|i| records[i].0).collect(),
+        outlier_blocks: outlier_blocks(records),
     })
+}
+
+/// Blocks whose throughput lies far from the others' on the same host.
+fn outlier_blocks(records: &[(u32, &Record)]) -> Vec<u32> {
+    let mut hosts: BTreeMap<String, (Vec<u32>, Vec<f64>)> = BTreeMap::new();
+    for (block, record) in records {
+        let (blocks, throughputs) = hosts.entry(record.host.identity()).or_default();
+        blocks.push(*block);
+        throughputs.push(throughput(record));
+    }
+    let mut outliers = Vec::new();
+    for (blocks, throughputs) in hosts.values() {
+        outliers.extend(drift::outliers(throughputs).into_iter().map(|i| blocks[i]));
+    }
+    outliers.sort_unstable();
+    outliers
 }
 
 fn median_of(counts: impl Iterator<Item = u32>) -> Option<f64> {

@@ -5,6 +5,7 @@ mod job;
 mod load;
 mod quiet;
 mod reuse;
+mod same;
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -25,14 +26,14 @@ use crate::experiment::overrides::Overrides;
 use crate::experiment::place::Place;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source, user_defaults};
-use crate::host::facts::{self, Fact};
+use crate::host::facts;
 use crate::host::identity::Host;
 use crate::host::walls;
 use crate::measure::rule::Rule;
 use crate::measure::session::Session;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
-use crate::results::manifest::{KernelFiles, Manifest};
+use crate::results::manifest::Manifest;
 use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -150,14 +151,14 @@ pub(crate) fn run_in(
     path: &Path,
 ) -> Result<(Summary, Exit)> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
-        let job = job_of(path, &ImageArgs::default())?;
+        let (job, directory, records) = going_on(path, &ImageArgs::default())?;
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
             return Err(Failure::usage(format!(
                 "{path} was begun with other options ({begun}): give the same, or another --output"
             )));
         }
-        (job, Directory::reopen(path)?, directory::read(path, false)?)
+        (job, directory, records)
     } else {
         (
             Job::new(source, overrides, defaults.clone(), &ImageArgs::default())?,
@@ -184,40 +185,36 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
              --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",
         ));
     }
-    let job = job_of(path, &args.conduct.image)?;
+    let (job, directory, records) = going_on(path, &args.conduct.image)?;
     quiet::wait(&args.conduct, &job.plan)?;
-    let directory = Directory::reopen(path)?;
-    let records = directory::read(path, job.has_kernels())?;
     run_all(&args.conduct, &job, directory, records)
 }
 
-/// The job that a directory's manifest describes, if this host and this program can still do it.
-fn job_of(path: &Path, image: &ImageArgs) -> Result<Job> {
+/// The job that a directory's manifest describes, if this host and this program can still do it, and what there is of it.
+fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Records)> {
     let manifest = Manifest::read(path)?;
     let complain =
         |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
     let overrides = Overrides::from_arguments(&manifest.source.overrides).map_err(|error| {
         complain(format!("overrides that this haltkick does not know ({})", error.kind()))
     })?;
-    let source = Source { origin: manifest.source.origin, text: manifest.source.text };
+    let source = Source { origin: manifest.source.origin.clone(), text: manifest.source.text.clone() };
     // The defaults are those that it was begun with, no matter who completes it.
-    let defaults = Defaults::new(manifest.defaults)?;
+    let defaults = Defaults::new(manifest.defaults.clone())?;
     let job = Job::new(source, &overrides, defaults, image)?;
     if job.plan.outline != manifest.outline {
         return Err(complain(
             "plans other cells than this haltkick would: use the version that wrote it".into(),
         ));
     }
-    let hash = |facts: &std::collections::BTreeMap<String, Fact>| {
-        facts.get("tool.guest_sha256").and_then(|fact| fact.value.clone())
-    };
-    if hash(&manifest.facts) != hash(&facts::all(&job.image)) {
-        return Err(complain("was begun with another guest image, or with lock objects that have changed: give that image with --guest".into()));
+    let directory = Directory::reopen(path)?;
+    let records = directory::read(path, job.has_kernels())?;
+    match same::difference(&manifest, &records, &job) {
+        None => Ok((job, directory, records)),
+        Some(difference) => Err(complain(format!(
+            "was begun with {difference}: have the same again (--guest gives an image)"
+        ))),
     }
-    if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &job.kernels) {
-        return Err(complain(format!("was begun with other kernels: {difference}: restore the files")));
-    }
-    Ok(job)
 }
 
 /// Prints one command per cell and block, in the order in which one process would run them.
@@ -232,6 +229,7 @@ fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     common.extend(
         conduct.image.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))),
     );
+    common.extend(conduct.image.trust_image.then(|| "--trust-image".into()));
     common.extend(conduct.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
     common.extend(conduct.wait_quiet.map(|most| format!("--wait-quiet={most}")));
     common.extend(conduct.strict.then(|| "--strict".into()));
@@ -273,7 +271,7 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
     let directory = Directory::join(path, id)?;
     let records = directory::read(path, job.has_kernels())?;
     if directory.has_manifest()
-        && let Err(failure) = check_same(path, job)
+        && let Err(failure) = check_same(path, &records, job)
     {
         directory.discard();
         return Err(failure);
@@ -309,25 +307,37 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
     Ok(if conduct.strict && spoiled > 0 { Exit::Untrusted } else { Exit::Done })
 }
 
-/// Refuses to add a cell of `job` to what another experiment has left, or one with other defaults.
-fn check_same(path: &Path, job: &Job) -> Result<()> {
+/// Refuses to add a cell of `job` to what another experiment has left, or the same one with other settings, files or defaults.
+fn check_same(path: &Path, records: &Records, job: &Job) -> Result<()> {
     let (manifest, path) = (Manifest::read(path)?, path.display());
     if manifest.outline != job.plan.outline {
         return Err(Failure::usage(format!(
             "{path} holds another experiment: choose another --output directory"
         )));
     }
-    if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &job.kernels) {
-        return Err(Failure::usage(format!(
-            "{path} was begun with other kernels: {difference}: have the same, or choose another --output"
-        )));
+    let refuse = |begun: &str| {
+        Err(Failure::usage(format!(
+            "{path} was begun with {begun}: have the same, or choose another --output"
+        )))
+    };
+    if let Some(difference) = same::difference(&manifest, records, job) {
+        return refuse(&difference);
     }
     if manifest.defaults.iter().map(of_default).ne(job.experiment.defaults.each.iter().map(of_default)) {
         let begun =
             Defaults::new(manifest.defaults)?.told().unwrap_or_else(|| "no defaults of a user".into());
-        return Err(Failure::usage(format!(
-            "{path} was begun with {begun}: have the same, or choose another --output"
-        )));
+        return refuse(&begun);
+    }
+    if manifest.seed != job.plan.seed {
+        return refuse(&format!("seed {}", manifest.seed));
+    }
+    // What was read back is clean.
+    if manifest.source.text != output::clean(&job.experiment.source.text) {
+        return refuse("another text of the experiment file");
+    }
+    let begun = manifest.source.overrides.join(" ");
+    if begun != output::clean(&job.overrides.to_arguments().join(" ")) {
+        return refuse(&format!("the options '{begun}'"));
     }
     Ok(())
 }
@@ -341,7 +351,8 @@ fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
     let wrong =
         || Failure::usage(format!("no cell is called '{id}': --list-cells prints those that there are"));
     let (name, block) = id.rsplit_once("_block-").ok_or_else(wrong)?;
-    let block = block.parse().map_err(|_| wrong())?;
+    // A record of a block beyond is refused when it is read, and the directory with it.
+    let block = block.parse().ok().filter(|block: &u32| *block <= directory::MOST_BLOCK).ok_or_else(wrong)?;
     let cell = plan.cells().find(|cell| cell.id == name).ok_or_else(wrong)?;
     Ok((cell, block))
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use haltkick_vmm::FILE_PREFIX;
 
 use super::job::Job;
+use super::same::{Made, is_same};
 use crate::analysis::attempts;
 use crate::analysis::records::Records;
 use crate::cli::ImageArgs;
@@ -16,16 +17,11 @@ use crate::experiment::Source;
 use crate::experiment::defaults::Defaults;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::Cell;
-use crate::host::facts::{self, Fact};
 use crate::record::Record;
 use crate::results::directory;
 use crate::results::manifest::Manifest;
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
-
-/// Facts that say which program simulated, and with which image and lock objects.
-const PROGRAM: &str = "tool.vmm_sha256";
-const IMAGE: &str = "tool.guest_sha256";
 
 /// The records in `path` of cells that `job` has in the same form, in the order of its blocks.
 pub(super) fn reused(job: &Job, image: &ImageArgs, path: &Path) -> Result<Records> {
@@ -34,12 +30,11 @@ pub(super) fn reused(job: &Job, image: &ImageArgs, path: &Path) -> Result<Record
         return refuse("only simulated runs are taken over: measured ones are compared within a block");
     }
     let manifest = Manifest::read(path)?;
-    let fact = |facts: &BTreeMap<String, Fact>, key: &str| facts.get(key).and_then(|fact| fact.value.clone());
-    if fact(&manifest.facts, PROGRAM) != fact(&facts::all(&job.image), PROGRAM) {
+    if !is_same(Made::By, &manifest, job) {
         return refuse("another haltkick made it, whose figures may differ: leave --reuse out");
     }
     let earlier = earlier(&manifest, image)?;
-    let has_its_objects = fact(&manifest.facts, IMAGE) == fact(&facts::all(&earlier.image), IMAGE);
+    let has_its_objects = is_same(Made::With, &manifest, &earlier);
     let cells = same_cells(job, &earlier, has_its_objects);
     let known = attempts::last(&directory::read_records::<Record>(path)?).into_iter();
     let mut known: BTreeMap<(u32, String), Record> = known
@@ -52,7 +47,11 @@ pub(super) fn reused(job: &Job, image: &ImageArgs, path: &Path) -> Result<Record
         let order = job.plan.block(block);
         for (position, cell) in order.iter().enumerate().filter(|(_, cell)| cells.contains(cell.id.as_str()))
         {
-            let Some(mut record) = known.remove(&(block, cell.id.clone())) else { continue };
+            // The earlier experiment is planned from the files as they are now: only the record tells what they were.
+            let is_of_files = |record: &Record| record.config.other_file(&cell.run).is_none();
+            let Some(mut record) = known.remove(&(block, cell.id.clone())).filter(is_of_files) else {
+                continue;
+            };
             let Some(place) = &mut record.place else { continue };
             place.order_index = u64::from(block) * order.len() as u64 + position as u64;
             place.experiment.clone_from(&job.plan.outline.experiment);

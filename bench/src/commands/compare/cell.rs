@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::comparable::Better;
-use crate::analysis::rate::{Rate, estimate, estimate_ratio};
+use crate::analysis::rate::{Rate, are_seen, estimate_ratio};
 use crate::analysis::significance;
 use crate::analysis::summary::{Comparison, comparison, comparison_of};
 use crate::analysis::trust;
@@ -34,6 +34,8 @@ pub(super) struct Asked<'a> {
 pub(super) struct Cell {
     pub(super) shown: Comparison,
     values: Values,
+    /// Whether more than half of the baseline's runs completed a section: else nobody knows what can be lost.
+    is_baseline_seen: bool,
     pub(super) better: Option<Better>,
     /// Whether each pair, or each run of either side, is valid.
     validity: Vec<(&'static str, Vec<bool>)>,
@@ -48,7 +50,7 @@ impl Cell {
         let shown = comparison_of("B/A", asked.setting, asked.arm, asked.baseline, estimate);
         let validity = vec![("runs of A", validity(below)), ("runs of B", validity(above))];
         let shown = Comparison { of: asked.of.clone(), ..shown };
-        Self { shown, values, better: asked.better, validity }
+        Self { shown, values, is_baseline_seen: are_seen(&rates(below)), better: asked.better, validity }
     }
 
     /// Within blocks, and on one host.
@@ -56,13 +58,15 @@ impl Cell {
         let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
         let pair = |run: &Run| {
             let other = below.get(&run.pass)?;
-            Some((run.rate.over(other.rate), run.is_valid && other.is_valid))
+            Some(((run.rate.over(other.rate), other.rate), run.is_valid && other.is_valid))
         };
-        let (ratios, validity): (Vec<Rate>, Vec<bool>) = above.iter().filter_map(pair).unzip();
+        let (rates, validity): (Vec<(Rate, Rate)>, Vec<bool>) = above.iter().filter_map(pair).unzip();
+        let (ratios, baseline): (Vec<Rate>, Vec<Rate>) = rates.into_iter().unzip();
         let shown = comparison("B/A", asked.setting, asked.arm, asked.baseline, &ratios);
         let validity = vec![("pairs", validity)];
         let shown = Comparison { of: asked.of.clone(), ..shown };
-        Self { shown, values: Values::Pairs(ratios), better: asked.better, validity }
+        let is_baseline_seen = are_seen(&baseline);
+        Self { shown, values: Values::Pairs(ratios), is_baseline_seen, better: asked.better, validity }
     }
 
     /// How many of its runs are invalid, and where it is, if the cell is invalid for that.
@@ -74,9 +78,11 @@ impl Cell {
         Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), trust::at(setting)))
     }
 
-    /// The chance of its loss, and the least that it could have been with as many runs, for a true loss as `limit` says.
+    /// The chance of its loss, and the least that it could have been with as many runs, for a true loss as `limit` says. A lock
+    /// that collapsed has no figure and yet a chance: half a section is more than its runs can have done, and ranks need no more.
     pub(super) fn p_values(&self, limit: f64) -> (Option<f64>, Option<f64>) {
-        let Some(better) = self.better.filter(|_| self.lost_validity().is_none()) else {
+        let is_told = self.is_baseline_seen && self.lost_validity().is_none();
+        let Some(better) = self.better.filter(|_| is_told) else {
             return (None, None);
         };
         let values = self.values.of_better(better);
@@ -115,18 +121,12 @@ impl Values {
         }
     }
 
-    /// The p-value of a loss as great as `limit` says; none where there is no figure either.
+    /// The p-value of a loss as great as `limit` says; none of too few runs.
     fn p_value(&self, limit: f64) -> Option<f64> {
         let values = |rates: &[Rate]| rates.iter().map(|rate| rate.per_second).collect::<Vec<_>>();
         match self {
-            Self::Pairs(ratios) => {
-                estimate(ratios)?;
-                significance::p_of_pairs(&values(ratios), limit)
-            }
-            Self::Groups(above, below) => {
-                estimate_ratio(above, below)?;
-                significance::p_of_groups(&values(above), &values(below), limit)
-            }
+            Self::Pairs(ratios) => significance::p_of_pairs(&values(ratios), limit),
+            Self::Groups(above, below) => significance::p_of_groups(&values(above), &values(below), limit),
         }
     }
 }

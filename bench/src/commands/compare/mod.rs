@@ -19,6 +19,7 @@ use crate::analysis::significance;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Comparison;
 use crate::analysis::trust;
+use crate::analysis::verdict::Verdict;
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
 use crate::experiment::place::Role;
@@ -45,7 +46,7 @@ pub(crate) struct Compared {
     /// Throughput of B over that of A, or of kernels the figures by which the experiment compares them.
     pub(crate) cells: Vec<Comparison>,
     /// For each cell the chance of a loss as great as this, or greater, if the true one were the threshold; null
-    /// without figures, for figures without a known better direction, and for invalid cells.
+    /// where the baseline has no figure, for figures without a known better direction, and for invalid cells.
     pub(crate) p_values: Vec<Option<f64>>,
     /// Cells of which it is known whether more or less is better.
     #[serde(skip)]
@@ -57,6 +58,9 @@ pub(crate) struct Compared {
     /// Indices of the invalid cells, which are neither regressions nor an all-clear: more than 29 % of their pairs, or of the
     /// runs of either side, are invalid.
     pub(crate) invalid: Vec<usize>,
+    /// Indices of the valid cells that have no p-value although the better direction is known, which are no all-clear either: half
+    /// of the baseline's runs or more completed no section, or there is only one pair.
+    pub(crate) untold: Vec<usize>,
 }
 
 /// One side: a directory and perhaps one of its arms.
@@ -95,13 +99,14 @@ impl Compared {
             told: self.told,
             regressions: &self.regressions,
             invalid: &self.invalid,
+            untold: &self.untold,
         }
     }
 
     fn exit(&self) -> Exit {
         match () {
             () if !self.regressions.is_empty() => Exit::Regression,
-            () if self.can_tell && self.invalid.is_empty() => Exit::Done,
+            () if self.can_tell && self.invalid.is_empty() && self.untold.is_empty() => Exit::Done,
             // No all-clear: there could not have been an alarm, or not in every cell.
             () => Exit::Untrusted,
         }
@@ -179,16 +184,25 @@ fn compare_sides(a: &Side, b: &Side, threshold: f64, differences: Vec<String>) -
             trust::first_of(&lost)
         ));
     }
+    let regressions = significance::rejected(&p_values);
+    let is_untold = |i: &usize| cells[*i].better.is_some() && p_values[*i].is_none() && !invalid.contains(i);
+    let untold: Vec<usize> = (0..cells.len()).filter(is_untold).collect();
+    // One that collapsed has no interval to take the word from.
+    let shown = |(i, Cell { shown, .. }): (usize, Cell)| match &shown.ratio {
+        None if regressions.contains(&i) => Comparison { verdict: Verdict::Slower, ..shown },
+        _ => shown,
+    };
     Ok(Compared {
         schema: "haltkick.comparison".into(),
         schema_version: 1,
         threshold,
         differences,
-        cells: cells.into_iter().map(|cell| cell.shown).collect(),
+        cells: cells.into_iter().enumerate().map(shown).collect(),
         told,
         can_tell: !significance::rejected(&least).is_empty(),
-        regressions: significance::rejected(&p_values),
+        regressions,
         invalid,
+        untold,
         p_values,
     })
 }

@@ -260,3 +260,33 @@ fn pairs_of_one_directory_lose_their_validity_by_either_run() {
     let compared = compare_sides(&side("a"), &side("b"), 0.05, vec![]).unwrap();
     assert_eq!((compared.exit(), &compared.invalid[..]), (Exit::Untrusted, &[0][..]));
 }
+
+#[test]
+fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
+    let sketch = Sketch::new().arm("a", "tas").arm("b", "ticket");
+    let before = side("before", &sketch, 8, &World::new(1));
+    let mut after = side("after", &sketch, 8, &World::new(2));
+    for record in ours(&mut after) {
+        if record.place.as_ref().unwrap().arm == "b" {
+            record.totals.acquisitions = 0;
+        }
+    }
+    let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+    assert_eq!((compared.exit(), &compared.regressions[..]), (Exit::Regression, &[1][..]));
+    assert_eq!((&compared.cells[1].ratio, compared.cells[1].verdict), (&None, Verdict::Slower));
+    let arm = |side: &Side, arm: &str| Side {
+        path: side.path.clone(),
+        arm: Some(arm.into()),
+        manifest: side.manifest.clone(),
+        records: side.records.clone(),
+    };
+    let pairs = compare_sides(&arm(&after, "a"), &arm(&after, "b"), 0.05, vec![]).unwrap();
+    assert_eq!((pairs.exit(), &pairs.regressions[..]), (Exit::Regression, &[0][..]));
+    // Of a baseline that did nothing nobody knows what was lost.
+    let compared = compare_sides(&after, &before, 0.05, vec![]).unwrap();
+    assert_eq!((compared.exit(), &compared.untold[..]), (Exit::Untrusted, &[1][..]));
+    let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+    assert!(shown.ends_with("no regression beyond 5.00 % in the other 1\n"), "{shown}");
+    let pairs = compare_sides(&arm(&after, "b"), &arm(&after, "a"), 0.05, vec![]).unwrap();
+    assert_eq!((pairs.exit(), &pairs.untold[..]), (Exit::Untrusted, &[0][..]));
+}

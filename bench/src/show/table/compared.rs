@@ -18,6 +18,8 @@ pub(crate) struct Found<'a> {
     pub(crate) regressions: &'a [usize],
     /// Indices of the invalid cells.
     pub(crate) invalid: &'a [usize],
+    /// Indices of the valid cells without a p-value.
+    pub(crate) untold: &'a [usize],
 }
 
 /// A line for each cell, then what all together say.
@@ -52,6 +54,7 @@ fn line(cell: &Comparison, is_invalid: bool) -> Vec<Field> {
 
 fn conclusions(cells: &[Comparison], found: Found<'_>, threshold: f64) -> Vec<String> {
     let (count, valid) = (cells.len(), cells.len() - found.invalid.len());
+    let known = valid - found.untold.len();
     let mut lines = Vec::new();
     if found.told < count {
         lines.push(format!(
@@ -63,11 +66,18 @@ fn conclusions(cells: &[Comparison], found: Found<'_>, threshold: f64) -> Vec<St
     if valid < count {
         lines.push(format!("invalid cells, of which nothing is known: {} of {count}", count - valid));
     }
+    if known < valid {
+        lines.push(format!(
+            "cells with one pair, or whose baseline completed no section in half of its runs or more: {} of {count}; a longer \
+             --window shows more",
+            valid - known
+        ));
+    }
     let percent = significant(threshold * 100.0);
     match found.regressions.len() {
-        0 if found.told == 0 || valid == 0 => (),
+        0 if found.told == 0 || known == 0 => (),
         0 if !found.can_tell => lines.push(too_few_runs(cells, found.invalid, threshold)),
-        0 if valid < count => lines.push(format!("no regression beyond {percent} % in the other {valid}")),
+        0 if known < count => lines.push(format!("no regression beyond {percent} % in the other {known}")),
         0 => lines.push(format!("no regression beyond {percent} %")),
         lost => lines.push(format!("{lost} of {valid} cells lost more than {percent} %")),
     }

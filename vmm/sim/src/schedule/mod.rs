@@ -27,6 +27,7 @@ pub struct Absence {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     name: String,
+    sha256: String,
     /// For each vCPU, in order and apart.
     absences: Vec<Vec<Absence>>,
     length_ns: u64,
@@ -55,6 +56,18 @@ impl Schedule {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// With the digest of its file, by which records tell it from another one of this name.
+    #[must_use]
+    pub fn with_sha256(self, sha256: String) -> Self {
+        Self { sha256, ..self }
+    }
+
+    /// The digest of its file; empty if it was given none.
+    #[must_use]
+    pub fn sha256(&self) -> &str {
+        &self.sha256
     }
 
     /// Number of vCPUs: one more than the largest number that the file names.
@@ -170,8 +183,8 @@ impl Spells {
         };
         let absences: Vec<Vec<_>> =
             self.absences.iter().map(|of_vcpu| of_vcpu.iter().filter_map(within).collect()).collect();
-        let schedule =
-            Schedule { name: String::new(), absences, length_ns: until_ns.saturating_sub(from_ns) };
+        let length_ns = until_ns.saturating_sub(from_ns);
+        let schedule = Schedule { absences, length_ns, ..Schedule::default() };
         if schedule.count() == 0 {
             return Err("no vCPU was off its pCPU against its will in it".into());
         }
