@@ -395,7 +395,9 @@ mod tests {
         let (record, timing) = (fields_of(""), fields_of("/$defs/Timing"));
         let config = fields_of("/$defs/Config");
         let mut unknown = config.clone();
-        for told_with_others in ["guest", "beside", "ring_reason", "pv_backend_reason", "spin_rounds"] {
+        for told_with_others in
+            ["guest", "beside", "ring_reason", "pv_backend_reason", "spin_rounds", "schedule_sha256"]
+        {
             assert!(unknown.remove(told_with_others), "{told_with_others}");
         }
         for setting in table::all() {

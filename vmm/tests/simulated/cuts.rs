@@ -137,8 +137,8 @@ fn time_at_a_lock_does_not_depend_on_the_points_tried() {
         let baseline = survey(&run, &Image::embedded(), scope, &NEVER).expect("the lock holds");
         baseline.exposure.values().sum::<f64>()
     });
-    // Four CPUs wait for one most of the time, spinning. What comes behind the last access of all is in one sum alone.
-    assert!(some > 0.5 && (some / every - 1.0).abs() < 0.05, "{some} and {every}");
+    // Four CPUs spin for more than a third of the time. What comes behind the last access of all is in one sum alone.
+    assert!(some > 0.3 && (some / every - 1.0).abs() < 0.05, "{some} and {every}");
 }
 
 #[test]
