@@ -200,3 +200,18 @@ pub(super) fn program(
     whatever.iter().for_each(|call| _ = by_call.insert(*call, vec![]));
     Ok(SeccompFilter::new(by_call, otherwise, matched, TargetArch::x86_64)?.try_into()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_security_page_counts_the_requests_to_kvm() {
+        const PAGE: &str = include_str!("../../../../SECURITY.md");
+        let rules = runner_rules(1, None);
+        let requests = rules.iter().filter(|rule| rule.call == libc::SYS_ioctl).count();
+        let words = ["no", "one", "two", "three", "four", "five"];
+        let said = format!("KVM_RUN and {} other requests to KVM", words[requests - 1]);
+        assert!(PAGE.split_whitespace().collect::<Vec<_>>().join(" ").contains(&said), "{said}");
+    }
+}
