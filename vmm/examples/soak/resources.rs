@@ -15,7 +15,7 @@ pub(crate) const RESOURCES: [Resource; 4] = [
     Resource { name: "descriptors", now: || entries("/proc/self/fd"), slack: 0 },
     // The kernel wakes who joins a thread a moment before the thread is gone.
     Resource { name: "threads", now: || entries("/proc/self/task"), slack: 2 },
-    // The C library keeps stacks of threads for others, up to 40 MiB.
+    // Arenas of the allocator.
     Resource { name: "mappings", now: mappings, slack: 64 },
 ];
 
