@@ -287,3 +287,81 @@ fn bits_of(flags: u32) -> u64 {
     ];
     PLACES.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |bits, (_, place)| bits | 1 << place)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::effect::Counts;
+    use crate::cpu::state::{Cpu, Registers};
+
+    const ALL: u32 = TESTED | RflagsBits::AF | RflagsBits::PF;
+    const RAX: u8 = 0;
+    const RCX: u8 = 1;
+
+    fn stand(rax: u64, rcx: u64) -> Stand {
+        let mut stand = Cpu::new(0, &Registers::default()).stand();
+        stand.general_mut()[..2].copy_from_slice(&[rax, rcx]);
+        stand
+    }
+
+    fn add(to: u8, from: u8, width: u32) -> Effect {
+        Effect {
+            reads: 1 << from,
+            writes: 1 << to,
+            with_constants: Some(WithConstants::Add { to, from, plus: 1, width }),
+            ..Effect::default()
+        }
+    }
+
+    fn test(mask: u64) -> Effect {
+        Effect {
+            reads: 1 << RCX,
+            flags_changed: ALL,
+            flags_settled: ALL,
+            with_constants: Some(WithConstants::Test { register: RCX, mask, width: 8 }),
+            ..Effect::default()
+        }
+    }
+
+    const SETTLES: Effect = Effect {
+        reads: 0,
+        writes: 0,
+        flags_read: 0,
+        flags_changed: ALL,
+        flags_settled: ALL,
+        counts: None,
+        with_constants: None,
+    };
+
+    #[test]
+    fn rounds_are_alike_until_a_counter_decides_otherwise() {
+        let round = [add(RCX, RCX, 32), test(15), SETTLES];
+        let alike = Alike::after(&stand(0, 4), &stand(0, 5), &round).expect("they are alike");
+        assert_eq!(alike.rounds_after(&stand(0, 4)), 10, "the sixteenth is another");
+        let again = |last: u64, round: &[Effect]| alike.is_again(&stand(0, last), &stand(0, last + 1), round);
+        assert!(again(20, &round) && !again(15, &round), "another decision");
+        assert!(!again(20, &[add(RCX, RCX, 32), SETTLES]), "another way");
+        assert!(!alike.is_again(&stand(0, 20), &stand(7, 21), &round), "another register");
+    }
+
+    #[test]
+    fn a_count_of_unknown_amounts_is_never_taken_for_the_same_again() {
+        let counts = Effect {
+            with_constants: None,
+            counts: Some(Counts { register: RCX, width: 64 }),
+            ..add(RCX, RCX, 64)
+        };
+        let alike = Alike::after(&stand(0, 4), &stand(0, 9), &[counts, SETTLES]).expect("it counts");
+        assert!(alike.decides_nothing() && !alike.is_again(&stand(0, 9), &stand(0, 14), &[counts, SETTLES]));
+        assert!(Alike::after(&stand(0, 4), &stand(0, 9), &[counts, test(15), SETTLES]).is_none());
+    }
+
+    #[test]
+    fn a_sum_wider_than_its_counter_makes_rounds_unlike() {
+        let after = |width| {
+            let round = [add(RCX, RCX, 32), add(RAX, RCX, width), SETTLES];
+            Alike::after(&stand(6, 5), &stand(7, 6), &round)
+        };
+        assert!(after(32).is_some() && after(64).is_none());
+    }
+}
