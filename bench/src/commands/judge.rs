@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use haltkick_vmm::FILE_PREFIX;
 
+use super::bench::quote;
 use super::bisect::ratio_in_words;
 use crate::cli::JudgeArgs;
 use crate::commands::guest_image;
@@ -95,7 +96,8 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
 /// Runs a part, and keeps what it prints.
 fn run(part: &Part, output: &Path) -> Result<i32> {
     let wrong = |error: std::io::Error| Failure::internal(format!("{}: {error}", part.name));
-    output::talk(&format!("haltkick {}", part.words.join(" ")));
+    let words: Vec<String> = part.words.iter().map(|word| quote(word)).collect();
+    output::talk(&format!("haltkick {}", words.join(" ")));
     let program = std::env::current_exe().map_err(wrong)?;
     let ended = Command::new(program).args(&part.words).stderr(Stdio::inherit()).output().map_err(wrong)?;
     let text = String::from_utf8_lossy(&ended.stdout);

@@ -256,7 +256,7 @@ fn quote_option(option: &str) -> String {
 }
 
 /// A word as a shell reads it back. (Only a zero byte cannot be quoted, and no argument has one.)
-fn quote(word: &str) -> String {
+pub(super) fn quote(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), Cow::into_owned)
 }
 
