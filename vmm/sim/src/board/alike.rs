@@ -58,6 +58,8 @@ impl Counted {
 enum Asked {
     Test(u64),
     Compare(u64),
+    /// It is the second of the two.
+    CompareTo(u64),
     Zero,
 }
 
@@ -78,6 +80,7 @@ impl Decision {
         match asked {
             Asked::Test(bits) => Tested::of_test(value & bits, width),
             Asked::Compare(with) => Tested::of_compare(value, with, width),
+            Asked::CompareTo(first) => Tested::of_compare(first, value, width),
             Asked::Zero => Tested { zero: value == 0, ..Tested::default() },
         }
     }
@@ -96,6 +99,9 @@ impl Decision {
 #[derive(Clone, Debug)]
 struct Followed<'a> {
     begin: &'a Stand,
+    end: &'a Stand,
+    /// Registers that have their last values of this round.
+    kept: u16,
     counted: [Option<Counted>; 16],
     /// Flags that were set by a register in `counted`, and may be others in another round.
     differing_flags: u32,
@@ -116,12 +122,12 @@ impl Alike {
             let counted = Counted { is: Some((register as u8, 0)), step: step(register), width };
             (differ >> register & 1 != 0).then_some(counted)
         };
-        let first =
-            Followed::from(last, std::array::from_fn(|register| begin(register, 64)), 0).through(round)?;
+        let first = Followed::from((last, here), std::array::from_fn(|register| begin(register, 64)), 0)
+            .through(round)?;
         // As rounds do that come after such a one.
         let width = |register: usize| first.counted[register].map_or(64, |counted| counted.width);
         let counted = std::array::from_fn(|register| begin(register, width(register)));
-        let end = Followed::from(last, counted, first.differing_flags).through(round)?;
+        let end = Followed::from((last, here), counted, first.differing_flags).through(round)?;
         let as_found = |register: usize| match end.counted[register] {
             Some(counted) => {
                 counted.value(last).is_none_or(|value| value == here.general()[register])
@@ -169,8 +175,12 @@ impl Alike {
 }
 
 impl<'a> Followed<'a> {
-    fn from(begin: &'a Stand, counted: [Option<Counted>; 16], differing_flags: u32) -> Self {
-        Self { begin, counted, differing_flags, tested: None, sum: None, decisions: Vec::new() }
+    fn from(
+        (begin, end): (&'a Stand, &'a Stand),
+        counted: [Option<Counted>; 16],
+        differing_flags: u32,
+    ) -> Self {
+        Self { begin, end, kept: 0, counted, differing_flags, tested: None, sum: None, decisions: Vec::new() }
     }
 
     fn through(mut self, round: &[Effect]) -> Option<Self> {
@@ -215,6 +225,9 @@ impl<'a> Followed<'a> {
     }
 
     fn goes_on(&mut self, effect: &Effect) -> Option<()> {
+        if effect.writes & self.kept != 0 {
+            return None;
+        }
         if effect.reads & self.bits() != 0 {
             return self.computes(effect);
         }
@@ -250,6 +263,18 @@ impl<'a> Followed<'a> {
             }
             (Some(WithConstants::Compare { register, with, width }), _) => {
                 self.tests(register, Asked::Compare(with), width, effect)?;
+            }
+            (Some(WithConstants::CompareBoth { first, second, width }), _) => {
+                let (counts, other) =
+                    if self.at(first).is_some() { (first, second) } else { (second, first) };
+                if self.at(other).is_some() {
+                    return None;
+                }
+                // The other register is the same in each round. Its value is that at the end, unless it is written until then.
+                self.kept |= 1 << other;
+                let value = self.end.general()[usize::from(other)] & mask(width);
+                let asked = if counts == first { Asked::Compare(value) } else { Asked::CompareTo(value) };
+                self.tests(counts, asked, width, effect)?;
             }
             (Some(WithConstants::Select { to, from, condition, width }), _) => {
                 let chosen = if self.tested?.meet(condition)? { self.at(from) } else { self.at(to) };
@@ -342,6 +367,25 @@ mod tests {
         assert!(again(20, &round) && !again(15, &round), "another decision");
         assert!(!again(20, &[add(RCX, RCX, 32), SETTLES]), "another way");
         assert!(!alike.is_again(&stand(0, 20), &stand(7, 21), &round), "another register");
+    }
+
+    #[test]
+    fn a_bound_in_a_register_counts_if_it_stays_there() {
+        let compare = |first, second| Effect {
+            reads: 1 << RAX | 1 << RCX,
+            flags_changed: ALL,
+            flags_settled: ALL,
+            with_constants: Some(WithConstants::CompareBoth { first, second, width: 32 }),
+            ..Effect::default()
+        };
+        let load = Effect { writes: 1 << RAX, ..Effect::default() };
+        let rounds = |round: &[Effect]| {
+            Alike::after(&stand(9, 4), &stand(9, 5), round).map(|alike| alike.rounds_after(&stand(9, 4)))
+        };
+        let count = add(RCX, RCX, 32);
+        assert_eq!(rounds(&[load, count, compare(RCX, RAX), SETTLES]), Some(3), "the fourth compares 9");
+        assert_eq!(rounds(&[load, count, compare(RAX, RCX), SETTLES]), Some(3));
+        assert_eq!(rounds(&[count, compare(RCX, RAX), load, SETTLES]), None, "which bound is not known");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use super::fabric::{From, Why};
 use super::slot::Slot;
 use super::{Board, Memory};
 
+/// Rounds in a row that are looked into, whether others are like them; of those that follow, one in how many.
+const LOOKS: (u32, u32) = (16, 64);
+
 impl Slot {
     /// Notes how many of the tried rounds were of use: about as many are tried next time, or more.
     pub(super) fn learn(&mut self, ahead: &Ahead, rounds: u64, tried: usize) {
@@ -116,8 +119,12 @@ impl Slot {
     /// Adds the rounds that are like `tried`, one of `effects` that began at `last` and does not depend on the clock.
     fn repeat(&mut self, tried: &mut Tried, last: &Stand, effects: &[Effect]) {
         if !self.alike.as_ref().is_some_and(|alike| alike.is_again(last, &tried.stand, effects)) {
-            let Some(alike) = Alike::after(last, &tried.stand, effects) else { return };
-            self.alike = Some(Box::new(alike));
+            // A look takes longer than the round. Where it was in vain a few times, it mostly is.
+            self.unlike += 1;
+            let looks = self.unlike <= LOOKS.0 || self.unlike.is_multiple_of(LOOKS.1);
+            let found = looks.then(|| Alike::after(last, &tried.stand, effects)).flatten();
+            let Some(alike) = found else { return };
+            (self.alike, self.unlike) = (Some(Box::new(alike)), 0);
         }
         if let Some(alike) = &self.alike {
             (tried.repeats, tried.counters) = (alike.rounds_after(last), Arc::clone(&alike.counters));

@@ -36,6 +36,8 @@ pub(super) struct Slot {
     pub(super) tries_ahead: usize,
     /// The last round that others were found to be like.
     pub(super) alike: Option<Box<Alike>>,
+    /// Rounds since then that no others were found to be like.
+    pub(super) unlike: u32,
 }
 
 impl Default for Slot {
@@ -56,6 +58,7 @@ impl Default for Slot {
             parked: None,
             tries_ahead: 0,
             alike: None,
+            unlike: 0,
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Counts {
     pub(crate) width: u32,
 }
 
-/// An instruction whose operands are general registers, by number, and constants. `width` is that of its operands in bits.
+/// An instruction whose operands are general registers, by number, and constants, if any. `width` is that of its operands in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WithConstants {
     /// `to` becomes the sum.
@@ -38,6 +38,8 @@ pub(crate) enum WithConstants {
     Test { register: u8, mask: u64, width: u32 },
     /// Flags of the register minus the constant.
     Compare { register: u8, with: u64, width: u32 },
+    /// Flags of one register minus another.
+    CompareBoth { first: u8, second: u8, width: u32 },
     /// `to` becomes `from` if flags say so.
     Select { to: u8, from: u8, condition: Condition, width: u32 },
 }

@@ -94,6 +94,9 @@ fn with_constants(instruction: &Instruction) -> Option<WithConstants> {
         (Mnemonic::Test, Place) if instruction.op0_register() == instruction.op1_register() => {
             Some(WithConstants::Test { register: register(0)?, mask: mask(width), width })
         }
+        (Mnemonic::Cmp, Place) => {
+            Some(WithConstants::CompareBoth { first: register(0)?, second: register(1)?, width })
+        }
         (Mnemonic::Cmp, Immediate) => {
             Some(WithConstants::Compare { register: register(0)?, with: constant(), width })
         }
