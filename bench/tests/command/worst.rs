@@ -61,8 +61,8 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     // Another instruction comes to something else.
     let text = fs::read_to_string(&file).unwrap();
     let line = text.lines().find(|line| line.starts_with("instructions")).unwrap();
-    let later = line.rsplit(' ').next().unwrap().parse::<u64>().unwrap() + 40;
-    fs::write(&file, text.replace(line, &format!("instructions = {later}"))).unwrap();
+    let earlier = line.rsplit(' ').next().unwrap().parse::<u64>().unwrap() - 40;
+    fs::write(&file, text.replace(line, &format!("instructions = {earlier}"))).unwrap();
     let (ended, _, err) = replayed(&file);
     assert!(ended == 7 && err.contains("it came to something else then"), "{ended}: {err}");
 }
