@@ -48,7 +48,7 @@ impl Record {
             sandbox: Some(why.holds("sandbox", haltkick_vmm::walls().calls)),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
             memory: GuestMemory::new(outcome.residence.clone(), &mut why),
-            timing: timing(asked, outcome, &mut why),
+            timing: timing(asked, (outcome, found), &mut why),
             lock_cost: lock_cost(asked, outcome, &mut why),
             totals,
             fairness: fairness(&outcome.vcpus, &mut why),
@@ -103,7 +103,7 @@ fn explain_unmeasured(record: &mut Record) {
     }
 }
 
-fn timing(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Timing {
+fn timing(asked: OurGuest<'_>, (outcome, found): (&Outcome, &Found), why: &mut Why) -> Timing {
     let source = outcome.preempted_source.clone().map(|source| match source {
         PreemptedSource::Vmm => "vmm".into(),
         PreemptedSource::Kvm => "kvm".into(),
@@ -118,6 +118,8 @@ fn timing(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Timing {
     }
     Timing {
         start_up_ns: ns(outcome.start_up),
+        all_started_ns: why.known("timing.all_started_ns", found.started.clone()).map(ns),
+        cpu_before_ns: why.known("timing.cpu_before_ns", found.cpu_before.clone()).map(ns),
         window_ns: ns(outcome.window),
         completion_ns: outcome.completion.map(ns),
         tsc_khz: outcome.tsc_khz,

@@ -166,6 +166,12 @@ pub(crate) struct ScheduleKept {
 pub(crate) struct Timing {
     /// From the start of the run to the first section entered.
     pub(crate) start_up_ns: u64,
+    /// From the start of the run until all vCPUs of all its guests had started; null in records older than the field.
+    #[serde(default)]
+    pub(crate) all_started_ns: Option<u64>,
+    /// CPU time of the process from the start of the run to the opening of the window; null in records older than the field.
+    #[serde(default)]
+    pub(crate) cpu_before_ns: Option<u64>,
     /// Length of the window as it was.
     pub(crate) window_ns: u64,
     /// How long the fixed amount of work took; null without one, or if it was not done in the window.

@@ -1,18 +1,19 @@
 //! A run by our own VMM from start to end: build the guests, start a scheduler, supervise, collect.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use haltkick_sim::board::Witness;
 
 use crate::explain::{self, Explanation, Scene};
 use crate::guest::placement::Placement;
 use crate::guest::tsc::GuestTsc;
-use crate::host::clock::{Clock, Moment, SimulatedClock};
+use crate::host::clock::{Clock, Moment, SimulatedClock, process_cpu_time};
 use crate::host::error::RunError;
 use crate::host::known::Known;
 use crate::host::pmu::Pmu;
 use crate::host::switches::Reported;
-use crate::host::time::TscRate;
+use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::pv_backend::PvBackend;
@@ -26,7 +27,8 @@ use crate::run::boot_values::{Chosen, boot_block, pool_bytes};
 use crate::run::collect::{self, Facts};
 use crate::run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 use crate::run::live_view::LiveView;
-use crate::run::supervise::{Observed, PassWindow, Supervisor};
+use crate::run::observed::Observed;
+use crate::run::supervise::{PassWindow, Supervisor};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{PreemptedSource, Watcher};
@@ -79,6 +81,8 @@ pub(super) fn run(
         }
         _ => Clock::Host,
     };
+    // A simulated machine counts from its start.
+    let cpu_at_start = if run.engine.is_simulated() { Duration::ZERO } else { process_cpu_time() };
     let notes = notes(run, instruments, vcpus, clock.moment());
     let machines =
         run.ours().zip(chosen).map(|(asked, chosen)| machine(asked, image, *chosen, trace_sections));
@@ -134,7 +138,9 @@ pub(super) fn run(
         verdict,
         stopped,
     };
-    let (cpu_time, windows) = observed.first().map_or_else(Default::default, |of| (of.cpu_time, of.windows));
+    let first = observed.first().map(|of| (of.cpu_time, of.windows, of.started_tsc, of.cpu_at_open));
+    let (cpu_time, windows, started_tsc, cpu_at_open) = first.unwrap_or_default();
+    let to_start = guests[0].tsc.rate().nanoseconds(Ticks(started_tsc.saturating_sub(start_tsc)));
     let mut ended = Vec::new();
     for (index, observed) in observed.into_iter().enumerate() {
         let of_guest = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
@@ -151,7 +157,18 @@ pub(super) fn run(
     drop(ran);
     drop(guests);
     let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about, clock.moment());
-    Ok(Found { cpu_time, windows, run_delay, pmu: pmu.read(), schedule, profile, trace, guests: ended })
+    Ok(Found {
+        started: Ok(to_start.into()),
+        cpu_before: Ok(cpu_at_open.saturating_sub(cpu_at_start)),
+        cpu_time,
+        windows,
+        run_delay,
+        pmu: pmu.read(),
+        schedule,
+        profile,
+        trace,
+        guests: ended,
+    })
 }
 
 impl Ran<'_> {

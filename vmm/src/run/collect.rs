@@ -19,10 +19,10 @@ use crate::machine::exits::Exit;
 use crate::machine::pv_backend::PvBackend;
 use crate::observe::ticks_histogram::TicksHistogram;
 use crate::run::asked::OurGuest;
+use crate::run::observed::Observed;
 use crate::run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
-use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::books::Graces;
 use crate::sched::closed::{ClosedByHeads, is_qspinlock};

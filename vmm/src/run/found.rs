@@ -19,6 +19,10 @@ pub const NOTHING_ELSE_RUNS: &str = "nothing else runs on a simulated machine";
 /// The findings of a run.
 #[derive(Debug)]
 pub struct Found {
+    /// From the start of the run until all vCPUs had started.
+    pub started: Known<Duration>,
+    /// CPU time of the process from the start of the run to the opening of the window.
+    pub cpu_before: Known<Duration>,
     /// CPU time of the process inside the window.
     pub cpu_time: Duration,
     /// How many times the length asked for the window took: more than once where too few sections were done in it.

@@ -12,5 +12,6 @@ pub(crate) mod linux_outcome;
 pub(crate) mod live_view;
 pub(crate) mod memory;
 mod needs;
+pub(crate) mod observed;
 pub(crate) mod outcome;
 pub(crate) mod supervise;

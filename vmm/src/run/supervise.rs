@@ -14,14 +14,15 @@ use crate::host::switch_probe::SwitchProbe;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::whereabouts::Where;
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
 use crate::run::chances::Chances;
 use crate::run::live_view::{GuestNow, LiveView};
+use crate::run::observed::Observed;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
-use crate::sched::switches::{Frame, SwitchBooks, Switched};
-use crate::sched::{Sched, SchedStat, Scheduler};
+use crate::sched::switches::{Frame, SwitchBooks};
+use crate::sched::{Sched, Scheduler};
 
 /// How often it looks while the guest runs.
 const POLL: Duration = Duration::from_millis(20);
@@ -41,27 +42,6 @@ const MARGIN: Duration = Duration::from_secs(10);
 const MARGIN_PATIENCES: u32 = 4;
 /// Assumed slice of the host's scheduler, whose real one varies.
 const HOST_SLICE: Duration = Duration::from_millis(10);
-
-/// The supervisor's observations of one guest.
-#[derive(Debug, Default)]
-pub(crate) struct Observed {
-    /// CPU time of the process in the window.
-    pub(crate) cpu_time: Duration,
-    /// Scheduling statistics of each vCPU's thread at the opening of the window, where vCPUs have threads.
-    pub(crate) at_open: Vec<Option<SchedStat>>,
-    /// Scheduling statistics of each vCPU's thread at the close of the window.
-    pub(crate) at_close: Vec<Option<SchedStat>>,
-    /// How many times its length the window took: more than once where too few sections were done in it.
-    pub(crate) windows: u32,
-    /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.
-    pub(crate) pending_waits: Option<Known<Vec<u64>>>,
-    /// A vCPU's `preempted` flag was seen set.
-    pub(crate) preempted_flag_seen: bool,
-    /// Totals of the switches of the vCPUs' threads, where switches are reported.
-    pub(crate) switched: Option<Switched>,
-    /// Each vCPU that was off its pCPU although it could run when the run ended, as far as that is known.
-    pub(crate) preempted: Vec<Option<Whereabouts>>,
-}
 
 /// Passes the window in the supervisor's place.
 pub(crate) trait PassWindow {
@@ -156,10 +136,12 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     fn go_through(&mut self, window: Option<&mut dyn PassWindow>) -> Result<(), RunError> {
         self.wait_for(POLL_START, Supervised::has_started, Supervised::not_started)?;
+        self.guests.iter_mut().for_each(|watched| watched.observed.started_tsc = watched.guest.clock.tsc());
         self.pass(self.run.warmup)?;
 
         let cpu_time = self.scheduler.cpu_time();
         for watched in &mut self.guests {
+            watched.observed.cpu_at_open = cpu_time;
             watched.open_window(self.scheduler);
         }
         self.pmu.switch(true);

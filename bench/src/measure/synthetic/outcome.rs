@@ -97,6 +97,8 @@ pub(crate) fn found(run: &Run, cpu_time: Duration, outcomes: Vec<AnyOutcome>) ->
         console: String::new(),
     };
     Found {
+        started: Ok(Duration::from_millis(1)),
+        cpu_before: Ok(Duration::from_millis(2)),
         cpu_time,
         windows: 1,
         run_delay: Ok(RunDelay { alive: cpu_time, delayed: Duration::ZERO }),

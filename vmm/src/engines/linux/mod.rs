@@ -133,6 +133,8 @@ pub(super) fn run(
         console: String::new(),
     };
     Ok(Found {
+        started: Err("a Linux kernel starts its vCPUs itself".into()),
+        cpu_before: Err("all of a Linux guest's life is its window".into()),
         cpu_time,
         windows: 1,
         run_delay: Err("runs of Linux do not look".into()),

@@ -74,6 +74,8 @@ pub(crate) fn run(
         console: said.console,
     };
     Ok(Found {
+        started: Err("QEMU's guest does not say when its vCPUs have started".into()),
+        cpu_before: Ok(said.cpu_at_open),
         cpu_time: said.cpu_at_close.saturating_sub(said.cpu_at_open),
         windows: 1,
         run_delay: Err(ONE_THREAD_PER_VCPU.into()),
