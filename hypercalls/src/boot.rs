@@ -132,6 +132,9 @@ flags! {
         VMMCALL = 11;
         /// There is no VMM of ours: the guest serves its own hypercalls.
         BARE = 12;
+        /// Each vCPU rings [`PORT_STARTED`](crate::PORT_STARTED) once, when it is about to enter its workload. Only for images with
+        /// [`Features::SAYS_STARTED`](crate::Features::SAYS_STARTED).
+        EACH_SAYS_STARTED = 13;
     }
 }
 

@@ -39,6 +39,8 @@ flags! {
         /// It fills in [`Control::pair_ticks`](crate::Control::pair_ticks) and
         /// [`Control::cost_ticks`](crate::Control::cost_ticks).
         COSTS = 2;
+        /// It minds [`BootFlags::EACH_SAYS_STARTED`](crate::BootFlags::EACH_SAYS_STARTED).
+        SAYS_STARTED = 3;
     }
 }
 

@@ -27,6 +27,9 @@ pub const PORT_INVALIDATE: u16 = 0x520;
 pub const PORT_POINT: u16 = 0x524;
 /// The fixed amount of work is done ([`BootBlock::work_sections`](crate::BootBlock::work_sections)). EAX is zero.
 pub const PORT_WORK_DONE: u16 = 0x528;
+/// The vCPU has started, and is about to enter its workload; it goes on when the others have had the time to start, too. EAX is zero.
+/// Rung with [`BootFlags::EACH_SAYS_STARTED`](crate::BootFlags::EACH_SAYS_STARTED) only.
+pub const PORT_STARTED: u16 = 0x52c;
 /// Last port (inclusive) that ring 3 may use.
 pub const PORT_LAST: u16 = 0x53f;
 

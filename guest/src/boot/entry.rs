@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags};
 
 use crate::cpu::{halt, percpu, time};
 use crate::lock::form::Form;
@@ -11,6 +11,7 @@ use crate::lock::registry;
 use crate::memory;
 use crate::monitor::hypercall;
 use crate::work::{choice, footprint};
+use crate::workloads::harm;
 
 /// Entry point of every vCPU: RDI holds the boot block, RSI the vCPU's index, RSP a stack of its own aligned as
 /// after a call (System V ABI), GS base the vCPU's area.
@@ -42,9 +43,15 @@ pub(crate) fn run(cpu: u32) -> ! {
     if cpu == 0 {
         boot_vcpu_only(&registry::form_of_run());
     }
-    // Relaxed: the VMM reads the time after the run, and the count as a hint.
-    if percpu::control().started.fetch_add(1, Ordering::Relaxed) == 0 {
-        percpu::control().workload_tsc.store(time::now(), Ordering::Relaxed);
+    let control = percpu::control();
+    // Relaxed, here and below: the VMM reads the count as a hint, and the time after the run.
+    control.started.fetch_add(1, Ordering::Relaxed);
+    if boot.flags.has(BootFlags::EACH_SAYS_STARTED) && !harm::keeps_silent() {
+        hypercall::started();
+    }
+    if control.workload_tsc.load(Ordering::Relaxed) == 0 {
+        // Fails if another vCPU was first.
+        _ = control.workload_tsc.compare_exchange(0, time::now(), Ordering::Relaxed, Ordering::Relaxed);
     }
     registry::workload_of_run()();
     hypercall::exit()

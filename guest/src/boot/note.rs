@@ -50,5 +50,7 @@ static NOTE: Note = Note {
     vector_stub_bytes: exceptions::STUB_BYTES,
     vector_stubs: Unaligned(&raw const exceptions::STUBS),
     fingerprint: halves(ABI_FINGERPRINT),
-    features: halves(Features::ORACLES.with(Features::UNLOCK_TIMES).with(Features::COSTS).0),
+    features: halves(
+        Features::ORACLES.with(Features::UNLOCK_TIMES).with(Features::COSTS).with(Features::SAYS_STARTED).0,
+    ),
 };

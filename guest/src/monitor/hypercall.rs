@@ -6,7 +6,7 @@ use core::arch::asm;
 
 use haltkick_hypercalls::{
     BootFlags, PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC,
-    PORT_POINT, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
+    PORT_POINT, PORT_STARTED, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 
 use crate::cpu::halt;
@@ -47,6 +47,11 @@ pub(crate) fn yield_to(cpu: Option<u32>) {
 /// The boot vCPU is done; the others may start.
 pub(crate) fn booted() {
     out(PORT_BOOTED, 0);
+}
+
+/// This vCPU has started. Returns when it is to enter its workload.
+pub(crate) fn started() {
+    out(PORT_STARTED, 0);
 }
 
 /// Makes the vCPUs that were asked to drop cached translations do so; see `mmu`.

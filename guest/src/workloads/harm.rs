@@ -7,7 +7,7 @@ use haltkick_hypercalls::{ACTIVITY_HOLDER, PORT_BASE, WINDOW_CLOSED, WINDOW_OPEN
 
 use crate::cpu::percpu::{add, area, boot, control, cpu, entries, oracles, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::registry::workload;
+use crate::lock::registry::{workload, workload_of_run};
 use crate::monitor::hypercall;
 use crate::observe::trace;
 use crate::work::choice::dice;
@@ -36,6 +36,11 @@ workload! {
 workload! {
     "386" "selftest-harm", "every vCPU rings anything with any number and writes anything into all shared memory",
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => harm
+}
+
+/// Whether no vCPU of this run says that it has started.
+pub(crate) fn keeps_silent() -> bool {
+    core::ptr::fn_addr_eq(workload_of_run(), not_started as fn())
 }
 
 /// Claims that no vCPU has ever begun, while every one moves.
@@ -112,7 +117,7 @@ fn harm() {
             control().started.store(0, Ordering::Relaxed);
         }
         let argument = if draw() % 2 == 0 { draw() as u32 } else { draw() as u32 % boot().vcpus };
-        match draw() % 16 {
+        match draw() % 17 {
             0..4 => hypercall::yield_to(Some(argument)),
             4..8 => hypercall::kick(argument),
             8 => {
@@ -126,6 +131,7 @@ fn harm() {
             12 => hypercall::work_done(),
             13 => hypercall::console(argument as u8),
             14 if draw() % ANY_BELL == 0 => hypercall::out(PORT_BASE + (draw() % 64) as u16, argument),
+            15 => hypercall::started(),
             _ => work(draw() % much.max(1)),
         }
     }

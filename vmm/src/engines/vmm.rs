@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use haltkick_hypercalls::{BootBlock, BootFlags};
 use haltkick_sim::board::Witness;
 
 use crate::explain::{self, Explanation, Scene};
@@ -23,7 +24,7 @@ use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::whereabouts::Where;
 use crate::run::asked::{Engine, OurGuest, Run};
-use crate::run::boot_values::{Chosen, boot_block, pool_bytes};
+use crate::run::boot_values::{Chosen, boot_block, pool_bytes, says_started};
 use crate::run::collect::{self, Facts};
 use crate::run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 use crate::run::live_view::LiveView;
@@ -34,6 +35,7 @@ use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{PreemptedSource, Watcher};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 use crate::sched::shared::Shared;
+use crate::sched::starts::Starts;
 use crate::sched::{Finished, Sched, Scheduler};
 
 /// Close watchers of a run on a simulated machine.
@@ -255,7 +257,11 @@ fn machine(
         trace_sections,
         ..asked.machine()
     };
-    let boot = |tsc_khz| boot_block(asked, chosen, tsc_khz);
+    let boot = |tsc_khz| {
+        let block = boot_block(asked, chosen, tsc_khz);
+        let says = says_started(&asked.run.engine, image);
+        BootBlock { flags: block.flags.with_if(says, BootFlags::EACH_SAYS_STARTED), ..block }
+    };
     let placement = || Placement::new(asked.run.numa, &asked.run.cpus);
     match &asked.run.engine {
         Engine::Kvm => Machine::on_kvm(&wanted, &placement(), image, boot),
@@ -303,6 +309,9 @@ fn guest_runs<'a>(
         let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, &tsc, kept);
         let mut guest = GuestRun::new(asked.guest.vcpus, tsc, clock, watcher, notes);
         guest.shared = Some(shared);
+        if says_started(&asked.run.engine, image) {
+            guest.starts = Starts::said_by(asked.guest.vcpus);
+        }
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         (guest.index, guest.first_vcpu) = (index, first_vcpu);
         guests.push(guest);

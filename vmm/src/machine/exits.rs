@@ -2,7 +2,7 @@
 
 use haltkick_hypercalls::{
     PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_POINT,
-    PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
+    PORT_STARTED, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 
 /// The reason of [`Exit::Unexpected`] for an instruction that a simulated CPU does not carry out; its detail is the address.
@@ -23,6 +23,8 @@ pub(crate) enum Exit {
     Point(u32),
     /// The boot vCPU is done.
     Booted,
+    /// The vCPU has started.
+    Started,
     /// The vCPU is done.
     Left,
     /// The guest panicked.
@@ -49,7 +51,7 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// Number of kinds that are counted.
-    pub(crate) const KINDS: usize = 17;
+    pub(crate) const KINDS: usize = 18;
 
     /// Names of the kinds in the record.
     pub(crate) const NAMES: [&'static str; Self::KINDS] = [
@@ -70,6 +72,7 @@ impl Exit {
         "work_done",
         "device",
         "pause_loop",
+        "started",
     ];
 
     /// Index of the kind.
@@ -92,6 +95,7 @@ impl Exit {
             Self::WorkDone => 14,
             Self::Device => 15,
             Self::PauseLoop => 16,
+            Self::Started => 17,
         }
     }
 
@@ -107,6 +111,7 @@ impl Exit {
             PORT_EXCEPTION => Self::Exception,
             PORT_CONSOLE => Self::Console(value as u8),
             PORT_BOOTED => Self::Booted,
+            PORT_STARTED => Self::Started,
             PORT_INVALIDATE => Self::Invalidate,
             PORT_WORK_DONE => Self::WorkDone,
             _ => return None,

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
+use haltkick_hypercalls::{
+    ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, Features, GuestAddress, WorkloadFlags,
+};
 
 use crate::host::time::{Nanoseconds, TscRate};
 use crate::image::file::Image;
-use crate::run::asked::OurGuest;
+use crate::run::asked::{Engine, OurGuest};
 
 /// The image's table entries that a run uses, by number.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +72,11 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         dirty_lines: shape.dirty_lines,
         spin_rounds: asked.ours.spin_rounds,
     }
+}
+
+/// Whether each vCPU of the guest says that it has started. On a simulated machine a start costs nothing that could be saved.
+pub(crate) fn says_started(engine: &Engine, image: &Image) -> bool {
+    matches!(engine, Engine::Kvm | Engine::Threads) && image.features.has(Features::SAYS_STARTED)
 }
 
 /// Memory for the guest's memory manager, if the workload has one.

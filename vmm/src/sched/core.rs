@@ -41,8 +41,8 @@ use crate::sched::timeline::MOST_TIMELINES;
 use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules, Sched};
 
-/// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
-/// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.
+/// A vCPU's first slice while its guest starts, where vCPUs do not say that they have: it needs a moment only, and those that have
+/// started would make the others wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.
 const START_SLICE_NS: u64 = 100_000;
 
 /// How pCPUs that have nothing to do learn that there is something.
@@ -169,7 +169,8 @@ impl<'a, B: Bell> Core<'a, B> {
         let now = self.clock.now_ns();
         let apart = unlocked(self.apart);
         let off = self.queues.into_tasks().chain(apart.aside.into_values());
-        let off = off.chain(apart.dozing.into_values()).chain(self.sleepers.into_sleepers());
+        let off = off.chain(apart.dozing.into_values()).chain(apart.started);
+        let off = off.chain(self.sleepers.into_sleepers());
         let off = off.map(|mut task| {
             let found = if task.stopped { Where::Running.into() } else { task.account.whereabouts() };
             task.account.goes(task.guest, task.vcpu.id, Where::Left, now);
@@ -248,7 +249,8 @@ impl<'a, B: Bell> Core<'a, B> {
             let of_guest =
                 |tasks: &[Box<Task<'_>>]| tasks.iter().filter(|task| task.guest.index == guest.index).count();
             let left = of_guest(&apart.left);
-            let asleep = guest.vcpus as usize - left - of_guest(&apart.not_started);
+            let asleep =
+                guest.vcpus as usize - left - of_guest(&apart.not_started) - of_guest(&apart.started);
             // Once the window is closed vCPUs leave as they come by, and may leave others asleep.
             let leaving = left > 0 && guest.window.is_closed();
             if asleep > 0 && !leaving {
@@ -282,7 +284,7 @@ impl<'a, B: Bell> Core<'a, B> {
     ) {
         let (guest, id) = (task.guest, task.vcpu.id);
         let mut debt_ns = std::mem::take(&mut task.account.turns.debt_ns);
-        if guest.is_starting() {
+        if guest.starts_unsaid() {
             let start_slice_ns = START_SLICE_NS << task.account.books.preemptions.min(30);
             // It is the guest that says so: that it starts cancels no debt.
             debt_ns = debt_ns.max(self.slice_ns.saturating_sub(start_slice_ns));
@@ -328,6 +330,7 @@ impl<'a, B: Bell> Core<'a, B> {
                 }
                 None
             }
+            Exit::Started => guest.starts.says(task.vcpu.id).then_some(Turn::Started),
             Exit::Left => Some(Turn::Left),
             exit => (!guest.serve(&task.vcpu, exit)).then_some(Turn::Left),
         }
@@ -407,10 +410,8 @@ impl<'a, B: Bell> Core<'a, B> {
                 self.place(task, false);
                 return Some(next);
             }
-            Turn::Left => {
-                task.account.goes(guest, id, Where::Left, now);
-                lock(&self.apart).left.push(task);
-            }
+            Turn::Started => self.has_started(task, now),
+            Turn::Left => self.leaves(task, now),
         }
         None
     }

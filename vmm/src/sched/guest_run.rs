@@ -17,6 +17,7 @@ use crate::observe::notes::Notes;
 use crate::sched::hints::Watcher;
 use crate::sched::run_delay::RunDelays;
 use crate::sched::shared::Shared;
+use crate::sched::starts::Starts;
 use crate::sched::window::WindowTimes;
 
 /// One guest of a run, as seen by all threads.
@@ -42,6 +43,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) pinning_lost: OnceLock<String>,
     /// How long the runners were ready without a pCPU.
     pub(crate) run_delays: RunDelays,
+    /// Which vCPUs have said that they have started.
+    pub(crate) starts: Starts,
     /// The boot vCPU has said that it is done.
     booted: AtomicBool,
     stopping: AtomicBool,
@@ -70,6 +73,7 @@ impl<'a> GuestRun<'a> {
             notes,
             pinning_lost: OnceLock::new(),
             run_delays: RunDelays::default(),
+            starts: Starts::default(),
             booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -88,9 +92,9 @@ impl<'a> GuestRun<'a> {
         self.first_vcpu.saturating_add(vcpu)
     }
 
-    /// Whether some vCPUs have not begun to work yet, as far as that is known.
-    pub(crate) fn is_starting(&self) -> bool {
-        self.shared.as_ref().is_some_and(Shared::is_starting)
+    /// Whether some vCPUs have not begun to work yet, and none says when it has.
+    pub(crate) fn starts_unsaid(&self) -> bool {
+        !self.starts.are_said() && self.shared.as_ref().is_some_and(Shared::is_starting)
     }
 
     /// The activity of `vcpu`, by its own word.
@@ -186,6 +190,7 @@ impl<'a> GuestRun<'a> {
                 | Exit::Yield(_)
                 | Exit::Point(_)
                 | Exit::Booted
+                | Exit::Started
                 | Exit::Left
                 | Exit::Device
                 | Exit::PauseLoop

@@ -24,7 +24,11 @@ use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
+use crate::sched::start_turns::StartTurns;
 use crate::sched::{Finished, SchedStat};
+
+/// vCPUs that start at a time, for each pCPU: while one waits to be woken another one starts.
+const STARTS_PER_PCPU: u32 = 2;
 
 /// The threads.
 pub(crate) struct HostThreads<'a> {
@@ -35,7 +39,8 @@ pub(crate) struct HostThreads<'a> {
     complete: AtomicBool,
     /// Orders a thread's registration against [`Self::interrupt`].
     registration: Mutex<()>,
-    booted: AtomicBool,
+    /// Given out once vCPU 0 has booted.
+    turns: StartTurns,
     plan: Option<Plan>,
 }
 
@@ -49,6 +54,8 @@ struct VcpuThread {
     /// SeqCst, with `left`: [`HostThreads::all_asleep`] looks at all of them.
     asleep: AtomicBool,
     left: AtomicBool,
+    /// It may run.
+    begun: AtomicBool,
     /// Until it is started.
     vcpu: Mutex<Option<Vcpu>>,
     /// Once it has ended.
@@ -63,6 +70,7 @@ impl VcpuThread {
             kicks: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             left: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
             vcpu: Mutex::new(Some(vcpu)),
             finished: Mutex::default(),
         }
@@ -96,13 +104,17 @@ impl<'a> HostThreads<'a> {
         if let Some(shared) = &run.shared {
             shared.tell_ready_vcpus(READY_UNKNOWN);
         }
+        let turns = StartTurns::new(run.vcpus);
+        if run.shared.is_none() {
+            // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
+            turns.open(run.vcpus);
+        }
         Self {
             run,
             threads: vcpus.into_iter().map(VcpuThread::new).collect(),
             complete: AtomicBool::new(false),
             registration: Mutex::new(()),
-            // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
-            booted: AtomicBool::new(run.shared.is_none()),
+            turns,
             plan,
         }
     }
@@ -118,15 +130,15 @@ impl<'a> HostThreads<'a> {
         };
         match self.threads.iter().try_for_each(spawn) {
             Ok(()) => {
-                // Release pairs with the acquire in `may_start`: every vCPU that vCPU 0 kicks can be woken.
+                // Release pairs with the acquire in `may_boot`: every vCPU that vCPU 0 kicks can be woken.
                 self.complete.store(true, Ordering::Release);
-                self.threads.iter().for_each(VcpuThread::unpark);
+                self.threads.iter().take(1).for_each(VcpuThread::unpark);
             }
             Err(source) => {
                 let what = "start a thread per vCPU (raise `ulimit -u`, or use fewer vCPUs)".into();
                 self.run.fail(RunError::System { what, source });
-                // The threads that were started wait for a signal that will not come: they look at this instead.
                 self.run.stop();
+                self.turns.end();
             }
         }
     }
@@ -136,6 +148,7 @@ impl<'a> HostThreads<'a> {
         let _registration = lock(&self.registration);
         self.threads.iter().filter_map(|of| of.thread.get()).for_each(|thread| thread.kick());
         self.threads.iter().for_each(VcpuThread::unpark);
+        self.turns.end();
     }
 
     /// All vCPUs' books, once the threads have ended.
@@ -148,16 +161,10 @@ impl<'a> HostThreads<'a> {
         self.threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
     }
 
-    /// Whether vCPU 0 has let the others start.
-    pub(super) fn has_booted(&self) -> bool {
+    /// The state of each vCPU, in order: whether it may run, whether it sleeps, and whether it has left.
+    pub(super) fn states(&self) -> impl Iterator<Item = [bool; 3]> {
         // Relaxed: shown.
-        self.booted.load(Ordering::Relaxed)
-    }
-
-    /// The state of each vCPU, in order: whether it sleeps, and whether it has left.
-    pub(super) fn states(&self) -> impl Iterator<Item = (bool, bool)> {
-        // Relaxed: shown.
-        let state = |of: &VcpuThread| (of.asleep.load(Ordering::Relaxed), of.left.load(Ordering::Relaxed));
+        let state = |of: &VcpuThread| [&of.begun, &of.asleep, &of.left].map(|is| is.load(Ordering::Relaxed));
         self.threads.iter().map(state)
     }
 
@@ -188,7 +195,7 @@ impl<'a> HostThreads<'a> {
         }
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(Where::Running, now_ns());
-        let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account));
+        let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
         let whereabouts = match panics::caught("a vCPU's thread", run) {
             Ok(whereabouts) => whereabouts,
             Err(error) => {
@@ -200,6 +207,8 @@ impl<'a> HostThreads<'a> {
             _ = self.run.pinning_lost.set(lost);
         }
         of_vcpu.left.store(true, Ordering::SeqCst);
+        // A turn to start that it has not given back.
+        self.starts(vcpu.id);
         // Relaxed: a count.
         account.books.kicks = of_vcpu.kicks.load(Ordering::Relaxed);
         account.books.preemptions = involuntary_switches().unwrap_or(0);
@@ -208,18 +217,48 @@ impl<'a> HostThreads<'a> {
             Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, whereabouts });
     }
 
-    /// vCPU 0 waits for all threads to exist, the others for vCPU 0.
+    /// Waits until a vCPU may start: vCPU 0 for all threads to exist, the others for vCPU 0 and a turn. `false`: the run is over.
     fn may_start(&self, vcpu: u32) -> bool {
-        // Acquire pairs with the release of vCPU 0's thread: what the boot vCPU wrote is there.
-        if vcpu == 0 { self.complete.load(Ordering::Acquire) } else { self.booted.load(Ordering::Acquire) }
+        // The turns' mutex comes between this and the writes of the boot vCPU.
+        let may = if vcpu == 0 && self.run.shared.is_some() { self.may_boot() } else { self.turns.take() };
+        // Relaxed: shown.
+        self.threads[vcpu as usize].begun.store(may, Ordering::Relaxed);
+        may
     }
 
-    /// The run loop of a vCPU. Where it was when it ended. Long: there are many exits to serve.
-    fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<Whereabouts, RunError> {
-        while !self.may_start(vcpu.id) && !self.run.stopping() {
+    fn may_boot(&self) -> bool {
+        // Acquire pairs with the release in `start`.
+        let is_complete = || self.complete.load(Ordering::Acquire);
+        while !is_complete() && !self.run.stopping() {
             // With a limit: if not all threads could be started, it is not known which to unpark.
             std::thread::park_timeout(Duration::from_millis(100));
         }
+        is_complete()
+    }
+
+    /// vCPU 0 has booted the guest, and has a turn to start. The others have theirs.
+    fn boots(&self, pcpus: usize) {
+        let others = self.run.vcpus - 1;
+        let at_a_time = if self.run.starts.are_said() { pcpus as u32 * STARTS_PER_PCPU - 1 } else { others };
+        self.turns.open(at_a_time.min(others));
+    }
+
+    /// `vcpu` has started, or never will. Whether that is news.
+    fn starts(&self, vcpu: u32) -> bool {
+        let is_news = self.run.starts.says(vcpu);
+        if is_news {
+            self.turns.give_back();
+        }
+        is_news
+    }
+
+    /// The run loop of a vCPU. Where it was when it ended. Long: there are many exits to serve.
+    fn run_vcpu(
+        &self,
+        vcpu: &mut Vcpu,
+        account: &mut Account,
+        pcpus: usize,
+    ) -> Result<Whereabouts, RunError> {
         if !self.may_start(vcpu.id) {
             return Ok(Where::NotStarted.into());
         }
@@ -267,9 +306,11 @@ impl<'a> HostThreads<'a> {
                         self.keep_out(vcpu.id, descheduler.injector.length_ns(), account, &mut observer);
                     }
                 }
-                Exit::Booted if self.run.boots(vcpu.id) => {
-                    self.booted.store(true, Ordering::Release);
-                    self.threads.iter().for_each(VcpuThread::unpark);
+                Exit::Booted if self.run.boots(vcpu.id) => self.boots(pcpus),
+                Exit::Started => {
+                    if self.starts(vcpu.id) {
+                        self.turns.await_all();
+                    }
                 }
                 Exit::Left => return Ok(Where::Left.into()),
                 exit => {

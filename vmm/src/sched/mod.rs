@@ -35,6 +35,10 @@ mod shares;
 pub(crate) mod simulated;
 mod sleepers;
 mod slice;
+mod start_turns;
+#[cfg(test)]
+mod starting;
+pub(crate) mod starts;
 pub(crate) mod steal_record;
 pub(crate) mod switches;
 mod sync;

@@ -34,7 +34,7 @@ impl<B: Bell> Core<'_, B> {
         self.queues.for_each(|task, is_over| {
             note(task.number(), if is_over { Where::Left.into() } else { task.account.whereabouts() });
         });
-        let off = apart.aside.values().chain(apart.dozing.values());
+        let off = apart.aside.values().chain(apart.dozing.values()).chain(&apart.started);
         off.for_each(|task| note(task.number(), task.account.whereabouts()));
         apart.not_started.iter().for_each(|task| note(task.number(), Where::NotStarted.into()));
         apart.left.iter().for_each(|task| note(task.number(), Where::Left.into()));
@@ -46,12 +46,11 @@ impl<B: Bell> Core<'_, B> {
 impl HostThreads<'_> {
     /// Lists the places of the guest's vCPUs, as far as their threads say.
     fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
-        let booted = self.has_booted();
-        self.states().zip(0..).map(move |((asleep, left), vcpu)| {
+        self.states().map(|[begun, asleep, left]| {
             let at = match (left, asleep) {
                 (true, _) => Where::Left,
                 (false, true) => Where::Asleep,
-                (false, false) if vcpu > 0 && !booted => Where::NotStarted,
+                (false, false) if !begun => Where::NotStarted,
                 (false, false) => Where::Runnable,
             };
             at.into()

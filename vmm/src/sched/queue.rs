@@ -1,4 +1,5 @@
-//! A vCPU between its turns, and the vCPUs that neither run, are ready nor sleep in `pv_wait`: aside, dozing, not started, done.
+//! A vCPU between its turns, and the vCPUs that neither run, are ready nor sleep in `pv_wait`: aside, dozing, not started, started
+//! before others, done.
 //!
 //! A vCPU that is descheduled on purpose lies aside until its time is over. Then it is ready, and late: it is next.
 
@@ -39,6 +40,8 @@ pub(super) struct Apart<'a> {
     pub(super) dozing: BTreeMap<(u64, u32), Box<Task<'a>>>,
     /// Not started until vCPU 0 says so.
     pub(super) not_started: Vec<Box<Task<'a>>>,
+    /// Started, while others of their guests have not.
+    pub(super) started: Vec<Box<Task<'a>>>,
     /// Done, or failed.
     pub(super) left: Vec<Box<Task<'a>>>,
 }

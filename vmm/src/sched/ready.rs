@@ -113,4 +113,39 @@ impl<'a, B: Bell> Core<'a, B> {
         self.bell.ring_all();
         is_first.then_some(starts_ns)
     }
+
+    /// `task` has started at `now_ns`, and goes on when all vCPUs of its guest have.
+    pub(super) fn has_started(&self, mut task: Box<Task<'a>>, now_ns: u64) {
+        let guest = task.guest;
+        task.account.goes(guest, task.vcpu.id, Where::Ready, now_ns);
+        lock(&self.apart).started.push(task);
+        self.go_on_if_all_started(guest);
+    }
+
+    /// `task` has nothing more to do.
+    pub(super) fn leaves(&self, mut task: Box<Task<'a>>, now_ns: u64) {
+        let (guest, id) = (task.guest, task.vcpu.id);
+        task.account.goes(guest, id, Where::Left, now_ns);
+        lock(&self.apart).left.push(task);
+        if guest.starts.says(id) {
+            self.go_on_if_all_started(guest);
+        }
+    }
+
+    /// A vCPU of `guest` has started, or never will, and lies where it belongs. If it was the last one, those that wait for it go on.
+    /// The last one finds all others here: each has said that it has started before it came for the lock.
+    fn go_on_if_all_started(&self, guest: &GuestRun<'_>) {
+        let mut apart = lock(&self.apart);
+        if guest.starts.count() < guest.vcpus {
+            return;
+        }
+        for task in apart.started.extract_if(.., |task| task.guest.index == guest.index) {
+            // Into the queue that it began in, which keeps queues even: one that was taken by an idle pCPU goes back. As after a sleep:
+            // other guests have run meanwhile.
+            self.queues.push(None, task, true);
+        }
+        drop(apart);
+        self.publish_load();
+        self.bell.ring_all();
+    }
 }

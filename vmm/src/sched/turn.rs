@@ -18,6 +18,8 @@ pub(super) enum Turn<'a> {
     Yields,
     /// It hands its pCPU to this vCPU.
     HandsOver(Box<Task<'a>>),
+    /// It has started, and waits for the others.
+    Started,
     /// It has nothing more to do, or may not be entered again.
     Left,
     /// The run is over.
@@ -31,7 +33,7 @@ impl Turn<'_> {
             Self::SliceEnded => Where::Preempted(activity),
             Self::Injected(_) => Where::KeptOut(activity),
             Self::Waits | Self::Halts => Where::Asleep,
-            Self::Yields | Self::HandsOver(_) => Where::Ready,
+            Self::Yields | Self::HandsOver(_) | Self::Started => Where::Ready,
             Self::Left | Self::Stopped => Where::Left,
         }
     }

@@ -16,7 +16,8 @@ use support::{
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = under_either_scheduler![a_kick_before_the_wait_is_latched];
+    let mut trials =
+        under_either_scheduler![a_kick_before_the_wait_is_latched, each_vcpu_says_once_that_it_has_started,];
     trials.extend(trials![
         cache_events_are_counted_or_it_is_said_why_not,
         a_single_vcpu_boots_in_either_ring,
@@ -71,6 +72,22 @@ fn a_kick_before_the_wait_is_latched(sched: Sched) -> Check {
     check(rounds > 0, || "no round was completed".into())?;
     let (waits, kicks) = (exits(&outcome, "pv_wait"), exits(&outcome, "pv_kick"));
     check(waits >= rounds && kicks >= 2 * rounds, || format!("{rounds} rounds, {waits} waits, {kicks} kicks"))
+}
+
+fn each_vcpu_says_once_that_it_has_started(sched: Sched) -> Check {
+    let vcpus = config().cpus.len() as u32 * 8;
+    let found = found(&config().vcpus(vcpus).sched(sched))?;
+    let (started, cpu_before) = (found.started.clone()?, found.cpu_before.clone()?);
+    let outcome = found.outcome()?;
+    let said = exits(&outcome, "started");
+    check(said == u64::from(vcpus), || {
+        format!("{vcpus} vCPUs have said {said} times that they have started")
+    })?;
+    // The first section comes after the last start.
+    check(outcome.start_up >= started / 2 && !started.is_zero(), || {
+        format!("all started after {started:?}, the first section after {:?}", outcome.start_up)
+    })?;
+    check(!cpu_before.is_zero(), || "a start takes CPU time".into())
 }
 
 fn the_books_balance_under_the_vmms_scheduler() -> Check {

@@ -100,6 +100,7 @@ impl<'s> Behaviour<'s> {
             23 => Exit::WorkDone,
             24 => Exit::Console(script.byte()),
             25 => Exit::Device,
+            27 => Exit::Started,
             // Seldom: the guest is over then.
             26 => match script.number() {
                 0 => Exit::Panic,

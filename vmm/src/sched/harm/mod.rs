@@ -23,6 +23,7 @@ use crate::sched::core::Queues;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::shared::Shared;
+use crate::sched::starts::Starts;
 use memories::Memories;
 use setting::{HONEST, SLICE_NS};
 use world::{World, WorldEnd};
@@ -64,6 +65,10 @@ pub(crate) fn play(setting: Setting, script: &[u8], length_ns: u64) -> WorldEnd 
             guest.shared = Some(shared);
             (guest.index, guest.first_vcpu) = (index, index as u32 * setting.vcpus);
             guest.window.open(1);
+            // Every other hostile guest has an image whose vCPUs are to say that they have started.
+            if index % 2 == 1 {
+                guest.starts = Starts::said_by(setting.vcpus);
+            }
             guest
         })
         .collect();
