@@ -6,6 +6,7 @@ pub(crate) mod branch;
 pub(crate) mod clock;
 #[cfg(test)]
 pub(crate) mod counted;
+pub(crate) mod crew;
 pub(crate) mod error;
 pub mod input;
 pub(crate) mod known;

@@ -7,6 +7,7 @@ use kvm_ioctls::VmFd;
 use crate::guest::memory::Memory;
 use crate::guest::placement::Placement;
 use crate::host::clock::{self, read_tsc};
+use crate::host::crew;
 use crate::host::error::{RunError, system};
 use crate::host::known::{Known, Unknown};
 use crate::image::file::Image;
@@ -257,11 +258,13 @@ fn decide(
 /// Puts all vCPUs where the guest begins, with `boot` to read.
 fn set_start_state(vm: &Vm, image: &Image, ring: Ring, boot: BootBlock) -> Result<(), RunError> {
     let boot_block = vm.memory.write_boot_block(boot);
-    vm.vcpus.iter().try_for_each(|vcpu| {
+    crew::each(0..vm.vcpus.len() as u32, |id| {
+        let vcpu = &vm.vcpus[id as usize];
         vm.set_system_registers(vcpu, ring)?;
-        let registers = boot::registers(&vm.memory, image, vcpu.id, boot_block);
+        let registers = boot::registers(&vm.memory, image, id, boot_block);
         vcpu.fd.set_regs(&registers).map_err(system("set registers"))
     })
+    .map(drop)
 }
 
 /// Asks KVM to keep the steal-time records of all vCPUs in their shared areas.

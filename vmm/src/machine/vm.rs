@@ -7,6 +7,7 @@ use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, kvm_userspace_
 use kvm_ioctls::{Kvm, VmFd};
 
 use crate::guest::memory::Memory;
+use crate::host::crew;
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::machine::boot;
@@ -85,19 +86,22 @@ impl Vm {
     pub(crate) fn create_vcpus(&mut self, count: u32) -> Result<(), RunError> {
         let there = self.vcpus.len() as u32;
         allow_open_files(count.saturating_sub(there))?;
-        for id in there..count {
-            let fd = self.fd.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
-            share_the_hosts_clock(&fd);
-            let vcpu = KvmVcpu::new(id, fd, self.run_bytes)?;
-            if self.has_irqchip {
-                irqchip::prepare(&vcpu, &self.cpuid)?;
-            } else {
-                vcpu.fd.set_cpuid2(&self.cpuid).map_err(system("set CPUID"))?;
-            }
-            boot::write_task_state(&self.memory, id);
-            self.vcpus.push(vcpu);
-        }
+        let created = crew::each(there..count, |id| self.create_vcpu(id))?;
+        self.vcpus.extend(created);
         Ok(())
+    }
+
+    fn create_vcpu(&self, id: u32) -> Result<KvmVcpu, RunError> {
+        let fd = self.fd.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
+        share_the_hosts_clock(&fd);
+        let vcpu = KvmVcpu::new(id, fd, self.run_bytes)?;
+        if self.has_irqchip {
+            irqchip::prepare(&vcpu, &self.cpuid)?;
+        } else {
+            vcpu.fd.set_cpuid2(&self.cpuid).map_err(system("set CPUID"))?;
+        }
+        boot::write_task_state(&self.memory, id);
+        Ok(vcpu)
     }
 
     /// Puts a vCPU into the start state of `ring`, but for its general registers.

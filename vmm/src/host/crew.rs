@@ -1,0 +1,74 @@
+//! Work on many like things, done by a few threads that exist for it alone.
+
+use std::ops::Range;
+use std::thread;
+
+use crate::host::affinity;
+use crate::host::error::RunError;
+
+/// Things that are worth a thread: fewer are done sooner than it is started.
+const LEAST_EACH: u32 = 24;
+/// More threads than that would only wait for the kernel's locks.
+const MOST_THREADS: u32 = 32;
+
+/// Does `work` for each number of `range`. Returns the results in order, or the error of the lowest number that met one.
+pub(crate) fn each<T: Send>(
+    range: Range<u32>,
+    work: impl Fn(u32) -> Result<T, RunError> + Sync,
+) -> Result<Vec<T>, RunError> {
+    let threads = MOST_THREADS.min(affinity::allowed_cpus().len() as u32);
+    let pieces = pieces(range, threads);
+    let do_piece = |piece: &Range<u32>| piece.clone().map(&work).collect::<Result<Vec<T>, RunError>>();
+    let [own, others @ ..] = &pieces[..] else { return Ok(Vec::new()) };
+    thread::scope(|scope| {
+        let start = |piece| {
+            let builder = thread::Builder::new().name("set-up".into());
+            // A thread that cannot be started leaves its piece to this one.
+            (piece, builder.spawn_scoped(scope, move || do_piece(piece)).ok())
+        };
+        let started: Vec<_> = others.iter().map(start).collect();
+        let mut all = do_piece(own)?;
+        for (piece, thread) in started {
+            all.extend(match thread {
+                Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                None => do_piece(piece),
+            }?);
+        }
+        Ok(all)
+    })
+}
+
+/// Divides `range` among at most `threads` threads.
+fn pieces(range: Range<u32>, threads: u32) -> Vec<Range<u32>> {
+    let count = range.len() as u32;
+    let each = count.div_ceil(threads.max(1)).max(LEAST_EACH);
+    range.clone().step_by(each as usize).map(|start| start..range.end.min(start + each)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_is_done_once_and_results_are_in_order() {
+        for range in [0..0, 5..6, 2..1024, 0..LEAST_EACH, 0..2 * LEAST_EACH + 1] {
+            for threads in [0, 1, 2, 3, 64] {
+                let pieces = pieces(range.clone(), threads);
+                assert!(pieces.len() as u32 <= threads.max(1), "{pieces:?}");
+                let all: Vec<u32> = pieces.into_iter().flatten().collect();
+                assert_eq!(all, range.clone().collect::<Vec<_>>(), "on {threads} threads");
+            }
+            let done = each(range.clone(), |number| Ok(number * 2)).unwrap();
+            assert_eq!(done, range.map(|number| number * 2).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_error_of_the_lowest_number_is_told() {
+        let fails = |number: u32| match number {
+            30.. => Err(RunError::usage(format!("number {number}"))),
+            _ => Ok(()),
+        };
+        assert_eq!(each(0..200, fails).unwrap_err().to_string(), "number 30");
+    }
+}
