@@ -4,6 +4,7 @@ pub(crate) mod cpu_choice;
 pub(crate) mod cpulist;
 pub(crate) mod facts;
 pub(crate) mod identity;
+pub(crate) mod kvm_cache;
 pub(crate) mod noise;
 pub(crate) mod numa;
 pub(crate) mod probe;

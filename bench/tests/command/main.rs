@@ -4,6 +4,7 @@
 //! the reason: a skip is never a pass.
 
 mod browser;
+mod cached;
 mod calls;
 mod defaults;
 mod disasm;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         trace::trials,
         walls::trials,
         worst::trials,
+        cached::trials,
         calls::trials,
     ];
     let trials = trials.into_iter().flat_map(|trials| trials()).collect();

@@ -35,13 +35,16 @@ pub(crate) struct Calls {
     /// By threads that run vCPUs.
     pub(crate) by_runners: Vec<Call>,
     /// By all others.
-    by_others: Vec<Call>,
+    pub(crate) by_others: Vec<Call>,
 }
 
 /// Follows every system call of `haltkick` with `arguments`.
 pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Calls, Skipped> {
-    let file = scratch(&format!("traced-{name}")).join("calls");
+    let directory = scratch(&format!("traced-{name}"));
+    let file = directory.join("calls");
     let output = Command::new("strace")
+        // Each of these finds out what KVM can do, and keeps it.
+        .env("XDG_CACHE_HOME", directory.join("cache"))
         .args([
             "-f",
             "-n",

@@ -14,7 +14,7 @@ pub(crate) struct Call {
 /// interrupted, and prlimit64, by which a process may always ask for its own limits.
 type Kind = (&'static str, i64, &'static [i32]);
 
-const KINDS: [Kind; 34] = [
+const KINDS: [Kind; 35] = [
     ("openat", libc::SYS_openat, &[libc::EMFILE, libc::ENOMEM, libc::EINTR]),
     ("read", libc::SYS_read, &[libc::EIO, libc::EINTR]),
     ("pread64", libc::SYS_pread64, &[libc::EIO, libc::EINTR]),
@@ -46,6 +46,7 @@ const KINDS: [Kind; 34] = [
     ("flock", libc::SYS_flock, &[libc::ENOLCK]),
     ("fsync", libc::SYS_fsync, &[libc::EIO]),
     ("rename", libc::SYS_rename, &[libc::ENOSPC]),
+    ("renameat", libc::SYS_renameat, &[libc::ENOSPC]),
     ("mkdir", libc::SYS_mkdir, &[libc::ENOSPC]),
     ("unlink", libc::SYS_unlink, &[libc::EIO]),
     ("readlink", libc::SYS_readlink, &[libc::ENOMEM]),

@@ -1,4 +1,5 @@
-//! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it. It changes nothing.
+//! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it. It changes nothing
+//! but the cache of what it finds out about KVM.
 
 mod capability;
 mod fair;

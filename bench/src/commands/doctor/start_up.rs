@@ -13,7 +13,7 @@ use crate::text::quantity::{significant, time_ns};
 const STARTS: usize = 6;
 const VCPUS: &str = "16";
 
-/// Starts of a command of its own each time, as a user would: what a process finds out once it finds out again.
+/// Starts of a command of its own each time, as a user would: a process finds out once what is not in the cache.
 pub(super) fn finding(probe: &Result<Probe, String>) -> Finding {
     let why = "16 vCPUs under the host's scheduler, from the start of a run to the first acquisition; QEMU's microvm with KVM \
                from its start, with the same image, and in brackets the former over the latter, with its 95 % interval";

@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "prctl and a signal's handler have no safe wrapper in rustix")]
 
 mod files;
+mod needs;
 pub(crate) mod privileges;
 mod process_rules;
 mod refusal;
@@ -27,6 +28,7 @@ use crate::host::known::Known;
 use crate::host::locks::lock;
 
 pub use files::landlock_abi;
+pub use needs::Needs;
 pub use process_rules::process_rules;
 pub use rules::{Needed, SandboxRule, runner_rules};
 
@@ -35,25 +37,6 @@ static WALLS: OnceLock<Walls> = OnceLock::new();
 /// The descriptor by which threads that run vCPUs interrupt a Linux guest.
 static EVENT: AtomicU32 = AtomicU32::new(NO_EVENT);
 const NO_EVENT: u32 = u32::MAX;
-
-/// The resources that a process that will run guests still needs; it gives up all others.
-#[derive(Clone, Debug, Default)]
-pub struct Needs {
-    /// It starts other programs, which inherit its walls: it keeps its files, its system calls and its privileges.
-    pub programs: bool,
-    /// Others of its user may look into it: those programs, or a profiler that was asked for.
-    pub looked_into: bool,
-    /// It runs an image's code itself.
-    pub foreign_code: bool,
-    /// It attaches BPF programs to the host's scheduler.
-    pub switches: bool,
-    /// It counts cache events.
-    pub counters: bool,
-    /// Files that it has yet to read.
-    pub reads: Vec<PathBuf>,
-    /// Directories that it will write to.
-    pub writes: Vec<PathBuf>,
-}
 
 /// The sandbox around this process.
 #[derive(Clone, Debug)]
