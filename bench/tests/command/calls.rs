@@ -7,7 +7,11 @@ use serde_json::Value;
 use crate::support::{Skipped, Tested, an_allowed_cpu, kvm, skip, trials};
 use crate::walls::{Call, traced};
 
-trials![a_full_slice_makes_few_system_calls, a_wait_and_a_kick_make_few_system_calls,];
+trials![
+    a_full_slice_makes_few_system_calls,
+    a_vcpu_is_set_up_and_started_with_few_system_calls,
+    a_wait_and_a_kick_make_few_system_calls,
+];
 
 const IOCTL: i64 = 16;
 const KVM_RUN: u64 = 0xae80;
@@ -16,6 +20,12 @@ const SLICE_CALLS: usize = 2;
 /// Most other calls, by which vCPUs and threads start and end.
 const START_CALLS: usize = 100;
 const TIMER_SETTIME: i64 = 223;
+const KVM_CREATE_VCPU: u64 = 0xae41;
+const KVM_SET_REGS: u64 = 0x4090_ae82;
+/// System calls by which a vCPU is made and set to its first instruction.
+const SET_UP_CALLS: usize = 9;
+/// Most further calls: trials of KVM, and the start of threads.
+const SET_UP_ONCE: usize = 200;
 
 /// SIGUSR1's way back: rt_sigtimedwait, or rt_sigreturn from its handler.
 const TAKES_A_KICK: [i64; 2] = [128, 15];
@@ -57,8 +67,12 @@ impl Counted {
     }
 }
 
-fn is_run((number, arguments): &Call) -> bool {
-    *number == IOCTL && arguments[1] == KVM_RUN
+fn is_request((number, arguments): &Call, request: u64) -> bool {
+    *number == IOCTL && arguments[1] == request
+}
+
+fn is_run(call: &Call) -> bool {
+    is_request(call, KVM_RUN)
 }
 
 /// One pCPU, 16 vCPUs, slices that are long for strace, which takes its time for each call.
@@ -109,5 +123,31 @@ fn a_wait_and_a_kick_make_few_system_calls() -> Tested {
         counted.by_number()
     );
     assert!(others <= START_CALLS, "{others} other calls: {:?}", counted.by_number());
+    Ok(())
+}
+
+fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Tested {
+    kvm()?;
+    const VCPUS: usize = 200;
+    let line = format!(
+        "run --no-ideal --watchdog 60s --duration 100ms --warmup 1ms --cpus {} --vcpus {VCPUS} --slice 20ms --lock none \
+         --work-rate 500000 --pv-backend vmm --format json",
+        an_allowed_cpu(),
+    );
+    let seen = traced("start", &line.split_ascii_whitespace().collect::<Vec<_>>())?;
+    let record: Value = serde_json::from_str(&seen.stdout).expect("one record");
+    let others = &seen.by_others;
+    let first = others.iter().position(|call| is_request(call, KVM_CREATE_VCPU)).expect("vCPUs are made");
+    let last = others.iter().rposition(|call| is_request(call, KVM_SET_REGS)).expect("and set up");
+    let set_up = last - first;
+    let timers = seen.by_runners.iter().filter(|(number, _)| *number == TIMER_SETTIME).count();
+    let slices = seen.by_runners.iter().filter(|(number, _)| TAKES_A_KICK.contains(number)).count();
+    println!(
+        "{set_up} system calls to set up {VCPUS} vCPUs; {timers} timers set in {slices} slices and {VCPUS} starts"
+    );
+    assert!(set_up <= VCPUS * SET_UP_CALLS + SET_UP_ONCE, "{set_up} calls");
+    assert_eq!(record["vm_exits"]["started"], VCPUS, "{:#}", record["vm_exits"]);
+    // No timer for each start: a vCPU that has started gives up its slice by itself.
+    assert!(timers <= slices + VCPUS / 10, "{timers} timers set in {slices} slices");
     Ok(())
 }
