@@ -91,6 +91,7 @@ mcs-forget-late-link        loom     family::mcs::with_two
 mcs-relaxed-link            loom     family::mcs::with_three
 mcs-relaxed-tail            loom     family::mcs::with_three
 mcs-relaxed-unlock          loom     family::mcs::with_three
+mcs-pass-the-second         host     waiters_of_strict_queues
 gcr-relaxed-race            loom     family::gcr::with_two
 gcr-relaxed-unlock          loom     family::gcr::with_two
 gcr-relaxed-tail            loom     family::gcr::with_three

@@ -21,6 +21,7 @@ pv-leave-the-entry         missed   qspinlock     --pv on
 pv-wake-forgets-hash       missed   qspinlock-v16 --pv on
 table-stops-at-a-hole      missed   qspinlock     --pv on
 mcs-forget-late-link       found    mcs
+mcs-pass-the-second        found    mcs
 wc-wake-without-kick       missed   qspinlock-wc  --pv on
 packed-unlock-wipes-tail   found    qspinlock     --pv off
 packed-stale-rest          missed   qspinlock     --pv off

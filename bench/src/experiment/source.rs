@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 33] = [
+pub(crate) const BUILT_IN: [(&str, &str); 34] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
@@ -38,6 +38,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 33] = [
     ("osq", include_str!("../../experiments/osq.toml")),
     ("sleeping-locks", include_str!("../../experiments/sleeping-locks.toml")),
     ("hostile", include_str!("../../experiments/hostile.toml")),
+    ("remedies", include_str!("../../experiments/remedies.toml")),
     ("fault", include_str!("../../experiments/fault.toml")),
     ("grant", include_str!("../../experiments/grant.toml")),
     ("grant-options", include_str!("../../experiments/grant-options.toml")),

@@ -98,6 +98,14 @@ family! {
 }
 
 #[test]
+fn waiters_of_strict_queues_are_served_in_order() {
+    let host = Cpus::new(4, Duration::from_secs(3600));
+    support::waiters_are_served_in_order(&host, &McsDomain::<Cpus, 4>::new(host.clone()), &Mcs::new());
+    let host = Cpus::new(4, Duration::from_secs(3600));
+    support::waiters_are_served_in_order(&host, &ClhDomain::<Cpus, 4>::new(host.clone()), &Clh::new());
+}
+
+#[test]
 fn no_lock_admits_everybody_at_once() {
     let (host, lock) = (Cpus::impatient(1), NoLock::new());
     lock.lock(&host);

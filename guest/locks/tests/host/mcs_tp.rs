@@ -1,10 +1,10 @@
 //! Tests of the queue lock whose waiters publish the time.
 
-use std::{sync::Mutex, time::Duration};
+use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{Cpus, Signal};
+use crate::support::{self, Cpus, Signal};
 
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
@@ -31,25 +31,7 @@ impl Stage {
 #[test]
 fn waiters_that_run_are_served_in_order() {
     let stage = Stage::new(Cpus::new(4, FOR_EVER));
-    let held = Signal::default();
-    let order = Mutex::new(vec![]);
-    stage.host.run(|cpu| {
-        if cpu > 0 {
-            held.await_it();
-            stage.host.until_doing(cpu - 1, Activity::Waiter);
-            // The last one has announced itself, and may not have linked itself yet. It pauses afterwards.
-            (1..cpu).for_each(|before| stage.host.until_paused(before, 1));
-        }
-        let token = stage.lock();
-        held.give();
-        if cpu == 0 {
-            stage.host.until_doing(3, Activity::Waiter);
-            stage.host.until_paused(3, 1);
-        }
-        order.lock().unwrap().push(cpu);
-        stage.unlock(token);
-    });
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    support::waiters_are_served_in_order(&stage.host, &stage.domain, &stage.lock);
     assert_eq!(stage.host.events(Event::LockSkipped), 0);
 }
 

@@ -118,3 +118,26 @@ pub(crate) fn two_locks_may_be_released_in_any_order<D: Sync, L: Lock<D>>(
         assert_eq!(counter.into_inner(), (host.count_cpus() * rounds) as u64);
     }
 }
+
+/// Four CPUs that come one after the other to a queue in which each waits to be handed the lock, and never gives up.
+pub(crate) fn waiters_are_served_in_order<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L) {
+    let held = Signal::default();
+    let order = std::sync::Mutex::new(vec![]);
+    host.run(|cpu| {
+        if cpu > 0 {
+            held.await_it();
+            host.until_doing(cpu - 1, Activity::Waiter);
+            // The last one has announced itself, and may not have linked itself yet. It pauses afterwards.
+            (1..cpu).for_each(|before| host.until_paused(before, 1));
+        }
+        let token = lock.lock(domain);
+        held.give();
+        if cpu == 0 {
+            host.until_doing(3, Activity::Waiter);
+            host.until_paused(3, 1);
+        }
+        order.lock().unwrap().push(cpu);
+        lock.unlock(domain, token);
+    });
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+}
