@@ -369,7 +369,7 @@ def worst():
         for j, (loss, _, noise) in enumerate(sorted(locks[lock])):
             kind = "off" if noise else "hold"
             p.add(f'<circle cx="{left + max(loss, 0) * scale:.1f}" cy="{y - 6 + j % 4 * 4:g}" r="3.4" class="{kind}"/>')
-        loss, at, _ = max(locks[lock])
+        loss, at, _ = max(dot for dot in locks[lock] if not dot[2])
         p.text(min(left + loss * scale, WIDTH - 8), y + 25, at, "soft", "end", 13)
     p.text(WIDTH / 2 + 50, bottom + 40, "pCPU time lost, times the absence", "", "middle", 13)
     p.key(bottom + 64, {"hold": "costs more than the noise", "off": "within the noise"})
