@@ -22,12 +22,13 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 34] = [
+pub(crate) const BUILT_IN: [(&str, &str); 35] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
     ("ratio-one", include_str!("../../experiments/ratio-one.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
+    ("which-lock", include_str!("../../experiments/which-lock.toml")),
     ("judge", include_str!("../../experiments/judge.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
     ("spin-threshold", include_str!("../../experiments/spin-threshold.toml")),
