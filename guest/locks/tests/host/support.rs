@@ -2,7 +2,7 @@
 
 use std::{cell::UnsafeCell, thread};
 
-use haltkick_locks::Lock;
+use haltkick_locks::{Activity, Lock};
 pub(crate) use haltkick_testing::{Cpus, Signal};
 
 /// How much work a test does: Miri is some thousand times slower than the processor.
