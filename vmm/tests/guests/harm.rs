@@ -122,7 +122,8 @@ fn an_honest_guest_has_its_share_beside_one_favoured_vcpu() -> Check {
 }
 
 fn an_honest_guest_that_is_done_waits_for_one_that_stands_still() -> Check {
-    let honest = config().lock("tas").pv(false);
+    // Time for the one that hangs to come to that: all its vCPUs begin to work at the same time.
+    let honest = config().lock("tas").pv(false).warmup(Duration::from_millis(300));
     // It stands still when the window closes, and is waited for.
     let hang = honest.clone().workload("selftest-hang").watchdog(Duration::from_secs(4));
     let both = honest.beside([hang.name("hang")]).name("honest");
