@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 35] = [
+pub(crate) const BUILT_IN: [(&str, &str); 36] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
@@ -40,6 +40,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 35] = [
     ("sleeping-locks", include_str!("../../experiments/sleeping-locks.toml")),
     ("hostile", include_str!("../../experiments/hostile.toml")),
     ("remedies", include_str!("../../experiments/remedies.toml")),
+    ("quota", include_str!("../../experiments/quota.toml")),
     ("fault", include_str!("../../experiments/fault.toml")),
     ("grant", include_str!("../../experiments/grant.toml")),
     ("grant-options", include_str!("../../experiments/grant-options.toml")),

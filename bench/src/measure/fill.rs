@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use haltkick_vmm::{
     ByActivity, Engine, Found, Graces, HintCheck, Ideal, Known, KvmFindings, OurGuest, Outcome,
-    PreemptedSource, Repeated, RunDelay, Sched, SwitchReports, Unknown, VcpuOutcome,
+    PreemptedSource, Repeated, RunDelay, Sched, SwitchReports, Throttled, Unknown, VcpuOutcome,
 };
 
 use super::costs::lock_cost;
@@ -18,7 +18,7 @@ use crate::record::memory::GuestMemory;
 use crate::record::why::Why;
 use crate::record::{
     Activities, ClosedByHeads, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record,
-    SCHEMA, SCHEMA_VERSION, ScheduleKept, SwitchCounts, Timing, Totals, WorkSpeed,
+    SCHEMA, SCHEMA_VERSION, ScheduleKept, SwitchCounts, ThrottledCounts, Timing, Totals, WorkSpeed,
 };
 
 impl Record {
@@ -72,6 +72,7 @@ impl Record {
             closed_by_heads: closed_by_heads(outcome, &mut why),
             hint: hint(outcome, &mut why),
             grace: grace(asked, outcome, &mut why),
+            throttled: why.given("throttled", outcome.throttled.map(throttled), "the guest had no quota"),
             handed_over: why.given("handed_over", outcome.handed, "the host's scheduler takes no directions"),
             switches: switches(outcome, &mut why),
             injected: why.given("injected", outcome.injected.map(activities), not_injected),
@@ -315,6 +316,10 @@ fn grace(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Option<GraceC
         return None;
     };
     Some(GraceCounts { granted, expired, overrun_ns })
+}
+
+fn throttled(Throttled { times, holders, ns }: Throttled) -> ThrottledCounts {
+    ThrottledCounts { times, holders, total_ns: ns }
 }
 
 fn closed_by_heads(outcome: &Outcome, why: &mut Why) -> Option<ClosedByHeads> {

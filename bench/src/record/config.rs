@@ -10,6 +10,7 @@ use super::why::Why;
 use crate::settings::choices::{NumaChoice, SCHEDULERS, SHARES};
 use crate::settings::deschedule::Policy;
 use crate::settings::pause_loops::PauseLoops;
+use crate::settings::quota::QuotaChoice;
 use crate::text::output::clean;
 
 /// Declares the request, and its echo of a guest's settings and of the choices that were left to the run: a row for each field,
@@ -61,6 +62,10 @@ config! { |asked, outcome, why|
         "this engine's guests have no memory that the VMM places on nodes");
     /// vCPUs per pCPU.
     ratio: f64 = f64::from(asked.guest.vcpus) / asked.run.cpus.len() as f64;
+    /// CPU time of the guest's vCPUs in each period, "RUN/PERIOD+BURST"; null where it had no quota, and in older records.
+    #[serde(default)]
+    quota: Option<String> = why.given("config.quota", asked.guest.quota.map(|quota| QuotaChoice(Some(quota)).to_string()),
+        "the guest had no quota");
     /// How much longer a vCPU could run that said it held a lock when its slice ended.
     #[serde(default)]
     grace_ns: u64 = ns(asked.run.rules.grace);

@@ -117,6 +117,9 @@ pub(crate) struct Record {
     /// Slices that were extended for a vCPU that said it held a lock; null where that was not asked for.
     #[serde(default)]
     pub(crate) grace: Option<GraceCounts>,
+    /// Times that a quota kept vCPUs from running, inside the window; null where the guest had none, and in older records.
+    #[serde(default)]
+    pub(crate) throttled: Option<ThrottledCounts>,
     /// Times that a vCPU was run because another one named it, in a yield or a kick, whole run; null where the host's
     /// scheduler decides.
     #[serde(default)]
@@ -163,6 +166,17 @@ pub(crate) struct ScheduleKept {
     pub(crate) absent_ns: u64,
     /// Share of that time in which they were off.
     pub(crate) honoured: f64,
+}
+
+/// Times that a quota kept vCPUs from running, inside the window.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct ThrottledCounts {
+    /// How often a vCPU was kept until the next period.
+    pub(crate) times: u64,
+    /// How often it held a lock.
+    pub(crate) holders: u64,
+    /// How long they were kept, all together.
+    pub(crate) total_ns: u64,
 }
 
 /// How the run went.

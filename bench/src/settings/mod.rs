@@ -8,6 +8,7 @@ mod hypercube;
 pub(crate) mod linux;
 pub(crate) mod machines;
 pub(crate) mod pause_loops;
+pub(crate) mod quota;
 mod range;
 mod read;
 mod resolve;

@@ -34,6 +34,7 @@ impl Setting {
             Kind::Arrivals => Value::Arrivals(text.parse()?),
             Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),
             Kind::PauseLoops => Value::PauseLoops(text.parse()?),
+            Kind::Quota => Value::Quota(text.parse()?),
             Kind::Deschedule => Value::Deschedule(text.parse()?),
             Kind::Guests => Value::Guests(guests(text)?),
         })

@@ -76,6 +76,7 @@ impl Settings {
         common.given("ple").map_or(Ok(()), |loops| loops.pause_loops().put(&mut run))?;
         run.check_host()?;
         run.check_schedule()?;
+        run.check_quotas()?;
         run.check_numa()?;
         run.rules.check()?;
         check_descheduling(&run, supply.image)?;
@@ -114,7 +115,8 @@ impl Settings {
         }
         self.check_workload(&ours.workload, pv, image)?;
         self.finish_sections(&mut ours)?;
-        Ok(Guest { vcpus, pv, seed, system: System::Ours(ours), ..Guest::default() })
+        let quota = self.given("quota").and_then(|value| value.quota().0);
+        Ok(Guest { vcpus, pv, seed, quota, system: System::Ours(ours), ..Guest::default() })
     }
 
     /// Checks single values by the table.

@@ -59,6 +59,7 @@ pub(crate) enum Kind {
     Arrivals,
     SpinThreshold,
     PauseLoops,
+    Quota,
     Deschedule,
     /// Guests, each with settings of its own; the flag gives one at a time.
     Guests,

@@ -69,6 +69,16 @@ const HOSTILITY: &[Setting] = &[
     )
     .default_in_help("none")
     .recorded("config.schedule"),
+    other(
+        "quota",
+        "RUN/PERIOD",
+        Kind::Quota,
+        "CPU time of a guest's vCPUs together in each period, such as 200us/1ms, after which all wait for the next period; \
+         +BURST behind it: what may be left for a later one; see docs/hostile-host.md",
+    )
+    .default("none")
+    .of_guest()
+    .recorded("config.quota"),
     time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
         .sets_run(|run, value| run.rules.grace = value.time())

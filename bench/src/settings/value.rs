@@ -9,6 +9,7 @@ use haltkick_vmm::{Numa, Span};
 
 use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, Ratio, SWITCH, Words};
 use super::pause_loops::PauseLoops;
+use super::quota::QuotaChoice;
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::memory_size::MemorySize;
@@ -29,6 +30,7 @@ pub(crate) enum Value {
     Arrivals(Arrivals),
     SpinThreshold(SpinThreshold),
     PauseLoops(PauseLoops),
+    Quota(QuotaChoice),
     Deschedule(DescheduleChoice),
     Guests(Vec<Vm>),
 }
@@ -124,6 +126,11 @@ impl Value {
         *loops
     }
 
+    pub(crate) fn quota(&self) -> QuotaChoice {
+        let Self::Quota(choice) = self else { self.is_not_a("quota") };
+        *choice
+    }
+
     pub(crate) fn deschedule(&self) -> &DescheduleChoice {
         let Self::Deschedule(choice) = self else { self.is_not_a("policy of descheduling") };
         choice
@@ -155,6 +162,7 @@ impl fmt::Display for Value {
             Self::Arrivals(arrivals) => arrivals.fmt(f),
             Self::SpinThreshold(threshold) => threshold.fmt(f),
             Self::PauseLoops(loops) => loops.fmt(f),
+            Self::Quota(quota) => quota.fmt(f),
             Self::Deschedule(choice) => choice.fmt(f),
             Self::Guests(guests) => {
                 let guests: Vec<String> = guests.iter().map(ToString::to_string).collect();

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::record::{Activities, ClosedByHeads, Distribution, GraceCounts, LockCost, Record, ScheduleKept};
+use crate::record::{
+    Activities, ClosedByHeads, Distribution, GraceCounts, LockCost, Record, ScheduleKept, ThrottledCounts,
+};
 use crate::text::quantity::{LATENCIES, count, event, si, significant, time_ns};
 
 /// Name and text of a line.
@@ -113,6 +115,13 @@ fn preemptions(record: &Record) -> Vec<Line> {
         let (granted, expired, overrun) = (count(*granted), count(*expired), time(*overrun_ns));
         lines
             .push(line("grace", format!("{granted} slices extended by {overrun}, {expired} without effect")));
+    }
+    if let Some(ThrottledCounts { times, holders, total_ns }) = &record.throttled {
+        let (times, holders, total) = (count(*times), count(*holders), time(*total_ns));
+        lines.push(line(
+            "throttled",
+            format!("{times} times, {total} in all, {holders} times with a lock held"),
+        ));
     }
     if let Some(injected) = &record.injected {
         let policy = record.config.deschedule.as_deref().unwrap_or("none");

@@ -33,6 +33,7 @@ use crate::run::supervise::{PassWindow, Supervisor};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{PreemptedSource, Watcher};
+use crate::sched::quota::Purse;
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 use crate::sched::shared::Shared;
 use crate::sched::starts::Starts;
@@ -313,6 +314,7 @@ fn guest_runs<'a>(
             guest.starts = Starts::said_by(asked.guest.vcpus);
         }
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+        guest.purse = asked.guest.quota.map(|quota| Purse::new(quota, clock.now_ns()));
         (guest.index, guest.first_vcpu) = (index, first_vcpu);
         guests.push(guest);
         first_vcpu += asked.guest.vcpus;

@@ -15,6 +15,7 @@ use crate::machine::ring::Ring;
 use crate::machine::wanted::Wanted;
 use crate::sched::deschedule::Deschedule;
 use crate::sched::hints::PreemptedBy;
+use crate::sched::quota::Quota;
 use crate::sched::{Rules, Sched};
 
 /// The engine that runs the guest's code.
@@ -181,6 +182,8 @@ pub struct Guest {
     pub pv: bool,
     /// Seed of everything random.
     pub seed: u64,
+    /// Under [`Sched::Vmm`]: CPU time of its vCPUs in each period.
+    pub quota: Option<Quota>,
     /// The system that it boots.
     pub system: System,
 }
@@ -381,7 +384,14 @@ impl Default for Run {
 /// One vCPU that takes locks.
 impl Default for Guest {
     fn default() -> Self {
-        Self { name: "guest".into(), vcpus: 1, pv: false, seed: 1, system: System::Ours(Ours::default()) }
+        Self {
+            name: "guest".into(),
+            vcpus: 1,
+            pv: false,
+            seed: 1,
+            quota: None,
+            system: System::Ours(Ours::default()),
+        }
     }
 }
 

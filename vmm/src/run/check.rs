@@ -73,6 +73,7 @@ impl Run {
         self.rules.check()?;
         self.check_host()?;
         self.check_schedule()?;
+        self.check_quotas()?;
         self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
     }
 
@@ -130,6 +131,21 @@ impl Run {
                 "it lasts {length:?} and the window {:?}: use a shorter window",
                 self.window
             ));
+        }
+        Ok(())
+    }
+
+    /// Refuses quotas that the scheduler cannot keep.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check_quotas(&self) -> Result<(), Refused> {
+        for quota in self.guests.iter().filter_map(|guest| guest.quota) {
+            if self.rules.sched == Sched::Host {
+                let message = "only the VMM's own scheduler keeps one: use sched vmm, or a cgroup's cpu.max around the command";
+                return Err(Refused::new("quota", message));
+            }
+            quota.check(self.cpus.len())?;
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ use crate::sched::books::Graces;
 use crate::sched::closed::{ClosedByHeads, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
+use crate::sched::quota::Throttled;
 use crate::sched::switches::Switched;
 
 /// Everything that is known when the threads have ended.
@@ -133,6 +134,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         closed: closed_by_heads(facts),
         hint: hint_check(&seen, facts.finished),
         graces: (!facts.asked.run.rules.grace.is_zero()).then(|| graces(facts.finished)),
+        throttled: facts.asked.guest.quota.map(|_| throttled(facts.finished)),
         handed: (!facts.asked.run.has_vcpu_threads())
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
         injected: injected.then(|| sum(|vcpu| &vcpu.account.books.injected_by)),
@@ -393,6 +395,13 @@ fn graces(finished: &[Finished]) -> Graces {
             expired: sum.expired + expired,
             overrun_ns: sum.overrun_ns + overrun_ns,
         }
+    })
+}
+
+fn throttled(finished: &[Finished]) -> Throttled {
+    finished.iter().fold(Throttled::default(), |sum, vcpu| {
+        let Throttled { times, holders, ns } = vcpu.account.books.throttled;
+        Throttled { times: sum.times + times, holders: sum.holders + holders, ns: sum.ns + ns }
     })
 }
 

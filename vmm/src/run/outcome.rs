@@ -12,6 +12,7 @@ use crate::observe::ticks_histogram::TicksHistogram;
 use crate::sched::books::Graces;
 use crate::sched::closed::ClosedByHeads;
 use crate::sched::hints::PreemptedSource;
+use crate::sched::quota::Throttled;
 use crate::sched::timeline::Timeline;
 
 /// Is the `preempted` flag true? From the workload that checks it.
@@ -185,6 +186,8 @@ pub struct Outcome {
     pub hint: Option<HintCheck>,
     /// Slices that were extended; `None` where that was not asked for.
     pub graces: Option<Graces>,
+    /// Times that a quota kept vCPUs from running; `None` without one.
+    pub throttled: Option<Throttled>,
     /// Times that a vCPU was run because another one named it, whole run; `None` where the host's scheduler decides.
     pub handed: Option<u64>,
     /// Number of `preemptions` that were on purpose.

@@ -9,6 +9,7 @@ use crate::observe::whereabouts::Where;
 use crate::sched::closed::{Absences, ClosedByHeads};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim, ScanBudget};
+use crate::sched::quota::Throttled;
 use crate::sched::shared::Shared;
 use crate::sched::timeline::Timeline;
 
@@ -56,6 +57,10 @@ pub(crate) struct Books {
     pub(crate) injected_by: ByActivity,
     /// How often its slice was extended inside the window, and how often that was not enough.
     pub(crate) graces: Graces,
+    /// Times that its guest's quota kept it from running.
+    pub(crate) throttled: Throttled,
+    /// Since when and until when it is kept, unless that has been entered.
+    kept: Option<(u64, u64)>,
     /// Sleeps, whole run.
     pub(crate) waits: u64,
     /// Kicks received, whole run. Counted by the scheduler, where kicks arrive.
@@ -99,6 +104,23 @@ impl Books {
                 self.absences.end(guest, vcpu, now_ns, (&mut self.scans, self.run_ns));
             }
             _ => {}
+        }
+    }
+
+    /// The quota of its guest keeps the vCPU, which is in `at`, from `now_ns` until `until_ns`.
+    pub(super) fn throttle(&mut self, guest: &GuestRun<'_>, at: Where, now_ns: u64, until_ns: u64) {
+        self.settle_quota(guest);
+        self.kept = Some((now_ns, until_ns));
+        if guest.window.contains(now_ns) {
+            self.throttled.times += 1;
+            self.throttled.holders += u64::from(at == Where::Preempted(Activity::Holder));
+        }
+    }
+
+    /// The vCPU is kept no longer, or the run is over and the window closed.
+    pub(super) fn settle_quota(&mut self, guest: &GuestRun<'_>) {
+        if let Some((from_ns, to_ns)) = self.kept.take() {
+            self.throttled.ns += guest.window.overlap_ns(from_ns, to_ns);
         }
     }
 

@@ -152,7 +152,7 @@ impl<'a, B: Bell> Core<'a, B> {
             grace: Grace { length_ns: rules.grace.as_nanos() as u64, slice_ns },
             kick_yields: rules.kick_yields,
             plan,
-            sets_aside: plan.is_some(),
+            sets_aside: plan.is_some() || guests.iter().any(|guest| guest.purse.is_some()),
             look_cost: LookCost::default(),
             told: Line(AtomicU32::new(u32::MAX)),
             tells: rules.sched == Sched::Vmm,
@@ -174,6 +174,7 @@ impl<'a, B: Bell> Core<'a, B> {
         let off = off.map(|mut task| {
             let found = if task.stopped { Where::Running.into() } else { task.account.whereabouts() };
             task.account.goes(task.guest, task.vcpu.id, Where::Left, now);
+            task.account.books.settle_quota(task.guest);
             (task, found)
         });
         off.chain(apart.not_started.into_iter().map(|task| (task, Where::NotStarted.into())))
@@ -222,9 +223,10 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// A pCPU is idle since `census`: until when at most. vCPUs lie apart with a time only under a plan, or in KVM's hands.
+    /// A pCPU is idle since `census`: until when at most. vCPUs lie apart with a time only under a plan or a quota, or in KVM's hands.
     fn idles(&self, census: Census) -> Option<u64> {
-        let has_times = self.plan.is_some() || self.guests.iter().any(|guest| guest.halts_in_kernel);
+        let has_times = self.plan.is_some()
+            || self.guests.iter().any(|guest| guest.halts_in_kernel || guest.purse.is_some());
         if !has_times && !self.idle.were_all(census) {
             return None;
         }
@@ -284,6 +286,9 @@ impl<'a, B: Bell> Core<'a, B> {
     ) {
         let (guest, id) = (task.guest, task.vcpu.id);
         let mut debt_ns = std::mem::take(&mut task.account.turns.debt_ns);
+        if let Some(portion) = &pcpu.portion {
+            debt_ns = debt_ns.max(self.slice_ns.saturating_sub(portion.ns));
+        }
         if guest.starts_unsaid() {
             let start_slice_ns = START_SLICE_NS << task.account.books.preemptions.min(30);
             // It is the guest that says so: that it starts cancels no debt.
@@ -348,7 +353,11 @@ impl<'a, B: Bell> Core<'a, B> {
             return Some(Turn::Injected(length_ns));
         }
         if pcpu.slice.ended(now_ns) {
-            if self.is_another_due(task, pcpu.number, now_ns) && !self.grace.grants(task, pcpu, now_ns) {
+            let ends = match self.is_another_due(task, pcpu.number, now_ns) {
+                true => !self.grace.grants(task, pcpu, now_ns),
+                false => !self.goes_on(task, pcpu, now_ns),
+            };
+            if ends {
                 self.grace.settle(task, pcpu, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
@@ -369,6 +378,7 @@ impl<'a, B: Bell> Core<'a, B> {
     ) -> Option<Box<Task<'a>>> {
         let (guest, id) = (task.guest, task.vcpu.id);
         self.queues.charge(guest.index, now.saturating_sub(began_ns));
+        self.spends(&task, pcpu, now);
         // A turn may end in its grace for another reason than the grace.
         self.grace.settle(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Turn::Stopped);

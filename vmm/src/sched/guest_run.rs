@@ -15,6 +15,7 @@ use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::observe::notes::Notes;
 use crate::sched::hints::Watcher;
+use crate::sched::quota::Purse;
 use crate::sched::run_delay::RunDelays;
 use crate::sched::shared::Shared;
 use crate::sched::starts::Starts;
@@ -45,6 +46,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) run_delays: RunDelays,
     /// Which vCPUs have said that they have started.
     pub(crate) starts: Starts,
+    /// The CPU time that it has left; `None`: it has no quota.
+    pub(crate) purse: Option<Purse>,
     /// The boot vCPU has said that it is done.
     booted: AtomicBool,
     stopping: AtomicBool,
@@ -74,6 +77,7 @@ impl<'a> GuestRun<'a> {
             pinning_lost: OnceLock::new(),
             run_delays: RunDelays::default(),
             starts: Starts::default(),
+            purse: None,
             booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),

@@ -8,6 +8,7 @@ use crate::host::signal::Thread;
 use crate::observe::observer::Observer;
 use crate::sched::deschedule::Injector;
 use crate::sched::queue::Task;
+use crate::sched::quota::Portion;
 use crate::sched::slice::{SliceTimer, Timer};
 
 /// When to look whether the vCPU on a pCPU has halted.
@@ -25,6 +26,8 @@ pub(super) struct Pcpu<'a, T> {
     injector: Option<Injector>,
     /// While the turn is in its grace: since when.
     pub(super) grace: Option<u64>,
+    /// What the turn has taken of its guest's quota.
+    pub(super) portion: Option<Portion>,
     /// In turns of vCPUs that halt in KVM's hands.
     look: Option<Look>,
     pub(super) observer: Observer<'a>,
@@ -39,7 +42,7 @@ impl<'a, T: Timer> Pcpu<'a, T> {
         injector: Option<Injector>,
         observer: Observer<'a>,
     ) -> Self {
-        Self { number, thread, slice, injector, grace: None, look: None, observer }
+        Self { number, thread, slice, injector, grace: None, portion: None, look: None, observer }
     }
 
     /// A turn begins. Whether a timer was set for it.

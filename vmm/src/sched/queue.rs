@@ -34,7 +34,7 @@ impl Task<'_> {
 #[derive(Default)]
 #[expect(clippy::vec_box, reason = "they come out of the other places boxed")]
 pub(super) struct Apart<'a> {
-    /// Descheduled on purpose: until when, and which.
+    /// Descheduled on purpose, or kept by a quota: until when, and which.
     pub(super) aside: BTreeMap<(u64, u32), Box<Task<'a>>>,
     /// Halted in KVM's hands: when to look next, and which.
     pub(super) dozing: BTreeMap<(u64, u32), Box<Task<'a>>>,

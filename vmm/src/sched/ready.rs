@@ -42,7 +42,7 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// Makes vCPUs ready whose time aside is over. Only a plan, or a cut of a simulated run, lays any aside.
+    /// Makes vCPUs ready whose time aside is over. Only a plan, a quota, or a cut of a simulated run, lays any aside.
     pub(super) fn take_back(&self) {
         if !self.sets_aside {
             return;

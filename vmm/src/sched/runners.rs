@@ -206,8 +206,9 @@ impl<'a> Runners<'a> {
     }
 
     /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if that is known already.
-    fn give_turn(&self, mut task: Box<Task<'a>>, pcpu: &mut RunnersPcpu<'a>) -> Option<Box<Task<'a>>> {
+    fn give_turn(&self, task: Box<Task<'a>>, pcpu: &mut RunnersPcpu<'a>) -> Option<Box<Task<'a>>> {
         let began_ns = now_ns();
+        let mut task = self.core.admits(task, pcpu, began_ns)?;
         self.core.begin_turn(&mut task, pcpu, began_ns, began_ns);
         let (turn, ended_ns) = self.run_turn(&mut task, pcpu);
         self.core.end_turn(task, pcpu, turn, (began_ns, ended_ns))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{HowOften, Sched, Target};
+use haltkick_vmm::{HowOften, Quota, Sched, Target};
 use libtest_mimic::Trial;
 use support::{
     Check, Settings, check, config, deschedule, exits, mostly_holding, start, sum, trials,
@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         heads_waiters_and_anyone_can_be_descheduled_on_purpose,
         a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run,
         a_sufficient_grace_lets_no_slice_end_in_a_section,
+        a_guest_with_a_quota_runs_for_that_long_and_is_throttled,
         a_vcpu_that_always_claims_a_lock_gets_only_its_share,
         a_directed_yield_runs_exactly_the_vcpu_that_it_names,
         a_vcpu_with_all_yields_starves_none_of_its_guest,
@@ -88,6 +89,27 @@ fn a_sufficient_grace_lets_no_slice_end_in_a_section() -> Check {
         }
     }
     Err("no grace was ever given back".into())
+}
+
+fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() -> Check {
+    let (run, period) = (Duration::from_micros(500), Duration::from_millis(2));
+    let base =
+        config().lock("none").pv(false).slice(Duration::from_micros(500)).window(Duration::from_millis(200));
+    let pcpus = base.cpus.len() as f64;
+    let quota = Quota { run: run * base.cpus.len() as u32, period, burst: Duration::ZERO };
+    let mut seen = vec![];
+    // A host that takes CPUs away for long makes it come out lower, or higher where a vCPU seems to have run meanwhile.
+    for seed in 1..10 {
+        let outcome = start(&base.clone().quota(quota).seed(seed))?;
+        let ran_ns: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+        let share = ran_ns as f64 / outcome.window.as_nanos() as f64 / pcpus;
+        let throttled = outcome.throttled.ok_or("the VMM knows its quotas")?;
+        seen.push(share);
+        if (0.2..0.3).contains(&share) && throttled.times > 50 && throttled.ns > 0 {
+            return Ok(());
+        }
+    }
+    Err(format!("it ran for {seen:?} of the time, not for a quarter").into())
 }
 
 fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() -> Check {

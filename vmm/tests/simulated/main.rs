@@ -6,6 +6,7 @@ mod curves;
 mod cuts;
 mod hosts;
 mod profile;
+mod quotas;
 mod several;
 mod turns;
 

@@ -79,6 +79,7 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
         closed: Err("no heads in a test".into()),
         hint: None,
         graces: None,
+        throttled: None,
         handed: None,
         injected: None,
         switches: Err("no switches in a test".into()),

@@ -84,6 +84,7 @@ fn every_value_is_written_as_it_is_read() {
             Kind::Ratio => &["1", "1.5", "32"],
             Kind::SpinThreshold => &["5us", "linux"],
             Kind::PauseLoops => &["gap=128,window=4096"],
+            Kind::Quota => &["none", "200us/1ms", "1ms/10ms+500us"],
             Kind::Deschedule => {
                 &["none", "holder,rate=100,for=5ms", "waiter,prob=0.5,for=1ms,at=handed-over"]
             }

@@ -209,6 +209,7 @@ fn outcome(
         closed: Err(NOT_OURS.into()),
         hint: Some(collect::hint_samples(&seen)).filter(|hint| hint.samples > 0),
         graces: None,
+        throttled: None,
         handed: None,
         injected: None,
         switches: Err(NOT_OURS.into()),

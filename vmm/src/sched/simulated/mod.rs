@@ -332,6 +332,9 @@ impl<'a> Simulated<'a> {
         };
         task.last_pcpu = Some(slot.cpu);
         let began_ns = at_ps / PS;
+        let Some(mut task) = self.core.admits(task, &mut slot.pcpu, began_ns) else {
+            return self.changes(state, index, None, at_ps);
+        };
         let since_ns = since_ps.map_or(began_ns, |since_ps| since_ps / PS);
         self.core.begin_turn(&mut task, &mut slot.pcpu, since_ns, self.core.clock.now_ns());
         let Some(mut task) = self.unless_absent(state, index, task, at_ps) else { return };

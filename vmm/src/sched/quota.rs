@@ -1,0 +1,211 @@
+//! A quota of CPU time (`--quota`): in each period a guest's vCPUs may run for so long together, and then all stop until the next one.
+//!
+//! As Linux does it (`cpu.max`): a purse for each guest, filled at the beginning of each period, once even if several were missed, up to
+//! quota and burst; a vCPU takes its slice out of it before it runs, and gives back the rest afterwards, so that several of them run dry
+//! at different moments. A vCPU that runs beyond its slice, for want of others, takes another one; time beyond what it took is owed.
+//! Unlike there, a portion is a slice and not 5 ms, a vCPU that sleeps keeps nothing, and time is charged where a slice ends, not at ticks.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::host::error::Refused;
+use crate::host::locks::lock;
+use crate::host::span::Span;
+
+/// A quota of CPU time for the vCPUs of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// CPU time of all vCPUs together in each period.
+    pub run: Duration,
+    /// Length of a period.
+    pub period: Duration,
+    /// CPU time of earlier periods that may be left for a later one.
+    pub burst: Duration,
+}
+
+/// A shorter rest than this is not worth an entry into the guest: it is left until the purse is filled.
+const LEAST_NS: u64 = 5_000;
+const SHORTEST_RUN: Duration = Duration::from_micros(20);
+const SHORTEST_PERIOD: Duration = Duration::from_micros(100);
+const LONGEST_PERIOD: Duration = Duration::from_secs(1);
+
+impl Quota {
+    /// Refuses quotas that cannot be kept, or that limit nothing on `pcpus` pCPUs.
+    ///
+    /// # Errors
+    /// The part that is wrong.
+    pub fn check(self, pcpus: usize) -> Result<(), Refused> {
+        let Self { run, period, burst } = self;
+        let refuse = |message| Err(Refused::new("quota", message));
+        if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
+            return refuse(format!("a period of {} is out of range: 100us to 1s", Span(period)));
+        }
+        if run < SHORTEST_RUN {
+            return refuse(format!("{} are hardly an entry into the guest: 20us at least", Span(run)));
+        }
+        if run > period * pcpus as u32 {
+            let most = Span(period * pcpus as u32);
+            return refuse(format!("{} limit nothing: {pcpus} pCPUs have {most} in a period", Span(run)));
+        }
+        if burst > run {
+            return refuse(format!(
+                "a burst of {} is out of range: {}, the quota, at most",
+                Span(burst),
+                Span(run)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Times that a quota kept vCPUs from running, inside the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// How often a vCPU was kept until the next period.
+    pub times: u64,
+    /// How often it held a lock.
+    pub holders: u64,
+    /// For how long, all together, in nanoseconds.
+    pub ns: u64,
+}
+
+/// CPU time that a turn has taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portion {
+    pub(super) since_ns: u64,
+    pub(super) ns: u64,
+}
+
+/// The CPU time that a guest has left.
+#[derive(Debug)]
+pub(crate) struct Purse {
+    run_ns: i64,
+    period_ns: u64,
+    most_ns: i64,
+    began_ns: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Below 0: owed.
+    left_ns: i64,
+    /// Number of the period in which it was filled last.
+    period: u64,
+}
+
+impl Purse {
+    /// The purse of a guest that begins at `began_ns`, filled.
+    pub(crate) fn new(quota: Quota, began_ns: u64) -> Self {
+        let ns = |time: Duration| time.as_nanos() as i64;
+        Self {
+            run_ns: ns(quota.run),
+            period_ns: quota.period.as_nanos() as u64,
+            most_ns: ns(quota.run + quota.burst),
+            began_ns,
+            state: Mutex::new(State { left_ns: ns(quota.run), period: 0 }),
+        }
+    }
+
+    /// Takes up to `wanted_ns` at `now_ns`.
+    ///
+    /// # Errors
+    /// There is nothing left: the time at which there will be.
+    pub(super) fn take(&self, wanted_ns: u64, now_ns: u64) -> Result<Portion, u64> {
+        let mut state = lock(&self.state);
+        let period = now_ns.saturating_sub(self.began_ns) / self.period_ns;
+        if period > state.period {
+            state.period = period;
+            state.left_ns = (state.left_ns + self.run_ns).min(self.most_ns);
+        }
+        let taken_ns = wanted_ns.min(state.left_ns.max(0) as u64);
+        if taken_ns < LEAST_NS.min(wanted_ns) {
+            return Err(self.began_ns + (period + 1) * self.period_ns);
+        }
+        state.left_ns -= taken_ns as i64;
+        Ok(Portion { since_ns: now_ns, ns: taken_ns })
+    }
+
+    /// The vCPU that has taken `portion` has run until `now_ns`.
+    pub(super) fn settle(&self, portion: Portion, now_ns: u64) {
+        let mut state = lock(&self.state);
+        let ran_ns = now_ns.saturating_sub(portion.since_ns);
+        let owed_ns = (state.left_ns + portion.ns as i64).saturating_sub_unsigned(ran_ns);
+        // The host may have kept the thread off its CPU for long: that is paid in one period.
+        state.left_ns = owed_ns.clamp(-self.run_ns, self.most_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+
+    fn quota(run_us: u64, period_us: u64, burst_us: u64) -> Quota {
+        let [run, period, burst] = [run_us, period_us, burst_us].map(Duration::from_micros);
+        Quota { run, period, burst }
+    }
+
+    fn take(purse: &Purse, wanted_ns: u64, now_ns: u64) -> Result<u64, u64> {
+        purse.take(wanted_ns, now_ns).map(|portion| portion.ns)
+    }
+
+    #[test]
+    fn a_purse_is_filled_once_a_period_and_gives_no_more() {
+        let purse = Purse::new(quota(300, 1000, 0), 7 * US);
+        assert_eq!(take(&purse, 200 * US, 7 * US), Ok(200 * US));
+        assert_eq!(take(&purse, 200 * US, 7 * US), Ok(100 * US));
+        assert_eq!(take(&purse, 200 * US, 900 * US), Err(1007 * US));
+        assert_eq!(take(&purse, 200 * US, 1006 * US), Err(1007 * US));
+        // Several periods fill it once.
+        assert_eq!(take(&purse, 1000 * US, 5500 * US), Ok(300 * US));
+        assert_eq!(take(&purse, 1000 * US, 5500 * US), Err(6007 * US));
+    }
+
+    #[test]
+    fn a_rest_comes_back_and_time_beyond_a_portion_is_owed() {
+        let purse = Purse::new(quota(300, 1000, 0), 0);
+        assert_eq!(take(&purse, 200 * US, 0), Ok(200 * US));
+        purse.settle(Portion { since_ns: 0, ns: 200 * US }, 50 * US);
+        assert_eq!(take(&purse, 1000 * US, 0), Ok(250 * US));
+        purse.settle(Portion { since_ns: 0, ns: 250 * US }, 350 * US);
+        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(200 * US));
+        // A long absence of the thread costs a period, and no more.
+        purse.settle(Portion { since_ns: 0, ns: 200 * US }, 90_000 * US);
+        assert_eq!(take(&purse, 1000 * US, 2000 * US), Err(3000 * US));
+        assert_eq!(take(&purse, 1000 * US, 3000 * US), Ok(300 * US));
+    }
+
+    #[test]
+    fn a_burst_keeps_what_earlier_periods_have_left() {
+        let purse = Purse::new(quota(300, 1000, 100), 0);
+        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(400 * US));
+        let purse = Purse::new(quota(300, 1000, 0), 0);
+        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(300 * US));
+    }
+
+    #[test]
+    fn a_rest_too_short_to_run_is_left_in_the_purse() {
+        let purse = Purse::new(quota(300, 1000, 100), 0);
+        assert_eq!(take(&purse, 297 * US, 0), Ok(297 * US));
+        assert_eq!(take(&purse, 1000 * US, 0), Err(1000 * US));
+        assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(303 * US));
+    }
+
+    #[test]
+    fn a_quota_that_cannot_be_or_limits_nothing_is_refused() {
+        let refused = |run, period, burst| quota(run, period, burst).check(2).map_err(|error| error.message);
+        assert_eq!(refused(200, 1000, 200), Ok(()));
+        for (run, period, burst, says) in [
+            (200, 50, 0, "a period of 50us is out of range"),
+            (200, 2_000_000, 0, "a period of 2s is out of range"),
+            (10, 1000, 0, "10us are hardly an entry"),
+            (3000, 1000, 0, "3ms limit nothing: 2 pCPUs have 2ms in a period"),
+            (200, 1000, 300, "a burst of 300us is out of range: 200us, the quota, at most"),
+        ] {
+            let message = refused(run, period, burst).expect_err(says);
+            assert!(message.starts_with(says), "{message}");
+        }
+    }
+}

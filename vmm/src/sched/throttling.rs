@@ -1,0 +1,53 @@
+//! Guests with a quota: a vCPU gets its turn only if its guest has CPU time left, and takes it.
+
+use crate::host::locks::lock;
+use crate::sched::core::{Bell, Core};
+use crate::sched::pcpu::Pcpu;
+use crate::sched::queue::Task;
+use crate::sched::slice::Timer;
+
+impl<'a, B: Bell> Core<'a, B> {
+    /// Takes a slice out of the purse of the guest of `task`, which is to run on `pcpu` from `now_ns` on. `None`: there is nothing in it;
+    /// the vCPU lies aside until it is filled.
+    pub(super) fn admits<T: Timer>(
+        &self,
+        mut task: Box<Task<'a>>,
+        pcpu: &mut Pcpu<'a, T>,
+        now_ns: u64,
+    ) -> Option<Box<Task<'a>>> {
+        let Some(purse) = &task.guest.purse else { return Some(task) };
+        match purse.take(self.slice_ns, now_ns) {
+            Ok(portion) => {
+                pcpu.portion = Some(portion);
+                task.account.books.settle_quota(task.guest);
+                Some(task)
+            }
+            Err(until_ns) => {
+                let at = task.account.whereabouts().at;
+                task.account.books.throttle(task.guest, at, now_ns, until_ns);
+                lock(&self.apart).aside.insert((until_ns, task.number()), task);
+                // Idle pCPUs sleep at most until then.
+                self.bell.ring_all();
+                None
+            }
+        }
+    }
+
+    /// The slice of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest has the CPU time for another one.
+    pub(super) fn goes_on<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) -> bool {
+        let Some(purse) = &task.guest.purse else { return true };
+        self.spends(task, pcpu, now_ns);
+        pcpu.portion = purse.take(self.slice_ns, now_ns).ok();
+        if let Some(portion) = pcpu.portion.filter(|portion| portion.ns < self.slice_ns) {
+            pcpu.slice.extend(now_ns + portion.ns);
+        }
+        pcpu.portion.is_some()
+    }
+
+    /// `task` has run on `pcpu` until `now_ns`: gives back the rest of what it took.
+    pub(super) fn spends<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) {
+        if let (Some(purse), Some(portion)) = (&task.guest.purse, pcpu.portion.take()) {
+            purse.settle(portion, now_ns);
+        }
+    }
+}
