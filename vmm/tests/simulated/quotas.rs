@@ -39,8 +39,9 @@ fn a_guest_does_as_much_work_as_its_quota_allows() {
         let periods = (WINDOW.as_micros() as u64) / period_us;
         let Throttled { times, ns, .. } = throttled(&some);
         assert!(times.abs_diff(2 * periods) <= 4, "{times} times in {periods} periods");
-        let kept = ns as f64 / (2 * WINDOW.as_nanos()) as f64;
-        assert!((kept - (1.0 - allowed)).abs() < 0.05, "{quota:?}: kept for {kept} of the time");
+        // But for the time in which its pCPU wakes up from a deep sleep.
+        let (kept, idle) = (ns as f64 / (2 * WINDOW.as_nanos()) as f64, 1.0 - allowed);
+        assert!(kept < idle + 0.02 && kept > idle * 0.8, "{quota:?}: kept for {kept} of the time");
     }
 }
 

@@ -13,6 +13,7 @@ fn settings_of_one_guest_are_those_of_its_locks() {
     let of_guest = [
         "vcpus",
         "ratio",
+        "quota",
         "seed",
         "lock",
         "pv",
