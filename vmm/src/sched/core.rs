@@ -286,13 +286,14 @@ impl<'a, B: Bell> Core<'a, B> {
     ) {
         let (guest, id) = (task.guest, task.vcpu.id);
         let mut debt_ns = std::mem::take(&mut task.account.turns.debt_ns);
-        if let Some(portion) = &pcpu.portion {
-            debt_ns = debt_ns.max(self.slice_ns.saturating_sub(portion.ns));
-        }
         if guest.starts_unsaid() {
             let start_slice_ns = START_SLICE_NS << task.account.books.preemptions.min(30);
             // It is the guest that says so: that it starts cancels no debt.
             debt_ns = debt_ns.max(self.slice_ns.saturating_sub(start_slice_ns));
+        }
+        if let Some(portion) = &mut pcpu.portion {
+            portion.slice_ends_ns = began_ns + self.slice_ns.saturating_sub(debt_ns);
+            debt_ns = debt_ns.max(self.slice_ns.saturating_sub(portion.ns));
         }
         let first_look_ns = guest.halts_in_kernel.then(|| self.first_look_ns());
         let was_set = pcpu.begin(began_ns, debt_ns, first_look_ns);
@@ -353,7 +354,9 @@ impl<'a, B: Bell> Core<'a, B> {
             return Some(Turn::Injected(length_ns));
         }
         if pcpu.slice.ended(now_ns) {
-            let ends = match self.is_another_due(task, pcpu.number, now_ns) {
+            // Between portions of a slice nothing is due.
+            let is_amid = pcpu.portion.is_some_and(|portion| now_ns < portion.slice_ends_ns);
+            let ends = match !is_amid && self.is_another_due(task, pcpu.number, now_ns) {
                 true => !self.grace.grants(task, pcpu, now_ns),
                 false => !self.goes_on(task, pcpu, now_ns),
             };

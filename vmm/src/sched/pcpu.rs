@@ -55,7 +55,9 @@ impl<'a, T: Timer> Pcpu<'a, T> {
     /// Tells the guest of `task`, whose turn it is at `now_ns`, when the slice ends that began, or went on.
     pub(super) fn publish_slice_end(&self, task: &Task<'_>, clock: &Clock, now_ns: u64) {
         let Some(shared) = &task.guest.shared else { return };
-        let left_ns = self.slice.deadline_ns().saturating_sub(now_ns);
+        // Of a quota a guest is told nothing.
+        let ends_ns = self.portion.map_or(self.slice.deadline_ns(), |portion| portion.slice_ends_ns);
+        let left_ns = ends_ns.saturating_sub(now_ns);
         // Relaxed: a hint, which the vCPU reads once it runs.
         let end_tsc = task.guest.tsc.in_ns(left_ns, clock.tsc());
         shared.area(task.vcpu.id).host.slice_end_tsc.store(end_tsc, Ordering::Relaxed);

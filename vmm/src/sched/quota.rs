@@ -1,9 +1,9 @@
 //! A quota of CPU time (`--quota`): in each period a guest's vCPUs may run for so long together, and then all stop until the next one.
 //!
 //! As Linux does it (`cpu.max`): a purse for each guest, filled at the beginning of each period, once even if several were missed, up to
-//! quota and burst; a vCPU takes its slice out of it before it runs, and gives back the rest afterwards, so that several of them run dry
-//! at different moments. A vCPU that runs beyond its slice, for want of others, takes another one; time beyond what it took is owed.
-//! Unlike there, a portion is a slice and not 5 ms, a vCPU that sleeps keeps nothing, and time is charged where a slice ends, not at ticks.
+//! quota and burst; a vCPU takes a portion out of it before it runs and whenever that is used up, and gives back the rest afterwards, so
+//! that several of them run dry at different moments. Time beyond what it took is owed. Unlike there, a portion is a tenth of the quota and
+//! not 5 ms, a vCPU that sleeps keeps nothing, and time is charged where a portion ends, not at ticks.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub struct Quota {
     pub burst: Duration,
 }
 
+/// Portions of a quota: 5 ms are a tenth where half of a period of 100 ms is allowed.
+const PORTIONS: u64 = 10;
 /// A shorter rest than this is not worth an entry into the guest: it is left until the purse is filled.
 const LEAST_NS: u64 = 5_000;
 const SHORTEST_RUN: Duration = Duration::from_micros(20);
@@ -74,12 +76,16 @@ pub struct Throttled {
 pub(super) struct Portion {
     pub(super) since_ns: u64,
     pub(super) ns: u64,
+    /// When the slice ends that it is for: others wait until then.
+    pub(super) slice_ends_ns: u64,
 }
 
 /// The CPU time that a guest has left.
 #[derive(Debug)]
 pub(crate) struct Purse {
     run_ns: i64,
+    /// The most that is taken at once.
+    portion_ns: u64,
     period_ns: u64,
     most_ns: i64,
     began_ns: u64,
@@ -100,6 +106,7 @@ impl Purse {
         let ns = |time: Duration| time.as_nanos() as i64;
         Self {
             run_ns: ns(quota.run),
+            portion_ns: (ns(quota.run) as u64 / PORTIONS).max(4 * LEAST_NS),
             period_ns: quota.period.as_nanos() as u64,
             most_ns: ns(quota.run + quota.burst),
             began_ns,
@@ -107,23 +114,24 @@ impl Purse {
         }
     }
 
-    /// Takes up to `wanted_ns` at `now_ns`.
+    /// Takes a portion at `now_ns`, for a slice that lasts for another `slice_ns`.
     ///
     /// # Errors
     /// There is nothing left: the time at which there will be.
-    pub(super) fn take(&self, wanted_ns: u64, now_ns: u64) -> Result<Portion, u64> {
+    pub(super) fn take(&self, slice_ns: u64, now_ns: u64) -> Result<Portion, u64> {
         let mut state = lock(&self.state);
         let period = now_ns.saturating_sub(self.began_ns) / self.period_ns;
         if period > state.period {
             state.period = period;
             state.left_ns = (state.left_ns + self.run_ns).min(self.most_ns);
         }
+        let wanted_ns = slice_ns.min(self.portion_ns);
         let taken_ns = wanted_ns.min(state.left_ns.max(0) as u64);
         if taken_ns < LEAST_NS.min(wanted_ns) {
             return Err(self.began_ns + (period + 1) * self.period_ns);
         }
         state.left_ns -= taken_ns as i64;
-        Ok(Portion { since_ns: now_ns, ns: taken_ns })
+        Ok(Portion { since_ns: now_ns, ns: taken_ns, slice_ends_ns: now_ns + slice_ns })
     }
 
     /// The vCPU that has taken `portion` has run until `now_ns`.
@@ -147,13 +155,31 @@ mod tests {
         Quota { run, period, burst }
     }
 
+    /// A purse of which any portion can be taken.
+    fn full(quota: Quota, began_ns: u64) -> Purse {
+        Purse { portion_ns: u64::MAX, ..Purse::new(quota, began_ns) }
+    }
+
+    fn portion(ns: u64) -> Portion {
+        Portion { since_ns: 0, ns, slice_ends_ns: ns }
+    }
+
+    #[test]
+    fn a_turn_takes_a_tenth_of_the_quota_at_once() {
+        let purse = Purse::new(quota(300, 1000, 0), 0);
+        let first = purse.take(200 * US, 5 * US).expect("it is full");
+        assert_eq!((first.ns, first.slice_ends_ns), (30 * US, 205 * US));
+        assert_eq!(take(&purse, 20 * US, 5 * US), Ok(20 * US));
+        assert_eq!(take(&Purse::new(quota(50, 1000, 0), 0), 200 * US, 0), Ok(20 * US));
+    }
+
     fn take(purse: &Purse, wanted_ns: u64, now_ns: u64) -> Result<u64, u64> {
         purse.take(wanted_ns, now_ns).map(|portion| portion.ns)
     }
 
     #[test]
     fn a_purse_is_filled_once_a_period_and_gives_no_more() {
-        let purse = Purse::new(quota(300, 1000, 0), 7 * US);
+        let purse = full(quota(300, 1000, 0), 7 * US);
         assert_eq!(take(&purse, 200 * US, 7 * US), Ok(200 * US));
         assert_eq!(take(&purse, 200 * US, 7 * US), Ok(100 * US));
         assert_eq!(take(&purse, 200 * US, 900 * US), Err(1007 * US));
@@ -165,29 +191,29 @@ mod tests {
 
     #[test]
     fn a_rest_comes_back_and_time_beyond_a_portion_is_owed() {
-        let purse = Purse::new(quota(300, 1000, 0), 0);
+        let purse = full(quota(300, 1000, 0), 0);
         assert_eq!(take(&purse, 200 * US, 0), Ok(200 * US));
-        purse.settle(Portion { since_ns: 0, ns: 200 * US }, 50 * US);
+        purse.settle(portion(200 * US), 50 * US);
         assert_eq!(take(&purse, 1000 * US, 0), Ok(250 * US));
-        purse.settle(Portion { since_ns: 0, ns: 250 * US }, 350 * US);
+        purse.settle(portion(250 * US), 350 * US);
         assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(200 * US));
         // A long absence of the thread costs a period, and no more.
-        purse.settle(Portion { since_ns: 0, ns: 200 * US }, 90_000 * US);
+        purse.settle(portion(200 * US), 90_000 * US);
         assert_eq!(take(&purse, 1000 * US, 2000 * US), Err(3000 * US));
         assert_eq!(take(&purse, 1000 * US, 3000 * US), Ok(300 * US));
     }
 
     #[test]
     fn a_burst_keeps_what_earlier_periods_have_left() {
-        let purse = Purse::new(quota(300, 1000, 100), 0);
+        let purse = full(quota(300, 1000, 100), 0);
         assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(400 * US));
-        let purse = Purse::new(quota(300, 1000, 0), 0);
+        let purse = full(quota(300, 1000, 0), 0);
         assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(300 * US));
     }
 
     #[test]
     fn a_rest_too_short_to_run_is_left_in_the_purse() {
-        let purse = Purse::new(quota(300, 1000, 100), 0);
+        let purse = full(quota(300, 1000, 100), 0);
         assert_eq!(take(&purse, 297 * US, 0), Ok(297 * US));
         assert_eq!(take(&purse, 1000 * US, 0), Err(1000 * US));
         assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(303 * US));

@@ -33,11 +33,15 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// The slice of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest has the CPU time for another one.
+    /// The portion of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest has the CPU time for another one, of its
+    /// slice or of the next.
     pub(super) fn goes_on<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) -> bool {
         let Some(purse) = &task.guest.purse else { return true };
+        let slice_ends_ns =
+            pcpu.portion.map(|portion| portion.slice_ends_ns).filter(|ends_ns| *ends_ns > now_ns);
         self.spends(task, pcpu, now_ns);
-        pcpu.portion = purse.take(self.slice_ns, now_ns).ok();
+        let left_ns = slice_ends_ns.map_or(self.slice_ns, |ends_ns| ends_ns - now_ns);
+        pcpu.portion = purse.take(left_ns, now_ns).ok();
         if let Some(portion) = pcpu.portion.filter(|portion| portion.ns < self.slice_ns) {
             pcpu.slice.extend(now_ns + portion.ns);
         }

@@ -34,7 +34,8 @@ fn a_guest_does_as_much_work_as_its_quota_allows() {
         let some = done(&two("none", Some(quota)));
         let allowed = run_us as f64 / (2 * period_us) as f64;
         let found = share(&some, &whole);
-        assert!((found / allowed - 1.0).abs() < 0.05, "{quota:?}: {found}, not {allowed}");
+        // Each portion ends with an exit.
+        assert!((0.9..1.02).contains(&(found / allowed)), "{quota:?}: {found}, not {allowed}");
         // Each vCPU is kept once a period, for the rest of it.
         let periods = (WINDOW.as_micros() as u64) / period_us;
         let Throttled { times, ns, .. } = throttled(&some);
@@ -62,7 +63,7 @@ fn a_holder_that_is_throttled_stops_all_others_of_its_guest() {
     let run = two("ticket", Some(Quota { run: us(500), ..HALF })).hold(us(20)).think(us(5));
     let Throttled { times, holders, .. } = throttled(&done(&run));
     // A vCPU of two holds the lock nearly always.
-    assert!(holders * 3 > times && holders < times, "{holders} of {times}");
+    assert!(holders * 5 > times && holders < times, "{holders} of {times}");
     assert_eq!(format!("{:#?}", done(&run)), format!("{:#?}", done(&run)), "twice the same");
 }
 
