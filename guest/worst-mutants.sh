@@ -17,22 +17,22 @@ t2-head-halts              found    qspinlock     --pv on
 t4-kick-first              found    qspinlock     --pv on
 forget-successor           found    qspinlock     --pv on
 pv-miss-the-gift           found    qspinlock     --pv on
-pv-leave-the-entry         missed   qspinlock     --pv on
+pv-leave-the-entry         found    qspinlock     --pv on
 pv-wake-forgets-hash       missed   qspinlock-v16 --pv on
 table-stops-at-a-hole      missed   qspinlock     --pv on
 mcs-forget-late-link       found    mcs
 mcs-pass-the-second        found    mcs
-wc-wake-without-kick       missed   qspinlock-wc  --pv on
+wc-wake-without-kick       found    qspinlock-wc  --pv on
 packed-unlock-wipes-tail   found    qspinlock     --pv off
-packed-stale-rest          missed   qspinlock     --pv off
+packed-stale-rest          found    qspinlock     --pv off
 packed-steal-past-pending  found    qspinlock     --pv on
-head-ignores-pending       missed   qspinlock     --pv off
+head-ignores-pending       found    qspinlock     --pv off
 leave-pending              found    qspinlock     --pv off
 clh-keep-node              found    clh
 unfair-ticket-half-unlock  found    unfair-ticket
 rwsem-ignore-thief         missed   rwsem
-rwsem-no-second-wake       missed   rwsem
-futex-no-look              missed   futex-mutex
+rwsem-no-second-wake       found    rwsem
+futex-no-look              found    futex-mutex
 pv-ticket-no-second-look   missed   ticket        --pv on
 osq-copy-the-link          missed   mutex
 t1-no-fence-in-owner       control  qspinlock     --pv on
