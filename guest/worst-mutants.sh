@@ -34,7 +34,7 @@ rwsem-ignore-thief         missed   rwsem
 rwsem-no-second-wake       found    rwsem
 futex-no-look              found    futex-mutex
 pv-ticket-no-second-look   missed   ticket        --pv on
-osq-copy-the-link          missed   mutex
+osq-copy-the-link          found    mutex
 t1-no-fence-in-owner       control  qspinlock     --pv on
 relaxed-pv-unlock          control  qspinlock     --pv on
 '

@@ -1,4 +1,4 @@
-//! A quota of CPU time (`--quota`): in each period a guest's vCPUs together may run for a limited time, and then all stop until the next one.
+//! A quota of CPU time (`--quota`): a guest's vCPUs may run for a limited time in each period, and then all stop until the next one.
 //!
 //! As Linux does it (`cpu.max`): a purse for each guest, filled at the beginning of each period, once even if several were missed, up to
 //! quota and burst; a vCPU takes a portion out of it before it runs and whenever that is used up, and gives back the rest afterwards, so
