@@ -88,7 +88,7 @@ fn a_forgotten_release_names_the_last_holder_and_the_objects_place() -> Tested {
         stderr(&output)
     };
     let (spins, sleeps) = (told("off"), told("on"));
-    let last = " was the last inside lock 0, and vCPU ";
+    let last = " was the last inside lock 0 and left ";
     assert!(
         spins.starts_with("vCPU ") && spins.contains(last) && spins.contains("release is missing"),
         "{spins}"

@@ -136,6 +136,8 @@ pub struct LockState {
     pub owner: Option<u32>,
     /// The vCPU that entered its section last, as that one wrote.
     pub last: Option<u32>,
+    /// Nanoseconds from when that one left the section, before its release, to when the run was stopped; null where it is inside.
+    pub left_ns: Option<u64>,
     /// vCPUs that say they hold it.
     pub holders: Vec<u32>,
     /// Sections entered since boot, by all vCPUs.
@@ -246,6 +248,7 @@ fn lock_states(
             vcpu.filter(|&vcpu| (vcpu as usize) < vcpus.len())
         };
         let owner = named(&oracle.owner);
+        let left_tsc = oracle.left_tsc.load(Ordering::Relaxed);
         let heads = doing(Activity::Head.name());
         let is_first = |vcpu| heads.contains(&vcpu) || owner == Some(vcpu);
         let (word, queue) = in_memory(&scene.machine.memory, lock, (of_run, nodes, links.as_ref()), is_first);
@@ -253,6 +256,11 @@ fn lock_states(
             lock,
             owner,
             last: named(&oracle.last),
+            left_ns: scene
+                .stopped_tsc
+                .checked_sub(left_tsc)
+                .filter(|_| owner.is_none() && left_tsc != 0)
+                .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
             holders: doing(Activity::Holder.name()),
             entered: oracle.entered.load(Ordering::Relaxed),
             word,

@@ -30,6 +30,9 @@ impl Display for LockState {
             (None, Some(last)) => write!(f, "no vCPU is inside now, vCPU {last} was last")?,
             (None, None) => write!(f, "no vCPU is inside now")?,
         }
+        if let Some(left_ns) = self.left_ns {
+            write!(f, " and left {} ago", duration(left_ns))?;
+        }
         write!(f, ", {} sections entered by all vCPUs since boot", self.entered)?;
         let holders = if self.owner.is_none() { &self.holders[..] } else { &[] };
         if !holders.is_empty() {
@@ -214,6 +217,7 @@ mod tests {
             lock: 0,
             owner: Some(3),
             last: Some(3),
+            left_ns: None,
             holders: vec![3],
             entered: 101,
             word: None,
@@ -227,9 +231,10 @@ mod tests {
             "lock 0: vCPU 3 is inside now, 101 sections entered by all vCPUs since boot"
         );
         lock.owner = None;
+        lock.left_ns = Some(2_000_000_000);
         assert_eq!(
             first(&lock),
-            "lock 0: no vCPU is inside now, vCPU 3 was last, 101 sections entered by all vCPUs since boot; \
+            "lock 0: no vCPU is inside now, vCPU 3 was last and left 2.00 s ago, 101 sections entered by all vCPUs since boot; \
              just acquired or not yet released by vCPU 3"
         );
     }

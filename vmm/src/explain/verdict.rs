@@ -188,7 +188,7 @@ fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
             (Cause::HeadOff, format!("has been off its pCPU{off}"))
         }
         _ => match last {
-            Some(last) => return not_released(last, vcpu, number),
+            Some(last) => return not_released(last, lock.left_ns, vcpu, number),
             None => (Cause::HeadRuns, "runs, and does not take it".into()),
         },
     };
@@ -197,9 +197,10 @@ fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
 }
 
 /// Judges a lock that `last` has left and that a running vCPU does not get.
-fn not_released(last: u32, waiter: u32, lock: u32) -> Verdict {
+fn not_released(last: u32, left_ns: Option<u64>, waiter: u32, lock: u32) -> Verdict {
+    let left = left_ns.map_or(String::new(), |ns| format!(" and left {} ago", duration(ns)));
     let text = format!(
-        "vCPU {last} was the last inside lock {lock}, and vCPU {waiter}, which waits and runs, does not get it: the release is \
+        "vCPU {last} was the last inside lock {lock}{left}, and vCPU {waiter}, which waits and runs, does not get it: the release is \
          missing, or waiters do not see it"
     );
     Verdict { cause: Cause::NotReleased, vcpu: Some(last), lock: Some(lock), text }
@@ -244,6 +245,7 @@ mod tests {
             lock: 0,
             owner,
             last: None,
+            left_ns: None,
             holders: vec![],
             entered: 1,
             word: None,
