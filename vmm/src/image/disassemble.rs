@@ -51,6 +51,13 @@ impl Disassembler {
         decoder.into_iter().map(|instruction| self.line(&instruction, code, address)).collect()
     }
 
+    /// Text of the image's instruction at an address, if code lies there.
+    pub(crate) fn instruction(&mut self, image: &Image, address: u64) -> Option<String> {
+        const LONGEST: u64 = 15;
+        let code = (1..=LONGEST).rev().find_map(|length| image.bytes_at(address, length))?;
+        self.decode(code, address).first().map(|line| line.text.clone())
+    }
+
     fn line(&mut self, instruction: &Instruction, code: &[u8], start: u64) -> Line {
         let at = (instruction.ip() - start) as usize;
         let mut text = String::new();

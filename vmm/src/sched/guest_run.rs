@@ -11,6 +11,7 @@ use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::locks::lock;
 use crate::host::signal::Thread;
+use crate::image::disassemble::Disassembler;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::observe::notes::Notes;
@@ -220,8 +221,8 @@ impl<'a> GuestRun<'a> {
         let what = match exit {
             Exit::Halt => "HLT, which this guest never does".to_owned(),
             Exit::Shutdown => "triple fault".to_owned(),
-            Exit::Unexpected { reason: NOT_CARRIED_OUT, .. } => {
-                "an instruction that --engine sim does not carry out".to_owned()
+            Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at } => {
+                return RunError::GuestFailed { vcpu: vcpu.id, reason: self.not_carried_out(at) };
             }
             Exit::Unexpected { reason, detail } => format!("{} (detail {detail:#x})", reason_name(reason)),
             other => format!("{other:?}"),
@@ -234,6 +235,17 @@ impl<'a> GuestRun<'a> {
             _ => self.place_of(vcpu),
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }
+    }
+
+    /// That a simulated CPU lacks the instruction at an address.
+    fn not_carried_out(&self, at: u64) -> String {
+        let image = self.shared.as_ref().map(|shared| &*shared.image);
+        let text = image.and_then(|image| Disassembler::new(image).instruction(image, at));
+        let place = image.map_or_else(|| format!("{at:#x}"), |image| image.symbols().describe(at));
+        format!(
+            "--engine sim does not carry out `{}` at {place}",
+            text.as_deref().unwrap_or("code outside of the image")
+        )
     }
 
     /// The place where `vcpu` stands, by name if that is known.

@@ -148,7 +148,7 @@ fn compare(
 }
 
 /// Forms that today's image lacks, and a user's lock object may have.
-const OTHERS: [&[u8]; 58] = [
+const OTHERS: [&[u8]; 61] = [
     &[0x48, 0x99],                   // cqo
     &[0x99],                         // cdq
     &[0x66, 0x99],                   // cwd
@@ -198,6 +198,9 @@ const OTHERS: [&[u8]; 58] = [
     &[0x0f, 0xb3, 0xc8],             // btr eax, ecx
     &[0x0f, 0xb0, 0xcb],             // cmpxchg bl, cl
     &[0x0f, 0xb1, 0xcb],             // cmpxchg ebx, ecx
+    &[0x0f, 0xc7, 0x0e],             // cmpxchg8b [rsi]
+    &[0xf0, 0x0f, 0xc7, 0x0e],       // lock cmpxchg8b [rsi]
+    &[0xf0, 0x48, 0x0f, 0xc7, 0x0e], // lock cmpxchg16b [rsi]
     &[0xa6],                         // cmpsb
     &[0xf3, 0x48, 0xa7],             // repe cmpsq
     &[0xf2, 0xae],                   // repne scasb

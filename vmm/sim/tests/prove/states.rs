@@ -188,6 +188,13 @@ fn shape_memory(
         // No TF, AC, NT: the test's own code runs with what comes of it.
         Mnemonic::Popfq => put(top, random.next() & 0x3ed5 | 2),
         Mnemonic::Cmpxchg if random.below(2) == 0 => put(target, general[0]),
+        Mnemonic::Cmpxchg8b if random.below(2) == 0 => {
+            put(target, general[0] & 0xffff_ffff | general[number(Register::RDX)] << 32);
+        }
+        Mnemonic::Cmpxchg16b if random.below(2) == 0 => {
+            put(target, general[0]);
+            put(target + 8, general[number(Register::RDX)]);
+        }
         Mnemonic::Jmp | Mnemonic::Call if instruction.op0_kind() == OpKind::Memory => put(target, TAKEN),
         _ => {}
     }

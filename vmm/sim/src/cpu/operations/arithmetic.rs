@@ -1,10 +1,11 @@
 //! Addition, subtraction, comparison, bitwise operations.
 
-use super::{Source, Target};
+use super::{Source, Target, change_at};
 use crate::cpu::bus::Bus;
-use crate::cpu::flags::Flags;
+use crate::cpu::event::Fault;
+use crate::cpu::flags::{Flags, mask};
 use crate::cpu::op::{Flow, Op, Outcome};
-use crate::cpu::state::{Cpu, RAX};
+use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX};
 
 /// An operation on two operands.
 pub(crate) trait Binary {
@@ -142,6 +143,42 @@ pub(crate) fn compare_exchange<B: Bus, T: Target, const W: u32>(
     })?;
     if was != expected {
         cpu.put::<W>(RAX, was);
+    }
+    Ok(Flow::Next)
+}
+
+/// CMPXCHG8B and CMPXCHG16B, whose operand is two halves of `W` bits: it is written in either case, and of the flags only ZF. That of
+/// 16 bytes must be aligned.
+pub(crate) fn compare_exchange_pair<B: Bus, const W: u32, const LOCK: bool>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let address = cpu.effective(&op.address);
+    if W == 64 && !address.is_multiple_of(16) {
+        return Err(cpu.leave(Out::Fault(Fault::protection(0))));
+    }
+    let new = [cpu.get::<W>(RBX), cpu.get::<W>(RCX)];
+    let expected = [cpu.get::<W>(RAX), cpu.get::<W>(RDX)];
+    let old = if W == 64 {
+        // Aligned, it lies in one line: to be granted its first half is to be granted all of it.
+        let at = cpu.place_to_modify::<B, 64, LOCK>(bus, op, address)?;
+        let old = [at, at + 8].map(|at| bus.load(at, 8));
+        let [low, high] = if old == expected { new } else { old };
+        bus.store(at, 8, low);
+        bus.store(at + 8, 8, high);
+        old
+    } else {
+        let whole = |[low, high]: [u64; 2]| low | high << 32;
+        let old = change_at::<B, 64, LOCK, u64>(cpu, bus, op, address, |_, old| {
+            (if old == whole(expected) { whole(new) } else { old }, old)
+        })?;
+        [old & mask(32), old >> 32]
+    };
+    cpu.flags.set_zero(old == expected);
+    if old != expected {
+        cpu.put::<W>(RAX, old[0]);
+        cpu.put::<W>(RDX, old[1]);
     }
     Ok(Flow::Next)
 }
