@@ -1,4 +1,4 @@
-/* haltkick.h, version 1: what a lock object and Haltkick promise each other.
+/* haltkick.h, version 2: what a lock object and Haltkick promise each other.
  *
  * A lock object is a relocatable x86-64 ELF file, or a static archive of such files, with a lock in it. Compile it with
  *
@@ -8,12 +8,13 @@
  * refused; examples/locks/ has some to start from.
  *
  * The names and their meaning are a kernel's where a kernel has them. Nothing here changes within a version: a later version
- * has another HK_VERSION, and an object says which one it was compiled for.
+ * has another HK_VERSION, and an object says which one it was compiled for. Version 2 adds hk_locks, hk_alloc, hk_point,
+ * HK_EVENT and HK_MAY_BE_INTERRUPTED; objects of version 1 are linked as before.
  */
 #ifndef HALTKICK_H
 #define HALTKICK_H
 
-#define HK_VERSION 1
+#define HK_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,8 +35,8 @@ typedef __UINT64_TYPE__ hk_u64;
  *     HK_LOCK_WITH_TOKEN(struct my_lock, struct my_token);
  *
  * This declares what follows and defines hk_version, hk_lock_size and hk_lock_align, which Haltkick reads from the file. A lock
- * has at most HK_LOCK_MOST bytes and begins at a multiple of that; what it needs beyond goes into statics, or into memory
- * per vCPU (HK_PERCPU). A free lock is all zeros, unless there is an hk_init.
+ * has at most HK_LOCK_MOST bytes and begins at a multiple of that; what it needs beyond goes into memory that hk_init takes
+ * (hk_alloc), or into memory per vCPU (HK_PERCPU). A free lock is all zeros, unless there is an hk_init.
  *
  *     void hk_lock(struct my_lock *);            native form: both or none
  *     void hk_unlock(struct my_lock *);
@@ -44,13 +45,17 @@ typedef __UINT64_TYPE__ hk_u64;
  *
  * One of the two forms there must be. Optional:
  *
- *     void hk_init(struct my_lock *);            makes a free lock of zeros; called by vCPU 0 before any other runs
+ *     void hk_init(struct my_lock *);            makes a free lock of zeros; called by vCPU 0 for each lock of the run,
+ *                                                before any other vCPU runs
  *     int hk_try_lock(struct my_lock *);         takes the lock if it is free; whether it did. hk_pv_try_lock likewise
  *     void hk_read_lock(struct my_lock *);       for locks that readers share; hk_pv_read_lock likewise
  *     void hk_read_unlock(struct my_lock *);
  *
  * With a token, a type of at most 16 bytes without floating point, each of the functions that lock returns one, and that
  * which unlocks has it as its second argument. The caller keeps it meanwhile: for a queue's node, for example.
+ *
+ * HK_MAY_BE_INTERRUPTED; at file level says that an interrupt may come anywhere in the functions, also where they wait, and
+ * take another lock of the object (--workload interrupted).
  *
  * A vCPU that holds a lock may take others, and may release them in any order. It is never moved to another vCPU number. No
  * function may keep anything below the stack pointer, or use vector registers or privileged instructions. The stack has 16 KiB
@@ -66,6 +71,10 @@ typedef __UINT64_TYPE__ hk_u64;
     const hk_u32 hk_lock_size = sizeof(type);                                                                             \
     const hk_u32 hk_lock_align = HK_ALIGNOF(type);                                                                        \
     void hk_init(type *)
+
+#define HK_MAY_BE_INTERRUPTED                                                                                             \
+    extern const hk_u32 hk_may_be_interrupted;                                                                            \
+    const hk_u32 hk_may_be_interrupted = 1
 
 #define HK_LOCK(type)                                                                                                     \
     HK_OBJECT_(type);                                                                                                     \
@@ -98,6 +107,14 @@ typedef __UINT64_TYPE__ hk_u64;
 
 /* Number of vCPUs of this run. */
 hk_u32 hk_cpus(void);
+
+/* Number of locks of this run (--locks). */
+hk_u32 hk_locks(void);
+
+/* Memory for a lock, from hk_init only: zeros, which begin at a multiple of `align`, a power of two. All locks of a run have
+ * HK_ALLOC_MOST bytes together; the run ends when they want more. */
+#define HK_ALLOC_MOST (4 << 20)
+void *hk_alloc(hk_u64 bytes, hk_u64 align);
 
 /* Number of the calling vCPU (smp_processor_id). One instruction; hk_cpu is also a symbol, for other languages. */
 static inline hk_u32 hk_cpu(void)
@@ -169,6 +186,21 @@ void hk_count_event(hk_u32 slot, hk_u64 n);
         hk_u32 hk_slot_;                                                                                                  \
         __asm__("movl $hk_event_" #name ", %0" : "=r"(hk_slot_));                                                         \
         hk_count_event(hk_slot_, (n));                                                                                    \
+    } while (0)
+
+/* An event that is chosen at run time: at file level HK_EVENT(lock_level1); then hk_count_event(HK_SLOT(lock_level1), 1), and
+ * an array of hk_event_lock_level1 and others has them by index. */
+#define HK_EVENT(name) extern const char hk_event_##name[]
+#define HK_SLOT(name) ((hk_u32)(hk_u64)hk_event_##name)
+
+/* A point, such as hk_point(tail_published), at which `--deschedule at=tail-published` takes the vCPU off. Its name is one of
+ * Haltkick's own points or a new one of up to 31 letters. It costs a call: measure an object without points. */
+void hk_at_point(hk_u32 number);
+#define hk_point(name)                                                                                                    \
+    do {                                                                                                                  \
+        hk_u32 hk_point_;                                                                                                 \
+        __asm__("movl $hk_point_" #name ", %0" : "=r"(hk_point_));                                                        \
+        hk_at_point(hk_point_);                                                                                           \
     } while (0)
 
 /* Memory per vCPU: at file level HK_PERCPU(struct my_node); of at most HK_PERCPU_MOST bytes. It is all zeros at first and

@@ -1,4 +1,4 @@
-//! `include/haltkick.h`, version 1, for Rust: what a lock object and Haltkick promise each other.
+//! `include/haltkick.h`, version 2, for Rust: what a lock object and Haltkick promise each other.
 //!
 //! A lock object in Rust is a `no_std` crate with this file as a module (`include!` or `#[path]`), a type that implements
 //! [`RawLock`], and one use of [`haltkick_lock!`](crate::haltkick_lock). Compile it with
@@ -12,7 +12,7 @@
 #![allow(dead_code, reason = "no lock uses all of it")]
 
 /// The version of the contract.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Most vCPUs there can be. They are numbered from 0.
 pub const CPUS_MOST: usize = 1024;
@@ -36,6 +36,8 @@ mod symbols {
     unsafe extern "C" {
         pub fn hk_cpu() -> u32;
         pub fn hk_cpus() -> u32;
+        pub fn hk_locks() -> u32;
+        pub fn hk_at_point(number: u32);
         pub fn hk_waits();
         pub fn hk_now() -> u64;
         pub fn hk_ticks(nanoseconds: u64) -> u64;
@@ -71,6 +73,33 @@ pub fn cpu() -> usize {
 pub fn cpus() -> usize {
     // SAFETY: as above.
     unsafe { symbols::hk_cpus() as usize }
+}
+
+/// Number of locks.
+#[inline]
+pub fn locks() -> usize {
+    // SAFETY: as above.
+    unsafe { symbols::hk_locks() as usize }
+}
+
+/// Passes point number `number`, as [`haltkick_point!`](crate::haltkick_point) names it.
+#[inline]
+pub fn at_point(number: u32) {
+    // SAFETY: as above.
+    unsafe { symbols::hk_at_point(number) }
+}
+
+/// Passes a point, such as `haltkick_point!("tail_published")`, at which `--deschedule at=tail-published` takes the vCPU off.
+#[macro_export]
+macro_rules! haltkick_point {
+    ($name:literal) => {{
+        let number: u32;
+        // SAFETY: the symbol stands for a number, which this puts into a register.
+        unsafe {
+            core::arch::asm!(concat!("mov {0:e}, offset hk_point_", $name), out(reg) number, options(pure, nomem, nostack))
+        };
+        at_point(number);
+    }};
 }
 
 /// One round of a spin loop: `cpu_relax`.

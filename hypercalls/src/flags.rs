@@ -64,6 +64,8 @@ flags! {
         MAY_BE_INTERRUPTED = 7;
         /// Its waiters spin in the optimistic spin queue.
         HAS_SPIN_QUEUE = 8;
+        /// Each of its forms has a function that takes it if it is free; so far only lock objects say so.
+        HAS_TRY = 9;
     }
 }
 
@@ -100,5 +102,7 @@ flags! {
         INTERRUPTS = 11;
         /// It uses the lock's spin queue alone: only locks with [`LockFlags::HAS_SPIN_QUEUE`] will do.
         NEEDS_SPIN_QUEUE = 12;
+        /// It takes locks only if they are free, at times: only locks with [`LockFlags::HAS_TRY`] will do.
+        TRIES = 13;
     }
 }

@@ -141,6 +141,8 @@ pub struct LockObject {
     pub lock_bytes: AtomicU32,
     /// Bytes that each vCPU has for all locks of this kind.
     pub cpu_bytes: AtomicU32,
+    /// Memory of zeros that `init` may give to its locks: address and end.
+    pub heap: [AtomicU64; 2],
 }
 
 /// ELF section with one [`Import`] for each symbol that a lock object may refer to and does not define.

@@ -93,8 +93,8 @@ const _: () = {
     assert!(size_of::<ImageNote>() == 32);
     assert!(size_of::<LockCalls>() == 48);
     assert!(size_of::<CallSite>() == 24);
-    assert!(size_of::<LockObject>() == 96);
-    assert!(size_of::<LockObjects>() == 8 + 96 * MAX_OBJECTS);
+    assert!(size_of::<LockObject>() == 112);
+    assert!(size_of::<LockObjects>() == 8 + 112 * MAX_OBJECTS);
     assert!(size_of::<Import>() == 40);
     assert!(size_of::<BootBlock>() == 240);
     assert!(size_of::<TraceSection>() == TRACE_SECTION_BYTES);

@@ -27,6 +27,8 @@ pub(crate) struct Token(MaybeUninit<u64>, MaybeUninit<u64>);
 
 /// Acquires the lock at an address.
 pub(crate) type LockFunction = unsafe extern "C" fn(*const ()) -> Token;
+/// Acquires the lock at an address if it is free; not 0: it did.
+pub(crate) type TryFunction = unsafe extern "C" fn(*const ()) -> i32;
 /// Releases the lock at an address.
 pub(crate) type UnlockFunction = unsafe extern "C" fn(*const (), Token);
 /// Calls a function with its argument while it holds the lock at an address.
@@ -223,6 +225,20 @@ pub(crate) fn with_lock(index: usize, section: impl FnOnce()) {
     call!(0, OPERATION_LOCK, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
     section();
     call!(1, OPERATION_UNLOCK, in("rdi") lock, in("rsi") low, in("rdx") high,);
+}
+
+/// Does `section` while the calling vCPU holds lock number `index`, if `take` gets it at once; says whether. For locks without a
+/// token, which all are that have such a function.
+#[inline(always)]
+pub(crate) fn with_lock_if_free(index: usize, take: TryFunction, section: impl FnOnce()) -> bool {
+    let lock = instance(index);
+    // SAFETY: `take` is from `object::try_lock`: the lock at this address is of its kind.
+    if unsafe { take(lock as *const ()) } == 0 {
+        return false;
+    }
+    section();
+    call!(1, OPERATION_UNLOCK, in("rdi") lock, in("rsi") 0, in("rdx") 0,);
+    true
 }
 
 /// Does `section` while no other vCPU is in [`with_lock`] of the same lock. Where readers share, others may be in here.

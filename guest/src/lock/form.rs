@@ -92,9 +92,7 @@ impl Form {
             calls,
             install: |calls| {
                 let locks = placement::address();
-                for index in 0..MAX_LOCKS as usize {
-                    object::init(locks + index * INSTANCE_BYTES);
-                }
+                object::init((0..boot().lock_count as usize).map(|index| locks + index * INSTANCE_BYTES));
                 calls::install(calls, locks, true);
                 publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
             },

@@ -9,7 +9,7 @@ use haltkick_hypercalls::{Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT
 
 use crate::cpu::percpu::{add, control, cpu, this};
 use crate::cpu::time;
-use crate::lock::calls;
+use crate::lock::calls::{self, TryFunction};
 use crate::lock::oracle::Watch;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
@@ -92,13 +92,29 @@ impl Sections {
     /// Does `body` while it holds lock `index` inside another one, which it holds on.
     #[inline(always)]
     pub(crate) fn inner(&self, index: usize, body: impl FnOnce()) {
-        calls::with_lock(index, || {
-            activity::section_entered(self.doing);
-            self.watch.enter(index);
-            body();
-            self.watch.leave(index, time::now());
-        });
+        calls::with_lock(index, || self.watched(index, body));
         activity::section_left(self.doing);
+    }
+
+    /// Does `body` while it holds lock `index`, if `take` gets it at once.
+    #[inline(always)]
+    pub(crate) fn if_free(&self, index: usize, take: TryFunction, body: impl FnOnce()) -> Option<Times> {
+        let asked = self.ask(index);
+        let mut had = asked;
+        let is_done = calls::with_lock_if_free(index, take, || {
+            had = self.stamps.now();
+            self.watched(index, body);
+        });
+        let left = self.stamps.now();
+        is_done.then(|| self.release(index, Times { asked, had, left, released: asked }))
+    }
+
+    #[inline(always)]
+    fn watched(&self, index: usize, body: impl FnOnce()) {
+        activity::section_entered(self.doing);
+        self.watch.enter(index);
+        body();
+        self.watch.leave(index, time::now());
     }
 
     #[inline(always)]
@@ -128,6 +144,15 @@ pub(crate) fn count(times: &Times) {
     record_between(TIME_WAIT, times.asked, times.had);
     record_between(TIME_HOLD, times.had, times.left);
     record_between(TIME_UNLOCK, times.left, times.released);
+}
+
+/// Slot of the results' times for tries that succeed.
+const TRY: usize = 3;
+
+/// Counts a section whose lock was free when it was tried.
+pub(crate) fn count_tried(times: &Times) {
+    add(&this().results.acquisitions, 1);
+    record_between(TRY, times.asked, times.had);
 }
 
 /// Slots of the results' times for sections that only read, in workloads that have those.

@@ -6,10 +6,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{LockObject, LockObjects, MAX_OBJECTS};
+use haltkick_hypercalls::{BootFlags, LockObject, LockObjects, MAX_OBJECTS};
 
 use crate::cpu::percpu::boot;
-use crate::lock::calls::{Calls, LockFunction, UnlockFunction};
+use crate::lock::calls::{Calls, LockFunction, TryFunction, UnlockFunction};
 use crate::lock::tables::locks;
 
 #[used]
@@ -23,6 +23,7 @@ static OBJECTS: LockObjects = LockObjects {
             init: AtomicU64::new(0),
             lock_bytes: AtomicU32::new(0),
             cpu_bytes: AtomicU32::new(0),
+            heap: [const { AtomicU64::new(0) }; 2],
         }
     }; MAX_OBJECTS],
 };
@@ -59,6 +60,19 @@ pub(crate) fn calls(paravirt: bool) -> Calls {
     }
 }
 
+/// Returns the function by which this run's lock is taken if it is free.
+pub(crate) fn try_lock() -> TryFunction {
+    let paravirt = boot().flags.has(BootFlags::PARAVIRT);
+    let object = of_run().expect("the VMM checked that the lock is an object");
+    // SAFETY: as in `acquires`.
+    let function = unsafe {
+        core::mem::transmute::<*const (), Option<TryFunction>>(address(
+            &object.try_lock[usize::from(paravirt)],
+        ))
+    };
+    function.expect("the VMM checked that each form has it")
+}
+
 fn acquires(address: *const ()) -> Option<LockFunction> {
     // SAFETY: null is `None`. All else is the address of a function that its author has written to this contract
     // (include/haltkick.h), as the VMM found it by its name.
@@ -70,14 +84,37 @@ fn releases(address: *const ()) -> Option<UnlockFunction> {
     unsafe { core::mem::transmute::<*const (), Option<UnlockFunction>>(address) }
 }
 
-/// Makes a free lock of the zeros at `lock`, where that takes more than nothing.
-pub(crate) fn init(lock: usize) {
+/// Memory that an `hk_init` takes for its locks, from the first free address to the end. Both are 0 but while it runs.
+static HEAP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Makes free locks of the zeros at these addresses, where that takes more than nothing. By vCPU 0, before any other vCPU runs.
+pub(crate) fn init(locks: impl Iterator<Item = usize>) {
     type Init = unsafe extern "C" fn(*mut ());
-    let address = of_run().map_or(core::ptr::null(), |object| address(&object.init));
+    let Some(object) = of_run() else { return };
     // SAFETY: as in `acquires`.
-    let init = unsafe { core::mem::transmute::<*const (), Option<Init>>(address) };
-    if let Some(init) = init {
+    let init = unsafe { core::mem::transmute::<*const (), Option<Init>>(address(&object.init)) };
+    let Some(init) = init else { return };
+    for (mine, given) in HEAP.iter().zip(&object.heap) {
+        mine.store(given.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    for lock in locks {
         // SAFETY: its contract: the address of a lock's memory, which is not in use yet.
         unsafe { init(lock as *mut ()) };
+    }
+    HEAP.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+}
+
+/// Takes zeros for a lock that is being made; `align` is a power of two.
+pub(crate) fn allocate(bytes: u64, align: u64) -> u64 {
+    let [first, end] = HEAP.each_ref().map(|word| word.load(Ordering::Relaxed));
+    assert!(end != 0, "hk_alloc: only hk_init may call it");
+    assert!(align.is_power_of_two(), "hk_alloc: an alignment of {align} is no power of two");
+    let taken = first.checked_next_multiple_of(align).and_then(|it| Some((it, it.checked_add(bytes)?)));
+    match taken {
+        Some((address, next)) if next <= end => {
+            HEAP[0].store(next, Ordering::Relaxed);
+            address
+        }
+        _ => panic!("hk_alloc: {bytes} bytes more than are left: HK_ALLOC_MOST is for all locks"),
     }
 }

@@ -8,16 +8,27 @@ use core::ptr::without_provenance;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, CPU_OFFSET, Import};
-use haltkick_locks::{Activity, Platform as _};
+use haltkick_locks::{Activity, Platform as _, Point};
 
 use crate::cpu::{percpu, time};
 use crate::image::field::padded;
-use crate::lock::platform::Guest;
+use crate::lock::object;
+use crate::lock::platform::{self, Guest};
 use crate::observe::activity;
 
 /// Number of vCPUs.
 extern "C" fn hk_cpus() -> u32 {
     percpu::boot().vcpus
+}
+
+/// Number of locks.
+extern "C" fn hk_locks() -> u32 {
+    percpu::boot().lock_count
+}
+
+/// Returns the address of so many zeros, for a lock that `hk_init` makes; ends the run if there are no more.
+extern "C" fn hk_alloc(bytes: u64, align: u64) -> u64 {
+    object::allocate(bytes, align)
 }
 
 /// Index of the calling vCPU, for languages without the header.
@@ -118,6 +129,13 @@ extern "C" fn hk_count_event(slot: u32, n: u64) {
     }
 }
 
+/// Passes a point, at which the VMM may take the vCPU off (`--deschedule at=`).
+extern "C" fn hk_at_point(point: u32) {
+    if point < u64::BITS {
+        platform::pass(point, Point::ALL.get(point as usize).and_then(|point| point.activity()));
+    }
+}
+
 /// Ends the run, because the object has found a fault of its own.
 ///
 /// # Safety
@@ -149,11 +167,13 @@ const fn import(name: &str, value: *const ()) -> Row {
 
 #[used]
 #[unsafe(link_section = ".haltkick.imports")]
-static IMPORTS: [Row; 23] = [
+static IMPORTS: [Row; 26] = [
     // The offset from GS at which each vCPU finds its index, for the header's inline function.
     import("hk_cpu_at", without_provenance(CPU_OFFSET)),
     import("hk_cpu", hk_cpu as *const ()),
     import("hk_cpus", hk_cpus as *const ()),
+    import("hk_locks", hk_locks as *const ()),
+    import("hk_alloc", hk_alloc as *const ()),
     import("hk_waits", hk_waits as *const ()),
     import("hk_pause", hk_pause as *const ()),
     import("hk_now", hk_now as *const ()),
@@ -169,6 +189,7 @@ static IMPORTS: [Row; 23] = [
     import("hk_slice_margin", hk_slice_margin as *const ()),
     import("hk_announce", hk_announce as *const ()),
     import("hk_count_event", hk_count_event as *const ()),
+    import("hk_at_point", hk_at_point as *const ()),
     import("hk_fail", hk_fail as *const ()),
     import("memcpy", memcpy as *const ()),
     import("memmove", memmove as *const ()),

@@ -156,17 +156,23 @@ impl Delegate for Instrumented {
         &Guest
     }
 
-    /// Announces first: from taking the lock to returning with it, the point knows better than the last announcement.
     #[inline]
     fn point(&self, point: Point) {
-        if percpu::boot().points & 1 << point as u32 == 0 {
-            return;
-        }
-        if let Some(activity) = point.activity() {
-            Delegate::announce(self, activity);
-        }
-        hypercall::point(point as u32);
+        pass(point as u32, point.activity());
     }
+}
+
+/// Passes a point below 64. Announces first: from taking the lock to returning with it, the point knows better than the last
+/// announcement.
+#[inline]
+pub(crate) fn pass(point: u32, activity: Option<Activity>) {
+    if percpu::boot().points & 1 << point == 0 {
+        return;
+    }
+    if let Some(activity) = activity {
+        activity::announce(activity);
+    }
+    hypercall::point(point);
 }
 
 // The two crates number the activities alike, so that announcing one is a store and nothing else.

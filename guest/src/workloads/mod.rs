@@ -24,3 +24,4 @@ pub(crate) mod queue;
 pub(crate) mod rwlock;
 pub(crate) mod selftest;
 pub(crate) mod spin_queue;
+pub(crate) mod try_lock;

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use haltkick_hypercalls::{
-    IMPORTS_SECTION, Import, LOCK_EVENTS, LockFlags, LockObject, LockObjects, MAX_OBJECTS, OBJECTS_SECTION,
+    ACTIVITY_ANY, IMPORTS_SECTION, Import, LOCK_EVENTS, LockFlags, LockObject, LockObjects, MAX_OBJECTS,
+    OBJECTS_SECTION,
 };
 use object::{Object as _, ObjectSection as _};
 
 use crate::host::error::RunError;
 use crate::host::text::printable;
 use crate::image::file::{Entry, IMAGE_END, Image, parse};
-use crate::image::object::{self as lock_object, FILE_PREFIX, LinkedObject, Offer, Part};
+use crate::image::object::{self as lock_object, FILE_PREFIX, LinkedObject, Offer, Part, Used};
 use crate::image::sites::Calls;
 
 impl Image {
@@ -47,8 +48,15 @@ impl Image {
             )));
         }
         let (mut end, mut events, mut linked) = (self.end, self.events.clone(), Vec::new());
+        let mut points: Vec<String> = self.points.iter().map(|point| point.name.clone()).collect();
         for object in paths.iter().map(AsRef::as_ref) {
-            let mut offer = Offer { imports: &room.imports, events: &mut events, slots: LOCK_EVENTS };
+            let mut offer = Offer {
+                imports: &room.imports,
+                events: &mut events,
+                slots: LOCK_EVENTS,
+                points: &mut points,
+                used: Used::default(),
+            };
             let object = link(object, end, &mut offer)
                 .map_err(|reason| RunError::LockObject { path: object.to_owned(), reason })?;
             end = object.addresses.end;
@@ -64,6 +72,8 @@ impl Image {
             image.calls.push([object.calls(0), object.calls(1)]);
         }
         image.events = events;
+        let of_objects = points.split_off(image.points.len());
+        image.points.extend(of_objects.into_iter().map(point_of_object));
         image.objects = linked;
         Ok(image)
     }
@@ -87,16 +97,25 @@ impl LinkedObject {
 
 fn entry(path: &Path, object: &LinkedObject) -> Entry {
     let [native, paravirt] = &object.functions;
+    let has_try = native[0].is_none() == object.try_lock[0].is_none()
+        && paravirt[0].is_none() == object.try_lock[1].is_none();
     let flags = LockFlags::NONE
         .with_if(native[0].is_some(), LockFlags::HAS_NATIVE)
         .with_if(paravirt[0].is_some(), LockFlags::HAS_PARAVIRT)
-        .with_if(native[2].is_some() || paravirt[2].is_some(), LockFlags::HAS_READERS);
+        .with_if(native[2].is_some() || paravirt[2].is_some(), LockFlags::HAS_READERS)
+        .with_if(object.may_be_interrupted, LockFlags::MAY_BE_INTERRUPTED)
+        .with_if(has_try, LockFlags::HAS_TRY)
+        .with_if(object.has_points, LockFlags::HAS_POINTS);
     Entry {
         name: format!("{FILE_PREFIX}{}", printable(&path.to_string_lossy())),
         summary: "a lock object".into(),
         flags: flags.0,
         times: vec![],
     }
+}
+
+fn point_of_object(name: String) -> Entry {
+    Entry { name, summary: "a point of a lock object".into(), flags: ACTIVITY_ANY, times: vec![] }
 }
 
 /// Room that an image has for objects.
@@ -216,6 +235,9 @@ fn write_table(table: &mut [u8], end: u64, objects: &[LinkedObject]) {
         put(base + std::mem::offset_of!(LockObject, init), object.init.unwrap_or(0), 8);
         put(base + std::mem::offset_of!(LockObject, lock_bytes), object.lock_bytes.into(), 4);
         put(base + std::mem::offset_of!(LockObject, cpu_bytes), object.cpu_bytes.into(), 4);
+        for (slot, end) in [object.heap.start, object.heap.end].into_iter().enumerate() {
+            put(base + std::mem::offset_of!(LockObject, heap) + 8 * slot, end, 8);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::host::affinity;
 use crate::host::error::{Refused, RunError};
 use crate::host::nodes::nodes_with_memory;
 use crate::host::span::Span;
-use crate::image::file::{Entry, Image};
+use crate::image::file::{Entry, Image, MOST_POINTS};
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
@@ -19,9 +19,6 @@ use crate::run::boot_values::{Chosen, pool_bytes};
 use crate::run::memory::{available, check_memory, most_bytes};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::{Rules, Sched};
-
-/// Points that have a bit in the word that names them to the guest.
-const MOST_POINTS: usize = u64::BITS as usize;
 
 /// Refuses what cannot be run, as far as that can be told before anything is created.
 ///
@@ -442,6 +439,7 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
             (WorkloadFlags::NEEDS_PARTS, LockFlags::IS_PART),
             (WorkloadFlags::INTERRUPTS, LockFlags::MAY_BE_INTERRUPTED),
             (WorkloadFlags::NEEDS_SPIN_QUEUE, LockFlags::HAS_SPIN_QUEUE),
+            (WorkloadFlags::TRIES, LockFlags::HAS_TRY),
         ];
         serves && needs.iter().all(|(need, can)| !flags.has(*need) || lock.lock_flags().has(*can))
     };

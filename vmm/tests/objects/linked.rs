@@ -15,6 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         addresses_have_the_objects_names_and_lines,
         a_waiter_pauses_on_a_line_of_the_objects_own,
         events_of_an_object_are_counted_by_their_names,
+        points_of_an_object_are_known_by_their_names,
         several_objects_lie_behind_each_other,
         position_independent_code_statics_and_constants_are_linked,
         of_an_archive_what_is_needed_is_linked,
@@ -107,6 +108,17 @@ fn events_of_an_object_are_counted_by_their_names() -> Check {
     assert_eq!(image.events.len(), own.len() + 1);
     assert_eq!(image.events.last().map(String::as_str), Some("my_own_event"));
     assert_eq!(image.events[..own.len()], own[..]);
+    Ok(())
+}
+
+fn points_of_an_object_are_known_by_their_names() -> Check {
+    let more = "int hk_try_lock(struct lock *lock) { hk_point(my_own_point); hk_point(tail_published); return lock->held; }";
+    let object = text("points", &format!("{TAS}{more}"), &FLAGS);
+    let image = link(&object)?;
+    let own = Image::embedded().points.len();
+    assert_eq!(image.points.len(), own + 1);
+    assert_eq!(image.points.last().map(|point| &*point.name), Some("my-own-point"));
+    assert!(image.locks.last().is_some_and(|lock| lock.has_points() && lock.name == lock_of(&object)));
     Ok(())
 }
 

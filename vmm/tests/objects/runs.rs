@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{Accelerator, Engine, Instruments, PvBackend, Ring, Run, Sched, find_qemu, probe, run};
+use haltkick_vmm::{
+    Accelerator, Engine, HowOften, Instruments, PvBackend, Ring, Run, Sched, Target, find_qemu, probe, run,
+};
 use libtest_mimic::Trial;
-use support::{Check, Settings, event, start_with, trials};
+use support::{Check, Settings, deschedule, event, start_with, sum, trials};
 
 use crate::compile::{FLAGS, TAS, example, examples, link, lock_of, text};
 
@@ -23,6 +25,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         an_object_that_uses_more_stack_than_there_is_is_found,
         locks_are_made_by_the_objects_init_and_its_events_are_counted,
         readers_of_an_object_share_its_lock,
+        an_object_of_version_one_is_made_and_excludes,
+        memory_for_locks_ends_and_is_for_init_alone,
+        an_event_that_is_chosen_at_run_time_is_counted,
+        a_try_that_does_not_exclude_is_found,
+        an_object_is_stopped_at_a_point_of_its_own,
+        an_object_that_may_be_interrupted_is,
+        two_words_are_exchanged_at_once_on_a_simulated_machine,
+        an_instruction_that_is_not_simulated_is_named,
     ]
 }
 
@@ -222,6 +232,136 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RE
     let outcome = start_with(&config, &image)?;
     let (counted, done) = (event(&outcome, "my_own_event"), outcome.acquisitions());
     assert!(done > 0 && counted >= done, "{counted} of {done}");
+    Ok(())
+}
+
+fn an_object_of_version_one_is_made_and_excludes() -> Check {
+    let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version, hk_lock_size, \
+                   hk_lock_align;\nconst hk_u32 hk_version = 1, hk_lock_size = 1, hk_lock_align = 1;";
+    excludes(
+        &on_two_simulated_cpus(),
+        &text("version_one", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS),
+    )
+}
+
+fn memory_for_locks_ends_and_is_for_init_alone() -> Check {
+    let greedy = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(HK_ALLOC_MOST / 2, 4096); }";
+    let object = text("greedy", &format!("{TAS}{greedy}"), &FLAGS);
+    let run = |locks| on_two_simulated_cpus().lock(lock_of(&object)).pv(false).lock_count(locks);
+    start_with(&run(2), &link(&object)?)?;
+    let (error, _) = failed(&object, |_| run(3));
+    assert!(error.contains("hk_alloc: 2097152 bytes more than are left"), "{error}");
+    let late = TAS.replace(
+        "void hk_unlock(struct lock *lock) {",
+        "void hk_unlock(struct lock *lock) { hk_alloc(1, 1);",
+    );
+    let object = text("late", &late, &FLAGS);
+    let (error, _) = failed(&object, |_| on_two_simulated_cpus().lock(lock_of(&object)).pv(false));
+    assert!(error.contains("only hk_init may call it"), "{error}");
+    Ok(())
+}
+
+fn an_event_that_is_chosen_at_run_time_is_counted() -> Check {
+    let more = r#"
+HK_EVENT(even_turns);
+HK_EVENT(odd_turns);
+void hk_unlock(struct lock *lock) {
+    static const char *const turns[] = {hk_event_even_turns, hk_event_odd_turns};
+    static hk_u32 turn;
+    hk_count_event((hk_u32)(hk_u64)turns[turn++ % 2], 1);
+    hk_count_event(HK_SLOT(even_turns), 0);"#;
+    let object = text("chosen", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
+    let outcome = start_with(&on_two_simulated_cpus().lock(lock_of(&object)).pv(false), &link(&object)?)?;
+    let [even, odd] = ["even_turns", "odd_turns"].map(|name| event(&outcome, name));
+    assert!(even > 0 && even.abs_diff(odd) <= 1, "{even} and {odd}");
+    Ok(())
+}
+
+/// A test-and-set lock whose try is `held`.
+fn trying(name: &str, held: &str) -> std::path::PathBuf {
+    text(name, &format!("{TAS}int hk_try_lock(struct lock *lock) {{ return !{held}; }}"), &FLAGS)
+}
+
+fn a_try_that_does_not_exclude_is_found() -> Check {
+    let run = |object: &Path| {
+        let run = on_two_simulated_cpus().workload("try-lock".to_owned()).lock(lock_of(object)).pv(false);
+        run.hold(Duration::from_micros(1)).think(Duration::ZERO)
+    };
+    let right = trying("tries", "__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)");
+    let outcome = start_with(&run(&right), &link(&right)?)?;
+    let times = &outcome.times;
+    assert!(times.iter().any(|(name, times)| name == "try" && times.occupied().count() > 0), "{times:?}");
+    let wrong = trying("tries_wrongly", "(lock->held = 1, 0)");
+    let (error, _) = failed(&wrong, |_| run(&wrong));
+    assert!(error.contains("mutual exclusion violated"), "{error}");
+    // A lock without a try has no such workload.
+    let without = text("without_try", TAS, &FLAGS);
+    let refused = start_with(&run(&without), &link(&without)?).err().map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|error| error.contains("cannot be run with lock")), "{refused:?}");
+    Ok(())
+}
+
+fn an_object_is_stopped_at_a_point_of_its_own() -> Check {
+    let object = example(&examples()[0].with_file_name("anderson.c"));
+    let run = |at: &str| {
+        let often = HowOften::Probability(0.2);
+        let stop = deschedule(Target::Random, often, Duration::from_micros(50), Some(at));
+        on_two_simulated_cpus().lock(lock_of(&object)).pv(false).deschedule(stop)
+    };
+    let outcome = start_with(&run("waiting-in-slot"), &link(&object)?)?;
+    let injected = outcome.injected.expect("the VMM schedules");
+    assert!(sum(&injected) > 0, "{injected:?}");
+    let refused = start_with(&run("wating-in-slot"), &link(&object)?).err().map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|error| error.contains("waiting-in-slot")), "{refused:?}");
+    Ok(())
+}
+
+fn an_object_that_may_be_interrupted_is() -> Check {
+    let object = text("interrupted", &format!("{TAS}HK_MAY_BE_INTERRUPTED;"), &FLAGS);
+    let run = on_two_simulated_cpus().workload("interrupted".to_owned()).lock_count(2);
+    let outcome = start_with(&run.clone().lock(lock_of(&object)).pv(false), &link(&object)?)?;
+    let interrupts = outcome.times.iter().find(|(name, _)| name == "interrupt");
+    assert!(interrupts.is_some_and(|(_, times)| times.occupied().count() > 0), "{interrupts:?}");
+    let plain = text("uninterrupted", TAS, &FLAGS);
+    let refused = start_with(&run.lock(lock_of(&plain)).pv(false), &link(&plain)?).err();
+    let refused = refused.map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|error| error.contains("cannot be run with lock")), "{refused:?}");
+    Ok(())
+}
+
+fn two_words_are_exchanged_at_once_on_a_simulated_machine() -> Check {
+    let source = r#"
+#include "haltkick.h"
+struct lock { hk_u64 held, times; } __attribute__((aligned(16)));
+HK_LOCK(struct lock);
+void hk_lock(struct lock *lock)
+{
+    hk_u64 held = 0, times = 0;
+    unsigned char done;
+    do {
+        if (held)
+            hk_pause();
+        held = 0;
+        __asm__ volatile("lock cmpxchg16b %1"
+                         : "=@ccz"(done), "+m"(*lock), "+a"(held), "+d"(times)
+                         : "b"(1ul), "c"(times + 1)
+                         : "memory");
+    } while (!done);
+}
+void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
+"#;
+    excludes(&on_two_simulated_cpus(), &text("two_words", source, &FLAGS))
+}
+
+fn an_instruction_that_is_not_simulated_is_named() -> Check {
+    const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
+    let hashes = format!("{UNLOCK} __asm__ volatile(\"crc32l %%eax, %%eax\" ::: \"rax\");");
+    let object = text("hashes", &TAS.replace(UNLOCK, &hashes), &FLAGS);
+    let (error, _) = failed(&object, |_| on_two_simulated_cpus().lock(lock_of(&object)).pv(false));
+    assert!(
+        error.contains("--engine sim does not carry out `crc32 eax, eax` at hashes.o: hk_unlock+0x"),
+        "{error}"
+    );
     Ok(())
 }
 

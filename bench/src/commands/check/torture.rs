@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use haltkick_vmm::Entry;
+use haltkick_vmm::{Entry, LockFlags};
 use rand::Rng;
 use rand::seq::SliceRandom as _;
 
@@ -145,9 +145,25 @@ const READERS: &[Kind] = &[
     ("few writers", &[("read-share", "95%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
 ];
 
+/// Further trials of a lock that can do more, by this flag; with several vCPUs, since one does not interrupt itself.
+const ABLE: &[(LockFlags, Kind)] = &[
+    (
+        LockFlags::HAS_TRY,
+        (
+            "half of it tries",
+            &[("workload", "try-lock"), ("slice", "200us"), ("hold", "500ns"), ("think", "0ns")],
+        ),
+    ),
+    (
+        LockFlags::MAY_BE_INTERRUPTED,
+        ("interrupts", &[("workload", "interrupted"), ("locks", "2"), ("slice", "200us"), ("hold", "500ns")]),
+    ),
+];
+
 /// All trials of these forms.
 pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
-    let has_readers = lock.lock_flags().has(haltkick_vmm::LockFlags::HAS_READERS);
+    let has_readers = lock.lock_flags().has(LockFlags::HAS_READERS);
+    let able = || ABLE.iter().filter(|(flag, _)| lock.lock_flags().has(*flag)).map(|(_, kind)| kind);
     let mut trials = Vec::new();
     for &pv in forms {
         let kinds = KINDS.iter().chain(PARAVIRT.iter().filter(|_| pv)).map(|kind| (kind, false));
@@ -160,6 +176,10 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
         let of_readers = SIMULATED_READERS.iter().filter(|_| has_readers).map(|kind| (kind, true));
         for (kind, has_readers) in kinds.chain(of_readers) {
             trials.extend(VCPUS_SIMULATED.map(|vcpus| trial(kind, MACHINE, vcpus, pv, has_readers)));
+        }
+        for kind in able() {
+            let several = VCPUS.into_iter().filter(|&vcpus| vcpus > 1);
+            trials.extend(several.map(|vcpus| trial(kind, REAL, vcpus, pv, false)));
         }
     }
     trials
@@ -225,15 +245,17 @@ mod tests {
     #[test]
     fn every_trial_can_be_run() {
         let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
-        let has_readers = |lock: &Entry| lock.lock_flags().has(haltkick_vmm::LockFlags::HAS_READERS);
+        let has_readers = |lock: &Entry| lock.lock_flags().has(LockFlags::HAS_READERS);
         for readers in [false, true] {
             let mut locks = image.locks.iter().filter(|lock| lock.has_paravirt() && !lock.serves_faults());
             let lock = locks.find(|lock| has_readers(lock) == readers).unwrap();
             let trials = trials(lock, &[true]);
             let readers = if readers { READERS.len() } else { 0 };
             let of_readers = if readers > 0 { SIMULATED_READERS.len() } else { 0 };
+            let flagged = ABLE.iter().filter(|(flag, _)| lock.lock_flags().has(*flag)).count();
             let simulated = VCPUS_SIMULATED.len() * (SIMULATED.len() + SIMULATED_PARAVIRT.len() + of_readers);
-            assert_eq!(trials.len(), simulated + VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers));
+            let real = VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers);
+            assert_eq!(trials.len(), simulated + real + (VCPUS.len() - 1) * flagged);
             for trial in trials {
                 let mut settings = Settings::default();
                 settings.set("lock", &lock.name).unwrap();

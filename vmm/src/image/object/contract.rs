@@ -1,4 +1,6 @@
-//! Contract of an object, by name: the names that it defines and may use in version 1 of `include/haltkick.h`.
+//! Contract of an object, by name: the names that it defines and may use, as `include/haltkick.h` says.
+
+use std::ops::RangeInclusive;
 
 use crate::host::nearest::nearest;
 use crate::image::object::member::{Member, SymbolPlace};
@@ -6,8 +8,8 @@ use crate::image::object::member::{Member, SymbolPlace};
 /// Prefix of the name of a lock that is a file.
 pub const FILE_PREFIX: &str = "file:";
 
-/// The version of the header that is spoken here.
-const VERSION: u32 = 1;
+/// The versions of the header that are spoken here: each has all that the one before has.
+const VERSIONS: RangeInclusive<u32> = 1..=2;
 /// Most bytes of a lock, and what its address is a multiple of.
 const MOST_LOCK_BYTES: u32 = 256;
 /// Most bytes that an object has per vCPU.
@@ -17,8 +19,14 @@ const MOST_CPU_BYTES: u32 = 4096;
 pub(super) const CPU_AREA: &str = "hk_percpu_area";
 /// Begins the name of an event that the object counts.
 pub(super) const EVENT_PREFIX: &str = "hk_event_";
-/// Most bytes of an event's name.
-pub(super) const MOST_EVENT_BYTES: usize = 31;
+/// Begins the name of a point that the object passes.
+pub(super) const POINT_PREFIX: &str = "hk_point_";
+/// Most bytes of the name of an event or a point.
+pub(super) const MOST_NAME_BYTES: usize = 31;
+/// Gives memory to an object's locks.
+pub(super) const ALLOC: &str = "hk_alloc";
+/// Bytes of that memory, for all locks.
+pub(super) const HEAP_BYTES: u64 = 4 << 20;
 
 /// The functions of one form, by the order of their slots.
 const FORMS: [[&str; 4]; 2] = [
@@ -40,6 +48,8 @@ pub(super) struct Exports {
     pub(super) init: Option<Function>,
     pub(super) lock_bytes: u32,
     pub(super) cpu_bytes: u32,
+    /// An interrupt may come anywhere in its functions, and take another of its locks.
+    pub(super) may_be_interrupted: bool,
 }
 
 impl Exports {
@@ -86,20 +96,23 @@ pub(super) fn exports(
         })
     };
     let version = needed("hk_version")?;
-    if version != VERSION {
+    if !VERSIONS.contains(&version) {
         return Err(format!(
-            "is written to version {version} of haltkick.h, and this haltkick links version {VERSION}"
+            "is written to version {version} of haltkick.h, and this haltkick links versions {} to {}",
+            VERSIONS.start(),
+            VERSIONS.end()
         ));
     }
     exports.lock_bytes = needed("hk_lock_size")?;
     let align = needed("hk_lock_align")?;
     if exports.lock_bytes > MOST_LOCK_BYTES || align > MOST_LOCK_BYTES || !align.is_power_of_two() {
         return Err(format!(
-            "has locks of {} bytes, aligned to {align}: {MOST_LOCK_BYTES} are the most of both; the rest can be in memory per vCPU \
-             (HK_PERCPU)",
+            "has locks of {} bytes, aligned to {align}: {MOST_LOCK_BYTES} are the most of both; the rest can be in memory that \
+             hk_init takes (hk_alloc), or per vCPU (HK_PERCPU)",
             exports.lock_bytes
         ));
     }
+    exports.may_be_interrupted = number("hk_may_be_interrupted")?.unwrap_or(0) != 0;
     exports.cpu_bytes = number("hk_percpu_size")?.unwrap_or(0);
     if exports.cpu_bytes > MOST_CPU_BYTES {
         return Err(format!("wants {} bytes per vCPU: {MOST_CPU_BYTES} are the most", exports.cpu_bytes));

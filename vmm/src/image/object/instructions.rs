@@ -73,6 +73,25 @@ fn wrong(
     if instruction.is_invalid() {
         return Some(("has bytes that are no instruction", "data among code needs a section of its own"));
     }
+    // These are not privileged on every CPU, and hypervisors may refuse them.
+    match instruction.mnemonic() {
+        Mnemonic::Monitor
+        | Mnemonic::Mwait
+        | Mnemonic::Monitorx
+        | Mnemonic::Mwaitx
+        | Mnemonic::Umonitor
+        | Mnemonic::Umwait
+        | Mnemonic::Tpause => {
+            return Some(("waits in the CPU", "wait with hk_pause, or with hk_wait in hk_pv_lock"));
+        }
+        Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort | Mnemonic::Xtest => {
+            return Some((
+                "begins or ends a transaction",
+                "many CPUs have none: leave the elision of locks out",
+            ));
+        }
+        _ => {}
+    }
     if instruction.is_privileged() {
         return Some((
             "has a privileged instruction",

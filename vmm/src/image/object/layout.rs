@@ -9,8 +9,8 @@ use object::elf;
 use crate::image::object::member::{Member, Section};
 use crate::image::object::resolve::{Resolved, SectionId, Target};
 
-/// Most bytes of an object in the guest, but for the memory per vCPU.
-pub(in crate::image) const MOST_BYTES: u64 = 1 << 20;
+/// Most bytes of an object in the guest, but for the memory per vCPU and that for its locks.
+pub(in crate::image) const MOST_BYTES: u64 = 4 << 20;
 const PAGE: u64 = 4096;
 /// Code begins cache lines, as that of the image does.
 const CODE_ALIGN: u64 = 64;
@@ -24,7 +24,9 @@ pub(super) struct Layout {
     pub(super) constants: Range<u64>,
     pub(super) data: Range<u64>,
     pub(super) zeros: Range<u64>,
-    /// End of all parts, memory per vCPU included.
+    /// Memory for locks, which `hk_init` hands out.
+    pub(super) heap: Range<u64>,
+    /// End of all parts, memory per vCPU and for locks included.
     pub(super) end: u64,
     sections: BTreeMap<SectionId, u64>,
     common: BTreeMap<String, u64>,
@@ -77,6 +79,7 @@ impl Layout {
         resolved: &Resolved,
         table: BTreeSet<Target>,
         cpu_bytes: u32,
+        heap_bytes: u64,
         base: u64,
     ) -> Result<Self, String> {
         let mut cursor = Cursor(base.next_multiple_of(PAGE));
@@ -109,7 +112,10 @@ impl Layout {
         }
         let cpu_area = cursor.take(0, PAGE);
         let end = cpu_area + u64::from(cpu_bytes).next_multiple_of(CPU_ALIGN) * MAX_VCPUS as u64;
-        Ok(Self { code, constants, data, zeros, end, sections, common, cpu_area, table })
+        let heap = end.next_multiple_of(PAGE);
+        let heap = heap..heap + heap_bytes;
+        let end = if heap.is_empty() { end } else { heap.end };
+        Ok(Self { code, constants, data, zeros, heap, end, sections, common, cpu_area, table })
     }
 
     /// Returns the address of a section.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::image::object::contract::{self, Exports, Function};
+use crate::image::object::contract::{self, Exports, Function, HEAP_BYTES};
 use crate::image::object::layout::Layout;
 use crate::image::object::member::{Member, Relocation, SYMBOL_BYTES};
 use crate::image::object::resolve::{self, Offer, Resolved, SectionId, Target};
@@ -25,6 +25,10 @@ pub(crate) struct LinkedObject {
     pub(crate) init: Option<u64>,
     pub(crate) lock_bytes: u32,
     pub(crate) cpu_bytes: u32,
+    pub(crate) may_be_interrupted: bool,
+    pub(crate) has_points: bool,
+    /// Memory for locks.
+    pub(crate) heap: Range<u64>,
     pub(crate) parts: Vec<Part>,
 }
 
@@ -75,7 +79,8 @@ fn link_members(
     let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;
     let table = table(&members, &resolved)?;
     // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
-    let layout = Layout::new(&members, &resolved, table, exports.cpu_bytes, base)?;
+    let heap_bytes = if offer.used.heap { HEAP_BYTES } else { 0 };
+    let layout = Layout::new(&members, &resolved, table, exports.cpu_bytes, heap_bytes, base)?;
     instructions::check(&members, &resolved.reached)?;
     if exports.cpu_bytes == 0 && refers_to_cpu_area(&members, &resolved) {
         return Err(
@@ -99,6 +104,9 @@ fn link_members(
         init: functions.init,
         lock_bytes: exports.lock_bytes,
         cpu_bytes: exports.cpu_bytes,
+        may_be_interrupted: exports.may_be_interrupted,
+        has_points: offer.used.points,
+        heap: layout.heap.clone(),
         parts,
     })
 }
@@ -365,14 +373,21 @@ mod tests {
 
     use super::*;
     use crate::image::made::lock::small_object;
+    use crate::image::object::resolve::Used;
 
     #[test]
     fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
         const BASE: u64 = 0x40_2000;
         let imports: BTreeMap<_, _> = ["hk_waits", "hk_now"].map(|name| (name.to_owned(), 0x40_0000)).into();
         let link = |file: Vec<u8>| {
-            let mut events = Vec::new();
-            let mut offer = Offer { imports: &imports, events: &mut events, slots: 8 };
+            let (mut events, mut points) = (Vec::new(), Vec::new());
+            let mut offer = Offer {
+                imports: &imports,
+                events: &mut events,
+                slots: 8,
+                points: &mut points,
+                used: Used::default(),
+            };
             link_bytes(Path::new("small.o"), file, BASE, &mut offer)
         };
         let mut file = small_object().to_vec();

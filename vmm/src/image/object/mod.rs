@@ -18,4 +18,4 @@ pub(super) use layout::MOST_BYTES;
 #[cfg(any(test, fuzzing))]
 pub(super) use link::link_bytes;
 pub(crate) use link::{LinkedObject, Part, link};
-pub(crate) use resolve::Offer;
+pub(crate) use resolve::{Offer, Used};

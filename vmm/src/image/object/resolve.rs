@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use object::elf;
 
 use crate::host::nearest::nearest;
-use crate::image::object::contract::{CPU_AREA, EVENT_PREFIX, MOST_EVENT_BYTES};
+use crate::image::file::MOST_POINTS;
+use crate::image::object::contract::{ALLOC, CPU_AREA, EVENT_PREFIX, MOST_NAME_BYTES, POINT_PREFIX};
 use crate::image::object::member::{Member, SymbolPlace};
 
 /// A section of a member, by their numbers. A symbol of a member is a pair of numbers, too.
@@ -36,6 +37,19 @@ pub(crate) struct Offer<'a> {
     pub(crate) events: &'a mut Vec<String>,
     /// Number of slots.
     pub(crate) slots: usize,
+    /// The points of locks, by their numbers. Those of objects are added.
+    pub(crate) points: &'a mut Vec<String>,
+    /// Parts of the offer that the object has used.
+    pub(crate) used: Used,
+}
+
+/// Parts of the offer that make a difference to others than the object.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Used {
+    /// It passes points.
+    pub(crate) points: bool,
+    /// It takes memory for its locks.
+    pub(crate) heap: bool,
 }
 
 /// The result of the resolution.
@@ -179,6 +193,10 @@ fn import(name: &str, is_weak: bool, offer: &mut Offer<'_>) -> Result<Target, St
     if let Some(event) = name.strip_prefix(EVENT_PREFIX) {
         return slot(event, offer).map(Target::Number);
     }
+    if let Some(point) = name.strip_prefix(POINT_PREFIX) {
+        return point_number(&point.replace('_', "-"), offer).map(Target::Number);
+    }
+    offer.used.heap |= name == ALLOC;
     match offer.imports.get(name) {
         Some(&value) => Ok(Target::Number(value)),
         None if is_weak => Ok(Target::Number(0)),
@@ -199,12 +217,28 @@ fn slot(event: &str, offer: &mut Offer<'_>) -> Result<u64, String> {
     if let Some(slot) = offer.events.iter().position(|known| known == event) {
         return Ok(slot as u64);
     }
-    if event.is_empty() || event.len() > MOST_EVENT_BYTES {
-        return Err(format!("counts an event `{event}`: a name has {MOST_EVENT_BYTES} letters at most"));
+    if event.is_empty() || event.len() > MOST_NAME_BYTES {
+        return Err(format!("counts an event `{event}`: a name has {MOST_NAME_BYTES} letters at most"));
     }
     if offer.events.len() >= offer.slots {
         return Err(format!("counts an event `{event}`, and all {} slots are taken", offer.slots));
     }
     offer.events.push(event.to_owned());
     Ok(offer.events.len() as u64 - 1)
+}
+
+/// The number of a point: its own, or a new one.
+fn point_number(point: &str, offer: &mut Offer<'_>) -> Result<u64, String> {
+    offer.used.points = true;
+    if let Some(number) = offer.points.iter().position(|known| known == point) {
+        return Ok(number as u64);
+    }
+    if point.is_empty() || point.len() > MOST_NAME_BYTES {
+        return Err(format!("passes a point `{point}`: a name has {MOST_NAME_BYTES} letters at most"));
+    }
+    if offer.points.len() >= MOST_POINTS {
+        return Err(format!("passes a point `{point}`, and all {MOST_POINTS} numbers are taken"));
+    }
+    offer.points.push(point.to_owned());
+    Ok(offer.points.len() as u64 - 1)
 }
