@@ -29,6 +29,10 @@ linux-initrd *PROGRAMS:
 dist: setup
     @bench/dist.sh
 
+# A container image of it, `haltkick`, with nothing else inside: `podman run --rm --device /dev/kvm haltkick doctor`. Needs podman, buildah or docker.
+oci: dist
+    @tool=$(command -v podman || command -v buildah || command -v docker) || { echo "just oci: there is no podman, buildah or docker: install one" >&2; exit 4; }; "$tool" build --tag haltkick --file bench/Containerfile target/dist/haltkick-*-x86_64-linux
+
 # Check that a second clone of this commit, in another folder, gives the same bytes as `just dist`: run that before.
 dist-twice: setup
     @test -z "$(git status --porcelain)" || { echo "just dist-twice: commit your changes first: the second build is of the last commit" >&2; exit 1; }

@@ -183,7 +183,8 @@ impl Progress {
             redraw(&self.shown.line(Duration::ZERO, &format!("{of}  ")));
         } else if self.said.elapsed() > SAYS_EVERY {
             self.said = Instant::now();
-            output::talk(&format!("{cell_id}: {of} simulated, {} cells done", self.done));
+            let left = patience(self.shown.left.as_secs_f64());
+            output::talk(&format!("{cell_id}: {of} simulated, {} cells done, about {left} left", self.done));
         }
     }
 

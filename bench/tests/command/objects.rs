@@ -17,6 +17,7 @@ trials![
     a_forgotten_release_names_the_last_holder_and_the_objects_place,
     objects_that_cannot_be_linked_are_refused_in_one_line,
     a_lock_can_be_written_to_the_header_that_is_printed,
+    a_lock_is_compared_with_itself_in_another_revision,
 ];
 
 /// The object that gcc makes of a text, as documented.
@@ -352,5 +353,49 @@ fn only_lost_wake_ups_make_a_run_invalid() -> Tested {
         let warned = if expected == 7 { &["asleep-throughout"][..] } else { &[] };
         assert_eq!(codes, warned, "{lock:?}");
     }
+    Ok(())
+}
+
+fn a_lock_is_compared_with_itself_in_another_revision() -> Tested {
+    let directory = scratch("object-revisions");
+    let within = |program: &str, arguments: &[&str]| {
+        let command = Command::new(program)
+            .args(arguments)
+            .current_dir(&directory)
+            .env("HALTKICK", env!("CARGO_BIN_EXE_haltkick"))
+            .env("CHECK_TIME", "1s")
+            .output();
+        command.unwrap_or_else(|error| panic!("{program}: {error}"))
+    };
+    if Command::new("gcc").arg("--version").output().is_err() {
+        return skip("there is no gcc");
+    }
+    let lock = directory.join("lock.c");
+    std::fs::write(&lock, TAS).expect("the scratch directory can be written");
+    let author = ["-c", "user.name=A", "-c", "user.email=a@example.org"];
+    for words in [&["init", "-q"][..], &["add", "lock.c"], &["commit", "-q", "-m", "lock"]] {
+        assert!(within("git", &[&author[..], words].concat()).status.success(), "{words:?}");
+    }
+    // Now each release takes ten microseconds.
+    let slow = TAS.replace(
+        "void hk_unlock(struct lock *lock) {",
+        "void hk_unlock(struct lock *lock) { for (hk_u64 end = hk_now() + hk_ticks(10000); hk_now() < end;) ;",
+    );
+    std::fs::write(&lock, slow).expect("the scratch directory can be written");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ci/lock-against.sh");
+    let script = script.to_str().expect("it is UTF-8");
+    let place = ["engine=sim", "machine=skylake-8s", "cpus=0-1", "window=2ms", "warmup=500us"];
+    let settings = place.iter().flat_map(|setting| ["--set", setting]);
+    let words: Vec<&str> =
+        ["lock.c", "HEAD", "--blocks", "6", "--ratios", "1"].into_iter().chain(settings).collect();
+    let output = within(script, &words);
+    let said = stdout(&output);
+    assert_eq!(code(&output), 0, "{said}{}", stderr(&output));
+    assert!(said.contains("### lock.c, now over HEAD") && said.contains("no fault found"), "{said}");
+    let now = said.lines().find(|line| line.contains("| now |")).unwrap_or_else(|| panic!("{said}"));
+    let ratio = now.split('|').find_map(|cell| cell.trim().split_once('x')?.0.parse::<f64>().ok());
+    assert!(ratio.is_some_and(|ratio| ratio < 0.5) && now.trim_end().ends_with(" - |"), "{now}");
+    let nothing = within(script, &["lock.c"]);
+    assert_eq!(code(&nothing), 2, "{}", stderr(&nothing));
     Ok(())
 }

@@ -446,8 +446,11 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
     if fits(&image.locks[lock]) {
         return Ok(());
     }
-    let fitting: Vec<_> =
+    let mut fitting: Vec<_> =
         image.locks.iter().filter(|lock| fits(lock)).map(|lock| lock.name.as_str()).collect();
+    if fitting.is_empty() {
+        fitting.push("lock objects that can (docs/lock-objects.md)");
+    }
     Err(RunError::usage(format!(
         "workload `{}` cannot be run with lock `{}`; these go with it: {}",
         image.workloads[workload].name,
