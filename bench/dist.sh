@@ -20,6 +20,10 @@ cargo build --release --locked --package haltkick --target "$target" --target-di
 mkdir -p "$stage"/{bin,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d,docs}
 haltkick=$stage/bin/haltkick
 cp "$dist/build/$target/release/haltkick" "$haltkick"
+if readelf --section-headers --wide "$haltkick" | grep -q ' \.symtab '; then
+    echo "just dist: the program was not stripped: its symbols are not the same in every build" >&2
+    exit 1
+fi
 "$haltkick" man --dir "$stage/share/man/man1"
 "$haltkick" completions bash >"$stage/share/bash-completion/completions/haltkick"
 "$haltkick" completions zsh >"$stage/share/zsh/site-functions/_haltkick"
