@@ -23,9 +23,6 @@ use crate::image::symbols::{Lines, Symbols};
 /// Upper bound of an image's end: the VMM lays out the memory above, and 64 MiB is a hundred times what is needed.
 pub(super) const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
 
-/// Points that have a bit in the word that names them to the guest.
-pub(crate) const MOST_POINTS: usize = u64::BITS as usize;
-
 /// Most segments: each call site is looked for in each of them, and a linker makes a handful.
 const MOST_SEGMENTS: usize = 4096;
 

@@ -133,8 +133,8 @@ fn an_object_whose_functions_overlap_without_end_is_refused() {
     let mut code = object.section(text);
     code.resize(1 << 16, 0x90);
     object.replace(text, &code);
-    object.add_symbols(100, 5, 1, 1 << 15, 1000);
-    assert_refused(object.linked(), "has functions of more than 1024 KiB");
+    object.add_symbols(200, 5, 1, 1 << 15, 1000);
+    assert_refused(object.linked(), "has functions of more than 4096 KiB");
 }
 
 /// An archive of `bytes` bytes: half of them are one name, which is that of all members.
@@ -196,7 +196,7 @@ fn object_of_one_code(sections: usize, code_bytes: usize) -> Changed {
 fn an_object_whose_sections_share_their_code_is_refused_unread() {
     for mebibytes in [1, 4, 16] {
         let object = object_of_one_code(4000 * mebibytes, mebibytes << 19);
-        assert_refused(object.linked(), "takes more than 1024 KiB");
+        assert_refused(object.linked(), "takes more than 4096 KiB");
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) const EVENT_PREFIX: &str = "hk_event_";
 pub(super) const POINT_PREFIX: &str = "hk_point_";
 /// Most bytes of the name of an event or a point.
 pub(super) const MOST_NAME_BYTES: usize = 31;
+/// Points that have a bit in the word that names them to the guest.
+pub(crate) const MOST_POINTS: usize = u64::BITS as usize;
 /// Gives memory to an object's locks.
 pub(super) const ALLOC: &str = "hk_alloc";
 /// Bytes of that memory, for all locks.

@@ -64,59 +64,24 @@ fn functions(members: &[Member], reached: &BTreeSet<SectionId>) -> HashMap<Secti
     functions
 }
 
+const GENERAL: &str = "compile with -mgeneral-regs-only, for a target without SSE";
+
 /// Returns the fault of an instruction and its remedy.
 fn wrong(
     instruction: &Instruction,
     info: &mut InstructionInfoFactory,
 ) -> Option<(&'static str, &'static str)> {
-    const GENERAL: &str = "compile with -mgeneral-regs-only, for a target without SSE";
     if instruction.is_invalid() {
         return Some(("has bytes that are no instruction", "data among code needs a section of its own"));
     }
-    // These are not privileged on every CPU, and hypervisors may refuse them.
-    match instruction.mnemonic() {
-        Mnemonic::Monitor
-        | Mnemonic::Mwait
-        | Mnemonic::Monitorx
-        | Mnemonic::Mwaitx
-        | Mnemonic::Umonitor
-        | Mnemonic::Umwait
-        | Mnemonic::Tpause => {
-            return Some(("waits in the CPU", "wait with hk_pause, or with hk_wait in hk_pv_lock"));
-        }
-        Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort | Mnemonic::Xtest => {
-            return Some((
-                "begins or ends a transaction",
-                "many CPUs have none: leave the elision of locks out",
-            ));
-        }
-        _ => {}
+    if let Some(wrong) = wrong_by_name(instruction.mnemonic()) {
+        return Some(wrong);
     }
     if instruction.is_privileged() {
         return Some((
             "has a privileged instruction",
             "a lock runs in ring 3, too; haltkick.h has what it may ask for",
         ));
-    }
-    match instruction.mnemonic() {
-        Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int | Mnemonic::Vmcall | Mnemonic::Vmmcall => {
-            return Some(("makes a system call or hypercall", "haltkick.h has what it may ask for"));
-        }
-        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => {
-            return Some(("changes a segment's base", "the guest finds its own data there"));
-        }
-        Mnemonic::Fxsave
-        | Mnemonic::Fxrstor
-        | Mnemonic::Xsave
-        | Mnemonic::Xrstor
-        | Mnemonic::Ldmxcsr
-        | Mnemonic::Stmxcsr
-        | Mnemonic::Emms
-        | Mnemonic::Vzeroupper
-        | Mnemonic::Vzeroall => {
-            return Some(("uses vector state", GENERAL));
-        }
-        _ => {}
     }
     if is_far(instruction) {
         return Some(("has a far branch", "there is one code segment"));
@@ -137,6 +102,39 @@ fn wrong(
         "keeps something below the stack pointer",
         "an interrupt would overwrite it; compile with -mno-red-zone",
     ))
+}
+
+/// Returns the fault of an instruction that is wrong whatever its operands are. Some wait or begin transactions: these are not
+/// privileged on every CPU, and hypervisors may refuse them.
+fn wrong_by_name(mnemonic: Mnemonic) -> Option<(&'static str, &'static str)> {
+    Some(match mnemonic {
+        Mnemonic::Monitor
+        | Mnemonic::Mwait
+        | Mnemonic::Monitorx
+        | Mnemonic::Mwaitx
+        | Mnemonic::Umonitor
+        | Mnemonic::Umwait
+        | Mnemonic::Tpause => ("waits in the CPU", "wait with hk_pause, or with hk_wait in hk_pv_lock"),
+        Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort | Mnemonic::Xtest => {
+            ("begins or ends a transaction", "many CPUs have none: leave the elision of locks out")
+        }
+        Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int | Mnemonic::Vmcall | Mnemonic::Vmmcall => {
+            ("makes a system call or hypercall", "haltkick.h has what it may ask for")
+        }
+        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => {
+            ("changes a segment's base", "the guest finds its own data there")
+        }
+        Mnemonic::Fxsave
+        | Mnemonic::Fxrstor
+        | Mnemonic::Xsave
+        | Mnemonic::Xrstor
+        | Mnemonic::Ldmxcsr
+        | Mnemonic::Stmxcsr
+        | Mnemonic::Emms
+        | Mnemonic::Vzeroupper
+        | Mnemonic::Vzeroall => ("uses vector state", GENERAL),
+        _ => return None,
+    })
 }
 
 fn is_far(instruction: &Instruction) -> bool {

@@ -13,6 +13,7 @@ mod member;
 mod resolve;
 
 pub use contract::FILE_PREFIX;
+pub(crate) use contract::MOST_POINTS;
 #[cfg(any(test, fuzzing))]
 pub(super) use layout::MOST_BYTES;
 #[cfg(any(test, fuzzing))]

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use object::elf;
 
 use crate::host::nearest::nearest;
-use crate::image::file::MOST_POINTS;
-use crate::image::object::contract::{ALLOC, CPU_AREA, EVENT_PREFIX, MOST_NAME_BYTES, POINT_PREFIX};
+use crate::image::object::contract::{
+    ALLOC, CPU_AREA, EVENT_PREFIX, MOST_NAME_BYTES, MOST_POINTS, POINT_PREFIX,
+};
 use crate::image::object::member::{Member, SymbolPlace};
 
 /// A section of a member, by their numbers. A symbol of a member is a pair of numbers, too.
