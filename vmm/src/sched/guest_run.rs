@@ -239,7 +239,7 @@ impl<'a> GuestRun<'a> {
 
     /// That a simulated CPU lacks the instruction at an address.
     fn not_carried_out(&self, at: u64) -> String {
-        let image = self.shared.as_ref().map(|shared| &*shared.image);
+        let image = self.shared.as_ref().map(|shared| shared.image);
         let text = image.and_then(|image| Disassembler::new(image).instruction(image, at));
         let place = image.map_or_else(|| format!("{at:#x}"), |image| image.symbols().describe(at));
         format!(
