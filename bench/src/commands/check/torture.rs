@@ -23,7 +23,14 @@ pub(super) struct Trial {
 }
 
 /// From one, which must not wait for itself, to more than a byte can number.
-const VCPUS: [u32; 8] = [1, 2, 3, 5, 8, 16, 64, 300];
+const VCPUS: [u32; 8] = [1, 2, 3, 5, 8, 16, 64, MANY_VCPUS];
+/// More vCPUs than a byte can number, all of which come to wait: a lock with tickets of eight bits shows it in eight of eight such
+/// windows, and in six of eight that are a quarter as long.
+const MANY: Kind = (
+    "more than a byte can number",
+    &[("slice", "50us"), ("hold", "1us"), ("think", "0ns"), ("window", "100ms")],
+);
+const MANY_VCPUS: u32 = 300;
 /// On eight simulated pCPUs, each number of them busy at once: fewer, as many, and more.
 const VCPUS_SIMULATED: [u32; 3] = [4, 8, 16];
 
@@ -167,6 +174,7 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
     let mut trials = Vec::new();
     for &pv in forms {
         let kinds = KINDS.iter().chain(PARAVIRT.iter().filter(|_| pv)).map(|kind| (kind, false));
+        trials.push(trial(&MANY, REAL, MANY_VCPUS, pv, false));
         let of_readers = READERS.iter().filter(|_| has_readers).map(|kind| (kind, true));
         for (kind, has_readers) in kinds.chain(of_readers) {
             trials.extend(VCPUS.map(|vcpus| trial(kind, REAL, vcpus, pv, has_readers)));
@@ -212,7 +220,10 @@ pub(super) fn each_kind_first<'a>(trials: &'a [Trial], random: &mut impl Rng) ->
     let mut order: Vec<&Trial> = trials.iter().collect();
     order.shuffle(random);
     let mut seen = BTreeSet::new();
-    let is_first = |trial: &&Trial| FINDS_MOST.contains(&trial.vcpus) && seen.insert((trial.kind, trial.pv));
+    let is_first = |trial: &&Trial| {
+        let finds_most = FINDS_MOST.contains(&trial.vcpus) || trial.kind == MANY.0;
+        finds_most && seen.insert((trial.kind, trial.pv))
+    };
     let (mut first, others): (Vec<&Trial>, Vec<&Trial>) = order.into_iter().partition(is_first);
     let kinds = first.len();
     first.extend(others);
@@ -255,7 +266,7 @@ mod tests {
             let flagged = ABLE.iter().filter(|(flag, _)| lock.lock_flags().has(*flag)).count();
             let simulated = VCPUS_SIMULATED.len() * (SIMULATED.len() + SIMULATED_PARAVIRT.len() + of_readers);
             let real = VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers);
-            assert_eq!(trials.len(), simulated + real + (VCPUS.len() - 1) * flagged);
+            assert_eq!(trials.len(), simulated + real + 1 + (VCPUS.len() - 1) * flagged);
             for trial in trials {
                 let mut settings = Settings::default();
                 settings.set("lock", &lock.name).unwrap();
