@@ -37,7 +37,6 @@ mod symbols {
         pub fn hk_cpu() -> u32;
         pub fn hk_cpus() -> u32;
         pub fn hk_locks() -> u32;
-        pub fn hk_at_point(number: u32);
         pub fn hk_waits();
         pub fn hk_now() -> u64;
         pub fn hk_ticks(nanoseconds: u64) -> u64;
@@ -82,23 +81,19 @@ pub fn locks() -> usize {
     unsafe { symbols::hk_locks() as usize }
 }
 
-/// Passes point number `number`, as [`haltkick_point!`](crate::haltkick_point) names it.
-#[inline]
-pub fn at_point(number: u32) {
-    // SAFETY: as above.
-    unsafe { symbols::hk_at_point(number) }
-}
-
 /// Passes a point, such as `haltkick_point!("tail_published")`, at which `--deschedule at=tail-published` takes the vCPU off.
 #[macro_export]
 macro_rules! haltkick_point {
     ($name:literal) => {{
+        unsafe extern "C" {
+            fn hk_at_point(number: u32);
+        }
         let number: u32;
-        // SAFETY: the symbol stands for a number, which this puts into a register.
+        // SAFETY: the symbol stands for a number, which this puts into a register; and the contract, as above.
         unsafe {
-            core::arch::asm!(concat!("mov {0:e}, offset hk_point_", $name), out(reg) number, options(pure, nomem, nostack))
-        };
-        at_point(number);
+            core::arch::asm!(concat!("mov {0:e}, offset hk_point_", $name), out(reg) number, options(pure, nomem, nostack));
+            hk_at_point(number);
+        }
     }};
 }
 

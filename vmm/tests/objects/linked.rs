@@ -119,6 +119,13 @@ fn points_of_an_object_are_known_by_their_names() -> Check {
     assert_eq!(image.points.len(), own + 1);
     assert_eq!(image.points.last().map(|point| &*point.name), Some("my-own-point"));
     assert!(image.locks.last().is_some_and(|lock| lock.has_points() && lock.name == lock_of(&object)));
+    let rust = std::fs::read_to_string(root().join("examples/locks/ticket.rs"))?
+        .replace("../../include", &root().join("include").to_string_lossy())
+        .replace("fn lock(&self) {", "fn lock(&self) { haltkick_point!(\"in_rust\");");
+    let path = scratch("points_in_rust.rs");
+    std::fs::write(&path, rust)?;
+    let image = link(&example(&path))?;
+    assert_eq!(image.points.last().map(|point| &*point.name), Some("in-rust"));
     Ok(())
 }
 
