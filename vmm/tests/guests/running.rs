@@ -83,8 +83,8 @@ fn each_vcpu_says_once_that_it_has_started(sched: Sched) -> Check {
     check(said == u64::from(vcpus), || {
         format!("{vcpus} vCPUs have said {said} times that they have started")
     })?;
-    // The first section comes after the last start.
-    check(outcome.start_up >= started / 2 && !started.is_zero(), || {
+    // The VMM looks now and then, and later on a busy host: nothing orders this and the first section.
+    check(!started.is_zero() && !outcome.start_up.is_zero(), || {
         format!("all started after {started:?}, the first section after {:?}", outcome.start_up)
     })?;
     check(!cpu_before.is_zero(), || "a start takes CPU time".into())
