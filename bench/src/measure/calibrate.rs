@@ -1,5 +1,6 @@
 //! How fast the work goes here, and in which ring: found out once, and given to all runs.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use haltkick_vmm::{Guest, Image, Mix, Ours, Outcome, Ring, Rules, Run, RunError, System};
@@ -7,16 +8,17 @@ use haltkick_vmm::{Guest, Image, Mix, Ours, Outcome, Ring, Rules, Run, RunError,
 use super::engine::Engine;
 use crate::analysis::statistics::median;
 use crate::experiment::lock_free::lock_free;
+use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::record::Record;
 
-/// Findings of the first runs, which all later ones are given.
+/// Findings of a few first runs, which later ones are given.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Calibration {
     /// Iterations of the work loop per 2^20 ns.
     pub(crate) work_rate: u64,
     ring: Ring,
-    pub(super) ring_reason: String,
+    ring_reason: String,
 }
 
 /// Runs whose work rates the calibration of an experiment takes the middle of.
@@ -80,32 +82,160 @@ impl Calibration {
             ring_reason: outcome.ring_reason.clone(),
         }
     }
+}
 
-    /// The calibration of earlier runs on the same host, so that a resumed experiment does the same work. Another host has CPUs of
-    /// another speed, and perhaps another ring that is native.
-    pub(crate) fn of_host(records: &[Record], host: &Host) -> Option<Self> {
-        let here = host.identity();
-        let record = records.iter().find(|record| record.host.identity() == here)?;
-        Some(Self {
-            work_rate: record.timing.work_rate,
-            ring: if record.config.ring == 0 { Ring::Ring0 } else { Ring::Ring3 },
-            ring_reason: record.config.ring_reason.clone(),
-        })
+/// All that the calibration of a run hangs on. Runs that ask for the same are given the same.
+#[derive(Clone, Debug, PartialEq)]
+struct Asked {
+    engine: haltkick_vmm::Engine,
+    ring: Ring,
+    work_rate: Option<u64>,
+}
+
+impl Asked {
+    fn of(run: &Run) -> Self {
+        Self { engine: run.engine.clone(), ring: run.ring, work_rate: run.work_rate }
+    }
+
+    /// Whether it is `other` but for the ring.
+    fn is_but_for_the_ring(&self, other: &Self) -> bool {
+        Self { ring: other.ring, ..self.clone() } == *other
+    }
+}
+
+/// The calibrations of an experiment's cells.
+#[derive(Default)]
+pub(crate) struct Calibrations(Vec<(Asked, Calibration)>);
+
+impl Calibrations {
+    /// Calibrates all cells of `plan`: as `records` of this host tell, so that a resumed experiment does the same work, else by
+    /// runs of a few milliseconds.
+    pub(crate) fn of_plan(
+        plan: &Plan,
+        records: &[Record],
+        host: &Host,
+        measure: impl Fn(&Run) -> std::result::Result<Calibration, RunError>,
+    ) -> std::result::Result<Self, RunError> {
+        let mut asked: Vec<(Asked, &Run)> = vec![];
+        for cell in plan.cells() {
+            let of_cell = Asked::of(&cell.run);
+            if !asked.iter().any(|(known, _)| *known == of_cell) {
+                asked.push((of_cell, &cell.run));
+            }
+        }
+        // The ring that is found for some is asked for by others: they do the same work.
+        asked.sort_by_key(|(asked, _)| asked.ring != Ring::Auto);
+        let mut all = Self::default();
+        for (asked, run) in asked {
+            let mut found = all.0.iter().filter(|(known, _)| known.is_but_for_the_ring(&asked));
+            let known = found.find(|(_, calibration)| calibration.ring == asked.ring);
+            let calibration = match known.map(|(_, calibration)| calibration.clone()) {
+                Some(known) => known,
+                None => match of_records(&asked, plan, records, host) {
+                    Some(earlier) => earlier,
+                    None => measure(run)?,
+                },
+            };
+            all.0.push((asked, calibration));
+        }
+        Ok(all)
+    }
+
+    fn of(&self, run: &Run) -> Option<&Calibration> {
+        let asked = Asked::of(run);
+        self.0.iter().find(|(known, _)| *known == asked).map(|(_, calibration)| calibration)
+    }
+
+    /// Why a run that leaves the ring to be found out has the ring it has.
+    pub(super) fn ring_reason(&self, run: &Run) -> Option<&str> {
+        self.of(run).filter(|_| run.ring == Ring::Auto).map(|calibration| calibration.ring_reason.as_str())
     }
 
     /// Gives a run what was found out, unless it was given something else.
     pub(super) fn apply(&self, run: &mut Run) {
-        run.work_rate = run.work_rate.or(Some(self.work_rate));
+        let Some(Calibration { work_rate, ring, .. }) = self.of(run).cloned() else { return };
+        run.work_rate = run.work_rate.or(Some(work_rate));
         if run.ring == Ring::Auto {
-            run.ring = self.ring;
+            run.ring = ring;
         }
     }
 }
 
+/// The calibration of earlier runs of cells that asked for the same, on the same host. Another host has CPUs of another speed, and
+/// perhaps another ring that is native.
+fn of_records(asked: &Asked, plan: &Plan, records: &[Record], host: &Host) -> Option<Calibration> {
+    let here = host.identity();
+    let alike: BTreeSet<&str> =
+        plan.cells().filter(|cell| Asked::of(&cell.run) == *asked).map(|cell| cell.id.as_str()).collect();
+    let of_alike = |record: &&Record| {
+        record.place.as_ref().is_some_and(|place| alike.contains(place.cell_id.as_str()))
+    };
+    let record = records.iter().filter(of_alike).find(|record| record.host.identity() == here)?;
+    Some(Calibration {
+        work_rate: record.timing.work_rate,
+        ring: if record.config.ring == 0 { Ring::Ring0 } else { Ring::Ring3 },
+        ring_reason: record.config.ring_reason.clone(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::experiment::place::Role;
+    use crate::experiment::plan::Cell as PlannedCell;
     use crate::measure::synthetic::{Sketch, World};
+
+    /// The calibrations of a plan on the host called `host`, where ring 0 is native and CPUs are half as fast in ring 3; and
+    /// how often it was measured.
+    fn of(plan: &Plan, records: &[Record], host: &str) -> (Calibrations, u32) {
+        let measured = Cell::new(0);
+        let measure = |run: &Run| {
+            measured.set(measured.get() + 1);
+            let ring = if run.ring == Ring::Auto { Ring::Ring0 } else { run.ring };
+            let work_rate = if ring == Ring::Ring0 { 2000 } else { 1000 };
+            Ok(Calibration { work_rate, ring, ring_reason: "measured".into() })
+        };
+        let host = Host { host_id: Some(host.into()), ..Host::default() };
+        (Calibrations::of_plan(plan, records, &host, measure).unwrap(), measured.get())
+    }
+
+    /// Ring and work rate of each cell.
+    fn given(calibrations: &Calibrations, plan: &Plan) -> Vec<(String, Ring, u64)> {
+        let given = |cell: &PlannedCell| {
+            let mut run = cell.run.clone();
+            calibrations.apply(&mut run);
+            (cell.id.clone(), run.ring, run.work_rate.unwrap())
+        };
+        plan.cells().filter(|cell| cell.role != Role::Ideal).map(given).collect()
+    }
+
+    /// A plan in which each arm asks for something else, the first for a ring that is not the native one.
+    fn mixed() -> Plan {
+        let lock = |more: &str| format!("lock = \"tas\"\n{more}");
+        let arms = [
+            ("third", "ring = \"3\""),
+            ("found", ""),
+            ("zeroth", "ring = \"0\""),
+            ("rated", "work-rate = 7777"),
+        ];
+        arms.iter().fold(Sketch::new(), |sketch, (name, more)| sketch.arm_with(name, &lock(more))).plan(1)
+    }
+
+    #[test]
+    fn each_cell_is_calibrated_by_what_it_asks_for() {
+        let plan = mixed();
+        let (calibrations, measured) = of(&plan, &[], "host-a");
+        let wanted = [
+            ("third", Ring::Ring3, 1000),
+            ("found", Ring::Ring0, 2000),
+            ("zeroth", Ring::Ring0, 2000),
+            ("rated", Ring::Ring0, 7777),
+        ];
+        assert_eq!(given(&calibrations, &plan), wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
+        assert_eq!(measured, 3, "cells that ask for the ring that is found share its rate");
+    }
 
     #[test]
     fn calibration_is_that_of_this_host_and_of_no_other() {
@@ -113,10 +243,21 @@ mod tests {
         let hosts = [("host-a", 1 << 20), ("host-b", 3 << 20)];
         let world = |(id, rate)| World::new(1).host_id(Some(id)).work_rate(rate);
         let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
-        let host = |id: &str| Host { host_id: Some(id.into()), ..Host::default() };
         for (id, rate) in hosts {
-            assert_eq!(Calibration::of_host(&records, &host(id)).unwrap().work_rate, rate);
+            let (calibrations, measured) = of(&plan, &records, id);
+            assert_eq!((given(&calibrations, &plan)[0].2, measured), (rate, 0));
         }
-        assert_eq!(Calibration::of_host(&records, &host("host-c")), None);
+        assert_eq!(of(&plan, &records, "host-c").1, 1);
+    }
+
+    #[test]
+    fn a_record_calibrates_only_cells_that_ask_for_the_same() {
+        let plan = mixed();
+        let records = World::new(1).host_id(Some("host-a")).work_rate(55).records(&plan);
+        let of_third: Vec<Record> =
+            records.into_iter().filter(|record| record.place.as_ref().unwrap().cell_id == "third").collect();
+        let (calibrations, _) = of(&plan, &of_third, "host-a");
+        let rates: Vec<u64> = given(&calibrations, &plan).into_iter().map(|(.., rate)| rate).collect();
+        assert_eq!(rates, [55, 2000, 2000, 7777]);
     }
 }

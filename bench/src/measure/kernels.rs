@@ -155,6 +155,7 @@ mod tests {
     use crate::measure::progress::Progress;
     use crate::measure::rule::Rule;
     use crate::measure::session::Session;
+    use crate::measure::calibrate::Calibrations;
     use crate::measure::synthetic::kernels::seen;
     use crate::measure::synthetic::{Scratch, World};
     use crate::results::directory::{Directory, read_records};
@@ -212,7 +213,7 @@ mod tests {
             engine,
             watcher: &quiet,
             host: Host { host_id: Some("host-a".into()), ..Host::default() },
-            calibration: None,
+            calibrations: Calibrations::default(),
             versions: versions(plan).unwrap(),
             directory,
             records: Records::Linux(records),

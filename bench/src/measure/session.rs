@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Found, Ring, Run, RunError};
+use haltkick_vmm::{Found, Run, RunError};
 
 use super::ahead::{Ahead, Made, Simulate};
-use super::calibrate::Calibration;
+use super::calibrate::Calibrations;
 use super::engine::{self, Engine};
 use super::kernels::{self, Versions};
 use super::origin::Origin;
@@ -63,8 +63,8 @@ pub(crate) struct Session<'a> {
     pub(crate) engine: Engine<'a>,
     pub(crate) watcher: Watcher<'a>,
     pub(crate) host: Host,
-    /// The calibration of our own guest.
-    pub(crate) calibration: Option<Calibration>,
+    /// The calibrations of our own guest; Linux needs none.
+    pub(crate) calibrations: Calibrations,
     /// The files of kernels, which are to stay as they are.
     pub(crate) versions: Versions,
     pub(crate) directory: Directory,
@@ -184,7 +184,11 @@ impl<'a> Session<'a> {
         }
         // Only the blocks before this one count: so the answer is the same when an experiment is resumed.
         let summary = self.records.last_before(block).summary(&plan.outline);
-        let vague = summary.vaguer_than(target);
+        let is_lost = |setting: &_, name: &str| {
+            let of_arm = |cell: &&Cell| cell.setting == *setting && is_of(name, &cell.arm);
+            plan.cells().filter(of_arm).any(|cell| self.is_given_up(&cell.id))
+        };
+        let vague = summary.vaguer_than(target, is_lost);
         let is_vague = |cell: &&Cell| {
             cell.role != Role::Ideal
                 && vague.iter().any(|(setting, arm)| **setting == cell.setting && is_of(arm, &cell.arm))
@@ -274,8 +278,10 @@ impl<'a> Session<'a> {
         let place = cell.place(&self.plan.outline.experiment, block, order_index);
         let mut place = Place { replaces, ..place };
         let mut together = Duration::ZERO;
+        let mut has_record = false;
         loop {
-            let Some((records, took)) = self.progressing(cell, &place)? else { return Ok(()) };
+            let Some((records, took)) = self.progressing(cell, &place, has_record)? else { return Ok(()) };
+            has_record = true;
             let disturbed = records.are_disturbed();
             let run_id = records.placed().first().map(|(run_id, _)| (*run_id).to_owned());
             self.keep(records)?;
@@ -292,8 +298,13 @@ impl<'a> Session<'a> {
     }
 
     /// One run of a cell. If it makes no progress, which happens on a busy host, a second one; if neither does, `None`, and it is
-    /// noted.
-    fn progressing(&mut self, cell: &Cell, place: &Place) -> Result<Option<(Records, Duration)>> {
+    /// noted unless an earlier attempt `has_record`, which counts then.
+    fn progressing(
+        &mut self,
+        cell: &Cell,
+        place: &Place,
+        has_record: bool,
+    ) -> Result<Option<(Records, Duration)>> {
         // A simulated machine has no busy moments.
         let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
@@ -302,6 +313,10 @@ impl<'a> Session<'a> {
             other => return other.map(Some),
         }
         match self.attempt(cell, place) {
+            Err(failure) if is_stuck(&failure) && has_record => {
+                self.progress.say(&format!("{failure}: twice: the disturbed run before it counts"));
+                Ok(None)
+            }
             Err(failure) if is_stuck(&failure) => {
                 self.progress.say(&format!("{failure}: twice: left out"));
                 let message = failure.message;
@@ -383,7 +398,7 @@ impl Session<'_> {
             // The seed of a guest alongside the first differs from the first one's.
             guest.seed = seed.wrapping_add(guest.seed.wrapping_sub(1));
         }
-        self.calibration.iter().for_each(|calibration| calibration.apply(&mut run));
+        self.calibrations.apply(&mut run);
         run
     }
 
@@ -409,25 +424,28 @@ impl Session<'_> {
     fn of_ours(&self, cell: &Cell, place: &Place, run: &Run, found: &Found, origin: &Origin) -> Vec<Record> {
         let lock_free = match &cell.ideal {
             Some(id) => match self.lock_free(id, place.block) {
-                none if none.is_empty() => Err(format!("cell {id} was not run in this block").into()),
+                none if none.is_empty() => Err(format!("cell {id} was not run on this host in this block").into()),
                 lock_free => Ok(lock_free),
             },
             None if cell.role == Role::Ideal => Ok(engine::per_second(found)),
             None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
         };
         let mut records = records(run, found, origin, Some(place), &lock_free);
-        if let Some(calibration) = self.calibration.as_ref().filter(|_| cell.run.ring == Ring::Auto) {
-            let reason = &calibration.ring_reason;
-            records.iter_mut().for_each(|record| record.config.ring_reason.clone_from(reason));
+        if let Some(reason) = self.calibrations.ring_reason(&cell.run) {
+            records.iter_mut().for_each(|record| record.config.ring_reason = reason.into());
         }
         records
     }
 
-    /// Throughput of each guest in the last run of the lock-free cell `id` in `block`; none if it was not run.
+    /// Throughput of each guest in the last run of the lock-free cell `id` in `block`; none if it was not run on this host.
     fn lock_free(&self, id: &str, block: u32) -> Vec<f64> {
         let last = self.of_block(block).filter(|(_, place)| place.cell_id == *id).last();
         let (Some((last, _)), Records::Ours(records)) = (last, &self.records) else { return vec![] };
-        let of_run = records.iter().filter(|record| record.run_id == last && is_in(record, block));
+        let here = self.host.identity();
+        let is_of_run = |record: &&Record| {
+            record.run_id == last && is_in(record, block) && record.host.identity() == here
+        };
+        let of_run = records.iter().filter(is_of_run);
         of_run.map(|record| record.totals.acquisitions_per_second).collect()
     }
 

@@ -89,6 +89,12 @@ fn simulated_runs_of_unchanged_cells_are_taken_over() {
     assert_eq!((known.len(), taken, lines("more").lines().count()), (8, 8, 10));
     let longer = sweep("ticket,mcs", "longer", &["--hold", "3us", "--reuse", &path("first")]);
     assert!(stderr(&longer).contains("0 of 8 runs are taken over from "), "{}", stderr(&longer));
+    // Files that cannot be written are found before anything is taken over: the directory is as good as new.
+    let nowhere = format!("csv={}", path("nowhere/at.csv"));
+    let failed = sweep("ticket,mcs", "again", &["--reuse", &path("first"), "--export", &nowhere]);
+    assert_eq!(code(&failed), 2, "{}", stderr(&failed));
+    let again = sweep("ticket,mcs", "again", &["--reuse", &path("first")]);
+    assert_eq!(code(&again), 0, "{}", stderr(&again));
     let measured =
         ["sweep", "--vary", "lock=ticket,mcs", "--reuse", &path("first"), "--output", &path("none")];
     assert!(refusal(&measured).contains("only simulated runs are taken over"));

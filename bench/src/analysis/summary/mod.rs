@@ -314,17 +314,24 @@ impl Summary {
     }
 
     /// Lists the arms, with their settings, whose interval on either side is wider than `target`, or missing. The
-    /// intervals are those of the requested ratios, or without any those of the throughputs.
-    pub(crate) fn vaguer_than(&self, target: f64) -> Vec<(&BTreeMap<String, String>, &str)> {
+    /// intervals are those of the requested ratios, or without any those of the throughputs. Left out is an arm of which no more
+    /// can be known, as `is_lost` says of setting and arm, and any arm that is compared with it only.
+    pub(crate) fn vaguer_than(
+        &self,
+        target: f64,
+        is_lost: impl Fn(&Setting, &str) -> bool,
+    ) -> Vec<(&Setting, &str)> {
         let is_vague = |estimate: &Option<Estimate>| {
             estimate.as_ref().and_then(Estimate::half_width).is_none_or(|half| half > target)
         };
         if self.comparisons.is_empty() {
             let rows = self.rows.iter().filter(|row| row.role == Role::Arm);
-            let vague = rows.filter(|row| is_vague(&row.acquisitions_per_second));
+            let vague = rows
+                .filter(|row| is_vague(&row.acquisitions_per_second) && !is_lost(&row.setting, &row.arm));
             return vague.map(|row| (&row.setting, row.arm.as_str())).collect();
         }
-        let compared = self.comparisons.iter().chain(&self.control);
+        let is_known = |it: &&Comparison| ![&it.arm, &it.baseline].iter().any(|arm| is_lost(&it.setting, arm));
+        let compared = self.comparisons.iter().chain(&self.control).filter(is_known);
         let vague = compared.filter(|comparison| is_vague(&comparison.ratio));
         vague.flat_map(|it| [&it.arm, &it.baseline].map(|arm| (&it.setting, arm.as_str()))).collect()
     }

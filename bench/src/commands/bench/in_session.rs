@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use haltkick_vmm::{Needs, RunError};
+use haltkick_vmm::{Needs, Run, RunError};
 
 use super::job::Job;
 use crate::analysis::records::Records;
@@ -13,7 +13,7 @@ use crate::host::identity::Host;
 use crate::host::noise;
 use crate::host::walls;
 use crate::measure::ahead::Ahead;
-use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
+use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::sample;
@@ -63,8 +63,8 @@ fn start<'a>(
     records: Records,
 ) -> Result<Session<'a>> {
     let host = Host::probe();
-    let calibration = match calibration(engine, job, &records, &host) {
-        Ok(calibration) => calibration,
+    let calibrations = match calibrations(engine, job, &records, &host) {
+        Ok(calibrations) => calibrations,
         Err(error) => {
             directory.discard();
             return Err(error.into());
@@ -75,9 +75,9 @@ fn start<'a>(
         engine,
         watcher: &noise::around,
         host,
-        calibration,
+        calibrations,
         versions: job.versions.clone(),
-        directory: with_manifest(job, directory)?,
+        directory: with_manifest(job, directory, &records)?,
         records,
         progress: Progress::start(),
         disturbed_again: 0,
@@ -86,28 +86,27 @@ fn start<'a>(
     })
 }
 
-/// The directory with its manifest, which is new if there was none.
-fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
-    if !directory.has_manifest()
-        && let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?)
-    {
+/// The directory with its manifest. If there was none it is new, and `records` that are taken over from another follow.
+fn with_manifest(job: &Job, mut directory: Directory, records: &Records) -> Result<Directory> {
+    if directory.has_manifest() {
+        return Ok(directory);
+    }
+    if let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?) {
         directory.discard();
         return Err(failure);
     }
+    records.lines()?.iter().try_for_each(|line| directory.append(line))?;
     Ok(directory)
 }
 
-/// The calibration of our own guest; Linux needs none.
-fn calibration(
+/// The calibrations of our own guest; Linux needs none.
+fn calibrations(
     engine: Engine<'_>,
     job: &Job,
     records: &Records,
     host: &Host,
-) -> std::result::Result<Option<Calibration>, RunError> {
-    let Records::Ours(records) = records else { return Ok(None) };
-    if let Some(known) = Calibration::of_host(records, host) {
-        return Ok(Some(known));
-    }
-    let cell = job.plan.cells().next().ok_or_else(|| RunError::usage("the plan has no cells"))?;
-    Calibration::measure(engine, &cell.run, &job.image, CALIBRATION_BOOTS).map(Some)
+) -> std::result::Result<Calibrations, RunError> {
+    let Records::Ours(records) = records else { return Ok(Calibrations::default()) };
+    let measure = |run: &Run| Calibration::measure(engine, run, &job.image, CALIBRATION_BOOTS);
+    Calibrations::of_plan(&job.plan, records, host, measure)
 }

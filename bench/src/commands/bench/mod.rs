@@ -101,8 +101,7 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
         None => Records::none(job.has_kernels()),
     };
     quiet::wait(conduct, &job.plan)?;
-    let mut directory = Directory::create(&output(conduct, job))?;
-    records.lines()?.iter().try_for_each(|line| directory.append(line))?;
+    let directory = Directory::create(&output(conduct, job))?;
     run_all(conduct, job, directory, records)
 }
 

@@ -246,6 +246,75 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
 }
 
 #[test]
+fn a_disturbed_run_counts_if_no_further_one_makes_progress() {
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
+    let world = World::new(1).disturbed(|asked, _| asked.ours.lock == "mcs");
+    let scratch = Scratch::new("disturbed-then-stuck");
+    let (good, watcher) = (world.engine(), world.watcher());
+    let tries = std::cell::Cell::new(0);
+    let engine = |run: &Run| {
+        tries.set(tries.get() + u32::from(run.our(0).ours.lock == "mcs"));
+        match run.our(0).ours.lock.as_str() {
+            "mcs" if tries.get() % 3 != 1 => Err(RunError::NoProgress("nothing moved".into())),
+            _ => good(run),
+        }
+    };
+    let directory = Directory::create(scratch.path()).unwrap();
+    let mut session = world.session(&plan, &good, &watcher, directory, vec![]);
+    session.engine = &engine;
+    let ended = session.run(Rule { retries: 5, ..ONCE });
+    assert_eq!((ended, session.failed.len(), session.records.len()), (Ok(()), 0, 4 * 3));
+    assert_eq!(tries.get(), 4 * 3, "one is disturbed, two make no progress");
+}
+
+#[test]
+fn precision_is_not_sought_where_an_arm_was_given_up() {
+    let plan = Sketch::new()
+        .axis("ratio", &["1", "8"])
+        .arm("a", "tas")
+        .arm("b", "mcs")
+        .compare("b/a", "b", "a")
+        .plan(4);
+    let (world, scratch) = (World::new(1).shape(Shape::LogNormal(0.001)), Scratch::new("given-up"));
+    let (good, watcher) = (world.engine(), world.watcher());
+    // It is given up after two blocks, which give it a ratio and no narrow interval.
+    let engine = |run: &Run| {
+        let guest = &run.guests[0];
+        match run.our(0).ours.lock == "mcs" && guest.vcpus > 2 && guest.seed >= plan.seed + 2 {
+            true => Err(RunError::NoProgress("nothing moved".into())),
+            false => good(run),
+        }
+    };
+    let directory = Directory::create(scratch.path()).unwrap();
+    let mut session = world.session(&plan, &good, &watcher, directory, vec![]);
+    session.engine = &engine;
+    let ended = session.run(Rule { target_precision: Some(0.01), ..ONCE });
+    assert_eq!((ended.unwrap_err().exit, session.failed.len()), (Exit::NoProgress, MOST_FAILED));
+    let blocks = session.records.placed().into_iter().map(|(_, place)| place.block).max();
+    assert_eq!(blocks, Some(JUDGED_FROM - 1), "the planned blocks are enough where precision can be had");
+}
+
+#[test]
+fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(1);
+    let there = World::new(1).host_id(Some("host-b")).records(&plan);
+    let of_ideal = |record: &Record| record.place.as_ref().unwrap().role == Role::Ideal;
+    let earlier: Vec<Record> = there.into_iter().filter(of_ideal).collect();
+    let (world, scratch) = (World::new(1), Scratch::new("moved"));
+    let (engine, watcher) = (world.engine(), world.watcher());
+    let directory = Directory::create(scratch.path()).unwrap();
+    let mut session = world.session(&plan, &engine, &watcher, directory, earlier);
+    session.run(Rule { blocks: 1, ..ONCE }).unwrap();
+    let records = ours(session.records);
+    let here: Vec<&Record> = records.iter().filter(|record| !of_ideal(record)).collect();
+    assert_eq!(here.len(), 2);
+    for record in here {
+        let totals = &record.totals;
+        assert_eq!((totals.lock_free_per_second, totals.efficiency), (None, None));
+    }
+}
+
+#[test]
 fn a_guest_that_fails_ends_the_session_at_once() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
     let violated = |lock: &str, _| (lock == "mcs").then(|| RunError::ExclusionViolated("on purpose".into()));

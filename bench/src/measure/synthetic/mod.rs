@@ -30,7 +30,7 @@ use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Noise, Watcher};
-use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
+use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::records;
@@ -233,19 +233,15 @@ impl World {
         directory: Directory,
         records: Vec<Record>,
     ) -> Session<'a> {
-        let calibration = plan
-            .cells()
-            .next()
-            .map(|cell| Calibration::measure(engine, &cell.run, &Image::embedded(), CALIBRATION_BOOTS))
-            .expect("a sketch has arms")
-            .expect("a world runs whatever it is asked to");
+        let measure = |run: &Run| Calibration::measure(engine, run, &Image::embedded(), CALIBRATION_BOOTS);
+        let calibrations = Calibrations::of_plan(plan, &[], &self.host, measure);
         let host = self.host.clone();
         Session {
             plan,
             engine,
             watcher,
             host,
-            calibration: Some(calibration),
+            calibrations: calibrations.expect("a world runs whatever it is asked to"),
             versions: BTreeMap::new(),
             directory,
             records: Records::Ours(records),
