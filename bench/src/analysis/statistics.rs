@@ -195,8 +195,7 @@ pub(crate) fn signed_rank_distribution(n: usize) -> Vec<f64> {
 /// How many extreme differences between two groups fall outside at each end: the most whose probability is at
 /// most [`TAIL`]; none if the groups are too small for that.
 fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
-    const EXACT_UP_TO: usize = 40;
-    if m.max(n) > EXACT_UP_TO {
+    if !is_exact(m, n) {
         let (m, n) = (m as f64, n as f64);
         let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
         return Some((m * n / 2.0 - 1.96 * deviation).floor() as usize).filter(|cut| *cut > 0);
@@ -210,27 +209,38 @@ fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
     Some(cut.count()).filter(|cut| *cut > 0)
 }
 
+/// Two groups larger than this have rank sums that differ from normal ones by nothing. If only one of them is, the tails differ.
+pub(crate) const EXACT_GROUP: usize = 40;
+/// More pairs than this take long.
+const EXACT_GROUP_PAIRS: usize = 1_000_000;
+
+/// Whether [`rank_sum_distribution`] is to be used for groups of these sizes, rather than the normal one.
+pub(crate) fn is_exact(m: usize, n: usize) -> bool {
+    m.min(n) <= EXACT_GROUP && m.saturating_mul(n) <= EXACT_GROUP_PAIRS
+}
+
 /// Probability of each value, 0 to m n, of the number of pairs in which the first group's value is the larger.
 ///
-/// If the largest of all values is of the first group it beats all n of the second; else it beats none.
+/// The orders with each number are the coefficients of Gauss' binomial (Harding 1984). The upper half mirrors the lower one, whose
+/// sums lose nothing to rounding.
 pub(crate) fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
-    let mut shorter: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
-    for i in 1..=m {
-        let mut longer: Vec<Vec<f64>> = vec![vec![1.0]];
-        for j in 1..=n {
-            let first_share = i as f64 / (i + j) as f64;
-            let mut probability = vec![0.0; i * j + 1];
-            for (u, p) in shorter[j].iter().enumerate() {
-                probability[u + j] += first_share * p;
-            }
-            for (u, p) in longer[j - 1].iter().enumerate() {
-                probability[u] += (1.0 - first_share) * p;
-            }
-            longer.push(probability);
+    let (few, many) = (m.min(n), m.max(n));
+    let mut orders = vec![0.0; m * n + 1];
+    orders[0] = 1.0;
+    let half = m * n / 2;
+    for i in 1..=few {
+        for number in (many + i..=half).rev() {
+            orders[number] -= orders[number - many - i];
         }
-        shorter = longer;
+        for number in i..=half {
+            orders[number] += orders[number - i];
+        }
     }
-    shorter.swap_remove(n)
+    for number in 0..=half {
+        orders[m * n - number] = orders[number];
+    }
+    let all: f64 = orders.iter().sum();
+    orders.iter().map(|orders| orders / all).collect()
 }
 
 fn student_t_interval(values: &[f64]) -> Interval {
@@ -245,6 +255,8 @@ fn student_t_interval(values: &[f64]) -> Interval {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
 
     use super::*;
@@ -403,6 +415,36 @@ mod tests {
             (20, 20, Some(128)),
         ] {
             assert_eq!(rank_sum_cut(m, n), cut, "m = {m}, n = {n}");
+        }
+    }
+
+    /// Counted: the largest of all values is of the first group and beats all of the second, or it is of the second.
+    #[test]
+    fn rank_sums_are_as_frequent_as_counting_says() {
+        fn orders(m: usize, n: usize, number: usize, known: &mut HashMap<[usize; 3], u128>) -> u128 {
+            if number > m * n {
+                return 0;
+            }
+            if m == 0 || n == 0 {
+                return 1;
+            }
+            if let Some(orders) = known.get(&[m, n, number]) {
+                return *orders;
+            }
+            let beats = number.checked_sub(n).map_or(0, |rest| orders(m - 1, n, rest, known));
+            let all = beats + orders(m, n - 1, number, known);
+            known.insert([m, n, number], all);
+            all
+        }
+        let mut known = HashMap::new();
+        for (m, n) in [(1, 1), (1, 60), (3, 50), (50, 3), (8, 8), (7, 20), (20, 45)] {
+            let found = rank_sum_distribution(m, n);
+            let counts: Vec<u128> = (0..=m * n).map(|number| orders(m, n, number, &mut known)).collect();
+            let all = counts.iter().sum::<u128>() as f64;
+            for (number, (found, count)) in found.iter().zip(&counts).enumerate() {
+                let share = *count as f64 / all;
+                assert!((found / share - 1.0).abs() < 1e-9, "{m}, {n}: {number}: {found} for {share}");
+            }
         }
     }
 

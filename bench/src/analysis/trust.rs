@@ -76,7 +76,10 @@ fn pairs<'a>(
         let of_arm = placed.filter(|(place, _)| place.arm == wanted && place.role != Role::Control);
         of_arm
             .map(|(place, record)| {
-                let is_trusted = record.is_trusted() && !spoiled.contains(record.run_id());
+                // A run without the figure that is compared says as little as one that is spoiled.
+                let is_trusted = record.is_trusted()
+                    && !spoiled.contains(record.run_id())
+                    && record.rate(measure).is_some();
                 ((&place.setting, place.block, record.host().identity()), is_trusted)
             })
             .collect()

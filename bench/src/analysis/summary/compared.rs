@@ -19,7 +19,7 @@ pub(super) fn comparisons<R: Recorded>(
 ) -> Vec<Comparison> {
     let at = |asked: &OutlineComparison, setting: &Setting| {
         let pairs = placed.pairs(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
-        (!pairs.is_empty()).then(|| comparison_of_pairs(asked, setting, &pairs))
+        is_measured(&pairs).then(|| comparison_of_pairs(asked, setting, &pairs))
     };
     let at_all = |asked| corrected(settings.iter().filter_map(|it| at(asked, it)).collect());
     outline.comparisons.iter().flat_map(at_all).collect()
@@ -42,7 +42,7 @@ fn corrected(found: Vec<(Comparison, f64)>) -> Vec<Comparison> {
 
 /// A comparison within blocks, of runs that may be invalid, and the least half of its interval.
 fn comparison_of_pairs(asked: &OutlineComparison, setting: &Setting, pairs: &[Pair]) -> (Comparison, f64) {
-    let ratios: Vec<Rate> = pairs.iter().map(|pair| pair.ratio).collect();
+    let ratios: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
     let invalid_pairs = pairs.iter().filter(|pair| !pair.is_valid).count();
     let found = comparison(&asked.name, setting, &asked.arm, &asked.baseline, &ratios);
     let is_lost = trust::are_too_many(invalid_pairs, pairs.len());
@@ -95,5 +95,10 @@ pub(super) fn control<R: Recorded>(outline: &Outline, placed: &Placed<'_, R>) ->
     let pairs = placed.pairs(&of, &control.setting, (&control.arm, true), (&control.arm, false));
     let arm = || control.arm.clone();
     let asked = OutlineComparison { of, name: "A/A".into(), arm: arm(), baseline: arm() };
-    (!pairs.is_empty()).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
+    is_measured(&pairs).then(|| comparison_of_pairs(&asked, &control.setting, &pairs).0)
+}
+
+/// Whether any pair has a ratio.
+fn is_measured(pairs: &[Pair]) -> bool {
+    pairs.iter().any(|pair| pair.ratio.is_some())
 }

@@ -11,9 +11,9 @@ use crate::experiment::place::Role;
 
 /// Two runs of a block that are compared.
 pub(super) struct Pair {
-    /// Ratio of the arm over the baseline.
-    pub(super) ratio: Rate,
-    /// Whether nothing spoiled either.
+    /// Ratio of the arm over the baseline; `None` if either run lacks the figure.
+    pub(super) ratio: Option<Rate>,
+    /// Whether nothing spoiled either, and there is a ratio.
     pub(super) is_valid: bool,
 }
 
@@ -81,13 +81,14 @@ impl<'a, R: Recorded> Placed<'a, R> {
         let runs = |(arm, control)| {
             let records = self.of(setting, arm, control);
             let pass = |block, record: &R| (block, record.host().identity());
-            let run = move |record: &R| Some((self.rate(measure, record)?, self.is_trusted(measure, record)));
-            records.filter_map(move |(block, record)| Some((pass(block, record), run(record)?)))
+            let run = move |record: &R| (self.rate(measure, record), self.is_trusted(measure, record));
+            records.map(move |(block, record)| (pass(block, record), run(record)))
         };
-        let below: BTreeMap<(u32, String), (Rate, bool)> = runs(baseline).collect();
-        let pair = |(pass, (above, is_valid)): (_, (Rate, bool))| {
+        let below: BTreeMap<(u32, String), (Option<Rate>, bool)> = runs(baseline).collect();
+        let pair = |(pass, (above, is_valid)): (_, (Option<Rate>, bool))| {
             let (baseline, is_baseline_valid) = *below.get(&pass)?;
-            Some(Pair { ratio: above.over(baseline), is_valid: is_valid && is_baseline_valid })
+            let ratio = above.zip(baseline).map(|(above, baseline)| above.over(baseline));
+            Some(Pair { ratio, is_valid: is_valid && is_baseline_valid && ratio.is_some() })
         };
         runs(arm).filter_map(pair).collect()
     }

@@ -19,7 +19,7 @@ pub(super) fn trials<R: Recorded>(
         let Comparison { of, setting, arm, baseline, .. } = comparison;
         let pairs = placed.pairs(of, setting, (arm.as_str(), false), (baseline.as_str(), false));
         // With what counting tells: the ratios alone would have intervals without it.
-        let rates: Vec<Rate> = pairs.iter().map(|pair| pair.ratio).collect();
+        let rates: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
         let verdicts: Vec<Verdict> = rates
             .chunks_exact(blocks_per_trial as usize)
             .map(|rates| rate::estimate(rates).map_or(Verdict::TooFewBlocks, |it| it.verdict()))

@@ -16,7 +16,8 @@ type Pass = (u32, String);
 /// When and where, how much it came to, and whether to believe it.
 pub(super) struct Run {
     pub(super) pass: Pass,
-    pub(super) rate: Rate,
+    pub(super) rate: Option<Rate>,
+    /// Whether nothing spoiled it, and it has a rate.
     pub(super) is_valid: bool,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn of_groups(above: &[Run], below: &[Run], asked: Asked<'_>) -> Self {
-        let rates = |runs: &[Run]| runs.iter().map(|run| run.rate).collect::<Vec<_>>();
+        let rates = |runs: &[Run]| runs.iter().filter_map(|run| run.rate).collect::<Vec<_>>();
         let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect::<Vec<_>>();
         let values = Values::Groups(rates(above), rates(below));
         let estimate = estimate_ratio(&rates(above), &rates(below));
@@ -58,10 +59,11 @@ impl Cell {
         let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
         let pair = |run: &Run| {
             let other = below.get(&run.pass)?;
-            Some(((run.rate.over(other.rate), other.rate), run.is_valid && other.is_valid))
+            Some((run.rate.zip(other.rate), run.is_valid && other.is_valid))
         };
-        let (rates, validity): (Vec<(Rate, Rate)>, Vec<bool>) = above.iter().filter_map(pair).unzip();
-        let (ratios, baseline): (Vec<Rate>, Vec<Rate>) = rates.into_iter().unzip();
+        let (rates, validity): (Vec<Option<(Rate, Rate)>>, Vec<bool>) = above.iter().filter_map(pair).unzip();
+        let ratio = |(above, below): (Rate, Rate)| (above.over(below), below);
+        let (ratios, baseline): (Vec<Rate>, Vec<Rate>) = rates.into_iter().flatten().map(ratio).unzip();
         let shown = comparison("B/A", asked.setting, asked.arm, asked.baseline, &ratios);
         let validity = vec![("pairs", validity)];
         let shown = Comparison { of: asked.of.clone(), ..shown };

@@ -245,7 +245,8 @@ fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
     let cell = |(key, above): (&Key, &Vec<Run>)| {
         let (setting, arm) = key;
         let asked = Asked { of, better, setting, arm, baseline: arm };
-        Some(Cell::of_groups(above, below.get(key)?, asked))
+        let below = below.get(key)?;
+        is_measured(above, below).then(|| Cell::of_groups(above, below, asked))
     };
     above.iter().filter_map(cell).collect()
 }
@@ -264,6 +265,9 @@ fn two_arms(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
         let Some(((_, baseline), below)) = below.iter().find(|((other, _), _)| other == setting) else {
             continue;
         };
+        if !is_measured(above, below) {
+            continue;
+        }
         let cell = if a.path == b.path { Cell::of_pairs } else { Cell::of_groups };
         cells.push(cell(above, below, Asked { of, better, setting, arm, baseline }));
     }
@@ -274,7 +278,7 @@ fn two_arms(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
 type Key = (Setting, String);
 type Cells = BTreeMap<Key, Vec<Run>>;
 
-/// Returns the value of `of` in each run that has one, by setting and arm.
+/// Returns the value of `of` in each run, by setting and arm.
 fn rates(side: &Side, of: &Measure, only: Option<&str>) -> Cells {
     of_either!(&side.records, records => rates_of(records, of, only))
 }
@@ -284,13 +288,19 @@ fn rates_of(records: &[impl Recorded], of: &Measure, only: Option<&str>) -> Cell
     for record in records {
         let Some(place) = record.place().filter(|place| place.role == Role::Arm) else { continue };
         let wanted = only.is_none_or(|arm| arm == place.arm);
-        if let Some(rate) = record.rate(of).filter(|_| wanted) {
+        if wanted {
             let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
             let pass = (place.block, record.host().identity());
-            runs.push(Run { pass, rate, is_valid: record.is_trusted() });
+            let rate = record.rate(of);
+            runs.push(Run { pass, rate, is_valid: record.is_trusted() && rate.is_some() });
         }
     }
     cells
+}
+
+/// Whether any run of either side has the figure: arms need not print all that others do.
+fn is_measured(above: &[Run], below: &[Run]) -> bool {
+    above.iter().chain(below).any(|run| run.rate.is_some())
 }
 
 /// Cells in the order of the experiment file.

@@ -1,6 +1,7 @@
 use haltkick_vmm::Image;
 
 use super::*;
+use crate::analysis::summary::Summary;
 use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
 use crate::host::cpulist::CpuList;
@@ -227,6 +228,38 @@ fn no_all_clear_is_given_over_cells_that_lost_their_validity() {
     let row = |arm: &str| shown.lines().find(|line| line.contains("ratio 8") && line.contains(arm)).unwrap();
     assert!(row("a ").ends_with("invalid") && !row("b ").contains("invalid"), "{shown}");
     assert!(shown.ends_with("no regression beyond 5.00 % in the other 3\n"), "{shown}");
+}
+
+#[test]
+fn a_run_without_the_compared_figure_counts_as_invalid() {
+    let scratch = Scratch::new("compare-missing");
+    for file in ["kernel", "initrd"] {
+        std::fs::write(scratch.path().join(file), file).unwrap();
+    }
+    let side = |path: &str| side_of_kernels(&scratch, path, [1e4, 50.0, 7.0]);
+    let (before, mut after) = (side("before"), side("after"));
+    for (missing, exit) in [(2, Exit::Done), (3, Exit::Untrusted)] {
+        let Records::Linux(records) = &mut after.records else { panic!("records of kernels") };
+        for record in records.iter_mut().filter(|it| it.place.as_ref().unwrap().block < missing) {
+            record.figures.remove("loop");
+        }
+        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        assert_eq!((compared.cells.len(), compared.exit()), (12, exit), "{missing}");
+        let arm = |arm: &str| Side {
+            path: after.path.clone(),
+            arm: Some(arm.into()),
+            manifest: after.manifest.clone(),
+            records: after.records.clone(),
+        };
+        let pairs = compare_sides(&arm("pv"), &arm("nopvspin"), 0.05, vec![]).unwrap();
+        assert_eq!((pairs.cells.len(), pairs.exit()), (6, exit), "{missing}");
+        let Records::Linux(records) = &after.records else { panic!("records of kernels") };
+        let summary = Summary::of_kernels(&after.manifest.outline, records);
+        let of_loop = summary.comparisons.iter().find(|it| it.of.figure() == Some("loop")).unwrap();
+        let is_valid = of_loop.verdict != Verdict::NotValid;
+        assert_eq!((of_loop.invalid_pairs, is_valid), (Some(missing as usize), exit == Exit::Done));
+        assert_eq!(trust::lost(&after.manifest.outline, records).is_empty(), is_valid, "{missing}");
+    }
 }
 
 #[test]
