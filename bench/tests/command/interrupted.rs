@@ -25,7 +25,7 @@ fn wait_for_records(results: &Path, count: usize) {
     eventually(&format!("{count} records"), || (kept(results).lines().count() >= count).then_some(()));
 }
 
-fn signal(child: &Child, signal: rustix::process::Signal) {
+pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, signal).expect("the child is ours");
 }

@@ -1,9 +1,11 @@
 //! Lock objects on the command line: run, bench, disasm and check. What is linked and what is refused is tested in the library.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::support::{Tested, code, haltkick, kvm, refusal, scratch, skip, stderr, stdout, trials};
+use crate::interrupted::signal;
+use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, skip, stderr, stdout, trials};
 
 trials![
     a_lock_object_runs_and_its_record_names_it,
@@ -11,6 +13,7 @@ trials![
     disasm_shows_an_objects_functions,
     check_finds_nothing_in_a_lock_and_says_what_it_tried,
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
+    a_check_that_is_interrupted_blames_no_lock,
     check_tries_the_functions_of_readers,
     only_lost_wake_ups_make_a_run_invalid,
     an_object_ends_the_run_with_a_text_of_its_own,
@@ -232,6 +235,24 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Tested {
     let words: Vec<&str> = command.split_whitespace().skip(1).collect();
     let again = haltkick(&words);
     assert_eq!(code(&again), 5, "{command}: {}", stderr(&again));
+    Ok(())
+}
+
+fn a_check_that_is_interrupted_blames_no_lock() -> Tested {
+    kvm()?;
+    let object = compiled(&scratch("object-interrupted"), "mine", TAS)?;
+    let child = command(&["check", &object, "--time", "10m", "--format", "ktap"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("haltkick can be started");
+    std::thread::sleep(Duration::from_secs(2));
+    signal(&child, rustix::process::Signal::INT);
+    let checked = child.wait_with_output().unwrap();
+    assert_eq!(code(&checked), 130, "{}", stderr(&checked));
+    let (verdicts, said) = (stdout(&checked), stderr(&checked));
+    assert!(verdicts.contains("# SKIP interrupted") && !verdicts.contains("not ok"), "{verdicts}");
+    assert!(!said.contains("is broken"), "{said}");
     Ok(())
 }
 

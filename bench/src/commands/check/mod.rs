@@ -150,7 +150,12 @@ impl Job<'_> {
                 tried.left_out(trial, &error.to_string());
             }
             Err(error) => {
-                let failure = self.found(trial, seed, error);
+                let failure = Failure::from(error);
+                if !is_of_the_lock(failure.exit) {
+                    tried.cases.skipped(&trial.name, &failure.message);
+                    return Err(failure);
+                }
+                let failure = self.found(trial, seed, &failure);
                 tried.cases.failed(&trial.name, &failure.message);
                 return Err(failure);
             }
@@ -195,11 +200,7 @@ impl Job<'_> {
     }
 
     /// A trial has found something: what, and how to see it again. A race may take some runs to come again.
-    fn found(&self, trial: &Trial, seed: u64, error: RunError) -> Failure {
-        let failure = Failure::from(error);
-        if failure.exit == Exit::Interrupted {
-            return failure;
-        }
+    fn found(&self, trial: &Trial, seed: u64, failure: &Failure) -> Failure {
         let settings = self.settings(trial, seed).expect("it was run with them");
         let flags: Vec<String> = settings
             .all_given()
@@ -212,8 +213,13 @@ impl Job<'_> {
             self.object.display(),
             flags.join(" ")
         ));
-        Failure { message: format!("{} is broken: {failure}", self.object.display()), ..failure }
+        Failure { message: format!("{} is broken: {failure}", self.object.display()), exit: failure.exit }
     }
+}
+
+/// Whether a run that ends so says anything of the lock: an interruption and the host's errors do not.
+fn is_of_the_lock(exit: Exit) -> bool {
+    matches!(exit, Exit::GuestFailed | Exit::NoProgress)
 }
 
 /// Mean time of a trial, with its start and its drain, on a busy host.
