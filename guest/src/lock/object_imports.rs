@@ -26,7 +26,7 @@ extern "C" fn hk_locks() -> u32 {
     percpu::boot().lock_count
 }
 
-/// Returns the address of so many zeros, for a lock that `hk_init` makes; ends the run if there are no more.
+/// Allocates zeroed memory for a lock, in `hk_init`; ends the run if too little is left.
 extern "C" fn hk_alloc(bytes: u64, align: u64) -> u64 {
     object::allocate(bytes, align)
 }

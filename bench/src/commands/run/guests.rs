@@ -44,7 +44,7 @@ pub(super) fn run(
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
     if run.engine.is_simulated() && simulated_for(run) > WORTH_SAYING {
-        output::talk(&format!("simulates for about {}", Span(simulated_for(run))));
+        output::talk(&format!("the simulation takes about {}", Span(simulated_for(run))));
     }
     let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
     let mut found = run_guests(run, image, &stop, instruments)?;
