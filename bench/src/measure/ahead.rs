@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,6 +26,27 @@ pub(crate) type Key = (u32, String);
 /// Makes a run, and shows how far it is.
 pub(crate) type Simulate<'a> =
     &'a (dyn Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
+
+/// Threads that make runs on simulated machines before their turn comes.
+#[derive(Clone)]
+pub(crate) struct Simulators<'a> {
+    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) simulate: Simulate<'a>,
+    /// Ends what they are making.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// Ends, when dropped, the runs that threads are making or are to make: none is wanted then.
+pub(super) struct End<'s, 'a>(pub(super) &'s Simulators<'a>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        if self.0.ahead.end() {
+            // Relaxed: polled; nothing else is read on the strength of it.
+            self.0.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Runs that may be done and not taken, in addition to one for each thread.
 const MOST_SPARE: usize = 16;

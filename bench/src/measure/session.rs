@@ -1,13 +1,11 @@
 //! The measuring part of an experiment: blocks of cells, each recorded before the next begins.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Found, Run, RunError};
 
-use super::ahead::{Ahead, Made, Simulate};
+use super::ahead::{End, Made, Simulators};
 use super::calibrate::Calibrations;
 use super::engine::{self, Engine};
 use super::kernels::{self, Versions};
@@ -34,27 +32,6 @@ struct Retries {
     left: u32,
     /// No attempt begins that would end later after the start of the experiment.
     until: Option<Duration>,
-}
-
-/// Threads that make runs on simulated machines before their turn comes.
-#[derive(Clone)]
-pub(crate) struct Simulators<'a> {
-    pub(crate) ahead: Arc<Ahead>,
-    pub(crate) simulate: Simulate<'a>,
-    /// Ends what they are making.
-    pub(crate) stop: &'a AtomicBool,
-}
-
-/// Ends, when dropped, the runs that threads are making or are to make: none is wanted then.
-struct End<'s, 'a>(&'s Simulators<'a>);
-
-impl Drop for End<'_, '_> {
-    fn drop(&mut self) {
-        if self.0.ahead.end() {
-            // Relaxed: polled; nothing else is read on the strength of it.
-            self.0.stop.store(true, Ordering::Relaxed);
-        }
-    }
 }
 
 /// A running experiment.
@@ -113,10 +90,13 @@ impl<'a> Session<'a> {
                 break;
             }
             let missing = self.missing(block, &wanted);
-            if block > 0 && self.would_end_late(&missing, rule) {
-                let done = format!("stopped after {block} blocks: the next would end after --max-time");
-                self.progress.say(&done);
-                break;
+            if self.would_end_late(&missing, rule) {
+                if block > 0 {
+                    let done = format!("stopped after {block} blocks: the next would end after --max-time");
+                    self.progress.say(&done);
+                    break;
+                }
+                self.progress.say("the first block takes longer than --max-time: it is made all the same");
             }
             if !missing.is_empty() && !std::mem::replace(&mut announced, true) {
                 self.announce(&missing, rule.blocks.saturating_sub(block + 1));

@@ -143,7 +143,15 @@ fn precision_and_time_decide_the_number_of_blocks() -> Tested {
     let (made, all_are_known) = (blocks(&patient), ratios.all(is_known));
     assert!((6..=60).contains(&made) && all_are_known == (made < 60), "{made} blocks: {summary:#}");
     let hurried = path.join("hurried");
-    finished(&["bench", &experiment, "--max-time", "1ms", "--output", hurried.to_str().unwrap()]);
+    let said = stderr(&finished(&[
+        "bench",
+        &experiment,
+        "--max-time",
+        "1ms",
+        "--output",
+        hurried.to_str().unwrap(),
+    ]));
+    assert!(said.contains("the first block takes longer than --max-time"), "{said}");
     assert_eq!(blocks(&hurried), 1);
     Ok(())
 }

@@ -8,6 +8,7 @@
 #   nested.sh available    exit 0 if `run` can work here, else say why in one line and exit 4
 #   nested.sh run [OPTION...] PROGRAM [ARG...] [-- PROGRAM [ARG...]]...
 #       --smp N               CPUs of the machine (2)
+#       --nodes N             its NUMA nodes, a socket each, which share CPUs and memory evenly (1)
 #       --emulator THREADS    one thread for all of them (single), or one each (multi) (single; see below)
 #       --memory MB           its memory, which also holds the programs (1024)
 #       --timeout SECONDS     for everything, boot included (600)
@@ -125,13 +126,14 @@ add_module() {
 # --- run --------------------------------------------------------------------------------------------------
 
 run() {
-    local smp=2 emulator=single memory=1024 timeout=600 kernel_log=
+    local smp=2 nodes=1 emulator=single memory=1024 timeout=600 kernel_log=
     local modparams=() files=()
     while [[ ${1-} == -* ]]; do
         [[ $1 != -- ]] || { shift; break; }
         (($# >= 2)) || usage "$1 needs a value"
         case $1 in
             --smp) smp=$2 ;;
+            --nodes) nodes=$2 ;;
             --emulator) emulator=$2 ;;
             --memory) memory=$2 ;;
             --timeout) timeout=$2 ;;
@@ -143,9 +145,10 @@ run() {
         shift 2
     done
     local number
-    for number in "$smp" "$memory" "$timeout"; do
+    for number in "$smp" "$nodes" "$memory" "$timeout"; do
         [[ $number =~ ^[1-9][0-9]*$ ]] || usage "'$number' is no positive number"
     done
+    ((smp % nodes == 0 && memory % nodes == 0)) || usage "$smp CPUs and $memory MB cannot be shared by $nodes nodes"
     [[ $emulator == single || $emulator == multi ]] || usage "--emulator is single or multi, not '$emulator'"
     (($# >= 1)) || usage "which program?"
     available
@@ -163,11 +166,17 @@ run() {
     pack "$work/root" "$@"
     (cd "$work/root" && find . | busybox cpio -o -H newc -R 0:0 2>/dev/null) >"$work/initramfs"
 
+    local topology=() node
+    for ((node = 0; node < nodes && nodes > 1; node++)); do
+        topology+=(-object "memory-backend-ram,id=node$node,size=$((memory / nodes))M")
+        topology+=(-numa "node,nodeid=$node,memdev=node$node,cpus=$((node * smp / nodes))-$(((node + 1) * smp / nodes - 1))")
+    done
+
     # Serial ports, in this order: the kernel's console, what the programs print, one line per exit code.
     # tsc=reliable: the emulated TSC is good, but the kernel cannot know and would use a slow clock.
     # no_timer_check: on a busy host the timer would seem to be broken.
     timeout --kill-after=5 "$timeout" qemu-system-x86_64 \
-        -accel tcg,thread="$emulator" -cpu max,+svm -smp "$smp" -m "$memory" \
+        -accel tcg,thread="$emulator" -cpu max,+svm -smp "$smp,sockets=$nodes" -m "$memory" "${topology[@]}" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
         -append "console=ttyS0 loglevel=4 panic=-1 oops=panic tsc=reliable no_timer_check \

@@ -1,10 +1,13 @@
 use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_vmm::VirtualTime;
 
 use super::*;
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
+use crate::measure::ahead::Ahead;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
