@@ -201,6 +201,12 @@ test-checked: setup
 test-nested *TEXTS: setup
     @{{ nested }} {{ TEXTS }}
 
+# Sixteen pCPUs on two nodes: tests of schedulers and memory on an emulated host with nested SVM (80 s).
+test-many: setup
+    @bench/tests/nested/nested.sh setup
+    CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/bench/tests/nested/nested.sh run --smp 16 --nodes 2 --memory 2048" \
+        cargo test --package haltkick --test command -- many:: --test-threads 1
+
 # Cost of a preemption at each line of five locks, on four CPUs of a simulated machine: tables, and target/worst.
 worst *ARGS: setup
     rm -rf target/worst && mkdir -p target/worst

@@ -16,6 +16,7 @@ mod full_disk;
 mod help;
 mod interrupted;
 mod kernels;
+mod many;
 mod merged;
 mod objects;
 mod perfetto;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         help::trials,
         interrupted::trials,
         kernels::trials,
+        many::trials,
         merged::trials,
         objects::trials,
         planted::trials,

@@ -1,0 +1,131 @@
+//! Hosts of many CPUs on several nodes: 16 runners at once, and memory where it was asked for. `just test-many` emulates such a host.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::support::{Tested, finished, kvm, skip, stdout, trials};
+
+trials![
+    doctor_and_cpu_choices_know_each_node,
+    vcpus_run_on_sixteen_pcpus_whoever_schedules_them,
+    several_guests_share_sixteen_pcpus,
+    memory_lies_on_the_nodes_that_were_asked_for,
+];
+
+/// Fewest CPUs that these tests are about.
+const MANY: usize = 16;
+
+/// Ends a test on a host with fewer CPUs, or with one node.
+fn many() -> Tested {
+    kvm()?;
+    let cpus = std::thread::available_parallelism().map_or(1, Into::into);
+    let nodes = (0..).take_while(|node| std::path::Path::new(&node_path(*node)).exists()).count();
+    if cpus < MANY || nodes < 2 {
+        return skip(format_args!("{cpus} CPUs on {nodes} nodes: `just test-many` emulates {MANY} on two"));
+    }
+    Ok(())
+}
+
+fn node_path(node: u32) -> String {
+    format!("/sys/devices/system/node/node{node}")
+}
+
+/// Numbers in a list like `0-7,16`.
+fn numbers(list: &str) -> Vec<u64> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse::<u64>().unwrap()..=last.parse().unwrap()
+    };
+    list.trim().split(',').flat_map(part).collect()
+}
+
+/// The records of a run's guests.
+fn records(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
+}
+
+/// Records of a run of a second with `arguments`: long enough where a thread emulates all CPUs.
+fn run(arguments: &[&str]) -> Vec<Value> {
+    let run = ["run", "--no-ideal", "--format", "json", "--window", "1s", "--hold", "2us", "--think", "20us"];
+    records(&finished(&[&run[..], arguments].concat()))
+}
+
+fn doctor_and_cpu_choices_know_each_node() -> Tested {
+    many()?;
+    let doctor: Value = serde_json::from_str(&stdout(&finished(&["doctor", "--format", "json"]))).unwrap();
+    let found = |name: &str| {
+        let findings = doctor["findings"].as_array().unwrap();
+        findings.iter().find(|it| it["name"] == name).unwrap()["value"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(found("NUMA nodes"), "0-1");
+    for node in [0, 1] {
+        let cpus = std::fs::read_to_string(format!("{}/cpulist", node_path(node))).unwrap();
+        let words = format!("node {node} (socket {node}): CPUs {}", cpus.trim());
+        assert!(found("topology").contains(&words), "{words}: {}", found("topology"));
+        for choice in [format!("node:{node}"), cpus.trim().to_owned()] {
+            let [record] = &run(&["--cpus", &choice])[..] else { panic!("one guest") };
+            let chosen: Vec<u64> =
+                record["config"]["cpus"].as_array().unwrap().iter().map(|cpu| cpu.as_u64().unwrap()).collect();
+            assert_eq!(chosen, numbers(&cpus), "{choice}");
+        }
+    }
+    Ok(())
+}
+
+fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Tested {
+    many()?;
+    for more in [
+        &["--sched", "vmm", "--lock", "qspinlock", "--pv", "on"][..],
+        &["--sched", "vmm", "--lock", "qspinlock", "--pv", "on", "--slice", "100us", "--locks", "16"],
+        &["--sched", "vmm", "--lock", "qspinlock-wc", "--pv", "on", "--deschedule", "holder"],
+        &["--sched", "vmm", "--lock", "ticket", "--pv", "off"],
+        &["--sched", "host", "--lock", "qspinlock", "--pv", "on"],
+    ] {
+        let [record] = &run(&[&["--cpus", "all", "--ratio", "2"], more].concat())[..] else {
+            panic!("one guest")
+        };
+        let vcpus = record["per_vcpu"].as_array().unwrap();
+        let pcpus = record["config"]["cpus"].as_array().unwrap().len();
+        assert_eq!(vcpus.len(), 2 * pcpus, "{more:?}");
+        let run_ns: Vec<u64> = vcpus.iter().map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).collect();
+        let window_ns = record["timing"]["window_ns"].as_u64().unwrap();
+        let all: u64 = run_ns.iter().sum();
+        assert!(all as f64 <= pcpus as f64 * window_ns as f64 * 1.001, "{more:?}: {all} ns in {window_ns}");
+        assert!(record["totals"]["acquisitions"].as_u64().unwrap() > 0, "{more:?}");
+        // A vCPU that sleeps for the whole window may do so; most have their turn.
+        let ran = run_ns.iter().filter(|ns| **ns > 0).count();
+        assert!(ran > vcpus.len() / 2, "{more:?}: {ran} of {} vCPUs ran", vcpus.len());
+    }
+    Ok(())
+}
+
+fn several_guests_share_sixteen_pcpus() -> Tested {
+    many()?;
+    for share in ["vcpu", "guest"] {
+        let guests = run(&["--cpus", "all", "--guests", "2", "--ratio", "1", "--share", share]);
+        let run_ns = |guest: &Value| -> u64 {
+            let vcpus = guest["per_vcpu"].as_array().unwrap().iter();
+            vcpus.map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).sum()
+        };
+        let ran: Vec<u64> = guests.iter().map(run_ns).collect();
+        assert!(ran.len() == 2 && ran.iter().all(|ns| *ns > 0), "{share}: {ran:?}");
+    }
+    Ok(())
+}
+
+fn memory_lies_on_the_nodes_that_were_asked_for() -> Tested {
+    many()?;
+    let on_nodes = |arguments: &[&str]| -> Vec<String> {
+        let [record] = &run(arguments)[..] else { panic!("one guest") };
+        let bytes = record["memory"]["node_bytes"].as_object().unwrap();
+        bytes.iter().filter(|(_, bytes)| bytes.as_u64().unwrap() > 0).map(|(node, _)| node.clone()).collect()
+    };
+    assert_eq!(on_nodes(&["--cpus", "all", "--numa", "interleave"]), ["0", "1"]);
+    assert_eq!(on_nodes(&["--cpus", "all", "--numa", "1"]), ["1"]);
+    assert_eq!(on_nodes(&["--cpus", "node:0", "--numa", "1"]), ["1"]);
+    assert_eq!(on_nodes(&["--cpus", "node:1"]), ["1"]);
+    // Each vCPU's memory is on the node of the pCPU that runs it first.
+    assert_eq!(on_nodes(&["--cpus", "all", "--numa", "local"]), ["0", "1"]);
+    Ok(())
+}
