@@ -88,7 +88,8 @@ fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Tested {
         let vcpus = record["per_vcpu"].as_array().unwrap();
         let pcpus = record["config"]["cpus"].as_array().unwrap().len();
         assert_eq!(vcpus.len(), 2 * pcpus, "{more:?}");
-        let run_ns: Vec<u64> = vcpus.iter().map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).collect();
+        // Null for a thread that has ended before the VMM looks at the window's end.
+        let run_ns: Vec<u64> = vcpus.iter().filter_map(|vcpu| vcpu["run_ns"].as_u64()).collect();
         let window_ns = record["timing"]["window_ns"].as_u64().unwrap();
         let all: u64 = run_ns.iter().sum();
         assert!(all as f64 <= pcpus as f64 * window_ns as f64 * 1.001, "{more:?}: {all} ns in {window_ns}");
