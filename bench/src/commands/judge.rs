@@ -109,19 +109,21 @@ fn run(part: &Part, output: &Path) -> Result<i32> {
 /// The finding of a part in a line or a few.
 fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
     let path = output.join(part.name);
+    let ending = match code {
+        0 if part.name == "check" => "no fault found".to_owned(),
+        0 => "done".to_owned(),
+        4 => "skipped: this host lacks something".to_owned(),
+        5 | 6 => "A FAULT WAS FOUND".to_owned(),
+        7 => "finished, but its figures are invalid".to_owned(),
+        code => format!("failed with exit code {code}"),
+    };
     if !part.has_figures || !path.join(directory::MANIFEST).exists() {
-        return Ok(match code {
-            0 if part.name == "check" => "no fault found".to_owned(),
-            0 => "done".to_owned(),
-            4 => "skipped: this host lacks something".to_owned(),
-            5 | 6 => "A FAULT WAS FOUND".to_owned(),
-            7 => "finished, but its figures are invalid".to_owned(),
-            code => format!("failed with exit code {code}"),
-        } + &format!(" ({}.txt)", part.name));
+        return Ok(format!("{ending} ({}.txt)", part.name));
     }
     let manifest = Manifest::read(&path)?;
     let summary = directory::read(&path, false)?.last().summary(&manifest.outline);
-    let mut text = format!("report: {}", path.join("report.html").display());
+    let ending = if code == 0 { String::new() } else { format!("{ending}; ") };
+    let mut text = format!("{ending}report: {}", path.join("report.html").display());
     for compared in &summary.comparisons {
         let at: Vec<String> = compared.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
         let ratio = compared.ratio.as_ref().map_or_else(|| "no figures".to_owned(), ratio_in_words);

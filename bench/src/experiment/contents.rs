@@ -6,7 +6,7 @@ use super::boot::Boot;
 use super::defaults::Defaults;
 use super::keys::MOST_CELLS;
 use super::measure::Measure;
-use super::names::beside;
+use super::names::{beside, is_taken, slug};
 use super::source::{At, Source};
 use crate::settings::Settings;
 use crate::settings::vm;
@@ -189,7 +189,7 @@ impl Experiment {
             if !has {
                 continue;
             }
-            if self.arms.iter().any(|arm| arm.name == name) {
+            if self.arms.iter().any(|arm| slug(&arm.name) == slug(&name)) || is_taken(&name) {
                 return Err(format!("there is an arm '{name}' already: give the file another name"));
             }
             let mut patch = Patch::default();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::contents::{Experiment, PointValues};
 use super::defaults::Defaults;
 use super::keys;
-use super::names::slug;
+use super::names::{is_taken, slug};
 use super::reader::Reader;
 use super::source::Source;
 use crate::settings::table;
@@ -60,8 +60,12 @@ impl Experiment {
         }
         let mut slugs = BTreeSet::new();
         for arm in &self.arms {
+            let at = arm.patch.place("name").flatten();
+            if is_taken(&arm.name) {
+                let message = format!("'{}' is the name of cells without a lock: give the arm another", arm.name);
+                return Err(top.source.complain(at, message));
+            }
             if !slugs.insert(slug(&arm.name)) {
-                let at = arm.patch.place("name").flatten();
                 return Err(top.source.complain(at, format!("two arms are called '{}'", arm.name)));
             }
         }
@@ -84,7 +88,9 @@ impl Experiment {
                 return Err(top.source.complain(None, what));
             }
         }
-        self.control = top.table("control")?.map(|mut table| table.control(&names, &varying)).transpose()?;
+        // Guests alongside have no runs of their own.
+        let arms: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
+        self.control = top.table("control")?.map(|mut table| table.control(&arms, &varying)).transpose()?;
         self.check_boots()?;
         Ok(self)
     }
@@ -118,7 +124,8 @@ impl Experiment {
             // Command lines are no conflict: both are used.
             let booted = self.boot.said().find(|(key, _)| *key == axis.key && *key != keys::CMDLINE);
             let booted = booted.map(|(key, at)| (key.to_owned(), at.cloned()));
-            let set = self.settings.places.iter().find(|(key, _)| same(key, &axis.key));
+            let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
+            let set = self.settings.places.iter().chain(quick).find(|(key, _)| same(key, &axis.key));
             if let Some((key, at)) = set.or(booted.as_ref()) {
                 let (key, axis) = (key, &axis.key);
                 let varies =
@@ -243,6 +250,18 @@ mod tests {
             ("", "x.toml:1:1: no [[arm]]: an experiment compares at least one"),
             ("[[arm]]\nlock = \"tas\"\n", "x.toml:4:1: 'name' is missing here"),
             ("[[arm]]\nname = \"a\"\n[[arm]]\nname = \"a\"\n", "x.toml:7:8: two arms are called 'a'"),
+            (
+                "[[arm]]\nname = \"Lock free\"\n",
+                "x.toml:5:8: 'Lock free' is the name of cells without a lock: give the arm another",
+            ),
+            (
+                "[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n[quick]\nratio = 4\n",
+                "x.toml:9:1: ratio is in [grid] too",
+            ),
+            (
+                "[[arm]]\nname = \"a\"\nvm = \"lock=tas; name=b,lock=tas\"\n[control]\narm = \"a / b\"\n",
+                "x.toml:8:7: unknown arm 'a / b': there is a",
+            ),
             (
                 "[[arm]]\nname = \"tas\"\n[[compare]]\nname = \"c\"\narm = \"tsa\"\nbaseline = \"tas\"\n",
                 "x.toml:8:7: unknown arm 'tsa': did you mean 'tas'?",

@@ -47,7 +47,11 @@ impl Outline {
     /// Names of the columns of exports for the settings that vary: of each its value as written, then of each time its
     /// nanoseconds.
     pub(crate) fn setting_columns(&self) -> Vec<String> {
-        let written = self.axes.iter().map(|axis| axis.key.clone());
+        // The machine that ran has a column `host` of its own.
+        let written = self.axes.iter().map(|axis| match axis.key.as_str() {
+            "host" => "setting_host".to_owned(),
+            key => key.to_owned(),
+        });
         written.chain(self.times().map(|axis| format!("{}_ns", axis.key.replace('-', "_")))).collect()
     }
 

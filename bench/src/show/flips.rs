@@ -16,7 +16,7 @@ pub(crate) fn text(answer: &Flips) -> String {
     let count = |is: fn(&Point, &Point) -> bool| {
         answer.points.iter().filter(|point| is(&answer.nominal, point)).count()
     };
-    let agree = count(|nominal, point| point.verdict == nominal.verdict);
+    let agree = count(|nominal, point| point.ratio.is_some() && point.verdict == nominal.verdict);
     let flip = count(is_flipped);
     let lines = [
         format!(

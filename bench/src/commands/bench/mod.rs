@@ -151,6 +151,10 @@ pub(crate) fn run_in(
 ) -> Result<(Summary, Exit)> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
         let (job, directory, records) = going_on(path, &ImageArgs::default())?;
+        // What was read back is clean.
+        if job.experiment.source.text != output::clean(&source.text) {
+            return Err(another_experiment(path));
+        }
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
             return Err(Failure::usage(format!(
@@ -173,6 +177,11 @@ pub(crate) fn run_in(
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     let concluded = report::write(directory.path(), &manifest, &records);
     ending.and(concluded)
+}
+
+fn another_experiment(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::usage(format!("{path} holds another experiment: choose another --output directory"))
 }
 
 /// Completes what a directory holds.
@@ -308,12 +317,11 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
 
 /// Refuses to add a cell of `job` to what another experiment has left, or the same one with other settings, files or defaults.
 fn check_same(path: &Path, records: &Records, job: &Job) -> Result<()> {
-    let (manifest, path) = (Manifest::read(path)?, path.display());
+    let manifest = Manifest::read(path)?;
     if manifest.outline != job.plan.outline {
-        return Err(Failure::usage(format!(
-            "{path} holds another experiment: choose another --output directory"
-        )));
+        return Err(another_experiment(path));
     }
+    let path = path.display();
     let refuse = |begun: &str| {
         Err(Failure::usage(format!(
             "{path} was begun with {begun}: have the same, or choose another --output"

@@ -91,7 +91,9 @@ impl Asked {
 
     /// Time lost by `cuts`, and its causes, over the time that a vCPU was off. The time of a pCPU that was taken away is not lost.
     pub(super) fn lost(&self, effect: &Effect, cuts: &[Cut]) -> (f64, Parts) {
-        let off_ns = self.kind.length().as_nanos().max(1_000_000) as f64;
+        // An exit has no length, and counts as a millisecond.
+        let length = Some(self.kind.length()).filter(|length| !length.is_zero());
+        let off_ns = length.unwrap_or(Duration::from_millis(1)).as_nanos() as f64;
         let taken = |cut: &Cut| if let Kind::Taken(time) = cut.kind { time } else { Duration::ZERO };
         let taken_ns = cuts.iter().map(taken).sum::<Duration>().as_nanos() as f64;
         let lost = (effect.late_ns as f64 * self.run.cpus.len() as f64 - taken_ns) / off_ns;

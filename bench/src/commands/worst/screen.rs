@@ -99,7 +99,10 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
     screen.progress.clear();
     let mut map = screen.places.heat(&screen.tries.reached);
     screen.tries.heat(&mut map);
+    let was_enough = screen.enough;
     let answer = screen.answer(!interrupted)?;
+    // Relaxed: a request, perhaps while sets were searched.
+    interrupted |= !was_enough && asked.stop.load(Ordering::Relaxed);
     Ok(Screened { answer, map, interrupted })
 }
 

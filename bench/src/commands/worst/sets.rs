@@ -17,7 +17,7 @@ use super::progress::Progress;
 use crate::analysis::worst::{BrokenLock, Member, Set, Situation, Tried};
 use crate::cli::WorstArgs;
 use crate::results::directory;
-use crate::text::exit::Result;
+use crate::text::exit::{Exit, Result};
 
 /// Sets to which a preemption is added.
 const BEAM: usize = 8;
@@ -107,13 +107,11 @@ impl<'a, 'p> Search<'a, 'p> {
             let mut grown = self.grow_all(&beam, singles, size)?;
             grown.sort_by(|a, b| b.lost.total_cmp(&a.lost));
             grown.truncate(BEAM);
-            // A set that does not need all of its preemptions stands for no set of this size.
-            for found in &grown {
-                let shrunk = self.shrunk(found.clone())?;
-                if shrunk.cuts.len() == size {
-                    sets.push(self.told(&shrunk)?);
-                    break;
-                }
+            match self.worst_of(&grown, size) {
+                Ok(set) => sets.extend(set),
+                // All that is known by then is told.
+                Err(failure) if failure.exit == Exit::Interrupted => (self.is_over, self.is_partial) = (true, true),
+                Err(failure) => return Err(failure),
             }
             beam = grown;
             if self.is_over {
@@ -124,6 +122,17 @@ impl<'a, 'p> Search<'a, 'p> {
         Ok(sets)
     }
 
+    /// The first set of `grown`, which begins with the worst, that needs all of its preemptions: others stand for no set of this size.
+    fn worst_of(&mut self, grown: &[Found], size: usize) -> Result<Option<Set>> {
+        for found in grown {
+            let shrunk = self.shrunk(found.clone())?;
+            if shrunk.cuts.len() == size {
+                return self.told(&shrunk).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
     /// The sets of `beam` with one more preemption each.
     fn grow_all(&mut self, beam: &[Found], singles: &Singles, size: usize) -> Result<Vec<Found>> {
         let mut grown = Vec::new();
@@ -132,7 +141,7 @@ impl<'a, 'p> Search<'a, 'p> {
                 (size as f64 - 2.0 + index as f64 / beam.len() as f64) / f64::from(self.args.preemptions - 1);
             match self.grow(found, singles, share) {
                 Ok(more) => grown.extend(more),
-                Err(RunError::Interrupted) => self.is_over = true,
+                Err(RunError::Interrupted) => (self.is_over, self.is_partial) = (true, true),
                 Err(error) => return Err(error.into()),
             }
             if self.is_over {

@@ -112,6 +112,38 @@ enum Column {
     Wait(&'static str, fn(&Row) -> Option<&Estimate>),
 }
 
+/// A line of the table: of an arm, or of all guests of an arm.
+struct Line<'a> {
+    setting: &'a BTreeMap<String, String>,
+    arm: &'a str,
+    vcpus: u32,
+    role: Role,
+    /// The arm's row; `None` for all guests.
+    row: Option<&'a Row>,
+}
+
+impl<'a> Line<'a> {
+    fn of_arm(row: &'a Row) -> Self {
+        let Row { setting, arm, vcpus, role, .. } = row;
+        Self { setting, arm, vcpus: *vcpus, role: *role, row: Some(row) }
+    }
+}
+
+/// The lines, in the terminal's order.
+fn lines(summary: &Summary) -> Vec<Line<'_>> {
+    let of_all = summary.together.iter().map(|it| Line {
+        setting: &it.setting,
+        arm: &it.arm,
+        vcpus: it.vcpus,
+        role: it.role,
+        row: None,
+    });
+    match summary.together.is_empty() {
+        true => summary.rows.iter().filter(|row| row.role != Role::Control).map(Line::of_arm).collect(),
+        false => of_all.collect(),
+    }
+}
+
 /// The terminal's columns with the ratio next to the figure that it is made of, where narrow windows show it, too.
 fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column> {
     let has_ratio = !summary.outline.comparisons.is_empty();
@@ -122,13 +154,12 @@ fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column>
         Column::Wait("wait_p50_ns", |row| row.wait_p50_ns.as_ref()),
         Column::Wait("wait_p99_ns", |row| row.wait_p99_ns.as_ref()),
     ];
-    of_terminal.chain(waits).collect()
+    of_terminal.chain(waits.into_iter().filter(|_| summary.together.is_empty())).collect()
 }
 
 fn table_of_figures(summary: &Summary) -> Markup {
     let grid = table::grid(summary);
     let columns = columns(summary, &grid.header, grid.names_at);
-    let rows = summary.rows.iter().filter(|row| row.role != Role::Control);
     let title = |column: &Column| match column {
         Column::Of(at) => grid.header[*at].clone(),
         Column::Wait(name, _) => name.replace('_', " ").replace(" ns", ""),
@@ -144,9 +175,9 @@ fn table_of_figures(summary: &Summary) -> Markup {
                 }
             }
             tbody {
-                @for ((row, fields), first) in rows.zip(&grid.lines).zip(&grid.begins_group) {
-                    tr.ideal[row.role == Role::Ideal].first[*first] {
-                        @for column in &columns { (cell(summary, row, fields, column, grid.names_at)) }
+                @for ((line, fields), first) in lines(summary).iter().zip(&grid.lines).zip(&grid.begins_group) {
+                    tr.ideal[line.role == Role::Ideal].first[*first] {
+                        @for column in &columns { (cell(summary, line, fields, column, grid.names_at)) }
                     }
                 }
             }
@@ -154,25 +185,25 @@ fn table_of_figures(summary: &Summary) -> Markup {
     }
 }
 
-fn cell(summary: &Summary, row: &Row, fields: &[String], column: &Column, names_at: usize) -> Markup {
+fn cell(summary: &Summary, line: &Line<'_>, fields: &[String], column: &Column, names_at: usize) -> Markup {
     let at = match column {
         Column::Of(at) => *at,
-        Column::Wait(name, of) => return html! { td { (wait(row, name, of(row))) } },
+        Column::Wait(name, of) => return html! { td { @if let Some(row) = line.row { (wait(row, name, of(row))) } } },
     };
     if at == names_at {
-        return html! { th.name scope="row" { (row.arm) } };
+        return html! { th.name scope="row" { (line.arm) } };
     }
     if at == fields.len() - 1
         && let Some(asked) = summary.outline.comparisons.first()
     {
-        return ratio(summary, row, &asked.name);
+        return ratio(summary, line, &asked.name);
     }
     let axis = summary.outline.axes.get(at);
-    let of_setting = axis.and_then(|axis| row.setting.get(&axis.key));
+    let of_setting = axis.and_then(|axis| line.setting.get(&axis.key));
     match of_setting {
         // The terminal leaves out what the line above says; here that may be out of sight.
         Some(value) => html! { td { (value) } },
-        None if at < names_at => html! { td { (row.vcpus) } },
+        None if at < names_at => html! { td { (line.vcpus) } },
         None => html! { td { (with_interval_apart(&fields[at])) } },
     }
 }
@@ -190,9 +221,9 @@ fn wait(row: &Row, name: &str, estimate: Option<&Estimate>) -> String {
     estimate.map_or("\u{2013}".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
 }
 
-/// The comparison called `name`, if this row stands above its line.
-fn ratio(summary: &Summary, row: &Row, name: &str) -> Markup {
-    let is_it = |it: &&Comparison| it.name == name && it.arm == row.arm && it.setting == row.setting;
+/// The comparison called `name`, if this line stands above its line.
+fn ratio(summary: &Summary, line: &Line<'_>, name: &str) -> Markup {
+    let is_it = |it: &&Comparison| it.name == name && it.arm == line.arm && it.setting == *line.setting;
     let found = summary.comparisons.iter().find(is_it);
     found.map_or(html! { td {} }, |found| html! { td class=[class(found.verdict)] { (as_ratio(found)) } })
 }

@@ -300,6 +300,25 @@ mod tests {
     }
 
     #[test]
+    fn where_guests_vary_the_page_has_the_terminals_lines() {
+        let two = |lock: &str| format!("lock = \"{lock}\"\n");
+        let sketch = Sketch::new().axis("guests", &["1", "2"]).arm_with("a", &two("tas"));
+        let plan = sketch.arm_with("b", &two("mcs")).compare("b/a", "b", "a").plan(8);
+        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 3e5 });
+        let records = world.records(&plan);
+        let summary = Summary::new(&plan.outline, &records);
+        let grid = table::grid(&summary);
+        let page = page(&world.manifest(&plan), &summary, &records);
+        let shown = page[page.find("<tbody>").unwrap()..page.find("</tbody>").unwrap()].split("<tr").skip(1);
+        let shown: Vec<BTreeSet<String>> = shown.map(|row| words(&text_of(&format!("<body><tr{row}")))).collect();
+        assert_eq!((shown.len(), grid.lines.len()), (6, 6));
+        for (row, fields) in shown.iter().zip(&grid.lines) {
+            let missing: Vec<String> = words(&fields.join(" ")).into_iter().filter(|word| !row.contains(word)).collect();
+            assert_eq!(missing, [""; 0], "{fields:?}: {row:?}");
+        }
+    }
+
+    #[test]
     fn a_page_has_every_word_that_the_terminal_shows() {
         let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").control("a");
         let trials = sketch.clone().arm("b", "mcs").head("trial-blocks = 4").head("lock-costs = true");
