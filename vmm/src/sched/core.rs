@@ -364,6 +364,8 @@ impl<'a, B: Bell> Core<'a, B> {
                 self.grace.settle(task, pcpu, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
+            // What was due within the next slice was beyond the end of the last.
+            pcpu.set_alarm();
             // The clock anew: to set the timer may have taken 8 us.
             pcpu.publish_slice_end(task, self.clock, self.clock.now_ns());
         }
@@ -380,7 +382,8 @@ impl<'a, B: Bell> Core<'a, B> {
         (began_ns, now): (u64, u64),
     ) -> Option<Box<Task<'a>>> {
         let (guest, id) = (task.guest, task.vcpu.id);
-        self.queues.charge(guest.index, now.saturating_sub(began_ns));
+        // Not more than the vCPU: the rest of a long turn took nothing from other guests.
+        self.queues.charge(guest.index, task.account.turns.costs_ns(now.saturating_sub(began_ns)));
         self.spends(&task, pcpu, now);
         // A turn may end in its grace for another reason than the grace.
         self.grace.settle(&mut task, pcpu, false, now);

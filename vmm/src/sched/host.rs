@@ -374,9 +374,10 @@ impl<'a> HostThreads<'a> {
     /// `pv_kick`: whether that vCPU slept. A number that is no vCPU's is the guest's mistake and has no effect.
     fn kick(&self, vcpu: u32) -> Option<bool> {
         let thread = self.threads.get(vcpu as usize)?;
-        // Relaxed, here and below: a count; a flag that only a trace depends on here.
+        // Relaxed: a count.
         thread.kicks.fetch_add(1, Ordering::Relaxed);
-        let asleep = thread.asleep.load(Ordering::Relaxed);
+        // It is awake from now on, even if the host does not run it yet: that nobody is awake ends the run.
+        let asleep = thread.asleep.swap(false, Ordering::SeqCst);
         thread.unpark();
         Some(asleep)
     }

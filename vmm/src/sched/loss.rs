@@ -27,7 +27,7 @@ use crate::sched::window::WindowTimes;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct LastLook {
-    /// Sections entered.
+    /// Sections entered, where no vCPU was inside; else 0.
     entered: AtomicU64,
     /// When that number was first seen.
     since_ns: AtomicU64,
@@ -37,11 +37,15 @@ impl LastLook {
     /// A look at `now_ns`, when `entered` sections had been entered and `owner` was inside, or none (0). If none was inside:
     /// since when, as far as is known.
     pub(crate) fn idle_since(&self, entered: u64, owner: u32, now_ns: u64) -> Option<u64> {
+        if owner != 0 {
+            self.entered.store(0, Ordering::Relaxed);
+            return None;
+        }
         if self.entered.load(Ordering::Relaxed) != entered {
             self.since_ns.store(now_ns, Ordering::Relaxed);
             self.entered.store(entered, Ordering::Relaxed);
         }
-        (entered > 0 && owner == 0).then(|| self.since_ns.load(Ordering::Relaxed))
+        (entered > 0).then(|| self.since_ns.load(Ordering::Relaxed))
     }
 }
 
@@ -208,6 +212,17 @@ impl ScanBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_free_from_the_first_look_without_an_owner() {
+        let look = LastLook::default();
+        assert_eq!(look.idle_since(0, 0, 10), None, "before any section");
+        // Looks at a section, and at the same one when it is over.
+        assert_eq!([look.idle_since(7, 3, 20), look.idle_since(7, 3, 30)], [None; 2]);
+        assert_eq!([look.idle_since(7, 0, 40), look.idle_since(7, 0, 50)], [Some(40); 2]);
+        // The next one has begun and ended between two looks.
+        assert_eq!(look.idle_since(8, 0, 60), Some(60));
+    }
 
     #[test]
     fn scans_take_one_part_in_a_hundred_and_the_others_are_counted() {

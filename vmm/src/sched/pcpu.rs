@@ -85,7 +85,8 @@ impl<'a, T: Timer> Pcpu<'a, T> {
         injector.takes_at(point, activity, now_ns).then(|| injector.length_ns())
     }
 
-    fn set_alarm(&mut self) -> bool {
+    /// Has the alarm ring for whatever is due within the slice. Whether a timer was set for that.
+    pub(super) fn set_alarm(&mut self) -> bool {
         let look_ns = self.look.as_ref().map(|look| look.at_ns);
         let injection_ns = self.injector.as_ref().and_then(Injector::alarm);
         let at_ns = look_ns.into_iter().chain(injection_ns).min();

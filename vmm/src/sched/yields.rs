@@ -84,9 +84,8 @@ impl<'a, B: Bell> Core<'a, B> {
         let next = last.and_then(|pcpu| self.queues.pop(pcpu));
         self.queues.push(last, task, false);
         self.publish_load();
-        if next.is_none() {
-            self.wake_one(last);
-        }
+        // Also if there is a next one: a pCPU that was woken for that one may have found it gone.
+        self.wake_one(last);
         next
     }
 }

@@ -184,6 +184,18 @@ fn a_holder_and_a_queues_head_are_taken_off_on_purpose() {
 }
 
 #[test]
+fn a_vcpu_that_goes_on_is_looked_at_within_its_later_slices() {
+    // An arrival each 4 ms on each of two pCPUs, and slices of a millisecond that nothing ends.
+    let how_often = HowOften::PerSecond(500.0);
+    let deschedule = Some(Deschedule { target: Target::Holder, how_often, length: us(10), at: None });
+    let config = simulated("skylake-8s", 2, 1).deschedule(deschedule).lock("tas").pv(false);
+    let config = config.slice(us(1000)).hold(us(1)).think(us(3)).window(us(60_000));
+    let injected: u64 =
+        (1..=3).map(|seed| total(&done(&config.clone().seed(seed)).injected.expect("asked for"))).sum();
+    assert!(injected > 70, "{injected} in 180 ms of two pCPUs, with some 90 arrivals");
+}
+
+#[test]
 fn page_faults_are_served_and_stale_translations_dropped() {
     let memory = || small().memory_bytes(16 << 20).pv(false).lock("none");
     let faults = done(&memory().workload("selftest-page-fault"));

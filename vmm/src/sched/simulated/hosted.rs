@@ -129,6 +129,7 @@ impl<'a> Simulated<'a> {
         if hosted.polling[index].take().is_some() {
             // Law 15: a runnable task cuts the poll.
             hosted.scheduler.blocks(index, now_ns);
+            state.slots[index].polled = false;
             self.picks(state, index, now_ps, None);
         } else if woken.was_idle {
             self.picks(state, index, now_ps, None);
@@ -156,6 +157,7 @@ impl<'a> Simulated<'a> {
                 let hosted = model(state);
                 hosted.polling[index] = None;
                 hosted.scheduler.blocks(index, at_ps / PS);
+                state.slots[index].polled = false;
                 self.picks(state, index, at_ps, None);
             }
             None => self.picks(state, index, at_ps, None),
@@ -342,6 +344,7 @@ impl<'a> Simulated<'a> {
             let (now_ps, hosted) = (state.now_ps, model(state));
             if hosted.polling[index].take().is_some() {
                 hosted.scheduler.blocks(index, now_ps / PS);
+                state.slots[index].polled = false;
             }
             self.picks(state, index, now_ps, None);
         }

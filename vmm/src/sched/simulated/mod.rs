@@ -91,7 +91,7 @@ struct Slot<'a> {
     pcpu: Pcpu<'a, Alarm>,
     alarm: Alarm,
     doing: Doing<'a>,
-    /// Under the model of a host: a vCPU has polled on it since it ran the last one.
+    /// Under the model of a host: the vCPU that it ran last polls on it.
     polled: bool,
     /// The vCPU that it runs is out of its guest: when it came out, and why. What that does takes place when it is due.
     out: Option<(Happening, Exit)>,
