@@ -104,5 +104,7 @@ flags! {
         NEEDS_SPIN_QUEUE = 12;
         /// It takes locks only if they are free, at times: only locks with [`LockFlags::HAS_TRY`] will do.
         TRIES = 13;
+        /// It counts by what the exclusion checker notes of each section.
+        NEEDS_ORACLE = 14;
     }
 }

@@ -47,6 +47,8 @@ const SHAPED: &[&str] = &[
     "grace-period",
     "call-all",
 ];
+/// Workloads that wait for arrivals.
+const ARRIVING: &[&str] = &["critical-section"];
 /// Workloads whose data can lie in the line of their lock.
 const EMBEDDING: &[&str] = &["critical-section"];
 
@@ -265,7 +267,7 @@ const WORKLOAD: &[Setting] = &[
         Kind::Arrivals,
         "Sections that each vCPU begins per second, even if the last one is not done; waits count from then",
     )
-    .only_in(SHAPED)
+    .only_in(ARRIVING)
     .sets_ours(|ours, value| ours.shape.arrivals = Some(value.arrivals().apart()))
     .recorded("config.arrivals_ns"),
     other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")

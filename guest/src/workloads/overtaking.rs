@@ -18,7 +18,10 @@ use crate::work::choice::Choices;
 workload! {
     "160" "overtaking",
     "as critical-section, and how many sections others begin while one waits (lock event overtaken_most)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL),
+    WorkloadFlags::NOTES_SECTIONS
+        .with(WorkloadFlags::NOTES_WAITS)
+        .with(WorkloadFlags::IDEAL_IS_SERIAL)
+        .with(WorkloadFlags::NEEDS_ORACLE),
     ["wait", "hold", "unlock"] => run
 }
 

@@ -2,7 +2,7 @@
 //!
 //! vCPUs with even numbers produce (work for `--think`), those with odd ones consume (the same). The queue is
 //! guarded by lock 0; `--hold` is work in addition to pushing or popping. Sleepers are woken by the other side,
-//! one for each item. An item that was popped is one operation, `transit` the time that it lay in the queue. By
+//! one for each item. A push or a pop is one operation, `transit` the time that it lay in the queue. By
 //! itself a vCPU does both in turn; without a lock each does, with a queue of its own.
 
 use core::cell::UnsafeCell;
@@ -86,8 +86,8 @@ const CONSUMERS: usize = 1;
 
 /// Result of a try.
 enum Tried {
-    /// An item was pushed or popped (with the time when it was pushed), and this vCPU is to be woken.
-    Done { pushed_at: u64, wakes: Option<usize> },
+    /// An item was pushed or popped. It `lay` in the queue since then and until then, so far; a vCPU is to be woken, perhaps.
+    Done { lay: (u64, u64), wakes: Option<usize> },
     /// The queue was full or empty; this vCPU is among the sleepers.
     MustSleep,
 }
@@ -100,7 +100,7 @@ impl Queue {
         let pushed_at = now();
         self.items[self.pushed as usize % CAPACITY] = pushed_at;
         self.pushed += 1;
-        Tried::Done { pushed_at, wakes: self.sleepers[CONSUMERS].take() }
+        Tried::Done { lay: (pushed_at, pushed_at), wakes: self.sleepers[CONSUMERS].take() }
     }
 
     fn pop(&mut self) -> Tried {
@@ -109,7 +109,7 @@ impl Queue {
         }
         let pushed_at = self.items[self.popped as usize % CAPACITY];
         self.popped += 1;
-        Tried::Done { pushed_at, wakes: self.sleepers[PRODUCERS].take() }
+        Tried::Done { lay: (pushed_at, now()), wakes: self.sleepers[PRODUCERS].take() }
     }
 
     fn sleep(&mut self, side: usize) -> Tried {
@@ -133,17 +133,17 @@ fn run() {
             transfer(&sections, choices.hold(), Queue::push);
         } else {
             let popped = transfer(&sections, choices.hold(), Queue::pop);
-            if let Some(pushed_at) = popped.filter(|_| is_open()) {
-                record_between(TRANSIT, pushed_at, now().max(pushed_at));
+            if let Some((pushed_at, popped_at)) = popped.filter(|_| is_open()) {
+                record_between(TRANSIT, pushed_at, popped_at.max(pushed_at));
             }
             choices.think();
         }
     }
 }
 
-/// Pushes or pops, however long it takes; `None` if the window has closed before.
+/// Pushes or pops, however long it takes: since when and until when the item lay in the queue so far. `None` if the window has closed before.
 #[expect(unsafe_code, reason = "what the lock under test guards")]
-fn transfer(sections: &Sections, hold: u64, operation: fn(&mut Queue) -> Tried) -> Option<u64> {
+fn transfer(sections: &Sections, hold: u64, operation: fn(&mut Queue) -> Tried) -> Option<(u64, u64)> {
     loop {
         let mut tried = Tried::MustSleep;
         let times = sections.exclusive(0, || {
@@ -152,7 +152,7 @@ fn transfer(sections: &Sections, hold: u64, operation: fn(&mut Queue) -> Tried) 
             work(hold);
         });
         match tried {
-            Tried::Done { pushed_at, wakes } => {
+            Tried::Done { lay, wakes } => {
                 if let Some(sleeper) = wakes {
                     // Release: pairs with the acquire below, though the lock orders all that matters.
                     ASLEEP[sleeper].store(0, Ordering::Release);
@@ -161,7 +161,7 @@ fn transfer(sections: &Sections, hold: u64, operation: fn(&mut Queue) -> Tried) 
                 if is_open() {
                     measure::count(&times);
                 }
-                return Some(pushed_at);
+                return Some(lay);
             }
             Tried::MustSleep => {
                 // The kick is latched if it came first. One that was meant for something else changes nothing.

@@ -102,10 +102,11 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
             let left = stamps.now();
             watch.leave(0, left);
             lock.write_unlock(domain, token);
+            let released = stamps.now();
             if window.load(Ordering::Relaxed) != WINDOW_WARMUP {
                 record_between(TIME_WAIT, asked, had);
                 record_between(TIME_HOLD, had, left);
-                record_between(TIME_UNLOCK, left, stamps.now());
+                record_between(TIME_UNLOCK, left, released);
             }
         } else {
             let token = lock.read(domain);

@@ -320,6 +320,10 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
         ));
     }
     check_kind(image, lock, workload)?;
+    if image.workloads[workload].workload_flags().has(WorkloadFlags::NEEDS_ORACLE) && !asked.ours.oracle {
+        let name = &asked.ours.workload;
+        return usage(format!("workload `{name}` counts by the exclusion checker: leave --oracle on"));
+    }
     check_shape(asked, &image.locks[lock])?;
     check_embedded(asked, image, lock)?;
     check_interrupts(asked, &image.workloads[workload])?;

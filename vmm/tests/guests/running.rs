@@ -236,6 +236,7 @@ fn settings_that_make_no_sense_are_usage_errors() -> Check {
         config().grace(Duration::from_millis(2)),
         config().grace(Duration::from_micros(50)).sched(Sched::Host),
         config().kick_yields(true).sched(Sched::Host),
+        config().workload("overtaking").oracle(false),
         config().deschedule(often(Target::Holder, None)).lock("none").pv(false),
         config().deschedule(often(Target::Waiter, None)).workload("compute"),
         config().deschedule(often(Target::Head, None)).workload("hand-off"),

@@ -136,13 +136,14 @@ impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
     #[inline(never)]
     fn kick_sleeper(&self, lock: usize, ticket: u32) {
         for (cpu, (used, per_cpu)) in self.used.iter().zip(&self.cpus).enumerate() {
-            // Relaxed, here and below: V4 has acquired what V1 stored before V2. What a CPU stored since then
-            // may be seen or not; a slot that is read half old and half new costs a kick too many.
+            // Relaxed, here and below: V4 has acquired what V1 stored before V2. What a CPU stored since then may be seen or not.
+            // Acquire: pairs with V1. A slot with this lock has the ticket that belongs to it: an older one may be that of the CPU
+            // that is looked for, which would sleep on.
             if used.load(Relaxed) == 0 {
                 continue;
             }
             let sleeps_for_it =
-                |slot: &Slot| slot.lock.load(Relaxed) == lock && slot.ticket.load(Relaxed) == ticket;
+                |slot: &Slot| slot.lock.load(Acquire) == lock && slot.ticket.load(Relaxed) == ticket;
             if per_cpu.slots.iter().any(sleeps_for_it) {
                 OF_SPINLOCKS.kick(&self.platform, &per_cpu.kicked, cpu);
                 return;
@@ -217,10 +218,10 @@ impl PvTicket {
         let platform = &domain.platform;
         let used = &domain.used[cpu];
 
-        // V1. Relaxed: published by V2. The ticket first, for an unlock of a lock with this address may be
-        // looking.
+        // V1. Relaxed: published by V2, or by the store of the lock. Release: pairs with the acquire in `kick_sleeper`, for an unlock of
+        // this lock may be looking.
         slot.ticket.store(mine, Relaxed);
-        slot.lock.store(self.address(), Relaxed);
+        slot.lock.store(self.address(), Release);
         // Relaxed, and not one step: only this CPU writes it, and an interrupt leaves it as it found it.
         used.store(used.load(Relaxed) + 1, Relaxed);
 

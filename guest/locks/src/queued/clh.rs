@@ -182,6 +182,11 @@ impl<P: Platform, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCK
         let slot = own.in_use.claim_where(cpu, |slot| !is_looked_at(in_slot(slot)))?;
         self.platform.point(Point::NodeClaimed);
         let name = in_slot(slot);
+        // An interrupt between the look and the claim may have left another node here.
+        if is_looked_at(name) {
+            own.in_use.give_back(slot);
+            return None;
+        }
         // Relaxed: published by the swap of `tail`.
         self.node(name).busy.store(1, Relaxed);
         Some((slot, name))

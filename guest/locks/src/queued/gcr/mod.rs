@@ -60,8 +60,9 @@
 //!
 //! # How long a CPU waits
 //! The queue is served in order. The first is let in when no CPU is active, or, once it sleeps, after PROMOTE releases by any one
-//! CPU at the latest: so after (N - 1) * (PROMOTE - 1) + 1 sections of others, and what its wake-up takes. Those that race, LIMIT of them
-//! and the CPUs that were let in, have no bound.
+//! CPU at the latest: so after (N - 1) * (PROMOTE - 1) + 1 sections of others, and what its wake-up takes. A CPU counts its releases of
+//! all locks of the domain together. If it takes several locks in turn, it may reach PROMOTE always at the same one, and only the former
+//! holds at the others. Those that race, LIMIT of them and the CPUs that were let in, have no bound.
 //!
 //! # Orderings
 //! | release | acquire | what it is for |

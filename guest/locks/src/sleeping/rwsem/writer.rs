@@ -76,6 +76,10 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
             {
                 return false;
             }
+            if owner & READER_OWNED == 0 {
+                // Readers that come next have their own time.
+                rounds = 0;
+            }
             if owner & READER_OWNED != 0 {
                 if !may_spin_on_readers::<R>() {
                     return false;
@@ -190,8 +194,64 @@ fn reader_spin_ns(count: u32) -> u64 {
 
 #[cfg(all(test, not(any(loom, shuttle, liveness))))]
 mod tests {
+    use core::sync::atomic::AtomicU32;
+
     use super::*;
     use crate::{contract::test_platform::Idle, sleeping::osq::Packed};
+
+    static LOCK: RwSem<Packed> = RwSem::new();
+    static PAUSES: AtomicU32 = AtomicU32::new(0);
+
+    /// [`LOCK`] is owned by readers for 4 pauses, by a writer for a long one, by readers again for 40, and then by nobody.
+    struct Owned;
+
+    impl Platform for Owned {
+        fn cpu(&self) -> usize {
+            0
+        }
+
+        fn pause(&self) {
+            let owned = match PAUSES.fetch_add(1, Relaxed) {
+                0..4 | 5..45 => (READER, 2 << OWNER_SHIFT | READER_OWNED),
+                4 => (WRITER, 2 << OWNER_SHIFT),
+                _ => (0, 0),
+            };
+            LOCK.count.store(owned.0, Relaxed);
+            LOCK.owner.store(owned.1, Relaxed);
+        }
+
+        fn now(&self) -> u64 {
+            if PAUSES.load(Relaxed) > 4 { 50_000 } else { 0 }
+        }
+
+        fn spin_threshold(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn wait(&self, _: impl Fn() -> bool) {}
+
+        fn kick(&self, _: usize) {}
+
+        fn is_preempted(&self, _: usize) -> bool {
+            false
+        }
+
+        fn ticks(&self, nanoseconds: u64) -> u64 {
+            nanoseconds
+        }
+
+        fn yield_to(&self, _: Option<usize>) {}
+
+        fn count(&self, _: Event, _: u64) {}
+    }
+
+    #[test]
+    fn readers_that_follow_a_writer_are_spun_on_as_long_as_others() {
+        LOCK.count.store(READER, Relaxed);
+        LOCK.owner.store(2 << OWNER_SHIFT | READER_OWNED, Relaxed);
+        let domain = SleepDomain::<Owned, Packed, 2>::new(Owned);
+        assert!(LOCK.spin_in_queue(&domain), "gave up after {} pauses", PAUSES.load(Relaxed));
+    }
 
     /// The claimer has lost its CPU before it said its name: nothing tells for how long.
     #[test]
