@@ -201,6 +201,12 @@ test-checked: setup
 test-nested *TEXTS: setup
     @{{ nested }} {{ TEXTS }}
 
+# The locks' and the memory manager's tests on emulated AArch64; needs qemu-aarch64 (Debian: qemu-user).
+test-aarch64:
+    rustup target add aarch64-unknown-linux-musl
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64 \
+        cargo test --release --package haltkick-locks --package haltkick-mm --lib --test host --target aarch64-unknown-linux-musl --target-dir target/aarch64
+
 # Sixteen pCPUs on two nodes: tests of schedulers and memory on an emulated host with nested SVM (80 s).
 test-many: setup
     @bench/tests/nested/nested.sh setup

@@ -270,7 +270,7 @@ fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Signal> 
         let address = start + page * PAGE_BYTES;
         let asked = now();
         user::store(address, tag + page)?;
-        record(FAULT, now() - asked);
+        record(FAULT, now().saturating_sub(asked));
         assert!(user::load(address + REST)? == 0, "a wrong page: it was not empty");
         user::store(address + REST, !0)?;
         touched();

@@ -153,6 +153,7 @@ mod patched;
 mod policy;
 mod pv;
 mod queue;
+mod release;
 mod table;
 mod virt;
 mod word;

@@ -172,7 +172,7 @@ impl Word for Whole {
 
     #[inline(always)]
     fn unlock(word: &AtomicU32) {
-        word.fetch_and(!LOCKED_MASK, mutant!("relaxed-unlock": Release => Relaxed));
+        super::release::unlock(word);
     }
 
     #[inline(always)]

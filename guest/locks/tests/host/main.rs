@@ -2,6 +2,9 @@
 
 #![cfg(not(any(loom, shuttle, liveness)))]
 
+// Without optimisation the lock's functions are called.
+#[cfg(all(target_arch = "aarch64", not(debug_assertions)))]
+mod aarch64;
 mod borrowed;
 mod chosen;
 mod cna_live;
