@@ -62,7 +62,8 @@ impl Experiment {
         for arm in &self.arms {
             let at = arm.patch.place("name").flatten();
             if is_taken(&arm.name) {
-                let message = format!("'{}' is the name of cells without a lock: give the arm another", arm.name);
+                let message =
+                    format!("'{}' is the name of cells without a lock: give the arm another", arm.name);
                 return Err(top.source.complain(at, message));
             }
             if !slugs.insert(slug(&arm.name)) {

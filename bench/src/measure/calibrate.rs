@@ -167,9 +167,8 @@ fn of_records(asked: &Asked, plan: &Plan, records: &[Record], host: &Host) -> Op
     let here = host.identity();
     let alike: BTreeSet<&str> =
         plan.cells().filter(|cell| Asked::of(&cell.run) == *asked).map(|cell| cell.id.as_str()).collect();
-    let of_alike = |record: &&Record| {
-        record.place.as_ref().is_some_and(|place| alike.contains(place.cell_id.as_str()))
-    };
+    let of_alike =
+        |record: &&Record| record.place.as_ref().is_some_and(|place| alike.contains(place.cell_id.as_str()));
     let record = records.iter().filter(of_alike).find(|record| record.host.identity() == here)?;
     Some(Calibration {
         work_rate: record.timing.work_rate,

@@ -151,11 +151,11 @@ mod tests {
     use crate::host::cpulist::CpuList;
     use crate::host::identity::Host;
     use crate::host::noise::{Found, Noise};
+    use crate::measure::calibrate::Calibrations;
     use crate::measure::engine::Engine;
     use crate::measure::progress::Progress;
     use crate::measure::rule::Rule;
     use crate::measure::session::Session;
-    use crate::measure::calibrate::Calibrations;
     use crate::measure::synthetic::kernels::seen;
     use crate::measure::synthetic::{Scratch, World};
     use crate::results::directory::{Directory, read_records};

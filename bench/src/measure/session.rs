@@ -404,7 +404,9 @@ impl Session<'_> {
     fn of_ours(&self, cell: &Cell, place: &Place, run: &Run, found: &Found, origin: &Origin) -> Vec<Record> {
         let lock_free = match &cell.ideal {
             Some(id) => match self.lock_free(id, place.block) {
-                none if none.is_empty() => Err(format!("cell {id} was not run on this host in this block").into()),
+                none if none.is_empty() => {
+                    Err(format!("cell {id} was not run on this host in this block").into())
+                }
                 lock_free => Ok(lock_free),
             },
             None if cell.role == Role::Ideal => Ok(engine::per_second(found)),

@@ -65,8 +65,12 @@ fn doctor_and_cpu_choices_know_each_node() -> Tested {
         assert!(found("topology").contains(&words), "{words}: {}", found("topology"));
         for choice in [format!("node:{node}"), cpus.trim().to_owned()] {
             let [record] = &run(&["--cpus", &choice])[..] else { panic!("one guest") };
-            let chosen: Vec<u64> =
-                record["config"]["cpus"].as_array().unwrap().iter().map(|cpu| cpu.as_u64().unwrap()).collect();
+            let chosen: Vec<u64> = record["config"]["cpus"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|cpu| cpu.as_u64().unwrap())
+                .collect();
             assert_eq!(chosen, numbers(&cpus), "{choice}");
         }
     }

@@ -326,11 +326,12 @@ impl Summary {
         };
         if self.comparisons.is_empty() {
             let rows = self.rows.iter().filter(|row| row.role == Role::Arm);
-            let vague = rows
-                .filter(|row| is_vague(&row.acquisitions_per_second) && !is_lost(&row.setting, &row.arm));
+            let vague =
+                rows.filter(|row| is_vague(&row.acquisitions_per_second) && !is_lost(&row.setting, &row.arm));
             return vague.map(|row| (&row.setting, row.arm.as_str())).collect();
         }
-        let is_known = |it: &&Comparison| ![&it.arm, &it.baseline].iter().any(|arm| is_lost(&it.setting, arm));
+        let is_known =
+            |it: &&Comparison| ![&it.arm, &it.baseline].iter().any(|arm| is_lost(&it.setting, arm));
         let compared = self.comparisons.iter().chain(&self.control).filter(is_known);
         let vague = compared.filter(|comparison| is_vague(&comparison.ratio));
         vague.flat_map(|it| [&it.arm, &it.baseline].map(|arm| (&it.setting, arm.as_str()))).collect()

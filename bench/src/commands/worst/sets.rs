@@ -110,7 +110,9 @@ impl<'a, 'p> Search<'a, 'p> {
             match self.worst_of(&grown, size) {
                 Ok(set) => sets.extend(set),
                 // All that is known by then is told.
-                Err(failure) if failure.exit == Exit::Interrupted => (self.is_over, self.is_partial) = (true, true),
+                Err(failure) if failure.exit == Exit::Interrupted => {
+                    (self.is_over, self.is_partial) = (true, true)
+                }
                 Err(failure) => return Err(failure),
             }
             beam = grown;

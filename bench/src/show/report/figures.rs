@@ -188,7 +188,9 @@ fn table_of_figures(summary: &Summary) -> Markup {
 fn cell(summary: &Summary, line: &Line<'_>, fields: &[String], column: &Column, names_at: usize) -> Markup {
     let at = match column {
         Column::Of(at) => *at,
-        Column::Wait(name, of) => return html! { td { @if let Some(row) = line.row { (wait(row, name, of(row))) } } },
+        Column::Wait(name, of) => {
+            return html! { td { @if let Some(row) = line.row { (wait(row, name, of(row))) } } };
+        }
     };
     if at == names_at {
         return html! { th.name scope="row" { (line.arm) } };

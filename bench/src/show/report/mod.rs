@@ -310,10 +310,12 @@ mod tests {
         let grid = table::grid(&summary);
         let page = page(&world.manifest(&plan), &summary, &records);
         let shown = page[page.find("<tbody>").unwrap()..page.find("</tbody>").unwrap()].split("<tr").skip(1);
-        let shown: Vec<BTreeSet<String>> = shown.map(|row| words(&text_of(&format!("<body><tr{row}")))).collect();
+        let shown: Vec<BTreeSet<String>> =
+            shown.map(|row| words(&text_of(&format!("<body><tr{row}")))).collect();
         assert_eq!((shown.len(), grid.lines.len()), (6, 6));
         for (row, fields) in shown.iter().zip(&grid.lines) {
-            let missing: Vec<String> = words(&fields.join(" ")).into_iter().filter(|word| !row.contains(word)).collect();
+            let missing: Vec<String> =
+                words(&fields.join(" ")).into_iter().filter(|word| !row.contains(word)).collect();
             assert_eq!(missing, [""; 0], "{fields:?}: {row:?}");
         }
     }
