@@ -219,7 +219,7 @@ mod tests {
 
     /// By hand: of 23,426 orders of 3 and 50 runs one has the three below all others.
     #[test]
-    fn a_great_loss_of_few_against_many_is_as_sure_as_it_is() {
+    fn a_great_loss_of_few_against_many_is_sure() {
         let many: Vec<f64> = (0..50).map(|i| 1.0 + 0.001 * f64::from(i)).collect();
         let (loss, least) =
             (p_of_groups(&[0.1, 0.11, 0.12], &many, 0.95).unwrap(), least_p_of_groups(3, 50).unwrap());

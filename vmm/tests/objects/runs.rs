@@ -304,7 +304,7 @@ fn a_try_that_does_not_exclude_is_found() -> Check {
 fn an_object_is_stopped_at_a_point_of_its_own() -> Check {
     let object = example(&examples()[0].with_file_name("anderson.c"));
     let run = |at: &str| {
-        let often = HowOften::Probability(0.2);
+        let often = HowOften::Probability(1.0);
         let stop = deschedule(Target::Random, often, Duration::from_micros(50), Some(at));
         on_two_simulated_cpus().lock(lock_of(&object)).pv(false).deschedule(stop)
     };

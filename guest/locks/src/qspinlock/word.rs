@@ -172,7 +172,7 @@ impl Word for Whole {
 
     #[inline(always)]
     fn unlock(word: &AtomicU32) {
-        super::release::unlock(word);
+        super::release::unlock(word, LOCKED_MASK);
     }
 
     #[inline(always)]
