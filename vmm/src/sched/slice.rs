@@ -59,7 +59,7 @@ impl<T: Timer> SliceTimer<T> {
     /// A turn begins, of a slice shortened by `debt_ns`. Whether the timer had to be set.
     pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64) -> bool {
         // (The vCPU that had it may have gone on, for want of others, and ended its turn much later.)
-        let is_whole = !T::IS_DEAR || self.deadline_ns.saturating_sub(now_ns) > self.slice_ns / 4 * 3;
+        let is_whole = self.deadline_ns.saturating_sub(now_ns) > self.slice_ns / 4 * 3;
         let goes_on = std::mem::take(&mut self.fresh) && is_whole && debt_ns == 0;
         if !goes_on {
             self.deadline_ns = now_ns + self.slice_ns.saturating_sub(debt_ns);
@@ -192,6 +192,30 @@ mod tests {
         let waited_ns = 5 * SLICE + SLICE / 2;
         assert!(slice.begin(waited_ns, 0));
         assert_eq!(timer.ring(), waited_ns + SLICE);
+    }
+
+    /// As on a simulated machine.
+    struct Cheap<'a>(&'a Counted);
+
+    impl Timer for Cheap<'_> {
+        const IS_DEAR: bool = false;
+
+        fn set(&self, first_ns: u64, interval_ns: u64) {
+            self.0.set(first_ns, interval_ns);
+        }
+    }
+
+    #[test]
+    fn a_turn_after_a_slice_that_went_on_has_a_whole_one() {
+        fn deadline_ns<T: Timer>(timer: T) -> u64 {
+            let mut slice = SliceTimer::new(timer, SLICE);
+            slice.begin(1, 0);
+            assert!(slice.ended(SLICE + 1), "and goes on, for want of others");
+            slice.begin(SLICE * 9 / 5, 0);
+            slice.deadline_ns()
+        }
+        let timer = Counted::default();
+        assert_eq!([deadline_ns(&timer), deadline_ns(Cheap(&timer))], [SLICE * 14 / 5; 2]);
     }
 
     #[test]
