@@ -364,7 +364,7 @@ impl<'a, B: Bell> Core<'a, B> {
                 self.grace.settle(task, pcpu, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
-            // What was due within the next slice was beyond the end of the last.
+            // An alarm within the next slice was beyond the end of the last.
             pcpu.set_alarm();
             // The clock anew: to set the timer may have taken 8 us.
             pcpu.publish_slice_end(task, self.clock, self.clock.now_ns());

@@ -376,7 +376,7 @@ impl<'a> HostThreads<'a> {
         let thread = self.threads.get(vcpu as usize)?;
         // Relaxed: a count.
         thread.kicks.fetch_add(1, Ordering::Relaxed);
-        // It is awake from now on, even if the host does not run it yet: that nobody is awake ends the run.
+        // It is awake from now on, even if the host does not run it yet: a run ends in which all sleep.
         let asleep = thread.asleep.swap(false, Ordering::SeqCst);
         thread.unpark();
         Some(asleep)

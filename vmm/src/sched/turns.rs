@@ -44,7 +44,7 @@ impl Turns {
         self.virtual_ns + ran_ns.saturating_sub(self.boot_ns).min(self.most_ns)
     }
 
-    /// What it is charged if its turn ends after `ran_ns`.
+    /// Charge for a turn that ends after `ran_ns`.
     pub(super) fn costs_ns(&self, ran_ns: u64) -> u64 {
         self.after_ns(ran_ns) - self.virtual_ns
     }

@@ -151,7 +151,7 @@ pub(crate) fn run_in(
 ) -> Result<(Summary, Exit)> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
         let (job, directory, records) = going_on(path, &ImageArgs::default())?;
-        // What was read back is clean.
+        // Texts are cleaned where they are read back.
         if job.experiment.source.text != output::clean(&source.text) {
             return Err(another_experiment(path));
         }
@@ -338,7 +338,7 @@ fn check_same(path: &Path, records: &Records, job: &Job) -> Result<()> {
     if manifest.seed != job.plan.seed {
         return refuse(&format!("seed {}", manifest.seed));
     }
-    // What was read back is clean.
+    // Texts are cleaned where they are read back.
     if manifest.source.text != output::clean(&job.experiment.source.text) {
         return refuse("another text of the experiment file");
     }

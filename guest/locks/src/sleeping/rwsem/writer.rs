@@ -202,7 +202,7 @@ mod tests {
     static LOCK: RwSem<Packed> = RwSem::new();
     static PAUSES: AtomicU32 = AtomicU32::new(0);
 
-    /// [`LOCK`] is owned by readers for 4 pauses, by a writer for a long one, by readers again for 40, and then by nobody.
+    /// [`LOCK`] is owned by readers for 4 pauses, by a writer for a long one, by readers again for 40, and then free.
     struct Owned;
 
     impl Platform for Owned {
