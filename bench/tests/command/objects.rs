@@ -1,8 +1,8 @@
 //! Lock objects on the command line: run, bench, disasm and check. What is linked and what is refused is tested in the library.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::interrupted::signal;
 use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, skip, stderr, stdout, trials};
@@ -241,16 +241,18 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Tested {
 fn a_check_that_is_interrupted_blames_no_lock() -> Tested {
     kvm()?;
     let object = compiled(&scratch("object-interrupted"), "mine", TAS)?;
-    let child = command(&["check", &object, "--time", "10m", "--format", "ktap"])
+    let mut child = command(&["check", &object, "--time", "10m", "--format", "ktap"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("haltkick can be started");
-    std::thread::sleep(Duration::from_secs(2));
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    assert!(lines.any(|line| line.contains(" kinds: about ")), "the trials begin");
     signal(&child, rustix::process::Signal::INT);
+    let said = lines.collect::<Vec<_>>().join("\n");
     let checked = child.wait_with_output().unwrap();
-    assert_eq!(code(&checked), 130, "{}", stderr(&checked));
-    let (verdicts, said) = (stdout(&checked), stderr(&checked));
+    assert_eq!(code(&checked), 130, "{said}");
+    let verdicts = stdout(&checked);
     assert!(verdicts.contains("# SKIP interrupted") && !verdicts.contains("not ok"), "{verdicts}");
     assert!(!said.contains("is broken"), "{said}");
     Ok(())
