@@ -117,7 +117,8 @@ impl Calibrations {
         measure: impl Fn(&Run) -> std::result::Result<Calibration, RunError>,
     ) -> std::result::Result<Self, RunError> {
         let mut asked: Vec<(Asked, &Run)> = vec![];
-        for cell in plan.cells() {
+        let is_open = |run: &Run| run.ring == Ring::Auto || run.work_rate.is_none();
+        for cell in plan.cells().filter(|cell| is_open(&cell.run)) {
             let of_cell = Asked::of(&cell.run);
             if !asked.iter().any(|(known, _)| *known == of_cell) {
                 asked.push((of_cell, &cell.run));
@@ -129,12 +130,10 @@ impl Calibrations {
         for (asked, run) in asked {
             let mut found = all.0.iter().filter(|(known, _)| known.is_but_for_the_ring(&asked));
             let known = found.find(|(_, calibration)| calibration.ring == asked.ring);
-            let calibration = match known.map(|(_, calibration)| calibration.clone()) {
+            let known = known.map(|(_, calibration)| calibration.clone());
+            let calibration = match known.or_else(|| of_records(&asked, plan, records, host)) {
                 Some(known) => known,
-                None => match of_records(&asked, plan, records, host) {
-                    Some(earlier) => earlier,
-                    None => measure(run)?,
-                },
+                None => measure(run)?,
             };
             all.0.push((asked, calibration));
         }
@@ -218,6 +217,7 @@ mod tests {
             ("found", ""),
             ("zeroth", "ring = \"0\""),
             ("rated", "work-rate = 7777"),
+            ("given", "ring = \"3\"\nwork-rate = 7777"),
         ];
         arms.iter().fold(Sketch::new(), |sketch, (name, more)| sketch.arm_with(name, &lock(more))).plan(1)
     }
@@ -231,6 +231,7 @@ mod tests {
             ("found", Ring::Ring0, 2000),
             ("zeroth", Ring::Ring0, 2000),
             ("rated", Ring::Ring0, 7777),
+            ("given", Ring::Ring3, 7777),
         ];
         assert_eq!(given(&calibrations, &plan), wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
         assert_eq!(measured, 3, "cells that ask for the ring that is found share its rate");
@@ -257,6 +258,6 @@ mod tests {
             records.into_iter().filter(|record| record.place.as_ref().unwrap().cell_id == "third").collect();
         let (calibrations, _) = of(&plan, &of_third, "host-a");
         let rates: Vec<u64> = given(&calibrations, &plan).into_iter().map(|(.., rate)| rate).collect();
-        assert_eq!(rates, [55, 2000, 2000, 7777]);
+        assert_eq!(rates, [55, 2000, 2000, 7777, 7777]);
     }
 }

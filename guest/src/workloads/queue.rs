@@ -86,7 +86,7 @@ const CONSUMERS: usize = 1;
 
 /// Result of a try.
 enum Tried {
-    /// An item was pushed or popped. It `lay` in the queue since then and until then, so far; a vCPU is to be woken, perhaps.
+    /// An item was pushed or popped. It `lay` in the queue from the first time to the second; one vCPU may have to be woken.
     Done { lay: (u64, u64), wakes: Option<usize> },
     /// The queue was full or empty; this vCPU is among the sleepers.
     MustSleep,
@@ -141,7 +141,7 @@ fn run() {
     }
 }
 
-/// Pushes or pops, however long it takes: since when and until when the item lay in the queue so far. `None` if the window has closed before.
+/// Pushes or pops, however long it takes. Returns from when to when the item lay in the queue; `None` if the window has closed before.
 #[expect(unsafe_code, reason = "what the lock under test guards")]
 fn transfer(sections: &Sections, hold: u64, operation: fn(&mut Queue) -> Tried) -> Option<(u64, u64)> {
     loop {

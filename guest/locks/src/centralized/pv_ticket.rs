@@ -137,8 +137,8 @@ impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
     fn kick_sleeper(&self, lock: usize, ticket: u32) {
         for (cpu, (used, per_cpu)) in self.used.iter().zip(&self.cpus).enumerate() {
             // Relaxed, here and below: V4 has acquired what V1 stored before V2. What a CPU stored since then may be seen or not.
-            // Acquire: pairs with V1. A slot with this lock has the ticket that belongs to it: an older one may be that of the CPU
-            // that is looked for, which would sleep on.
+            // Acquire: pairs with V1, so that a slot with this lock has the ticket that belongs to it. With an older one it could look
+            // like that of the CPU to kick, which would sleep on.
             if used.load(Relaxed) == 0 {
                 continue;
             }

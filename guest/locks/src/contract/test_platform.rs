@@ -2,17 +2,26 @@
 
 use super::{Event, Platform};
 
-pub(crate) struct Idle;
+/// One CPU, on which nothing sleeps.
+pub(crate) struct Scripted {
+    pub(crate) pause: fn(),
+    pub(crate) now: fn() -> u64,
+}
 
-impl Platform for Idle {
+/// Nothing happens, and no time passes.
+pub(crate) const IDLE: Scripted = Scripted { pause: || (), now: || 0 };
+
+impl Platform for Scripted {
     fn cpu(&self) -> usize {
         0
     }
 
-    fn pause(&self) {}
+    fn pause(&self) {
+        (self.pause)();
+    }
 
     fn now(&self) -> u64 {
-        0
+        (self.now)()
     }
 
     fn spin_threshold(&self) -> u64 {

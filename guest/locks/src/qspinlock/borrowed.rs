@@ -154,13 +154,13 @@ mod tests {
     use std::boxed::Box;
 
     use super::*;
-    use crate::{contract::test_platform::Idle, memory::sync::AtomicU32, waiting::nesting::Code};
+    use crate::{contract::test_platform::IDLE, memory::sync::AtomicU32, waiting::nesting::Code};
 
     #[test]
     fn what_was_in_memory_before_it_was_lent_is_forgotten() {
         let (mut cpus, mut table) = (Box::new_uninit_slice(2), Box::new_uninit_slice(64));
         for _ in 0..2 {
-            let domain = BorrowedQSpinDomain::new(Idle);
+            let domain = BorrowedQSpinDomain::new(IDLE);
             domain.lend(&mut cpus, &mut table);
             assert_eq!(domain.sleeping_heads(), 0);
             let shared = domain.shared();

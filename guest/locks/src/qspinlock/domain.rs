@@ -203,9 +203,9 @@ mod tests {
     use std::{format, string::String, vec::Vec};
 
     use super::*;
-    use crate::contract::test_platform::Idle;
+    use crate::contract::test_platform::{IDLE, Scripted};
 
-    type Domain = QSpinDomain<Idle, 64>;
+    type Domain = QSpinDomain<Scripted, 64>;
 
     const ENTRIES: usize = 64 * WIDTH;
 
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn every_entry_can_be_used_and_found_again_past_holes() {
-        let domain = Domain::new(Idle);
+        let domain = Domain::new(IDLE);
         let locks = locks(ENTRIES);
         let code = |i: usize| Code::new(i % 64, i / 64);
         for (i, lock) in locks.iter().enumerate() {
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_full_table_says_who_sleeps() {
-        let domain = Domain::new(Idle);
+        let domain = Domain::new(IDLE);
         let locks = locks(ENTRIES + 1);
         let message = panic_message(|| {
             for lock in &locks {
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_missing_entry_says_who_sleeps_instead() {
-        let domain = Domain::new(Idle);
+        let domain = Domain::new(IDLE);
         let locks = locks(2);
         domain.shared().register(&locks[0], Code::new(7, 0));
         let message = panic_message(|| _ = domain.shared().deregister(&locks[1]));

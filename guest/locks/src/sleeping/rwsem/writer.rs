@@ -197,66 +197,40 @@ mod tests {
     use core::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::{contract::test_platform::Idle, sleeping::osq::Packed};
+    use crate::{
+        contract::test_platform::{IDLE, Scripted},
+        sleeping::osq::Packed,
+    };
 
     static LOCK: RwSem<Packed> = RwSem::new();
     static PAUSES: AtomicU32 = AtomicU32::new(0);
 
     /// [`LOCK`] is owned by readers for 4 pauses, by a writer for a long one, by readers again for 40, and then free.
-    struct Owned;
-
-    impl Platform for Owned {
-        fn cpu(&self) -> usize {
-            0
-        }
-
-        fn pause(&self) {
-            let owned = match PAUSES.fetch_add(1, Relaxed) {
+    const OWNED: Scripted = Scripted {
+        pause: || {
+            let (count, owner) = match PAUSES.fetch_add(1, Relaxed) {
                 0..4 | 5..45 => (READER, 2 << OWNER_SHIFT | READER_OWNED),
                 4 => (WRITER, 2 << OWNER_SHIFT),
                 _ => (0, 0),
             };
-            LOCK.count.store(owned.0, Relaxed);
-            LOCK.owner.store(owned.1, Relaxed);
-        }
-
-        fn now(&self) -> u64 {
-            if PAUSES.load(Relaxed) > 4 { 50_000 } else { 0 }
-        }
-
-        fn spin_threshold(&self) -> u64 {
-            u64::MAX
-        }
-
-        fn wait(&self, _: impl Fn() -> bool) {}
-
-        fn kick(&self, _: usize) {}
-
-        fn is_preempted(&self, _: usize) -> bool {
-            false
-        }
-
-        fn ticks(&self, nanoseconds: u64) -> u64 {
-            nanoseconds
-        }
-
-        fn yield_to(&self, _: Option<usize>) {}
-
-        fn count(&self, _: Event, _: u64) {}
-    }
+            LOCK.count.store(count, Relaxed);
+            LOCK.owner.store(owner, Relaxed);
+        },
+        now: || if PAUSES.load(Relaxed) > 4 { 50_000 } else { 0 },
+    };
 
     #[test]
     fn readers_that_follow_a_writer_are_spun_on_as_long_as_others() {
         LOCK.count.store(READER, Relaxed);
         LOCK.owner.store(2 << OWNER_SHIFT | READER_OWNED, Relaxed);
-        let domain = SleepDomain::<Owned, Packed, 2>::new(Owned);
+        let domain = SleepDomain::<Scripted, Packed, 2>::new(OWNED);
         assert!(LOCK.spin_in_queue(&domain), "gave up after {} pauses", PAUSES.load(Relaxed));
     }
 
     /// The claimer has lost its CPU before it said its name: nothing tells for how long.
     #[test]
     fn a_writer_does_not_spin_for_ever_on_an_unnamed_owner() {
-        let (lock, domain) = (RwSem::<Packed>::new(), SleepDomain::<Idle, Packed, 1>::new(Idle));
+        let (lock, domain) = (RwSem::<Packed>::new(), SleepDomain::<Scripted, Packed, 1>::new(IDLE));
         lock.count.store(WRITER, Relaxed);
         assert!(!lock.spin_in_queue(&domain));
     }
