@@ -1,9 +1,104 @@
-//! The one signal of the VMM: it ends KVM_RUN and nothing else. Blocked in every thread that runs vCPUs, open only
-//! inside KVM_RUN (see `vcpu`), taken off the queue by hand. It has no handler.
+//! The one signal of the VMM, the kick: it ends KVM_RUN and nothing else. A thread receives it in one of two ways.
+//!
+//! - *Held*: blocked, and open only while the vCPU's code runs (threads' vCPUs, and vCPUs that halt in KVM). It stays pending, and is
+//!   taken off the queue by hand.
+//! - *Noted*: always open. Its handler writes it down ([`KICKED`]) and sets `kvm_run.immediate_exit` of the vCPU that the thread is
+//!   about to enter. KVM_RUN then changes no signal mask, for which the kernel takes a lock of the whole process at each entry.
 #![expect(unsafe_code, reason = "signal masks and thread-directed signals have no safe wrapper in rustix")]
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::host::locks::lock;
+
+thread_local! {
+    // All are constant-initialised, without destructors: safe to use in a handler.
+    /// Kicks are noted; otherwise held.
+    static NOTES: Cell<bool> = const { Cell::new(false) };
+    /// A kick has come that has not been taken.
+    static KICKED: Cell<bool> = const { Cell::new(false) };
+    /// `immediate_exit` of the vCPU that this thread is about to enter, or has entered.
+    static ENTERED: Cell<*mut u8> = const { Cell::new(null_mut()) };
+}
+
+extern "C" fn only_note(_: libc::c_int) {
+    note_kick();
+}
+
+/// Installs the handler that notes kicks, unless [`handle_kicks`] has installed one that can do more.
+pub(crate) fn note_kicks() {
+    // SAFETY: plain data for which zero is a valid value of every field, among them a mask without signals.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = only_note as *const () as usize;
+    // A system call other than KVM_RUN that it interrupts goes on. The handler may interrupt itself, so that the kernel need not change
+    // the mask.
+    action.sa_flags = libc::SA_RESTART | libc::SA_NODEFER;
+    let mut installed = lock(&INSTALLED);
+    if !*installed {
+        *installed = true;
+        // SAFETY: a live action with a handler of the right type.
+        unsafe { libc::sigaction(kick_signal(), &raw const action, null_mut()) };
+    }
+}
+
+/// Installs `action` for the kick. Its handler calls [`note_kick`] for kicks that end nothing of its own.
+pub(crate) fn handle_kicks(action: &libc::sigaction) {
+    let mut installed = lock(&INSTALLED);
+    *installed = true;
+    // SAFETY: a live action with a handler of the right type.
+    unsafe { libc::sigaction(kick_signal(), action, null_mut()) };
+}
+
+/// Whether the kick has a handler.
+static INSTALLED: Mutex<bool> = Mutex::new(false);
+
+/// The handler's part: the present or next KVM_RUN of the calling thread ends at once.
+pub(crate) fn note_kick() {
+    KICKED.set(true);
+    let entered = ENTERED.get();
+    if !entered.is_null() {
+        // SAFETY: `enter_noting` keeps the byte alive while it is named here, in this thread.
+        unsafe { entered.write_volatile(1) };
+    }
+}
+
+/// Does `enter`, which issues KVM_RUN, with kicks noted: one that has come before, or comes meanwhile, ends it at once.
+///
+/// # Safety
+/// The kick has a handler ([`note_kicks`]). `immediate_exit` is that field of the vCPU that `enter` runs, and nothing else writes to it meanwhile.
+pub(crate) unsafe fn enter_noting<T>(immediate_exit: *mut u8, enter: impl FnOnce() -> T) -> T {
+    if !NOTES.replace(true) {
+        set_kick_mask(libc::SIG_UNBLOCK);
+    }
+    ENTERED.set(immediate_exit);
+    // Against the handler in this thread: the field is named before the look, so a kick sets it or is seen here.
+    compiler_fence(Ordering::SeqCst);
+    if KICKED.get() {
+        // SAFETY: the caller's promise.
+        unsafe { immediate_exit.write_volatile(1) };
+    }
+    let entered = enter();
+    ENTERED.set(null_mut());
+    // From here on the handler leaves the field alone.
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: the caller's promise.
+    unsafe { immediate_exit.write_volatile(0) };
+    entered
+}
+
+/// Holds the calling thread's kicks from here on. One that was noted is pending again.
+pub(crate) fn hold_kicks() {
+    if NOTES.replace(false) {
+        set_kick_mask(libc::SIG_BLOCK);
+        if KICKED.replace(false) {
+            Thread::current().kick();
+        }
+    }
+}
 
 /// The kick signal: one that coalesces. A real-time signal would queue, and a guest that makes the VMM kick in a loop would fill
 /// the queue that all processes of this user share. Its default action must be to end the process, or the kernel may discard it
@@ -35,30 +130,43 @@ pub(crate) fn block_all() {
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         libc::sigdelset(set.as_mut_ptr(), libc::SIGSYS);
-        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), null_mut());
     }
 }
 
 /// Blocks the kick signal alone, in a thread that runs a vCPU but has other signals to serve.
 pub(crate) fn block_kick() {
+    hold_kicks();
+    set_kick_mask(libc::SIG_BLOCK);
+}
+
+fn set_kick_mask(how: libc::c_int) {
     let set = kick_set();
     // SAFETY: a live set; changing the calling thread's mask touches no memory of ours.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    unsafe { libc::pthread_sigmask(how, &raw const set, null_mut()) };
 }
 
 /// Takes what is pending of the calling thread's kicks, which is one at most per sender that can wait: all that others sent are
 /// one, a timer's may be another. One that stays ends the next KVM_RUN at once, which is harmless: the code that acts on a kick looks
 /// at the clock and at the flags, not at the kick.
 pub(crate) fn take_kick() {
-    await_kick(0);
+    match NOTES.get() {
+        true => KICKED.set(false),
+        false => _ = await_held_kick(0),
+    }
 }
 
 /// Sleeps for `ns`, or until the calling thread is kicked: whether it was.
 pub(crate) fn await_kick(ns: u64) -> bool {
+    hold_kicks();
+    await_held_kick(ns)
+}
+
+fn await_held_kick(ns: u64) -> bool {
     let time = timespec(ns);
     let set = kick_set();
     // SAFETY: all pointers are to live values; a null `info` is allowed.
-    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) >= 0 }
+    unsafe { libc::sigtimedwait(&raw const set, null_mut(), &raw const time) >= 0 }
 }
 
 fn timespec(ns: u64) -> libc::timespec {
@@ -134,7 +242,7 @@ impl KickTimer {
     pub(crate) fn set(&self, first_ns: u64, interval_ns: u64) {
         let setting = libc::itimerspec { it_interval: timespec(interval_ns), it_value: timespec(first_ns) };
         // SAFETY: a live timer and a live setting; a null old value is allowed. It fails only for bad arguments.
-        unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &raw const setting, std::ptr::null_mut()) };
+        unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &raw const setting, null_mut()) };
     }
 }
 
@@ -147,13 +255,15 @@ impl Drop for KickTimer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// How many of the calling thread's kicks can be taken one after the other.
     fn pending() -> u32 {
         let (set, now) = (kick_set(), timespec(0));
         // SAFETY: all pointers are to live values; a null `info` is allowed.
-        let take = || unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const now) };
+        let take = || unsafe { libc::sigtimedwait(&raw const set, null_mut(), &raw const now) };
         std::iter::repeat_with(take).take_while(|signal| *signal > 0).count() as u32
     }
 
@@ -166,5 +276,50 @@ mod tests {
             pending()
         });
         assert_eq!(counted.join().unwrap(), 1);
+    }
+
+    /// Does `work` in a thread of its own, where kicks are noted.
+    fn noting(work: impl FnOnce(&dyn Fn(&dyn Fn()) -> u8) + Send + 'static) {
+        std::thread::spawn(|| {
+            block_all();
+            note_kicks();
+            // Whether KVM_RUN would have ended at once, had it begun after `meanwhile`.
+            work(&|meanwhile| {
+                let mut field = 0;
+                let field = &raw mut field;
+                let enter = || {
+                    meanwhile();
+                    // SAFETY: a live byte, which only this thread uses.
+                    unsafe { field.read_volatile() }
+                };
+                // SAFETY: as above; there is a handler.
+                unsafe { enter_noting(field, enter) }
+            });
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_noted_kick_ends_each_entry_until_it_is_taken() {
+        noting(|enter| {
+            let (nothing, kick) = (&|| {}, &|| Thread::current().kick());
+            assert_eq!((enter(nothing), enter(kick), enter(nothing)), (0, 1, 1));
+            take_kick();
+            assert_eq!(enter(nothing), 0);
+            // Between two entries.
+            Thread::current().kick();
+            assert_eq!(enter(nothing), 1);
+        });
+    }
+
+    #[test]
+    fn a_kick_that_was_noted_ends_a_sleep() {
+        noting(|enter| {
+            enter(&|| Thread::current().kick());
+            assert!(await_kick(Duration::from_secs(20).as_nanos() as u64));
+            assert!(!await_kick(0), "it was taken");
+            assert_eq!(enter(&|| {}), 0);
+        });
     }
 }

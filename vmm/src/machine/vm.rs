@@ -94,7 +94,7 @@ impl Vm {
     fn create_vcpu(&self, id: u32) -> Result<KvmVcpu, RunError> {
         let fd = self.fd.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
         share_the_hosts_clock(&fd);
-        let vcpu = KvmVcpu::new(id, fd, self.run_bytes)?;
+        let vcpu = KvmVcpu::new(id, fd, self.run_bytes, self.has_irqchip)?;
         if self.has_irqchip {
             irqchip::prepare(&vcpu, &self.cpuid)?;
         } else {

@@ -270,7 +270,7 @@ impl LinuxMachine {
             share_the_hosts_clock(&fd);
             tsc_khz = vm::tsc_khz(&fd)?;
             fd.set_cpuid2(&cpu::of_vcpu(&offered, id, asked.vcpus)).map_err(system("set CPUID"))?;
-            let mut vcpu = KvmVcpu::new(id, fd, run_bytes)?;
+            let mut vcpu = KvmVcpu::new(id, fd, run_bytes, true)?;
             cpu::set_memory_types(&vcpu.fd)?;
             if id == 0 {
                 cpu::set_start_state(&vcpu.fd, loaded.entry)?;

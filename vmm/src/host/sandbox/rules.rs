@@ -121,10 +121,10 @@ pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {
         rule(libc::SYS_tgkill, [is(0, process), is(2, kick)], "kicks threads of this process out of KVM_RUN"),
         rule(libc::SYS_tgkill, [is(0, process), is(2, SIGABRT as u64)], "a panic within a panic").elsewhere(),
         rule(libc::SYS_rt_sigtimedwait, [], "takes its own kicks"),
-        rule(libc::SYS_rt_sigreturn, [], "the way out of an image's code that runs in this process"),
+        rule(libc::SYS_rt_sigreturn, [], "the way out of a kick's handler, and of an image's code"),
         rule(libc::SYS_arch_prctl, [is(0, SET_GS)], "the way into it"),
         rule(libc::SYS_sigaltstack, [], "its signals have a stack of their own; a thread that ends has none"),
-        rule(libc::SYS_rt_sigprocmask, [], "a thread's end blocks signals"),
+        rule(libc::SYS_rt_sigprocmask, [], "a thread opens the kick; its end blocks signals"),
         rule(libc::SYS_timer_settime, [], "slices, injections, samples"),
         rule(libc::SYS_timer_delete, [], "their timers end with the thread"),
         rule(libc::SYS_clock_gettime, [], "all clocks, where the kernel maps none into the process")

@@ -1,10 +1,14 @@
 //! A vCPU of KVM: the only place that issues KVM_RUN.
 //!
-//! Ending a run from outside works by a signal that every thread keeps blocked and that KVM_SET_SIGNAL_MASK opens for
-//! the time inside KVM_RUN. A signal that arrives before the ioctl stays pending and ends it at once, so none is lost
-//! and `kvm_run.immediate_exit` need not be written while the vCPU runs (which kvm-ioctls' `&mut` interface cannot do
-//! soundly: rust-vmm/kvm issue 373). No handler runs; the signal is taken off the queue by the thread that acts on it
-//! (see `signal`).
+//! Ending a run from outside works by a signal (see `signal`), in one of two ways:
+//!
+//! - By `kvm_run.immediate_exit`, which the signal's handler sets in the thread that owns the vCPU. KVM_RUN takes no lock of the
+//!   process then. The field is written through a raw pointer, since kvm-ioctls' `&mut` interface cannot do that soundly
+//!   (rust-vmm/kvm issue 373).
+//! - By a signal that the thread keeps blocked and that KVM_SET_SIGNAL_MASK opens inside KVM_RUN, for vCPUs that halt in KVM: with a
+//!   signal pending KVM_RUN looks whether something has woken such a vCPU; with `immediate_exit` it does not.
+//!
+//! Either way a signal that comes before the ioctl ends it at once, so none is lost.
 //!
 //! `kvm_run` is a page that the kernel writes during the ioctl. It is held as a raw pointer and read by volatile
 //! loads after the ioctl has returned.
@@ -51,18 +55,30 @@ pub(crate) struct KvmVcpu {
     pub(crate) devices: Option<Arc<dyn Ports>>,
     /// Holds a `kvm_run`, and behind it what ports take and give.
     page: Mapping,
+    /// Halts are KVM's business, and kicks are held.
+    halts_in_kernel: bool,
     /// KVM's counts before the guest's own first instruction.
     stats_before: Vec<(String, u64)>,
 }
 
 impl KvmVcpu {
-    /// Wraps a new vCPU whose `kvm_run` area has `run_bytes` bytes (KVM_GET_VCPU_MMAP_SIZE).
-    pub(crate) fn new(id: u32, fd: VcpuFd, run_bytes: usize) -> Result<Self, RunError> {
+    /// Wraps a new vCPU whose `kvm_run` area has `run_bytes` bytes (KVM_GET_VCPU_MMAP_SIZE). `halts_in_kernel`: there is a local APIC
+    /// in KVM.
+    pub(crate) fn new(
+        id: u32,
+        fd: VcpuFd,
+        run_bytes: usize,
+        halts_in_kernel: bool,
+    ) -> Result<Self, RunError> {
         // SAFETY: the descriptor of `fd`, which lives for longer than this.
         let file = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
         let page = Mapping::shared(file, 0, run_bytes).map_err(system("map kvm_run"))?;
-        open_kick_signal(file)?;
-        Ok(Self { id, fd, devices: None, page, stats_before: Vec::new() })
+        match halts_in_kernel {
+            true => open_kick_signal(file)?,
+            // Threads that run vCPUs may not install a handler, by their sandbox.
+            false => signal::note_kicks(),
+        }
+        Ok(Self { id, fd, devices: None, page, halts_in_kernel, stats_before: Vec::new() })
     }
 
     fn raw_fd(&self) -> RawFd {
@@ -89,20 +105,35 @@ impl KvmVcpu {
     /// # Errors
     /// What KVM_RUN fails with, other than being interrupted.
     pub(crate) fn run(&mut self) -> io::Result<Exit> {
-        // (Here and elsewhere: the type of a request is another one with another C library.)
-        // SAFETY: KVM_RUN takes no argument; `&mut self` says that no other thread runs this vCPU or reads its page.
-        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_RUN() as _, 0) };
-        if result == 0 {
-            return Ok(self.parse());
-        }
-        match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::EINTR) => Ok(Exit::Interrupted),
+        match self.enter() {
+            Ok(()) => Ok(self.parse()),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(Exit::Interrupted),
             // A vCPU that waits to be started has got an interrupt, perhaps that one.
-            error if error.raw_os_error() == Some(libc::EAGAIN) && self.devices.is_some() => {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && self.devices.is_some() => {
                 Ok(Exit::Interrupted)
             }
-            error => Err(error),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Issues KVM_RUN, with kicks held or noted.
+    fn enter(&mut self) -> io::Result<()> {
+        let vcpu = self.raw_fd();
+        let enter = || {
+            // (Here and elsewhere: the type of a request is another one with another C library.)
+            // SAFETY: KVM_RUN takes no argument; `&mut self` says that no other thread runs this vCPU or reads its page.
+            match unsafe { libc::ioctl(vcpu, KVM_RUN() as _, 0) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        if self.halts_in_kernel {
+            signal::hold_kicks();
+            return enter();
+        }
+        let run = self.page.start::<kvm_run>().as_ptr();
+        // SAFETY: a byte within the mapping, which lives as long as this; only this thread writes to it.
+        unsafe { signal::enter_noting(&raw mut (*run).immediate_exit, enter) }
     }
 
     fn parse(&self) -> Exit {

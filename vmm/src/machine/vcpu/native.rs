@@ -119,6 +119,7 @@ impl NativeVcpu {
     /// # Errors
     /// What a system call on the way in fails with.
     pub(crate) fn run(&mut self) -> io::Result<Exit> {
+        signal::hold_kicks();
         self.context.uc_stack = signal_stack()?;
         load_gs_base(self.area.0)?;
         let this: *mut Self = self;
@@ -229,8 +230,11 @@ extern "C" fn on_signal(signal: c_int, _info: *mut siginfo_t, context: *mut c_vo
     }
 }
 
-/// A fault of the VMM itself goes to the earlier handler; a late kick does not matter.
+/// A kick is another vCPU's of this process, of KVM; a fault of the VMM itself goes to the earlier handler.
 fn not_ours(signal: c_int) {
+    if signal == signal::kick_signal() {
+        return signal::note_kick();
+    }
     let previous = PREVIOUS.get().into_iter().flatten().find(|(number, _)| *number == signal);
     if let Some((_, action)) = previous {
         // SAFETY: restores what `sigaction` gave us. On return the same instruction faults again, under that action.
@@ -250,8 +254,7 @@ fn catch_signals() {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: initialises the set of signals that are blocked in the handler: all.
         unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-        // SAFETY: a live action with a handler of the right type; the kick has had no action before.
-        unsafe { libc::sigaction(signal::kick_signal(), &raw const action, null_mut()) };
+        signal::handle_kicks(&action);
         let catch = |signal| {
             let mut previous = MaybeUninit::uninit();
             // SAFETY: as above; on success the previous action is written, and these signals can be caught.
