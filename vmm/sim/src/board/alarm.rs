@@ -18,6 +18,14 @@ impl<M: Memory> Board<M> {
         self.enter(at_ps.max(self.now_ps), due);
     }
 
+    /// [`Self::set_alarm`], unless it rings before that.
+    pub fn set_alarm_by(&mut self, slot: u32, at_ps: u64) {
+        let place = &self.slots[slot as usize];
+        if !place.alarm_rang && !(place.alarm_is_due && place.alarm_ps <= at_ps) {
+            self.set_alarm(slot, at_ps);
+        }
+    }
+
     /// The alarm of a slot rings.
     pub(super) fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
@@ -67,5 +75,16 @@ mod tests {
         board.set_alarm(0, 2_000_000);
         board.set_alarm(0, 1_000_000);
         assert_eq!(board.due.len(), 3, "the last call counts");
+    }
+
+    #[test]
+    fn requests_for_an_alarm_do_not_postpone_one() {
+        let machine = Arc::new(presets()[0].machine());
+        let mut board = Board::new(machine, Ram::new(1 << 12), &[]);
+        board.set_alarm_by(0, 1_000_000);
+        board.set_alarm_by(0, 2_000_000);
+        assert_eq!(board.slots[0].alarm_ps, 1_000_000);
+        board.set_alarm_by(0, 500_000);
+        assert_eq!(board.slots[0].alarm_ps, 500_000);
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Queue {
     charged_ns: u64,
     /// Until this virtual time the current task is protected from others with earlier deadlines.
     protected: i64,
+    /// The current task has used up its slice, while others waited, since it was picked.
+    used_up: bool,
     /// The next pick, as a directed yield asks.
     buddy: Option<u32>,
     /// CFS: the next pick passes this one over.
@@ -66,6 +68,7 @@ impl Queue {
             current: None,
             charged_ns: 0,
             protected: i64::MIN,
+            used_up: false,
             buddy: None,
             skip: None,
             least: 0,
@@ -108,21 +111,23 @@ impl Queue {
         tasks[id as usize].v <= self.mean(tasks)
     }
 
-    /// Law 1: charges the current task for its time until `now_ns`. Law 3: renews its deadline. Whether its request is used up.
-    pub(super) fn charge(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
-        let Some(id) = self.current else { return false };
+    /// Law 1: charges the current task for its time until `now_ns`. Law 3: renews its deadline. If others wait then, it has used up its
+    /// slice.
+    pub(super) fn charge(&mut self, tasks: &mut [Task], now_ns: u64) {
+        let Some(id) = self.current else { return };
         let task = &mut tasks[id as usize];
         let ran_ns = now_ns.saturating_sub(self.charged_ns);
         self.charged_ns = self.charged_ns.max(now_ns);
         task.ran_ns += ran_ns;
         task.v += ran_ns as i64 * NICE_0 / task.weight;
-        let is_over = task.v >= task.deadline;
-        if is_over && self.eevdf().is_some() {
+        if task.v >= task.deadline && self.eevdf().is_some() {
+            let task = &mut tasks[id as usize];
             task.deadline = task.v + self.slice_ns * NICE_0 / task.weight;
             self.protected = i64::MIN;
+            let others_wait = self.waiting(tasks).next().is_some();
+            self.used_up |= others_wait;
         }
         self.least = self.least.max(self.least_of_all(tasks));
-        is_over
     }
 
     fn least_of_all(&self, tasks: &[Task]) -> i64 {
@@ -277,6 +282,7 @@ impl Queue {
     /// were asleep leave when they are picked, and are in the second result.
     pub(super) fn pick(&mut self, tasks: &mut [Task], now_ns: u64) -> (Option<u32>, Vec<u32>) {
         self.charge(tasks, now_ns);
+        self.used_up = false;
         let mut gone = Vec::new();
         let next = loop {
             match self.choose(tasks, true) {
@@ -306,12 +312,12 @@ impl Queue {
 
     /// Law 7: whether the current task has to give way at a tick, or where slices end exactly, now.
     pub(super) fn is_over(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
-        let used_up = self.charge(tasks, now_ns);
+        self.charge(tasks, now_ns);
         if self.waiting(tasks).next().is_none() {
             return false;
         }
         match self.fair {
-            Fair::Eevdf(_) => used_up,
+            Fair::Eevdf(_) => self.used_up,
             Fair::Cfs(it) => self.cfs_is_over(tasks, it),
         }
     }

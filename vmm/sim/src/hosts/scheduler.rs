@@ -133,7 +133,7 @@ impl Scheduler {
     }
 
     /// Law 19: weights of a guest's vCPUs follow the number that is runnable.
-    fn weigh(&mut self, guest: usize, change: i32) {
+    fn weigh(&mut self, guest: usize, change: i32, now_ns: u64) {
         self.runnable[guest] = self.runnable[guest].saturating_add_signed(change);
         let runnable = i64::from(self.runnable[guest].max(1));
         let weight = match self.host.groups {
@@ -141,22 +141,31 @@ impl Scheduler {
             Groups::Smp => NICE_0 / runnable,
             Groups::Concur => NICE_0 * runnable.min(self.queues.len() as i64) / runnable,
         };
+        let weight = weight.max(1);
+        let changes =
+            |id: &u32| self.places[*id as usize].guest == guest && self.tasks[*id as usize].weight != weight;
+        // Those that run have had their time so far by the old weight.
+        let current =
+            (0..self.queues.len()).filter(|cpu| self.queues[*cpu].current.as_ref().is_some_and(changes));
+        for cpu in current.collect::<Vec<_>>() {
+            self.queues[cpu].charge(&mut self.tasks, now_ns);
+        }
         let of_guest = self.places.iter().zip(&mut self.tasks).filter(|(place, _)| place.guest == guest);
-        of_guest.for_each(|(_, task)| task.weight = weight.max(1));
+        of_guest.for_each(|(_, task)| task.weight = weight);
     }
 
-    fn set_runnable(&mut self, id: u32, is_runnable: bool) {
+    fn set_runnable(&mut self, id: u32, is_runnable: bool, now_ns: u64) {
         let place = &mut self.places[id as usize];
         if place.is_runnable != is_runnable {
             place.is_runnable = is_runnable;
             let guest = place.guest;
-            self.weigh(guest, if is_runnable { 1 } else { -1 });
+            self.weigh(guest, if is_runnable { 1 } else { -1 }, now_ns);
         }
     }
 
     /// A task wakes up at `now_ns`; the one on `waker` woke it, if it was a task that did.
     pub fn wakes(&mut self, id: u32, waker: Option<usize>, now_ns: u64) -> Woken {
-        self.set_runnable(id, true);
+        self.set_runnable(id, true, now_ns);
         let last = self.places[id as usize].cpu;
         let stays = last.filter(|cpu| self.queues[*cpu].wake_delayed(&mut self.tasks, id));
         let cpu = stays.unwrap_or_else(|| {
@@ -198,7 +207,7 @@ impl Scheduler {
         if let Some(id) = self.queues[cpu].current {
             self.queues[cpu].sleep(&mut self.tasks, now_ns);
             self.places[id as usize].ran_until_ns = now_ns;
-            self.set_runnable(id, false);
+            self.set_runnable(id, false, now_ns);
         }
     }
 
@@ -207,7 +216,7 @@ impl Scheduler {
         self.queues[cpu].charge(&mut self.tasks, now_ns);
         if let Some(id) = self.queues[cpu].current {
             self.queues[cpu].remove(&mut self.tasks, id);
-            self.set_runnable(id, false);
+            self.set_runnable(id, false, now_ns);
         }
     }
 
@@ -431,6 +440,17 @@ pub(super) mod tests {
             let scheduler = started(Host { groups, ..host("linux-7.3") }, 4, &[4, 4]);
             assert!(scheduler.tasks.iter().all(|task| task.weight == weight), "{groups:?}");
         }
+    }
+
+    #[test]
+    fn time_is_charged_by_the_weight_that_it_was_run_with() {
+        let mut scheduler = on(Host { groups: Groups::Smp, ..host("linux-7.3") }, 2, &[2]);
+        scheduler.wakes(0, None, 0);
+        scheduler.picks(0, 0);
+        let v = scheduler.tasks[0].v;
+        scheduler.wakes(1, None, 2 * MS);
+        assert_eq!(scheduler.tasks[0].weight, NICE_0 / 2);
+        assert_eq!(scheduler.tasks[0].v - v, 2 * MS as i64, "it was alone in its guest until then");
     }
 
     /// Per cent of the time that the vCPUs of the first guest had.

@@ -142,7 +142,7 @@ impl<'a> Simulated<'a> {
     fn interrupts(&self, state: &mut State<'a>, index: usize) {
         if let Doing::Runs { .. } = state.slots[index].doing {
             let (cpu, at_ps) = (state.slots[index].cpu, state.now_ps + INTERRUPT_PS);
-            state.board.set_alarm(cpu, at_ps);
+            state.board.set_alarm_by(cpu, at_ps);
         }
     }
 

@@ -167,3 +167,21 @@ fn weights_share_time_in_proportion() {
     }
     assert!((1550..1650).contains(&had[0]), "{had:?}");
 }
+
+#[test]
+fn a_wake_up_behind_a_used_slice_does_not_give_another() {
+    // Slices of 3 ms end at ticks of 4 ms.
+    let (mut queue, mut tasks) = running("linux-6.12", 2);
+    tasks.extend(super::tests::tasks(1));
+    queue.charge(&mut tasks, 3 * MS + MS / 2);
+    queue.place(&mut tasks, 2, true);
+    assert!(queue.is_over(&mut tasks, 4 * MS));
+    queue.pick(&mut tasks, 4 * MS);
+    assert!(!queue.is_over(&mut tasks, 5 * MS), "the next one has its own");
+    // One that was alone goes on with another request.
+    let (mut queue, mut tasks) = running("linux-6.12", 1);
+    tasks.extend(super::tests::tasks(1));
+    queue.charge(&mut tasks, 3 * MS + MS / 2);
+    queue.place(&mut tasks, 1, true);
+    assert!(!queue.is_over(&mut tasks, 4 * MS));
+}
