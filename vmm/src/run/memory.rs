@@ -28,7 +28,7 @@ pub(crate) fn most_bytes(asked: OurGuest<'_>, image: &Image, pool_bytes: u64) ->
     let Some(machine) = asked.run.engine.machine() else { return pool_bytes };
     // A guest whose memory has no valid size is refused elsewhere, so it counts as zero bytes.
     let guest = Memory::bytes_of(image.end, asked.guest.vcpus, pool_bytes).unwrap_or(0);
-    guest.saturating_add(haltkick_sim::board::most_bytes(guest, machine.topology.cpus()))
+    guest.saturating_add(haltkick_sim::board::most_bytes(guest, machine))
 }
 
 /// Memory that can be had, in bytes: what the kernel estimates without swapping, or less where a control group has a limit.

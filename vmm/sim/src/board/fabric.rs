@@ -92,6 +92,12 @@ struct Running {
     end_ps: u64,
     /// A line that has just come, for the instruction that waited for it.
     granted: Option<u64>,
+    /// Instructions completed before the present access.
+    now: u64,
+    /// It has written a line that a CPU of its core is parked on, and goes no further than that instruction.
+    told: Option<u64>,
+    /// A part of the present instruction is complete.
+    in_parts: bool,
     /// A trial: nothing may change.
     dry: bool,
     /// A trial of what is known to have been: the core had the lines then.
@@ -127,8 +133,8 @@ pub(super) struct Fabric<M> {
     /// The instruction of each CPU that was stopped.
     attempts: Vec<Attempt>,
     running: Running,
-    /// Stores in memory whose watchers have not been told.
-    pub(super) written: Vec<u64>,
+    /// Lines that were stored to, and when, whose watchers have not been told.
+    pub(super) written: Vec<(u64, u64)>,
     /// Number and starting time of the current instruction, if its stores wait in the buffer: all of them, if the line of one is not
     /// here, or they would become visible in another order.
     buffered: Option<(u64, u64)>,
@@ -136,12 +142,12 @@ pub(super) struct Fabric<M> {
     pub(super) noted: Option<Noted>,
 }
 
-/// Most bytes that a board of `cpus` CPUs takes for guests of `memory_bytes`, that memory left out.
+/// Most bytes that a board of `machine` takes for guests of `memory_bytes`, that memory left out.
 #[must_use]
-pub fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
+pub fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
     let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
-    let of_spinners = u64::from(cpus) * ahead::MOST_BYTES as u64;
-    Lines::most_bytes(memory_bytes, cpus).saturating_add(of_code).saturating_add(of_spinners)
+    let of_spinners = u64::from(machine.topology.cpus()) * ahead::MOST_BYTES as u64;
+    Lines::most_bytes(memory_bytes, machine).saturating_add(of_code).saturating_add(of_spinners)
 }
 
 impl<M: Memory> Fabric<M> {
@@ -158,6 +164,9 @@ impl<M: Memory> Fabric<M> {
             reach_ps: 0,
             end_ps: 0,
             granted: None,
+            now: 0,
+            told: None,
+            in_parts: false,
             dry: false,
             past: false,
         };
@@ -185,6 +194,7 @@ impl<M: Memory> Fabric<M> {
         (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
         running.end_ps = from.end_ps;
         (running.granted, running.dry, running.past) = (None, false, false);
+        (running.told, running.in_parts) = (None, false);
         self.buffered = None;
         let before = std::mem::take(&mut self.attempts[cpu as usize]);
         running.paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
@@ -273,12 +283,19 @@ impl<M: Memory> Fabric<M> {
         Verdict::Stop
     }
 
+    /// Whether the CPU has come as far as it may, by instructions that take long.
+    fn is_beyond_end(&self, now: Moment, now_ps: u64) -> bool {
+        let running = &self.running;
+        now_ps > running.end_ps && (running.in_parts || now.instructions > running.start_instructions)
+    }
+
     /// Whether others come before an access now to a line that this core has.
     fn is_ahead(&self, now: Moment, line: u64) -> bool {
         // The owner of a line that leaves writes first what it may still write.
         let leaves = self.machine.model.visits == Visits::Several && self.lines.is_leaving(line);
         let reach_ps = if leaves { self.running.horizon_ps } else { self.running.reach_ps };
-        self.time_ps(now.instructions) > reach_ps && !self.lines.is_private(line)
+        let now_ps = self.time_ps(now.instructions);
+        now_ps > reach_ps && (!self.lines.is_private(line) || self.is_beyond_end(now, now_ps))
     }
 
     /// Whether others come before a request now.
@@ -295,6 +312,9 @@ impl<M: Memory> Fabric<M> {
         let cpu = self.running.cpu;
         let granted = self.is_granted(now, line) || self.running.past;
         if !granted && !self.lines.has(cpu, line, need) {
+            if self.is_beyond_end(now, self.time_ps(now.instructions)) {
+                return self.stop(now, Why::Turn);
+            }
             if !self.running.dry && self.lines.take_fresh(cpu, line) {
                 self.is_loud();
                 self.charge(now, self.machine.costs.line.memory_ps + extra_ps);
@@ -344,6 +364,17 @@ impl<M: Memory> Fabric<M> {
             return Verdict::Go;
         }
         self.buffer(now)
+    }
+
+    /// The line has been stored to by the CPU that runs.
+    fn stored(&mut self, line: u64) {
+        if !self.lines.is_private(line) {
+            let now = self.running.now;
+            self.written.push((line, self.time_ps(now)));
+            if self.lines.is_watched(self.running.cpu, line) {
+                self.running.told.get_or_insert(now);
+            }
+        }
     }
 
     /// A part in each, so that each becomes visible with its own line.
@@ -415,8 +446,10 @@ impl<M: Memory> Bus for Fabric<M> {
         {
             noted.note(line * LINE_BYTES, access);
         }
+        self.running.now = now.instructions;
         match access {
             Access::Fetch => Verdict::Go,
+            _ if self.running.told.is_some_and(|told| told < now.instructions) => self.stop(now, Why::Turn),
             _ if !self.lines.exists(line) => self.outside(now),
             Access::Walk | Access::Read => self.read(now, line),
             Access::Write => self.write(now, line),
@@ -444,9 +477,7 @@ impl<M: Memory> Bus for Fabric<M> {
             }
             _ => {
                 self.memory.store(physical, bytes, value);
-                if !self.lines.is_private(physical / LINE_BYTES) {
-                    self.written.push(physical / LINE_BYTES);
-                }
+                self.stored(physical / LINE_BYTES);
             }
         }
     }
@@ -478,6 +509,7 @@ impl<M: Memory> Bus for Fabric<M> {
     #[inline]
     fn element_done(&mut self) {
         (self.running.attempt.cost_ps, self.running.paid_ps) = (0, 0);
+        self.running.in_parts = true;
     }
 
     fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {

@@ -363,6 +363,10 @@ impl<M: Memory> Board<M> {
         let driver_ps = until_ps.min(place.alarm_ps);
         let end_ps = driver_ps.min(horizon_ps.saturating_add(self.most_ahead_ps));
         let mut cpu = place.cpu.take().expect("only slots with a CPU are due");
+        // A CPU of its core needs no transfer.
+        let mut siblings = self.fabric.machine.topology.siblings(slot);
+        let is_alone = siblings.all(|sibling| self.slots[sibling as usize].cpu.is_none());
+        let reach_ps = if is_alone { self.least_transfer_ps } else { 0 };
         let happening = loop {
             let at_ps = self.slots[slot as usize].at_ps;
             let from = From {
@@ -370,7 +374,7 @@ impl<M: Memory> Board<M> {
                 instructions: cpu.instructions(),
                 instruction_ps,
                 horizon_ps,
-                reach_ps: horizon_ps + self.least_transfer_ps,
+                reach_ps: horizon_ps + reach_ps,
                 end_ps,
             };
             self.fabric.begin(slot, &from);
@@ -382,7 +386,7 @@ impl<M: Memory> Board<M> {
             let now_ps = self.fabric.time_ps(cpu.instructions());
             self.executed += cpu.instructions() - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
-            self.tell_watchers(slot);
+            let told = self.tell_watchers(slot);
             if let Some(said) = self.stopped.take() {
                 self.slots[slot as usize].state = SlotState::Still;
                 break Some(Happening { cpu: slot, at_ps: now_ps, what: What::Stopped(said) });
@@ -403,6 +407,7 @@ impl<M: Memory> Board<M> {
                 }
                 // The end of the loop says whether that was all.
                 (Event::Limit, _) => {}
+                (Event::Reached, _) if told && self.loops.contains_key(&cpu.rip()) => {}
                 (Event::Reached, _) if self.loops.contains_key(&cpu.rip()) => {
                     let end_ps = driver_ps.min(horizon_ps.saturating_add(MOST_WORK_PS));
                     self.work(slot, &mut cpu, instruction_ps, end_ps);
@@ -412,8 +417,8 @@ impl<M: Memory> Board<M> {
                     break Some(Happening { cpu: slot, at_ps: now_ps, what: What::Event(event) });
                 }
             }
-            // Relaxed: as above. A CPU that is alone may execute for as long as its driver waits.
-            if self.slots[slot as usize].at_ps >= end_ps || stop.load(Ordering::Relaxed) {
+            // Relaxed: as above. A CPU that is alone may execute for as long as its driver waits; those that it has woken come first.
+            if told || self.slots[slot as usize].at_ps >= end_ps || stop.load(Ordering::Relaxed) {
                 self.schedule(slot, self.slots[slot as usize].at_ps);
                 break None;
             }
@@ -486,12 +491,15 @@ impl<M: Memory> Board<M> {
         self.execute(served.cpu, Some(line), until_ps, stop)
     }
 
-    /// Wakes those that are parked on lines which `writer` has just written.
-    fn tell_watchers(&mut self, writer: u32) {
-        for line in std::mem::take(&mut self.fabric.written) {
+    /// Wakes those that are parked on lines which `writer` has just written. Whether there were any.
+    fn tell_watchers(&mut self, writer: u32) -> bool {
+        let mut told = false;
+        for (line, at_ps) in std::mem::take(&mut self.fabric.written) {
             for watcher in self.fabric.lines.take_watchers(line, writer) {
-                self.wake(watcher, line);
+                self.wake_at(watcher, line, at_ps);
+                told = true;
             }
         }
+        told
     }
 }

@@ -56,7 +56,7 @@ impl<M: Memory> Board<M> {
         while self.fabric.buffers[slot as usize].first().is_some_and(|store| store.line() == line) {
             self.commit_first(slot);
         }
-        self.fabric.written.push(line);
+        self.fabric.written.push((line, at_ps));
         self.tell_watchers(slot);
         self.go_on_if_stored(slot, at_ps);
         self.start_store(slot);
@@ -64,10 +64,11 @@ impl<M: Memory> Board<M> {
 
     /// The first store of a buffer becomes visible. Those who watch its line have to be told.
     pub(super) fn commit_first(&mut self, slot: u32) {
+        let now_ps = self.now_ps;
         let Fabric { buffers, memory, written, .. } = &mut self.fabric;
         if let Some(store) = buffers[slot as usize].pop() {
             memory.store(store.physical, store.bytes, store.value);
-            written.push(store.line());
+            written.push((store.line(), store.at_ps.max(now_ps)));
         }
     }
 

@@ -35,6 +35,11 @@ pub const LINE_BYTES: u64 = 64;
 /// Lines that the directory makes room for at once.
 const CHUNK: usize = 64;
 
+/// Lines that a CPU may wait for at once, besides those of its stores: that of an instruction, or those of a spin loop.
+const MOST_WAITS: usize = 64;
+/// Bytes that a CPU's waiting for a line takes: lists for four entries of each kind.
+const OF_A_WAIT: usize = 512;
+
 /// Copy of a line that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -119,8 +124,19 @@ struct Line {
 
 impl Line {
     /// Whether the sibling thread of `cpu` has written the line, and `cpu` has not read it since.
-    fn is_siblings(&self, cpu: u32) -> bool {
-        self.writer.is_some_and(|writer| writer != cpu) && !self.sibling_has_it
+    fn is_siblings(&self, places: &[CpuPlace], cpu: u32) -> bool {
+        let core = |cpu: u32| places[cpu as usize].core;
+        !self.sibling_has_it && self.writer.is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
+    }
+
+    /// Gives back memory if no CPU waits for the line.
+    fn rests(&mut self) {
+        if self.under_way.is_empty() {
+            self.under_way = Vec::new();
+        }
+        if self.watchers.is_empty() {
+            self.watchers = Vec::new();
+        }
     }
 }
 
@@ -156,10 +172,15 @@ impl Lines {
         self.seed = seed;
     }
 
-    /// Most bytes of the directory for this memory and this number of CPUs.
-    pub(crate) fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
-        let of_line = size_of::<Line>() + Sharers::most_bytes(cpus as usize);
-        memory_bytes.div_ceil(LINE_BYTES).next_multiple_of(CHUNK as u64).saturating_mul(of_line as u64)
+    /// Most bytes of the directory of this machine for this memory.
+    pub(crate) fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
+        let cpus = machine.topology.cpus() as usize;
+        let of_line = size_of::<Line>() + Sharers::most_bytes(cpus);
+        let of_all =
+            memory_bytes.div_ceil(LINE_BYTES).next_multiple_of(CHUNK as u64).saturating_mul(of_line as u64);
+        // Lines that no CPU waits for keep nothing of their requests and watchers.
+        let waited_for = cpus * (machine.costs.store_buffer + MOST_WAITS);
+        of_all.saturating_add((waited_for * OF_A_WAIT) as u64)
     }
 
     /// Whether there is such a line: memory has an end.
@@ -206,7 +227,8 @@ impl Lines {
 
     /// Whether `cpu` would read the line as it last did: no other CPU has had it since to write it.
     pub(crate) fn is_as_read(&self, cpu: u32, line: u64) -> bool {
-        self.has(cpu, line, Need::Read) && self.peek(line).is_some_and(|line| !line.is_siblings(cpu))
+        self.has(cpu, line, Need::Read)
+            && self.peek(line).is_some_and(|line| !line.is_siblings(&self.places, cpu))
     }
 
     /// Whether the line is on its way to another CPU.
@@ -236,9 +258,9 @@ impl Lines {
     /// An access by `cpu` to a line that its core has: whether it comes from the sibling thread's part of the core, which
     /// takes longer.
     pub fn hit(&mut self, cpu: u32, line: u64, need: Need) -> bool {
+        let is_siblings = self.peek(line).is_some_and(|line| line.is_siblings(&self.places, cpu));
         let line = self.line(line);
         line.is_public |= line.first != Some(cpu);
-        let is_siblings = line.is_siblings(cpu);
         match need {
             Need::Read => line.sibling_has_it |= is_siblings,
             Need::Write => {
@@ -288,7 +310,9 @@ impl Lines {
         self.hand_over(number, done);
         let next = self.choose_next(machine, number, done.cpu);
         let next = next.into_iter().map(|request| self.begin(machine, now_ps, number, (request, done.need)));
-        Served { cpu: done.cpu, need: done.need, tag: done.tag, next: next.collect() }
+        let served = Served { cpu: done.cpu, need: done.need, tag: done.tag, next: next.collect() };
+        self.line(number).rests();
+        served
     }
 
     /// Begins the transfer for a request that has waited, behind one that was to read or write.
@@ -378,7 +402,14 @@ impl Lines {
 
     /// `cpu` is no longer told.
     pub fn forget(&mut self, cpu: u32, line: u64) {
-        self.line(line).watchers.retain(|&watcher| watcher != cpu);
+        let line = self.line(line);
+        line.watchers.retain(|&watcher| watcher != cpu);
+        line.rests();
+    }
+
+    /// Whether a CPU other than `writer` wants to be told.
+    pub(crate) fn is_watched(&self, writer: u32, line: u64) -> bool {
+        self.peek(line).is_some_and(|line| line.watchers.iter().any(|watcher| *watcher != writer))
     }
 
     /// CPUs that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
@@ -429,7 +460,10 @@ impl Lines {
                     line.copies = Copies::One(place.core);
                     line.writer = None;
                 }
-                Copies::One(owner) if *owner == place.core => {}
+                // What its sibling wrote came with the line.
+                Copies::One(owner) if *owner == place.core => {
+                    line.sibling_has_it |= line.writer.is_some_and(|writer| writer != request.cpu);
+                }
                 &mut Copies::One(owner) => {
                     let mut sharers = Sharers::new(cores);
                     let of_owner = self.places[usize::from(owner)];

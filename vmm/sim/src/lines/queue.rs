@@ -7,7 +7,7 @@ use super::{Need, Request};
 /// Requests that wait for a line, by the cluster that they come from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
-    /// Clusters from which requests have come so far, with those that wait, the oldest first.
+    /// Clusters with requests that wait, the oldest of each first.
     clusters: Vec<(u16, VecDeque<Request>)>,
     /// Grants in a row within one cluster while others waited elsewhere.
     streak: u32,
@@ -39,16 +39,35 @@ impl Queue {
         let near_first = self.streak < most;
         let index = if near_first { near_at.or(far_at) } else { far_at.or(near_at) }?;
         self.streak = if both && near_at == Some(index) { self.streak + 1 } else { 0 };
-        self.clusters[index].1.pop_front()
+        self.take_first(index)
+    }
+
+    fn take_first(&mut self, index: usize) -> Option<Request> {
+        let waiting = &mut self.clusters[index].1;
+        let first = waiting.pop_front();
+        if waiting.is_empty() {
+            // In no order, which `take` does not rest on.
+            self.clusters.swap_remove(index);
+        }
+        if self.clusters.is_empty() {
+            self.clusters = Vec::new();
+        }
+        first
     }
 
     /// Takes the oldest request of these clusters, which are bits, if that is to read and no request to write came before it.
     pub(super) fn take_read(&mut self, clusters: u128) -> Option<Request> {
         let write = self.oldest_write().unwrap_or(u64::MAX);
-        let here = self.clusters.iter_mut().filter(|(cluster, _)| clusters & 1_u128 << *cluster != 0);
-        let first = |waiting: &VecDeque<Request>| waiting.front().map(|first| first.arrival);
-        let (_, oldest) = here.min_by_key(|(_, waiting)| first(waiting).unwrap_or(u64::MAX))?;
-        if first(oldest)? < write { oldest.pop_front() } else { None }
+        let here =
+            self.clusters.iter().enumerate().filter(|(_, (cluster, _))| clusters & 1_u128 << *cluster != 0);
+        let first = here.filter_map(|(index, (_, waiting))| Some((waiting.front()?.arrival, index))).min()?;
+        if first.0 < write { self.take_first(first.1) } else { None }
+    }
+
+    /// Room for clusters.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.clusters.capacity()
     }
 
     /// Whether a request to write waits.

@@ -91,9 +91,36 @@ fn a_thread_gets_what_its_sibling_wrote_once() {
     assert!(lines.hit(0, 7, Need::Read));
 }
 
+#[test]
+fn a_reader_in_another_core_gets_nothing_from_a_sibling() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    get(&mut lines, &machine, 0, 0, Need::Write);
+    lines.hit(0, 7, Need::Write);
+    get(&mut lines, &machine, 0, 1, Need::Read);
+    assert!(!lines.hit(1, 7, Need::Read), "it came with the transfer");
+    assert!(lines.is_as_read(1, 7));
+    assert!(lines.hit(8, 7, Need::Read), "the sibling of the writer has still to get it");
+}
+
+#[test]
+fn a_line_that_no_cpu_waits_for_keeps_no_lists() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    order_in(&mut lines, &machine, &[0, 4, 2, 8, 1, 9, 3, 5]);
+    lines.watch(0, 7);
+    lines.forget(0, 7);
+    let line = lines.peek(7).expect("it was used");
+    assert_eq!((line.under_way.capacity(), line.watchers.capacity()), (0, 0));
+    assert_eq!(line.waiting.capacity(), 0);
+}
+
 /// The order in which CPUs that all wait for one line get it, and when.
 fn order(machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
-    let mut lines = Lines::new(machine, 4096);
+    order_in(&mut Lines::new(machine, 4096), machine, cpus)
+}
+
+fn order_in(lines: &mut Lines, machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
     let first = lines.request(machine, 0, (cpus[0], 7, Need::Write), 0);
     let Requested::UnderWay(first) = first else { panic!("{first:?}") };
     for &cpu in &cpus[1..] {
@@ -330,9 +357,11 @@ fn transfers_are_counted_and_the_directory_is_bounded() {
     (0..5).for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Read));
     assert_eq!(lines.transfers(), 5);
     assert!(lines.exists(63) && !lines.exists(64), "64 lines in a page");
-    let sharers = 512_u64.div_ceil(64) * 8;
-    assert_eq!(Lines::most_bytes(1 << 20, 512), (1 << 20) / 64 * (size_of::<Line>() as u64 + sharers));
-    assert_eq!(Lines::most_bytes(1, 512) % 64, 0, "whole chunks");
+    let machine = presets().iter().find(|preset| preset.name == "numaconnect-512").unwrap().machine();
+    let of_line = size_of::<Line>() as u64 + u64::from(machine.topology.cpus()).div_ceil(64) * 8;
+    let most = |bytes| Lines::most_bytes(bytes, &machine);
+    assert_eq!(most(1 << 20) - most(0), (1 << 20) / 64 * of_line);
+    assert_eq!(most(1) - most(0), 64 * of_line, "whole chunks");
 }
 
 /// The first numbers of the sequence that begins at 0, as published with it.

@@ -129,7 +129,10 @@ fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
     [0, 1].into_iter().for_each(|guest| both.start_of_guest(guest, guest as u32, CODE, DATA, EACH));
     let ends = both.finish(2);
     for (guest, end) in ends.iter().enumerate() {
-        assert_eq!((end.1, end.3), (expected.1, expected.3), "guest {guest} waited for the other one");
+        // The other one's code was found meanwhile, so the tables of its page of data are looked at once more.
+        let most_ps = expected.1 + 3 * both.machine.costs.hit_ps;
+        assert!((expected.1..=most_ps).contains(&end.1), "guest {guest} waited for the other one: {end:?}");
+        assert_eq!(end.3, expected.3);
         assert_eq!(both.word(guest as u64 * BYTES as u64 + DATA), EACH);
     }
     // Behind the first one's memory lies the second one's.

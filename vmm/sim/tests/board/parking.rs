@@ -61,6 +61,31 @@ fn beside(program: &[u8], parks: bool, iterations: u64) -> Vec<(u32, u64, u64, u
 }
 
 #[test]
+fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
+    let code = [wait_for_flag(), count_then_set()].concat();
+    let run = |parks: bool, iterations: u64| {
+        let mut machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+        // A waiter that is parked leaves the core to its sibling; here that changes nothing.
+        machine.costs.busy_sibling_permille = 1000;
+        let mut bench = Bench::of_machine(1, machine, &code);
+        bench.board.never_run_ahead();
+        if !parks {
+            bench.board.never_park();
+        }
+        let sibling = bench.machine.topology.siblings(0).next().expect("the core has a second thread");
+        bench.start(0, CODE, DATA, 0);
+        bench.start(sibling, CODE + wait_for_flag().len() as u64, DATA, iterations);
+        bench.finish(2)
+    };
+    for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
+        let (parked, executed) = (run(true, iterations), run(false, iterations));
+        assert_eq!(parked, executed, "{iterations} iterations");
+        let [(0, seen_ps, value, _), (_, set_ps, ..)] = parked[..] else { panic!("{parked:?}") };
+        assert!(value == 7 && seen_ps + 100_000 > set_ps, "{iterations} iterations: {parked:?}");
+    }
+}
+
+#[test]
 fn a_parked_waiter_has_counted_all_its_rounds() {
     for program in [count(), count_in_32_bits(), count_up_and_down()] {
         let code = [program, work_then_set()].concat();

@@ -45,6 +45,14 @@ program!(
     "mfence",
 );
 program!(
+    count_then_set,
+    "2: dec rsi",
+    "jnz 2b",
+    "mov dword ptr [rdi + 64], 7",
+    "mov dword ptr [rdi], 1",
+    "mfence",
+);
+program!(
     wait_until,
     "2: pause",
     "cmp dword ptr [rdi], 0",

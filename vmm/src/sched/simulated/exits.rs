@@ -45,13 +45,16 @@ impl<'a> Simulated<'a> {
     pub(super) fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) -> u64 {
         let Some(shared) = &task.guest.shared else { return 0 };
         let mut told = 0;
-        for slot in &state.slots {
+        for index in 0..state.slots.len() {
+            let slot = &state.slots[index];
             if let Doing::Runs { task: other, .. } = &slot.doing
                 && other.guest.index == task.guest.index
                 && shared.invalidations.take_pending(other.vcpu.id)
             {
-                // The host's interrupt takes the vCPU out of its guest, and it comes back with the NMI.
-                state.board.raise_nmi(slot.cpu, self.machine.costs.guest.exit_ps);
+                // The host's interrupt takes the vCPU out of its guest, unless it is out. It comes back with the NMI.
+                let (cpu, is_inside) = (slot.cpu, slot.out.is_none());
+                let cost_ps = if is_inside { state.scattered(self.machine.costs.guest.exit_ps) } else { 0 };
+                state.board.raise_nmi(cpu, cost_ps);
                 told += 1;
             }
         }
