@@ -47,6 +47,8 @@ fn memory_is_mapped_shared_and_given_back_under_every_scheme() -> Check {
         check(outcome.lost_updates == Some(0), || format!("{lock}: {:?} lost", outcome.lost_updates))?;
         check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: nothing was refused"))?;
     }
+    // Private address spaces share the memory that areas and pages come from.
+    start(&with_faults("selftest-memory", "none").pv(false))?;
     Ok(())
 }
 

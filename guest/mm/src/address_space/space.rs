@@ -303,9 +303,11 @@ impl<'a, M: Machine> Space<'a, M> {
         let (area, gone) = (self.memory.vma(low), self.memory.vma(high));
         self.begin_change(area);
         self.begin_change(gone);
+        // Before it is removed: another address space may have its slot from then on.
+        let (end, anon) = (gone.end(), gone.flags() & ANON);
         self.remove_area(high);
-        area.flags.fetch_or(gone.flags() & ANON, Relaxed);
-        area.end.store(gone.end(), Relaxed);
+        area.flags.fetch_or(anon, Relaxed);
+        area.end.store(end, Relaxed);
         self.end_change(area);
     }
 
