@@ -92,8 +92,13 @@ impl Sections {
     /// Does `body` while it holds lock `index` inside another one, which it holds on.
     #[inline(always)]
     pub(crate) fn inner(&self, index: usize, body: impl FnOnce()) {
+        let at = &this().activity.lock;
+        // Relaxed: as in `ask`.
+        let outer = at.load(Ordering::Relaxed);
+        at.store(index as u32, Ordering::Relaxed);
         calls::with_lock(index, || self.watched(index, body));
         activity::section_left(self.doing);
+        at.store(outer, Ordering::Relaxed);
     }
 
     /// Does `body` while it holds lock `index`, if `take` gets it at once.

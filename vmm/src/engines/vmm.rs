@@ -208,7 +208,8 @@ impl Ran<'_> {
             (None, Ok(())) => collect::outcome(&facts)
                 .and_then(|outcome| check_left(&facts).map(|()| AnyOutcome::Ours(Box::new(outcome)))),
         };
-        let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, self.stopped));
+        let stopped = (self.stopped.0, guest.tsc.of_host(self.stopped.1));
+        let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, stopped));
         let result = result.map_err(|failure| collect::cause(&facts, failure));
         Ok(Ended { name: asked.guest.name.clone(), result, explanation, console: guest.console() })
     }
@@ -236,6 +237,8 @@ fn notes(run: &Run, instruments: &Instruments, vcpus: u32, start: Moment) -> Not
 fn counters(run: &Run) -> Pmu {
     if !run.pmu {
         Pmu::none("not asked for (--pmu on)")
+    } else if run.engine.is_simulated() {
+        Pmu::none("a simulated machine has no counters")
     } else if run.engine != Engine::Kvm {
         Pmu::none("threads are no guest, which is all that is counted: use --engine kvm")
     } else if run.guests.len() > 1 {

@@ -161,7 +161,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) error: &'a RunError,
     /// Host time at which the run was stopped.
     pub(crate) stopped_ns: u64,
-    /// TSC at that time.
+    /// The guest's TSC at that time.
     pub(crate) stopped_tsc: u64,
 }
 
@@ -179,6 +179,9 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
         return None;
     }
     let mut vcpus: Vec<_> = scene.finished.iter().map(|vcpu| vcpu_state(scene, vcpu)).collect();
+    if matches!(scene.error, RunError::NoProgress(_)) {
+        find_waiting_holders(scene, &mut vcpus);
+    }
     let of_run = Locks::new(&scene.machine.memory, scene.locks);
     let nodes = of_run.and_then(|locks| Nodes::new(&scene.machine.memory, locks));
     let locks = lock_states(scene, &vcpus, of_run, nodes.as_ref());
@@ -212,6 +215,17 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
         rip,
         caller,
         group: 0,
+    }
+}
+
+/// A vCPU in a section calls itself a holder also while it waits for an inner lock, which it does not own: that is what it is stuck at.
+fn find_waiting_holders(scene: &Scene<'_>, vcpus: &mut [VcpuState]) {
+    let owner = |lock| scene.machine.memory.oracle(lock).owner.load(Ordering::Relaxed);
+    for vcpu in vcpus.iter_mut().filter(|vcpu| vcpu.activity == Activity::Holder.name()) {
+        let owns = |lock| owner(lock) == vcpu.vcpu + 1;
+        if vcpu.lock.is_some_and(|at| !owns(at) && (0..scene.locks).any(owns)) {
+            vcpu.activity = Activity::Waiter.name();
+        }
     }
 }
 

@@ -96,6 +96,7 @@ fn stuck(vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
     let waited_for = locks.iter().filter(|lock| !lock.heads.is_empty() || !lock.waiters.is_empty());
     let worst = waited_for.max_by_key(|lock| (lock.owner.is_some(), lock.heads.len() + lock.waiters.len()));
     if let Some(lock) = worst.or_else(|| locks.iter().find(|lock| lock.owner.is_some())) {
+        let lock = innermost(vcpus, locks, lock);
         let owner = lock.owner.or_else(|| says_it_holds(vcpus, lock.lock));
         return match owner {
             Some(owner) => held(&vcpus[owner as usize], lock, vcpus),
@@ -103,6 +104,17 @@ fn stuck(vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
         };
     }
     nobody_waits(vcpus)
+}
+
+/// The lock for which the owner of `lock` waits, and so on.
+fn innermost<'a>(vcpus: &[VcpuState], locks: &'a [LockState], lock: &'a LockState) -> &'a LockState {
+    let waited_for = |lock: &&'a LockState| {
+        let owner = &vcpus[lock.owner? as usize];
+        let at = owner.lock.filter(|at| *at != lock.lock && owner.activity != "holder")?;
+        locks.iter().find(|other| other.lock == at)
+    };
+    // There is no circle, which would be a deadlock; or one that has come about meanwhile.
+    std::iter::successors(Some(lock), waited_for).take(locks.len()).last().unwrap_or(lock)
 }
 
 /// A vCPU that has taken the lock and not yet, or no longer, written that it is inside.
@@ -325,6 +337,22 @@ mod tests {
         vcpus[1].lock = Some(1);
         locks[0].heads.clear();
         assert_eq!(judge(&vcpus, &locks), (Cause::HolderRuns, Some(1)));
+    }
+
+    #[test]
+    fn an_owner_that_waits_for_another_lock_is_not_blamed() {
+        let mut vcpus = [
+            vcpu(0, Where::Asleep, "head", Some(SECOND)),
+            vcpu(1, Where::Asleep, "waiter", Some(SECOND)),
+            vcpu(2, Where::Running, "other", None),
+        ];
+        vcpus[1].lock = Some(1);
+        let mut locks = [lock(Some(1), &[0], &[]), lock(None, &[], &[1])];
+        locks[1].lock = 1;
+        let verdict = verdict(&RunError::NoProgress(String::new()), &vcpus, &locks);
+        assert_eq!((verdict.cause, verdict.vcpu, verdict.lock), (Cause::LostWakeUp, Some(1), Some(1)));
+        locks[1].owner = Some(2);
+        assert_eq!(judge(&vcpus, &locks), (Cause::HolderRuns, Some(2)));
     }
 
     #[test]

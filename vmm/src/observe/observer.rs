@@ -30,9 +30,10 @@ impl<'a> Observer<'a> {
     }
 
     /// The vCPU with this number among those of all guests gets this thread, and `pcpu` if that is known.
-    pub(crate) fn runs(&mut self, vcpu: u32, pcpu: Option<u32>, now_ns: u64) {
+    /// `counts`: whether a moment does.
+    pub(crate) fn runs(&mut self, vcpu: u32, pcpu: Option<u32>, now_ns: u64, counts: impl Fn(u64) -> bool) {
         if let Some(sampler) = &mut self.sampler {
-            sampler.turn_begins(now_ns);
+            sampler.turn_begins(now_ns, counts);
         }
         self.note(now_ns, What::Runs { vcpu, pcpu });
     }

@@ -95,10 +95,10 @@ impl Sampler {
         self.timer.set(self.due_ns, 0);
     }
 
-    /// A vCPU gets the thread. A moment that passed while the thread was idle counts for no vCPU.
-    pub(crate) fn turn_begins(&mut self, now_ns: u64) {
+    /// A vCPU gets the thread. A moment that passed while the thread was idle counts for no vCPU, if it `counts`.
+    pub(crate) fn turn_begins(&mut self, now_ns: u64, counts: impl Fn(u64) -> bool) {
         if self.due_ns <= now_ns {
-            self.counts.nobody += 1;
+            self.counts.nobody += u64::from(counts(self.due_ns));
             self.draw(now_ns);
         }
     }
@@ -116,9 +116,13 @@ impl Sampler {
         }
         let in_vmm = self.due_ns < self.entered_ns;
         let noticed_after_ns = now_ns - self.due_ns.max(self.entered_ns);
-        if noticed_after_ns > LATE_NS {
+        if !counts {
+        } else if noticed_after_ns > LATE_NS {
             self.counts.late += 1;
-        } else if let (true, Ok(rip)) = (counts, vcpu.instruction_pointer()) {
+        } else if vcpu.is_halted() {
+            // In KVM's hands, which gave the pCPU away.
+            self.counts.nobody += 1;
+        } else if let Ok(rip) = vcpu.instruction_pointer() {
             *self.counts.seen.entry(Sampled { rip, activity, in_vmm }).or_default() += 1;
         }
         self.draw(now_ns);

@@ -304,7 +304,8 @@ impl<'a, B: Bell> Core<'a, B> {
         task.account.turns.begin(self.slice_ns, start_ns.saturating_sub(began_ns));
         task.account.goes(guest, id, Where::Running, start_ns);
         pcpu.thread.iter().for_each(|thread| guest.runs_on(id, *thread));
-        pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns);
+        let counts = |at_ns| guest.window.contains(at_ns);
+        pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns, counts);
     }
 
     /// The vCPU came out with `exit`, other than because its driver interrupted it. `Some` if its turn is over.

@@ -266,7 +266,7 @@ impl<'a> HostThreads<'a> {
         let observer = Observer::new(self.run.notes, vcpu.id);
         let mut observer = observer.map_err(system("create a sampling timer"))?;
         sandbox::confine_runner()?;
-        observer.runs(self.run.number_of(vcpu.id), None, now_ns());
+        observer.runs(self.run.number_of(vcpu.id), None, now_ns(), |at_ns| self.run.window.contains(at_ns));
         while !self.run.stopping() {
             observer.enters(now_ns);
             let exit = self.run.enter(vcpu).map_err(|source| self.run.cannot_run(vcpu, source))?;
@@ -340,7 +340,7 @@ impl<'a> HostThreads<'a> {
             return Some(Whereabouts { at: Where::Asleep, since_ns: Some(since_ns) });
         }
         asleep.store(false, Ordering::SeqCst);
-        observer.runs(self.run.number_of(vcpu), None, now_ns());
+        observer.runs(self.run.number_of(vcpu), None, now_ns(), |at_ns| self.run.window.contains(at_ns));
         None
     }
 
@@ -368,7 +368,7 @@ impl<'a> HostThreads<'a> {
         }
         account.goes(self.run, vcpu, Where::Running, now);
         self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
-        observer.runs(self.run.number_of(vcpu), None, now);
+        observer.runs(self.run.number_of(vcpu), None, now, |at_ns| self.run.window.contains(at_ns));
     }
 
     /// `pv_kick`: whether that vCPU slept. A number that is no vCPU's is the guest's mistake and has no effect.

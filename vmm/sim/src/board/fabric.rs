@@ -14,6 +14,7 @@ use crate::machine::pause_filter::PauseFilter;
 use crate::machine::{Machine, Visits};
 
 use super::buffer::{Buffer, Store};
+use super::round::Round;
 use super::witness::Noted;
 use super::{Memory, ahead};
 
@@ -36,29 +37,6 @@ pub(super) enum Why {
     LongLoop,
 }
 
-/// A CPU's way from one PAUSE to the next. While it is quiet, no other CPU can have noticed it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Round {
-    /// It is not quiet.
-    loud: bool,
-    /// Instructions completed when it began, and when that was.
-    instructions: u64,
-    began_ps: u64,
-    /// Lines that it read, and how long after its beginning it did so first.
-    pub(super) reads: Vec<(u64, u64)>,
-    /// Whether it read the clock.
-    pub(super) clock: bool,
-}
-
-impl Round {
-    /// Whether it began when the CPU had completed `instructions`.
-    pub(super) fn began_with(&self, instructions: u64) -> bool {
-        self.instructions == instructions
-    }
-}
-
-/// Lines that a round may read, to be taken for a spin loop's.
-const MOST_LINES: usize = 6;
 /// Instructions that it may take.
 const MOST_INSTRUCTIONS: u64 = 96;
 
@@ -242,10 +220,7 @@ impl<M: Memory> Fabric<M> {
 
     /// Begins a round of `cpu`, which has completed `instructions`.
     pub(super) fn start_round(&mut self, cpu: u32, instructions: u64, began_ps: u64) {
-        let round = &mut self.rounds[cpu as usize];
-        (round.loud, round.clock, round.instructions, round.began_ps) =
-            (false, false, instructions, began_ps);
-        round.reads.clear();
+        self.rounds[cpu as usize].begin(instructions, began_ps);
     }
 
     fn is_loud(&mut self) {
@@ -338,10 +313,8 @@ impl<M: Memory> Fabric<M> {
         // It sees what is there when it begins.
         let now_ps = self.time_ps(now.instructions);
         let verdict = self.needs(now, line, Need::Read, 0);
-        let round = &mut self.rounds[self.running.cpu as usize];
-        if verdict == Verdict::Go && !round.loud && round.reads.iter().all(|read| read.0 != line) {
-            round.reads.push((line, now_ps - round.began_ps));
-            round.loud = round.reads.len() > MOST_LINES;
+        if verdict == Verdict::Go {
+            self.rounds[self.running.cpu as usize].reads(line, now_ps);
         }
         verdict
     }

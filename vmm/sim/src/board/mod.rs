@@ -32,6 +32,7 @@ mod look_ahead;
 mod memory;
 mod ownership;
 mod pause_loops;
+mod round;
 mod slot;
 mod slot_state;
 mod spent;
@@ -39,6 +40,7 @@ mod spin;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod transfers;
 mod witness;
 mod work;
 
@@ -50,7 +52,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::cpu::code::Code;
 use crate::cpu::event::Event;
 use crate::cpu::state::Cpu;
-use crate::lines::{LINE_BYTES, Need, Requested};
+use crate::lines::LINE_BYTES;
 use crate::machine::Machine;
 
 pub use crate::machine::work_loop::WorkLoop;
@@ -455,51 +457,5 @@ impl<M: Memory> Board<M> {
             Why::Full => self.slots[slot as usize].state = SlotState::Full,
             Why::Turn | Why::Pause | Why::LongLoop | Why::Nothing => self.schedule(slot, now_ps),
         }
-    }
-
-    fn request(&mut self, slot: u32, now_ps: u64, line: u64, need: Need, tag: u64) {
-        let Fabric { lines, machine, .. } = &mut self.fabric;
-        if let Requested::UnderWay(transfer) = lines.request(machine, now_ps, (slot, line, need), tag) {
-            self.enter(transfer.completes_ps, Due::Line { line, request: transfer.request });
-        }
-    }
-
-    /// The transfer of a line for a request has come to its end.
-    fn line_comes(
-        &mut self,
-        (line, request): (u64, u64),
-        at_ps: u64,
-        until_ps: u64,
-        stop: &AtomicBool,
-    ) -> Option<Happening> {
-        let Fabric { lines, machine, .. } = &mut self.fabric;
-        let served = lines.complete(machine, at_ps, (line, request));
-        for next in &served.next {
-            self.enter(next.completes_ps, Due::Line { line, request: next.request });
-        }
-        if served.need == Need::Write {
-            for watcher in self.fabric.lines.take_watchers(line, served.cpu) {
-                self.wake(watcher, line);
-            }
-        }
-        if served.tag == FOR_A_STORE {
-            self.store_done(served.cpu, line, at_ps);
-            return None;
-        }
-        let place = &mut self.slots[served.cpu as usize];
-        place.at_ps = place.at_ps.max(at_ps);
-        self.execute(served.cpu, Some(line), until_ps, stop)
-    }
-
-    /// Wakes those that are parked on lines which `writer` has just written. Whether there were any.
-    fn tell_watchers(&mut self, writer: u32) -> bool {
-        let mut told = false;
-        for (line, at_ps) in std::mem::take(&mut self.fabric.written) {
-            for watcher in self.fabric.lines.take_watchers(line, writer) {
-                self.wake_at(watcher, line, at_ps);
-                told = true;
-            }
-        }
-        told
     }
 }

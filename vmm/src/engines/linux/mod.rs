@@ -189,7 +189,9 @@ fn wait_for_end(
 ) -> Option<LinuxEnd> {
     loop {
         if let Some(end) = devices.end() {
-            return Some(end);
+            // With `panic=-1` a kernel that panics asks for a reset at once.
+            let panicked = matches!(end, LinuxEnd::Reset) && devices.panicked_before(Duration::ZERO);
+            return Some(if panicked { LinuxEnd::Panic } else { end });
         }
         if devices.panicked_before(LAST_WORDS) {
             return Some(LinuxEnd::Panic);

@@ -57,22 +57,15 @@ pub(crate) fn run(
     let ours = Ours { lock: image.name_in_guest(chosen.lock as usize), ..asked.ours.clone() };
     let told = OurGuest { ours: &ours, ..asked };
     let mut qemu = Running(spawn(&program, told, &cpu, &kernel, tsc_khz)?);
-    let said = listen(&mut qemu.0, &memory, asked, start, stop)?;
-    if let Some((panic, vcpu)) = said.failed {
-        let area = memory.area(vcpu);
-        return Err(if panic {
-            reports::panic(vcpu, area)
-        } else {
-            reports::exception(vcpu, area, image.symbols())
-        });
-    }
-    let outcome = outcome(asked, image, chosen, &cpu, &memory, &said)?;
-    let guest = Ended {
-        name: asked.guest.name.clone(),
-        result: Ok(AnyOutcome::Ours(Box::new(outcome))),
-        explanation: None,
-        console: said.console,
+    let mut said = listen(&mut qemu.0, &memory, asked, start, stop)?;
+    let result = match (said.broke.take(), said.failed) {
+        (Some(error), _) => Err(error),
+        (None, Some((true, vcpu))) => Err(reports::panic(vcpu, memory.area(vcpu))),
+        (None, Some((false, vcpu))) => Err(reports::exception(vcpu, memory.area(vcpu), image.symbols())),
+        (None, None) => outcome(asked, image, chosen, &cpu, &memory, &said),
     };
+    let result = result.map(|outcome| AnyOutcome::Ours(Box::new(outcome)));
+    let guest = Ended { name: asked.guest.name.clone(), result, explanation: None, console: said.console };
     Ok(Found {
         started: Err("QEMU's guest does not say when its vCPUs have started".into()),
         cpu_before: Ok(said.cpu_at_open),

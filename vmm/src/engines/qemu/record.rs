@@ -31,6 +31,8 @@ pub(super) struct Said {
     pub(super) preempted_seen: bool,
     pub(super) ended: bool,
     pub(super) failed: Option<(bool, u32)>,
+    /// It ended in another way than a guest should.
+    pub(super) broke: Option<RunError>,
     pub(super) console: String,
     pub(super) start_up: Duration,
     pub(super) cpu_at_open: Duration,
@@ -70,7 +72,9 @@ pub(super) fn listen(
         }
         if start.elapsed() > limit {
             let seconds = start.elapsed().as_secs_f64();
-            return Err(RunError::NoProgress(format!("QEMU's guest has not ended after {seconds:.1} s")));
+            said.broke =
+                Some(RunError::NoProgress(format!("QEMU's guest has not ended after {seconds:.1} s")));
+            return Ok(said);
         }
     }
     let status = qemu.wait().map_err(system("wait for QEMU"))?;
@@ -81,7 +85,8 @@ pub(super) fn listen(
         // The machine resets itself when it has no handler for a fault, and QEMU was told to end then.
         Some(0) => {
             let reason = "it reset its machine (a fault without a handler) under QEMU".into();
-            Err(RunError::GuestFailed { vcpu: 0, reason })
+            said.broke = Some(RunError::GuestFailed { vcpu: 0, reason });
+            Ok(said)
         }
         Some(DONE) if said.ended && said.tsc_khz > 0 && said.window_ticks > 0 => Ok(said),
         Some(FAILED) if said.failed.is_some_and(|(_, vcpu)| vcpu < asked.guest.vcpus) => Ok(said),

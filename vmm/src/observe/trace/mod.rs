@@ -263,12 +263,13 @@ pub(crate) struct Clock {
 impl Clock {
     /// Host time of a TSC value; `None` when that lies outside the run.
     pub(crate) fn ns(&self, tsc: u64) -> Option<u64> {
-        if !(self.start.tsc..=self.end.tsc).contains(&tsc) {
+        // The guest's clock may begin after the trace did, and with it at 0: the start is before that.
+        let [ticks, all] = [tsc, self.end.tsc].map(|tsc| tsc.wrapping_sub(self.start.tsc));
+        if ticks > all {
             return None;
         }
-        let ticks = u128::from(self.end.tsc - self.start.tsc).max(1);
         let ns = u128::from(self.end.ns - self.start.ns);
-        Some(self.start.ns + (u128::from(tsc - self.start.tsc) * ns / ticks) as u64)
+        Some(self.start.ns + (u128::from(ticks) * ns / u128::from(all).max(1)) as u64)
     }
 }
 

@@ -86,7 +86,7 @@ impl Trace {
     /// The window, and how much is missing.
     fn write_run(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
         let (start_ns, end_ns) = (self.clock.start.ns, self.clock.end.ns);
-        if self.dropped_events + self.sections.dropped + self.sections.implausible > 0 {
+        if self.dropped_events > 0 || self.sections.dropped > 0 || self.sections.implausible > 0 {
             let dropped = [
                 ("host_events", self.dropped_events),
                 ("guest_sections", self.sections.dropped),
