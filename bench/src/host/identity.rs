@@ -75,6 +75,19 @@ fn host_id() -> Answer {
     Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
+fn vendor_module(modules: &[String], has_flag: impl Fn(&str) -> bool) -> Option<&String> {
+    // The last one that was loaded by hand is the one in use.
+    let pvm = modules.iter().find(|name| *name == "kvm_pvm");
+    pvm.or_else(|| {
+        modules.iter().find(|name| match name.as_str() {
+            "kvm" => false,
+            "kvm_intel" => has_flag("vmx"),
+            "kvm_amd" => has_flag("svm"),
+            _ => true,
+        })
+    })
+}
+
 pub(crate) fn kernel() -> Answer {
     probe::text("/proc/sys/kernel/osrelease")
 }
@@ -83,12 +96,32 @@ pub(crate) fn cpu_model() -> Answer {
     probe::field("/proc/cpuinfo", "model name")
 }
 
-/// Returns KVM's vendor module: the one next to `kvm` itself.
+/// Returns KVM's vendor module: the one next to `kvm` itself. One that is built in is there on processors that it refuses, too.
 pub(crate) fn kvm_module() -> Answer {
     let modules = probe::kvm_modules();
-    match modules.iter().find(|name| *name != "kvm") {
+    let fits = |flag: &str| probe::has_cpu_flag(flag).unwrap_or(false);
+    match vendor_module(&modules, fits) {
         Some(vendor) => Ok(vendor.clone()),
         None if modules.is_empty() => Err("/sys/module: no module kvm".into()),
         None => Err("/sys/module: kvm without a vendor module".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vendor_module_is_the_one_that_the_processor_can_use() {
+        let vendor = |modules: &[&str], flag: &str| {
+            let modules: Vec<String> = modules.iter().map(|name| (*name).to_owned()).collect();
+            vendor_module(&modules, |asked| asked == flag).cloned()
+        };
+        let built_in = ["kvm", "kvm_amd", "kvm_intel"];
+        assert_eq!(vendor(&built_in, "vmx").as_deref(), Some("kvm_intel"));
+        assert_eq!(vendor(&built_in, "svm").as_deref(), Some("kvm_amd"));
+        assert_eq!(vendor(&["kvm", "kvm_intel", "kvm_pvm"], "vmx").as_deref(), Some("kvm_pvm"));
+        assert_eq!(vendor(&["kvm", "kvm_hv"], "none").as_deref(), Some("kvm_hv"));
+        assert_eq!(vendor(&built_in, "none"), None);
     }
 }

@@ -32,7 +32,7 @@ impl Traced {
             "trace: {} ({} host events, {} critical sections): open it in https://ui.perfetto.dev",
             self.path, self.host_events, self.guest_sections
         );
-        let dropped = self.host_events_dropped + self.guest_sections_dropped;
+        let dropped = self.host_events_dropped.saturating_add(self.guest_sections_dropped);
         if dropped > 0 {
             story += &format!("; the {dropped} oldest did not fit");
         }

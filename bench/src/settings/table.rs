@@ -138,6 +138,7 @@ const LOCK: &[Setting] = &[
     .recorded("config.pv_backend"),
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
         .default_in_help("the host's")
+        .lasting(Duration::ZERO..=Duration::from_secs(4))
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.poll = Some(value.time()))
         .recorded("config.halt_poll_ns"),

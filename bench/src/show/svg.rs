@@ -234,8 +234,7 @@ impl Scale {
     /// Rounds the ends outwards to powers of ten. Values beyond all that is measured, which a file can have that was written by hand,
     /// lie at its end.
     pub(crate) fn logarithmic((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
-        const MEASURED: (f64, f64) = (1e-100, 1e100);
-        let (low, high) = (low.clamp(MEASURED.0, MEASURED.1), high.clamp(MEASURED.0, MEASURED.1));
+        let (low, high) = (measured(low), measured(high));
         let low = 10f64.powf(low.log10().floor());
         let high = 10f64.powf(high.log10().ceil()).max(low * 10.0);
         Self { low, high, from, to, logarithmic: true }
@@ -253,6 +252,7 @@ impl Scale {
     /// A logarithmic scale that ends where the values do, a little beyond.
     pub(crate) fn fitted((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         const LEAST: f64 = 1.04;
+        let (low, high) = (measured(low), measured(high));
         let widen = (LEAST / (high / low)).max(1.0).sqrt() * (high / low).powf(0.04);
         Self { low: low / widen, high: high * widen, from, to, logarithmic: true }
     }
@@ -287,6 +287,11 @@ impl Scale {
         let first = (self.low / step - 1e-9).ceil() as i64;
         (first..).map(|i| i as f64 * step).take_while(|tick| *tick <= self.high + step * 1e-9).collect()
     }
+}
+
+/// The value, or the next to it that may have been measured.
+fn measured(value: f64) -> f64 {
+    value.clamp(1e-100, 1e100)
 }
 
 /// The nearest of 1, 2, 5 times a power of ten that is not smaller.
@@ -325,6 +330,14 @@ mod tests {
             let scale = Scale::logarithmic(range, (0.0, 100.0));
             assert!(scale.ticks().len() < 12, "{range:?}: {:?}", scale.ticks());
             assert!((0.0..=100.0).contains(&scale.at(range.0)) && (0.0..=100.0).contains(&scale.at(range.1)));
+        }
+    }
+
+    #[test]
+    fn a_fitted_scale_of_impossible_values_has_ticks() {
+        for range in [(1e-300, 1e9), (0.0, 1.0), (1e-320, 1e300)] {
+            let ticks = Scale::fitted(range, (0.0, 100.0)).ticks();
+            assert!(!ticks.is_empty() && ticks.len() <= 7, "{range:?}: {ticks:?}");
         }
     }
 

@@ -11,6 +11,7 @@ use haltkick_vmm::{Gap, allowed_cpus, gaps};
 
 use super::fair::version;
 use crate::analysis::statistics::median;
+use crate::host::cpulist::CpuList;
 use crate::host::{identity, probe};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
@@ -41,7 +42,9 @@ struct Value {
 pub(super) fn write(path: &Path) -> Result<Exit> {
     super::refuse_existing(path)?;
     let allowed = allowed_cpus();
-    let online = std::thread::available_parallelism().map_or(1, usize::from).max(allowed.len()) as u32;
+    let online =
+        probe::text("/sys/devices/system/cpu/online").ok().and_then(|list| list.parse::<CpuList>().ok());
+    let online = online.map_or(allowed.len(), |online| online.0.len()) as u32;
     output::talk("measuring slices, ticks and moves of threads: 6 seconds, best on a quiet host");
     let preset = nearest_preset();
     let mut values = of_modules();
@@ -79,14 +82,41 @@ fn of_modules() -> Vec<Value> {
     };
     let us = |name| number("kvm", name).map(|ns| format!("{}", ns / 1000.0));
     let plain = |module, name| number(module, name).map(|it| format!("{it}"));
+    let vendor = identity::kvm_module().unwrap_or_default();
+    // No loop has PAUSEs so close to each other: its exits are off.
+    let off_if_0 = |text: String| if text == "0" { "1".into() } else { text };
+    let pauses: [(&str, Option<String>); 3] = match vendor.as_str() {
+        module @ "kvm_intel" => [
+            ("gap", plain(module, "ple_gap").map(off_if_0)),
+            ("window", plain(module, "ple_window")),
+            ("counter", None),
+        ],
+        module @ "kvm_amd" => {
+            let count = plain(module, "pause_filter_count");
+            let off = count.as_deref() == Some("0");
+            [
+                (
+                    "gap",
+                    if off {
+                        Some("1".into())
+                    } else {
+                        plain(module, "pause_filter_thresh").filter(|it| it != "0")
+                    },
+                ),
+                ("window", count.filter(|_| !off)),
+                ("counter", Some("\"pauses\"".into())),
+            ]
+        }
+        _ => [("gap", None), ("window", None), ("counter", None)],
+    };
+    let pauses = pauses.into_iter().map(|(key, text)| ("pause", key, text));
     [
         ("halt-polling", "most-us", us("halt_poll_ns")),
         ("halt-polling", "start-us", us("halt_poll_ns_grow_start")),
         ("halt-polling", "shrink", plain("kvm", "halt_poll_ns_shrink")),
-        ("pause", "gap", plain("kvm_intel", "ple_gap").filter(|gap| gap != "0")),
-        ("pause", "window", plain("kvm_intel", "ple_window")),
     ]
     .into_iter()
+    .chain(pauses)
     .filter_map(|(section, key, text)| text.map(|text| Value { section, key, text }))
     .collect()
 }

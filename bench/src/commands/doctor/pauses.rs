@@ -3,7 +3,7 @@
 use haltkick_vmm::pause_ticks;
 
 use super::{Finding, Level};
-use crate::host::probe;
+use crate::host::{identity, probe};
 
 /// Parameters of the KVM module of one vendor.
 struct Filter {
@@ -38,7 +38,8 @@ pub(super) fn pause_loop_exits() -> Finding {
         probe::text(format!("/sys/module/{module}/parameters/{name}")).ok()?.parse().ok()
     };
     let is_protected = probe::text("/proc/cmdline").is_ok_and(|words| words.contains("pkvm"));
-    let found = FILTERS.iter().find_map(|(module, filter)| {
+    let vendor = identity::kvm_module().unwrap_or_default();
+    let found = FILTERS.iter().filter(|(module, _)| *module == vendor).find_map(|(module, filter)| {
         let [first, second] = filter.names;
         let values = [read(module, first)?, read(module, second)?];
         let (text, acts) = filter.describe(values, pause_ticks(), is_protected);

@@ -50,6 +50,10 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
         return Some(Picture::not_drawn(name, title, reason));
     }
+    if records.clone().any(|record| data.vcpus_of_run(record) != record.per_vcpu.len()) {
+        let reason = "several guests shared the pCPUs, and each record has the time of its own";
+        return Some(Picture::not_drawn(name, title, reason));
+    }
     let chart = Chart {
         label: "Where the time of the pCPUs went",
         parts: &[

@@ -99,17 +99,39 @@ fn panel(
 
 /// A staircase, without the steps that are too rare to show.
 fn steps(curve: &[(f64, f64)], x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
+    let shown: Vec<_> = curve.iter().filter(|point| point.1 >= RAREST).collect();
     let mut points = Vec::new();
-    for pair in curve.iter().filter(|point| point.1 >= RAREST).collect::<Vec<_>>().windows(2) {
-        let ((time, _), (next_time, next_share)) = (pair[0], pair[1]);
-        points.push((x.at(*time), y.at(pair[0].1)));
-        points.push((x.at(*next_time), y.at(pair[0].1)));
+    for pair in shown.windows(2) {
+        let ((time, share), (next_time, next_share)) = (pair[0], pair[1]);
+        points.extend([(x.at(*time), y.at(*share)), (x.at(*next_time), y.at(*share))]);
         points.push((x.at(*next_time), y.at(*next_share)));
     }
+    if let [only] = shown[..] {
+        // All waits took about as long.
+        points.push((x.at(0.0), y.at(only.1)));
+        points.push((x.at(only.0), y.at(only.1)));
+    }
+    // Beyond the last one there are none, or too few.
+    points.extend(shown.last().map(|(time, _)| (x.at(*time), y.at(RAREST))));
     points.dedup();
     points
 }
 
 fn share(share: f64) -> String {
     if share >= 0.01 { format!("{} %", share * 100.0) } else { format!("1e{:.0}", share.log10()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_begins_at_the_left_and_ends_at_the_bottom() {
+        let (x, y) =
+            (Scale::logarithmic((1.0, 1e6), (0.0, 60.0)), Scale::logarithmic((RAREST, 1.0), (50.0, 0.0)));
+        // All waits in one bucket.
+        assert_eq!(steps(&[(1e3, 1.0)], &x, &y), [(0.0, 0.0), (30.0, 0.0), (30.0, 50.0)]);
+        assert_eq!(steps(&[(1.0, 1.0), (1e6, 1e-5)], &x, &y), [(0.0, 0.0), (60.0, 0.0), (60.0, 50.0)]);
+        assert!(steps(&[], &x, &y).is_empty());
+    }
 }

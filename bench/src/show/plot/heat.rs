@@ -54,12 +54,12 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let width = (data.width - 8.0) / beside as f64;
     for (i, (arm, runs)) in arms.iter().enumerate() {
         let corner = (LEFT + (i % beside) as f64 * width, top + (i / beside) as f64 * pitch);
-        draw_map(&mut svg, arm, runs, corner, width - LEFT - 10.0);
+        draw_map(data, &mut svg, arm, runs, corner, width - LEFT - 10.0);
     }
     let at = data.at(setting);
     let caption = format!(
         "A map for each arm{at}: vCPUs from top to bottom, runs in the order of time from left to right. Darker: the vCPU had more \
-         time on a pCPU. 1x is its fair share, the pCPUs' time divided by the number of vCPUs. Vertical stripes are disturbed runs. \
+         time on a pCPU. 1x is its fair share, the pCPUs' time divided by the number of vCPUs of all guests. Vertical stripes are disturbed runs. \
          Horizontal stripes are vCPUs that always get more or less than others. Maps of locks whose waiters sleep are pale. \
          The timeline shows what happens within a run."
     );
@@ -82,7 +82,14 @@ fn beside(data: &Data<'_>, arms: &[(&String, &[&Record])]) -> usize {
     ((data.width / widest) as usize).clamp(1, MOST_BESIDE.min(arms.len().max(1)))
 }
 
-fn draw_map(svg: &mut Svg, arm: &str, runs: &[&Record], (left, top): (f64, f64), width: f64) {
+fn draw_map(
+    data: &Data<'_>,
+    svg: &mut Svg,
+    arm: &str,
+    runs: &[&Record],
+    (left, top): (f64, f64),
+    width: f64,
+) {
     svg.text("title", (left, top + 14.0), Anchor::Start, arm);
     let mut runs = runs.to_vec();
     runs.sort_by_key(|run| run.place.as_ref().map(|place| place.order_index));
@@ -95,7 +102,7 @@ fn draw_map(svg: &mut Svg, arm: &str, runs: &[&Record], (left, top): (f64, f64),
     for column in 0..columns {
         let part = &runs[split(runs.len(), columns, column)];
         for row in 0..rows {
-            let Part { share, tip } = part_of(arm, part, split(vcpus, rows, row));
+            let Part { share, tip } = part_of(data, arm, part, split(vcpus, rows, row));
             let corner = (left + column as f64 * cell_width, top + HEAD + row as f64 * cell_height);
             svg.rectangle(corner, cell_width, cell_height, &fill(share), &tip);
         }
@@ -112,13 +119,13 @@ fn split(all: usize, parts: usize, index: usize) -> std::ops::Range<usize> {
     index * all / parts..(index + 1) * all / parts
 }
 
-fn part_of(arm: &str, runs: &[&Record], vcpus: std::ops::Range<usize>) -> Part {
+fn part_of(data: &Data<'_>, arm: &str, runs: &[&Record], vcpus: std::ops::Range<usize>) -> Part {
     let each = || runs.iter().flat_map(|run| &run.per_vcpu[vcpus.clone()]);
     let had: f64 = each().filter_map(|vcpu| vcpu.run_ns).map(|ns| ns as f64).sum();
     let ready: Option<f64> = each().map(|vcpu| vcpu.steal_ns.map(|ns| ns as f64)).sum();
     let sections = each().map(|vcpu| vcpu.acquisitions).fold(0, u64::saturating_add);
     let fair = |run: &&Record| {
-        run.timing.window_ns as f64 * run.config.cpus.len() as f64 / run.per_vcpu.len() as f64
+        run.timing.window_ns as f64 * run.config.cpus.len() as f64 / data.vcpus_of_run(run) as f64
     };
     let fair: f64 = runs.iter().map(fair).sum::<f64>() * vcpus.len() as f64;
     let share = if fair > 0.0 { had / fair } else { 0.0 };

@@ -44,6 +44,8 @@ pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
     /// Records of arms, and of guests that ran alongside theirs, by setting and arm.
     runs: BTreeMap<&'a Setting, BTreeMap<&'a str, Vec<&'a Record>>>,
+    /// vCPUs of all guests of each run.
+    vcpus: BTreeMap<&'a str, usize>,
     /// Width of the pictures.
     width: f64,
 }
@@ -57,13 +59,20 @@ const NARROW: f64 = 460.0;
 impl<'a> Data<'a> {
     pub(crate) fn new(summary: &'a Summary, records: &'a [Record]) -> Self {
         let mut runs: BTreeMap<&Setting, BTreeMap<&str, Vec<&Record>>> = BTreeMap::new();
+        let mut vcpus: BTreeMap<&str, usize> = BTreeMap::new();
         for record in records {
+            *vcpus.entry(&record.run_id).or_default() += record.per_vcpu.len();
             let is_drawn = |place: &&Place| matches!(place.role, Role::Arm | Role::Beside);
             if let Some(place) = record.place.as_ref().filter(is_drawn) {
                 runs.entry(&place.setting).or_default().entry(&place.arm).or_default().push(record);
             }
         }
-        Self { summary, runs, width: WIDE }
+        Self { summary, runs, vcpus, width: WIDE }
+    }
+
+    /// vCPUs with which those of this record shared the pCPUs, they included.
+    fn vcpus_of_run(&self, record: &Record) -> usize {
+        self.vcpus.get(record.run_id.as_str()).copied().unwrap_or(record.per_vcpu.len())
     }
 
     fn runs(&self, setting: &Setting, arm: &str) -> &[&'a Record] {
@@ -123,7 +132,21 @@ fn of_one_width(data: &Data<'_>) -> Vec<Picture> {
         heat::map(data),
         calibration::speed(data),
     ];
-    phases::maps(data).into_iter().chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect()
+    let maps = phases::maps(data).into_iter();
+    named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
+}
+
+/// Names are parts of files' names: short ones, each with its number behind it if an earlier picture has it.
+fn named_apart(mut pictures: Vec<Picture>) -> Vec<Picture> {
+    const LONGEST: usize = 80;
+    let mut had: BTreeMap<String, usize> = BTreeMap::new();
+    for picture in &mut pictures {
+        let short: String = picture.name.chars().take(LONGEST).collect();
+        let count = had.entry(short.clone()).or_default();
+        *count += 1;
+        picture.name = if *count == 1 { short } else { format!("{short}~{count}") };
+    }
+    pictures
 }
 
 #[cfg(test)]
@@ -277,6 +300,31 @@ mod tests {
                 assert_eq!(file.matches(words).count(), times, "{words}: {file}");
             }
         }
+    }
+
+    #[test]
+    fn pictures_of_settings_that_look_alike_have_names_of_their_own() {
+        let long = format!("throughput-{}", "0-2-4-6-8".repeat(30));
+        let names = ["throughput-cpus-0-3", "throughput-cpus-0-3", &long, &long];
+        let picture = |name: &str| Picture::not_drawn(name.into(), String::new(), "");
+        let apart = named_apart(names.into_iter().map(picture).collect());
+        let [first, second, third, fourth] = &apart[..] else { panic!("all stay") };
+        assert_eq!((&*first.name, &*second.name), ("throughput-cpus-0-3", "throughput-cpus-0-3~2"));
+        assert!(third.name != fourth.name && fourth.name.len() < 100, "{}", fourth.name);
+    }
+
+    #[test]
+    fn guests_that_share_the_pcpus_are_held_against_all_of_them() {
+        let sketch = Sketch::new().axis("ratio", &["1"]).arm("a", "tas").arm("b", "ticket");
+        let plan = sketch.plan(4);
+        let records = World::new(1).records(&plan);
+        // A second guest in each run.
+        let both: Vec<Record> = records.iter().flat_map(|record| [record.clone(), record.clone()]).collect();
+        let pictures = pictures(Data::new(&Summary::new(&plan.outline, &records), &both));
+        let of = |name: &str| pictures.iter().find(|picture| picture.name == name);
+        assert!(of("time").is_none_or(|time| time.svg.is_none()), "whose idle time is it?");
+        let data = Data::new(&Summary::new(&plan.outline, &records), &both).vcpus_of_run(&records[0]);
+        assert_eq!(data, 2 * records[0].per_vcpu.len());
     }
 
     #[test]
