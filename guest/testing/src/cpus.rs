@@ -60,6 +60,7 @@ struct Cpu {
     pauses: AtomicU64,
     spin_threshold: AtomicU64,
     spin_rounds: AtomicU32,
+    lock_limit: AtomicU64,
     preempted: AtomicBool,
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
@@ -94,6 +95,7 @@ impl Cpus {
             pauses: AtomicU64::new(0),
             spin_threshold: AtomicU64::new(0),
             spin_rounds: AtomicU32::new(0),
+            lock_limit: AtomicU64::new(u64::MAX),
             preempted: AtomicBool::new(false),
             in_nmi: AtomicBool::new(false),
             yielded: AtomicU64::new(0),
@@ -124,6 +126,13 @@ impl Cpus {
     #[must_use]
     pub fn patient(self, ticks: u64) -> Self {
         self.cpus.iter().for_each(|cpu| cpu.spin_threshold.store(ticks, Relaxed));
+        self
+    }
+
+    /// Heads of queues wait for `ticks` for a lock that can fail; at first forever.
+    #[must_use]
+    pub fn limited(self, ticks: u64) -> Self {
+        self.cpus.iter().for_each(|cpu| cpu.lock_limit.store(ticks, Relaxed));
         self
     }
 
@@ -229,6 +238,11 @@ impl Cpus {
     /// Makes one CPU spin for `spin_threshold`.
     pub fn set_patience(&self, cpu: usize, spin_threshold: Duration) {
         self.cpus[cpu].spin_threshold.store(spin_threshold.as_nanos() as u64, Relaxed);
+    }
+
+    /// Makes one CPU wait at most for `limit` for a lock that can fail.
+    pub fn set_lock_limit(&self, cpu: usize, limit: Duration) {
+        self.cpus[cpu].lock_limit.store(limit.as_nanos() as u64, Relaxed);
     }
 
     /// Makes one CPU spin for `rounds` rounds, however long they take.
@@ -359,9 +373,17 @@ impl Platform for Cpus {
         self.cpus[self.cpu()].spin_rounds.load(Relaxed)
     }
 
+    fn lock_limit(&self) -> u64 {
+        draw(8).unwrap_or_else(|| self.cpus[self.cpu()].lock_limit.load(Relaxed))
+    }
+
+    fn is_in_nmi(&self) -> bool {
+        self.cpus[self.cpu()].in_nmi.load(Relaxed)
+    }
+
     fn wait(&self, still: impl Fn() -> bool) {
         let cpu = &self.cpus[self.cpu()];
-        if cpu.in_nmi.load(Relaxed) {
+        if self.is_in_nmi() {
             return;
         }
         if !still() {

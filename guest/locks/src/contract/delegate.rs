@@ -80,6 +80,16 @@ impl<D: Delegate> Platform for D {
     }
 
     #[inline(always)]
+    fn lock_limit(&self) -> u64 {
+        self.platform().lock_limit()
+    }
+
+    #[inline(always)]
+    fn is_in_nmi(&self) -> bool {
+        self.platform().is_in_nmi()
+    }
+
+    #[inline(always)]
     fn wait(&self, still: impl Fn() -> bool) {
         self.platform().wait(still);
     }

@@ -133,11 +133,17 @@ pub enum Event {
     PvLatencyHaltHead,
     /// Time of a sleep after a spin that counts for [`Event::PvLatencySpinAgain`].
     PvLatencyHaltAgain,
+    /// Acquisitions that failed because the lock did not become free in time.
+    LockTimedOut,
+    /// Waiters that failed like that because they sent away when the head of their queue gave up.
+    LockDissolved,
+    /// Acquisitions that failed because the CPU would have waited for itself, or might have.
+    LockDeadlock,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 58] = [
+    pub const ALL: [Self; 61] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -196,6 +202,9 @@ impl Event {
         Self::PvLatencyHaltEarly,
         Self::PvLatencyHaltHead,
         Self::PvLatencyHaltAgain,
+        Self::LockTimedOut,
+        Self::LockDissolved,
+        Self::LockDeadlock,
     ];
 
     /// How many events there are. At most 64, so that a set of events fits a `u64`.
@@ -250,6 +259,9 @@ impl Event {
                 | Self::PvLatencyHaltEarly
                 | Self::PvLatencyHaltHead
                 | Self::PvLatencyHaltAgain
+                | Self::LockTimedOut
+                | Self::LockDissolved
+                | Self::LockDeadlock
         )
     }
 
@@ -316,6 +328,9 @@ impl Event {
             Self::PvLatencyHaltEarly => "pv_latency_halt_early",
             Self::PvLatencyHaltHead => "pv_latency_halt_head",
             Self::PvLatencyHaltAgain => "pv_latency_halt_again",
+            Self::LockTimedOut => "lock_timed_out",
+            Self::LockDissolved => "lock_dissolved",
+            Self::LockDeadlock => "lock_deadlock",
         }
     }
 }

@@ -42,6 +42,20 @@ pub trait Platform: Sync {
         0
     }
 
+    /// How many ticks the head of a queue waits for a lock that can fail ([`FallibleLock`](crate::FallibleLock)).
+    ///
+    /// The default is that of Linux: two sections of at most 250 ms each.
+    #[inline(always)]
+    fn lock_limit(&self) -> u64 {
+        self.ticks(500_000_000)
+    }
+
+    /// Whether the calling CPU serves a non-maskable interrupt.
+    #[inline(always)]
+    fn is_in_nmi(&self) -> bool {
+        false
+    }
+
     /// `pv_wait`: may put the calling CPU to sleep while `still()` holds.
     ///
     /// Checks `still()` itself before it sleeps, and may return for no reason at all; the caller always looks

@@ -50,11 +50,15 @@ pub enum Point {
     /// A reader has filled its CPU's slot, or added itself to the lock's readers, and not yet looked for a writer. One of the
     /// two must see the other; and while there is a writer, such a reader stands in its way.
     ReaderAnnounced,
+    /// A lock is in the CPU's table of held locks, and not yet asked for. RQ2: an NMI must find it there.
+    EntryMade,
+    /// A lock is released, and still in the CPU's table of held locks. RQ2.
+    EntryStays,
 }
 
 impl Point {
     /// All points, in the order of their discriminants.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::NodeClaimed,
         Self::TailPublished,
         Self::PendingSet,
@@ -70,6 +74,8 @@ impl Point {
         Self::Unlinked,
         Self::WriterWaits,
         Self::ReaderAnnounced,
+        Self::EntryMade,
+        Self::EntryStays,
     ];
 
     /// The name by which an experiment file refers to this point.
@@ -90,6 +96,8 @@ impl Point {
             Self::Unlinked => "unlinked",
             Self::WriterWaits => "writer-waits",
             Self::ReaderAnnounced => "reader-announced",
+            Self::EntryMade => "entry-made",
+            Self::EntryStays => "entry-stays",
         }
     }
 
@@ -103,12 +111,13 @@ impl Point {
             | Self::TailPublished
             | Self::HaltedPublished
             | Self::Unlinked
-            | Self::ReaderAnnounced => Activity::Waiter,
+            | Self::ReaderAnnounced
+            | Self::EntryMade => Activity::Waiter,
             Self::PendingSet | Self::HeadSpinning | Self::HeadHashed | Self::WriterWaits => Activity::Head,
             Self::HandedOver | Self::SuccessorHashed | Self::SlowSeen | Self::EntryRemoved => {
                 Activity::Holder
             }
-            Self::SlowReleased => Activity::Other,
+            Self::SlowReleased | Self::EntryStays => Activity::Other,
             Self::BeforeSleep => return None,
         })
     }
@@ -135,6 +144,8 @@ impl Point {
             Self::Unlinked => "a waiter that gives up is out of its predecessor's link only (O2)",
             Self::WriterWaits => "the first in the queue has announced that it is a writer (T17)",
             Self::ReaderAnnounced => "a reader has announced itself and not yet looked for a writer",
+            Self::EntryMade => "a lock is in the table of held locks, and not yet asked for (RQ2)",
+            Self::EntryStays => "a lock is released, and still in the table of held locks (RQ2)",
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     centralized::{PvTicket, PvTicketDomain, SliceTas, Tas, Ticket},
     contract::{Domain, Exclusive, ExclusiveWriter, Platform},
     memory::CachePadded,
-    qspinlock::{BorrowedQSpinDomain, Mode, QSpinDomain, QSpinLock, Word},
+    qspinlock::{BorrowedQSpinDomain, Mode, QSpinDomain, QSpinLock, RqSpinDomain, RqSpinLock, Word},
     queued::{
         Clh, ClhDomain, CnaDomain, CnaLive, Gcr, GcrDomain, GcrOver, GcrOverDomain, Mcs, McsDomain, McsTp,
         McsTpDomain, OwnerYield, OwnerYieldDomain,
@@ -62,6 +62,9 @@ unsafe impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize
 
 // SAFETY: the same lock on the same nodes, which a domain that borrows them has to itself.
 unsafe impl<M: Mode, W: Word, P: Platform> Exclusive<BorrowedQSpinDomain<'_, P>> for QSpinLock<M, W> {}
+
+// SAFETY: as `QSpinLock`; see the module for CPUs that give up.
+unsafe impl<W: Word, P: Platform, const CPUS: usize> Exclusive<RqSpinDomain<P, CPUS>> for RqSpinLock<W> {}
 
 // SAFETY: it is the lock that it pads.
 unsafe impl<D, L: Exclusive<D>> Exclusive<D> for CachePadded<L> {}

@@ -3,7 +3,7 @@
 use crate::{
     centralized::{PvTicket, SliceTas, Tas, Ticket, UnfairTicket},
     memory::CachePadded,
-    qspinlock::{Mode, QSpinLock, Word},
+    qspinlock::{Mode, QSpinLock, RqSpinLock, Word},
     queued::{Clh, CnaLive, Gcr, GcrOver, Mcs, McsTp, OwnerYield},
     reader_writer::{FairRwLock, PerCpuRwLock, UnfairRwLock},
 };
@@ -37,6 +37,7 @@ free! {
     [L: Free] GcrOver<L> = Self::new(L::FREE);
     [] OwnerYield = Self::new();
     [M: Mode, W: Word] QSpinLock<M, W> = Self::new();
+    [W: Word] RqSpinLock<W> = Self::new();
     [] UnfairRwLock = Self::new();
     [L: Free] FairRwLock<L> = Self::new(L::FREE);
     [U: Free] PerCpuRwLock<U> = Self::new(U::FREE);

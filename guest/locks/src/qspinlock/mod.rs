@@ -99,6 +99,7 @@
 //! mode, queue              what a kind of lock implements; the queue
 //! native, virt, policy     the kinds: two whole, three by their settings
 //! head, courtesy, pv       the slow paths of those three
+//! resilient                the native lock, which may fail, with a table of held locks
 //! chosen, patched          native or one of those, as is known when the kernel boots: by a byte, or by code that is patched
 //! ```
 //!
@@ -154,6 +155,7 @@ mod policy;
 mod pv;
 mod queue;
 mod release;
+mod resilient;
 mod table;
 mod virt;
 mod word;
@@ -184,6 +186,7 @@ pub use {
     mode::Mode,
     native::Native,
     policy::{Bounded, Pv, V16, WorkConserving},
+    resilient::{Clock, RqSpinDomain, RqSpinLock},
     table::Line as QSpinLine,
     virt::VirtTas,
     word::{Whole, Word},

@@ -38,46 +38,21 @@ impl Mode for Native {
 
 impl Queued for Native {
     /// N1 to N6: waits in the pending bit, if that is free.
-    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, mut seen: u32) -> bool {
+    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) -> bool {
         let platform = shared.platform;
-
-        // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: the wait is bounded,
-        // for others may take the pending bit each time before this CPU looks.
-        let mut loops = PENDING_LOOPS;
-        while seen == PENDING && loops > 0 {
-            platform.pause();
-            // Relaxed: N3 acquires.
-            seen = word.load(Relaxed);
-            loops -= mutant!("t7-endless-pending": 1 => 0);
-        }
-
-        // N2
-        if seen & !LOCKED_MASK == 0 {
-            // N3: (0,0,x) -> (0,1,x)
-            let old = W::set_pending(word);
-            if old & !LOCKED_MASK == 0 {
-                platform.announce(Activity::Head);
-                platform.point(Point::PendingSet);
-                // N5: (*,1,1) -> (*,1,0). Acquire: pairs with unlock. If the lock was free already, N3 has
-                // acquired.
-                if old & LOCKED_MASK != 0 {
-                    while word.load(mutant!("relaxed-pending": Acquire => Relaxed)) & LOCKED_MASK != 0 {
-                        platform.pause();
-                    }
-                }
-                // N6: (*,1,0) -> (*,0,1). A plain store is enough, for no other CPU can take the lock: the fast path
-                // sees pending, newcomers see it and queue, and the head waits for it to go.
-                W::pending_to_locked(word);
-                platform.count(Event::LockPending, 1);
-                return true;
-            }
-            // N4: another CPU came first. The bit may be that one's.
-            if old & PENDING == 0 {
-                W::clear_pending(word);
+        let Some(old) = become_pending::<W, P>(word, platform, seen) else {
+            platform.count(Event::LockSlowpath, 1);
+            return false;
+        };
+        // N5: (*,1,1) -> (*,1,0). Acquire: pairs with unlock. If the lock was free already, N3 has
+        // acquired.
+        if old & LOCKED_MASK != 0 {
+            while word.load(mutant!("relaxed-pending": Acquire => Relaxed)) & LOCKED_MASK != 0 {
+                platform.pause();
             }
         }
-        platform.count(Event::LockSlowpath, 1);
-        false
+        pending_to_owner::<W, P>(word, platform);
+        true
     }
 
     fn try_enter<W: Word, P: Platform>(word: &AtomicU32, _: &P) -> bool {
@@ -99,4 +74,45 @@ impl Queued for Native {
     }
 
     fn kick_node<W: Word, P: Platform>(_: &AtomicU32, _: Shared<'_, P>, _: Code, _: &Node) {}
+}
+
+/// N1 to N4: sets the pending bit. The word as it was, if this CPU is the pending one now.
+pub(super) fn become_pending<W: Word, P: Platform>(
+    word: &AtomicU32,
+    platform: &P,
+    mut seen: u32,
+) -> Option<u32> {
+    // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: the wait is bounded,
+    // for others may take the pending bit each time before this CPU looks.
+    let mut loops = PENDING_LOOPS;
+    while seen == PENDING && loops > 0 {
+        platform.pause();
+        // Relaxed: N3 acquires.
+        seen = word.load(Relaxed);
+        loops -= mutant!("t7-endless-pending": 1 => 0);
+    }
+
+    // N2
+    if seen & !LOCKED_MASK != 0 {
+        return None;
+    }
+    // N3: (0,0,x) -> (0,1,x)
+    let old = W::set_pending(word);
+    if old & !LOCKED_MASK == 0 {
+        platform.announce(Activity::Head);
+        platform.point(Point::PendingSet);
+        return Some(old);
+    }
+    // N4: another CPU came first. The bit may be that one's.
+    if old & PENDING == 0 {
+        W::clear_pending(word);
+    }
+    None
+}
+
+/// N6: (*,1,0) -> (*,0,1). A plain store is enough, for no other CPU can take the lock: the fast path sees pending, newcomers
+/// see it and queue, and the head waits for it to go.
+pub(super) fn pending_to_owner<W: Word, P: Platform>(word: &AtomicU32, platform: &P) {
+    W::pending_to_locked(word);
+    platform.count(Event::LockPending, 1);
 }

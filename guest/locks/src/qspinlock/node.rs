@@ -17,13 +17,20 @@ pub(super) const HALTED: u8 = 1;
 /// The waiter is head, and in the table.
 pub(super) const HASHED: u8 = 2;
 
+/// `locked`: the waiter is behind another one.
+pub(super) const WAITS: u32 = 0;
+/// `locked`: the waiter is head.
+pub(super) const HEAD: u32 = 1;
+/// `locked`: the waiter has to leave, with all behind it. In a [`resilient`](super::resilient) queue only.
+pub(super) const DISSOLVED: u32 = 2;
+
 /// A waiter in a queue. Initialised by its own CPU, then written by neighbours.
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, shuttle)), repr(align(16)))]
 pub(super) struct Node {
     /// Code of the successor, 0 while none is known. Written by the successor.
     pub(super) next: AtomicU32,
-    /// 1 once this waiter is head. Written by the predecessor.
+    /// [`WAITS`], [`HEAD`] or [`DISSOLVED`]. Written by the predecessor.
     pub(super) locked: AtomicU32,
     /// Paravirtual only: [`RUNNING`], [`HALTED`] or [`HASHED`].
     pub(super) state: AtomicU8,
@@ -47,7 +54,7 @@ impl Node {
     /// Prepares the node for a new wait. Relaxed: published by [`Word::swap_tail`](super::Word::swap_tail).
     pub(super) fn init(&self) {
         self.next.store(0, Relaxed);
-        self.locked.store(0, Relaxed);
+        self.locked.store(WAITS, Relaxed);
         self.state.store(RUNNING, Relaxed);
         self.taken_out.store(0, Relaxed);
     }

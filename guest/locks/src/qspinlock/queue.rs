@@ -2,7 +2,7 @@
 
 use super::{
     domain::{Memory, Shared},
-    node::Node,
+    node::{HEAD, Node},
     word::{LOCKED, LOCKED_MASK, Word},
 };
 use crate::{
@@ -70,12 +70,7 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     platform.point(Point::NodeClaimed);
 
     // Q1
-    match code.level() {
-        1 => platform.count(Event::LockUseNode2, 1),
-        2 => platform.count(Event::LockUseNode3, 1),
-        3 => platform.count(Event::LockUseNode4, 1),
-        _ => {}
-    }
+    count_level(platform, code);
     node.init();
 
     // Q2: touching the node may have taken a cache miss, and the owner may have left meanwhile.
@@ -83,16 +78,8 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
         return;
     }
 
-    // Q3: (p,*,*) -> (n,*,*). T5: the release in it publishes the initialised node.
-    let prev = W::swap_tail(word, code.raw());
-    platform.point(Point::TailPublished);
-
-    // Q4
-    if let Some(prev) = Code::from_raw(prev) {
-        let prev = shared.node(prev);
-        // Release: pairs with the acquire in `await_next`. T5: from here on the predecessor writes to this
-        // node.
-        prev.next.store(code.raw(), mutant!("relaxed-link": Release => Relaxed));
+    // Q3, Q4
+    if let Some(prev) = join::<W, P>(word, shared, code) {
         M::wait_node(shared, code, node, prev);
         // Acquire: pairs with the handoff in Q8. It makes the previous head's claim of the lock, which may
         // be a plain store (Q7), visible to Q5.
@@ -104,13 +91,52 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     // Q5: (*,x,y) -> (*,0,0), or (*,0,1) if the mode has claimed the lock already.
     platform.announce(Activity::Head);
     let seen = M::wait_head::<W, P>(word, shared, code, node);
+    if let Some((next, next_node)) = claim::<W, P>(word, shared, code, node, seen) {
+        M::kick_node::<W, P>(word, shared, next, next_node);
+    }
+}
 
+/// Counts queue entries of nested levels.
+pub(super) fn count_level<P: Platform>(platform: &P, code: Code) {
+    match code.level() {
+        1 => platform.count(Event::LockUseNode2, 1),
+        2 => platform.count(Event::LockUseNode3, 1),
+        3 => platform.count(Event::LockUseNode4, 1),
+        _ => {}
+    }
+}
+
+/// Q3, and the link of Q4: puts the node behind the last one, if there is one, which it returns.
+pub(super) fn join<'a, W: Word, P: Platform>(
+    word: &AtomicU32,
+    shared: Shared<'a, P>,
+    code: Code,
+) -> Option<&'a Node> {
+    // Q3: (p,*,*) -> (n,*,*). T5: the release in it publishes the initialised node.
+    let prev = W::swap_tail(word, code.raw());
+    shared.platform.point(Point::TailPublished);
+
+    let prev = shared.node(Code::from_raw(prev)?);
+    // Release: pairs with the acquire in `await_next`. T5: from here on the predecessor writes to this
+    // node.
+    prev.next.store(code.raw(), mutant!("relaxed-link": Release => Relaxed));
+    Some(prev)
+}
+
+/// Q6 to Q8: takes the lock that is free to this head, and makes the next node head; returns that one.
+pub(super) fn claim<'a, W: Word, P: Platform>(
+    word: &AtomicU32,
+    shared: Shared<'a, P>,
+    code: Code,
+    node: &Node,
+    seen: u32,
+) -> Option<(Code, &'a Node)> {
     // Q6: (n,0,*) -> (0,0,1) if this is the last in the queue. Relaxed: Q5 has acquired. A newcomer that sets
     // pending makes this fail; but it has seen the tail, so it queues behind this node, and Q8 finds it.
     if seen & !LOCKED_MASK == code.raw() << W::TAIL_SHIFT
         && word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
     {
-        return;
+        return None;
     }
 
     // Q7: (*,*,0) -> (*,*,1). A plain store is enough, for no other CPU can take the lock: the fast path and Q2 see the
@@ -118,12 +144,21 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     W::set_locked(word);
 
     // Q8
-    let next = await_next(platform, node);
+    Some(hand_over(shared, node, HEAD))
+}
+
+/// Q8: makes the node behind `node`, which is not the last one, head, or what the verdict says; returns it.
+pub(super) fn hand_over<'a, P: Platform>(
+    shared: Shared<'a, P>,
+    node: &Node,
+    verdict: u32,
+) -> (Code, &'a Node) {
+    let next = await_next(shared.platform, node);
     let next_node = shared.node(next);
     // Release: pairs with the wait in Q4. From here on this node is not needed, but `leave` is what frees it.
-    next_node.locked.store(1, mutant!("relaxed-hand-over": Release => Relaxed));
-    platform.point(Point::HandedOver);
-    M::kick_node::<W, P>(word, shared, next, next_node);
+    next_node.locked.store(verdict, mutant!("relaxed-hand-over": Release => Relaxed));
+    shared.platform.point(Point::HandedOver);
+    (next, next_node)
 }
 
 /// Q8: the successor of a node that is not the last one; its link is on the way.

@@ -80,6 +80,8 @@ family! {
     rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Cpus, osq::PrevCpu, CPUS>::new;
     qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    rqspinlock_whole: RqSpinLock::<Whole>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, Clock::Wall);
+    rqspinlock_in_haste: RqSpinLock::<Whole>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000), Clock::Holder);
     qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_wc_whole: QSpinLock::<WorkConserving, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
@@ -90,6 +92,8 @@ family! {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 family! {
     qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    rqspinlock_packed: RqSpinLock::<Packed>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, Clock::Wall);
+    rqspinlock_packed_in_haste: RqSpinLock::<Packed>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000), Clock::Wall);
     qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;

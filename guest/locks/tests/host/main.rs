@@ -18,6 +18,7 @@ mod owner_yield;
 #[cfg(all(target_arch = "x86_64", not(any(windows, target_vendor = "apple", miri))))]
 mod patched;
 mod qspinlock;
+mod rqspinlock;
 mod rw;
 mod rwsem;
 mod sizes;

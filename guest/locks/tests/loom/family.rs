@@ -50,6 +50,15 @@ fn cpu_1_does_not_run<const CPUS: usize>(machine: Cpus) -> CnaDomain<Cpus, CPUS>
     CnaDomain::new(machine)
 }
 
+/// Waiters give up when others have paused twice.
+fn hasty<const CPUS: usize>(machine: Cpus) -> RqSpinDomain<Cpus, CPUS> {
+    RqSpinDomain::new(machine.limited(2), Clock::Wall)
+}
+
+fn resilient<const CPUS: usize>(machine: Cpus) -> RqSpinDomain<Cpus, CPUS> {
+    RqSpinDomain::new(machine, Clock::Wall)
+}
+
 family! {
     tas: Tas::new(), platform, platform;
     ticket: Ticket::new(), platform, platform;
@@ -63,5 +72,7 @@ family! {
     gcr: Gcr::new(), GcrDomain::<Cpus, 2>::new, GcrDomain::<Cpus, 3>::new;
     gcr_tas: GcrOver::new(Tas::new()), gcr_over_tas::<2>, gcr_over_tas::<3>;
     gcr_mcs: GcrOver::new(Mcs::new()), gcr_over_mcs::<2>, gcr_over_mcs::<3>;
+    rqspinlock: RqSpinLock::<Whole>::new(), resilient::<2>, resilient::<3>;
+    rqspinlock_in_haste: RqSpinLock::<Whole>::new(), hasty::<2>, hasty::<3>;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
 }

@@ -24,5 +24,6 @@ mod model;
 mod nested;
 mod osq;
 mod qspinlock;
+mod rqspinlock;
 mod rw;
 mod sleeping;

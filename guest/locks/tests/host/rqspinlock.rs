@@ -1,0 +1,317 @@
+//! Tests of the lock that can fail. Names begin with the faults RQ1 to RQ9 that it once had elsewhere.
+
+use std::{sync::Arc, time::Duration};
+
+use haltkick_locks::*;
+
+use crate::support::{Cpus, Plain, Signal};
+
+const SOON: Duration = Duration::from_millis(5);
+
+struct Stage {
+    host: Cpus,
+    domain: RqSpinDomain<Cpus, 4>,
+    a: RqSpinLock,
+    b: RqSpinLock,
+    counter: Plain,
+}
+
+impl Stage {
+    fn new(cpus: usize, clock: Clock) -> Arc<Self> {
+        let host = Cpus::impatient(cpus);
+        let domain = RqSpinDomain::new(host.clone(), clock);
+        Arc::new(Self { host, domain, a: RqSpinLock::new(), b: RqSpinLock::new(), counter: Plain::default() })
+    }
+
+    fn lock(&self, lock: &RqSpinLock) -> Result<(), LockError> {
+        lock.lock_or_fail(&self.domain)
+    }
+
+    fn unlock(&self, lock: &RqSpinLock) {
+        lock.unlock(&self.domain, ());
+    }
+
+    /// Takes `a` for a section.
+    fn visit(&self) -> Result<(), LockError> {
+        self.lock(&self.a)?;
+        self.counter.increment();
+        self.unlock(&self.a);
+        Ok(())
+    }
+
+    fn until_queued(&self, cpus: u64) {
+        self.host.until_counted(cpus, Event::LockSlowpath);
+        self.host.until_doing(2, Activity::Head);
+    }
+
+    /// All CPUs have come through; both locks are free, and no table has an entry (RQ7).
+    fn assert_at_rest(&self, deadlocks: u64, timeouts: u64) {
+        assert_eq!([0, 1, 2, 3].map(|cpu| self.domain.held_by(cpu)), [0; 4]);
+        for lock in [&self.a, &self.b] {
+            lock.try_lock(&self.domain).expect("free");
+            assert!(lock.try_lock(&self.domain).is_none());
+            self.unlock(lock);
+        }
+        assert_eq!(self.domain.held_by(0), 0);
+        let events = [Event::LockDeadlock, Event::LockTimedOut].map(|event| self.host.events(event));
+        assert_eq!(events, [deadlocks, timeouts]);
+    }
+}
+
+#[test]
+fn rq2_an_nmi_next_to_a_change_of_owner_never_times_out() {
+    for point in [Point::EntryMade, Point::EntryStays] {
+        let stage = Stage::new(4, Clock::Wall);
+        stage.host.set_lock_limit(0, SOON);
+        let interrupted = stage.clone();
+        Cpus::hook_once(point, move || interrupted.host.nmi(|| interrupted.visit().expect("free")));
+        stage.visit().expect("free");
+        assert_eq!(stage.counter.get(), 2);
+        stage.assert_at_rest(0, 0);
+    }
+}
+
+#[test]
+fn rq3_a_cpu_that_has_the_lock_fails_at_once() {
+    let stage = Stage::new(4, Clock::Wall);
+    stage.host.set_lock_limit(0, SOON);
+    stage.lock(&stage.a).unwrap();
+    stage.lock(&stage.b).unwrap();
+    for lock in [&stage.a, &stage.b] {
+        assert_eq!(stage.lock(lock), Err(LockError::Deadlock));
+    }
+    assert_eq!(stage.host.pauses(0), 0);
+    stage.unlock(&stage.b);
+    stage.unlock(&stage.a);
+    stage.assert_at_rest(2, 0);
+}
+
+#[test]
+fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
+    let stage = Stage::new(4, Clock::Wall);
+    stage.host.set_lock_limit(0, SOON);
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock(&stage.a).unwrap();
+            held.give();
+            stage.until_queued(2);
+            assert_eq!(stage.lock(&stage.a), Err(LockError::Deadlock));
+            assert_eq!(stage.host.pauses(0), 0);
+            stage.unlock(&stage.a);
+        } else {
+            held.await_it();
+            stage.visit().expect("the others wait for CPU 0 only");
+        }
+    });
+    stage.assert_at_rest(1, 0);
+}
+
+/// CPU 0 holds `a`, CPU 1 is pending, and CPU 2 does something in an NMI that interrupts nothing, or a wait in the queue of `a`.
+fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError>) {
+    let stage = Stage::new(4, Clock::Wall);
+    let [held, ready, done] = [(); 3].map(|()| Arc::new(Signal::default()));
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock(&stage.a).unwrap();
+            stage.lock(&stage.b).unwrap();
+            held.give();
+            stage.host.until_doing(2, Activity::Head);
+            ready.give();
+            if expected.is_ok() {
+                stage.host.until_counted(1, Event::LockSlowpath);
+            } else {
+                done.await_it();
+            }
+            stage.unlock(&stage.b);
+            stage.unlock(&stage.a);
+        }
+        1 | 3 => {
+            held.await_it();
+            let lock = if cpu == 1 { &stage.a } else { &stage.b };
+            stage.lock(lock).unwrap();
+            stage.unlock(lock);
+        }
+        _ => {
+            ready.await_it();
+            let (staged, done) = (stage.clone(), done.clone());
+            let nmi = move || {
+                staged.host.nmi(|| {
+                    let lock = if of_a { &staged.a } else { &staged.b };
+                    assert_eq!(staged.lock(lock), expected);
+                    if expected.is_ok() {
+                        staged.unlock(lock);
+                    }
+                });
+                done.give();
+            };
+            if interrupts_a_wait {
+                Cpus::hook_once(Point::NodeClaimed, nmi);
+                stage.visit().unwrap();
+            } else {
+                nmi();
+            }
+        }
+    });
+    stage.assert_at_rest(u64::from(expected.is_err()), 0);
+}
+
+#[test]
+fn rq1_an_nmi_does_not_wait_for_what_it_interrupts() {
+    in_an_nmi(true, true, Err(LockError::Deadlock));
+}
+
+#[test]
+fn rq1_an_nmi_does_not_queue_over_a_queueing_cpu() {
+    in_an_nmi(true, false, Err(LockError::Deadlock));
+}
+
+#[test]
+fn rq4_an_nmi_queues_where_no_node_is_in_use() {
+    in_an_nmi(false, true, Ok(()));
+}
+
+/// CPU 0 has `a` and asks for `b`, CPU 1 has `b` and asks for `a`, CPU 2 is pending for `a`, and CPU 3 queues behind CPU 1, if it is there. CPU 0
+/// stands still until CPU 1 has failed.
+fn abba(cpus: usize) {
+    let stage = Stage::new(cpus, Clock::Wall);
+    stage.host.set_lock_limit(1, Duration::from_secs(2));
+    let [held, failed] = [(); 2].map(|()| Arc::new(Signal::default()));
+    let queued = Signal::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock(&stage.a).unwrap();
+            held.give();
+            stage.until_queued(cpus as u64 - 2);
+            let failed = failed.clone();
+            Cpus::hook_pauses(move || failed.await_it());
+            stage.lock(&stage.b).expect("CPU 1 has given way");
+            stage.unlock(&stage.b);
+            stage.unlock(&stage.a);
+        }
+        1 => {
+            stage.lock(&stage.b).unwrap();
+            stage.host.until_doing(1, Activity::Head);
+            queued.give();
+            assert_eq!(stage.visit(), Err(LockError::Deadlock));
+            stage.unlock(&stage.b);
+            failed.give();
+        }
+        2 => {
+            held.await_it();
+            stage.visit().expect("a bystander");
+        }
+        _ => {
+            queued.await_it();
+            stage.host.until_counted(1, Event::LockSlowpath);
+            stage.host.until_doing(2, Activity::Head);
+            stage.visit().expect("a bystander");
+        }
+    });
+    assert_eq!(stage.counter.get(), cpus as u64 - 2);
+    stage.assert_at_rest(1, 0);
+    assert_eq!(stage.host.events(Event::LockDissolved), 0);
+}
+
+#[test]
+fn rq6_a_deadlock_leaves_the_queue_to_the_bystanders() {
+    abba(4);
+}
+
+#[test]
+fn rq9_a_deadlock_of_the_last_in_the_queue_frees_the_tail() {
+    abba(3);
+}
+
+/// CPU 1 is pending, CPU 2 head, CPU 3 behind it.
+#[test]
+fn a_head_that_times_out_sends_the_queue_away() {
+    let stage = Stage::new(4, Clock::Wall);
+    let [held, pending, queued] = [(); 3].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock(&stage.a).unwrap();
+            held.give();
+            stage.host.until_doing(1, Activity::Head);
+            pending.give();
+            stage.until_queued(1);
+            queued.give();
+            stage.until_queued(2);
+            stage.host.until_paused(3, 10);
+            stage.host.set_lock_limit(2, Duration::ZERO);
+            stage.host.until_counted(2, Event::LockTimedOut);
+            stage.unlock(&stage.a);
+        }
+        1 => {
+            held.await_it();
+            stage.visit().expect("the pending CPU may wait");
+        }
+        _ => {
+            if cpu == 2 { &pending } else { &queued }.await_it();
+            assert_eq!(stage.visit(), Err(LockError::TimedOut));
+        }
+    });
+    stage.assert_at_rest(0, 2);
+    assert_eq!(stage.host.events(Event::LockDissolved), 1);
+}
+
+#[test]
+fn a_pending_cpu_that_times_out_leaves_the_lock_free() {
+    let stage = Stage::new(4, Clock::Wall);
+    stage.host.set_lock_limit(1, SOON);
+    stage.lock(&stage.a).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            Cpus::become_cpu(1);
+            assert_eq!(stage.visit(), Err(LockError::TimedOut));
+        });
+    });
+    stage.unlock(&stage.a);
+    stage.assert_at_rest(0, 1);
+}
+
+/// The time of a waiter on CPU 1 while the holder, CPU 0, is preempted for many times the limit.
+#[test]
+fn the_holders_clock_stands_still_while_it_is_preempted() {
+    for clock in [Clock::Holder, Clock::Wall] {
+        let stage = Stage::new(4, clock);
+        stage.host.set_lock_limit(1, SOON);
+        let held = Signal::default();
+        stage.host.run_some(2, |cpu| {
+            if cpu == 0 {
+                stage.lock(&stage.a).unwrap();
+                stage.host.set_preempted(0, true);
+                held.give();
+                stage.host.until_doing(1, Activity::Head);
+                std::thread::sleep(10 * SOON);
+                assert_eq!(stage.host.events(Event::LockTimedOut) == 0, clock == Clock::Holder);
+                stage.host.set_preempted(0, false);
+                stage.host.until_counted(1, Event::LockTimedOut);
+                stage.unlock(&stage.a);
+            } else {
+                held.await_it();
+                assert_eq!(stage.visit(), Err(LockError::TimedOut));
+            }
+        });
+        stage.assert_at_rest(0, 1);
+    }
+}
+
+#[test]
+fn a_lock_that_fails_is_asked_for_again() {
+    let stage = Stage::new(4, Clock::Wall);
+    stage.host.set_lock_limit(1, Duration::ZERO);
+    let held = Signal::default();
+    stage.host.run_some(2, |cpu| {
+        if cpu == 1 {
+            held.await_it();
+        }
+        stage.a.lock(&stage.domain);
+        held.give();
+        if cpu == 0 {
+            stage.host.until_counted(3, Event::LockTimedOut);
+        }
+        stage.unlock(&stage.a);
+    });
+    assert_eq!([0, 1].map(|cpu| stage.domain.held_by(cpu)), [0; 2]);
+}
