@@ -2,9 +2,9 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
 use haltkick_locks::{
-    Bounded, ClhDomain, CnaDomain, GcrDomain, GcrOver, GcrOverDomain, Heartbeat, McsDomain, McsTpDomain,
-    Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock, SleepDomain, V16, Whole,
-    WorkConserving, osq,
+    Bounded, ClhDomain, Clock, CnaDomain, GcrDomain, GcrOver, GcrOverDomain, Heartbeat, McsDomain,
+    McsTpDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock,
+    RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -220,6 +220,28 @@ lock! {
     paravirt {
         CnaHeartbeat: haltkick_locks::CnaLive = haltkick_locks::CnaLive::new(),
         CnaDomain<Beating, MAX_VCPUS> = CnaDomain::new(Beating::new(Guest, STALE_AFTER_NS))
+    }
+}
+
+lock! {
+    "143" "rqspinlock",
+    "native qspinlock that fails after 25,000 --spin-threshold or in a deadlock, and is asked again (Linux 6.15)",
+    LockFlags::NONE;
+    native {
+        Rqspinlock: RqSpinLock = RqSpinLock::new(),
+        RqSpinDomain<Guest, MAX_VCPUS> = RqSpinDomain::new(Guest, Clock::Wall),
+        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
+    }
+    paravirt Rqspinlock
+}
+
+lock! {
+    "144" "rqspinlock-holder", "rqspinlock whose clock stands still while the holder is preempted (--preempted-hint)",
+    LockFlags::NONE;
+    paravirt {
+        RqspinlockHolder: RqSpinLock = RqSpinLock::new(),
+        RqSpinDomain<Guest, MAX_VCPUS> = RqSpinDomain::new(Guest, Clock::Holder),
+        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
 }
 

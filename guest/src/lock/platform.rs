@@ -58,6 +58,12 @@ impl Platform for Guest {
         percpu::boot().spin_rounds
     }
 
+    /// At the default threshold of 20 us this is the limit of Linux, 500 ms; `--spin-threshold` scales it.
+    #[inline]
+    fn lock_limit(&self) -> u64 {
+        self.spin_threshold() * 25_000
+    }
+
     /// A kick after `still` said yes is latched by the VMM, so the sleep cannot miss it (locks.md T1, T11 are the
     /// ways to get this wrong in a kernel that halts).
     #[inline]

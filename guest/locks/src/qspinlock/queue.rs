@@ -3,7 +3,7 @@
 use super::{
     domain::{Memory, Shared},
     node::{HEAD, Node},
-    word::{LOCKED, LOCKED_MASK, Word},
+    word::{LOCKED, LOCKED_PENDING, PENDING, Word},
 };
 use crate::{
     contract::{Activity, Event, Platform, Point},
@@ -131,12 +131,14 @@ pub(super) fn claim<'a, W: Word, P: Platform>(
     node: &Node,
     seen: u32,
 ) -> Option<(Code, &'a Node)> {
-    // Q6: (n,0,*) -> (0,0,1) if this is the last in the queue. Relaxed: Q5 has acquired. A newcomer that sets
-    // pending makes this fail; but it has seen the tail, so it queues behind this node, and Q8 finds it.
-    if seen & !LOCKED_MASK == code.raw() << W::TAIL_SHIFT
-        && word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
-    {
-        return None;
+    // Q6: (n,x,*) -> (0,x,1) while this is the last in the queue. Relaxed: Q5 has acquired. A newcomer may have set pending since. It need not
+    // come behind this node: it may have none, or find the tail gone and keep the bit.
+    let mut seen = seen;
+    while seen & !LOCKED_PENDING == code.raw() << W::TAIL_SHIFT {
+        match word.compare_exchange(seen, seen & PENDING | LOCKED, Relaxed, Relaxed) {
+            Ok(_) => return None,
+            Err(now) => seen = now,
+        }
     }
 
     // Q7: (*,*,0) -> (*,*,1). A plain store is enough, for no other CPU can take the lock: the fast path and Q2 see the
@@ -169,5 +171,25 @@ fn await_next<P: Platform>(platform: &P, node: &Node) -> Code {
             return next;
         }
         platform.pause();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle, liveness))))]
+mod tests {
+    use super::*;
+    use crate::{
+        contract::test_platform::IDLE,
+        qspinlock::{domain::PerCpu, table::Table, word::Whole},
+    };
+
+    #[test]
+    fn a_head_does_not_await_a_newcomer_that_is_pending() {
+        let cpus = [PerCpu::new()];
+        let shared = Shared { platform: &IDLE, cpus: &cpus, table: Table::new(&[]) };
+        let code = Code::new(0, 0);
+        let seen = code.raw() << Whole::TAIL_SHIFT;
+        let word = AtomicU32::new(seen | PENDING);
+        assert!(claim::<Whole, _>(&word, shared, code, shared.node(code), seen).is_none());
+        assert_eq!(word.into_inner(), PENDING | LOCKED);
     }
 }

@@ -315,3 +315,44 @@ fn a_lock_that_fails_is_asked_for_again() {
     });
     assert_eq!([0, 1].map(|cpu| stage.domain.held_by(cpu)), [0; 2]);
 }
+
+/// CPU 1 is pending, CPU 2 head. CPU 3, behind it, stands still when CPU 2 gives up.
+#[test]
+fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
+    let stage = Stage::new(4, Clock::Wall);
+    let [held, pending, queued] = [(); 3].map(|()| Signal::default());
+    let [stands_still, goes_on] = [(); 2].map(|()| Arc::new(Signal::default()));
+    stage.host.run(|cpu| {
+        match cpu {
+            0 => {
+                stage.lock(&stage.a).unwrap();
+                held.give();
+                stage.host.until_doing(1, Activity::Head);
+                pending.give();
+                stage.until_queued(1);
+                queued.give();
+                stands_still.await_it();
+                stage.host.set_lock_limit(2, Duration::ZERO);
+                stage.host.until_counted(1, Event::LockTimedOut);
+                stage.host.until_paused(2, 1_000);
+                assert_eq!(stage.host.events(Event::LockSlowpath), 2);
+                stage.host.set_lock_limit(2, Duration::MAX);
+                goes_on.give();
+                return stage.unlock(&stage.a);
+            }
+            1 => held.await_it(),
+            2 => pending.await_it(),
+            _ => {
+                queued.await_it();
+                let (stands_still, goes_on) = (stands_still.clone(), goes_on.clone());
+                Cpus::hook_pauses(move || {
+                    stands_still.give();
+                    goes_on.await_it();
+                });
+            }
+        }
+        stage.a.lock(&stage.domain);
+        stage.unlock(&stage.a);
+    });
+    stage.assert_at_rest(0, 2);
+}

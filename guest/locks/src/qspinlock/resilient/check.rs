@@ -66,9 +66,10 @@ impl<'a, P: Platform> Check<'a, P> {
         }
     }
 
+    /// Asks of CPUs in the way only: others may not be there.
     fn waits_for_preempted(&self) -> bool {
         let is_preempted = |cpu| self.view.shared.platform.is_preempted(cpu);
-        self.others().any(|cpu| is_preempted(cpu) && self.view.held[cpu].is_in_the_way(self.lock()))
+        self.others().any(|cpu| self.view.held[cpu].is_in_the_way(self.lock()) && is_preempted(cpu))
     }
 
     /// ABBA: whether the holder waits for a lock that this CPU holds. Looks at all CPUs, since the word does not name the holder. Circles of

@@ -27,6 +27,10 @@
 //! It takes the lock where the native lock does. A CPU that gives up was pending or head, and stops being that by its last change of the word or of the next
 //! node. A queue that is dissolved has a tail until its last CPU has left, so no second head can come.
 //!
+//! # After an error
+//! A CPU that comes back at once joins the queue which is being dissolved, and is sent away again. If all do, the queue never ends, although the lock
+//! is free. So [`Lock::lock`] waits until there is no queue before it tries again. New queues make that a wait without bound.
+//!
 //! # Orderings
 //! | order | what it is for |
 //! |---|---|
@@ -171,7 +175,7 @@ impl<W: Word, P: Platform, const CPUS: usize> Lock<RqSpinDomain<P, CPUS>> for Rq
     #[inline]
     fn lock(&self, domain: &RqSpinDomain<P, CPUS>) {
         while self.lock_or_fail(domain).is_err() {
-            domain.platform.pause();
+            wait::until_the_queue_is_gone(&self.word, &domain.platform);
         }
     }
 

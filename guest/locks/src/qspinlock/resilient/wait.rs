@@ -11,7 +11,7 @@ use crate::{
         native::{become_pending, pending_to_owner},
         node::{DISSOLVED, HEAD, Node, WAITS},
         queue::{claim, count_level, hand_over, join},
-        word::{LOCKED_MASK, LOCKED_PENDING, Word, try_lock},
+        word::{LOCKED_MASK, LOCKED_PENDING, TAIL_MASK, Word, try_lock},
     },
     waiting::nesting::Code,
 };
@@ -43,6 +43,19 @@ pub(super) fn lock_slow<W: Word, P: Platform>(
         );
     }
     taken
+}
+
+/// Before another attempt: lets a queue that is being dissolved end.
+#[cold]
+#[inline(never)]
+pub(super) fn until_the_queue_is_gone<P: Platform>(word: &AtomicU32, platform: &P) {
+    loop {
+        platform.pause();
+        // Relaxed: a hint when to try.
+        if mutant!("rq-come-back-at-once": word.load(Relaxed) & TAIL_MASK == 0 => true) {
+            return;
+        }
+    }
 }
 
 /// A CPU in the slow path.
