@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 36] = [
+pub(crate) const BUILT_IN: [(&str, &str); 37] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
@@ -53,6 +53,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 36] = [
     ("sim-fault", include_str!("../../experiments/sim-fault.toml")),
     ("sim-osq", include_str!("../../experiments/sim-osq.toml")),
     ("sim-queue", include_str!("../../experiments/sim-queue.toml")),
+    ("sim-rqspinlock", include_str!("../../experiments/sim-rqspinlock.toml")),
     ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
     ("sim-ple", include_str!("../../experiments/sim-ple.toml")),
     ("sim-production", include_str!("../../experiments/sim-production.toml")),

@@ -332,11 +332,11 @@ fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
                 stage.until_queued(1);
                 queued.give();
                 stands_still.await_it();
-                stage.host.set_lock_limit(2, Duration::ZERO);
+                stage.host.set_lock_limit(2, 20 * SOON);
                 stage.host.until_counted(1, Event::LockTimedOut);
+                stage.host.set_lock_limit(2, Duration::MAX);
                 stage.host.until_paused(2, 1_000);
                 assert_eq!(stage.host.events(Event::LockSlowpath), 2);
-                stage.host.set_lock_limit(2, Duration::MAX);
                 goes_on.give();
                 return stage.unlock(&stage.a);
             }

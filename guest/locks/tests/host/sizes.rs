@@ -26,6 +26,7 @@ fn locks_are_as_small_as_the_readme_says() {
     assert_eq!(size_of::<Gcr>(), 12);
     assert_eq!(size_of::<GcrOver<Mcs>>(), 16);
     assert_eq!(size_of::<QSpinLock<Pv>>(), 4);
+    assert_eq!(size_of::<RqSpinLock>(), 4);
     assert_eq!(size_of::<Mutex>(), 20);
     assert_eq!(size_of::<RwSem>(), 24);
     assert_eq!(size_of::<FutexMutex>(), 16);
@@ -45,6 +46,7 @@ fn domains_are_as_small_as_the_readme_says() {
     assert_eq!(per_cpu!(McsDomain), 1152);
     assert_eq!(per_cpu!(McsTpDomain), 1152);
     assert_eq!(per_cpu!(CnaDomain), 1152);
+    assert_eq!(size_of::<RqSpinDomain<(), 129>>() - size_of::<RqSpinDomain<(), 128>>(), 384);
     assert_eq!(per_cpu!(ClhDomain), 1152);
     assert_eq!(size_of::<ClhDomain<(), 8, 9>>() - size_of::<ClhDomain<(), 8, 8>>(), 128);
     assert_eq!(

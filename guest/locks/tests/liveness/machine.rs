@@ -234,6 +234,10 @@ impl Platform for Cpus {
         if stop(Stop::Choice) { 0 } else { 1 << 40 }
     }
 
+    fn lock_limit(&self) -> u64 {
+        if stop(Stop::Choice) { 0 } else { 1 << 40 }
+    }
+
     fn wait(&self, still: impl Fn() -> bool) {
         if still() {
             stop(Stop::Wait);

@@ -62,6 +62,11 @@ fn mcs_tp(rounds: Rounds) -> Graph {
     explore(rounds, domain, McsTp::new(), MOST).expect("not too many states").counting_returns()
 }
 
+fn rqspinlock(rounds: Rounds) -> Graph {
+    let domain = |cpus| RqSpinDomain::<Cpus, 4>::new(cpus, Clock::Wall);
+    explore(rounds, domain, RqSpinLock::<Whole>::new(), MOST).expect("not too many states")
+}
+
 fn cna_live(rounds: Rounds) -> Graph {
     let domain = CnaDomain::<Cpus, 4>::new;
     explore(rounds, domain, CnaLive::new(), MOST).expect("not too many states").counting_returns()
@@ -122,6 +127,20 @@ fn every_state_of_a_restricted_tas_lock_has_a_way_forward() {
 #[test]
 fn every_state_of_the_time_published_lock_has_a_way_forward() {
     assert_a_way_forward(mcs_tp);
+}
+
+/// Any wait may end with an error, at any time.
+#[test]
+fn every_state_of_the_lock_that_can_fail_has_a_way_forward() {
+    assert_a_way_forward(rqspinlock);
+}
+
+/// A CPU that is sent away asks anew.
+#[test]
+fn a_waiter_of_the_lock_that_can_fail_is_overtaken() {
+    let graph = rqspinlock(BESIDE_ONE);
+    let any = told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true));
+    assert!(readme("RqSpinLock").starts_with(in_words(any, 1)));
 }
 
 #[test]

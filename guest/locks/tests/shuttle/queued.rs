@@ -64,6 +64,23 @@ fn cna_live_with_eight_cpus() {
 }
 
 #[test]
+fn rqspinlock_with_four_cpus() {
+    let domain = |cpus| RqSpinDomain::<Cpus, 4>::new(cpus, Clock::Wall);
+    explore(4, 2, domain, RqSpinLock::<Whole>::new, |domain| {
+        assert_eq!([0, 1, 2, 3].map(|cpu| domain.held_by(cpu)), [0; 4]);
+    });
+}
+
+#[test]
+fn rqspinlock_with_eight_cpus() {
+    let domain = |cpus| RqSpinDomain::<Cpus, 8>::new(cpus, Clock::Holder);
+    explore(8, 2, domain, RqSpinLock::<Whole>::new, |_| {});
+    for event in [Event::LockTimedOut, Event::LockDissolved, Event::LockPending] {
+        assert_reached(event);
+    }
+}
+
+#[test]
 fn clh_with_four_cpus() {
     explore(4, 2, ClhDomain::<Cpus, 4, 2>::new, Clh::new, |_| {});
 }

@@ -29,7 +29,8 @@
 //!
 //! # After an error
 //! A CPU that comes back at once joins the queue which is being dissolved, and is sent away again. If all do, the queue never ends, although the lock
-//! is free. So [`Lock::lock`] waits until there is no queue before it tries again. New queues make that a wait without bound.
+//! is free. So [`Lock::lock`] waits until there is no queue before it tries again, or for a time that doubles with each failure: other CPUs may queue
+//! all the time.
 //!
 //! # Orderings
 //! | order | what it is for |
@@ -174,8 +175,9 @@ impl<W: Word, P: Platform, const CPUS: usize> Lock<RqSpinDomain<P, CPUS>> for Rq
 
     #[inline]
     fn lock(&self, domain: &RqSpinDomain<P, CPUS>) {
+        let mut retry = wait::Retry::new();
         while self.lock_or_fail(domain).is_err() {
-            wait::until_the_queue_is_gone(&self.word, &domain.platform);
+            retry.pause(&self.word, &domain.platform);
         }
     }
 

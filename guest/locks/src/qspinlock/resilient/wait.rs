@@ -6,7 +6,7 @@ use super::{View, check::Check};
 use crate::{
     contract::{Activity, Event, LockError, Platform, Point},
     faults::mutant::mutant,
-    memory::sync::{AtomicU32, Ordering::*},
+    memory::sync::{AtomicU32, MODELLED, Ordering::*},
     qspinlock::{
         native::{become_pending, pending_to_owner},
         node::{DISSOLVED, HEAD, Node, WAITS},
@@ -45,15 +45,30 @@ pub(super) fn lock_slow<W: Word, P: Platform>(
     taken
 }
 
-/// Before another attempt: lets a queue that is being dissolved end.
-#[cold]
-#[inline(never)]
-pub(super) fn until_the_queue_is_gone<P: Platform>(word: &AtomicU32, platform: &P) {
-    loop {
-        platform.pause();
-        // Relaxed: a hint when to try.
-        if mutant!("rq-come-back-at-once": word.load(Relaxed) & TAIL_MASK == 0 => true) {
-            return;
+/// Longest wait between two attempts, in limits.
+const MOST_LIMITS: u64 = if MODELLED { 1 } else { 1024 };
+
+/// Before another attempt: lets a queue that is being dissolved end, or a while pass, which is twice as long each time.
+pub(super) struct Retry(u64);
+
+impl Retry {
+    pub(super) fn new() -> Self {
+        Self(1)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pause<P: Platform>(&mut self, word: &AtomicU32, platform: &P) {
+        let since = platform.now();
+        loop {
+            platform.pause();
+            // Relaxed: a hint when to try.
+            let is_gone = mutant!("rq-come-back-at-once": word.load(Relaxed) & TAIL_MASK == 0 => true);
+            let limit = platform.lock_limit().saturating_mul(self.0);
+            if is_gone || platform.now().wrapping_sub(since) >= limit {
+                self.0 = (2 * self.0).min(MOST_LIMITS);
+                return;
+            }
         }
     }
 }
