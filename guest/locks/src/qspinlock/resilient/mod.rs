@@ -24,8 +24,8 @@
 //! N and Q are the native lock's code; E and U are in this file, X to Q in `wait.rs`, C in `check.rs`, the table in `held.rs`.
 //!
 //! # Why it excludes
-//! It takes the lock where the native lock does. A CPU that gives up was pending or head, and stops being that by its last change of the word or of the next
-//! node. A queue that is dissolved has a tail until its last CPU has left, so no second head can come.
+//! It takes the lock where the native lock does. A CPU that gives up was pending or head, and stops being that by its last change of the word or
+//! of the next node. A queue that is dissolved has a tail until its last CPU has left, so no second head can come.
 //!
 //! # After an error
 //! A CPU that comes back at once joins the queue which is being dissolved, and is sent away again. If all do, the queue never ends, although the lock
@@ -41,6 +41,24 @@
 //!
 //! Locks must be released in the opposite order, else the table names the wrong ones: exclusion holds, but a deadlock may be missed, or found where
 //! none is. A lock that was just released, or not yet taken, may be reported, too.
+//!
+//! # Do the timeouts misfire?
+//! They do if a CPU that loses its physical one is away for more than half the limit, for then the pending CPU gives up; and one head that gives up
+//! sends dozens of others away. With [`Clock::Holder`] none of 157,000 acquisitions failed, at any limit. Failures of 1000 acquisitions, by the wall
+//! clock, and in brackets those of waiters whose own clock ran out:
+//!
+//! | away for | limit 0.5 ms | 1 ms | 2 ms | 4 ms | 8 ms | 16 ms, 500 ms |
+//! |---|---|---|---|---|---|---|
+//! | 1 ms (ratio 2) | 1.4 (1.2) | 0.32 (0.32) | 0 | 0 | 0 | 0 |
+//! | 3 ms (ratio 4) | 53 (6.3) | 64 (4.2) | 47 (3.0) | 0.32 (0.32) | 0 | 0 |
+//! | 7 ms (ratio 8) | 195 (6.2) | 375 (3.7) | 291 (3.3) | 261 (2.7) | 0.24 (0.24) | 0 |
+//!
+//! So the limits of Linux do for (ratio - 1) slices of 250 ms together. At slices of 50 ms, sections of 5 ms and ratio 8, which is 350 ms, 2 of 1,194
+//! acquisitions failed. In a queue that is always full they hardly fire, whatever the waits: CPUs that are not head have no clock, and an owner
+//! begins its section when its slice has just begun.
+//!
+//! *Provenance: `haltkick bench sim-rqspinlock`, 4 pCPUs of the simulated machine skylake-8s, slices of 1 ms, hold 100 us, think 5 ms, three
+//! runs of 4 s each, none invalid, 27 November 2026, commit b4a2be4.*
 //!
 //! # What differs from Linux
 //! The clock is read every 16 rounds instead of every 65,536. An entry has a bit that says that its CPU queues, which only [`Clock::Holder`] uses.
