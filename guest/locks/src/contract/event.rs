@@ -135,7 +135,7 @@ pub enum Event {
     PvLatencyHaltAgain,
     /// Acquisitions that failed because the lock did not become free in time.
     LockTimedOut,
-    /// Waiters that failed like that because they sent away when the head of their queue gave up.
+    /// Waiters that failed so because the head of their queue gave up.
     LockDissolved,
     /// Acquisitions that failed because the CPU would have waited for itself, or might have.
     LockDeadlock,
