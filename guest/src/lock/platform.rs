@@ -58,10 +58,11 @@ impl Platform for Guest {
         percpu::boot().spin_rounds
     }
 
-    /// At the default threshold of 20 us this is the limit of Linux, 500 ms; `--spin-threshold` scales it.
+    /// At the default threshold of 20 us this is the limit of Linux, 500 ms; `--spin-threshold` scales it. Never 0: waiters that fail at
+    /// once would come back at once.
     #[inline]
     fn lock_limit(&self) -> u64 {
-        self.spin_threshold() * 25_000
+        self.spin_threshold().max(1).saturating_mul(25_000)
     }
 
     /// A kick after `still` said yes is latched by the VMM, so the sleep cannot miss it (locks.md T1, T11 are the

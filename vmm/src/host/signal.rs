@@ -125,6 +125,7 @@ fn kick_set() -> libc::sigset_t {
 /// Blocks all signals in the calling thread: kicks because they are opened in KVM_RUN only, the others because
 /// they are the main thread's business. Not SIGSYS, by which a system call that was refused explains itself.
 pub(crate) fn block_all() {
+    NOTES.set(false);
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigfillset` initialises the set; changing the calling thread's mask touches no memory of ours.
     unsafe {
@@ -151,7 +152,11 @@ fn set_kick_mask(how: libc::c_int) {
 /// at the clock and at the flags, not at the kick.
 pub(crate) fn take_kick() {
     match NOTES.get() {
-        true => KICKED.set(false),
+        true => {
+            KICKED.set(false);
+            // Against the handler in this thread: the caller's looks at the clock and at flags come after it.
+            compiler_fence(Ordering::SeqCst);
+        }
         false => _ = await_held_kick(0),
     }
 }

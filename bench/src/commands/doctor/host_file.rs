@@ -24,6 +24,8 @@ const MOST_TICK_NS: u64 = 100_000;
 const FREQUENCIES: [u32; 4] = [100, 250, 300, 1000];
 /// Changes whose times concentrate this much within a tick's period end at ticks (1: all at one phase).
 const CONCENTRATED: f64 = 0.8;
+/// Gap of AMD's filter without a threshold: all PAUSEs are of one loop.
+const MOST_GAP: &str = "1000000";
 /// Changes that tell a period from chance.
 const LEAST_CHANGES: usize = 20;
 /// Moves of threads that tell how often the host balances.
@@ -100,7 +102,8 @@ fn of_modules() -> Vec<Value> {
                     if off {
                         Some("1".into())
                     } else {
-                        plain(module, "pause_filter_thresh").filter(|it| it != "0")
+                        plain(module, "pause_filter_thresh")
+                            .map(|it| if it == "0" { MOST_GAP.into() } else { it })
                     },
                 ),
                 ("window", count.filter(|_| !off)),

@@ -21,7 +21,8 @@ impl<M: Memory> Board<M> {
     /// [`Self::set_alarm`], unless it rings before that.
     pub fn set_alarm_by(&mut self, slot: u32, at_ps: u64) {
         let place = &self.slots[slot as usize];
-        if !place.alarm_rang && !(place.alarm_is_due && place.alarm_ps <= at_ps) {
+        let is_soon = place.alarm_rang || place.alarm_is_due && place.alarm_ps <= at_ps;
+        if !is_soon {
             self.set_alarm(slot, at_ps);
         }
     }

@@ -15,6 +15,7 @@ use crate::machine::{Machine, Visits};
 
 use super::buffer::{Buffer, Store};
 use super::round::Round;
+use super::running::{Attempt, From};
 use super::witness::Noted;
 use super::{Memory, ahead};
 
@@ -40,15 +41,6 @@ pub(super) enum Why {
 /// Instructions that it may take.
 const MOST_INSTRUCTIONS: u64 = 96;
 
-/// Cost of an instruction that could not be completed. When it begins anew it meets its first accesses again, which it has paid:
-/// if it paid twice, a later access would always be too late for its turn.
-#[derive(Clone, Copy, Debug, Default)]
-struct Attempt {
-    /// Instructions completed before it.
-    instructions: u64,
-    cost_ps: u64,
-}
-
 /// The CPU that runs, and how it came to where it is.
 #[derive(Clone, Debug)]
 struct Running {
@@ -70,32 +62,18 @@ struct Running {
     end_ps: u64,
     /// A line that has just come, for the instruction that waited for it.
     granted: Option<u64>,
-    /// Instructions completed before the present access.
+    /// Instructions completed before the present access that writes, and when that began.
     now: u64,
+    access_ps: u64,
     /// It has written a line that a CPU of its core is parked on, and goes no further than that instruction.
     told: Option<u64>,
-    /// A part of the present instruction is complete.
+    /// A part of the present instruction is complete, and since a line of `told` was written.
     in_parts: bool,
+    part_told: bool,
     /// A trial: nothing may change.
     dry: bool,
     /// A trial of what is known to have been: the core had the lines then.
     past: bool,
-}
-
-/// Start of a CPU's run, and its limits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct From {
-    pub(super) at_ps: u64,
-    /// Completed in its life.
-    pub(super) instructions: u64,
-    /// Time of each instruction.
-    pub(super) instruction_ps: u64,
-    /// Up to then it may ask for lines: nothing happens elsewhere before.
-    pub(super) horizon_ps: u64,
-    /// Up to then it may use lines that it has.
-    pub(super) reach_ps: u64,
-    /// It stops at the first PAUSE from then on.
-    pub(super) end_ps: u64,
 }
 
 /// See the module.
@@ -143,8 +121,10 @@ impl<M: Memory> Fabric<M> {
             end_ps: 0,
             granted: None,
             now: 0,
+            access_ps: 0,
             told: None,
             in_parts: false,
+            part_told: false,
             dry: false,
             past: false,
         };
@@ -172,7 +152,7 @@ impl<M: Memory> Fabric<M> {
         (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
         running.end_ps = from.end_ps;
         (running.granted, running.dry, running.past) = (None, false, false);
-        (running.told, running.in_parts) = (None, false);
+        (running.told, running.in_parts, running.part_told) = (None, false, false);
         self.buffered = None;
         let before = std::mem::take(&mut self.attempts[cpu as usize]);
         running.paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
@@ -339,13 +319,18 @@ impl<M: Memory> Fabric<M> {
         self.buffer(now)
     }
 
+    /// Whether those that the CPU has woken come first.
+    fn has_told(&self, now: Moment) -> bool {
+        self.running.part_told || self.running.told.is_some_and(|told| told < now.instructions)
+    }
+
     /// The line has been stored to by the CPU that runs.
     fn stored(&mut self, line: u64) {
         if !self.lines.is_private(line) {
-            let now = self.running.now;
-            self.written.push((line, self.time_ps(now)));
+            // What an access takes comes behind its effect.
+            self.written.push((line, self.running.access_ps));
             if self.lines.is_watched(self.running.cpu, line) {
-                self.running.told.get_or_insert(now);
+                self.running.told.get_or_insert(self.running.now);
             }
         }
     }
@@ -419,10 +404,12 @@ impl<M: Memory> Bus for Fabric<M> {
         {
             noted.note(line * LINE_BYTES, access);
         }
-        self.running.now = now.instructions;
+        if !matches!(access, Access::Fetch | Access::Read) {
+            (self.running.now, self.running.access_ps) = (now.instructions, self.time_ps(now.instructions));
+        }
         match access {
             Access::Fetch => Verdict::Go,
-            _ if self.running.told.is_some_and(|told| told < now.instructions) => self.stop(now, Why::Turn),
+            _ if self.has_told(now) => self.stop(now, Why::Turn),
             _ if !self.lines.exists(line) => self.outside(now),
             Access::Walk | Access::Read => self.read(now, line),
             Access::Write => self.write(now, line),
@@ -482,7 +469,7 @@ impl<M: Memory> Bus for Fabric<M> {
     #[inline]
     fn element_done(&mut self) {
         (self.running.attempt.cost_ps, self.running.paid_ps) = (0, 0);
-        self.running.in_parts = true;
+        (self.running.in_parts, self.running.part_told) = (true, self.running.told.is_some());
     }
 
     fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {

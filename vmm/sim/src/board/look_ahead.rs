@@ -7,7 +7,8 @@ use crate::cpu::state::{Cpu, Stand};
 
 use super::ahead::{Ahead, FEWEST, MOST_INSTRUCTIONS, MOST_LINES, TRIED, Tried};
 use super::alike::Alike;
-use super::fabric::{From, Why};
+use super::fabric::Why;
+use super::running::From;
 use super::slot::Slot;
 use super::{Board, Memory};
 

@@ -33,6 +33,7 @@ mod memory;
 mod ownership;
 mod pause_loops;
 mod round;
+mod running;
 mod slot;
 mod slot_state;
 mod spent;
@@ -57,8 +58,9 @@ use crate::machine::Machine;
 
 pub use crate::machine::work_loop::WorkLoop;
 pub use fabric::most_bytes;
-use fabric::{Fabric, From, Why};
+use fabric::{Fabric, Why};
 pub use memory::Memory;
+use running::From;
 use slot::Slot;
 use slot_state::SlotState;
 use spent::Spent;

@@ -21,7 +21,8 @@ use crate::lines::Need;
 use super::ahead::{Ahead, MOST_INSTRUCTIONS};
 use super::alike::Alike;
 use super::counters::Counters;
-use super::fabric::{From, Why};
+use super::fabric::Why;
+use super::running::From;
 use super::slot_state::SlotState;
 use super::{Board, Memory};
 
@@ -47,6 +48,8 @@ pub(super) struct Parked {
     instructions: u64,
     /// When the PAUSE at the end of a round leaves the guest, if one does.
     pub(super) exits_ps: Option<u64>,
+    /// When the round begins that leaves the loop by itself, or it is to be looked at again.
+    leaves_ps: Option<u64>,
     /// Lines that a round reads, and how long after its beginning.
     reads: Vec<(u64, u64)>,
     /// Rounds depend on the clock: where the CPU stood when it was parked, and how it executes.
@@ -65,6 +68,7 @@ impl Parked {
             round_ps: round.round_ps,
             instructions: round.instructions,
             exits_ps: None,
+            leaves_ps: None,
             reads: round.reads.clone(),
             clock: None,
             counters: Arc::default(),
@@ -148,6 +152,7 @@ impl<M: Memory> Board<M> {
         }
         let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round_ps);
         parked.exits_ps = exits_after.map(|rounds| parked.since_ps + rounds * parked.round_ps);
+        parked.leaves_ps = leaves_ps;
         let due_ps = leaves_ps.into_iter().chain(parked.exits_ps).min();
         self.slots[slot as usize].parked = Some(Box::new(parked));
         match due_ps {
@@ -287,8 +292,8 @@ impl<M: Memory> Board<M> {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
         let rounds = parked.rounds_before(line, at_ps);
         let from_ps = parked.since_ps + rounds * parked.round_ps;
-        if parked.exits_ps.is_some_and(|exits_ps| exits_ps <= from_ps) {
-            // The round before that one ends with the PAUSE that exits, which is due.
+        if parked.exits_ps.into_iter().chain(parked.leaves_ps).any(|due_ps| due_ps <= from_ps) {
+            // An earlier round ends with the PAUSE that exits, or leaves the loop, and is due.
             return;
         }
         self.unpark(slot, rounds);

@@ -37,7 +37,7 @@ pub(super) struct Queue {
     /// Until this virtual time the current task is protected from others with earlier deadlines.
     protected: i64,
     /// The current task has used up its slice, while others waited, since it was picked.
-    used_up: bool,
+    pub(super) used_up: bool,
     /// The next pick, as a directed yield asks.
     buddy: Option<u32>,
     /// CFS: the next pick passes this one over.

@@ -256,13 +256,15 @@ impl Scheduler {
     /// When `cpu` is to be interrupted next.
     #[must_use]
     pub fn alarm_ns(&self, cpu: usize, now_ns: u64) -> u64 {
-        if self.requests[cpu] == Request::Hard {
+        let is_exact = matches!(self.host.fair, Fair::Eevdf(it) if it.exact);
+        // A slice may have been found used up during an exit.
+        let is_over = is_exact && self.queues[cpu].used_up && self.has_waiting(cpu);
+        if is_over || self.requests[cpu] == Request::Hard {
             return now_ns;
         }
         let tick_ns = self.host.tick_ns();
         // Ticks of all CPUs are aligned.
         let next_tick_ns = (now_ns / tick_ns + 1) * tick_ns;
-        let is_exact = matches!(self.host.fair, Fair::Eevdf(it) if it.exact);
         match self.queues[cpu].ends_ns(&self.tasks, now_ns) {
             Some(ends_ns) if is_exact && self.has_waiting(cpu) => ends_ns.min(next_tick_ns),
             _ => next_tick_ns,
@@ -451,6 +453,18 @@ pub(super) mod tests {
         scheduler.wakes(1, None, 2 * MS);
         assert_eq!(scheduler.tasks[0].weight, NICE_0 / 2);
         assert_eq!(scheduler.tasks[0].v - v, 2 * MS as i64, "it was alone in its guest until then");
+    }
+
+    #[test]
+    fn a_slice_that_ends_during_an_exit_is_over() {
+        let mut scheduler = started(host("linux-7.3"), 1, &[2]);
+        let ends_ns = scheduler.alarm_ns(0, 0);
+        // A wake-up elsewhere charges all that run, between the end and the interrupt.
+        scheduler.queues[0].charge(&mut scheduler.tasks, ends_ns + 1000);
+        assert_eq!(scheduler.alarm_ns(0, ends_ns + 1000), ends_ns + 1000);
+        assert!(scheduler.ticks(0, ends_ns + 1000).gives_way);
+        scheduler.picks(0, ends_ns + 1000);
+        assert!(scheduler.alarm_ns(0, ends_ns + 1000) > ends_ns + 1000);
     }
 
     /// Per cent of the time that the vCPUs of the first guest had.

@@ -62,8 +62,8 @@ fn beside(program: &[u8], parks: bool, iterations: u64) -> Vec<(u32, u64, u64, u
 
 #[test]
 fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
-    let code = [wait_for_flag(), count_then_set()].concat();
-    let run = |parks: bool, iterations: u64| {
+    let run = |program: &[u8], parks: bool, iterations: u64| {
+        let code = [wait_for_flag(), program].concat();
         let mut machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
         // A waiter that is parked leaves the core to its sibling; here that changes nothing.
         machine.costs.busy_sibling_permille = 1000;
@@ -77,11 +77,13 @@ fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
         bench.start(sibling, CODE + wait_for_flag().len() as u64, DATA, iterations);
         bench.finish(2)
     };
-    for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
-        let (parked, executed) = (run(true, iterations), run(false, iterations));
-        assert_eq!(parked, executed, "{iterations} iterations");
-        let [(0, seen_ps, value, _), (_, set_ps, ..)] = parked[..] else { panic!("{parked:?}") };
-        assert!(value == 7 && seen_ps + 100_000 > set_ps, "{iterations} iterations: {parked:?}");
+    for program in [count_then_set(), count_then_swap()] {
+        for iterations in (1..400).chain([1000, 5000]) {
+            let (parked, executed) = (run(program, true, iterations), run(program, false, iterations));
+            assert_eq!(parked, executed, "{iterations} iterations");
+            let [(0, seen_ps, value, _), (_, set_ps, ..)] = parked[..] else { panic!("{parked:?}") };
+            assert!(value == 7 && seen_ps + 100_000 > set_ps, "{iterations} iterations: {parked:?}");
+        }
     }
 }
 

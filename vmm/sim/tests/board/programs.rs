@@ -53,6 +53,14 @@ program!(
     "mfence",
 );
 program!(
+    count_then_swap,
+    "2: dec rsi",
+    "jnz 2b",
+    "mov dword ptr [rdi + 64], 7",
+    "mov eax, 1",
+    "xchg [rdi], eax",
+);
+program!(
     wait_until,
     "2: pause",
     "cmp dword ptr [rdi], 0",

@@ -33,8 +33,9 @@ impl<'a, P: Platform> Check<'a, P> {
 
     /// Pauses for one round, or says why there is no use in waiting.
     pub(super) fn pause(&mut self) -> Result<(), LockError> {
-        self.rounds = (self.rounds + 1) % CLOCK_EVERY;
-        if self.rounds == 0 {
+        self.rounds += 1;
+        if self.rounds >= CLOCK_EVERY {
+            self.rounds = 0;
             self.look()?;
         }
         self.view.shared.platform.pause();
