@@ -327,7 +327,7 @@ impl<M: Memory> Fabric<M> {
     /// The line has been stored to by the CPU that runs.
     fn stored(&mut self, line: u64) {
         if !self.lines.is_private(line) {
-            // What an access takes comes behind its effect.
+            // The cost of an access follows its effect.
             self.written.push((line, self.running.access_ps));
             if self.lines.is_watched(self.running.cpu, line) {
                 self.running.told.get_or_insert(self.running.now);

@@ -144,7 +144,7 @@ impl Scheduler {
         let weight = weight.max(1);
         let changes =
             |id: &u32| self.places[*id as usize].guest == guest && self.tasks[*id as usize].weight != weight;
-        // Those that run have had their time so far by the old weight.
+        // Tasks that run have had their time so far by the old weight.
         let current =
             (0..self.queues.len()).filter(|cpu| self.queues[*cpu].current.as_ref().is_some_and(changes));
         for cpu in current.collect::<Vec<_>>() {
