@@ -141,17 +141,30 @@ impl Experiment {
     /// Names of all arms, each followed by those of the guests that run alongside its first.
     pub(crate) fn arms_and_beside(&self) -> Vec<String> {
         let varying = self.varying();
-        let numbers = varying.iter().filter(|axis| axis.key == "guests").flat_map(|axis| &axis.values);
-        let most = numbers.filter_map(|(value, _)| value.parse().ok()).max().unwrap_or(1);
+        // Several guests, one by one or by their number.
+        let each = varying.iter().filter(|axis| axis.key == "vm" || axis.key == "guests");
+        let of_grid: Vec<Settings> = each
+            .flat_map(|axis| axis.values.iter().map(|(value, _)| (axis.key.as_str(), value)))
+            .filter_map(|(key, value)| {
+                let mut settings = Settings::default();
+                settings.set(key, value).ok().map(|()| settings)
+            })
+            .collect();
         let of_arm = |arm: &Arm| {
             let settings = arm.patch.settings.clone().over(&self.settings.settings);
-            let guests = settings.guests();
-            let name = |index: usize| {
-                let name = guests.get(index).and_then(|vm| vm.name.clone());
-                beside(&arm.name, &name.unwrap_or_else(|| vm::default_name(index)))
-            };
-            let others: Vec<String> = (1..guests.len().max(most)).map(name).collect();
-            std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
+            let varied = of_grid.iter().map(|grid| arm.patch.settings.clone().over(grid));
+            let mut all = vec![arm.name.clone()];
+            for settings in std::iter::once(settings).chain(varied) {
+                let guests = settings.guests();
+                let name = |index: usize| {
+                    let name = guests.get(index).and_then(|vm| vm.name.clone());
+                    beside(&arm.name, &name.unwrap_or_else(|| vm::default_name(index)))
+                };
+                let new = (1..guests.len()).map(name).filter(|name| !all.contains(name));
+                let new: Vec<String> = new.collect();
+                all.extend(new);
+            }
+            all
         };
         self.arms.iter().flat_map(of_arm).collect()
     }

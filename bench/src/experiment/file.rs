@@ -8,7 +8,7 @@ use super::contents::{Experiment, PointValues};
 use super::defaults::Defaults;
 use super::keys;
 use super::names::{is_taken, slug};
-use super::reader::Reader;
+use super::reader::{Reader, stands_against};
 use super::source::Source;
 use crate::settings::table;
 use crate::text::exit::Result;
@@ -121,7 +121,14 @@ impl Experiment {
     fn check_settings(&self) -> Result<()> {
         let same =
             |a: &str, b: &str| a == b || table::find(a).is_some_and(|setting| setting.instead_of == Some(b));
-        for axis in self.varying() {
+        let varying = self.varying();
+        for (i, axis) in varying.iter().enumerate() {
+            if let Some(other) = varying[..i].iter().find(|other| same(&other.key, &axis.key)) {
+                let at = axis.values.first().and_then(|(_, at)| at.as_ref());
+                return Err(self.source.complain(at, stands_against(&axis.key, &other.key)));
+            }
+        }
+        for axis in varying {
             // Command lines are no conflict: both are used.
             let booted = self.boot.said().find(|(key, _)| *key == axis.key && *key != keys::CMDLINE);
             let booted = booted.map(|(key, at)| (key.to_owned(), at.cloned()));
@@ -134,7 +141,7 @@ impl Experiment {
                 let message = if key == axis {
                     format!("{key} is in {varies} too")
                 } else {
-                    format!("{key} stands against {axis} in {varies}: both say how many vCPUs there are")
+                    format!("{}, in {varies}", stands_against(key, axis))
                 };
                 return Err(self.source.complain(at.as_ref(), message));
             }
@@ -209,6 +216,26 @@ mod tests {
         assert!(experiment.arms[1].stands_at(&[("vcpus".into(), "6".into()), ("hold".into(), "1us".into())]));
     }
 
+    #[test]
+    fn guests_that_vary_have_rows_of_their_own() {
+        let arms = "[[arm]]\nname = \"p\"\nlock = \"tas\"\n";
+        let of = |grid: &str| parse(&format!("{MINIMAL}[grid]\n{grid}\n{arms}")).unwrap().arms_and_beside();
+        assert_eq!(of("guests = [1, 3]"), ["p", "p / b", "p / c"]);
+        assert_eq!(of("vm = [\"lock=tas\", \"lock=tas; lock=ticket\"]"), ["p", "p / b"]);
+        assert_eq!(of("hold = [\"1us\"]"), ["p"]);
+    }
+
+    #[test]
+    fn whole_numbers_may_be_written_with_another_base() {
+        let text = "blocks = 0x1_0\n[settings]\nvcpus = 0b11\n[[arm]]\nname = \"a\"\n";
+        let experiment = parse(&format!("{MINIMAL}{text}")).unwrap();
+        assert_eq!(experiment.blocks, 16);
+        assert_eq!(
+            experiment.settings.settings.given("vcpus").map(ToString::to_string).as_deref(),
+            Some("3")
+        );
+    }
+
     /// Long: it is one table.
     #[test]
     fn complaints_name_line_and_column_and_what_was_meant() {
@@ -216,6 +243,18 @@ mod tests {
             ("[settings]\nhodl = \"1us\"\n", "x.toml:5:1: unknown key 'hodl': did you mean 'hold'?"),
             ("[settings]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[settings]\nhold = [1]\n", "x.toml:5:8: a number, or a text in quotes, is expected here"),
+            (
+                "[settings]\nvcpus = 12\nratio = 2\n",
+                "x.toml:6:1: ratio stands against vcpus: both say how many vCPUs there are",
+            ),
+            (
+                "[grid]\nvcpus = [2, 4]\nratio = [1, 8]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:6:10: ratio stands against vcpus: both say how many vCPUs there are",
+            ),
+            (
+                "[grid]\nguests = [2, 4]\nvm = [\"lock=tas\"]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:6:7: vm stands against guests: both say how many guests there are",
+            ),
             ("retry-disturbed = -1\n", "x.toml:4:19: 'retry-disturbed' must be a whole number from 0 to 100"),
             ("blocks = 0\n", "x.toml:4:10: 'blocks' must be a whole number from 1 to 100000"),
             ("target-precision = \"5\"\n", "x.toml:4:20: target-precision: write a percentage, such as 2%"),
@@ -234,7 +273,7 @@ mod tests {
             ),
             (
                 "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n",
-                "x.toml:5:1: vcpus stands against ratio in [grid]: both say how many vCPUs there are",
+                "x.toml:5:1: vcpus stands against ratio: both say how many vCPUs there are, in [grid]",
             ),
             (
                 "[settings]\nhold = \"1us\"\n[[point]]\nhold = \"1us\"\n[[arm]]\nname = \"a\"\n",

@@ -5,9 +5,9 @@ use super::contents::Experiment;
 use super::source::BUILT_IN;
 use crate::host::cpu_choice::CpuChoice;
 use crate::host::cpulist::CpuList;
-use crate::settings::Supply;
 use crate::settings::choices::Ratio;
 use crate::settings::value::Value;
+use crate::settings::{Settings, Supply};
 use crate::text::exit::Result;
 
 impl Experiment {
@@ -25,12 +25,37 @@ impl Experiment {
         let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
         let chosen = varied.chain(of_arms.map(|cpus| cpus.cpus().clone()));
         let common = || self.settings.settings.clone().over(&self.defaults.settings);
-        let count = |cpus: CpuChoice| match cpus {
+        let chosen: Vec<CpuChoice> = chosen.collect();
+        let of_axes = self.axes.iter().filter(|axis| axis.key == "machine").flat_map(|axis| &axis.values);
+        let of_points = self.points.iter().flat_map(|point| &point.0).filter(|(key, _)| key == "machine");
+        let machines = of_axes.map(|(value, _)| value).chain(of_points.map(|(_, value)| value));
+        // Machines that are alike but for guesses have as many CPUs.
+        let mut machines: Vec<&str> = machines.map(|name| name.split('~').next().unwrap_or(name)).collect();
+        machines.dedup();
+        let mut each: Vec<Settings> = machines
+            .into_iter()
+            .filter_map(|machine| {
+                let mut settings = common();
+                settings.set("machine", machine).ok().map(|()| settings)
+            })
+            .collect();
+        if each.is_empty() {
+            each.push(common());
+        }
+        let count = |settings: &Settings, cpus: &CpuChoice| match cpus {
             CpuChoice::List(list) => list.0.len(),
-            word => word.here(allowed).map_or(0, |cpus| cpus.0.len()),
+            word => {
+                let mut settings = settings.clone();
+                // A word that it has been read from.
+                _ = settings.set("cpus", &word.to_string());
+                settings.pcpu_count(allowed)
+            }
         };
-        let most = chosen.map(count).max();
-        most.unwrap_or_else(|| common().pcpu_count(allowed))
+        let of_each = |settings: &Settings| {
+            let most = chosen.iter().map(|cpus| count(settings, cpus)).max();
+            most.unwrap_or_else(|| settings.pcpu_count(allowed))
+        };
+        each.iter().map(of_each).max().unwrap_or(0)
     }
 
     /// Leaves out the file's ratios that are too large for a machine with `pcpus` pCPUs; a built-in experiment that has only
@@ -140,6 +165,10 @@ mod tests {
         assert_eq!(most(""), 2);
         assert_eq!(most(sim), 512);
         assert_eq!(most(&format!("{sim}cpus = \"0-3\"\n")), 4);
+        let varied =
+            "[settings]\nengine = \"sim\"\n[grid]\nmachine = [\"nehalem-2s\", \"numaconnect-512~3/12\"]\n";
+        assert_eq!(most(varied), 512);
+        assert_eq!(most(&format!("{varied}cpus = [\"all\"]\n")), 512);
         assert_eq!(most(&format!("{sim}[grid]\ncpus = [\"0-3\", \"0-63\"]\n")), 64);
     }
 

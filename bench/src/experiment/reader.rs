@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let Some(node) = self.get(key) else { return Ok(None) };
-        let number = node.get_ref().as_integer().and_then(|integer| integer.as_str().parse().ok());
+        let number = node.get_ref().as_integer().and_then(|_| scalar(node.get_ref())?.parse().ok());
         if let Some(number) = number.filter(|number| range.contains(number)) {
             return Ok(Some(number));
         }
@@ -145,6 +145,10 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let value = self.scalar(node)?;
+            let other = table::find(key).and_then(|setting| setting.instead_of);
+            if let Some(other) = other.filter(|other| patch.place(other).is_some()) {
+                return Err(self.complain(&key_at, stands_against(key, other)));
+            }
             patch
                 .set(key, &value, Some(key_at))
                 .map_err(|error| self.complain(&node.span(), format!("{key}: {error}")))?;
@@ -305,11 +309,23 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Two settings say one thing.
+pub(super) fn stands_against(key: &str, other: &str) -> String {
+    let thing = if ["vm", "guests"].contains(&key) { "guests" } else { "vCPUs" };
+    format!("{key} stands against {other}: both say how many {thing} there are")
+}
+
 /// The text of a number or of a text in quotes.
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.clone().into_owned()),
-        DeValue::Integer(integer) => Some(integer.as_str().replace('_', "")),
+        DeValue::Integer(integer) => {
+            let digits = integer.as_str().replace('_', "");
+            match integer.radix() {
+                10 => Some(digits),
+                radix => i128::from_str_radix(&digits, radix).ok().map(|number| number.to_string()),
+            }
+        }
         DeValue::Float(float) => Some(float.as_str().replace('_', "")),
         _ => None,
     }

@@ -40,7 +40,7 @@ fn of_environment() -> Result<Vec<UserDefault>> {
 
 /// Several guests belong to what is measured.
 fn refuse_guests(key: &str) -> std::result::Result<(), &'static str> {
-    if key == "vm" {
+    if key == "vm" || key == "guests" {
         Err("several guests are no default: give them to a command or in an experiment")
     } else {
         Ok(())

@@ -67,7 +67,16 @@ pub(crate) fn read_before_the_walls() {
     LazyLock::force(&MACHINE_ID);
 }
 
-static MACHINE_ID: LazyLock<Answer> = LazyLock::new(|| probe::text("/etc/machine-id"));
+static MACHINE_ID: LazyLock<Answer> =
+    LazyLock::new(|| probe::text("/etc/machine-id").and_then(known_machine_id));
+
+/// Images of containers have an empty file, and systemd has a word there before the first boot: many hosts would be one.
+fn known_machine_id(text: String) -> Answer {
+    match text.trim() {
+        "" | "uninitialized" => Err("/etc/machine-id: it holds no id".into()),
+        _ => Ok(text),
+    }
+}
 
 fn host_id() -> Answer {
     let machine_id = MACHINE_ID.clone()?;
@@ -110,6 +119,14 @@ pub(crate) fn kvm_module() -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_a_machine_id_tells_no_hosts_apart() {
+        for text in ["", "\n", "uninitialized"] {
+            assert!(known_machine_id(text.into()).is_err(), "{text:?}");
+        }
+        assert_eq!(known_machine_id("0123abcd".into()).as_deref(), Ok("0123abcd"));
+    }
 
     #[test]
     fn the_vendor_module_is_the_one_that_the_processor_can_use() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Refused, Run, Sched, Span, System,
+    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Refused, Run, Sched, Share, Span, System,
 };
 
 use super::choices::{ACCELERATORS, ENGINES, EngineChoice, Ratio, Words};
@@ -60,10 +60,9 @@ impl Settings {
                 let step = if vm.settings.given("seed").is_some() { 0 } else { index as u64 };
                 guest.seed = guest.seed.wrapping_add(step);
             }
-            let (warmup, window) = settings.times(&run, &guest)?;
-            (run.warmup, run.window) = (run.warmup.max(warmup), run.window.max(window));
             run.guests.push(guest);
         }
+        (run.warmup, run.window) = common.times(&run)?;
         common.finish_simulated(&mut run)?;
         if let Some(name) = common.given("host").map(Value::text) {
             let host = machines::find_host(name).map_err(|message| Refused { about: "host", message })?;
@@ -153,7 +152,9 @@ impl Settings {
         let Some(machine) = run.engine.machine() else { return Ok(()) };
         run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
         if self.given("window").is_none() {
-            run.window = SIMULATED_WINDOW;
+            // Fixed work takes as long as it does; a lock that needs four times as long is cut off.
+            let work = self.time("work").unwrap_or_default() * 4;
+            run.window = SIMULATED_WINDOW.max(work).max(self.turns(run));
         }
         if self.given("warmup").is_none() {
             run.warmup = SIMULATED_WARMUP;
@@ -187,14 +188,28 @@ impl Settings {
         Ok(())
     }
 
-    /// How long a run warms up and measures for `guest`.
-    fn times(&self, run: &Run, guest: &Guest) -> Result<(Duration, Duration), Refused> {
-        let round = run.rules.slice * guest.vcpus.div_ceil(run.cpus.len() as u32);
-        let warmup = self.time("warmup").unwrap_or((round * 2).max(SHORTEST_WARMUP));
-        let has_work = guest.ours().is_some_and(|ours| ours.mix.work_sections.is_some());
-        let window = if has_work { LONGEST_WORK } else { DEFAULT_WINDOW };
-        let turns = self.given("min-turns").map_or(0, Value::number_u32);
-        let window = self.time("window").unwrap_or(window).max(round.saturating_mul(turns));
+    /// Time in which each vCPU of all guests has one turn.
+    fn round(run: &Run) -> Duration {
+        let vcpus = run.guests.iter().map(|guest| guest.vcpus);
+        let vcpus = match run.rules.share {
+            Share::Vcpu => vcpus.sum(),
+            // A vCPU of the largest guest has the smallest share.
+            Share::Guest => vcpus.max().unwrap_or(1) * run.guests.len() as u32,
+        };
+        run.rules.slice * vcpus.div_ceil(run.cpus.len() as u32)
+    }
+
+    /// Time in which each vCPU has as many turns as are asked for.
+    fn turns(&self, run: &Run) -> Duration {
+        Self::round(run).saturating_mul(self.given("min-turns").map_or(0, Value::number_u32))
+    }
+
+    /// How long a run warms up and measures.
+    fn times(&self, run: &Run) -> Result<(Duration, Duration), Refused> {
+        let warmup = self.time("warmup").unwrap_or((Self::round(run) * 2).max(SHORTEST_WARMUP));
+        let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.mix.work_sections.is_some());
+        let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
+        let window = self.time("window").unwrap_or(window).max(self.turns(run));
         if window < SHORTEST_WINDOW {
             let message = "the window is too short to count in: 1ms at least".into();
             return Err(Refused { about: "window", message });
@@ -371,6 +386,30 @@ mod tests {
         let ours = library.guests[0].ours_mut().unwrap();
         (ours.mix.long_hold, ours.shape.read_hold) = (ours.hold, ours.hold);
         assert_eq!(resolved, library);
+    }
+
+    #[test]
+    fn turns_are_those_of_the_vcpus_of_all_guests() {
+        let window = |more: &[(&str, &str)]| {
+            let one =
+                [("cpus", "0"), ("ratio", "8"), ("slice", "1ms"), ("window", "1ms"), ("min-turns", "8")];
+            resolve(&[&one, more].concat()).unwrap().window
+        };
+        assert_eq!(window(&[]), Duration::from_millis(64));
+        assert_eq!(window(&[("guests", "4")]), Duration::from_millis(4 * 64));
+        assert_eq!(window(&[("guests", "4"), ("share", "guest")]), Duration::from_millis(4 * 64));
+    }
+
+    #[test]
+    fn a_simulated_window_is_long_enough_for_turns_and_for_work() {
+        let window = |more: &[(&str, &str)]| {
+            let sim = [("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0"), ("ratio", "8")];
+            resolve(&[&sim, more].concat()).unwrap().window
+        };
+        assert_eq!(window(&[]), SIMULATED_WINDOW);
+        assert_eq!(window(&[("min-turns", "20")]), Duration::from_millis(160));
+        assert_eq!(window(&[("workload", "mixed"), ("work", "200ms")]), Duration::from_millis(800));
+        assert_eq!(window(&[("workload", "mixed"), ("work", "200ms"), ("window", "70ms")]).as_millis(), 70);
     }
 
     #[test]

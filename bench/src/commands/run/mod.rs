@@ -114,8 +114,9 @@ fn settings(args: &RunArgs) -> Result<Settings> {
         flags.set("lock", &format!("{FILE_PREFIX}{}", object.display())).map_err(Failure::usage)?;
     }
     let Some(path) = &args.guest_set else { return Ok(flags) };
-    if !args.settings.guests().is_empty() {
-        return Err(Failure::usage("--vm and --guest-set say the same thing in two places: use one"));
+    if let Some(key) = ["vm", "guests"].into_iter().find(|key| args.settings.given(key).is_some()) {
+        let message = format!("--{key} and --guest-set say the same thing in two places: use one");
+        return Err(Failure::usage(message));
     }
     Ok(flags.over(&guest_set::read(path)?))
 }
