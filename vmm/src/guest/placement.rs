@@ -76,6 +76,8 @@ impl Placement {
                         }
                     }
                 }
+                // The kernel refuses to prefer a node without memory.
+                decisions.retain(|it| it.nodes.iter().all(|node| self.with_memory.contains(node)));
                 decisions
             }
         }

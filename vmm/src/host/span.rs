@@ -51,7 +51,7 @@ fn scale(number: &str, unit_ns: u64) -> Option<u64> {
     let mut digit_ns = unit_ns;
     for digit in fraction.chars() {
         let digit = u64::from(digit.to_digit(10)?);
-        if digit != 0 && !digit_ns.is_multiple_of(10) {
+        if digit != 0 && (digit_ns == 0 || !digit_ns.is_multiple_of(10)) {
             return None;
         }
         digit_ns /= 10;
@@ -113,9 +113,20 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in
-            ["", "us", "-1us", "1 parsec", "1.5ns", "0.0001us", "1..2s", "1.2.3s", ".s", "99999999999h"]
-        {
+        for text in [
+            "",
+            "us",
+            "-1us",
+            "1 parsec",
+            "1.5ns",
+            "1.05ns",
+            "0.0001us",
+            "0.00001us",
+            "1..2s",
+            "1.2.3s",
+            ".s",
+            "99999999999h",
+        ] {
             assert!(parse(text).is_err(), "{text:?} was accepted");
         }
     }
