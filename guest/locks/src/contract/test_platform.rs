@@ -8,7 +8,7 @@ pub(crate) struct Scripted {
     pub(crate) now: fn() -> u64,
 }
 
-/// Nothing happens, and no time passes.
+/// A platform on which no time passes.
 pub(crate) const IDLE: Scripted = Scripted { pause: || (), now: || 0 };
 
 impl Platform for Scripted {

@@ -460,7 +460,7 @@ impl Lines {
                     line.copies = Copies::One(place.core);
                     line.writer = None;
                 }
-                // What its sibling wrote came with the line.
+                // The sibling's stores came with the line.
                 Copies::One(owner) if *owner == place.core => {
                     line.sibling_has_it |= line.writer.is_some_and(|writer| writer != request.cpu);
                 }

@@ -17,7 +17,7 @@ const CHECKS: u64 = 500;
 pub(super) struct Check<'a, P> {
     view: View<'a, P>,
     word: &'a AtomicU32,
-    /// Part of [`Platform::lock_limit`] after which the wait is over: one in so many.
+    /// Divisor of [`Platform::lock_limit`]: the wait is over after the quotient.
     part: u64,
     rounds: u32,
     /// Ticks that count, up to `last`.
