@@ -53,16 +53,28 @@ impl Reporter {
 }
 
 impl Awaited {
-    /// Waits for the end of the branch: its report, which is short if it did not come to that.
+    /// Waits for the end of the branch.
+    ///
+    /// # Errors
+    /// The branch was killed, or ended without its whole report.
     pub(crate) fn report(mut self) -> io::Result<Vec<u8>> {
         let mut report = Vec::new();
         let read = self.pipe.read_to_end(&mut report);
-        while let Err(error) = waitpid(Some(self.pid), WaitOptions::empty()) {
-            if error != rustix::io::Errno::INTR {
-                return Err(error.into());
+        let ended = loop {
+            match waitpid(Some(self.pid), WaitOptions::empty()) {
+                Err(rustix::io::Errno::INTR) => {}
+                ended => break ended?,
             }
+        };
+        read?;
+        match ended {
+            Some((_, status)) if status.exit_status() == Some(0) => Ok(report),
+            Some((_, status)) => Err(io::Error::other(match status.terminating_signal() {
+                Some(signal) => format!("it was killed by signal {signal}: is there memory enough?"),
+                None => "it ended without a report, which is a fault of Haltkick".to_owned(),
+            })),
+            None => Err(io::ErrorKind::NotFound.into()),
         }
-        read.map(|_| report)
     }
 }
 

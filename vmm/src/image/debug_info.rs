@@ -56,9 +56,12 @@ fn is_bounded_unit<R: Reader>(unit: gimli::UnitRef<'_, R>, left: &mut usize) -> 
         *left = rest.unwrap_or(0);
         rest.is_some()
     };
-    let program = unit.line_program.as_ref().map(|program| program.header().raw_program_buf().len());
-    if !take(program.map_or(0, |bytes| bytes.into_u64())) {
-        return Ok(false);
+    if let Some(program) = &unit.line_program {
+        let header = program.header();
+        let bytes = header.raw_program_buf().len().into_u64() + header.header_length().into_u64();
+        if !take(bytes) || !take_paths(unit, header, &mut take)? {
+            return Ok(false);
+        }
     }
     let mut entries = unit.entries_raw(None)?;
     while !entries.is_empty() {
@@ -83,16 +86,43 @@ fn is_bounded_unit<R: Reader>(unit: gimli::UnitRef<'_, R>, left: &mut usize) -> 
     Ok(true)
 }
 
+/// Takes the paths of a line program's files, each of which addr2line writes out: the unit's directory, the file's, and its name.
+fn take_paths<R: Reader>(
+    unit: gimli::UnitRef<'_, R>,
+    header: &gimli::LineProgramHeader<R, R::Offset>,
+    take: &mut impl FnMut(u64) -> bool,
+) -> gimli::Result<bool> {
+    let within = unit.comp_dir.as_ref().map_or(0, |directory| directory.len().into_u64());
+    for file in header.file_names() {
+        let directory = match file.directory(header) {
+            Some(directory) => unit.attr_string(directory)?.len().into_u64(),
+            None => 0,
+        };
+        let name = unit.attr_string(file.path_name())?.len().into_u64();
+        if !take(within + directory + name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::made::nested::{CODE, SHAPE_BYTES, nested, units_with_tables};
+    use crate::image::made::nested::{CODE, SHAPE_BYTES, files_of_one_directory, nested, units_with_tables};
     use crate::image::symbols::Lines;
 
     #[test]
     fn units_may_share_a_table_but_not_parts_of_one() {
         assert!(Lines::of(&units_with_tables(100, 0)).is_some(), "one table for all");
         assert!(Lines::of(&units_with_tables(100, SHAPE_BYTES)).is_none(), "each begins inside another's");
+    }
+
+    #[test]
+    fn paths_that_fill_memory_are_not_read() {
+        assert!(Lines::of(&files_of_one_directory(10, 100)).is_some(), "a few short ones");
+        // 4 KiB of names stand for 4 MiB of paths.
+        assert!(Lines::of(&files_of_one_directory(1000, 4096)).is_none(), "many in a long one");
     }
 
     #[test]

@@ -245,8 +245,9 @@ impl fmt::Debug for Lines<'_> {
     }
 }
 
-/// A file of the standard library, whose path holds the compiler's commit, from `core/` or its like.
+/// A path, cut off as names are; of the standard library, whose path holds the compiler's commit, from `core/` or its like.
 fn source_file(path: &str) -> &str {
+    let path = &path[..path.floor_char_boundary(MOST_NAME_BYTES)];
     path.strip_prefix("/rustc/").and_then(|path| path.split_once("/library/")).map_or(path, |(_, file)| file)
 }
 

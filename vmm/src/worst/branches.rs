@@ -193,8 +193,11 @@ impl Window<'_> {
         Ok(match (&shared.role, shared.began) {
             (Role::Trunk, _) | (_, None) => {
                 let is_cut = shared.left == 0 && shared.left_here == 0;
-                // A cut is compared for a horizon from there on.
-                is_cut || shared.ticks + horizon >= self.baseline.samples.len()
+                // The first cut is compared for a horizon from there on; later ones lie within it.
+                let from = shared.began.unwrap_or(shared.ticks);
+                is_cut
+                    || from + horizon >= self.baseline.samples.len()
+                    || shared.ticks >= from + horizon.max(1)
             }
             (Role::Branch(_), Some(_)) if shared.closes => true,
             (Role::Branch(_), Some(began)) => {

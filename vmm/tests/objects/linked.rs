@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         points_of_an_object_are_known_by_their_names,
         several_objects_lie_behind_each_other,
         position_independent_code_statics_and_constants_are_linked,
+        zeros_of_one_name_have_the_size_of_the_largest,
         of_an_archive_what_is_needed_is_linked,
     ]
 }
@@ -186,6 +187,27 @@ int hk_try_lock(struct lock *lock)
         let counts = value("counts").ok_or("the object has counts")?;
         assert_eq!(read(counts), 8 << 32 | 7, "{name}");
     }
+    Ok(())
+}
+
+fn zeros_of_one_name_have_the_size_of_the_largest() -> Check {
+    let flags = [&FLAGS[..], &["-fcommon"]].concat();
+    let few = r#"
+int first[1], second[1];
+int *ends[2] = { first, second };
+int other(void);
+int hk_try_lock(struct lock *lock) { return other() + *ends[lock->held]; }
+"#;
+    let few = text("few_zeros", &format!("{TAS}{few}"), &flags);
+    let many = "int first[64];\nint other(void);\nint other(void) { return first[63]; }";
+    let archive = scratch("zeros.a");
+    _ = std::fs::remove_file(&archive);
+    let members = [&few, &text("many_zeros", many, &flags)];
+    assert!(Command::new("ar").arg("rc").arg(&archive).args(members).status()?.success());
+    let image = link(&archive)?;
+    let ends = image.symbols().iter().find(|symbol| symbol.name == "zeros.a: ends").ok_or("no ends")?;
+    let ends = image.bytes_at(ends.address, 16).expect("it is loaded").as_chunks().0;
+    assert!(u64::from_le_bytes(ends[0]) + 256 <= u64::from_le_bytes(ends[1]), "{ends:x?}");
     Ok(())
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_vector_instruction_is_named_with_its_place,
         privileged_instructions_and_system_calls_are_named_with_their_place,
         memory_below_the_stack_pointer_is_refused,
+        functions_without_a_length_are_read_too,
         a_missing_export_is_named_with_what_resembles_it,
         another_architecture_is_refused,
         intermediate_code_of_a_compiler_is_refused,
@@ -108,7 +109,19 @@ fn privileged_instructions_and_system_calls_are_named_with_their_place() -> Chec
 
 fn memory_below_the_stack_pointer_is_refused() -> Check {
     let more = doing("__asm__ volatile(\"movl $0, -8(%rsp)\")");
-    says("red_zone", &more, &FLAGS, &["below the stack pointer at hk_try_lock+0x", "-mno-red-zone"]);
+    let said = ["below the stack pointer at hk_", "-mno-red-zone"];
+    says("red_zone", &more, &FLAGS, &said);
+    // By the frame pointer, as compilers do in functions that call none.
+    let kept = doing("volatile int kept = 1; (void)kept");
+    let unoptimized = ["-O0", "-ffreestanding", "-mgeneral-regs-only", "-fno-pic"];
+    says("red_zone_of_frame", &kept, &unoptimized, &said);
+    link(&text("frame", &format!("{TAS}{kept}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()))?;
+    Ok(())
+}
+
+fn functions_without_a_length_are_read_too() -> Check {
+    let more = "__asm__(\".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret\");";
+    says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
     Ok(())
 }
 

@@ -19,7 +19,14 @@ pub(crate) fn nested(depth: usize) -> Vec<u8> {
     entries.extend(entry(3).repeat(depth));
     // Each ends the entries inside another.
     entries.extend(vec![0; depth + 2]);
-    of(unit(0, &entries), shapes)
+    of(unit(0, &entries), shapes, lines("", 1))
+}
+
+/// A file with the lines of `files` source files, all in one directory whose name has `bytes` letters.
+pub(crate) fn files_of_one_directory(files: usize, bytes: usize) -> Vec<u8> {
+    let shapes = [&UNIT[..], &[0]].concat();
+    let entries = [words(&[(1, 1), (CODE, 8), (CODE_BYTES, 8)]), vec![0; 5]].concat();
+    of(unit(0, &entries), shapes, lines(&"d".repeat(bytes), files))
 }
 
 /// A file of `units` units without entries. Each names a table of shapes of its own, `apart` bytes behind the one before, in one
@@ -32,7 +39,7 @@ pub(crate) fn units_with_tables(units: u64, apart: u64) -> Vec<u8> {
     };
     let mut shapes: Vec<u8> = (1..units + 1).flat_map(shape).collect();
     shapes.push(0);
-    of((0..units).flat_map(|number| unit(number * apart, &[0])).collect(), shapes)
+    of((0..units).flat_map(|number| unit(number * apart, &[0])).collect(), shapes, lines("", 1))
 }
 
 /// Bytes of a shape of `units_with_tables`.
@@ -45,10 +52,15 @@ fn unit(shapes: u64, entries: &[u8]) -> Vec<u8> {
     unit
 }
 
-/// A line program (DWARF 4, 6.2): one file, and one row at the code.
-fn lines() -> Vec<u8> {
+/// A line program (DWARF 4, 6.2): `files` files, in `directory` if it has a name, and one row at the code.
+fn lines(directory: &str, files: usize) -> Vec<u8> {
     let lengths = [0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
-    let names = [&[0][..], b"a.c\0", &[0; 3], &[0]].concat();
+    let (directories, number) = match directory {
+        "" => (vec![0], 0),
+        name => ([name.as_bytes(), &[0, 0]].concat(), 1),
+    };
+    let file = [&b"a.c\0"[..], &[number, 0, 0]].concat();
+    let names = [directories, file.repeat(files), vec![0]].concat();
     let head = [&[1, 1, 1, 0xfb, 14, 13][..], &lengths, &names].concat();
     let program = [&[0, 9, 2][..], &CODE.to_le_bytes(), &[3, 6, 1, 2, CODE_BYTES as u8, 0, 1, 1]].concat();
     let head_bytes = head.len() as u64;
@@ -56,9 +68,9 @@ fn lines() -> Vec<u8> {
     [words(&[(all, 4), (4, 2), (head_bytes, 4)]), head, program].concat()
 }
 
-fn of(info: Vec<u8>, shapes: Vec<u8>) -> Vec<u8> {
+fn of(info: Vec<u8>, shapes: Vec<u8>, lines: Vec<u8>) -> Vec<u8> {
     let plain = |name, bytes| Section { name, kind: PROGBITS, bytes, ..Section::default() };
     let sections =
-        vec![plain(".debug_info", info), plain(".debug_abbrev", shapes), plain(".debug_line", lines())];
+        vec![plain(".debug_info", info), plain(".debug_abbrev", shapes), plain(".debug_line", lines)];
     file(2, CODE, sections)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FastFormatter, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpKind, Register,
+    OpAccess, OpKind, Register,
 };
 
 use crate::image::object::layout::MOST_BYTES;
@@ -32,8 +32,10 @@ pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result
                 .checked_sub(end - start)
                 .ok_or_else(|| format!("has functions of more than {} KiB", MOST_BYTES >> 10))?;
             let within = &code[start as usize..end as usize];
+            let mut frame = Frame::default();
             for instruction in Decoder::with_ip(64, within, start, DecoderOptions::NONE) {
-                if let Some((what, advice)) = wrong(&instruction, &mut info) {
+                let below = frame.lies_above(&instruction, &mut info).then_some(BELOW_THE_STACK);
+                if let Some((what, advice)) = wrong(&instruction, &mut info).or(below) {
                     let place = member.describe(section, instruction.ip());
                     return Err(format!("{what} at {place} ({}): {advice}", text(&instruction)));
                 }
@@ -43,21 +45,32 @@ pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result
     Ok(())
 }
 
-/// Beginnings and ends of the functions of the sections that are needed, sorted; nothing of a section where none has a length.
+/// Beginnings and ends of the functions of the sections that are needed, sorted; nothing of a section where none has a length. One
+/// without a length, of assembly, ends where the next begins.
 fn functions(members: &[Member], reached: &BTreeSet<SectionId>) -> HashMap<SectionId, Vec<(u64, u64)>> {
     let mut functions: HashMap<_, Vec<_>> = HashMap::new();
+    let mut labels: HashMap<_, Vec<_>> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
-        for symbol in member.symbols.iter().filter(|symbol| symbol.is_function && symbol.size > 0) {
+        for symbol in member.symbols.iter().filter(|symbol| symbol.is_function || symbol.is_global) {
             let SymbolPlace::Section(section) = symbol.place else { continue };
             let bytes = member.sections[section].file.len() as u64;
             let end = symbol.value.checked_add(symbol.size).filter(|&end| end <= bytes);
             let id = SectionId { member: number, section };
-            if let (Some(end), true) = (end, reached.contains(&id)) {
-                functions.entry(id).or_default().push((symbol.value, end));
+            match end.filter(|_| reached.contains(&id)) {
+                Some(end) if end == symbol.value => labels.entry(id).or_default().push(end),
+                Some(end) if symbol.is_function => functions.entry(id).or_default().push((symbol.value, end)),
+                _ => {}
             }
         }
     }
-    for of_section in functions.values_mut() {
+    for (id, of_section) in &mut functions {
+        of_section.sort_unstable();
+        let starts: Vec<u64> = of_section.iter().map(|&(start, _)| start).collect();
+        let bytes = members[id.member].sections[id.section].file.len() as u64;
+        for label in labels.remove(id).unwrap_or_default() {
+            let next = starts.get(starts.partition_point(|&start| start <= label));
+            of_section.push((label, next.copied().unwrap_or(bytes)));
+        }
         of_section.sort_unstable();
         of_section.dedup();
     }
@@ -65,6 +78,11 @@ fn functions(members: &[Member], reached: &BTreeSet<SectionId>) -> HashMap<Secti
 }
 
 const GENERAL: &str = "compile with -mgeneral-regs-only, for a target without SSE";
+
+const BELOW_THE_STACK: (&str, &str) = (
+    "keeps something below the stack pointer",
+    "an interrupt would overwrite it; compile with -mno-red-zone",
+);
 
 /// Returns the fault of an instruction and its remedy.
 fn wrong(
@@ -92,16 +110,13 @@ fn wrong(
         if register.is_vector_register() || register.is_mm() || register.is_st() || register.is_k() {
             return Some(("uses a vector or floating-point register", GENERAL));
         }
-        let writes = !matches!(used.access(), iced_x86::OpAccess::Read | iced_x86::OpAccess::CondRead);
+        let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
         is_write_of_segment |= register.is_segment_register() && writes;
     }
     if is_write_of_segment {
         return Some(("changes a segment register", "the guest finds its own data by them"));
     }
-    uses_red_zone(instruction).then_some((
-        "keeps something below the stack pointer",
-        "an interrupt would overwrite it; compile with -mno-red-zone",
-    ))
+    uses_red_zone(instruction).then_some(BELOW_THE_STACK)
 }
 
 /// Returns the fault of an instruction that is wrong whatever its operands are. Some wait or begin transactions: these are not
@@ -149,14 +164,60 @@ fn is_far(instruction: &Instruction) -> bool {
     ) || (instruction.flow_control() == FlowControl::Return && instruction.mnemonic() != Mnemonic::Ret)
 }
 
-/// Whether it accesses memory below the stack pointer. To compute an address is no access.
+/// Whether it accesses memory below the stack pointer.
 fn uses_red_zone(instruction: &Instruction) -> bool {
-    let has_memory =
-        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
-    has_memory
+    has_memory(instruction)
         && instruction.memory_base() == Register::RSP
         && instruction.memory_index() == Register::None
         && instruction.memory_displacement64().cast_signed() < 0
+}
+
+/// The part of a function's stack below its frame pointer, as the instructions read in their order make it.
+#[derive(Default)]
+struct Frame {
+    /// Most bytes between RBP and RSP so far; nothing where RBP is no frame pointer, or that is not known.
+    bytes: Option<u64>,
+}
+
+impl Frame {
+    /// Whether `instruction`, the next one, accesses memory below the stack pointer by the frame pointer.
+    fn lies_above(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) -> bool {
+        let is_of = |operand, register| {
+            instruction.op_kind(operand) == OpKind::Register && instruction.op_register(operand) == register
+        };
+        let to_stack_pointer = is_of(0, Register::RSP);
+        let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+        match instruction.mnemonic() {
+            Mnemonic::Mov if is_of(0, Register::RBP) && is_of(1, Register::RSP) => self.bytes = Some(0),
+            Mnemonic::Push => self.bytes = self.bytes.map(|bytes| bytes.saturating_add(8)),
+            Mnemonic::Sub if to_stack_pointer && is_immediate => {
+                let more = instruction.immediate(1);
+                self.bytes = self.bytes.map(|bytes| bytes.saturating_add(more));
+            }
+            // It may be what follows a return, where the frame is as it was before.
+            Mnemonic::Leave | Mnemonic::Pop | Mnemonic::Add => {}
+            _ => {
+                let changes = info.info(instruction).used_registers().iter().any(|used| {
+                    let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+                    let register = used.register().full_register();
+                    !is_read && (register == Register::RBP || to_stack_pointer && register == Register::RSP)
+                });
+                if changes {
+                    self.bytes = None;
+                }
+            }
+        }
+        let below = instruction.memory_displacement64().cast_signed().min(0).unsigned_abs();
+        has_memory(instruction)
+            && instruction.memory_base() == Register::RBP
+            && instruction.memory_index() == Register::None
+            && self.bytes.is_some_and(|bytes| below > bytes)
+    }
+}
+
+/// Whether it accesses memory that it names. To compute an address is no access.
+fn has_memory(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
         && instruction.mnemonic() != Mnemonic::Lea
 }
 

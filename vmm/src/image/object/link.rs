@@ -74,6 +74,7 @@ fn link_members(
     base: u64,
     offer: &mut Offer<'_>,
 ) -> Result<LinkedObject, String> {
+    resolve::join_zeros(&mut members);
     let definitions = resolve::definitions(&members);
     let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
     let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;

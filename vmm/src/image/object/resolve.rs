@@ -8,7 +8,7 @@ use crate::host::nearest::nearest;
 use crate::image::object::contract::{
     ALLOC, CPU_AREA, EVENT_PREFIX, MOST_NAME_BYTES, MOST_POINTS, POINT_PREFIX,
 };
-use crate::image::object::member::{Member, SymbolPlace};
+use crate::image::object::member::{Member, Symbol, SymbolPlace};
 
 /// A section of a member, by their numbers. A symbol of a member is a pair of numbers, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +70,20 @@ impl Resolved {
     }
 }
 
+/// Gives zeros of one name that several members define the size and the alignment of the largest of them.
+pub(super) fn join_zeros(members: &mut [Member]) {
+    let is_joined = |symbol: &Symbol| symbol.is_global && symbol.place == SymbolPlace::Common;
+    let mut largest: HashMap<String, (u64, u64)> = HashMap::new();
+    for symbol in members.iter().flat_map(|member| &member.symbols).filter(|symbol| is_joined(symbol)) {
+        let (size, align) = largest.entry(symbol.name.clone()).or_insert((0, 1));
+        (*size, *align) = ((*size).max(symbol.size), (*align).max(symbol.value));
+    }
+    for symbol in members.iter_mut().flat_map(|member| &mut member.symbols).filter(|symbol| is_joined(symbol))
+    {
+        (symbol.size, symbol.value) = largest[&symbol.name];
+    }
+}
+
 /// Which symbol is meant by a name that is visible to all members: the first that is not weak, as in a search of an archive.
 pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
     let mut definitions: HashMap<&str, (usize, usize)> = HashMap::new();
@@ -82,7 +96,7 @@ pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
             }
             let known = definitions.entry(&symbol.name).or_insert((number, index));
             let rank = |(member, symbol): (usize, usize)| {
-                let symbol: &super::member::Symbol = &members[member].symbols[symbol];
+                let symbol = &members[member].symbols[symbol];
                 (symbol.is_weak, symbol.place == SymbolPlace::Common)
             };
             if rank((number, index)) < rank(*known) {
@@ -177,8 +191,7 @@ fn target(
             if !align.is_power_of_two() || align > 4096 {
                 return Err(format!("has {} aligned to {align}: 4096 is the most", found.name));
             }
-            let zeros = common.entry(found.name.clone()).or_insert((0, 1));
-            *zeros = (zeros.0.max(size), zeros.1.max(align));
+            common.insert(found.name.clone(), (size, align));
             Ok(Target::Common(found.name.clone()))
         }
         // Symbol 0 stands for nothing: the addend is all.
