@@ -94,6 +94,16 @@ pub struct BootBlock {
     pub dirty_lines: u32,
     /// How many rounds a paravirtual waiter spins before it sleeps, instead of `spin_threshold_ticks`; 0: it goes by those.
     pub spin_rounds: u32,
+    /// Tasks of a workload that has such, at most [`MAX_VCPUS`](crate::MAX_VCPUS).
+    pub tasks: u32,
+    /// Number of vCPUs that these are to run on at first, 1 to `vcpus`.
+    pub preferred_vcpus: u32,
+    /// TSC ticks between two samples of the guest's governor, which then changes that number; 0: it has none.
+    pub fold_interval_ticks: u64,
+    /// Stolen time up to which the governor prefers one vCPU more, in hundredths of a percent.
+    pub fold_low: u32,
+    /// Stolen time above which it prefers one fewer.
+    pub fold_high: u32,
 }
 
 /// Length of a vCPU's row of [`BootBlock::entries`]: room for as many locks as there can be, and out of step with the cache's

@@ -162,7 +162,7 @@ pub const ACTIVITY_HEAD: u32 = 3;
 pub const ACTIVITY_ANY: u32 = u32::MAX;
 
 /// Number of slots for lock events; their names are the lock crate's, found in the image's `EVENTS_SECTION`.
-pub const LOCK_EVENTS: usize = 96;
+pub const LOCK_EVENTS: usize = 128;
 
 /// ELF section with one 32-byte zero-padded name per lock event, in the order of the slots.
 pub const EVENTS_SECTION: &str = ".haltkick.events";

@@ -80,6 +80,7 @@ pub use run::asked::{
     Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Run, Shape, System,
 };
 pub use run::check::{check_guests, most_at_a_time};
+pub use run::folding::{Fold, Governor};
 pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
 pub use run::outcome::{Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed};

@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 37] = [
+pub(crate) const BUILT_IN: [(&str, &str); 39] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
@@ -41,12 +41,14 @@ pub(crate) const BUILT_IN: [(&str, &str); 37] = [
     ("hostile", include_str!("../../experiments/hostile.toml")),
     ("remedies", include_str!("../../experiments/remedies.toml")),
     ("quota", include_str!("../../experiments/quota.toml")),
+    ("fold", include_str!("../../experiments/fold.toml")),
     ("fault", include_str!("../../experiments/fault.toml")),
     ("grant", include_str!("../../experiments/grant.toml")),
     ("grant-options", include_str!("../../experiments/grant-options.toml")),
     ("grant-writer", include_str!("../../experiments/grant-writer.toml")),
     ("rwlock", include_str!("../../experiments/rwlock.toml")),
     ("predict", include_str!("../../experiments/predict.toml")),
+    ("sim-fold", include_str!("../../experiments/sim-fold.toml")),
     ("sim-scale", include_str!("../../experiments/sim-scale.toml")),
     ("sim-native", include_str!("../../experiments/sim-native.toml")),
     ("sim-pv", include_str!("../../experiments/sim-pv.toml")),

@@ -126,6 +126,12 @@ const ASLEEP_LIMIT: f64 = 0.001;
 /// Warns of vCPUs that slept through the window of a lock that others took all the time, while hardly any vCPU went to sleep.
 /// Where sleepers come and go, a lock that chooses among them may leave some out, and no wake-up is lost.
 fn judge_sleep(record: &mut Record) {
+    let config = &record.config;
+    if config.fold.as_ref().is_some_and(|fold| fold != "off")
+        || config.tasks.is_some_and(|tasks| tasks < config.vcpus)
+    {
+        return; // The guest lets them sleep.
+    }
     let window_ns = record.timing.window_ns;
     let slept = |vcpu: &&PerVcpu| {
         let idle = |run_ns: u64| run_ns as f64 <= ASLEEP_LIMIT * window_ns as f64;
@@ -218,7 +224,7 @@ pub(crate) fn judge(
 mod tests {
     use std::time::Duration;
 
-    use haltkick_vmm::{VcpuOutcome, WorkSpeed};
+    use haltkick_vmm::{Fold, Ours, VcpuOutcome, WorkSpeed};
 
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
@@ -314,6 +320,14 @@ mod tests {
 
     /// The warnings of eight vCPUs on one pCPU, of which seven slept through a window of 100 ms, with changes.
     fn codes_of_sleepers(change: impl Fn(&mut Outcome) + Send + Sync + 'static) -> Vec<String> {
+        codes_of_sleeping(change, |_| ())
+    }
+
+    /// Those of a guest that is set otherwise, too.
+    fn codes_of_sleeping(
+        change: impl Fn(&mut Outcome) + Send + Sync + 'static,
+        set: impl Fn(&mut Ours),
+    ) -> Vec<String> {
         let world = World::new(1).adjust(move |asked, outcome| {
             if asked.ours.lock == "none" {
                 return;
@@ -330,6 +344,7 @@ mod tests {
         for cell in plan.points.iter_mut().flat_map(|point| point.ideals.iter_mut().chain(&mut point.arms)) {
             (cell.run.guests[0].vcpus, cell.run.cpus) = (8, vec![0]);
             cell.run.window = Duration::from_millis(100);
+            set(cell.run.guests[0].ours_mut().expect("our guest"));
         }
         codes_of(&world.records(&plan))
     }
@@ -338,6 +353,14 @@ mod tests {
     fn vcpus_that_slept_while_the_lock_was_taken_spoil_the_run() {
         assert_eq!(codes_of_sleepers(|_| ()), ["asleep-throughout"]);
         assert_eq!(codes_of_sleepers(|outcome| outcome.preemptions = None), ["asleep-throughout"]);
+    }
+
+    #[test]
+    fn vcpus_that_a_folding_guest_lets_sleep_do_not_spoil_the_run() {
+        let folding =
+            |fold| codes_of_sleeping(|_| (), |ours| (ours.workload, ours.fold) = ("tasks".into(), fold));
+        assert_eq!(folding(Fold::Off), ["asleep-throughout"]);
+        assert_eq!(folding(Fold::Oracle), [""; 0]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::why::Why;
 use crate::settings::choices::{NumaChoice, SCHEDULERS, SHARES};
 use crate::settings::deschedule::Policy;
+use crate::settings::fold::FoldChoice;
 use crate::settings::pause_loops::PauseLoops;
 use crate::settings::quota::QuotaChoice;
 use crate::text::output::clean;
@@ -137,6 +138,14 @@ config! { |asked, outcome, why|
     think_ns: u64 = ns(asked.ours.think);
     /// Locks that the sections are spread over.
     locks: u32 = asked.ours.lock_count;
+    /// Tasks that took turns on the vCPUs; null in workloads without tasks, and in older records.
+    #[serde(default)]
+    tasks: Option<u32> = why.given("config.tasks", (asked.ours.workload == "tasks").then(|| asked.ours.tasks.unwrap_or(asked.guest.vcpus)),
+        "the workload has no tasks");
+    /// How the guest chose the vCPUs that run tasks, as `--fold` says it; null in workloads without tasks, and in older records.
+    #[serde(default)]
+    fold: Option<String> = why.given("config.fold", (asked.ours.workload == "tasks").then(|| FoldChoice(asked.ours.fold).to_string()),
+        "the workload has no tasks");
     /// Sections that make up the fixed amount of work; null: as many as fit into the window.
     work_sections: Option<u64> = why.given("config.work_sections", asked.ours.mix.work_sections,
         "as many sections as fit into the window");

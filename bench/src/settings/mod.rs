@@ -4,6 +4,7 @@
 pub(crate) mod choices;
 pub(crate) mod deschedule;
 mod flags;
+pub(crate) mod fold;
 mod hypercube;
 pub(crate) mod linux;
 pub(crate) mod machines;

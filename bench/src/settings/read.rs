@@ -35,6 +35,7 @@ impl Setting {
             Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),
             Kind::PauseLoops => Value::PauseLoops(text.parse()?),
             Kind::Quota => Value::Quota(text.parse()?),
+            Kind::Fold => Value::Fold(text.parse()?),
             Kind::Deschedule => Value::Deschedule(text.parse()?),
             Kind::Guests => Value::Guests(guests(text)?),
         })

@@ -60,6 +60,7 @@ pub(crate) enum Kind {
     SpinThreshold,
     PauseLoops,
     Quota,
+    Fold,
     Deschedule,
     /// Guests, each with settings of its own; the flag gives one at a time.
     Guests,

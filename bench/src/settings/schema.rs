@@ -28,9 +28,12 @@ impl Setting {
             Kind::Share => text("^[0-9]{1,3} *%$"),
             Kind::Cpus | Kind::Numa | Kind::Arrivals => json!({ "type": ["string", "integer"] }),
             Kind::Exponent | Kind::Ratio => json!({ "type": ["string", "number"] }),
-            Kind::SpinThreshold | Kind::PauseLoops | Kind::Quota | Kind::Deschedule | Kind::Guests => {
-                text(".")
-            }
+            Kind::SpinThreshold
+            | Kind::PauseLoops
+            | Kind::Quota
+            | Kind::Fold
+            | Kind::Deschedule
+            | Kind::Guests => text("."),
         };
         let told = schema.as_object_mut().expect("each is an object");
         told.insert("description".into(), self.help_text().into());

@@ -9,7 +9,7 @@ mod machine;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_LOCKS, MOST_LINES};
+use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES};
 
 use super::choices::{AFTER_WORK, DISTRIBUTIONS, FLAG_WRITERS, PV_BACKENDS, SHARES, STAMPS};
 use super::row::{Kind, Linux, Setting, name, number, other, switch, time, word};
@@ -35,9 +35,12 @@ const LONGEST_WATCHDOG: Duration = Duration::from_secs(24 * 3600);
 const WORK_RATES: RangeInclusive<u64> = 1000..=100_000_000;
 /// Workloads that vary what [`haltkick_vmm::Mix`] holds.
 const MIXED: &[&str] = &["mixed"];
+/// Workloads of tasks, which the guest moves between vCPUs.
+const TASKS: &[&str] = &["tasks"];
 /// Workloads whose sections have a shape, as far as it concerns them.
 const SHAPED: &[&str] = &[
     "critical-section",
+    "tasks",
     "hash-table",
     "hash-table-global",
     "list",
@@ -50,7 +53,7 @@ const SHAPED: &[&str] = &[
 /// Workloads that wait for arrivals.
 const ARRIVING: &[&str] = &["critical-section"];
 /// Workloads whose data can lie in the line of their lock.
-const EMBEDDING: &[&str] = &["critical-section"];
+const EMBEDDING: &[&str] = &["critical-section", "tasks"];
 
 const HOSTILITY: &[Setting] = &[
     other(
@@ -232,6 +235,24 @@ const WORKLOAD: &[Setting] = &[
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.nested_one_in = value.number_u32())
         .recorded("config.nested_one_in"),
+    number("tasks", "Number of tasks, which take turns on the vCPUs [workload tasks]")
+        .default_in_help("as many as vCPUs")
+        .within(1..=MAX_VCPUS as u64)
+        .of_guest()
+        .only_in(TASKS)
+        .sets_ours(|ours, value| ours.tasks = Some(value.number_u32()))
+        .recorded("config.tasks"),
+    other(
+        "fold",
+        "HOW",
+        Kind::Fold,
+        "vCPUs that run tasks: all (off), as the guest's steal says (governor/INTERVAL/LOW%/HIGH%), or the guest's share of pCPUs (oracle) [workload tasks]",
+    )
+    .default("off")
+    .of_guest()
+    .only_in(TASKS)
+    .sets_ours(|ours, value| ours.fold = value.fold().0)
+    .recorded("config.fold"),
     word(
         "think-distribution",
         "HOW",

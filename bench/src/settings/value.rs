@@ -8,6 +8,7 @@ use std::time::Duration;
 use haltkick_vmm::{Numa, Span};
 
 use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, Ratio, SWITCH, Words};
+use super::fold::FoldChoice;
 use super::pause_loops::PauseLoops;
 use super::quota::QuotaChoice;
 use super::spin_threshold::SpinThreshold;
@@ -31,6 +32,7 @@ pub(crate) enum Value {
     SpinThreshold(SpinThreshold),
     PauseLoops(PauseLoops),
     Quota(QuotaChoice),
+    Fold(FoldChoice),
     Deschedule(DescheduleChoice),
     Guests(Vec<Vm>),
 }
@@ -126,6 +128,11 @@ impl Value {
         *loops
     }
 
+    pub(crate) fn fold(&self) -> FoldChoice {
+        let Self::Fold(choice) = self else { self.is_not_a("way to fold") };
+        *choice
+    }
+
     pub(crate) fn quota(&self) -> QuotaChoice {
         let Self::Quota(choice) = self else { self.is_not_a("quota") };
         *choice
@@ -163,6 +170,7 @@ impl fmt::Display for Value {
             Self::SpinThreshold(threshold) => threshold.fmt(f),
             Self::PauseLoops(loops) => loops.fmt(f),
             Self::Quota(quota) => quota.fmt(f),
+            Self::Fold(fold) => fold.fmt(f),
             Self::Deschedule(choice) => choice.fmt(f),
             Self::Guests(guests) => {
                 let guests: Vec<String> = guests.iter().map(ToString::to_string).collect();

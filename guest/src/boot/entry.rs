@@ -11,7 +11,7 @@ use crate::lock::registry;
 use crate::memory;
 use crate::monitor::hypercall;
 use crate::work::{choice, footprint};
-use crate::workloads::harm;
+use crate::workloads::{harm, tasks};
 
 /// Entry point of every vCPU: RDI holds the boot block, RSI the vCPU's index, RSP a stack of its own aligned as
 /// after a call (System V ABI), GS base the vCPU's area.
@@ -66,6 +66,7 @@ fn boot_vcpu_only(form: &Form) {
     form.prepare();
     choice::prepare();
     footprint::prepare();
+    tasks::prepare();
     if boot.pool_bytes > 0 {
         memory::init(form.faults);
     }

@@ -129,6 +129,12 @@ fn work_loop(iterations: u64) {
     }
 }
 
+/// Ticks of the counter in `nanoseconds`.
+#[inline]
+pub(crate) fn ticks(nanoseconds: u64) -> u64 {
+    (u128::from(nanoseconds) * u128::from(boot().tsc_khz) / 1_000_000) as u64
+}
+
 /// Iterations that take `nanoseconds` at the rate of this run.
 pub(crate) fn iterations(nanoseconds: u64) -> u64 {
     let rate = control().work_rate.load(Ordering::Relaxed);

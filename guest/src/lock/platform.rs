@@ -98,7 +98,7 @@ impl Platform for Guest {
 
     #[inline]
     fn ticks(&self, nanoseconds: u64) -> u64 {
-        (u128::from(nanoseconds) * u128::from(percpu::boot().tsc_khz) / 1_000_000) as u64
+        time::ticks(nanoseconds)
     }
 
     #[inline]

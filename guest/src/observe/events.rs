@@ -8,8 +8,8 @@ use haltkick_locks::Event;
 use crate::image::field::padded;
 
 /// Events of the locks, from [`MEMORY_EVENTS`] on those of the memory manager, from [`GRANT_EVENTS`] on what grant
-/// tables count, from [`INTERRUPT_EVENTS`] on what interrupts have met.
-const EVENT_COUNT: usize = INTERRUPT_EVENTS + INTERRUPT_NAMES.len();
+/// tables count, from [`INTERRUPT_EVENTS`] on what interrupts have met, from [`FOLDING_EVENTS`] on what folding does.
+const EVENT_COUNT: usize = FOLDING_EVENTS + FOLDING_NAMES.len();
 
 /// Slot of the memory manager's first event.
 pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
@@ -33,6 +33,33 @@ pub(crate) enum Interrupt {
 
 const INTERRUPT_NAMES: [&str; 3] = ["interrupt_of_waiter", "interrupt_of_holder", "interrupt_of_other"];
 
+/// Slot of the first event of [`Folding`].
+const FOLDING_EVENTS: usize = INTERRUPT_EVENTS + INTERRUPT_NAMES.len();
+
+/// An event of a guest that may fold.
+#[derive(Clone, Copy)]
+pub(crate) enum Folding {
+    /// A sample of the governor.
+    Samples,
+    /// The preferred vCPUs at each sample, summed up.
+    Preferred,
+    Folds,
+    Unfolds,
+    /// A task that went to a preferred vCPU, since its own was not.
+    Pushed,
+    /// One that went to a preferred vCPU with fewer tasks.
+    Pulled,
+}
+
+const FOLDING_NAMES: [&str; 6] =
+    ["fold_samples", "fold_preferred", "folds", "unfolds", "tasks_pushed", "tasks_pulled"];
+
+impl Folding {
+    pub(crate) fn slot(self) -> usize {
+        FOLDING_EVENTS + self as usize
+    }
+}
+
 const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
     let mut names = [[0; 32]; EVENT_COUNT];
     let mut i = 0;
@@ -43,8 +70,10 @@ const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
             haltkick_mm::Event::ALL[i - MEMORY_EVENTS].name()
         } else if i < INTERRUPT_EVENTS {
             Counter::ALL[i - GRANT_EVENTS].name()
-        } else {
+        } else if i < FOLDING_EVENTS {
             INTERRUPT_NAMES[i - INTERRUPT_EVENTS]
+        } else {
+            FOLDING_NAMES[i - FOLDING_EVENTS]
         });
         i += 1;
     }

@@ -45,7 +45,12 @@ pub(crate) fn zipf(random: &mut Random, ranks: usize) -> usize {
 
 /// The calling vCPU's dice.
 pub(crate) fn dice() -> Random {
-    Random::new(boot().seed, cpu())
+    dice_of(cpu())
+}
+
+/// The dice of vCPU or task `number`.
+fn dice_of(number: usize) -> Random {
+    Random::new(boot().seed, number)
 }
 
 /// The settings of a run in iterations of the work loop, and this vCPU's dice.
@@ -66,15 +71,20 @@ pub(crate) struct Choices {
 
 impl Choices {
     pub(crate) fn of_this_vcpu() -> Self {
+        Self::of(cpu())
+    }
+
+    /// Those of vCPU or task `number`.
+    pub(crate) fn of(number: usize) -> Self {
         let boot = boot();
         let locks = boot.lock_count as usize;
         Self {
-            random: dice(),
+            random: dice_of(number),
             hold: iterations(boot.hold_ns),
             jitter_percent: boot.hold_jitter_percent,
             think: iterations(boot.think_ns),
             is_exponential: boot.flags.has(BootFlags::EXPONENTIAL_THINK),
-            index: cpu() % locks,
+            index: number % locks,
             locks,
             is_zipf: boot.zipf_hundredths > 0,
             arrival_ticks: boot.arrival_ticks,

@@ -3,7 +3,7 @@
 //! `--read-share` makes some of the sections read only, of another length (`--read-hold`). `--footprint` has each section walk
 //! that many cache lines of its lock, and `--dirty` write some of them.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
@@ -23,37 +23,60 @@ workload! {
 /// The workload on one vCPU.
 #[inline(never)]
 pub(crate) fn run() {
-    let sections = Sections::of_this_vcpu();
-    let footprint = Footprint::of_run();
+    let rounds = Rounds::of_this_vcpu();
     let mut choices = Choices::of_this_vcpu();
-    let (read_percent, read_hold) = (boot().read_percent, iterations(boot().read_hold_ns));
-    let window = &control().window;
     choices.begin();
-    loop {
+    while rounds.round(&mut choices) {}
+}
+
+/// All that a vCPU needs for sections of its own or of a task.
+pub(crate) struct Rounds {
+    sections: Sections,
+    footprint: Footprint,
+    read_percent: u32,
+    read_hold: u64,
+    window: &'static AtomicU32,
+}
+
+impl Rounds {
+    pub(crate) fn of_this_vcpu() -> Self {
+        Self {
+            sections: Sections::of_this_vcpu(),
+            footprint: Footprint::of_run(),
+            read_percent: boot().read_percent,
+            read_hold: iterations(boot().read_hold_ns),
+            window: &control().window,
+        }
+    }
+
+    /// A section and the work after it. Returns whether there is to be another.
+    #[inline(always)]
+    pub(crate) fn round(&self, choices: &mut Choices) -> bool {
         let intended = choices.arrive();
         let index = choices.lock();
-        let reads = choices.random.percent(read_percent);
+        let reads = choices.random.percent(self.read_percent);
         let times = if reads {
-            sections.shared(index, || {
-                footprint.walk(index);
-                work(read_hold);
+            self.sections.shared(index, || {
+                self.footprint.walk(index);
+                work(self.read_hold);
                 true
             })
         } else {
             let hold = choices.hold();
-            sections.exclusive(index, || {
-                footprint.walk_and_write(index);
+            self.sections.exclusive(index, || {
+                self.footprint.walk_and_write(index);
                 work(hold);
             })
         };
         let times = Times { asked: intended.unwrap_or(times.asked), ..times };
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match window.load(Ordering::Relaxed) {
+        match self.window.load(Ordering::Relaxed) {
             WINDOW_OPEN if reads => measure::count_read(&times),
             WINDOW_OPEN => measure::count(&times),
-            WINDOW_CLOSED => return,
+            WINDOW_CLOSED => return false,
             _ => {}
         }
         choices.think();
+        true
     }
 }

@@ -24,4 +24,5 @@ pub(crate) mod queue;
 pub(crate) mod rwlock;
 pub(crate) mod selftest;
 pub(crate) mod spin_queue;
+pub(crate) mod tasks;
 pub(crate) mod try_lock;

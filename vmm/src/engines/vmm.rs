@@ -92,6 +92,9 @@ pub(super) fn run(
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus: Vec<_> = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
     let shown = LiveView::begin(run, instruments, &vcpus);
+    for (asked, machine) in run.ours().zip(&machines) {
+        check_governor(asked, machine)?;
+    }
     let hinted: Vec<_> = run.ours().zip(&machines).map(|(asked, machine)| hints(asked, machine)).collect();
     let guests = guest_runs(run, &machines, &hinted, image, &clock, &notes);
     let plan = run.deschedule.as_ref().map(|deschedule| {
@@ -272,6 +275,16 @@ fn machine(
         Engine::Threads => Machine::on_threads(&wanted, &placement(), image, boot),
         Engine::Sim(machine) => Machine::simulated(&wanted, image, machine.costs.clock_khz, boot),
         Engine::Qemu(_) => unreachable!("QEMU makes its own machine"),
+    }
+}
+
+/// Refuses a governor that would never hear of stolen time.
+fn check_governor(asked: OurGuest<'_>, machine: &Machine) -> Result<(), RunError> {
+    match &machine.steal_time_refused {
+        Some(reason) if asked.run.has_vcpu_threads() && asked.ours.fold.governor().is_some() => {
+            Err(RunError::HostLacks(format!("--fold governor: {reason}; use --sched vmm")))
+        }
+        _ => Ok(()),
     }
 }
 

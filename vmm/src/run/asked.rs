@@ -13,6 +13,7 @@ use crate::machine::capabilities::KernelHalts;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::wanted::Wanted;
+use crate::run::folding::Fold;
 use crate::sched::deschedule::Deschedule;
 use crate::sched::hints::PreemptedBy;
 use crate::sched::quota::Quota;
@@ -237,6 +238,10 @@ pub struct Ours {
     pub think: Duration,
     /// Number of locks the sections are spread over.
     pub lock_count: u32,
+    /// Tasks of the workload `tasks`; `None`: one for each vCPU.
+    pub tasks: Option<u32>,
+    /// On which vCPUs these run.
+    pub fold: Fold,
     /// Settings of the workload `mixed`.
     pub mix: Mix,
     /// Settings of the workload `critical-section`.
@@ -267,6 +272,14 @@ pub struct OurGuest<'a> {
     pub guest: &'a Guest,
     /// Its work.
     pub ours: &'a Ours,
+}
+
+impl OurGuest<'_> {
+    /// vCPUs for which the guest has pCPUs if these are shared equally by guest, at least one.
+    pub(crate) fn share_in_pcpus(self) -> u32 {
+        let share = self.run.cpus.len() / self.run.guests.len();
+        (share.max(1) as u32).min(self.guest.vcpus)
+    }
 }
 
 impl Run {
@@ -409,6 +422,8 @@ impl Default for Ours {
             hold: Duration::from_micros(1),
             think: Duration::from_micros(2),
             lock_count: 1,
+            tasks: None,
+            fold: Fold::Off,
             mix: Mix::default(),
             shape: Shape::default(),
             oracle: true,

@@ -9,6 +9,7 @@ use haltkick_hypercalls::{
 use crate::host::time::{Nanoseconds, TscRate};
 use crate::image::file::Image;
 use crate::run::asked::{Engine, OurGuest};
+use crate::run::folding::Fold;
 
 /// The image's table entries that a run uses, by number.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct Chosen {
 /// Returns the guest's boot block, for a clock of `tsc_khz` ticks a millisecond. Addresses are filled in when the block is written.
 pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> BootBlock {
     let shape = asked.ours.shape;
+    let governor = asked.ours.fold.governor();
     let rate = TscRate::of_khz(tsc_khz);
     let ticks = |duration: Duration| rate.ticks(duration.into()).0;
     let nanoseconds = |duration: Duration| Nanoseconds::from(duration).0;
@@ -71,6 +73,14 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         footprint_lines: shape.footprint_lines,
         dirty_lines: shape.dirty_lines,
         spin_rounds: asked.ours.spin_rounds,
+        tasks: asked.ours.tasks.unwrap_or(asked.guest.vcpus),
+        preferred_vcpus: match asked.ours.fold {
+            Fold::Off | Fold::Governor(_) => asked.guest.vcpus,
+            Fold::Oracle => asked.share_in_pcpus(),
+        },
+        fold_interval_ticks: governor.map_or(0, |governor| ticks(governor.interval)),
+        fold_low: governor.map_or(0, |governor| governor.low),
+        fold_high: governor.map_or(0, |governor| governor.high),
     }
 }
 

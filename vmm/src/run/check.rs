@@ -17,6 +17,7 @@ use crate::machine::ring::Ring;
 use crate::machine::vm::allow_open_files;
 use crate::run::asked::{Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
 use crate::run::boot_values::{Chosen, pool_bytes};
+use crate::run::folding::Fold;
 use crate::run::memory::{available, check_memory, most_bytes};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::{Rules, Sched};
@@ -266,7 +267,7 @@ impl Ours {
     /// # Errors
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
-        let Self { lock_count, mix, shape, .. } = *self;
+        let Self { lock_count, mix, shape, tasks, fold, .. } = *self;
         if lock_count == 0 || lock_count > MAX_LOCKS {
             return Err(Refused::new(
                 "locks",
@@ -287,6 +288,10 @@ impl Ours {
             let message = "there is no data to put beside the lock: use --footprint 1 or more";
             return Err(Refused::new("embed", message));
         }
+        if tasks.is_some_and(|tasks| tasks == 0 || tasks > MAX_VCPUS as u32) {
+            return Err(Refused::new("tasks", format!("a guest has 1 to {MAX_VCPUS} of them")));
+        }
+        fold.check()?;
         if read_percent > 100 || hold_jitter_percent > 100 {
             return Err(Refused::new("", "a share is 100 % at most"));
         }
@@ -327,6 +332,7 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
     check_shape(asked, &image.locks[lock])?;
     check_embedded(asked, image, lock)?;
     check_interrupts(asked, &image.workloads[workload])?;
+    check_folding(asked)?;
     let point = match &asked.run.deschedule {
         Some(deschedule) => {
             check_deschedule(deschedule, &image.locks[lock], &image.workloads[workload], image)?
@@ -384,6 +390,26 @@ fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunErro
         _ => "interrupts vCPUs, which threads and QEMU do not: use --engine kvm or sim",
     };
     Err(RunError::usage(format!("workload `{}` {why}", workload.name)))
+}
+
+/// Refuses to fold where the guest is not told how much time is stolen from it.
+fn check_folding(asked: OurGuest<'_>) -> Result<(), RunError> {
+    let is_told = match asked.run.engine {
+        Engine::Kvm | Engine::Sim(_) => true,
+        Engine::Threads => asked.run.rules.sched == Sched::Vmm,
+        Engine::Qemu(_) if asked.ours.tasks.is_some() => {
+            return Err(RunError::usage(
+                "--tasks: QEMU's guest is not told: use --engine kvm, threads or sim",
+            ));
+        }
+        Engine::Qemu(_) => false,
+    };
+    if asked.ours.fold == Fold::Off || is_told {
+        return Ok(());
+    }
+    Err(RunError::usage(
+        "--fold: such a guest is not told its stolen time: use --engine kvm or sim, or --sched vmm",
+    ))
 }
 
 /// Checks that the memory that sections touch fits into the guest.

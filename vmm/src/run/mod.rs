@@ -5,6 +5,7 @@ pub(crate) mod boot_values;
 mod chances;
 pub(crate) mod check;
 pub(crate) mod collect;
+pub(crate) mod folding;
 pub(crate) mod found;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Deschedule, Engine, HowOften, Outcome, Ring, Run, RunError, Sched, Shape, Target};
+use haltkick_vmm::{
+    Deschedule, Engine, Fold, Governor, HowOften, Outcome, Ring, Run, RunError, Sched, Shape, Target,
+};
 use libtest_mimic::Trial;
 use support::{Check, Settings, check, config, event, start, start_until, trials, unexpected, waits};
 
@@ -12,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         every_node_of_a_list_is_walked,
         references_and_shared_words_are_counted_on_every_vcpu,
         what_is_pushed_into_a_bounded_queue_is_popped,
+        tasks_of_a_folding_guest_exclude_and_end,
         nobody_passes_a_barrier_before_all_have_come,
         no_reader_sees_a_version_after_its_grace_period,
         a_call_to_all_waits_for_all,
@@ -96,6 +99,20 @@ fn what_is_pushed_into_a_bounded_queue_is_popped() -> Check {
             let pops = moved / 2;
             check(!with_queue || transits.abs_diff(pops) <= 16 + u64::from(vcpus), || {
                 format!("{lock}, {vcpus} vCPUs: {transits} items popped in {moved} operations")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn tasks_of_a_folding_guest_exclude_and_end() -> Check {
+    let governor = Governor { interval: Duration::from_millis(5), ..Governor::LINUX };
+    for fold in [Fold::Off, Fold::Oracle, Fold::Governor(governor)] {
+        for (lock, pv) in [("qspinlock", true), ("tas", false), ("mutex/packed", true), ("none", false)] {
+            let outcome = start(&config().workload("tasks").fold(fold).lock(lock).pv(pv).drain(true))?;
+            check(outcome.acquisitions() > 0, || format!("{lock}, {fold:?}: no section"))?;
+            check(lock == "none" || outcome.lost_updates == Some(0), || {
+                format!("{lock}, {fold:?}: lost updates: {:?}", outcome.lost_updates)
             })?;
         }
     }

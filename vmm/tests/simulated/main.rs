@@ -4,6 +4,7 @@
 mod closed;
 mod curves;
 mod cuts;
+mod folding;
 mod hosts;
 mod profile;
 mod quotas;

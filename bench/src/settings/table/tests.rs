@@ -28,6 +28,8 @@ fn settings_of_one_guest_are_those_of_its_locks() {
         "long-hold",
         "long-one-in",
         "nested-one-in",
+        "tasks",
+        "fold",
     ];
     assert_eq!(named_where(|setting| setting.of_guest), of_guest);
 }
@@ -86,6 +88,7 @@ fn every_value_is_written_as_it_is_read() {
             Kind::SpinThreshold => &["5us", "linux"],
             Kind::PauseLoops => &["gap=128,window=4096"],
             Kind::Quota => &["none", "200us/1ms", "1ms/10ms+500us"],
+            Kind::Fold => &["off", "oracle", "governor/1s/2%/5%"],
             Kind::Deschedule => {
                 &["none", "holder,rate=100,for=5ms", "waiter,prob=0.5,for=1ms,at=handed-over"]
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::presets;
 use haltkick_vmm::{
-    Deschedule, Engine, HowOften, Mix, Ours, PreemptedBy, PvBackend, Quota, Ring, Run, Sched, Shape, Share,
-    Target, allowed_cpus,
+    Deschedule, Engine, Fold, HowOften, Mix, Ours, PreemptedBy, PvBackend, Quota, Ring, Run, Sched, Shape,
+    Share, Target, allowed_cpus,
 };
 
 use crate::nested;
@@ -133,6 +133,9 @@ settings! {
     workload: | String, |run| &mut ours(run).workload;
     hold: Duration, |run| &mut ours(run).hold;
     think: Duration, |run| &mut ours(run).think;
+    tasks: | Option<u32>, |run| &mut ours(run).tasks;
+    fold: Fold, |run| &mut ours(run).fold;
+    drain: bool, |run| &mut run.drain;
     lock_count: u32, |run| &mut ours(run).lock_count;
     mix: Mix, |run| &mut ours(run).mix;
     shape: Shape, |run| &mut ours(run).shape;

@@ -1,0 +1,138 @@
+//! The control law of Linux' steal governor, as its document of September 2026 states it.
+
+/// Thresholds of the law, in hundredths of a percent of the time of all active CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Law {
+    /// Up to this share of stolen time a CPU is unfolded.
+    pub low: u32,
+    /// Above this share one is folded.
+    pub high: u32,
+}
+
+/// A step of the governor: one CPU at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One CPU fewer is preferred.
+    Fold,
+    /// One more is.
+    Unfold,
+    /// As many as before are.
+    Rest,
+}
+
+impl Step {
+    /// Number of preferred CPUs after the step, where `preferred` of `active` were: the lowest ones, at least one.
+    #[must_use]
+    pub fn of(self, preferred: u32, active: u32) -> u32 {
+        match self {
+            Self::Fold => preferred.saturating_sub(1).max(1),
+            Self::Unfold => (preferred + 1).min(active),
+            Self::Rest => preferred,
+        }
+    }
+}
+
+/// The governor's memory: its last sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Governor {
+    law: Law,
+    stolen_ns: u64,
+    at_ns: u64,
+}
+
+/// A shorter time since the last sample is no sample.
+const SHORTEST_NS: u64 = 1_000_000;
+
+impl Governor {
+    /// A governor whose first sample is counted from now on.
+    #[must_use]
+    pub const fn new(law: Law, stolen_ns: u64, now_ns: u64) -> Self {
+        Self { law, stolen_ns, at_ns: now_ns }
+    }
+
+    /// Takes a sample: `stolen_ns` is the time stolen from all CPUs since they started, `active` how many of them take part.
+    pub fn sample(&mut self, stolen_ns: u64, now_ns: u64, active: u32) -> Step {
+        let passed_ns = now_ns.saturating_sub(self.at_ns);
+        if passed_ns < SHORTEST_NS {
+            return Step::Rest;
+        }
+        // A record that is read while it changes may seem to go back.
+        let stolen = stolen_ns.saturating_sub(self.stolen_ns);
+        (self.stolen_ns, self.at_ns) = (stolen_ns, now_ns);
+        let hundredth_of_a_percent = (passed_ns.saturating_mul(u64::from(active)) / 10_000).max(1);
+        match stolen / hundredth_of_a_percent {
+            share if share > u64::from(self.law.high) => Step::Fold,
+            share if share <= u64::from(self.law.low) => Step::Unfold,
+            _ => Step::Rest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINUX: Law = Law { low: 200, high: 500 };
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Preferred CPUs after each of `samples` seconds, of each of `guests` equal guests of `cpus` CPUs, all busy, on `pcpus` that
+    /// are shared fairly.
+    fn replay(cpus: u32, guests: u32, pcpus: u32, samples: u64) -> impl Iterator<Item = u32> {
+        let mut governor = Governor::new(LINUX, 0, 0);
+        let (mut preferred, mut stolen_ns) = (cpus, 0);
+        (1..=samples).map(move |second| {
+            let lost = u64::from(preferred * guests).saturating_sub(u64::from(pcpus));
+            stolen_ns += lost * SECOND / u64::from(guests);
+            preferred = governor.sample(stolen_ns, second * SECOND, cpus).of(preferred, cpus);
+            preferred
+        })
+    }
+
+    #[test]
+    fn the_share_is_one_of_active_cpus() {
+        // Half of the time of 8 of 128 possible CPUs: version 10 of the law divided by those, and saw 3.1 %.
+        let stolen_ns = 8 * SECOND / 2;
+        let sample = |cpus| Governor::new(LINUX, 0, 0).sample(stolen_ns, SECOND, cpus);
+        assert_eq!((sample(8), sample(128)), (Step::Fold, Step::Rest));
+    }
+
+    #[test]
+    fn a_small_guest_never_comes_to_rest() {
+        // Two pCPUs for each of four guests with 8 CPUs: with 3 of them 12.5 % are stolen, with 2 nothing.
+        let steps: [u32; 10] = core::array::from_fn(|at| replay(8, 4, 8, 10).nth(at).expect("a step"));
+        assert_eq!(steps, [7, 6, 5, 4, 3, 2, 3, 2, 3, 2]);
+    }
+
+    #[test]
+    fn a_large_guest_comes_to_rest_near_its_share() {
+        // 34 CPUs are enough for a step of less than the 3 % between the thresholds.
+        for (cpus, pcpus) in [(34, 17), (64, 32), (128, 100)] {
+            let last = replay(cpus, 2, pcpus, 300).last().expect("a step");
+            assert_eq!(replay(cpus, 2, pcpus, 301).last(), Some(last), "{cpus}: rests");
+            let stolen = f64::from(last) - f64::from(pcpus) / 2.0;
+            assert!((0.0201..=0.0501).contains(&(stolen / f64::from(cpus))), "{cpus}: {last}");
+        }
+    }
+
+    #[test]
+    fn thresholds_belong_to_rest_and_to_unfold() {
+        let sample =
+            |hundredths: u64| Governor::new(LINUX, 0, 0).sample(hundredths * SECOND / 10_000, SECOND, 1);
+        assert_eq!((sample(200), sample(201)), (Step::Unfold, Step::Rest));
+        assert_eq!((sample(500), sample(501)), (Step::Rest, Step::Fold));
+    }
+
+    #[test]
+    fn a_sample_within_a_millisecond_changes_nothing() {
+        let mut governor = Governor::new(LINUX, 0, 0);
+        assert_eq!(governor.sample(900_000, 999_999, 1), Step::Rest);
+        assert_eq!(governor.sample(900_000, 1_000_000, 1), Step::Fold, "the time before it counts");
+        assert_eq!(governor.sample(800_000, 3_000_000, 1), Step::Unfold, "time that goes back is none");
+    }
+
+    #[test]
+    fn one_cpu_stays_preferred_and_no_more_than_there_are() {
+        assert_eq!((Step::Fold.of(1, 8), Step::Fold.of(2, 8)), (1, 1));
+        assert_eq!((Step::Unfold.of(8, 8), Step::Unfold.of(7, 8), Step::Rest.of(5, 8)), (8, 8, 5));
+    }
+}

@@ -1,0 +1,101 @@
+//! Guests that fold.
+
+use haltkick_vmm::{Fold, Governor};
+
+use super::*;
+
+const QUICK: Governor = Governor { interval: us(2_000), ..Governor::LINUX };
+
+/// Eight vCPUs on four pCPUs, which all have a task.
+fn tasks(fold: Fold) -> Run {
+    let run = simulated("ivybridge-ex-4s", 4, 2).workload("tasks").fold(fold).slice(us(1_000));
+    run.lock("tas").pv(false).think(us(10)).window(us(60_000)).warmup(us(60_000)).drain(true)
+}
+
+/// vCPUs that did sections in the window.
+fn busy(outcome: &Outcome) -> usize {
+    outcome.vcpus.iter().filter(|vcpu| vcpu.acquisitions > 0).count()
+}
+
+fn queued(outcome: &Outcome) -> u64 {
+    outcome.time("queued").map_or(0, |times| times.buckets.iter().sum())
+}
+
+#[test]
+fn a_guest_that_does_not_fold_runs_tasks_on_all_vcpus() {
+    let outcome = done(&tasks(Fold::Off));
+    assert_eq!((busy(&outcome), outcome.lost_updates), (8, Some(0)));
+    let moves = ["folds", "unfolds", "tasks_pushed", "tasks_pulled"].map(|name| event(&outcome, name));
+    assert_eq!(moves, [0; 4]);
+}
+
+#[test]
+fn an_oracle_leaves_one_vcpu_for_each_pcpu() {
+    let outcome = done(&tasks(Fold::Oracle));
+    assert_eq!((busy(&outcome), outcome.lost_updates), (4, Some(0)));
+    let off: u64 = total(&outcome.preemptions.unwrap()) - outcome.preemptions.unwrap().halted;
+    assert_eq!(off, 0, "none lost its pCPU");
+    assert!(queued(&outcome) > 100, "tasks take turns: {}", queued(&outcome));
+}
+
+#[test]
+fn a_governor_folds_while_time_is_stolen() {
+    let outcome = done(&tasks(Fold::Governor(QUICK)));
+    assert_eq!(outcome.lost_updates, Some(0));
+    let samples = event(&outcome, "fold_samples");
+    // Eight CPUs have no share between 2 % and 5 %: it goes back and forth between two numbers.
+    let mean = event(&outcome, "fold_preferred") as f64 / samples as f64;
+    assert!((3.5..=5.5).contains(&mean), "{mean} of {samples} samples");
+    assert!(event(&outcome, "folds") > 0 && event(&outcome, "unfolds") > 0, "{:?}", outcome.lock_events);
+    // Tasks follow: at most one turn each on a vCPU that is not preferred.
+    assert!(event(&outcome, "tasks_pushed") > 0 && event(&outcome, "tasks_pulled") > 0);
+}
+
+#[test]
+fn a_vcpu_that_is_preferred_again_pulls_its_share_of_tasks() {
+    let outcome = done(&tasks(Fold::Governor(QUICK)).tasks(20));
+    // Each of four or five vCPUs has four tasks or more, and one that has none pulls one.
+    let (unfolds, pulled) = (event(&outcome, "unfolds"), event(&outcome, "tasks_pulled"));
+    assert!(unfolds > 0 && 2 * pulled > 3 * unfolds, "{pulled} tasks pulled in {unfolds} unfolds");
+}
+
+#[test]
+fn a_guest_from_which_nothing_is_stolen_does_not_fold() {
+    let outcome = done(&tasks(Fold::Governor(QUICK)).vcpus(4));
+    assert_eq!((event(&outcome, "folds"), busy(&outcome)), (0, 4));
+    assert!(event(&outcome, "fold_samples") > 10);
+}
+
+#[test]
+fn tasks_may_be_more_or_fewer_than_vcpus() {
+    for (number, fold) in
+        [(1, Fold::Off), (3, Fold::Off), (20, Fold::Off), (20, Fold::Oracle), (1, Fold::Oracle)]
+    {
+        let outcome = done(&tasks(fold).tasks(number));
+        let vcpus = if fold == Fold::Off { 8 } else { 4 };
+        assert_eq!(busy(&outcome), (number as usize).min(vcpus), "{number} tasks, {fold:?}");
+    }
+}
+
+#[test]
+fn a_guest_that_folds_loses_to_one_that_does_not() {
+    let two = |share, folds: [Fold; 2]| {
+        let mut run = tasks(folds[0]).vcpus(4).share(share);
+        run.guests.push(haltkick_vmm::Guest { name: "other".into(), seed: 2, ..run.guests[0].clone() });
+        run.guests[1].ours_mut().unwrap().fold = folds[1];
+        let found =
+            haltkick_vmm::run(&run, &Image::embedded(), &Instruments::default(), &AtomicBool::new(false));
+        let ran = |ended: Ended| {
+            ended.outcome().expect("it ends").vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>() as f64
+        };
+        let [folder, other]: [f64; 2] =
+            found.expect("it runs").guests.into_iter().map(ran).collect::<Vec<_>>().try_into().unwrap();
+        folder / (folder + other)
+    };
+    // Four pCPUs: two vCPUs against four have a third, by vCPU, and half, by guest.
+    let by_vcpu = two(Share::Vcpu, [Fold::Oracle, Fold::Off]);
+    let by_guest = two(Share::Guest, [Fold::Oracle, Fold::Off]);
+    assert!((0.30..0.37).contains(&by_vcpu) && (0.46..0.51).contains(&by_guest), "{by_vcpu}, {by_guest}");
+    let both = two(Share::Vcpu, [Fold::Oracle, Fold::Oracle]);
+    assert!((0.48..0.52).contains(&both), "{both}");
+}
