@@ -11,6 +11,7 @@ fn main() {
         "guest/grants/src",
         "guest/locks/src",
         "guest/mm/src",
+        "guest/qspin/src",
         "hypercalls/src",
         "vmm/src",
     ];

@@ -21,6 +21,8 @@ const INPUTS: [&str; 16] = [
     "../guest/locks/src",
     "../guest/mm/Cargo.toml",
     "../guest/mm/src",
+    "../guest/qspin/Cargo.toml",
+    "../guest/qspin/src",
     "../hypercalls/Cargo.toml",
     "../hypercalls/src",
 ];
@@ -88,7 +90,7 @@ fn main() {
 /// The text of the locks' sources, by the names that the image's debugging data gives them: a slice of pairs.
 fn sources(root: &Path) -> String {
     let mut files = Vec::new();
-    let mut folders = vec![root.join("guest/locks/src")];
+    let mut folders = vec![root.join("guest/locks/src"), root.join("guest/qspin/src")];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).expect("the sources can be read");
         for path in entries.map(|entry| entry.expect("the sources can be read").path()) {

@@ -8,7 +8,7 @@ use anstyle::Style;
 use haltkick_vmm::worst::Effect;
 use serde_json::json;
 
-use crate::analysis::worst::{Coverage, Parts, Row, Set, Worst};
+use crate::analysis::worst::{Coverage, Parts, Row, Set, Worst, short};
 use crate::text::exit::Result;
 use crate::text::output::to_json;
 use crate::text::quantity::time_ns;
@@ -16,8 +16,6 @@ use crate::text::wrap::wrap;
 
 pub(crate) use page::page;
 
-/// The folder of the locks' sources, which is left out.
-const SOURCES: &str = "guest/locks/src/";
 /// Unreached lines that are named; the others are counted.
 const UNREACHED_SHOWN: usize = 6;
 
@@ -106,8 +104,8 @@ fn coverage(coverage: &Coverage) -> String {
     );
     if !unreached.is_empty() {
         let _ = write!(text, "; {} lines were not reached: ", unreached.len());
-        let short = |line: &String| line.strip_prefix(SOURCES).unwrap_or(line).to_owned();
-        text += &unreached.iter().take(UNREACHED_SHOWN).map(short).collect::<Vec<_>>().join(", ");
+        text +=
+            &unreached.iter().take(UNREACHED_SHOWN).map(|line| short(line)).collect::<Vec<_>>().join(", ");
         if unreached.len() > UNREACHED_SHOWN {
             text += ", ...";
         }

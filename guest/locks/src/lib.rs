@@ -11,35 +11,35 @@
 
 #![no_std]
 
-/// The examples of pages that are no part of the documentation here.
-#[cfg(doctest)]
-#[doc = include_str!("../REPLACE-SPIN.md")]
-mod pages {}
-
 mod centralized;
-mod contract;
-mod faults;
 #[cfg(not(liveness))]
-pub mod guarded;
-mod memory;
-pub mod qspinlock;
+mod guards;
 mod queued;
 pub mod reader_writer;
 mod sleeping;
 mod waiting;
 
 pub use centralized::*;
-pub use contract::*;
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
+pub use haltkick_qspin::Packed;
 #[doc(hidden)]
-pub use faults::mutant;
-pub use faults::races;
-pub use memory::CachePadded;
+pub use haltkick_qspin::mutant;
+#[cfg(all(
+    target_arch = "x86_64",
+    not(any(windows, target_vendor = "apple", loom, shuttle, miri, liveness))
+))]
+pub use haltkick_qspin::patched_choice;
 #[cfg(liveness)]
-pub use memory::watched;
-pub use qspinlock::*;
-pub use queued::*;
-pub use reader_writer::{
-    FairRwLock, PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock,
+pub use haltkick_qspin::watched;
+pub use haltkick_qspin::{
+    Activity, BorrowedQSpinDomain, Bounded, CachePadded, Choice, Chosen, DefaultWord, Delegate, Domain,
+    Event, Exclusive, ExclusiveWriter, FairRwLock, Interrupts, LEVELS, Latch, Lock, Mode, Native, Platform,
+    Point, Pv, QSpinCpu, QSpinDomain, QSpinLine, QSpinLock, Queues, RwLock, Tas, Ticket, TooLate, TrustedCpu,
+    V16, VirtTas, Whole, Word, WorkConserving, choice, fair, qspinlock, races, tas, ticket,
 };
+#[cfg(not(liveness))]
+pub use haltkick_qspin::{guarded, home};
+pub use queued::*;
+pub use reader_writer::{PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock};
 pub use sleeping::*;
 pub use waiting::*;

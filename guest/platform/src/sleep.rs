@@ -15,7 +15,7 @@ pub(crate) trait Sleeper {
     fn sleep(&self, interrupts_were_on: bool);
 }
 
-/// Wait as [`Platform::wait`](haltkick_locks::Platform::wait) demands it: one look, and a sleep if it says so,
+/// Wait as [`Platform::wait`](haltkick_qspin::Platform::wait) demands it: one look, and a sleep if it says so,
 /// with nothing in between.
 pub(crate) fn wait(sleeper: &impl Sleeper, still: impl Fn() -> bool) {
     let were_on = sleeper.turn_interrupts_off();

@@ -29,19 +29,22 @@ struct House {
 
 const HOUSES: &[House] = &[
     House {
-        sources: "guest/locks/src",
+        sources: "guest/qspin/src",
         rooms: &[
             "memory",
             "faults",
             "contract",
             "waiting",
             "centralized",
-            "queued",
             "qspinlock",
             "reader_writer",
-            "sleeping",
             "guarded",
         ],
+        double: &[],
+    },
+    House {
+        sources: "guest/locks/src",
+        rooms: &["waiting", "centralized", "queued", "reader_writer", "sleeping", "guards"],
         double: &[],
     },
     House {

@@ -102,13 +102,21 @@ pub(crate) struct SourcePlace {
     pub(crate) nearest_point: Option<String>,
 }
 
+/// Folders with the sources of the built-in locks.
+pub(crate) const SOURCES: [&str; 2] = ["guest/locks/src/", "guest/qspin/src/"];
+
+/// A line without the folder of the locks' sources.
+pub(crate) fn short(line: &str) -> &str {
+    SOURCES.iter().find_map(|folder| line.strip_prefix(folder)).unwrap_or(line)
+}
+
 impl SourcePlace {
     /// The line with those that it was inlined into, without the folders that they share.
     pub(crate) fn lines(&self) -> String {
         let Some(line) = &self.line else { return "no line".into() };
-        let short = |line: &String| line.rsplit('/').next().unwrap_or_default().to_owned();
-        let into: String = self.inlined_into.iter().map(|line| format!(" < {}", short(line))).collect();
-        format!("{}{into}", line.strip_prefix("guest/locks/src/").unwrap_or(line))
+        let name = |line: &String| line.rsplit('/').next().unwrap_or_default().to_owned();
+        let into: String = self.inlined_into.iter().map(|line| format!(" < {}", name(line))).collect();
+        format!("{}{into}", short(line))
     }
 }
 

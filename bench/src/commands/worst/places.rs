@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haltkick_vmm::{Disassembler, Frame, Image, Lines, OurGuest, RunError};
 
-use crate::analysis::worst::{Heat, SourcePlace};
+use crate::analysis::worst::{Heat, SOURCES, SourcePlace};
 
-/// Folder with the sources of the built-in locks.
-const LOCKS: &str = "guest/locks/";
 /// The longest instruction.
 const LONGEST_INSTRUCTION: u64 = 15;
 
@@ -62,7 +60,9 @@ impl<'a> Places<'a> {
         let symbol = self.image.symbols().describe(address);
         let frames = self.lines.as_ref().map(|lines| lines.frames(address)).unwrap_or_default();
         let has_line = |frame: &&Frame| frame.line.is_some_and(|line| line > 0);
-        let is_lock = |frame: &&Frame| frame.file.as_ref().is_some_and(|file| file.starts_with(LOCKS));
+        let is_lock = |frame: &&Frame| {
+            frame.file.as_ref().is_some_and(|file| SOURCES.iter().any(|folder| file.starts_with(folder)))
+        };
         let of_lock: Vec<&Frame> = frames.iter().filter(is_lock).filter(has_line).collect();
         let other = || frames.iter().filter(has_line).find(|frame| !frame.is_library());
         let chain = if of_lock.is_empty() { other().into_iter().collect() } else { of_lock };

@@ -39,7 +39,7 @@
 
 use core::ptr;
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
@@ -155,7 +155,6 @@ impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
 impl PvTicket {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { next: AtomicU32::new(0), owner: AtomicU32::new(0) }
         }

@@ -7,11 +7,12 @@
 //! twice, because the slice may never seem to get longer on a host with no other vCPU to run. One that holds another
 //! lock already keeps its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
 
-use super::Tas;
-use crate::{
+use haltkick_qspin::{
+    centralized::Tas,
     contract::{Activity, Lock, Platform},
     faults::mutant::mutant,
     memory::sync::const_unless_loom,
+    waiting::slice::give_up_unless_in_section,
 };
 
 /// Test-and-test-and-set lock that is not taken at the end of a slice.
@@ -23,7 +24,6 @@ pub struct SliceTas {
 impl SliceTas {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { inner: Tas::new() }
         }
@@ -48,13 +48,6 @@ impl SliceTas {
 pub(crate) fn await_slice<P: Platform>(platform: &P) {
     if mutant!("gcr-ignore-slice": platform.slice_ends_soon() => false) {
         give_up_unless_in_section(platform);
-    }
-}
-
-/// Gives the slice back, unless the CPU is in a section already: that is what must not lose it.
-pub(crate) fn give_up_unless_in_section<P: Platform>(platform: &P) {
-    if mutant!("slice-ignore-outer": !platform.is_in_section() => true) {
-        platform.yield_to(None);
     }
 }
 

@@ -18,7 +18,7 @@
 //! A loser adds one to `next` for each time the lock is held, so 2^16 CPUs are too many: `next` would wrap
 //! and show a held lock as free. The lock of 2010 had 8-bit halves; this one is meant for more than 255 CPUs.
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Lock, Platform},
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
@@ -35,7 +35,6 @@ pub struct UnfairTicket {
 impl UnfairTicket {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { word: AtomicU32::new(0) }
         }

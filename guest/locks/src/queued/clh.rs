@@ -34,15 +34,16 @@
 
 use core::{mem::offset_of, ptr};
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, Ordering::*, array, const_unless_loom},
     },
-    waiting::nesting::{SLOTS, Slots},
 };
+
+use crate::waiting::slots::{SLOTS, Slots};
 
 /// CLH lock.
 #[derive(Debug)]
@@ -240,7 +241,6 @@ impl<P: Platform, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCK
 impl Clh {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { tail: AtomicU32::new(0) }
         }

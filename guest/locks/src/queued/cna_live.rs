@@ -53,15 +53,16 @@
 
 use core::{mem::offset_of, ptr};
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
     },
-    waiting::nesting::{SLOTS, SlotCode, Slots},
 };
+
+use crate::waiting::slots::{SLOTS, SlotCode, Slots};
 
 /// How often the first one aside is overtaken, at most, in one wait.
 const MOST: u32 = if MODELLED { 2 } else { 64 };
@@ -249,7 +250,6 @@ impl Node {
 impl CnaLive {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { tail: AtomicU32::new(0) }
         }

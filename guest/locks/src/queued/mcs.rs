@@ -16,15 +16,16 @@
 
 use core::{mem::offset_of, ptr};
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Lock, Platform, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, Ordering::*, array, const_unless_loom},
     },
-    waiting::nesting::{SLOTS, SlotCode, Slots},
 };
+
+use crate::waiting::slots::{SLOTS, SlotCode, Slots};
 
 /// MCS lock.
 #[derive(Debug)]
@@ -154,7 +155,6 @@ impl Node {
 impl Mcs {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { tail: AtomicU32::new(0) }
         }

@@ -54,15 +54,16 @@
 
 use core::{mem::offset_of, ptr};
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, MODELLED, Ordering::*, Statistic, array, const_unless_loom},
     },
-    waiting::nesting::{SLOTS, SlotCode, Slots},
 };
+
+use crate::waiting::slots::{SLOTS, SlotCode, Slots};
 
 /// Most nodes that one release removes.
 const SCAN: u32 = if MODELLED { 1 } else { 256 };
@@ -207,7 +208,6 @@ impl Node {
 impl McsTp {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { tail: AtomicU32::new(0), holder: Statistic::new(0), since: Statistic::new(0) }
         }

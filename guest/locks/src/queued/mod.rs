@@ -1,5 +1,5 @@
-//! Locks whose waiters queue, each looking at a line of its own. The queue spinlock is one, too, and has a
-//! [room](crate::qspinlock) to itself.
+//! Locks whose waiters queue, each looking at a line of its own. The queue spinlock is one, too, in a
+//! [crate](haltkick_qspin) of its own; [`resilient`] is made of it.
 
 pub mod clh;
 pub mod cna_live;
@@ -7,6 +7,7 @@ pub mod gcr;
 pub mod mcs;
 pub mod mcs_tp;
 pub mod owner_yield;
+pub mod resilient;
 
 pub use clh::{Clh, ClhDomain, ClhToken};
 pub use cna_live::{CnaDomain, CnaLive, CnaToken};
@@ -14,3 +15,4 @@ pub use gcr::{Gcr, GcrDomain, GcrOver, GcrOverDomain};
 pub use mcs::{Mcs, McsDomain, McsToken};
 pub use mcs_tp::{McsTp, McsTpDomain, McsTpToken};
 pub use owner_yield::{OwnerYield, OwnerYieldDomain};
+pub use resilient::{Clock, FallibleLock, LockError, RqSpinDomain, RqSpinLock};

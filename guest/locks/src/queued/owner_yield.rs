@@ -49,7 +49,7 @@
 
 use core::{mem::offset_of, ptr};
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::sync::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
@@ -181,7 +181,6 @@ const fn held_by(cpu: usize) -> u32 {
 impl OwnerYield {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { word: AtomicU32::new(0) }
         }

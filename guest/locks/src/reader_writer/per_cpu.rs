@@ -29,7 +29,7 @@
 
 use core::ops::Deref;
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Domain, Platform, Point, RwLock, rw_lock::wait_until},
     faults::mutant::mutant,
     memory::{
@@ -69,7 +69,6 @@ pub struct ReaderSlot(
 impl ReaderSlot {
     const_unless_loom! {
         /// The slot of a CPU that reads nothing.
-        #[expect(clippy::new_without_default, reason = "a slot is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self(CachePadded::new(AtomicUsize::new(NOBODY)))
         }

@@ -10,7 +10,7 @@
 //! leave. A writer turns 0 into the bit. There is no queue: as long as readers overlap, the word is never 0, and a
 //! writer waits forever.
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Domain, Platform, RwLock, rw_lock::wait_until},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
@@ -28,7 +28,6 @@ pub struct UnfairRwLock {
 impl UnfairRwLock {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { word: AtomicU32::new(0) }
         }

@@ -20,7 +20,7 @@ use super::{
     osq::Packed,
     sleep::{SleepDomain, WaitList},
 };
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
@@ -40,7 +40,6 @@ pub struct FutexMutex {
 impl FutexMutex {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { word: AtomicU32::new(0), list: WaitList::new() }
         }

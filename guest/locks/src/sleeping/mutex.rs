@@ -41,7 +41,7 @@ use super::{
     osq::{Layout, Osq, Packed},
     sleep::{Held, SleepDomain, WaitList},
 };
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
@@ -73,7 +73,6 @@ enum Try {
 impl<L: Layout> Mutex<L> {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { word: AtomicU32::new(0), queue: Osq::new(), list: WaitList::new() }
         }

@@ -48,7 +48,7 @@
 
 use core::marker::PhantomData;
 
-use crate::{
+use haltkick_qspin::{
     contract::{Event, Platform, Point},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, array, const_unless_loom},
@@ -173,7 +173,6 @@ impl Node {
 impl<L, const CPUS: usize> OsqNodes<L, CPUS> {
     const_unless_loom! {
         /// The nodes of `CPUS` CPUs, none of which queues.
-        #[expect(clippy::new_without_default, reason = "nodes are made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             const { assert!(CPUS >= 1 && CPUS < u32::MAX as usize) };
             Self { nodes: array![Node::new(); CPUS], layout: PhantomData }
@@ -200,7 +199,6 @@ struct Watch {
 impl<L: Layout> Osq<L> {
     const_unless_loom! {
         /// An empty queue.
-        #[expect(clippy::new_without_default, reason = "a queue is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { tail: AtomicU32::new(0), layout: PhantomData }
         }

@@ -1,11 +1,8 @@
-//! Waiting that several kinds of locks share: nodes that nest, how long to spin, how to sleep and be kicked.
+//! Waiting for locks of other crates, hints that need no host, and nodes that are kept until unlock.
 
 mod heartbeat;
-pub(crate) mod nesting;
-pub(crate) mod patience;
 mod sleepers;
-pub(crate) mod wake;
+pub(crate) mod slots;
 
 pub use heartbeat::Heartbeat;
-pub use nesting::LEVELS;
 pub use sleepers::{SleeperDomain, Sleepers, Wake};

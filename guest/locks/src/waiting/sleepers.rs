@@ -9,7 +9,7 @@
 //! the sleep takes the CPU out of the set, a kick that was meant for an earlier sleep included. With the bit left
 //! behind, a CPU that acquires and goes on to other things would be woken in the place of one that sleeps.
 
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Domain, Platform},
     faults::mutant::mutant,
     memory::{
@@ -38,7 +38,6 @@ impl<const WORDS: usize> Sleepers<WORDS> {
     const_unless_loom! {
         /// An empty set.
         #[must_use]
-        #[expect(clippy::new_without_default, reason = "a lock is made in a constant")]
         pub const fn new() -> Self {
             Self(array![AtomicUsize::new(0); WORDS])
         }

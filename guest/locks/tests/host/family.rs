@@ -4,51 +4,7 @@ use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, rounds};
-
-/// CPUs in a test: more than the machine that runs it is likely to have to spare. Miri has one thread for
-/// all.
-const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
-
-/// The tests of one lock. `$domain` makes the domain from a host, `$lock` a new lock.
-macro_rules! family {
-    ($($name:ident: $lock:expr, $domain:expr;)+) => {$(
-        mod $name {
-            use super::*;
-
-            #[test]
-            fn no_increment_is_lost() {
-                let host = Cpus::new(CPUS, Duration::from_micros(20));
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), rounds(1_500));
-            }
-
-            #[test]
-            fn no_sleeper_is_forgotten_when_all_are_impatient() {
-                let host = Cpus::impatient(CPUS);
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, rounds(1_500));
-            }
-
-            #[test]
-            fn no_increment_is_lost_when_trying_first() {
-                let host = Cpus::impatient(CPUS);
-                support::no_increment_is_lost_when_trying(&host, &$domain(host.clone()), &$lock, rounds(1_500));
-            }
-
-            #[test]
-            fn try_lock_tells_held_from_free() {
-                let host = Cpus::impatient(2);
-                support::try_lock_tells_held_from_free(&$domain(host), &$lock);
-            }
-
-            #[test]
-            fn two_locks_may_be_released_in_any_order() {
-                let host = Cpus::impatient(CPUS);
-                let (a, b) = ($lock, $lock);
-                support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), [&a, &b], rounds(700));
-            }
-        }
-    )+};
-}
+use crate::support::{CPUS, Cpus, Signal, family};
 
 /// A gate before locks that have a domain like that.
 fn gcr_over<D>(inner: fn(Cpus) -> D) -> impl Fn(Cpus) -> GcrOverDomain<Cpus, D, CPUS> {
@@ -56,9 +12,7 @@ fn gcr_over<D>(inner: fn(Cpus) -> D) -> impl Fn(Cpus) -> GcrOverDomain<Cpus, D, 
 }
 
 family! {
-    tas: Tas::new(), |host| host;
     slice_tas: SliceTas::new(), |host| host;
-    ticket: Ticket::new(), |host| host;
     unfair_ticket: UnfairTicket::new(), |host| host;
     pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, CPUS>::new;
     mcs: Mcs::new(), McsDomain::<Cpus, CPUS>::new;
@@ -79,34 +33,45 @@ family! {
     futex: FutexMutex::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Cpus, osq::PrevCpu, CPUS>::new;
-    qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     rqspinlock_whole: RqSpinLock::<Whole>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, Clock::Wall);
     rqspinlock_in_haste: RqSpinLock::<Whole>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000), Clock::Holder);
-    qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_wc_whole: QSpinLock::<WorkConserving, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_bounded_whole: QSpinLock::<Bounded, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 family! {
-    qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     rqspinlock_packed: RqSpinLock::<Packed>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, Clock::Wall);
     rqspinlock_packed_in_haste: RqSpinLock::<Packed>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000), Clock::Wall);
-    qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_bounded_packed: QSpinLock::<Bounded, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+}
+
+/// Four CPUs that come one after the other to a queue in which each waits to be handed the lock, and never gives up.
+pub(crate) fn waiters_are_served_in_order<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L) {
+    let held = Signal::default();
+    let order = std::sync::Mutex::new(vec![]);
+    host.run(|cpu| {
+        if cpu > 0 {
+            held.await_it();
+            host.until_doing(cpu - 1, Activity::Waiter);
+            // The last one has announced itself, and may not have linked itself yet. It pauses afterwards.
+            (1..cpu).for_each(|before| host.until_paused(before, 1));
+        }
+        let token = lock.lock(domain);
+        held.give();
+        if cpu == 0 {
+            host.until_doing(3, Activity::Waiter);
+            host.until_paused(3, 1);
+        }
+        order.lock().unwrap().push(cpu);
+        lock.unlock(domain, token);
+    });
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
 }
 
 #[test]
 fn waiters_of_strict_queues_are_served_in_order() {
     let host = Cpus::new(4, Duration::from_secs(3600));
-    support::waiters_are_served_in_order(&host, &McsDomain::<Cpus, 4>::new(host.clone()), &Mcs::new());
+    waiters_are_served_in_order(&host, &McsDomain::<Cpus, 4>::new(host.clone()), &Mcs::new());
     let host = Cpus::new(4, Duration::from_secs(3600));
-    support::waiters_are_served_in_order(&host, &ClhDomain::<Cpus, 4>::new(host.clone()), &Clh::new());
+    waiters_are_served_in_order(&host, &ClhDomain::<Cpus, 4>::new(host.clone()), &Clh::new());
 }
 
 #[test]

@@ -2,25 +2,20 @@
 
 #![cfg(not(any(loom, shuttle, liveness)))]
 
-// Without optimisation the lock's functions are called.
-#[cfg(all(target_arch = "aarch64", not(debug_assertions)))]
-mod aarch64;
-mod borrowed;
-mod chosen;
 mod cna_live;
-mod conserving;
 mod family;
 mod gcr;
 mod guarded;
 mod heartbeat;
 mod mcs_tp;
 mod owner_yield;
-#[cfg(all(target_arch = "x86_64", not(any(windows, target_vendor = "apple", miri))))]
-mod patched;
-mod qspinlock;
 mod rqspinlock;
 mod rw;
 mod rwsem;
 mod sizes;
+mod slice_tas;
+mod sources;
+#[path = "../../../qspin/tests/host/support.rs"]
 mod support;
+#[path = "../../../qspin/tests/host/threads.rs"]
 mod threads;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, Signal};
+use crate::support::{Cpus, Signal};
 
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
@@ -31,7 +31,7 @@ impl Stage {
 #[test]
 fn waiters_that_run_are_served_in_order() {
     let stage = Stage::new(Cpus::new(4, FOR_EVER));
-    support::waiters_are_served_in_order(&stage.host, &stage.domain, &stage.lock);
+    crate::family::waiters_are_served_in_order(&stage.host, &stage.domain, &stage.lock);
     assert_eq!(stage.host.events(Event::LockSkipped), 0);
 }
 

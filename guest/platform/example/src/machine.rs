@@ -6,8 +6,8 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
-use haltkick_locks::Event;
 use haltkick_platform::{Kernel, kvm};
+use haltkick_qspin::Event;
 
 use crate::{CPUS, ports::write_port};
 

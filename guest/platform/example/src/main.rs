@@ -18,10 +18,10 @@ use core::{
     },
 };
 
-use haltkick_locks::{
+use haltkick_platform::kvm::Kvm;
+use haltkick_qspin::{
     Choice as _, Chosen, Event, Platform, QSpinDomain, QSpinLock, guarded::Mutex, home, patched_choice,
 };
-use haltkick_platform::kvm::Kvm;
 
 use crate::machine::{Example, Serial};
 

@@ -11,7 +11,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use haltkick_locks::{Event, Interrupts, Platform, TrustedCpu};
+use haltkick_qspin::{Event, Interrupts, Platform, TrustedCpu};
 
 pub use self::features::Features;
 use self::{load::Load, steal::StealTime};

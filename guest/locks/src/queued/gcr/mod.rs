@@ -81,13 +81,14 @@ pub use self::{
     gate::GcrDomain,
     over::{GcrOver, GcrOverDomain},
 };
-use crate::{
-    centralized::slice_tas::await_slice,
+use haltkick_qspin::{
     contract::{Activity, Domain, Lock, Platform},
     faults::mutant::mutant,
     memory::sync::{MODELLED, Ordering::*, const_unless_loom},
     waiting::patience::Patience,
 };
+
+use crate::centralized::slice_tas::await_slice;
 
 const HELD: u32 = 1;
 const SLEEPS: u32 = 1 << 8;
@@ -109,7 +110,6 @@ pub struct Gcr {
 impl Gcr {
     const_unless_loom! {
         /// A free lock.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self { gate: Gate::new() }
         }

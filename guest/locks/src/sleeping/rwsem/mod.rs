@@ -72,7 +72,7 @@ use super::{
     osq::{Layout, Osq, Packed},
     sleep::{SleepDomain, WaitList},
 };
-use crate::{
+use haltkick_qspin::{
     contract::{Activity, Event, Lock, Platform, RwLock},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
@@ -105,7 +105,6 @@ pub struct RwSem<L = Packed, R = RulesToday> {
 impl<L: Layout> RwSem<L> {
     const_unless_loom! {
         /// A free lock with today's rules.
-        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
             Self::with_rules()
         }

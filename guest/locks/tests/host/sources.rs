@@ -1,0 +1,97 @@
+//! The sources of both crates of locks: their words, and what they must not use.
+#![cfg(not(miri))]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A type, not a step.
+const A_NAME: &str = "V16";
+
+/// The codes in a text: a capital, one or two digits, perhaps a letter.
+fn codes(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| {
+        let mut rest = word.chars();
+        let capital = rest.next().is_some_and(|c| c.is_ascii_uppercase());
+        let rest = rest.as_str().trim_end_matches(|c: char| c.is_ascii_lowercase());
+        let digits = (1..3).contains(&rest.len()) && rest.chars().all(|c| c.is_ascii_digit());
+        capital && digits && word.len() <= rest.len() + 2 && *word != A_NAME
+    })
+}
+
+/// The codes that a line of a module's documentation explains: at its beginning, in a column, or in the first of a table.
+fn explained(line: &str) -> impl Iterator<Item = &str> {
+    let text = line.strip_prefix("//! ").unwrap_or("");
+    let columns = text.strip_prefix("| ").unwrap_or(text).split("  ").map(str::trim);
+    columns.filter_map(|column| {
+        let first = column.split(' ').next()?;
+        codes(first).next().filter(|code| *code == first)
+    })
+}
+
+/// The sources of both crates of locks: their paths within `src`, and their text.
+fn sources() -> Vec<(PathBuf, String)> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = vec![];
+    for src in [here.join("src"), here.join("../qspin/src")] {
+        let mut unread = vec![src.clone()];
+        while let Some(path) = unread.pop() {
+            if path.is_dir() {
+                unread.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(&src).unwrap().with_extension(""), text));
+            }
+        }
+    }
+    assert!(found.len() > 70, "only {} files found", found.len());
+    found
+}
+
+/// The lines of each module, all files of a lock counting as one: those of a room that is one lock, and those of a directory in a room.
+fn modules() -> BTreeMap<String, Vec<String>> {
+    let mut modules = BTreeMap::<_, Vec<_>>::new();
+    for (inside, text) in sources() {
+        // The resilient queue spinlock is made of the queue spinlock, and has its steps.
+        let is_one_lock = inside.starts_with("qspinlock");
+        let module = if inside.starts_with("queued/resilient") {
+            "qspinlock"
+        } else {
+            inside.iter().nth(usize::from(!is_one_lock)).unwrap_or(inside.as_os_str()).to_str().unwrap()
+        };
+        modules.entry(module.into()).or_default().extend(text.lines().map(|line| line.trim().into()));
+    }
+    modules
+}
+
+#[test]
+fn every_step_and_race_has_one_explained_name() {
+    let modules = modules();
+    let mut explained_in = BTreeMap::new();
+    for (module, lines) in &modules {
+        for code in lines.iter().flat_map(|line| explained(line)) {
+            let before = explained_in.insert(code, module.as_str());
+            assert!(before.is_none_or(|before| before == module), "{code}: {module} and {before:?}");
+        }
+    }
+    assert!(explained_in.len() > 90, "only {} codes found", explained_in.len());
+    for (module, lines) in &modules {
+        let comments = lines.iter().filter_map(|line| line.find("//").map(|at| &line[at..]));
+        for code in comments.flat_map(codes) {
+            let at = explained_in.get(code).unwrap_or_else(|| panic!("{module}: nobody explains {code}"));
+            let is_known = *at == module || *at == "races" || module == "races";
+            assert!(is_known, "{module} means the {code} of {at}");
+        }
+    }
+}
+
+/// A target need not have any; and a compiler for one that has none need not be at hand.
+#[test]
+fn no_module_uses_64_bit_atomics() {
+    for (path, text) in sources() {
+        let names = ["U", "I"].map(|sign| format!("Atomic{sign}64"));
+        assert!(names.iter().all(|name| !text.contains(name)), "{}", path.display());
+    }
+}

@@ -1,0 +1,112 @@
+//! Atomics that say which address they are about to touch, and how: for a search of all states
+//! (`--cfg liveness`, `tests/liveness`).
+
+extern crate std;
+
+use core::sync::atomic::{self as real, Ordering};
+use std::sync::OnceLock;
+
+/// Effect of an access on the cache line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads it.
+    Load,
+    /// Writes it.
+    Store,
+    /// Reads and writes it in one step.
+    Update,
+}
+
+/// Called before every access with its address.
+pub type Observer = fn(usize, Access);
+
+static OBSERVER: OnceLock<Observer> = OnceLock::new();
+
+/// Sets the observer, once for the process.
+pub fn observe(observer: Observer) {
+    OBSERVER.get_or_init(|| observer);
+}
+
+fn tell<T>(atomic: &T, access: Access) {
+    if let Some(observer) = OBSERVER.get() {
+        observer(core::ptr::from_ref(atomic).addr(), access);
+    }
+}
+
+macro_rules! atomics {
+    ($($name:ident: $value:ty;)+) => {$(
+        #[doc = concat!("A watched `", stringify!($name), "`.")]
+        #[derive(Debug)]
+        #[repr(transparent)]
+        pub struct $name(real::$name);
+
+        #[allow(dead_code, reason = "not every width needs every operation")]
+        impl $name {
+            pub const fn new(value: $value) -> Self {
+                Self(real::$name::new(value))
+            }
+
+            pub fn load(&self, order: Ordering) -> $value {
+                tell(self, Access::Load);
+                self.0.load(order)
+            }
+
+            pub fn store(&self, value: $value, order: Ordering) {
+                tell(self, Access::Store);
+                self.0.store(value, order);
+            }
+
+            pub fn compare_exchange(
+                &self,
+                from: $value,
+                to: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                tell(self, Access::Update);
+                self.0.compare_exchange(from, to, success, failure)
+            }
+
+            pub fn compare_exchange_weak(
+                &self,
+                from: $value,
+                to: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(from, to, success, failure)
+            }
+
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                tell(self, Access::Update);
+                self.0.swap(value, order)
+            }
+
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                tell(self, Access::Update);
+                self.0.fetch_add(value, order)
+            }
+
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                tell(self, Access::Update);
+                self.0.fetch_sub(value, order)
+            }
+
+            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                tell(self, Access::Update);
+                self.0.fetch_and(value, order)
+            }
+
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                tell(self, Access::Update);
+                self.0.fetch_or(value, order)
+            }
+        }
+    )+};
+}
+
+atomics! {
+    AtomicU8: u8;
+    AtomicU32: u32;
+    AtomicUsize: usize;
+}

@@ -1,0 +1,5 @@
+//! A spinlock for one writer or many readers.
+
+pub mod fair;
+
+pub use fair::FairRwLock;
