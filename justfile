@@ -132,7 +132,7 @@ test-unit: setup
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
-    cargo test --package haltkick-qspin --package haltkick-locks --all-features -- guarded chosen
+    cargo test --package haltkick-qspin --package haltkick-locks --all-features -- guarded chosen check
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup
@@ -238,7 +238,7 @@ check: setup _narrow-target
     cd guest/platform/example && cargo fmt --check && cargo clippy -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-qspin/lock_api,haltkick-qspin/lock_api_04 --no-deps --quiet
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-qspin/lock_api,haltkick-qspin/lock_api_04,haltkick-qspin/checked --no-deps --quiet
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
     RUSTFLAGS="--cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings

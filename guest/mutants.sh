@@ -45,6 +45,13 @@ relaxed-steal               loom     qspinlock::pv_with_three
 chosen-undecided            loom     guarded::chosen
 lend-relaxed                loom     guarded::borrowed
 lent-relaxed                loom     guarded::borrowed
+checked-readers-nest        qspin-host a_reader_does_not_ask_again
+checked-try-waits           qspin-host a_handlers_lock_is_not
+checked-any-cpu-releases    qspin-host a_guard_that_is_dropped_on
+checked-look-first          qspin-host two_cpus_that_would_wait
+checked-pairs-only          qspin-host a_long_circle_is_found
+checked-forget-the-rest     qspin-unit facts_are_found_past_holes
+checked-miss-the-rest       qspin-host full_tables_are_counted
 guard-mutex-restores-first  loom     guarded::interrupts::a_handler_takes
 guard-reader-restores-first loom     guarded::interrupts::a_handler_writes_before_and_after_a_reader
 guard-writer-restores-first loom     guarded::interrupts::a_handler_writes_before_and_after_a_section
@@ -351,8 +358,8 @@ cargo_test() {
         SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#grants-}" cargo "${arguments[@]}" -p haltkick-grants \
             --target-dir "$target/${kind#grants-}" --release --test "${kind#grants-}" "$@"
         ;;
-    qspin-host) cargo "${arguments[@]}" -p haltkick-qspin --target-dir "$target" --test host "$@" ;;
-    qspin-unit) cargo "${arguments[@]}" -p haltkick-qspin --target-dir "$target" --lib "$@" ;;
+    qspin-host) cargo "${arguments[@]}" -p haltkick-qspin --features checked --target-dir "$target" --test host "$@" ;;
+    qspin-unit) cargo "${arguments[@]}" -p haltkick-qspin --features checked --target-dir "$target" --lib "$@" ;;
     host) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --test host "$@" ;;
     unit) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --lib "$@" ;;
     *)

@@ -6,7 +6,7 @@ use std::process::Command;
 const TARGET: &str = "x86_64-unknown-none";
 /// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: it holds kernels that
 /// have their own target directories, and each build of one would compile this crate, and all that use it, anew.
-const INPUTS: [&str; 16] = [
+const INPUTS: [&str; 18] = [
     "../Cargo.toml",
     "../Cargo.lock",
     "../guest/Cargo.toml",

@@ -33,6 +33,7 @@ const HOUSES: &[House] = &[
         rooms: &[
             "memory",
             "faults",
+            "checks",
             "contract",
             "waiting",
             "centralized",

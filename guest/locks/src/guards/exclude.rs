@@ -53,6 +53,8 @@ unsafe impl<W: Word, P: Platform, const CPUS: usize> Exclusive<RqSpinDomain<P, C
 // SAFETY: a writer takes it by a compare-exchange from "no owner"; a reader adds itself, and is one only if there was
 // no writer.
 unsafe impl<D: Domain> ExclusiveWriter<D> for UnfairRwLock {
+    const READERS_NEST: bool = true;
+
     #[inline(always)]
     fn is_crowded(&self) -> bool {
         self.is_crowded()

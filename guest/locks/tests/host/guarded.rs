@@ -410,3 +410,50 @@ mod tokenless {
         assert_eq!(PINS.get(), 0);
     }
 }
+
+#[cfg(feature = "checked")]
+mod checked {
+    use haltkick_qspin::checks::{Checker, Checks};
+
+    use super::*;
+
+    struct Checked;
+
+    static CHECKS: Checks<64> = Checks::new();
+
+    impl Delegate for Checked {
+        type Platform = Threads;
+
+        fn platform(&self) -> &Threads {
+            &Threads
+        }
+    }
+
+    // SAFETY: as `Threads`.
+    #[expect(unsafe_code, reason = "the promise of the platform above")]
+    unsafe impl TrustedCpu for Checked {
+        fn pin(&self) {}
+
+        fn unpin(&self) {}
+
+        fn checks(&self) -> Option<Checker<'_>> {
+            Some(CHECKS.checker())
+        }
+    }
+
+    home! { Plain: Checked = Checked; }
+
+    #[test]
+    fn readers_that_may_nest_are_no_fault() {
+        static FIRST: RwLock<(), UnfairRwLock, Plain> = RwLock::new(());
+        static SECOND: RwLock<(), UnfairRwLock, Plain> = RwLock::new(());
+        for [outer, inner] in [[&FIRST, &SECOND], [&SECOND, &FIRST]] {
+            let guards = [outer.read(), inner.read(), outer.read()];
+            assert!(outer.try_write().is_none());
+            drop(guards);
+        }
+        let read = FIRST.read();
+        catch_unwind(|| drop(FIRST.write())).expect_err("a reader that becomes a writer waits for itself");
+        drop(read);
+    }
+}

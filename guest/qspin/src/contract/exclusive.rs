@@ -7,6 +7,8 @@
 #![expect(unsafe_code, reason = "the promises are declared here")]
 
 use super::{Lock, Platform, RwLock};
+#[cfg(feature = "checked")]
+use crate::checks::{Checker, Context, Fault};
 
 /// A platform to which memory may be trusted.
 ///
@@ -22,6 +24,24 @@ pub unsafe trait TrustedCpu: Platform {
 
     /// After a lock has been released, or could not be had.
     fn unpin(&self);
+
+    /// Memory of the checks of guarded locks; by default there is none, and nothing is checked.
+    #[cfg(feature = "checked")]
+    fn checks(&self) -> Option<Checker<'_>> {
+        None
+    }
+
+    /// State of the calling CPU's interrupts, if the kernel knows.
+    #[cfg(feature = "checked")]
+    fn context(&self) -> Option<Context> {
+        None
+    }
+
+    /// A fault in the use of a lock was found: panics by default. If it returns, the lock does as without checks.
+    #[cfg(feature = "checked")]
+    fn found(&self, fault: &Fault) {
+        panic!("{fault}");
+    }
 }
 
 // SAFETY: the same CPUs, and the same pins.
@@ -34,6 +54,21 @@ unsafe impl<P: TrustedCpu> TrustedCpu for &P {
     #[inline(always)]
     fn unpin(&self) {
         P::unpin(self);
+    }
+
+    #[cfg(feature = "checked")]
+    fn checks(&self) -> Option<Checker<'_>> {
+        P::checks(self)
+    }
+
+    #[cfg(feature = "checked")]
+    fn context(&self) -> Option<Context> {
+        P::context(self)
+    }
+
+    #[cfg(feature = "checked")]
+    fn found(&self, fault: &Fault) {
+        P::found(self, fault);
     }
 }
 
@@ -68,6 +103,9 @@ pub unsafe trait Exclusive<D>: Lock<D> {}
 /// As [`Exclusive`], for writers among each other, and between each writer and all readers; for readers, as long as
 /// [`is_crowded`](ExclusiveWriter::is_crowded) says no, and for one more on each CPU.
 pub unsafe trait ExclusiveWriter<D>: RwLock<D> {
+    /// Whether a reader may take the lock for reading once more, also while a writer waits.
+    const READERS_NEST: bool = false;
+
     /// Whether half the readers that the lock can count have it. Who takes it and finds that has to give it back.
     fn is_crowded(&self) -> bool;
 }

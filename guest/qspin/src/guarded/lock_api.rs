@@ -22,6 +22,7 @@
 use core::{fmt, marker::PhantomData};
 
 use super::{
+    check::{self, Kind},
     free::Free,
     home::{Home, platform},
     rw_lock::crowded,
@@ -58,35 +59,43 @@ impl<L, H> fmt::Debug for RawLock<L, H> {
 }
 
 impl<L, H: Home> RawLock<L, H> {
+    /// Calls `acquire`, which waits, on a pinned CPU.
+    #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
+    fn acquire<T>(&self, kind: Kind, acquire: impl FnOnce(&L, &'static H::Domain) -> T) -> Held<T> {
+        platform::<H>().pin();
+        check::asks(platform::<H>(), &self.lock, kind);
+        // SAFETY: as in `try_acquire`.
+        Held::new(acquire(&self.lock, unsafe { H::domain() }))
+    }
+
     /// Calls `acquire` on a pinned CPU, which stays pinned if `acquire` gets the lock.
     #[inline(always)]
-    fn acquire<T>(&self, acquire: impl FnOnce(&L, &'static H::Domain) -> Option<T>) -> Option<Held<T>> {
+    #[cfg_attr(feature = "checked", track_caller)]
+    fn try_acquire<T>(
+        &self,
+        kind: Kind,
+        acquire: impl FnOnce(&L, &'static H::Domain) -> Option<T>,
+    ) -> Option<Held<T>> {
         platform::<H>().pin();
         // SAFETY: the lock is this one's own, which passes one domain to it, and who calls unlock owes it the token.
         let token = acquire(&self.lock, unsafe { H::domain() });
-        if token.is_none() {
-            platform::<H>().unpin();
+        match token {
+            Some(_) => check::got(platform::<H>(), &self.lock, kind),
+            None => platform::<H>().unpin(),
         }
         token.map(Held::new)
     }
 
     /// Calls `release` with the token, and unpins the CPU.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn release<T>(&self, held: Held<T>, release: impl FnOnce(&L, &'static H::Domain, T)) {
+        check::releases(platform::<H>(), &self.lock);
         // SAFETY: as in `acquire`.
         release(&self.lock, unsafe { H::domain() }, held.token);
         platform::<H>().unpin();
     }
-}
-
-/// `held!(acquisition)`: of something that waits until it has the lock.
-macro_rules! held {
-    ($acquired:expr) => {
-        match $acquired {
-            Some(held) => held,
-            None => unreachable!("it has waited for the lock"),
-        }
-    };
 }
 
 // SAFETY: `Exclusive`; the pin keeps the caller on its CPU, and the token is not `Send`.
@@ -96,16 +105,19 @@ unsafe impl<L: Exclusive<H::Domain> + Free, H: Home> ::lock_api::RawMutex for Ra
     type Guard = Held<L::Token>;
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn lock(&self) -> Self::Guard {
-        held!(self.acquire(|lock, domain| Some(lock.lock(domain))))
+        self.acquire(Kind::ALONE, |lock, domain| lock.lock(domain))
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn try_lock(&self) -> Option<Self::Guard> {
-        self.acquire(|lock, domain| lock.try_lock(domain))
+        self.try_acquire(Kind::ALONE, |lock, domain| lock.try_lock(domain))
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     unsafe fn unlock(&self, guard: Self::Guard) {
         self.release(guard, |lock, domain, token| lock.unlock(domain, token));
     }
@@ -126,33 +138,39 @@ unsafe impl<L: ExclusiveWriter<H::Domain> + Free, H: Home> ::lock_api::RawRwLock
     type ExclusiveGuard = Held<L::WriteToken>;
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn lock_shared(&self) -> Self::SharedGuard {
-        let held = held!(self.acquire(|lock, domain| Some(lock.read(domain))));
+        let held = self.acquire(Kind::reader::<L, H::Domain>(), |lock, domain| lock.read(domain));
         self.counted(held)
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn try_lock_shared(&self) -> Option<Self::SharedGuard> {
-        let held = self.acquire(|lock, domain| lock.try_read(domain))?;
+        let held = self.try_acquire(Kind::reader::<L, H::Domain>(), |lock, domain| lock.try_read(domain))?;
         Some(self.counted(held))
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     unsafe fn unlock_shared(&self, guard: Self::SharedGuard) {
         self.release(guard, |lock, domain, token| lock.read_unlock(domain, token));
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn lock_exclusive(&self) -> Self::ExclusiveGuard {
-        held!(self.acquire(|lock, domain| Some(lock.write(domain))))
+        self.acquire(Kind::ALONE, |lock, domain| lock.write(domain))
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn try_lock_exclusive(&self) -> Option<Self::ExclusiveGuard> {
-        self.acquire(|lock, domain| lock.try_write(domain))
+        self.try_acquire(Kind::ALONE, |lock, domain| lock.try_write(domain))
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     unsafe fn unlock_exclusive(&self, guard: Self::ExclusiveGuard) {
         self.release(guard, |lock, domain, token| lock.write_unlock(domain, token));
     }

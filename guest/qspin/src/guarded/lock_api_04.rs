@@ -24,6 +24,7 @@ use core::{fmt, marker::PhantomData};
 use ::lock_api_04::{GuardNoSend, RawMutex, RawRwLock};
 
 use super::{
+    check::{self, Kind},
     free::Free,
     home::{Home, platform},
     rw_lock::crowded,
@@ -43,13 +44,26 @@ impl<L, H> fmt::Debug for TokenlessLock<L, H> {
 }
 
 impl<L, H: Home> TokenlessLock<L, H> {
-    /// Acquires something of the lock, on a CPU that stays pinned if that succeeds.
+    /// Calls `acquire`, which waits, on a pinned CPU.
     #[inline(always)]
-    fn acquire(&self, acquire: impl FnOnce(&L, &'static H::Domain) -> Option<()>) -> bool {
+    #[cfg_attr(feature = "checked", track_caller)]
+    fn acquire(&self, kind: Kind, acquire: impl FnOnce(&L, &'static H::Domain)) {
+        platform::<H>().pin();
+        check::asks(platform::<H>(), &self.lock, kind);
+        // SAFETY: as in `try_acquire`.
+        acquire(&self.lock, unsafe { H::domain() });
+    }
+
+    /// Calls `acquire` on a pinned CPU, which stays pinned if `acquire` gets the lock.
+    #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
+    fn try_acquire(&self, kind: Kind, acquire: impl FnOnce(&L, &'static H::Domain) -> Option<()>) -> bool {
         platform::<H>().pin();
         // SAFETY: the lock is this one's own, which passes one domain to it.
         let acquired = acquire(&self.lock, unsafe { H::domain() }).is_some();
-        if !acquired {
+        if acquired {
+            check::got(platform::<H>(), &self.lock, kind);
+        } else {
             platform::<H>().unpin();
         }
         acquired
@@ -57,7 +71,9 @@ impl<L, H: Home> TokenlessLock<L, H> {
 
     /// Releases it again, and unpins the CPU.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn release(&self, release: impl FnOnce(&L, &'static H::Domain)) {
+        check::releases(platform::<H>(), &self.lock);
         // SAFETY: as in `acquire`.
         release(&self.lock, unsafe { H::domain() });
         platform::<H>().unpin();
@@ -74,19 +90,19 @@ where
     type GuardMarker = GuardNoSend;
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn lock(&self) {
-        self.acquire(|lock, domain| {
-            lock.lock(domain);
-            Some(())
-        });
+        self.acquire(Kind::ALONE, |lock, domain| lock.lock(domain));
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn try_lock(&self) -> bool {
-        self.acquire(|lock, domain| lock.try_lock(domain))
+        self.try_acquire(Kind::ALONE, |lock, domain| lock.try_lock(domain))
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     unsafe fn unlock(&self) {
         self.release(|lock, domain| lock.unlock(domain, ()));
     }
@@ -102,17 +118,16 @@ where
     type GuardMarker = GuardNoSend;
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn lock_shared(&self) {
-        self.acquire(|lock, domain| {
-            lock.read(domain);
-            Some(())
-        });
+        self.acquire(Kind::reader::<L, H::Domain>(), |lock, domain| lock.read(domain));
         self.assert_counted();
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn try_lock_shared(&self) -> bool {
-        let acquired = self.acquire(|lock, domain| lock.try_read(domain));
+        let acquired = self.try_acquire(Kind::reader::<L, H::Domain>(), |lock, domain| lock.try_read(domain));
         if acquired {
             self.assert_counted();
         }
@@ -120,24 +135,25 @@ where
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     unsafe fn unlock_shared(&self) {
         self.release(|lock, domain| lock.read_unlock(domain, ()));
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn lock_exclusive(&self) {
-        self.acquire(|lock, domain| {
-            lock.write(domain);
-            Some(())
-        });
+        self.acquire(Kind::ALONE, |lock, domain| lock.write(domain));
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn try_lock_exclusive(&self) -> bool {
-        self.acquire(|lock, domain| lock.try_write(domain))
+        self.try_acquire(Kind::ALONE, |lock, domain| lock.try_write(domain))
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     unsafe fn unlock_exclusive(&self) {
         self.release(|lock, domain| lock.write_unlock(domain, ()));
     }

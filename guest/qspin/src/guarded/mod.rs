@@ -43,6 +43,7 @@
 //! std::thread::spawn(move || drop(guard));
 //! ```
 
+mod check;
 mod exclude;
 // Loom's locks cannot be made in a constant.
 #[cfg(not(loom))]

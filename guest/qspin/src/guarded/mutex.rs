@@ -12,6 +12,7 @@ use core::{
 #[cfg(not(loom))]
 use super::free::Free;
 use super::{
+    check::{self, Kind},
     home::{Home, PlatformOf, platform},
     interrupts::Off,
 };
@@ -59,8 +60,10 @@ impl<T: ?Sized, L, H> Mutex<T, L, H> {
 impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Mutex<T, L, H> {
     /// Acquires the lock, waiting as long as it takes.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T, L, H> {
         platform::<H>().pin();
+        check::asks(platform::<H>(), &self.lock, Kind::ALONE);
         // SAFETY: the lock is this mutex's own, which passes one domain to it, and its guard has the token.
         let token = self.lock.lock(unsafe { H::domain() });
         MutexGuard::new(self, token)
@@ -68,12 +71,14 @@ impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Mutex<T, L, H> {
 
     /// Acquires the lock if that needs no waiting.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, L, H>> {
         platform::<H>().pin();
         // SAFETY: as in `lock`.
         let token = self.lock.try_lock(unsafe { H::domain() });
-        if token.is_none() {
-            platform::<H>().unpin();
+        match token {
+            Some(_) => check::got(platform::<H>(), &self.lock, Kind::ALONE),
+            None => platform::<H>().unpin(),
         }
         token.map(|token| MutexGuard::new(self, token))
     }
@@ -83,6 +88,7 @@ impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Mutex<T, L, H> {
     ///
     /// A closure, for guards may be dropped in any order: interrupts would come on in the section of the one that is left.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn with_interrupts_off<R>(&self, section: impl FnOnce(&mut T) -> R) -> R
     where
         PlatformOf<H>: Interrupts,
@@ -139,9 +145,11 @@ impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> DerefMut for MutexGuard<'_, T,
 
 impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Drop for MutexGuard<'_, T, L, H> {
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     fn drop(&mut self) {
         // SAFETY: taken once, for this is the end of it.
         let token = unsafe { ManuallyDrop::take(&mut self.token) };
+        check::releases(platform::<H>(), &self.mutex.lock);
         // SAFETY: the domain and the token of `lock`, on the same CPU: it is pinned, and a guard cannot be sent.
         self.mutex.lock.unlock(unsafe { H::domain() }, token);
         platform::<H>().unpin();

@@ -12,6 +12,7 @@ use core::{
 #[cfg(not(loom))]
 use super::free::Free;
 use super::{
+    check::{self, Kind},
     home::{Home, PlatformOf, platform},
     interrupts::Off,
 };
@@ -63,8 +64,10 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
     ///
     /// If there are half as many guards as the lock can count readers: 2^22 or more.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T, L, H> {
         platform::<H>().pin();
+        check::asks(platform::<H>(), &self.lock, Kind::reader::<L, H::Domain>());
         // SAFETY: the lock is this one's own, which passes one domain to it, and its guard has the token.
         let token = self.lock.read(unsafe { H::domain() });
         RwLockReadGuard::holding(self, token).counted()
@@ -76,20 +79,24 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
     ///
     /// As [`read`](Self::read).
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, L, H>> {
         platform::<H>().pin();
         // SAFETY: as in `read`.
         let token = self.lock.try_read(unsafe { H::domain() });
-        if token.is_none() {
-            platform::<H>().unpin();
+        match token {
+            Some(_) => check::got(platform::<H>(), &self.lock, Kind::reader::<L, H::Domain>()),
+            None => platform::<H>().unpin(),
         }
         token.map(|token| RwLockReadGuard::holding(self, token).counted())
     }
 
     /// Acquires the lock for writing, waiting as long as it takes.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, L, H> {
         platform::<H>().pin();
+        check::asks(platform::<H>(), &self.lock, Kind::ALONE);
         // SAFETY: as in `read`.
         let token = self.lock.write(unsafe { H::domain() });
         RwLockWriteGuard::holding(self, token)
@@ -97,12 +104,14 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
 
     /// Acquires the lock for writing if that needs no waiting.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, L, H>> {
         platform::<H>().pin();
         // SAFETY: as in `read`.
         let token = self.lock.try_write(unsafe { H::domain() });
-        if token.is_none() {
-            platform::<H>().unpin();
+        match token {
+            Some(_) => check::got(platform::<H>(), &self.lock, Kind::ALONE),
+            None => platform::<H>().unpin(),
         }
         token.map(|token| RwLockWriteGuard::holding(self, token))
     }
@@ -114,6 +123,7 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
     ///
     /// As [`read`](Self::read).
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn read_with_interrupts_off<R>(&self, section: impl FnOnce(&T) -> R) -> R
     where
         PlatformOf<H>: Interrupts,
@@ -127,6 +137,7 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
     /// Returns the result of `section`, which changes the value. Interrupts are off from before the lock is requested
     /// until it is released.
     #[inline(always)]
+    #[cfg_attr(feature = "checked", track_caller)]
     pub fn write_with_interrupts_off<R>(&self, section: impl FnOnce(&mut T) -> R) -> R
     where
         PlatformOf<H>: Interrupts,
@@ -177,9 +188,11 @@ macro_rules! guard {
 
         impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> Drop for $guard<'_, T, L, H> {
             #[inline(always)]
+            #[cfg_attr(feature = "checked", track_caller)]
             fn drop(&mut self) {
                 // SAFETY: taken once, for this is the end of it.
                 let token = unsafe { ManuallyDrop::take(&mut self.token) };
+                check::releases(platform::<H>(), &self.rw_lock.lock);
                 // SAFETY: the domain and the token of the acquisition, on the same CPU: it is pinned, and a guard cannot
                 // be sent.
                 self.rw_lock.lock.$unlock(unsafe { H::domain() }, token);

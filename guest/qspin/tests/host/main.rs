@@ -6,6 +6,8 @@
 #[cfg(all(target_arch = "aarch64", not(debug_assertions)))]
 mod aarch64;
 mod borrowed;
+#[cfg(feature = "checked")]
+mod checked;
 mod chosen;
 mod conserving;
 mod family;
