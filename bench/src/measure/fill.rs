@@ -15,6 +15,7 @@ use crate::analysis::statistics::median;
 use crate::host::noise::Noise;
 use crate::record::config::ns;
 use crate::record::memory::GuestMemory;
+use crate::record::per_node::PerNode;
 use crate::record::why::Why;
 use crate::record::{
     Activities, ClosedByHeads, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record,
@@ -37,6 +38,9 @@ impl Record {
         } else {
             ("not asked for (attribution off)".into(), "not asked for (attribution off)")
         };
+        let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(per_vcpu).collect();
+        let per_node =
+            why.given("per_node", PerNode::of(asked, &per_vcpu), "all pCPUs of the run are on one node");
         let mut record = Self {
             schema: SCHEMA.into(),
             schema_version: SCHEMA_VERSION,
@@ -77,7 +81,8 @@ impl Record {
             switches: switches(outcome, &mut why),
             injected: why.given("injected", outcome.injected.map(activities), not_injected),
             schedule: why.given("schedule", found.schedule.map(kept), "no schedule was repeated"),
-            per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
+            per_vcpu,
+            per_node,
             timeline: timeline(asked, outcome, context.place.as_ref(), &mut why),
             profile: None,
             trace: None,

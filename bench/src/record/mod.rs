@@ -9,6 +9,7 @@ pub(crate) mod failure;
 pub(crate) mod figure;
 pub(crate) mod linux;
 pub(crate) mod memory;
+pub(crate) mod per_node;
 pub(crate) mod run_id;
 pub(crate) mod timeline;
 pub(crate) mod trace;
@@ -23,6 +24,7 @@ use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
 use crate::record::memory::GuestMemory;
+use crate::record::per_node::PerNode;
 use crate::record::timeline::Timeline;
 use crate::record::trace::Traced;
 
@@ -136,6 +138,9 @@ pub(crate) struct Record {
     pub(crate) schedule: Option<ScheduleKept>,
     /// Each vCPU, in order.
     pub(crate) per_vcpu: Vec<PerVcpu>,
+    /// vCPUs by the NUMA nodes that they began on; null where all pCPUs are on one, and in older records.
+    #[serde(default)]
+    pub(crate) per_node: Option<Vec<PerNode>>,
     /// Place of each vCPU in the beginning of the window; of an experiment in the first block only, and null if
     /// unknown.
     #[serde(default)]

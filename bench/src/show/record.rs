@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::record::per_node::PerNode;
 use crate::record::{
     Activities, ClosedByHeads, Distribution, GraceCounts, LockCost, Record, ScheduleKept, ThrottledCounts,
 };
@@ -63,7 +64,19 @@ fn throughput(record: &Record) -> Vec<Line> {
         lines.push(line("work", work));
     }
     lines.push(line("fairness", fairness(record)));
+    if let Some(nodes) = &record.per_node {
+        lines.push(line("by node", by_node(nodes, record.timing.window_ns)));
+    }
     lines
+}
+
+/// Throughput of the vCPUs that began on each NUMA node.
+fn by_node(nodes: &[PerNode], window_ns: u64) -> String {
+    let of_node = |PerNode { node, vcpus, acquisitions, .. }: &PerNode| {
+        let rate = *acquisitions as f64 / (window_ns as f64 / 1e9);
+        format!("{node}: {}/s by {vcpus} vCPUs", si(rate))
+    };
+    nodes.iter().map(of_node).collect::<Vec<_>>().join(", ")
 }
 
 /// The share of one pCPU in the throughput, and the time of that pCPU for one operation.

@@ -130,7 +130,9 @@ fn memory_lies_on_the_nodes_that_were_asked_for() -> Tested {
     assert_eq!(on_nodes(&["--cpus", "all", "--numa", "1"]), ["1"]);
     assert_eq!(on_nodes(&["--cpus", "node:0", "--numa", "1"]), ["1"]);
     assert_eq!(on_nodes(&["--cpus", "node:1"]), ["1"]);
-    // Each vCPU's memory is on the node of the pCPU that runs it first.
+    // Each vCPU's memory is on the node of the pCPU that runs it first, and its record says what it did there.
     assert_eq!(on_nodes(&["--cpus", "all", "--numa", "local"]), ["0", "1"]);
+    let [record] = &run(&["--cpus", "all"])[..] else { panic!("one guest") };
+    assert_eq!(record["per_node"].as_array().map(Vec::len), Some(2), "{:#}", record["per_node"]);
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::tiny::records;
 trials![
     machines_are_listed_and_run_by_their_names,
     a_simulated_record_holds_its_machine_and_is_valid,
+    a_record_adds_up_what_each_node_did,
     two_runs_with_one_seed_write_one_record,
     a_simulated_profile_adds_up_to_the_time_of_its_pcpus,
     an_unknown_missing_or_bad_machine_is_refused_with_a_hint,
@@ -87,6 +88,27 @@ fn a_simulated_record_holds_its_machine_and_is_valid() {
     fs::write(&path, machine).unwrap();
     let again = self::record(&["--machine", path.to_str().unwrap(), "--lock", "qspinlock", "--pv", "on"]);
     assert_eq!(again["per_vcpu"], record["per_vcpu"]);
+}
+
+fn a_record_adds_up_what_each_node_did() {
+    // The second CPU is the first of the second socket of 15 cores.
+    let two_sockets = ["--machine", "ivybridge-ex-4s", "--cpus", "0,15", "--vcpus", "5", "--duration", "1ms"];
+    let output =
+        haltkick(&[&["run", "--engine", "sim", "--no-ideal", "--format", "json"], &two_sockets[..]].concat());
+    let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
+    let nodes = record["per_node"].as_array().expect("two nodes");
+    let of = |key: &str| nodes.iter().map(|node| node[key].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!((of("node"), of("vcpus")), (vec![0, 1], vec![3, 2]));
+    assert_eq!(of("acquisitions").iter().sum::<u64>(), record["totals"]["acquisitions"], "{nodes:?}");
+    let of_vcpus = |first: usize| -> u64 {
+        let vcpus = record["per_vcpu"].as_array().unwrap().iter().skip(first).step_by(2);
+        vcpus.map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(of("run_ns"), [of_vcpus(0), of_vcpus(1)]);
+    let shown = stdout(&haltkick(&[&["run", "--engine", "sim", "--no-ideal"], &two_sockets[..]].concat()));
+    assert!(shown.contains("by node") && shown.contains("by 3 vCPUs, 1: "), "{shown}");
+    let one = self::record(&["--machine", "ivybridge-ex-4s"]);
+    assert!(one["per_node"].is_null() && one["why"]["per_node"].is_string());
 }
 
 fn two_runs_with_one_seed_write_one_record() {

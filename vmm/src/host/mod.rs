@@ -20,6 +20,7 @@ pub(crate) mod random;
 pub(crate) mod residence;
 pub(crate) mod sandbox;
 pub(crate) mod signal;
+pub(crate) mod slice_extension;
 pub(crate) mod span;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 pub(crate) mod switch_probe;

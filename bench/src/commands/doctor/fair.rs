@@ -60,7 +60,7 @@ pub(super) fn branch_barrier() -> Finding {
 pub(super) fn quota() -> Finding {
     let quota =
         probe::text("/proc/self/cgroup").and_then(|text| quota_below(Path::new("/sys/fs/cgroup"), &text));
-    let why = "a quota stops all vCPUs at once, which no experiment here asks for";
+    let why = "a quota stops all vCPUs at once, and `--quota` does so on purpose";
     Finding::of_fact("CPU quota", quota, why, |quota| match quota {
         "max" => (Level::Good, None),
         _ => (Level::Spoils, Some("run outside the limited cgroup or container")),

@@ -7,6 +7,7 @@ mod host_file;
 mod idle;
 mod machine;
 mod pauses;
+mod preemption;
 mod quiet;
 mod start_up;
 mod wake_ups;

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::{Finding, Level, fair, pauses};
+use super::{Finding, Level, fair, pauses, preemption};
 use crate::host::cpu_choice;
 use crate::host::cpulist;
 use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
@@ -25,6 +25,8 @@ pub(super) fn findings() -> Vec<Finding> {
         fair::fair_scheduler(),
         fair::branch_barrier(),
         fair::quota(),
+        preemption::folding(),
+        preemption::extension(),
         numa(),
         numa_balancing(),
         topology(),

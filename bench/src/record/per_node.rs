@@ -1,0 +1,44 @@
+//! A run by the NUMA nodes of its pCPUs.
+
+use std::collections::BTreeMap;
+
+use haltkick_vmm::{OurGuest, node_of_cpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::PerVcpu;
+
+/// The vCPUs that began on one node. Schedulers deal them out to the pCPUs in turn, and may move them.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct PerNode {
+    /// The node; on a simulated machine the socket.
+    pub(crate) node: u32,
+    /// How many vCPUs.
+    pub(crate) vcpus: u32,
+    /// Sections that they completed inside the window.
+    pub(crate) acquisitions: u64,
+    /// Their time on pCPUs inside the window; null if it is not measured.
+    pub(crate) run_ns: Option<u64>,
+}
+
+impl PerNode {
+    /// All nodes that a guest began on; `None`: there is one.
+    pub(crate) fn of(asked: OurGuest<'_>, vcpus: &[PerVcpu]) -> Option<Vec<Self>> {
+        let cpus = &asked.run.cpus;
+        let node = |cpu: u32| match asked.run.engine.machine() {
+            Some(machine) => machine.topology.place(cpu).socket.into(),
+            None => node_of_cpu(cpu),
+        };
+        let mut nodes: BTreeMap<u32, Vec<&PerVcpu>> = BTreeMap::new();
+        for (number, vcpu) in vcpus.iter().enumerate() {
+            nodes.entry(node(cpus[number % cpus.len()])).or_default().push(vcpu);
+        }
+        let of_node = |(node, vcpus): (u32, Vec<&PerVcpu>)| Self {
+            node,
+            vcpus: vcpus.len() as u32,
+            acquisitions: vcpus.iter().map(|vcpu| vcpu.acquisitions).sum(),
+            run_ns: vcpus.iter().map(|vcpu| vcpu.run_ns).sum(),
+        };
+        (nodes.len() > 1).then(|| nodes.into_iter().map(of_node).collect())
+    }
+}
