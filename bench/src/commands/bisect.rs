@@ -1,5 +1,6 @@
 //! `haltkick bisect`: for `git bisect run`, whether the second of two is slower than the first. Noise is never bad.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -20,9 +21,20 @@ use crate::text::quantity::significant;
 use crate::text::timestamp;
 
 pub(crate) fn bisect(args: &BisectArgs) -> Result<Exit> {
-    measured(args).map_err(|failure| {
+    for_git(|| measured(args))
+}
+
+/// The ending of `measured` in codes for git, to which most codes of programs mean a bad commit: that of a panic, too.
+fn for_git(measured: impl FnOnce() -> Result<Exit>) -> Result<Exit> {
+    let ended = panic::catch_unwind(AssertUnwindSafe(measured)).unwrap_or_else(|_| {
+        Err(Failure {
+            exit: Exit::EndsBisection,
+            message: "a fault of haltkick: see above, and report it".into(),
+        })
+    });
+    ended.map_err(|failure| {
         let exit = match failure.exit {
-            Exit::Usage | Exit::BadExperiment => Exit::EndsBisection,
+            Exit::Usage | Exit::BadExperiment | Exit::EndsBisection => Exit::EndsBisection,
             Exit::Interrupted => Exit::Interrupted,
             _ => Exit::CannotTell,
         };
@@ -132,6 +144,15 @@ mod tests {
         }
         let invalid = compared(0.5, 0.8, "not-valid");
         assert_eq!(judged(&invalid, true, Better::More, 0.1), Exit::CannotTell);
+    }
+
+    #[test]
+    fn no_failure_and_no_panic_is_a_bad_commit() {
+        let exit = |ended: fn() -> Result<Exit>| for_git(ended).unwrap_err().exit;
+        assert_eq!(exit(|| panic!("planted")), Exit::EndsBisection);
+        assert_eq!(exit(|| Err(Failure::internal("planted"))), Exit::CannotTell);
+        assert_eq!(exit(|| Err(Failure::usage("planted"))), Exit::EndsBisection);
+        assert_eq!(for_git(|| Ok(Exit::BAD)), Ok(Exit::BAD));
     }
 
     #[test]

@@ -163,11 +163,9 @@ pub(crate) fn run_in(
         }
         (job, directory, records)
     } else {
-        (
-            Job::new(source, overrides, defaults.clone(), &ImageArgs::default())?,
-            Directory::create(path)?,
-            Records::none(false),
-        )
+        let job = Job::new(source, overrides, defaults.clone(), &ImageArgs::default())?;
+        let records = Records::none(job.has_kernels());
+        (job, Directory::create(path)?, records)
     };
     // Further experiments go next to this one, and may need more of the host.
     let live = job.live(path)?;
