@@ -34,6 +34,9 @@ use cli::Cli;
 /// The command.
 #[must_use]
 pub fn main() -> ExitCode {
+    if commands::first_process::is_this() {
+        return commands::first_process::run();
+    }
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         // Repeats the error without control characters, which names of files may have.
         let printable =

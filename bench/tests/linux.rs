@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         a_kernel_of_these_crates_spins_where_kvm_offers_nothing,
         a_panic_is_a_failure_of_the_guest,
         a_guest_that_stays_is_stopped_when_its_time_is_over,
+        a_workload_inside_runs_on_kvm_and_its_record_comes_back,
     ]);
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
     support::watch();
@@ -206,6 +207,27 @@ fn a_guest_that_stays_is_stopped_when_its_time_is_over() -> Check {
         record["timing"]["user_space_ns"].is_null() && record["why"]["timing.user_space_ns"].is_string(),
         || format!("{}", record["timing"]),
     )
+}
+
+fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() -> Check {
+    let kernel = directory().expect("tests without it are ignored") + "/vmlinuz";
+    let output = Command::new(env!("CARGO_BIN_EXE_haltkick"))
+        .args(["run", "--format", "json", "--kernel", &kernel, "--vcpus", "2", "--sched", "host"])
+        .args(["--append", WORDS, "--duration", "200s"])
+        .args(["--workload-inside", "run --lock ticket --ratio 2 --duration 300ms"])
+        .output()
+        .expect("haltkick can be started");
+    let (code, record, console) = told(&output)?;
+    let inside = &record["inside"];
+    println!("{}, {}; {}", record["timing"], inside["host"], record["figures"]);
+    // 7: emulated hosts are noisy.
+    check(
+        matches!(code, 0 | 7) && record["end"] == "power-off" && record["config"]["engine"] == "kvm",
+        || format!("exit code {code}, {}: {console}", record["end"]),
+    )?;
+    check(inside["config"]["vcpus"] == 4 && inside["totals"]["acquisitions"].as_u64() > Some(0), || {
+        format!("{inside}: {console}")
+    })
 }
 
 /// Runs the example to its good end. What it counted is taken from the record and what it said from the console.

@@ -26,6 +26,7 @@ mod run;
 mod sched;
 pub mod worst;
 
+pub use engines::linux::archive::INIT;
 pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, check_kernel};
 pub use engines::qemu::find_qemu;
 pub use engines::run;
@@ -78,7 +79,8 @@ pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
 pub use probes::spells::{Gap, gaps};
 pub use run::asked::{
-    Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Run, Shape, System,
+    Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Program, RamDisk, Run,
+    Shape, System,
 };
 pub use run::check::{check_guests, most_at_a_time};
 pub use run::folding::{Fold, Governor};

@@ -14,12 +14,14 @@ Examples:
       find the commit that made a lock slower than the one in good.o
   haltkick bisect kernel=good/vmlinuz,arch/x86/boot/bzImage --initrd initrd.cpio --ratio 4 --of figure:page-loop
       the same for a kernel, by a figure that it prints
+  haltkick bisect kernel=good/vmlinuz,arch/x86/boot/bzImage --vcpus 2 --workload-inside 'run --lock ticket' --of figure:throughput
+      the same for its scheduler, by a lock on its threads
 
 Exit codes, as `git bisect run` reads them:
   0    good: the whole 95 % interval is above the threshold
   1    bad: the whole 95 % interval is below it
   125  cannot tell: the interval contains the threshold, runs are invalid, or one of the two failed
-  129  the command line makes no sense, and 130: interrupted; both end the bisection";
+  129  the command line makes no sense, or a fault of haltkick, and 130: interrupted; all end the bisection";
 
 /// Options of `haltkick bisect`.
 #[derive(Args, Debug)]

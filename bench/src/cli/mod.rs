@@ -190,7 +190,9 @@ Examples:
   perf record -g haltkick run --engine threads --perf-map --lock mcs
       the guest's code on plain threads, without /dev/kvm, under an ordinary profiler
   haltkick run --kernel vmlinuz --initrd initrd --ratio 4 --pv off --deschedule random,rate=100,for=5ms
-      Linux instead of our guest, until it powers off, with its PV spin locks switched off";
+      Linux instead of our guest, until it powers off, with its PV spin locks switched off
+  haltkick run --kernel vmlinuz --vcpus 2 --workload-inside 'run --lock qspinlock --ratio 4'
+      a lock on threads of that kernel, whose scheduler is the one under test";
 
 /// Options of `haltkick run`.
 #[derive(Args, Debug)]
@@ -246,6 +248,16 @@ pub(crate) struct RunArgs {
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(long, value_name = "TEXT", requires = "kernel", help_heading = "Linux guest")]
     pub(crate) marker: Option<String>,
+    /// Run this workload on that kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
+    /// disk is made for it, and its record comes back. Goes with --engine qemu, too
+    #[arg(
+        long,
+        value_name = "WORDS",
+        requires = "kernel",
+        conflicts_with = "initrd",
+        help_heading = "Linux guest"
+    )]
+    pub(crate) workload_inside: Option<String>,
 }
 
 /// The guest's image.

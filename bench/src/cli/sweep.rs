@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Conduct;
+use crate::experiment::WORKLOAD_INSIDE;
 use crate::experiment::measure::Measure;
 use crate::experiment::sweep::Vary;
 use crate::settings::Settings;
@@ -81,13 +82,22 @@ pub(crate) struct BootArgs {
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(long, value_name = "TEXT", help_heading = "Linux guest")]
     pub(crate) marker: Option<String>,
+    /// Run this workload on the kernels: `run` and settings of it. It prints figure:throughput, figure:wait-p50, figure:wait-p99
+    #[arg(long, value_name = "WORDS", conflicts_with = "initrd", help_heading = "Linux guest")]
+    pub(crate) workload_inside: Option<String>,
 }
 
 impl BootArgs {
     /// Keys of experiment files, and their values.
     pub(crate) fn pairs(&self) -> Vec<(&'static str, String)> {
-        let Self { kernel, initrd, append, marker } = self;
-        let each = [("kernel", kernel), ("initrd", initrd), ("cmdline", append), ("marker", marker)];
+        let Self { kernel, initrd, append, marker, workload_inside } = self;
+        let each = [
+            ("kernel", kernel),
+            ("initrd", initrd),
+            ("cmdline", append),
+            ("marker", marker),
+            (WORKLOAD_INSIDE, workload_inside),
+        ];
         each.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
     }
 }

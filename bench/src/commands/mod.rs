@@ -10,6 +10,7 @@ mod disasm;
 mod doctor;
 mod dry_run;
 mod earlier;
+pub(crate) mod first_process;
 mod flips;
 mod guest_image;
 pub(crate) mod interrupt;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::keys;
 use super::source::At;
+use super::workload_inside::WorkloadInside;
 
 /// The keys of a file about the kernel that an arm boots, or all arms: their values with the places where they were given. A
 /// value without a place came from the command line.
@@ -24,6 +25,9 @@ impl Boot {
         }
         if key == keys::NOPVSPIN && value.parse::<bool>().is_err() {
             return Err(format!("'{key}' must be true or false"));
+        }
+        if key == keys::WORKLOAD_INSIDE {
+            WorkloadInside::read(value).map_err(|message| format!("'{key}': {message}"))?;
         }
         let key = keys::BOOT.iter().find(|known| **known == key).expect("the caller has looked");
         self.0.insert(key, (value.to_owned(), at));

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haltkick_vmm::{Linux, Refused, Run, System};
+use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Experiment};
 use super::keys;
 use super::source::At;
+use super::workload_inside::WorkloadInside;
 use crate::settings::value::Value;
 use crate::settings::{Settings, Supply, linux};
 use crate::text::exit::{Failure, Result};
@@ -103,14 +104,24 @@ impl Experiment {
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
         let words = boot.text(keys::CMDLINE);
         let nopvspin = (boot.text(keys::NOPVSPIN) == Some("true")).then_some("nopvspin");
-        run.guests[0].system = System::Linux(Linux {
+        let mut linux = Linux {
             kernel,
-            initrd: file("initrd")?,
+            initrd: file("initrd")?.map(RamDisk::File),
             append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
             memory_bytes: linux::memory_bytes(settings),
             marker: boot.text("marker").unwrap_or(linux::DEFAULT_MARKER).into(),
             limit: Some(linux::limit(settings)),
-        });
+        };
+        if let Some(words) = boot.text(keys::WORKLOAD_INSIDE) {
+            let inside = WorkloadInside::read(words).expect("it was read before");
+            let put = match linux.initrd {
+                Some(_) => Err("a RAM disk is made for it: leave 'initrd' out".into()),
+                None => inside.put_into(&mut linux, run.guests[0].vcpus),
+            };
+            let at = boot.place(keys::WORKLOAD_INSIDE).flatten();
+            put.map_err(|message| self.blame_boot(keys::WORKLOAD_INSIDE, at, &printable(&message)))?;
+        }
+        run.guests[0].system = System::Linux(linux);
         Ok(run)
     }
 
@@ -197,7 +208,7 @@ mod tests {
         let (cell, a) = guest(&plan, "a");
         assert_eq!(
             (&a.kernel, a.initrd.as_ref(), a.append.as_str()),
-            (&path("old"), Some(&path("initrd")), "quiet")
+            (&path("old"), Some(&RamDisk::File(path("initrd"))), "quiet")
         );
         assert_eq!(
             (a.memory_bytes, a.limit, a.marker.as_str()),
@@ -219,6 +230,23 @@ mod tests {
     }
 
     #[test]
+    fn arms_may_be_workloads_inside_one_kernel() {
+        let directory = directory("boot-inside");
+        let plan = plan(
+            &directory,
+            "[settings]\nkernel = \"old\"\ncmdline = \"quiet\"\nengine = \"qemu\"\naccel = \"tcg\"\n\
+             [[arm]]\nname = \"a\"\nworkload-inside = \"run --lock ticket\"\n\
+             [[arm]]\nname = \"b\"\nworkload-inside = \"run --lock mcs --sched vmm\"\n",
+        );
+        let plan = plan.unwrap();
+        let (a, b) = (guest(&plan, "a").1, guest(&plan, "b").1);
+        assert_eq!(a.append, "quiet haltkick.inside=run+--lock+ticket+--engine+threads+--sched+host");
+        assert!(b.append.starts_with("quiet haltkick.inside=run+--lock+mcs+--sched+vmm"), "{}", b.append);
+        assert_eq!((&a.initrd, a.program().is_some()), (&b.initrd, true));
+        assert!(a.files().count() >= 2 && a.marker != linux::DEFAULT_MARKER, "{a:?}");
+    }
+
+    #[test]
     fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
         let directory = directory("boot-refused");
         let two = "[[arm]]\nname = \"a\"\nkernel = \"old\"\n[[arm]]\nname = \"b\"\nkernel = \"new\"\n";
@@ -233,6 +261,18 @@ mod tests {
                 "k.toml:6:10: this is for arms that have a 'kernel'",
             ),
             ("[[arm]]\nname = \"a\"\nnopvspin = true\n".to_owned(), "this is for arms that have a 'kernel'"),
+            (
+                format!("[settings]\ninitrd = \"initrd\"\nworkload-inside = \"run\"\n{two}"),
+                "k.toml:6:19: a RAM disk is made for it",
+            ),
+            (
+                format!("[settings]\nworkload-inside = \"bench\"\n{two}"),
+                "k.toml:5:19: 'workload-inside': it begins",
+            ),
+            (
+                format!("[settings]\nworkload-inside = \"run --lock x\"\n{two}"),
+                "k.toml:5:19: --lock: unknown lock",
+            ),
             (
                 format!("{two}[[arm]]\nname = \"c\"\nlock = \"tas\"\n"),
                 "arm 'c' has no kernel, where others have one",

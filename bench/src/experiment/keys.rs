@@ -22,11 +22,13 @@ pub(super) const TOP: &[&str] = &[
     "robust",
 ];
 /// Keys that boot a kernel; they stand wherever settings do.
-pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker"];
+pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker", WORKLOAD_INSIDE];
 /// Boot keys that name files.
 pub(super) const FILES: &[&str] = &["kernel", "initrd"];
 /// The boot key whose words add up: those from all places are used, one after the other.
 pub(super) const CMDLINE: &str = "cmdline";
+/// The boot key of what this program runs inside, instead of an initial RAM disk.
+pub(crate) const WORKLOAD_INSIDE: &str = "workload-inside";
 /// The only boolean boot key.
 pub(super) const NOPVSPIN: &str = "nopvspin";
 /// Keys of an `[[arm]]`, in addition to settings and boot keys.

@@ -26,8 +26,10 @@ pub(crate) mod schema;
 mod source;
 pub(crate) mod sweep;
 pub(crate) mod user_defaults;
+pub(crate) mod workload_inside;
 
 pub(crate) use boot::boots;
 pub(crate) use contents::Experiment;
 pub(crate) use file::{MOST_RETRIES, summary};
+pub(crate) use keys::WORKLOAD_INSIDE;
 pub(crate) use source::{BUILT_IN, Source};

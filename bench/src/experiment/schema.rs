@@ -114,6 +114,10 @@ fn with_boot(keys: Map<String, Json>) -> Map<String, Json> {
         ),
         (keys::NOPVSPIN, flag("Whether the kernel is told not to use paravirtual spin locks")),
         ("marker", text("A piece of a line of its console that says: user space is there [default: Run /]")),
+        (
+            keys::WORKLOAD_INSIDE,
+            text("Run this workload on it, `run` and settings of that, and make a RAM disk for it"),
+        ),
     ];
     boot.into_iter().fold(keys, |keys, (key, schema)| with(keys, key, schema))
 }

@@ -89,8 +89,8 @@ pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
             setting: varying.map(|(key, value)| (key.clone(), value.clone())).collect(),
             kernel: guest.kernel.display().to_string(),
             kernel_sha256: hashes[&guest.kernel].clone(),
-            initrd: guest.initrd.as_ref().map(|path| path.display().to_string()),
-            initrd_sha256: guest.initrd.as_ref().map(|path| hashes[path].clone()),
+            initrd: guest.initrd.as_ref().map(|disk| disk.path().display().to_string()),
+            initrd_sha256: guest.initrd.as_ref().map(|disk| hashes[disk.path()].clone()),
             command_line: guest.append.clone(),
         })
     };

@@ -6,17 +6,18 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
-    AnyOutcome, ConsoleSink, Found, Image, Instruments, LinuxConsole, LinuxEnd, LinuxOutcome, LinuxVcpu, Run,
-    RunError, Sched, printable,
+    Accelerator, AnyOutcome, ConsoleSink, Engine, Found, Image, Instruments, LinuxConsole, LinuxEnd,
+    LinuxOutcome, LinuxVcpu, Run, RunError, Sched, Unknown, printable,
 };
 
 use super::console::Heard;
+use super::inside::{Told, figures, is_ours};
 use super::judge;
 use super::origin::{Context, Origin, explain_noise};
 use super::run_result::RunResult;
 use crate::experiment::place::Place;
 use crate::record::Warning;
-use crate::record::config::ns;
+use crate::record::config::{self, ns};
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
 use crate::record::why::Why;
 use crate::settings::choices::SCHEDULERS;
@@ -66,9 +67,21 @@ pub(crate) fn boot(
 ) -> Result<RunResult, RunError> {
     // For all runs of an experiment.
     static WARNED: Once = Once::new();
-    let heard = Arc::new(Mutex::new(Heard::default()));
+    let heard = Arc::new(Mutex::new((Heard::default(), Told::default())));
     let hears = Arc::clone(&heard);
-    let hears = Arc::new(move |line: &str| lock(&hears).hear(line));
+    let has_inside = run.linux().is_some_and(|(_, linux)| linux.program().is_some());
+    let hears: ConsoleSink = match has_inside {
+        true => Arc::new(move |line: &str| lock(&hears).1.hear(line)),
+        false => Arc::new(move |line: &str| lock(&hears).0.hear(line)),
+    };
+    let shows: ConsoleSink = match has_inside {
+        true => Arc::new(move |line: &str| {
+            if !is_ours(line) {
+                shows(line)
+            }
+        }),
+        false => shows,
+    };
     let warns = Arc::new(|obstacle: &str| {
         WARNED.call_once(|| {
             output::talk(&format!(
@@ -79,8 +92,9 @@ pub(crate) fn boot(
     let instruments =
         Instruments { linux: Some(LinuxConsole { hears, shows, warns }), ..Instruments::default() };
     let found = haltkick_vmm::run(run, image, &instruments, stop)?;
-    let heard = lock(&heard).clone();
-    Ok(RunResult { found, heard })
+    let (heard, told) = lock(&heard).clone();
+    let inside = has_inside.then(|| told.end().map(Box::new));
+    Ok(RunResult { found, heard, inside })
 }
 
 /// Locks a mutex, poisoned or not: what it holds stays good in a panic, since lines are added, or not.
@@ -93,7 +107,10 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
     let after = time_ns(ns(outcome_of(&seen.found).run) as f64);
     let Ok(AnyOutcome::Linux(outcome)) = seen.found.guests.into_iter().next()?.result else { return None };
     let (exit, message) = match outcome.end {
-        LinuxEnd::PowerOff => return None,
+        LinuxEnd::PowerOff => {
+            let reason = seen.inside?.err()?;
+            (Exit::GuestFailed, format!("the workload inside failed: {reason}"))
+        }
         LinuxEnd::Reset => (
             Exit::GuestFailed,
             format!("the guest asked for a reset after {after}, and not to be switched off"),
@@ -120,7 +137,13 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
     let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
     if let Some(obstacle) = &outcome.obstacle {
-        record.warn("interpreted", format!("{obstacle}: its figures say nothing about hardware"));
+        let code = if is_emulated(run) { "emulated" } else { "interpreted" };
+        record.warn(code, format!("{obstacle}: its figures say nothing about hardware"));
+    }
+    if let Some(Ok(inside)) = &seen.inside {
+        for Warning { code, message } in &inside.warnings {
+            record.warn(code, format!("inside: {message}"));
+        }
     }
     if heard.refused > 0 {
         let message = format!(
@@ -135,7 +158,9 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
 
 fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
-    let mut why = why(run, outcome, &heard, &context);
+    let mut why = why(run, outcome, seen, &context);
+    let inside = seen.inside.clone().unwrap_or_else(|| Err("no workload was to run inside".into()));
+    let inside = why.known("inside", inside.map_err(Unknown::from));
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", None),
         LinuxEnd::Reset => ("reset", None),
@@ -167,7 +192,8 @@ fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
         fairness: None,
         wait_ns: None,
         hold_ns: None,
-        figures: heard.figures,
+        figures: inside.as_deref().map_or(heard.figures, figures),
+        inside,
         lock_events: (!heard.lock_events.is_empty()).then_some(heard.lock_events),
         vm_exits: outcome
             .vm_exits
@@ -189,7 +215,7 @@ fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
 }
 
 /// Why a field is null, by its path.
-fn why(run: &Run, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> Why {
+fn why(run: &Run, outcome: &LinuxOutcome, seen: &RunResult, context: &Context) -> Why {
     let mut why = Why::default();
     for inside in
         ["lock_cost", "totals", "fairness", "wait_ns", "hold_ns", "preemptions", "preempted_ns", "lost_ns"]
@@ -207,11 +233,15 @@ fn why(run: &Run, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> W
             "no line of the console had the marker in it: see --marker, and leave `quiet` off the command line",
         );
     }
-    if heard.lock_events.is_empty() {
+    if seen.heard.lock_events.is_empty() {
         why.explain(
             "lock_events",
             "the guest printed none: see \"Figures of the guest\" in docs/linux-guest.md",
         );
+    }
+    if matches!(run.engine, Engine::Qemu(_)) {
+        why.explain("config.pv_features", "QEMU decides");
+        why.explain("per_vcpu", "the vCPUs' threads are QEMU's");
     }
     if run.deschedule.is_none() {
         why.explain("injected", "no vCPU was to be descheduled on purpose");
@@ -223,12 +253,18 @@ fn why(run: &Run, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> W
     why
 }
 
+/// Whether the kernel runs on CPUs that QEMU emulates, which have no paravirtual features.
+fn is_emulated(run: &Run) -> bool {
+    run.engine == Engine::Qemu(Accelerator::Tcg)
+}
+
 fn echo(run: &Run, outcome: &LinuxOutcome) -> Config {
     let (guest, linux) = run.linux().expect("a run of Linux");
     let path = |path: &Path| path.display().to_string();
     Config {
+        engine: config::engine(&run.engine).into(),
         kernel: path(&linux.kernel),
-        initrd: linux.initrd.as_deref().map(path),
+        initrd: linux.initrd.as_ref().map(|disk| path(disk.path())),
         command_line: outcome.command_line.clone(),
         memory_bytes: linux.memory_bytes,
         vcpus: guest.vcpus,
@@ -236,7 +272,7 @@ fn echo(run: &Run, outcome: &LinuxOutcome) -> Config {
         ratio: f64::from(guest.vcpus) / run.cpus.len() as f64,
         sched: SCHEDULERS.of(run.rules.sched).into(),
         slice_ns: (run.rules.sched == Sched::Vmm).then(|| ns(run.rules.slice)),
-        pv: guest.pv,
+        pv: guest.pv && !is_emulated(run),
         pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),
         deschedule: run.deschedule.clone().map(|policy| Policy(policy).to_string()),
         halt_poll_ns: run.halts.poll.map(ns),

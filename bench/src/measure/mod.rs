@@ -9,6 +9,7 @@ pub(crate) mod engine;
 mod fill;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+pub(crate) mod inside;
 pub(crate) mod judge;
 pub(crate) mod kernels;
 pub(crate) mod linux;

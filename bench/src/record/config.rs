@@ -250,7 +250,8 @@ fn numa(run: &Run) -> Option<String> {
     matches!(run.engine, Engine::Kvm | Engine::Threads).then(|| NumaChoice(run.numa).to_string())
 }
 
-fn engine(engine: &Engine) -> &'static str {
+/// Name of an engine in records.
+pub(crate) fn engine(engine: &Engine) -> &'static str {
     match engine {
         Engine::Kvm => "kvm",
         Engine::Threads => "threads",

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::figure::Figure;
-use super::{Activities, Distribution, Fairness, LockCost, Totals, Warning};
+use super::{Activities, Distribution, Fairness, LockCost, Record, Totals, Warning};
 use crate::experiment::figure_name::LOCK_EVENT;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
@@ -58,9 +58,15 @@ pub(crate) struct LinuxRecord {
     pub(crate) wait_ns: Option<Distribution>,
     /// From having it to having released it: null.
     pub(crate) hold_ns: Option<Distribution>,
-    /// Figures that the guest printed on its console, as `haltkick: name=value unit`, by name.
+    /// Figures that the guest printed on its console, as `haltkick: name=value unit`, by name; with a workload inside those of its
+    /// record instead.
     #[serde(default)]
     pub(crate) figures: BTreeMap<String, Figure>,
+    /// The record of the workload that ran inside, as of `haltkick schema run`; `host.kernel` in it names the kernel. Null if
+    /// there was none.
+    #[serde(default)]
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub(crate) inside: Option<Box<Record>>,
     /// The kernel's counts of its locks, if the guest printed them as `haltkick: lock_event.NAME=value count`; null if
     /// not.
     pub(crate) lock_events: Option<BTreeMap<String, f64>>,
@@ -91,9 +97,12 @@ pub(crate) struct LinuxRecord {
 /// The request.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
+    /// What ran the kernel: "kvm", "qemu-kvm" or "qemu-tcg"; empty in records older than the field, where it was "kvm".
+    #[serde(default)]
+    pub(crate) engine: String,
     /// The kernel's file.
     pub(crate) kernel: String,
-    /// The initial RAM disk's file; null: none.
+    /// The initial RAM disk's file, or with a workload inside the program that it was made for; null: none.
     pub(crate) initrd: Option<String>,
     /// The kernel's command line, our own words first.
     pub(crate) command_line: String,

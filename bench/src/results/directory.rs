@@ -236,34 +236,43 @@ fn read_part<R: Recorded>(path: &Path) -> Result<Vec<R>> {
 }
 
 pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &str) -> Result<R> {
+    read_record(line).map_err(|(reason, remedy)| {
+        Failure::usage(printable(&format!("{}:{line_number}: {reason}{remedy}", path.display())))
+    })
+}
+
+/// Reads a record from a text that may come from anywhere; or returns the reason, for a terminal, and the remedy, if it comes from
+/// a file.
+pub(crate) fn read_record<R: Recorded>(line: &str) -> std::result::Result<R, (String, &'static str)> {
+    const RESTORE: &str = ": remove the line, or restore the file";
     let (schema, schema_version) = (R::SCHEMA, R::SCHEMA_VERSION);
     // A line's own words go to a terminal.
-    let complain =
-        |message: String| Failure::usage(printable(&format!("{}:{line_number}: {message}", path.display())));
-    let value = untrusted::json(line)
-        .map_err(|error| complain(format!("no JSON ({error}): remove the line, or restore the file")))?;
+    let complain = |message: String, remedy| (printable(&message), remedy);
+    let value = untrusted::json(line).map_err(|error| complain(format!("no JSON ({error})"), RESTORE))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {
         (Some(found), Some(version)) if found == schema && version == u64::from(schema_version) => {}
         (Some(found), version) if found == schema => {
             let version = version.map_or("no version".into(), |version| format!("version {version}"));
-            return Err(complain(format!(
-                "a record of {version}, where this haltkick reads version {schema_version}: use the haltkick that wrote it"
-            )));
+            let message =
+                format!("a record of {version}, where this haltkick reads version {schema_version}");
+            return Err(complain(message, ": use the haltkick that wrote it"));
         }
         (other, _) => {
             let other = other.map_or("nothing".into(), |name| format!("'{name}'"));
-            return Err(complain(format!("schema is {other}, not '{schema}': this is no run record")));
+            return Err(complain(format!("schema is {other}, not '{schema}': this is no run record"), ""));
         }
     }
-    let record: R = serde_json::from_value(value).map_err(|error| {
-        complain(format!("a broken record ({error}): remove the line, or restore the file"))
-    })?;
+    let record: R = serde_json::from_value(value)
+        .map_err(|error| complain(format!("a broken record ({error})"), RESTORE))?;
     // Blocks and places in the order are counted on where directories are merged.
     match record.place() {
-        Some(place) if place.block > MOST_BLOCK || place.order_index > MOST_INDEX => Err(complain(format!(
-            "block {} and index {}, of which {MOST_BLOCK} and {MOST_INDEX} are the most: remove the line, or restore the file",
-            place.block, place.order_index
-        ))),
+        Some(place) if place.block > MOST_BLOCK || place.order_index > MOST_INDEX => {
+            let message = format!(
+                "block {} and index {}, of which {MOST_BLOCK} and {MOST_INDEX} are the most",
+                place.block, place.order_index
+            );
+            Err(complain(message, RESTORE))
+        }
         _ => Ok(record),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
     match setting.linux {
         Linux::Used => false,
         Linux::Refused => true,
-        Linux::Only(word) => value.text() != word,
+        Linux::Only(words) => !words.contains(&value.text()),
     }
 }
 

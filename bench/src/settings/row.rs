@@ -78,8 +78,8 @@ pub(crate) enum Bounds {
 pub(crate) enum Linux {
     Used,
     Refused,
-    /// Refused but for this value, which says nothing new.
-    Only(&'static str),
+    /// Refused but for these values. Defaults of the user's are for our own guest.
+    Only(&'static [&'static str]),
 }
 
 /// The place where a value goes by itself.

@@ -19,29 +19,39 @@ pub(crate) fn record(record: &LinuxRecord) -> String {
             if *pv { "on" } else { "off" }
         ),
     );
-    line("offered", record.config.pv_features.join(", "));
+    if !record.config.pv_features.is_empty() {
+        line("offered", record.config.pv_features.join(", "));
+    }
     let end = record.failure.as_ref().map_or(record.end.to_owned(), |failure| format!("failed: {failure}"));
     line("end", format!("{end}, after {}", time_ns(record.timing.run_ns as f64)));
+    if let Some(inside) = &record.inside {
+        let release = inside.host.kernel.as_deref().unwrap_or("of unknown release");
+        line("kernel", format!("{release} ({})", record.config.kernel));
+    }
     let unseen = || format!("unknown: {}", record.why["timing.user_space_ns"]);
     line("user space", record.timing.user_space_ns.map_or_else(unseen, |ns| time_ns(ns as f64)));
-    let sum = |of: fn(&PerVcpu) -> Option<u64>| record.per_vcpu.iter().map(of).sum::<Option<u64>>();
-    let time = |ns: Option<u64>| ns.map_or_else(|| "unknown".to_owned(), |ns| time_ns(ns as f64));
-    line(
-        "vCPUs",
-        format!(
-            "running {}, descheduled {}, halted {}",
-            time(sum(|vcpu| vcpu.run_ns)),
-            time(sum(|vcpu| vcpu.descheduled_ns)),
-            time(sum(|vcpu| vcpu.halted_ns))
-        ),
-    );
-    let descheduled = sum(|vcpu| Some(vcpu.descheduled)).unwrap_or_default();
-    let halts = sum(|vcpu| vcpu.halts).map_or_else(|| "unknown".to_owned(), count);
-    line("times", format!("descheduled {}, halted {halts}", count(descheduled)));
+    if !record.per_vcpu.is_empty() {
+        let sum = |of: fn(&PerVcpu) -> Option<u64>| record.per_vcpu.iter().map(of).sum::<Option<u64>>();
+        let time = |ns: Option<u64>| ns.map_or_else(|| "unknown".to_owned(), |ns| time_ns(ns as f64));
+        line(
+            "vCPUs",
+            format!(
+                "running {}, descheduled {}, halted {}",
+                time(sum(|vcpu| vcpu.run_ns)),
+                time(sum(|vcpu| vcpu.descheduled_ns)),
+                time(sum(|vcpu| vcpu.halted_ns))
+            ),
+        );
+        let descheduled = sum(|vcpu| Some(vcpu.descheduled)).unwrap_or_default();
+        let halts = sum(|vcpu| vcpu.halts).map_or_else(|| "unknown".to_owned(), count);
+        line("times", format!("descheduled {}, halted {halts}", count(descheduled)));
+    }
     if let (Some(injected), Some(policy)) = (record.injected, &record.config.deschedule) {
         line("injected", format!("{} ({policy})", count(injected)));
     }
-    for (name, Figure { value, unit, .. }) in &record.figures {
+    // Those of a workload inside are of its record, which is shown whole.
+    let figures = record.figures.iter().filter(|_| record.inside.is_none());
+    for (name, Figure { value, unit, .. }) in figures {
         line(name, format!("{} {unit}", si(*value)));
     }
     if let Some(events) = record.lock_events.as_ref() {
@@ -49,6 +59,9 @@ pub(crate) fn record(record: &LinuxRecord) -> String {
     }
     if let Some(share) = record.noise.others_share {
         line("others", format!("{} % of the pCPUs", significant(share * 100.0)));
+    }
+    if let Some(inside) = &record.inside {
+        text += &format!("\ninside\n{}", super::record::record(inside));
     }
     text
 }

@@ -14,6 +14,7 @@ mod files;
 mod flips;
 mod full_disk;
 mod help;
+mod inside;
 mod interrupted;
 mod kernels;
 mod many;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         flips::trials,
         full_disk::trials,
         help::trials,
+        inside::trials,
         interrupted::trials,
         kernels::trials,
         many::trials,

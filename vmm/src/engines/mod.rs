@@ -41,7 +41,10 @@ pub(crate) fn run_watched(
     // The counter of a simulated machine begins with the run.
     let start_tsc = if run.engine.is_simulated() { 0 } else { read_tsc() };
     if let Some(linux) = run.linux() {
-        return linux::run(run, linux, stop, instruments);
+        return match run.engine {
+            Engine::Qemu(accelerator) => qemu::linux::run(run, linux, accelerator, stop, instruments),
+            _ => linux::run(run, linux, stop, instruments),
+        };
     }
     instruments.check()?;
     let chosen = choose(run, image)?;

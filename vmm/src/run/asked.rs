@@ -204,7 +204,7 @@ pub struct Linux {
     /// An ELF `vmlinux` or a `bzImage`.
     pub kernel: PathBuf,
     /// The initial RAM disk.
-    pub initrd: Option<PathBuf>,
+    pub initrd: Option<RamDisk>,
     /// Words for the kernel's command line, behind our own.
     pub append: String,
     /// Memory of the guest.
@@ -213,6 +213,24 @@ pub struct Linux {
     pub marker: String,
     /// How long the guest may take until it has powered off.
     pub limit: Option<Duration>,
+}
+
+/// The initial RAM disk of a Linux guest.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RamDisk {
+    /// A file, as it is.
+    File(PathBuf),
+    /// Made when the guest is: holds a program, which is the first process.
+    Program(Program),
+}
+
+/// A program with all that it needs to start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// Its file.
+    pub file: PathBuf,
+    /// Shared libraries and their loader, each of which it expects at this path; none if it is static.
+    pub libraries: Vec<PathBuf>,
 }
 
 /// The work of our own guest: the lock that it takes, and all around that.
@@ -257,7 +275,33 @@ pub struct Ours {
 impl Linux {
     /// The files that it boots.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(&self.kernel).chain(&self.initrd).map(PathBuf::as_path)
+        let disk = self.initrd.iter().flat_map(|disk| {
+            let libraries = match disk {
+                RamDisk::File(_) => &[][..],
+                RamDisk::Program(program) => &program.libraries,
+            };
+            std::iter::once(disk.path()).chain(libraries.iter().map(PathBuf::as_path))
+        });
+        std::iter::once(self.kernel.as_path()).chain(disk)
+    }
+
+    /// The program that it holds, if it was made for one.
+    #[must_use]
+    pub fn program(&self) -> Option<&Program> {
+        match &self.initrd {
+            Some(RamDisk::Program(program)) => Some(program),
+            Some(RamDisk::File(_)) | None => None,
+        }
+    }
+}
+
+impl RamDisk {
+    /// Its file, or that of its program.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Program(Program { file: path, .. }) => path,
+        }
     }
 }
 

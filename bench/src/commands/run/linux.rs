@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, Linux as Kernel, Needs, System, printable};
+use haltkick_vmm::{Image, Linux as Kernel, Needs, RamDisk, System, printable};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::commands::pcpus;
 use crate::experiment::user_defaults;
+use crate::experiment::workload_inside::WorkloadInside;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
@@ -26,6 +27,9 @@ use crate::text::output;
 /// Boots the kernel of `args`, runs it to its end, prints its record.
 pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     refuse_what_is_for_our_own_guest(args)?;
+    let wrong_inside = |message: String| Failure::usage(printable(&format!("--workload-inside: {message}")));
+    let inside = args.workload_inside.as_deref().map(WorkloadInside::read).transpose();
+    let inside = inside.map_err(wrong_inside)?;
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
     // A setting that is only for our own guest has no effect here.
@@ -37,14 +41,18 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let settings = args.settings.clone().over(&defaults.settings);
     // Unlike a lock's, these are there unless they are hidden.
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
-    run.guests[0].system = System::Linux(Kernel {
+    let mut linux = Kernel {
         kernel: kernel.into(),
-        initrd: args.initrd.clone(),
+        initrd: args.initrd.clone().map(RamDisk::File),
         append: args.append.clone().unwrap_or_default(),
         memory_bytes: linux::memory_bytes(&settings),
         marker: args.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
         limit: Some(linux::limit(&settings)),
-    });
+    };
+    if let Some(inside) = inside {
+        inside.put_into(&mut linux, run.guests[0].vcpus).map_err(wrong_inside)?;
+    }
+    run.guests[0].system = System::Linux(linux);
     walls::confine(&Needs::of([&run]))?;
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
@@ -85,7 +93,7 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
     let option = options.into_iter().find_map(|(name, given)| given.then_some(name));
     if let Some(name) = refused.map(|(setting, _)| setting.name).or(option) {
         return Err(Failure::usage(format!(
-            "--{name} is for our own guest on /dev/kvm: leave it out with --kernel"
+            "--{name} is for our own guest on /dev/kvm: leave it out with --kernel, or put it into --workload-inside"
         )));
     }
     linux::check_descheduling(&args.settings).map_err(|wrong| Failure::usage(format!("--{wrong}")))

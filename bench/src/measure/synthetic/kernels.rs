@@ -32,7 +32,7 @@ pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
         pinning_lost: None,
     };
     let found = found(run, Duration::from_secs(5), vec![AnyOutcome::Linux(Box::new(outcome))]);
-    RunResult { found, heard }
+    RunResult { found, heard, inside: None }
 }
 
 /// All runs of a plan, each with what the cell prints in that block.

@@ -18,10 +18,11 @@ pub(super) const MACHINE: &[Setting] = &[
         &ENGINES,
     )
     .default("kvm")
-    .linux(Linux::Only("kvm"))
+    .linux(Linux::Only(&["kvm", "qemu"]))
     .recorded("config.engine"),
     word("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator", &ACCELERATORS)
         .default_in_help("kvm where there is /dev/kvm")
+        .linux(Linux::Only(&["kvm", "tcg"]))
         .recorded("config.engine"),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
         .default_in_help("none")

@@ -51,7 +51,7 @@ fn a_linux_guest_has_the_settings_that_need_no_knowledge_inside() {
         "memory",
     ];
     assert_eq!(named_where(|setting| setting.linux == Linux::Used), used);
-    assert_eq!(named_where(|setting| matches!(setting.linux, Linux::Only(_))), ["engine"]);
+    assert_eq!(named_where(|setting| matches!(setting.linux, Linux::Only(_))), ["engine", "accel"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Reads from ports and addresses where nothing is give all ones, as on a bus; writes go nowhere.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use super::acpi::{
     RESET_PORT, RESET_VALUE, SERIAL_INTERRUPT, SERIAL_PORT, SLEEP_CONTROL_PORT, SLEEP_ENABLE,
     SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
 };
-use super::spool::Spool;
+use super::console::Console;
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
 use crate::host::sandbox;
 use crate::machine::vcpu::Ports;
-use crate::observe::instruments::{ConsoleSink, LinuxConsole};
+use crate::observe::instruments::LinuxConsole;
 use crate::run::linux_outcome::LinuxEnd;
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
@@ -27,11 +27,6 @@ const KEYBOARD_PORT: u16 = 0x64;
 const KEYBOARD_RESET: u8 = 0xfe;
 /// Its state: ready for a command, for which Linux waits long before it asks for a reset; else as if nothing were there.
 const KEYBOARD_STATE: u8 = !(1 << 1);
-/// First words of a kernel's panic message.
-const PANIC: &str = "Kernel panic - not syncing";
-/// A line that grows longer is passed on as it is.
-const LONGEST_LINE: usize = 4096;
-
 /// The devices of one guest.
 pub(crate) struct Devices {
     serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
@@ -57,51 +52,6 @@ impl Trigger for Interrupt {
     }
 }
 
-/// The far end of the serial line: makes lines of bytes.
-struct Console {
-    hears: ConsoleSink,
-    spool: Spool,
-    line: Vec<u8>,
-    marker: String,
-    marker_seen: Option<Instant>,
-    panic_seen: Option<Instant>,
-}
-
-impl Console {
-    fn end_line(&mut self) {
-        let line = String::from_utf8_lossy(&self.line);
-        if self.marker_seen.is_none() && line.contains(&self.marker) {
-            self.marker_seen = Some(Instant::now());
-        }
-        if self.panic_seen.is_none() && line.contains(PANIC) {
-            self.panic_seen = Some(Instant::now());
-        }
-        (self.hears)(&line);
-        self.spool.line(line.into_owned());
-        self.line.clear();
-    }
-}
-
-impl Write for Console {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for &byte in bytes {
-            match byte {
-                b'\n' => self.end_line(),
-                b'\r' => {}
-                _ => self.line.push(byte),
-            }
-            if self.line.len() >= LONGEST_LINE {
-                self.end_line();
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl Devices {
     /// Devices with their interrupts in `vm`; a line of the console that has `marker` in it says that user space is there.
     pub(crate) fn new(vm: &VmFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
@@ -113,13 +63,8 @@ impl Devices {
     }
 
     /// Devices whose serial port has this interrupt.
-    fn with(
-        interrupt: EventFd,
-        LinuxConsole { hears, shows, .. }: LinuxConsole,
-        marker: String,
-    ) -> Result<Self, RunError> {
-        let spool = Spool::new(shows)?;
-        let console = Console { hears, spool, line: Vec::new(), marker, marker_seen: None, panic_seen: None };
+    fn with(interrupt: EventFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
+        let console = Console::new(console, marker)?;
         Ok(Self {
             serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
             started: OnceLock::new(),
@@ -142,23 +87,17 @@ impl Devices {
 
     /// From the start to the marker.
     pub(crate) fn user_space(&self) -> Option<Duration> {
-        let seen = lock(&self.serial).writer().marker_seen?;
-        Some(seen.duration_since(*self.started.get()?))
+        lock(&self.serial).writer().user_space(*self.started.get()?)
     }
 
     /// Whether the kernel reported a panic at least `length` ago.
     pub(crate) fn panicked_before(&self, length: Duration) -> bool {
-        lock(&self.serial).writer().panic_seen.is_some_and(|seen| seen.elapsed() >= length)
+        lock(&self.serial).writer().panicked_before(length)
     }
 
     /// Passes on a remaining line without an end, and waits until all lines are out, unless the output is stuck.
     pub(crate) fn flush(&self) {
-        let mut serial = lock(&self.serial);
-        let console = serial.writer_mut();
-        if !console.line.is_empty() {
-            console.end_line();
-        }
-        console.spool.finish();
+        lock(&self.serial).writer_mut().finish();
     }
 }
 

@@ -19,10 +19,10 @@ use linux_loader::loader::bootparam::{boot_e820_entry, boot_params, setup_header
 use linux_loader::loader::{BzImage, Elf, KernelLoader as _};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, ReadVolatile};
 
-use super::{MAX_LINUX_MEMORY, acpi};
+use super::{MAX_LINUX_MEMORY, acpi, archive};
 use crate::host::error::RunError;
 use crate::host::input;
-use crate::run::asked::Linux;
+use crate::run::asked::{Linux, RamDisk};
 
 pub(crate) const GDT: u64 = 0x500;
 pub(crate) const BOOT_PARAMETERS: u64 = 0x7000;
@@ -35,7 +35,7 @@ const HIGH_MEMORY: u64 = 0x10_0000;
 /// Between the boot protocol's 32-bit and 64-bit entries of a bzImage.
 const ENTRY_64_OFFSET: u64 = 0x200;
 /// Limits of an ELF kernel, which has no header to state them: length of the command line, and end of the RAM disk.
-const ELF_COMMAND_LINE: u32 = 2047;
+pub(crate) const ELF_COMMAND_LINE: u32 = 2047;
 const ELF_INITRD_END: u32 = 0x7fff_ffff;
 /// Less would not hold any kernel.
 const LEAST_BYTES: u64 = 16 << 20;
@@ -114,7 +114,7 @@ impl LinuxMemory {
     pub(crate) fn load(&self, linux: &Linux, acpi_tables: &[u8]) -> Result<Loaded, RunError> {
         let kernel = self.load_kernel(&linux.kernel, &mut open(&linux.kernel)?)?;
         let mut header = kernel.header;
-        let initrd = linux.initrd.as_deref().map(|path| self.load_initrd(path, &kernel)).transpose()?;
+        let initrd = linux.initrd.as_ref().map(|disk| self.load_initrd(disk, &kernel)).transpose()?;
         (header.ramdisk_image, header.ramdisk_size) = initrd.unwrap_or_default();
         let command_line = command_line(&linux.append, header.cmdline_size)?;
         header.cmd_line_ptr = COMMAND_LINE as u32;
@@ -213,10 +213,29 @@ impl LinuxMemory {
     }
 
     /// Loads the initial RAM disk; returns its address and its length.
-    fn load_initrd(&self, path: &Path, kernel: &Kernel) -> Result<(u32, u32), RunError> {
-        let mut file = open(path)?;
-        let wrong = |error: std::io::Error| RunError::usage(format!("initrd {}: {error}", path.display()));
-        let bytes = file.metadata().map_err(wrong)?.len();
+    fn load_initrd(&self, disk: &RamDisk, kernel: &Kernel) -> Result<(u32, u32), RunError> {
+        let wrong = |error: std::io::Error| initrd_error(disk.path(), error);
+        match disk {
+            RamDisk::File(path) => {
+                let mut file = open(path)?;
+                let bytes = file.metadata().map_err(wrong)?.len();
+                self.put_initrd(path, &mut file, bytes, kernel)
+            }
+            RamDisk::Program(program) => {
+                let archive = archive::of_program(program)?;
+                self.put_initrd(disk.path(), &mut &archive[..], archive.len() as u64, kernel)
+            }
+        }
+    }
+
+    /// Puts `bytes` from `source` at the end of what the kernel can reach; `path` is for messages.
+    fn put_initrd(
+        &self,
+        path: &Path,
+        source: &mut impl ReadVolatile,
+        bytes: u64,
+        kernel: &Kernel,
+    ) -> Result<(u32, u32), RunError> {
         let end = self.size().min(u64::from(kernel.header.initrd_addr_max) + 1);
         let address = end.checked_sub(bytes).map(|address| address & !0xfff);
         let Some(address) = address.filter(|&address| address >= kernel.end) else {
@@ -229,10 +248,14 @@ impl LinuxMemory {
             )));
         };
         self.0
-            .read_exact_volatile_from(GuestAddress(address), &mut file, bytes as usize)
-            .map_err(|error| wrong(std::io::Error::other(error.to_string())))?;
+            .read_exact_volatile_from(GuestAddress(address), source, bytes as usize)
+            .map_err(|error| initrd_error(path, std::io::Error::other(error.to_string())))?;
         Ok((address as u32, bytes as u32))
     }
+}
+
+fn initrd_error(path: &Path, error: std::io::Error) -> RunError {
+    RunError::usage(format!("initrd {}: {error}", path.display()))
 }
 
 fn open(path: &Path) -> Result<File, RunError> {
@@ -293,7 +316,8 @@ fn read_up_to<F: Read + Seek>(file: &mut F, buffer: &mut [u8]) -> std::io::Resul
 }
 
 /// Our own words and the user's, which have the last say.
-fn command_line(append: &str, longest: u32) -> Result<String, RunError> {
+/// Our own words and `append`, of at most `longest` bytes.
+pub(crate) fn command_line(append: &str, longest: u32) -> Result<String, RunError> {
     let line = format!("{OWN_WORDS} {append}").trim_end().to_owned();
     if line.contains('\0') {
         return Err(RunError::usage("--append: a command line cannot have a zero byte in it"));

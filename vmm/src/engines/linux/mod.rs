@@ -5,9 +5,11 @@
 //! nor waiting for one.
 //!
 //! One file per concept: `load` (kernel, initial RAM disk, command line), `acpi` (the tables that Linux finds its CPUs in),
-//! `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial console, power switch).
+//! `archive` (an initial RAM disk that holds a program), `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial port, power switch), `console`.
 
 mod acpi;
+pub(crate) mod archive;
+pub(crate) mod console;
 mod cpu;
 pub(crate) mod devices;
 pub(crate) mod load;
@@ -51,9 +53,9 @@ pub const MAX_LINUX_VCPUS: u32 = 254;
 /// Upper limit of the guest's memory, which begins at address 0; the interrupt controllers lie above.
 pub const MAX_LINUX_MEMORY: u64 = 3 << 30;
 /// How often the run's own thread looks.
-const POLL: Duration = Duration::from_millis(5);
+pub(super) const POLL: Duration = Duration::from_millis(5);
 /// How long a kernel that panics may go on talking.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Boots the Linux guest of `run`. Ends when the guest does.
 ///
@@ -126,13 +128,18 @@ pub(super) fn run(
         vcpus: finished.iter().map(|vcpu| vcpu_outcome(run.rules.sched, vcpu, &threads)).collect(),
         pinning_lost: guests[0].pinning_lost.get().cloned(),
     };
+    Ok(found(asked, outcome, cpu_time))
+}
+
+/// The findings of a run whose only guest is `asked`.
+pub(super) fn found(asked: &Guest, outcome: LinuxOutcome, cpu_time: Duration) -> Found {
     let guest = Ended {
         name: asked.name.clone(),
         result: Ok(AnyOutcome::Linux(Box::new(outcome))),
         explanation: None,
         console: String::new(),
     };
-    Ok(Found {
+    Found {
         started: Err("a Linux kernel starts its vCPUs itself".into()),
         cpu_before: Err("all of a Linux guest's life is its window".into()),
         cpu_time,
@@ -143,7 +150,7 @@ pub(super) fn run(
         profile: None,
         trace: None,
         guests: vec![guest],
-    })
+    }
 }
 
 /// Why this host is no place for a Linux guest, if it is none.

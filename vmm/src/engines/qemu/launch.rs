@@ -22,6 +22,13 @@ const OLDEST: (u32, u32) = (5, 0);
 const CONSOLE_PORT: u16 = 0xe9;
 const EXIT_PORT: u16 = 0xf4;
 
+/// CPUs for KVM that offer a kick by hypercall, or not.
+///
+/// None has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses to set it, and QEMU
+/// gives up then.
+pub(super) const OFFERED: &str = "host,-arch-capabilities,+kvm-pv-unhalt";
+pub(super) const WITHHELD: &str = "host,-arch-capabilities,-kvm-pv-unhalt";
+
 /// The program, if it is there and new enough.
 ///
 /// # Errors
@@ -54,8 +61,8 @@ fn version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The image as a file of this process, which QEMU opens by its number here.
-pub(super) fn kernel_file(image: &Image) -> Result<std::fs::File, RunError> {
+/// `bytes`, the guest's `what`, as a file of this process, which QEMU opens by its number here.
+pub(super) fn file_for_qemu(what: &str, bytes: &[u8]) -> Result<std::fs::File, RunError> {
     use std::io::Write as _;
     #[expect(unsafe_code, reason = "rustix' file systems are not among its features here")]
     // SAFETY: a live name; on success the descriptor is new and has no other owner.
@@ -65,12 +72,12 @@ pub(super) fn kernel_file(image: &Image) -> Result<std::fs::File, RunError> {
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }
     };
-    let mut file = std::fs::File::from(fd.map_err(system("make a file for the guest image"))?);
-    file.write_all(image.elf()).map_err(system("write the guest image for QEMU"))?;
+    let mut file = std::fs::File::from(fd.map_err(system(&format!("make a file for the {what}")))?);
+    file.write_all(bytes).map_err(system(&format!("write the {what} for QEMU")))?;
     Ok(file)
 }
 
-/// Starts QEMU, pinned to the run's pCPUs.
+/// Starts QEMU with the guest image.
 pub(super) fn spawn(
     program: &str,
     asked: OurGuest<'_>,
@@ -99,13 +106,16 @@ pub(super) fn spawn(
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
         .args(["-append", &command_line(asked, cpu.accelerator, tsc_khz)])
         .args(["-debugcon", "stdio"])
-        .args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=4")])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=4")]);
+    start(command, &asked.run.cpus)
+}
+
+/// Starts QEMU by this command line, pinned to these pCPUs, with its outputs as pipes.
+pub(super) fn start(mut command: Command, cpus: &[u32]) -> Result<Child, RunError> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Ctrl-C is for this process, which ends the other itself.
     command.process_group(0);
-    let cpus = affinity::set_of(&asked.run.cpus);
+    let cpus = affinity::set_of(cpus);
     let prepare = move || {
         // If this process dies; QEMU's parent is the thread that waits for it.
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -116,7 +126,8 @@ pub(super) fn spawn(
     unsafe {
         command.pre_exec(prepare)
     };
-    command.spawn().map_err(|source| RunError::System { what: format!("start {program}"), source })
+    let program = command.get_program().display().to_string();
+    command.spawn().map_err(system(&format!("start {program}")))
 }
 
 /// The CPUs that QEMU is asked for.
@@ -129,16 +140,11 @@ pub(super) struct Cpu {
 
 impl Cpu {
     /// The guest believes CPUID: a kick by hypercall is offered only where one was seen to wake a vCPU.
-    ///
-    /// No CPU model for KVM has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses
-    /// to set it, and QEMU gives up then.
     pub(super) fn choose(
         asked: OurGuest<'_>,
         image: &Image,
         accelerator: Accelerator,
     ) -> Result<Self, RunError> {
-        const OFFERED: &str = "host,-arch-capabilities,+kvm-pv-unhalt";
-        const WITHHELD: &str = "host,-arch-capabilities,-kvm-pv-unhalt";
         let cpu = |model, kick_reason| Ok(Self { accelerator, model, kick_reason });
         let chosen = asked.run.pv_backend != PvBackend::Auto;
         let because = |reason: &str| if chosen { "asked for".to_owned() } else { reason.to_owned() };

@@ -1,10 +1,11 @@
-//! The QEMU engine, `--engine qemu`: runs our own guest's image under QEMU.
+//! The QEMU engine, `--engine qemu`: runs our own guest's image under QEMU, or a Linux kernel (`linux`).
 //!
 //! QEMU's `microvm` machine starts the image at its PVH entry, the image reads its settings from the kernel's command line
 //! and runs by itself (`guest/src/boot/bare`), and what it left in shared memory comes back through the debug console. It is put
 //! where our own guests have it, so that one program judges both.
 
 mod launch;
+pub(crate) mod linux;
 pub(crate) mod record;
 
 use std::process::Child;
@@ -32,7 +33,7 @@ use crate::sched::hints::{PreemptedBy, PreemptedSource};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 
 pub use launch::find_qemu;
-use launch::{Cpu, kernel_file, spawn};
+use launch::{Cpu, file_for_qemu, spawn};
 use record::{Said, listen};
 
 /// APIC ids of the older kind, less one for everybody, and the boot CPU.
@@ -51,7 +52,7 @@ pub(crate) fn run(
     let program = find_qemu()?;
     let memory = Memory::new(image.end, asked.guest.vcpus, 0, 0)?;
     let tsc_khz = clock::tsc_khz();
-    let kernel = kernel_file(image)?;
+    let kernel = file_for_qemu("guest image", image.elf())?;
     let cpu = Cpu::choose(asked, image, accelerator)?;
     let start = Instant::now();
     let ours = Ours { lock: image.name_in_guest(chosen.lock as usize), ..asked.ours.clone() };

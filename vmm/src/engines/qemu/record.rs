@@ -113,7 +113,7 @@ fn lines_of(qemu: &mut Child) -> Receiver<String> {
 
 /// Returns QEMU's own first words, once it has closed that pipe. All is read as it comes, or QEMU would stop when the pipe
 /// is full.
-fn words_of(qemu: &mut Child) -> Receiver<String> {
+pub(super) fn words_of(qemu: &mut Child) -> Receiver<String> {
     let mut errors = qemu.stderr.take().expect("QEMU's errors are a pipe");
     let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
@@ -130,7 +130,7 @@ fn printable_lines(text: &str) -> String {
 }
 
 /// QEMU ended without a record: what it had to say about that.
-fn died(words: &Receiver<String>, status: &str) -> RunError {
+pub(super) fn died(words: &Receiver<String>, status: &str) -> RunError {
     // A child of its own may keep the pipe open.
     let text = words.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
     let reason = text.lines().find(|line| !line.contains("warning")).unwrap_or("it says nothing");
@@ -166,7 +166,7 @@ fn take_down(line: &str, said: &mut Said, memory: &Memory, qemu: u32, start: Ins
 }
 
 /// CPU time of another process, all its threads.
-fn cpu_time_of(process: u32) -> Duration {
+pub(super) fn cpu_time_of(process: u32) -> Duration {
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         // After the name, which may hold anything: state is field 3, user and system time are 14 and 15.

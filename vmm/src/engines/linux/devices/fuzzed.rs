@@ -6,8 +6,9 @@ use std::time::Duration;
 use haltkick_fuzzing::{Script, Target, no_seeds};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::{Devices, LONGEST_LINE, SERIAL_PORT};
+use super::{Devices, SERIAL_PORT};
 use crate::engines::linux::acpi::{RESET_PORT, SLEEP_CONTROL_PORT, SLEEP_STATUS_PORT};
+use crate::engines::linux::console::LONGEST_LINE;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Ports as _;
 use crate::observe::instruments::LinuxConsole;

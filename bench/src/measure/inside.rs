@@ -1,0 +1,245 @@
+//! Lines by which a workload inside a Linux guest gives its record to the console, and their reader.
+//!
+//! ```text
+//! haltkick-inside: the record begins
+//! haltkick-inside| part of the record
+//! haltkick-inside: the record ends after 12345 bytes
+//! haltkick-inside: exit code 0
+//! ```
+//! Other lines may come in between, such as the kernel's. The guest is not trusted: whatever it prints, what is kept is bounded, and a
+//! record that is not whole is none.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::analysis::rate::Rate;
+use crate::record::Record;
+use crate::record::figure::Figure;
+use crate::results::directory::read_record;
+use crate::text::exit::Exit;
+
+/// How all of these lines begin.
+const LINE: &str = "haltkick-inside";
+const PART: &str = "haltkick-inside| ";
+const BEGINS: &str = "haltkick-inside: the record begins";
+const ENDS: [&str; 2] = ["haltkick-inside: the record ends after ", " bytes"];
+const EXIT: &str = "haltkick-inside: exit code ";
+/// Bytes of a part, which consoles pass on in one piece.
+const LONGEST_PART: usize = 1024;
+/// Longest record that is read: ten times that of the largest run.
+pub(crate) const MOST_BYTES: usize = 8 << 20;
+
+/// Lines of the first process at its end, for the output of the workload and its exit code.
+pub(crate) fn lines(output: &str, exit: i32) -> String {
+    // Between the values of JSON an end of line says nothing, and within one there is none.
+    let record: String = output.lines().collect();
+    let mut text = format!("{BEGINS}\n");
+    let mut rest = record.as_str();
+    while !rest.is_empty() {
+        let end = (1..=LONGEST_PART.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end));
+        let (part, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        _ = writeln!(text, "{PART}{part}");
+        rest = behind;
+    }
+    _ = writeln!(text, "{}{}{}\n{EXIT}{exit}", ENDS[0], record.len(), ENDS[1]);
+    text
+}
+
+/// Whether a line is one of these, and so none for people.
+pub(crate) fn is_ours(line: &str) -> bool {
+    line.starts_with(LINE)
+}
+
+/// A workload's record as far as it has come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    record: Option<String>,
+    is_whole: bool,
+    exit: Option<i32>,
+    /// The first thing that was wrong. Nothing is listened to after it.
+    fault: Option<String>,
+}
+
+impl Told {
+    /// Hears one line of the console.
+    pub(crate) fn hear(&mut self, line: &str) {
+        if self.fault.is_none()
+            && let Err(fault) = self.take(line)
+        {
+            *self = Self { fault: Some(fault), ..Self::default() };
+        }
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        if let Some(part) = line.strip_prefix(PART) {
+            let record = self.record.as_mut().filter(|_| !self.is_whole);
+            let record = record.ok_or("a part of the record came before its beginning, or after its end")?;
+            if record.len() + part.len() > MOST_BYTES {
+                return Err(format!("the record has more than {} MiB", MOST_BYTES >> 20));
+            }
+            record.push_str(part);
+        } else if line == BEGINS {
+            if self.record.replace(String::new()).is_some() {
+                return Err("the record began twice".into());
+            }
+        } else if let Some(said) = between(line, ENDS) {
+            let found = self.record.as_ref().filter(|_| !self.is_whole).map(String::len);
+            if said.parse().ok() != found || found.is_none() {
+                let found = found.unwrap_or_default();
+                return Err(format!("the record is not whole: {found} bytes of it came"));
+            }
+            self.is_whole = true;
+        } else if let Some(said) = line.strip_prefix(EXIT) {
+            let exit = said.parse().map_err(|_| "its exit code is no number")?;
+            if self.exit.replace(exit).is_some() {
+                return Err("it ended twice".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The record, if the workload ended well; else the reason.
+    pub(crate) fn end(&self) -> Result<Record, String> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
+        match self.exit {
+            Some(exit) if exit == Exit::Done as i32 || exit == Exit::Untrusted as i32 => {}
+            Some(exit) => return Err(format!("it ended with exit code {exit}: its console says why")),
+            None => return Err("it did not say how it ended".into()),
+        }
+        let record = self.record.as_deref().filter(|_| self.is_whole).ok_or("it printed no record")?;
+        read_record(record).map_err(|(reason, _)| format!("its record cannot be read: {reason}"))
+    }
+}
+
+fn between<'a>(line: &'a str, [before, after]: [&str; 2]) -> Option<&'a str> {
+    line.strip_prefix(before)?.strip_suffix(after)
+}
+
+/// Figures of a record, by which kernels are compared.
+pub(crate) fn figures(record: &Record) -> BTreeMap<String, Figure> {
+    let throughput = Some(Rate::of(record).per_second);
+    let each = [
+        ("throughput", throughput, "sections/s"),
+        ("wait-p50", record.wait_ns.p50, "ns"),
+        ("wait-p99", record.wait_ns.p99, "ns"),
+    ];
+    let known = each.into_iter().filter_map(|(name, value, unit)| {
+        let value = value.filter(|value| value.is_finite())?;
+        Some((name.to_owned(), Figure { value, unit: unit.to_owned(), lines: 1 }))
+    });
+    known.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use haltkick_fuzzing::Target;
+    use serde_json::json;
+
+    use super::*;
+    use crate::measure::fuzzed::{good, record_of};
+    use crate::text::output::to_json;
+
+    fn good_record() -> String {
+        to_json(&record_of(&good(), Ok(1e6))).unwrap()
+    }
+
+    fn told(text: &str) -> Result<Record, String> {
+        let mut told = Told::default();
+        text.lines().for_each(|line| told.hear(line));
+        told.end()
+    }
+
+    #[test]
+    fn a_record_comes_back_whole_from_between_other_lines() {
+        let written = good_record();
+        let pretty =
+            serde_json::to_string_pretty(&serde_json::from_str::<serde_json::Value>(&written).unwrap());
+        for output in [written.clone(), pretty.unwrap()] {
+            let text = lines(&output, 0).replace('\n', "\n[    1.0] eth0: link is up\n");
+            assert!(text.lines().count() > 8 && text.lines().all(|line| line.len() < 2 * LONGEST_PART));
+            assert_eq!(to_json(&told(&text).unwrap()).unwrap(), written);
+        }
+        let micro = json!("\u{b5}".repeat(2 * LONGEST_PART)).to_string();
+        let parts: String = lines(&micro, 7).lines().filter_map(|line| line.strip_prefix(PART)).collect();
+        assert_eq!(parts, micro, "a character of two bytes is not torn");
+    }
+
+    #[test]
+    fn a_record_that_is_not_whole_is_refused_with_a_reason() {
+        let good = lines(&good_record(), 0);
+        let without =
+            |words: &str| good.lines().filter(|line| !line.starts_with(words)).collect::<Vec<_>>().join("\n");
+        let mut torn: Vec<&str> = good.lines().collect();
+        torn.remove(2);
+        let huge = format!("{BEGINS}\n{}", format!("{PART}{}\n", "x".repeat(LONGEST_PART)).repeat(9 << 10));
+        for (text, reason) in [
+            (String::new(), "it did not say how it ended"),
+            (without(BEGINS), "before its beginning"),
+            (without(ENDS[0]), "it printed no record"),
+            (without(EXIT), "it did not say how it ended"),
+            (without(PART), "the record is not whole: 0 bytes"),
+            (torn.join("\n"), "the record is not whole"),
+            (good.replacen("1", "11", 1), "the record is not whole"),
+            (good.clone() + &good, "the record began twice"),
+            (format!("{good}{PART}x"), "after its end"),
+            (format!("{good}{EXIT}0"), "it ended twice"),
+            (huge, "the record has more than 8 MiB"),
+            (lines(&good_record(), 2), "it ended with exit code 2"),
+            (lines("", 5), "it ended with exit code 5"),
+            (lines("", 0), "its record cannot be read: no JSON"),
+            (lines("{\"schema\": \"haltkick.linux\", \"schema_version\": 1}", 0), "this is no run record"),
+            (lines(&(good_record() + &good_record()), 0), "its record cannot be read: no JSON"),
+            (lines(&"[".repeat(100_000), 0), "its record cannot be read: no JSON"),
+        ] {
+            let found = told(&text).map(|_| ()).unwrap_err();
+            assert!(found.contains(reason), "{reason}: {found}");
+        }
+        assert!(told(&lines(&good_record(), 7)).is_ok(), "a run that is not valid has a record");
+    }
+
+    #[test]
+    fn a_guest_that_prints_parts_without_end_fills_no_memory() {
+        let mut told = Told::default();
+        told.hear(BEGINS);
+        for _ in 0..2 * MOST_BYTES / LONGEST_PART {
+            told.hear(&format!("{PART}{}", "x".repeat(LONGEST_PART)));
+            assert!(told.record.as_ref().map_or(0, String::len) <= MOST_BYTES);
+        }
+        assert!(told.record.is_none() && told.fault.is_some());
+    }
+
+    #[test]
+    fn figures_are_those_of_the_record() {
+        let record = record_of(&good(), Ok(1e6));
+        let figures = figures(&record);
+        assert_eq!(figures["throughput"].value, record.totals.acquisitions_per_second);
+        assert_eq!(figures["throughput"].unit, "sections/s");
+        let mut empty = record;
+        (empty.timing.window_ns, empty.totals.acquisitions) = (0, 0);
+        empty.wait_ns.p50 = None;
+        assert!(!super::figures(&empty).contains_key("throughput"), "no window, no rate");
+        assert!(!super::figures(&empty).contains_key("wait-p50"));
+    }
+
+    fn seeds() -> Vec<Vec<u8>> {
+        vec![b"0\n".to_vec(), format!("{PART}{{}}\n{EXIT}0\n{BEGINS}").into_bytes()]
+    }
+
+    /// Whatever comes, a record is whole and can be written, or there is a reason of one line.
+    fn execute(bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        for text in [text.to_string(), format!("{BEGINS}\n{PART}{text}"), lines(&text, 0)] {
+            match told(&text) {
+                Ok(record) => drop(to_json(&record).expect("what was read can be written")),
+                Err(reason) => assert_eq!(reason.lines().count(), 1, "{reason}"),
+            }
+        }
+    }
+
+    #[test]
+    fn fuzz_any_lines_of_a_workload_inside_are_heard() {
+        Target { name: "inside", most_bytes: 512, seeds, execute }.run();
+    }
+}

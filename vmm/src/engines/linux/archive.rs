@@ -1,0 +1,254 @@
+//! An initial RAM disk that holds one program: a cpio archive of the format `newc`, which kernels unpack.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::Path;
+
+use object::Endianness;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+
+use super::MAX_LINUX_MEMORY;
+use crate::host::error::{RunError, system};
+use crate::host::input;
+use crate::run::asked::Program;
+
+/// Name of the first process, as kernels look for it in an initial RAM disk.
+pub const INIT: &str = "/init";
+/// Directories in which the first process mounts what it needs.
+const MOUNT_POINTS: [&str; 4] = ["dev", "proc", "sys", "tmp"];
+const DIRECTORY: u32 = 0o040_755;
+const EXECUTABLE: u32 = 0o100_755;
+const CHARACTER_DEVICE: u32 = 0o020_600;
+/// Device number of the console.
+const CONSOLE: (u32, u32) = (5, 1);
+/// Everything begins at a multiple of as many bytes.
+const ALIGNED: usize = 4;
+
+impl Program {
+    /// The program that runs here, with the shared libraries that it has loaded.
+    ///
+    /// # Errors
+    /// What the system says of its file and its mappings.
+    pub fn own() -> Result<Self, RunError> {
+        let file = std::env::current_exe().map_err(system("find the file of this program"))?;
+        let mut start = Vec::new();
+        let opened =
+            input::open(&file, MAX_LINUX_MEMORY).and_then(|file| file.take(START).read_to_end(&mut start));
+        opened.map_err(system("read the file of this program"))?;
+        let maps =
+            std::fs::read_to_string("/proc/self/maps").map_err(system("read this program's mappings"))?;
+        let mapped = maps.lines().filter(|line| line.contains(" r-xp ")).filter_map(mapped_file);
+        let libraries: BTreeSet<&Path> = interpreter(&start)
+            .into_iter()
+            .chain(mapped)
+            .map(Path::new)
+            .filter(|path| *path != file)
+            .collect();
+        // A static program has mapped none.
+        Ok(Self { libraries: libraries.into_iter().map(Path::to_owned).collect(), file })
+    }
+}
+
+/// Bytes at the start of a program that name its loader.
+const START: u64 = 64 << 10;
+
+/// The file of a line of `/proc/self/maps`, if it has one.
+fn mapped_file(line: &str) -> Option<&str> {
+    let path = &line[line.find('/')?..];
+    (!path.ends_with(" (deleted)")).then_some(path)
+}
+
+/// The loader of shared libraries that an ELF file asks for.
+fn interpreter(bytes: &[u8]) -> Option<&str> {
+    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let headers = header.program_headers(endian, bytes).ok()?;
+    let asks = headers.iter().find(|header| header.p_type(endian) == PT_INTERP)?;
+    std::str::from_utf8(asks.interpreter(endian, bytes).ok()??).ok()
+}
+
+/// The archive with `program` as [`INIT`].
+pub(crate) fn of_program(program: &Program) -> Result<Vec<u8>, RunError> {
+    let mut archive = Archive::default();
+    for name in MOUNT_POINTS {
+        archive.directory(name);
+    }
+    // The kernel opens it as the first process's input and outputs.
+    archive.entry("dev/console", CHARACTER_DEVICE, &[], CONSOLE);
+    archive.file(INIT, loaded_part(&read(&program.file)?));
+    for library in &program.libraries {
+        let name = library.to_str().ok_or_else(|| {
+            RunError::usage(format!("{}: its name is no UTF-8, which a RAM disk needs", library.display()))
+        })?;
+        archive.file(name, &read(library)?);
+    }
+    Ok(archive.end())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, RunError> {
+    input::read(path, MAX_LINUX_MEMORY)
+        .map_err(|error| RunError::usage(format!("{}: {error}", path.display())))
+}
+
+/// An ELF file up to the last byte that is loaded, if tables come behind it: those of debuggers may be nine tenths of it.
+fn loaded_part(bytes: &[u8]) -> &[u8] {
+    let end = || {
+        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let headers = header.program_headers(endian, bytes).ok()?;
+        let ends =
+            headers.iter().map(|header| header.p_offset(endian).saturating_add(header.p_filesz(endian)));
+        usize::try_from(ends.max()?).ok()
+    };
+    // The kernel looks at segments only, and does not mind that the header still names sections.
+    end().and_then(|end| bytes.get(..end)).unwrap_or(bytes)
+}
+
+/// An archive in the making.
+#[derive(Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    entries: u32,
+    directories: BTreeSet<String>,
+}
+
+impl Archive {
+    /// A directory, unless it is there, after all that it lies in.
+    fn directory(&mut self, name: &str) {
+        if let Some((parent, _)) = name.rsplit_once('/') {
+            self.directory(parent);
+        }
+        if self.directories.insert(name.to_owned()) {
+            self.entry(name, DIRECTORY, &[], (0, 0));
+        }
+    }
+
+    /// A program or library with this absolute path.
+    fn file(&mut self, path: &str, content: &[u8]) {
+        let name = path.trim_start_matches('/');
+        if let Some((parent, _)) = name.rsplit_once('/') {
+            self.directory(parent);
+        }
+        self.entry(name, EXECUTABLE, content, (0, 0));
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
+        self.entries += 1;
+        // Inode, mode, user, group, links, time, length, the archive's device, the file's device, length of the name, checksum.
+        let (length, name_length) = (content.len() as u32, name.len() as u32 + 1);
+        let fields = [self.entries, mode, 0, 0, 1, 0, length, 0, 0, major, minor, name_length, 0];
+        self.bytes.extend(b"070701");
+        fields.iter().for_each(|field| self.bytes.extend(format!("{field:08x}").bytes()));
+        self.bytes.extend(name.bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend(content);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNED), 0);
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, &[], (0, 0));
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Names, modes and sizes in an archive, by the rules of the format and without the writer's code.
+    fn listed(archive: &[u8]) -> Vec<(String, u32, usize)> {
+        let (mut at, mut found) = (0, vec![]);
+        loop {
+            let header = std::str::from_utf8(&archive[at..at + 110]).unwrap();
+            assert_eq!((at % 4, &header[..6]), (0, "070701"));
+            let field =
+                |index: usize| usize::from_str_radix(&header[6 + 8 * index..14 + 8 * index], 16).unwrap();
+            let (mode, bytes, name_bytes) = (field(1), field(6), field(11));
+            let name = &archive[at + 110..at + 110 + name_bytes];
+            assert_eq!(name.last(), Some(&0));
+            let name = String::from_utf8(name[..name_bytes - 1].to_vec()).unwrap();
+            at = (at + 110 + name_bytes).next_multiple_of(4);
+            if name == "TRAILER!!!" {
+                return found;
+            }
+            found.push((name, mode as u32, bytes));
+            at = (at + bytes).next_multiple_of(4);
+        }
+    }
+
+    #[test]
+    fn an_archive_has_every_file_behind_its_directories() {
+        let mut archive = Archive::default();
+        archive.file("/init", b"12345");
+        archive.file("/lib64/a/ld.so", b"");
+        archive.file("/lib64/b", b"x");
+        let expected = [
+            ("init", EXECUTABLE, 5),
+            ("lib64", DIRECTORY, 0),
+            ("lib64/a", DIRECTORY, 0),
+            ("lib64/a/ld.so", EXECUTABLE, 0),
+            ("lib64/b", EXECUTABLE, 1),
+        ];
+        let expected = expected.map(|(name, mode, bytes)| (name.to_owned(), mode, bytes));
+        assert_eq!(listed(&archive.end()), expected);
+    }
+
+    #[test]
+    fn this_program_is_unpacked_by_another_and_still_starts() {
+        if Command::new("busybox").arg("true").status().is_err() {
+            return eprintln!("skipped, not tested: there is no busybox to unpack an archive with");
+        }
+        let own = Program::own().unwrap();
+        let archive = of_program(&own).unwrap();
+        let names: Vec<String> = listed(&archive).into_iter().map(|(name, ..)| name).collect();
+        let whole = std::fs::metadata(&own.file).unwrap().len();
+        assert!(archive.len() < whole as usize * 3 / 4, "{} of {whole} bytes", archive.len());
+        assert!(names.contains(&"dev/console".to_owned()), "{names:?}");
+
+        let directory = std::env::temp_dir().join(format!("haltkick-archive-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("archive"), &archive).unwrap();
+        let unpacked = Command::new("busybox")
+            .args(["cpio", "-i", "-d", "-F", "archive", "init", "lib*", "usr*"])
+            .current_dir(&directory)
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(unpacked.success(), "{unpacked}");
+        let started = Command::new(directory.join("init")).arg("--list").stdout(Stdio::null()).status();
+        for library in &own.libraries {
+            let copy = directory.join(library.strip_prefix("/").unwrap());
+            assert_eq!(
+                std::fs::read(copy).unwrap(),
+                std::fs::read(library).unwrap(),
+                "{}",
+                library.display()
+            );
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(started.unwrap().success());
+    }
+
+    #[test]
+    fn a_mapping_without_a_file_of_its_own_is_no_library() {
+        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 fe:01 12                         {path}");
+        assert_eq!(mapped_file(&line("/lib/with space.so")), Some("/lib/with space.so"));
+        assert_eq!(mapped_file(&line("/lib/old.so (deleted)")), None);
+        assert_eq!(mapped_file(&line("[vdso]")), None);
+    }
+
+    #[test]
+    fn what_is_no_elf_file_is_taken_whole() {
+        for bytes in [&b""[..], b"#!/bin/sh", b"\x7fELF\x02\x01\x01 and no more"] {
+            assert_eq!((loaded_part(bytes), interpreter(bytes)), (bytes, None));
+        }
+    }
+}

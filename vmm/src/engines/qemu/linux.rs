@@ -1,0 +1,151 @@
+//! A Linux kernel under QEMU, on KVM or its emulator. Such a guest is known by its console only: QEMU does not say whether the
+//! guest switched its machine off or reset it. So it must be one whose first process tells its own end (`RamDisk::Program`).
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::process::{Child, ChildStdout, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::Running;
+use super::launch::{self, file_for_qemu, find_qemu};
+use super::record::{cpu_time_of, died, words_of};
+use crate::engines::linux::console::Console;
+use crate::engines::linux::load::{ELF_COMMAND_LINE, command_line};
+use crate::engines::linux::{LAST_WORDS, POLL, archive, found};
+use crate::host::clock;
+use crate::host::error::{RunError, system};
+use crate::host::locks::lock;
+use crate::observe::instruments::Instruments;
+use crate::run::asked::{Accelerator, Guest, Linux, Run};
+use crate::run::found::Found;
+use crate::run::linux_outcome::{LinuxEnd, LinuxOutcome};
+use crate::sched::Sched;
+
+/// Boots the kernel of `run`. Ends when QEMU does.
+///
+/// # Errors
+/// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
+pub(crate) fn run(
+    run: &Run,
+    (asked, linux): (&Guest, &Linux),
+    accelerator: Accelerator,
+    stop: &AtomicBool,
+    instruments: &Instruments,
+) -> Result<Found, RunError> {
+    check(run)?;
+    let Some(program) = linux.program() else {
+        return Err(RunError::usage(
+            "--engine qemu boots a kernel only for a workload inside, which says how it ended: use --workload-inside, or --engine kvm",
+        ));
+    };
+    let qemu = find_qemu()?;
+    let disk = file_for_qemu("initial RAM disk", &archive::of_program(program)?)?;
+    let command_line = command_line(&linux.append, ELF_COMMAND_LINE)?;
+    let mut command = Command::new(&qemu);
+    let (accel, cpu) = accelerated(accelerator, asked.pv);
+    command
+        .args(["-accel", accel, "-cpu", cpu])
+        .args(["-smp", &asked.vcpus.to_string()])
+        .args(["-m", &format!("{}M", linux.memory_bytes >> 20)])
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .arg("-kernel")
+        .arg(&linux.kernel)
+        .args(["-initrd", &format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd())])
+        .args(["-append", &command_line])
+        .args(["-serial", "stdio"]);
+    let console = instruments.linux.clone().unwrap_or_default();
+    let console = Arc::new(Mutex::new(Console::new(console, linux.marker.clone())?));
+    let start = Instant::now();
+    let mut qemu = Running(launch::start(command, &run.cpus)?);
+    let (end, cpu_time) = watch(&mut qemu.0, &console, linux.limit, start, stop)?;
+    let length = start.elapsed();
+    let mut console = lock(&console);
+    console.finish();
+    let outcome = LinuxOutcome {
+        end,
+        run: length,
+        user_space: console.user_space(start),
+        obstacle: (accelerator == Accelerator::Tcg).then(|| "QEMU's emulator ran the kernel".to_owned()),
+        command_line,
+        pv_features: vec![],
+        tsc_khz: clock::tsc_khz(),
+        vm_exits: vec![],
+        kvm_stats: Err(super::NOT_OURS.into()),
+        vcpus: vec![],
+        pinning_lost: None,
+    };
+    Ok(found(asked, outcome, cpu_time))
+}
+
+/// Refuses settings that QEMU does not support.
+fn check(run: &Run) -> Result<(), RunError> {
+    let wrong = if run.rules.sched == Sched::Vmm {
+        "its vCPUs are threads that the host schedules: use --sched host"
+    } else if run.deschedule.is_some() {
+        "only our own VMM deschedules on purpose"
+    } else if run.halts.poll.is_some() || !run.halts.pause_exits {
+        "--halt-poll and --pause-exits are settings of our own VMM"
+    } else {
+        return Ok(());
+    };
+    Err(RunError::usage(format!("--engine qemu: {wrong}")))
+}
+
+/// QEMU's words for the accelerator, and for CPUs with or without what paravirtual spin locks need.
+fn accelerated(accelerator: Accelerator, pv: bool) -> (&'static str, &'static str) {
+    match (accelerator, pv) {
+        (Accelerator::Tcg, _) => ("tcg,thread=multi", "max"),
+        (Accelerator::Kvm, true) => ("kvm", launch::OFFERED),
+        (Accelerator::Kvm, false) => ("kvm", launch::WITHHELD),
+    }
+}
+
+/// Waits for QEMU's end, which it hastens where the guest panics or its time is over. Returns the guest's end and the CPU time.
+fn watch(
+    qemu: &mut Child,
+    console: &Arc<Mutex<Console>>,
+    limit: Option<Duration>,
+    start: Instant,
+    stop: &AtomicBool,
+) -> Result<(LinuxEnd, Duration), RunError> {
+    let output = qemu.stdout.take().expect("QEMU's output is a pipe");
+    let words = words_of(qemu);
+    let passes_on = {
+        let console = Arc::clone(console);
+        std::thread::spawn(move || pass_on(output, &console))
+    };
+    let mut cpu_time = Duration::ZERO;
+    loop {
+        // Read while it is there: a process that was waited for has none.
+        cpu_time = cpu_time.max(cpu_time_of(qemu.id()));
+        if let Some(status) = qemu.try_wait().map_err(system("wait for QEMU"))? {
+            _ = passes_on.join();
+            return match (status.success(), lock(console).panicked_before(Duration::ZERO)) {
+                (_, true) => Ok((LinuxEnd::Panic, cpu_time)),
+                (true, false) => Ok((LinuxEnd::PowerOff, cpu_time)),
+                (false, false) => Err(died(&words, &status.to_string())),
+            };
+        }
+        if lock(console).panicked_before(LAST_WORDS) {
+            return Ok((LinuxEnd::Panic, cpu_time));
+        }
+        if limit.is_some_and(|limit| start.elapsed() >= limit) {
+            return Ok((LinuxEnd::TimeLimit, cpu_time));
+        }
+        // Relaxed: polled.
+        if stop.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Reads to the end, whatever the guest writes: QEMU would stand still at a full pipe.
+fn pass_on(mut output: ChildStdout, console: &Mutex<Console>) {
+    let mut bytes = [0; 4096];
+    while let Ok(length @ 1..) = output.read(&mut bytes) {
+        _ = lock(console).write_all(&bytes[..length]);
+    }
+}
