@@ -39,8 +39,11 @@ impl Record {
             ("not asked for (attribution off)".into(), "not asked for (attribution off)")
         };
         let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(per_vcpu).collect();
-        let per_node =
-            why.given("per_node", PerNode::of(asked, &per_vcpu), "all pCPUs of the run are on one node");
+        let per_node = why.given(
+            "per_node",
+            PerNode::of(asked, &per_vcpu),
+            "all pCPUs of the run are on one node, or the scheduler does not say where vCPUs began",
+        );
         let mut record = Self {
             schema: SCHEMA.into(),
             schema_version: SCHEMA_VERSION,

@@ -138,7 +138,8 @@ pub(crate) struct Record {
     pub(crate) schedule: Option<ScheduleKept>,
     /// Each vCPU, in order.
     pub(crate) per_vcpu: Vec<PerVcpu>,
-    /// vCPUs by the NUMA nodes that they began on; null where all pCPUs are on one, and in older records.
+    /// vCPUs by the NUMA nodes that they began on; null where all pCPUs are on one,
+    /// where the scheduler does not say, and in older records.
     #[serde(default)]
     pub(crate) per_node: Option<Vec<PerNode>>,
     /// Place of each vCPU in the beginning of the window; of an experiment in the first block only, and null if

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{OurGuest, node_of_cpu};
+use haltkick_vmm::{OurGuest, Rules, Sched, Share, node_of_cpu};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,16 +22,26 @@ pub(crate) struct PerNode {
 }
 
 impl PerNode {
-    /// All nodes that a guest began on; `None`: there is one.
+    /// All nodes that a guest began on; `None`: there is one, or it is not known which.
     pub(crate) fn of(asked: OurGuest<'_>, vcpus: &[PerVcpu]) -> Option<Vec<Self>> {
-        let cpus = &asked.run.cpus;
-        let node = |cpu: u32| match asked.run.engine.machine() {
+        let run = asked.run;
+        let is_dealt_out = match run.rules {
+            // Threads run where the kernel wants; a model starts each guest where it finds least.
+            Rules { sched: Sched::Host, .. } => run.engine.is_simulated() && run.guests.len() == 1,
+            Rules { share, .. } => share == Share::Vcpu || run.guests.len() == 1,
+        };
+        if !is_dealt_out {
+            return None;
+        }
+        let before: u32 = run.guests[..asked.index].iter().map(|guest| guest.vcpus).sum();
+        let cpus = &run.cpus;
+        let node = |cpu: u32| match run.engine.machine() {
             Some(machine) => machine.topology.place(cpu).socket.into(),
             None => node_of_cpu(cpu),
         };
         let mut nodes: BTreeMap<u32, Vec<&PerVcpu>> = BTreeMap::new();
         for (number, vcpu) in vcpus.iter().enumerate() {
-            nodes.entry(node(cpus[number % cpus.len()])).or_default().push(vcpu);
+            nodes.entry(node(cpus[(before as usize + number) % cpus.len()])).or_default().push(vcpu);
         }
         let of_node = |(node, vcpus): (u32, Vec<&PerVcpu>)| Self {
             node,

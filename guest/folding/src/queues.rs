@@ -58,17 +58,19 @@ impl<const TASKS: usize, const CPUS: usize> Queues<TASKS, CPUS> {
         self.tasks[task].store(to as u32, Ordering::Release);
     }
 
-    /// Lays one of the first `tasks` tasks that wait on `from` on `to` instead.
+    /// Lays one of the first `tasks` tasks that wait on `from` on `to` instead, if `from` keeps another.
     pub fn pull(&self, tasks: usize, (from, to): (usize, usize)) -> bool {
+        // Before the task is looked for: of several that pull at a time each knows what the others leave.
+        let one_stays = |length: u32| (length > 1).then(|| length - 1);
+        if self.lengths[from].fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_stays).is_err() {
+            return false;
+        }
         // Relaxed: the task was put by its last CPU, with Release, and an exchange goes on with that; its next one acquires.
         let moves = |task: &AtomicU32| {
             task.compare_exchange(from as u32, to as u32, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         let is_moved = self.tasks[..tasks].iter().any(moves);
-        if is_moved {
-            self.lengths[from].fetch_sub(1, Ordering::SeqCst);
-            self.lengths[to].fetch_add(1, Ordering::SeqCst);
-        }
+        self.lengths[if is_moved { to } else { from }].fetch_add(1, Ordering::SeqCst);
         is_moved
     }
 
@@ -119,13 +121,15 @@ mod tests {
     #[test]
     fn a_task_that_runs_is_neither_taken_nor_pulled() {
         let queues = Queues::<4, 4>::new();
-        queues.spread(1, 1);
-        assert_eq!(queues.take(1, 0, 0), Some(0));
-        assert_eq!(queues.take(1, 0, 0), None);
-        assert!(!queues.pull(1, (0, 1)));
+        queues.spread(2, 1);
+        assert_eq!((queues.take(2, 0, 1), queues.take(2, 0, 0)), (Some(0), Some(1)));
+        assert_eq!(queues.take(2, 0, 0), None);
+        assert!(!queues.pull(2, (0, 1)) && queues.length(0) == 2);
         queues.put(0, (0, 1));
-        assert_eq!((queues.length(0), queues.length(1)), (0, 1));
-        assert!(queues.pull(1, (1, 2)) && queues.take(1, 2, 0) == Some(0));
+        queues.put(1, (0, 1));
+        assert_eq!((queues.length(0), queues.length(1)), (0, 2));
+        assert!(queues.pull(2, (1, 2)) && queues.take(2, 2, 1) == Some(0));
+        assert!(!queues.pull(2, (1, 2)), "the last one stays");
     }
 
     #[test]

@@ -100,9 +100,18 @@ fn turn(task: usize, rounds: &Rounds) {
     if state.put_at != 0 && is_open() {
         record_between(QUEUED, state.put_at, now().max(state.put_at));
     }
-    let (began, length) = (on_cpu(), ticks(TURN_NS));
-    while rounds.round(&mut state.choices) && on_cpu().wrapping_sub(began) < length {}
+    let (began, length) = (ran(), ticks(TURN_NS));
+    while rounds.round(&mut state.choices) && ran().wrapping_sub(began) < length {}
     state.put_at = now();
+}
+
+/// Ticks of a clock that stands still while this vCPU is off its pCPU, as far as it is told.
+fn ran() -> u64 {
+    let this = this();
+    // Relaxed: written before this vCPU got its pCPU. Where the VMM does not count time off, KVM counts stolen time.
+    let counted = this.host.off_ticks.load(Ordering::Relaxed) != 0;
+    let stolen = if counted { 0 } else { ticks(this.steal.steal_ns.load(Ordering::Relaxed)) };
+    on_cpu().wrapping_sub(stolen)
 }
 
 fn first_choices(task: usize) -> Choices {

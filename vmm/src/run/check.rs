@@ -396,13 +396,12 @@ fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunErro
 fn check_folding(asked: OurGuest<'_>) -> Result<(), RunError> {
     let is_told = match asked.run.engine {
         Engine::Kvm | Engine::Sim(_) => true,
-        Engine::Threads => asked.run.rules.sched == Sched::Vmm,
-        Engine::Qemu(_) if asked.ours.tasks.is_some() => {
-            return Err(RunError::usage(
-                "--tasks: QEMU's guest is not told: use --engine kvm, threads or sim",
-            ));
+        Engine::Threads => asked.run.rules.sched == Sched::Vmm || asked.ours.fold == Fold::Oracle,
+        Engine::Qemu(_) if asked.ours.tasks.is_some() || asked.ours.fold != Fold::Off => {
+            let message = "--tasks, --fold: QEMU's guest is told neither: use --engine kvm, threads or sim";
+            return Err(RunError::usage(message));
         }
-        Engine::Qemu(_) => false,
+        Engine::Qemu(_) => true,
     };
     if asked.ours.fold == Fold::Off || is_told {
         return Ok(());

@@ -116,12 +116,22 @@ fn memory_below_the_stack_pointer_is_refused() -> Check {
     let unoptimized = ["-O0", "-ffreestanding", "-mgeneral-regs-only", "-fno-pic"];
     says("red_zone_of_frame", &kept, &unoptimized, &said);
     link(&text("frame", &format!("{TAS}{kept}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()))?;
+    // 128 bytes are made by adding -128; and RBP may be a pointer like any other.
+    let larger = doing("volatile char kept[128]; kept[0] = 1");
+    link(&text("frame_of_128", &format!("{TAS}{larger}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()))?;
+    let pointer = doing(
+        "__asm__ volatile(\"push %%rbp; mov %%rsp, %%rbp; add $8, %%rbp; mov -8(%%rbp), %%rax; pop %%rbp\" ::: \"rax\")",
+    );
+    link(&text("pointer", &format!("{TAS}{pointer}"), &FLAGS))?;
     Ok(())
 }
 
 fn functions_without_a_length_are_read_too() -> Check {
     let more = "__asm__(\".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret\");";
     says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
+    // Data between functions is no code.
+    let table = "__asm__(\".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret; .type table,@object; .size table,2; table: .byte 6, 6\");";
+    link(&text("table", &format!("{TAS}{table}"), &FLAGS))?;
     Ok(())
 }
 

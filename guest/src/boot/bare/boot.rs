@@ -182,6 +182,8 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
         (*boot).footprint_lines = settings.footprint_lines;
         (*boot).dirty_lines = settings.dirty_lines;
         (*boot).spin_rounds = settings.spin_rounds;
+        (*boot).tasks = settings.vcpus;
+        (*boot).preferred_vcpus = settings.vcpus;
         (*boot).page_table = GuestAddress((&raw const ground::PML4) as u64);
         percpu::init(boot);
         // Needs the APIC, whose form depends on nothing of the above but on the flags.

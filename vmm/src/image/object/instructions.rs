@@ -9,7 +9,7 @@ use iced_x86::{
 };
 
 use crate::image::object::layout::MOST_BYTES;
-use crate::image::object::member::{Member, SymbolPlace};
+use crate::image::object::member::{Member, Symbol, SymbolPlace};
 use crate::image::object::resolve::SectionId;
 
 /// Looks at the code of all sections that are needed, by member and index. They are known to be small.
@@ -50,22 +50,27 @@ pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result
 fn functions(members: &[Member], reached: &BTreeSet<SectionId>) -> HashMap<SectionId, Vec<(u64, u64)>> {
     let mut functions: HashMap<_, Vec<_>> = HashMap::new();
     let mut labels: HashMap<_, Vec<_>> = HashMap::new();
+    // Of data, too, which may lie between functions.
+    let mut starts: HashMap<_, Vec<_>> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
-        for symbol in member.symbols.iter().filter(|symbol| symbol.is_function || symbol.is_global) {
+        let is_marked = |symbol: &&Symbol| symbol.is_function || symbol.is_global || symbol.size > 0;
+        for symbol in member.symbols.iter().filter(is_marked) {
             let SymbolPlace::Section(section) = symbol.place else { continue };
             let bytes = member.sections[section].file.len() as u64;
             let end = symbol.value.checked_add(symbol.size).filter(|&end| end <= bytes);
             let id = SectionId { member: number, section };
-            match end.filter(|_| reached.contains(&id)) {
-                Some(end) if end == symbol.value => labels.entry(id).or_default().push(end),
-                Some(end) if symbol.is_function => functions.entry(id).or_default().push((symbol.value, end)),
+            let Some(end) = end.filter(|_| reached.contains(&id)) else { continue };
+            starts.entry(id).or_default().push(symbol.value);
+            match end {
+                end if end == symbol.value => labels.entry(id).or_default().push(end),
+                end if symbol.is_function => functions.entry(id).or_default().push((symbol.value, end)),
                 _ => {}
             }
         }
     }
     for (id, of_section) in &mut functions {
-        of_section.sort_unstable();
-        let starts: Vec<u64> = of_section.iter().map(|&(start, _)| start).collect();
+        let starts = starts.entry(*id).or_default();
+        starts.sort_unstable();
         let bytes = members[id.member].sections[id.section].file.len() as u64;
         for label in labels.remove(id).unwrap_or_default() {
             let next = starts.get(starts.partition_point(|&start| start <= label));
@@ -190,12 +195,15 @@ impl Frame {
         match instruction.mnemonic() {
             Mnemonic::Mov if is_of(0, Register::RBP) && is_of(1, Register::RSP) => self.bytes = Some(0),
             Mnemonic::Push => self.bytes = self.bytes.map(|bytes| bytes.saturating_add(8)),
-            Mnemonic::Sub if to_stack_pointer && is_immediate => {
-                let more = instruction.immediate(1);
+            Mnemonic::Sub | Mnemonic::Add if to_stack_pointer && is_immediate => {
+                let by = instruction.immediate(1).cast_signed();
+                let down = if instruction.mnemonic() == Mnemonic::Sub { by } else { by.saturating_neg() };
+                // What gives room back may be followed, behind a return, by code where the frame is as before.
+                let more = down.max(0).unsigned_abs();
                 self.bytes = self.bytes.map(|bytes| bytes.saturating_add(more));
             }
-            // It may be what follows a return, where the frame is as it was before.
-            Mnemonic::Leave | Mnemonic::Pop | Mnemonic::Add => {}
+            // As above.
+            Mnemonic::Leave | Mnemonic::Pop => {}
             _ => {
                 let changes = info.info(instruction).used_registers().iter().any(|used| {
                     let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
