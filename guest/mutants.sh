@@ -139,6 +139,16 @@ cna-forget-the-rest         host     a_waiter_that_does_not_run_comes
 cna-pass-for-ever           host     a_waiter_that_never_runs
 heartbeat-first-pause       host     a_cpu_runs_while_it_has_paused
 heartbeat-any-age           host     a_cpu_runs_while_it_has_paused
+flexguard-relaxed-take      loom     family::flexguard::with_two
+flexguard-relaxed-unlock    loom     family::flexguard::with_two
+flexguard-relaxed-tail      loom     family::flexguard::with_three
+flexguard-relaxed-link      loom     family::flexguard::with_three
+flexguard-forget-the-others loom     family::flexguard_stops::with_three
+flexguard-stay              loom     family::flexguard_sleeps::with_three
+flexguard-forget-the-mark   loom     family::flexguard_sleeps::with_two
+flexguard-trust-the-holder  host     flexguard::waiters_sleep_while_the_holder
+flexguard-trust-the-head    host     flexguard::waiters_behind_a_preempted
+flexguard-sleep-anyway      host     flexguard::no_waiter_sleeps
 clh-relaxed-unlock          loom     family::clh::with_two
 clh-keep-node               loom     family::clh
 clh-reuse-unseen            host     trying_a_clh_lock

@@ -2,9 +2,9 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
 use haltkick_locks::{
-    Bounded, ClhDomain, Clock, CnaDomain, GcrDomain, GcrOver, GcrOverDomain, Heartbeat, McsDomain,
-    McsTpDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock,
-    RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
+    Bounded, ClhDomain, Clock, CnaDomain, FlexGuard, FlexGuardDomain, GcrDomain, GcrOver, GcrOverDomain,
+    Heartbeat, McsDomain, McsTpDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain,
+    QSpinLock, RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -242,6 +242,14 @@ lock! {
         RqspinlockHolder: RqSpinLock = RqSpinLock::new(),
         RqSpinDomain<Guest, MAX_VCPUS> = RqSpinDomain::new(Guest, Clock::Holder),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
+    }
+}
+
+lock! {
+    "145" "flexguard", "queue whose waiters sleep while the holder or the head is preempted (--preempted-hint)", LockFlags::NONE;
+    paravirt {
+        Flexguard: FlexGuard<{ MAX_VCPUS / 64 }> = FlexGuard::new(),
+        FlexGuardDomain<Guest, MAX_VCPUS> = FlexGuardDomain::new(Guest)
     }
 }
 

@@ -10,8 +10,9 @@ use haltkick_qspin::{Domain, Exclusive, ExclusiveWriter, Platform, Word};
 use crate::{
     centralized::{PvTicket, PvTicketDomain, SliceTas},
     queued::{
-        Clh, ClhDomain, CnaDomain, CnaLive, Gcr, GcrDomain, GcrOver, GcrOverDomain, Mcs, McsDomain, McsTp,
-        McsTpDomain, OwnerYield, OwnerYieldDomain, RqSpinDomain, RqSpinLock,
+        Clh, ClhDomain, CnaDomain, CnaLive, FlexGuard, FlexGuardDomain, Gcr, GcrDomain, GcrOver,
+        GcrOverDomain, Mcs, McsDomain, McsTp, McsTpDomain, OwnerYield, OwnerYieldDomain, RqSpinDomain,
+        RqSpinLock,
     },
     reader_writer::{PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock},
 };
@@ -37,6 +38,12 @@ unsafe impl<P: Platform, const CPUS: usize, const LOCKS: usize> Exclusive<ClhDom
 
 // SAFETY: only an atomic operation that turns the bit from 0 to 1 takes it, which acquires what the release of it published.
 unsafe impl<P: Platform, const CPUS: usize> Exclusive<GcrDomain<P, CPUS>> for Gcr {}
+
+// SAFETY: only an exchange of a free word takes it, which acquires what the release published.
+unsafe impl<P: Platform, const CPUS: usize, const WORDS: usize> Exclusive<FlexGuardDomain<P, CPUS>>
+    for FlexGuard<WORDS>
+{
+}
 
 // SAFETY: it is taken by taking the inner lock, and released by releasing that.
 unsafe impl<L: Exclusive<D>, P: Platform, D, const CPUS: usize> Exclusive<GcrOverDomain<P, D, CPUS>>

@@ -4,7 +4,7 @@ use haltkick_qspin::{Word, free, guarded::Free};
 
 use crate::{
     centralized::{PvTicket, SliceTas, UnfairTicket},
-    queued::{Clh, CnaLive, Gcr, GcrOver, Mcs, McsTp, OwnerYield, RqSpinLock},
+    queued::{Clh, CnaLive, FlexGuard, Gcr, GcrOver, Mcs, McsTp, OwnerYield, RqSpinLock},
     reader_writer::{PerCpuRwLock, UnfairRwLock},
 };
 
@@ -16,6 +16,7 @@ free! {
     [] Clh = Self::new();
     [] McsTp = Self::new();
     [] CnaLive = Self::new();
+    [const WORDS: usize] FlexGuard<WORDS> = Self::new();
     [] Gcr = Self::new();
     [L: Free] GcrOver<L> = Self::new(L::FREE);
     [] OwnerYield = Self::new();

@@ -3,6 +3,7 @@
 
 pub mod clh;
 pub mod cna_live;
+pub mod flexguard;
 pub mod gcr;
 pub mod mcs;
 pub mod mcs_tp;
@@ -11,6 +12,7 @@ pub mod resilient;
 
 pub use clh::{Clh, ClhDomain, ClhToken};
 pub use cna_live::{CnaDomain, CnaLive, CnaToken};
+pub use flexguard::{FlexGuard, FlexGuardDomain};
 pub use gcr::{Gcr, GcrDomain, GcrOver, GcrOverDomain};
 pub use mcs::{Mcs, McsDomain, McsToken};
 pub use mcs_tp::{McsTp, McsTpDomain, McsTpToken};

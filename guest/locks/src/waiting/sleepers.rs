@@ -32,6 +32,7 @@ const BITS: usize = usize::BITS as usize;
 
 /// The CPUs that sleep, or are about to, until one lock is released: one bit for each, below `WORDS` times the length of a
 /// word.
+#[derive(Debug)]
 pub struct Sleepers<const WORDS: usize>([AtomicUsize; WORDS]);
 
 impl<const WORDS: usize> Sleepers<WORDS> {
@@ -43,9 +44,9 @@ impl<const WORDS: usize> Sleepers<WORDS> {
         }
     }
 
-    /// T1: the caller's next look at the lock comes after the fence, which pairs with the one in `released`. The insertion alone is a
+    /// T1: the caller's next look at the lock comes after the fence, which pairs with the one in `take_out`. The insertion alone is a
     /// full fence on x86 only.
-    fn insert(&self, cpu: usize) {
+    pub(crate) fn insert(&self, cpu: usize) {
         // Relaxed: ordered by the fence.
         self.0[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::Relaxed);
         if !mutant!("sleepers-no-fence": false => true) {
@@ -54,20 +55,22 @@ impl<const WORDS: usize> Sleepers<WORDS> {
     }
 
     /// Whether `cpu` was still in it.
-    fn remove(&self, cpu: usize) -> bool {
+    pub(crate) fn remove(&self, cpu: usize) -> bool {
         let bit = 1 << (cpu % BITS);
         // Relaxed: decides who kicks, and publishes nothing.
         self.0[cpu / BITS].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// Kicks one or all; the first is the next after the calling CPU, by number and around.
+    /// Takes CPUs out, for `taken` to kick, until it returns false. The first is the next after `cpu`, by number and around.
     #[inline]
-    fn wake(&self, platform: &impl Platform, wake: Wake) {
-        let first = platform.cpu() + 1;
+    fn take_out(&self, cpu: usize, mut taken: impl FnMut(usize) -> bool) {
+        // The caller has written the lock's word, and reads the set after that; pairs with the fence in `insert`.
+        fence(Ordering::SeqCst);
+        let first = cpu + 1;
         let (first_word, not_before) = (first / BITS % WORDS, usize::MAX << (first % BITS));
         for step in 0..=WORDS {
             let index = (first_word + step) % WORDS;
-            // Relaxed: the caller's fence orders it; `remove` decides.
+            // Relaxed: ordered by the fence; `remove` decides.
             let mut bits = self.0[index].load(Ordering::Relaxed);
             if step == 0 {
                 bits &= not_before;
@@ -77,14 +80,21 @@ impl<const WORDS: usize> Sleepers<WORDS> {
             while bits != 0 {
                 let cpu = index * BITS + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                if self.remove(cpu) {
-                    platform.kick(cpu);
-                    if wake == Wake::One {
-                        return;
-                    }
+                if self.remove(cpu) && !taken(cpu) {
+                    return;
                 }
             }
         }
+    }
+
+    /// Takes the next CPU after `cpu` out, if there is any.
+    pub(crate) fn take_one(&self, cpu: usize) -> Option<usize> {
+        let mut next = None;
+        self.take_out(cpu, |cpu| {
+            next = Some(cpu);
+            false
+        });
+        next
     }
 
     /// Whether `cpu` is in it.
@@ -179,9 +189,10 @@ impl<P: Platform, const CPUS: usize> SleeperDomain<P, CPUS> {
     /// The calling CPU has released the lock.
     #[inline(always)]
     pub fn released<const WORDS: usize>(&self, sleepers: &Sleepers<WORDS>, wake: Wake) {
-        // The lock is free before the set is read; pairs with the fence in `insert`.
-        fence(Ordering::SeqCst);
-        sleepers.wake(&self.platform, wake);
+        sleepers.take_out(self.platform.cpu(), |cpu| {
+            self.platform.kick(cpu);
+            wake == Wake::All
+        });
     }
 }
 

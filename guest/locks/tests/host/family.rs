@@ -19,6 +19,7 @@ family! {
     mcs_tp: McsTp::new(), McsTpDomain::<Cpus, CPUS>::new;
     cna_live: CnaLive::new(), CnaDomain::<Cpus, CPUS>::new;
     cna_heartbeat: CnaLive::new(), |host| CnaDomain::<_, CPUS>::new(Heartbeat::<Cpus, CPUS>::new(host, 10_000));
+    flexguard: FlexGuard::<{ CPUS.div_ceil(usize::BITS as usize) }>::new(), FlexGuardDomain::<Cpus, CPUS>::new;
     clh: Clh::new(), ClhDomain::<Cpus, CPUS>::new;
     gcr: Gcr::new(), GcrDomain::<Cpus, CPUS>::new;
     gcr_tas: GcrOver::new(Tas::new()), gcr_over(|host| host);

@@ -4,6 +4,7 @@
 
 mod cna_live;
 mod family;
+mod flexguard;
 mod gcr;
 mod guarded;
 mod heartbeat;

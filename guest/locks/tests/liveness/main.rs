@@ -72,6 +72,11 @@ fn cna_live(rounds: Rounds) -> Graph {
     explore(rounds, domain, CnaLive::new(), MOST).expect("not too many states").counting_returns()
 }
 
+fn flexguard(rounds: Rounds) -> Graph {
+    let domain = FlexGuardDomain::<Cpus, 4>::new;
+    explore(rounds, domain, FlexGuard::<1>::new(), MOST).expect("not too many states")
+}
+
 /// The bit of the word that forbids stealing, in the queue spinlocks and where waiters yield to the owner.
 const PENDING: u32 = 1 << 8;
 const MUST_QUEUE: u32 = 1 << 16;
@@ -148,6 +153,20 @@ fn every_state_of_the_reordered_lock_has_a_way_forward() {
     assert_a_way_forward(cna_live);
 }
 
+#[test]
+fn every_state_of_flexguard_has_a_way_forward() {
+    assert_a_way_forward(flexguard);
+}
+
+/// A newcomer takes the word, however many wait.
+#[test]
+fn a_waiter_of_flexguard_is_overtaken() {
+    let graph = flexguard(BESIDE_ONE);
+    let any = in_words(told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true)), 1);
+    assert!(readme("FlexGuard<W>").starts_with(any));
+    assert_eq!(page("how often a CPU in the queue is overtaken", "`flexguard`"), any);
+}
+
 /// States that four CPUs reach which take a lock once each, up to `LIVENESS_MOST` of them.
 fn visit_four<D: Domain, L: Lock<D>>(domain: fn(Cpus) -> D, lock: fn() -> L) {
     let asked = env::var("LIVENESS_MOST").map(|most| most.parse().expect("a number"));
@@ -178,6 +197,11 @@ fn four_cpus_with_the_work_conserving_lock() {
 #[test]
 fn four_cpus_with_the_restricted_lock() {
     visit_four(GcrDomain::<Cpus, 4>::new, Gcr::new);
+}
+
+#[test]
+fn four_cpus_with_flexguard() {
+    visit_four(FlexGuardDomain::<Cpus, 4>::new, FlexGuard::<1>::new);
 }
 
 #[test]

@@ -50,6 +50,16 @@ fn cpu_1_does_not_run<const CPUS: usize>(machine: Cpus) -> CnaDomain<Cpus, CPUS>
     CnaDomain::new(machine)
 }
 
+fn none_runs<const CPUS: usize>(machine: Cpus) -> FlexGuardDomain<Cpus, CPUS> {
+    (0..CPUS).for_each(|cpu| machine.set_preempted(cpu, true));
+    FlexGuardDomain::new(machine)
+}
+
+fn cpu_0_does_not_run<const CPUS: usize>(machine: Cpus) -> FlexGuardDomain<Cpus, CPUS> {
+    machine.set_preempted(0, true);
+    FlexGuardDomain::new(machine)
+}
+
 /// Waiters give up when others have paused twice.
 fn hasty<const CPUS: usize>(machine: Cpus) -> RqSpinDomain<Cpus, CPUS> {
     RqSpinDomain::new(machine.limited(2), Clock::Wall)
@@ -68,6 +78,9 @@ family! {
     mcs_tp_fresh: McsTp::new(), fresh::<2>, fresh::<3>;
     cna_live: CnaLive::new(), CnaDomain::<Cpus, 2>::new, CnaDomain::<Cpus, 3>::new;
     cna_live_skips: CnaLive::new(), cpu_1_does_not_run::<2>, cpu_1_does_not_run::<3>;
+    flexguard: FlexGuard::<1>::new(), FlexGuardDomain::<Cpus, 2>::new, FlexGuardDomain::<Cpus, 3>::new;
+    flexguard_sleeps: FlexGuard::<1>::new(), none_runs::<2>, none_runs::<3>;
+    flexguard_stops: FlexGuard::<1>::new(), cpu_0_does_not_run::<2>, cpu_0_does_not_run::<3>;
     clh: Clh::new(), ClhDomain::<Cpus, 2, 1>::new, ClhDomain::<Cpus, 3, 1>::new;
     gcr: Gcr::new(), GcrDomain::<Cpus, 2>::new, GcrDomain::<Cpus, 3>::new;
     gcr_tas: GcrOver::new(Tas::new()), gcr_over_tas::<2>, gcr_over_tas::<3>;

@@ -63,6 +63,19 @@ fn cna_live_with_eight_cpus() {
     assert_reached(Event::LockSkipped);
 }
 
+#[test]
+fn flexguard_with_four_cpus() {
+    explore(4, 2, FlexGuardDomain::<Cpus, 4>::new, FlexGuard::<1>::new, |_| {});
+}
+
+#[test]
+fn flexguard_with_eight_cpus() {
+    explore(8, 2, FlexGuardDomain::<Cpus, 8>::new, FlexGuard::<1>::new, |_| {});
+    for event in [Event::LockSlowpath, Event::PvWaitNode, Event::PvSpuriousWakeup, Event::PvKickWake] {
+        assert_reached(event);
+    }
+}
+
 /// Eight CPUs whose limits are drawn at each look may send each other away for longer than a schedule may last.
 #[test]
 fn rqspinlock_with_four_cpus() {
