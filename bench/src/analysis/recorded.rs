@@ -9,7 +9,7 @@ use crate::experiment::measure::Measure;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
-use crate::record::linux::{self, LinuxRecord};
+use crate::record::linux::{self, LinuxRecord, THROUGHPUT};
 use crate::record::{self, Record, Warning};
 
 /// A record of an experiment.
@@ -107,9 +107,12 @@ impl Recorded for LinuxRecord {
         None
     }
 
-    /// A figure that is not positive has no ratio to another.
+    /// A figure that is not positive has no ratio to another. The throughput of a workload inside is a count, and as exact as one.
     fn rate(&self, measure: &Measure) -> Option<Rate> {
         let Measure::Figure(name) = measure else { return None };
+        if let (Some(inside), THROUGHPUT) = (&self.inside, name.as_str()) {
+            return Some(Rate::of(inside)).filter(|it| it.per_second.is_finite() && it.per_second > 0.0);
+        }
         let per_second = self.figure(name).filter(|value| *value > 0.0)?;
         Some(Rate { per_second, is_floor: false, resolution: 0.0 })
     }

@@ -57,7 +57,7 @@ fn workload() -> Result<(String, i32), String> {
     let read = pipe.take(MOST_BYTES as u64).read_to_end(&mut output);
     read.map_err(|error| format!("the workload's output: {error}"))?;
     let status = child.wait().map_err(|error| format!("the workload's end: {error}"))?;
-    let exit = status.code().unwrap_or(Exit::Internal as i32);
+    let exit = status.code().ok_or_else(|| format!("the workload was killed: {status}"))?;
     Ok((String::from_utf8_lossy(&output).into_owned(), exit))
 }
 

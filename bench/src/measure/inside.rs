@@ -12,9 +12,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use haltkick_vmm::printable;
+
 use crate::analysis::rate::Rate;
-use crate::record::Record;
 use crate::record::figure::Figure;
+use crate::record::linux::THROUGHPUT;
+use crate::record::{Record, Warning};
 use crate::results::directory::read_record;
 use crate::text::exit::Exit;
 
@@ -26,6 +29,9 @@ const ENDS: [&str; 2] = ["haltkick-inside: the record ends after ", " bytes"];
 const EXIT: &str = "haltkick-inside: exit code ";
 /// Bytes of a part, which consoles pass on in one piece.
 const LONGEST_PART: usize = 1024;
+/// Warnings of a record that are kept, and characters of each.
+const MOST_WARNINGS: usize = 16;
+const LONGEST_WARNING: usize = 512;
 /// Longest record that is read: ten times that of the largest run.
 pub(crate) const MOST_BYTES: usize = 8 << 20;
 
@@ -33,7 +39,8 @@ pub(crate) const MOST_BYTES: usize = 8 << 20;
 pub(crate) fn lines(output: &str, exit: i32) -> String {
     // Between the values of JSON an end of line says nothing, and within one there is none.
     let record: String = output.lines().collect();
-    let mut text = format!("{BEGINS}\n");
+    // The last line of the workload may be open, such as one that shows its progress.
+    let mut text = format!("\n{BEGINS}\n");
     let mut rest = record.as_str();
     while !rest.is_empty() {
         let end = (1..=LONGEST_PART.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end));
@@ -109,7 +116,23 @@ impl Told {
             None => return Err("it did not say how it ended".into()),
         }
         let record = self.record.as_deref().filter(|_| self.is_whole).ok_or("it printed no record")?;
-        read_record(record).map_err(|(reason, _)| format!("its record cannot be read: {reason}"))
+        let record = read_record(record);
+        let mut record = record.map_err(|(reason, _)| format!("its record cannot be read: {reason}"))?;
+        bound(&mut record.warnings);
+        Ok(record)
+    }
+}
+
+/// Leaves as many warnings as people read: they are printed, and copied.
+fn bound(warnings: &mut Vec<Warning>) {
+    let left_out = warnings.len().saturating_sub(MOST_WARNINGS);
+    warnings.truncate(MOST_WARNINGS);
+    for text in warnings.iter_mut().flat_map(|it| [&mut it.code, &mut it.message]) {
+        *text = printable(&text.chars().take(LONGEST_WARNING).collect::<String>());
+    }
+    if left_out > 0 {
+        let message = format!("{left_out} more warnings are left out");
+        warnings.push(Warning { code: "more-warnings".into(), message });
     }
 }
 
@@ -119,9 +142,10 @@ fn between<'a>(line: &'a str, [before, after]: [&str; 2]) -> Option<&'a str> {
 
 /// Figures of a record, by which kernels are compared.
 pub(crate) fn figures(record: &Record) -> BTreeMap<String, Figure> {
-    let throughput = Some(Rate::of(record).per_second);
+    // Half a section stands for none where runs are compared. It is no figure.
+    let throughput = Some(Rate::of(record)).filter(|rate| !rate.is_floor).map(|rate| rate.per_second);
     let each = [
-        ("throughput", throughput, "sections/s"),
+        (THROUGHPUT, throughput, "sections/s"),
         ("wait-p50", record.wait_ns.p50, "ns"),
         ("wait-p99", record.wait_ns.p99, "ns"),
     ];
@@ -211,15 +235,35 @@ mod tests {
     }
 
     #[test]
+    fn a_line_left_open_does_not_spoil_the_record() {
+        assert!(told(&format!("user space\n\r99 %{}", lines(&good_record(), 0))).is_ok());
+    }
+
+    #[test]
+    fn warnings_without_end_are_cut_short() {
+        let mut record = record_of(&good(), Ok(1e6));
+        let warning = Warning { code: "c".repeat(9_999), message: "\u{b5}\u{1b}".repeat(9_999) };
+        record.warnings = vec![warning; 100];
+        let found = told(&lines(&to_json(&record).unwrap(), 7)).unwrap().warnings;
+        assert_eq!((found.len(), &*found[16].message), (17, "84 more warnings are left out"));
+        for Warning { code, message } in &found {
+            assert!(code.len() <= 512 && message.chars().count() <= 512 * 8, "{message}");
+            assert!(!message.contains('\u{1b}'), "no commands for the terminal: {message}");
+        }
+        record.warnings.truncate(16);
+        assert_eq!(told(&lines(&to_json(&record).unwrap(), 7)).unwrap().warnings.len(), 16);
+    }
+
+    #[test]
     fn figures_are_those_of_the_record() {
         let record = record_of(&good(), Ok(1e6));
         let figures = figures(&record);
         assert_eq!(figures["throughput"].value, record.totals.acquisitions_per_second);
         assert_eq!(figures["throughput"].unit, "sections/s");
         let mut empty = record;
-        (empty.timing.window_ns, empty.totals.acquisitions) = (0, 0);
+        empty.totals.acquisitions = 0;
         empty.wait_ns.p50 = None;
-        assert!(!super::figures(&empty).contains_key("throughput"), "no window, no rate");
+        assert!(!super::figures(&empty).contains_key("throughput"), "half a section is none");
         assert!(!super::figures(&empty).contains_key("wait-p50"));
     }
 

@@ -52,7 +52,7 @@ pub(super) fn boot_and_tell(run: &Run, image: &Image, stop: &AtomicBool) -> Resu
         last.push_back(printable(line));
     });
     let seen = boot(run, image, shows, stop)?;
-    if !matches!(outcome_of(&seen.found).end, LinuxEnd::PowerOff) {
+    if !matches!(outcome_of(&seen.found).end, LinuxEnd::PowerOff) || failed_inside(&seen).is_some() {
         lock(&last).iter().for_each(|line| output::talk(line));
     }
     Ok(seen)
@@ -102,15 +102,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Why a guest that switched itself off has no record of the workload that was to run inside.
+fn failed_inside(seen: &RunResult) -> Option<String> {
+    let LinuxEnd::PowerOff = outcome_of(&seen.found).end else { return None };
+    let reason = seen.inside.as_ref()?.as_ref().err()?;
+    Some(format!("the workload inside failed: {reason}"))
+}
+
 /// Why a guest did not do its work; `None` if it switched itself off.
 pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
     let after = time_ns(ns(outcome_of(&seen.found).run) as f64);
+    let failed_inside = failed_inside(&seen);
     let Ok(AnyOutcome::Linux(outcome)) = seen.found.guests.into_iter().next()?.result else { return None };
     let (exit, message) = match outcome.end {
-        LinuxEnd::PowerOff => {
-            let reason = seen.inside?.err()?;
-            (Exit::GuestFailed, format!("the workload inside failed: {reason}"))
-        }
+        LinuxEnd::PowerOff => (Exit::GuestFailed, failed_inside?),
         LinuxEnd::Reset => (
             Exit::GuestFailed,
             format!("the guest asked for a reset after {after}, and not to be switched off"),
@@ -140,7 +145,13 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
         let code = if is_emulated(run) { "emulated" } else { "interpreted" };
         record.warn(code, format!("{obstacle}: its figures say nothing about hardware"));
     }
+    if let Some(message) = failed_inside(seen) {
+        record.warn("inside-failed", message);
+    }
     if let Some(Ok(inside)) = &seen.inside {
+        if !inside.trusted && inside.warnings.is_empty() {
+            record.warn("inside-invalid", "inside: the run is not valid, and does not say why".into());
+        }
         for Warning { code, message } in &inside.warnings {
             record.warn(code, format!("inside: {message}"));
         }
@@ -162,7 +173,7 @@ fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
     let inside = seen.inside.clone().unwrap_or_else(|| Err("no workload was to run inside".into()));
     let inside = why.known("inside", inside.map_err(Unknown::from));
     let (end, failure) = match &outcome.end {
-        LinuxEnd::PowerOff => ("power-off", None),
+        LinuxEnd::PowerOff => ("power-off", failed_inside(seen)),
         LinuxEnd::Reset => ("reset", None),
         LinuxEnd::Panic => ("panic", None),
         LinuxEnd::TimeLimit => ("time-limit", None),
@@ -291,5 +302,84 @@ fn per_vcpu(vcpu: &LinuxVcpu) -> PerVcpu {
         descheduled: vcpu.descheduled,
         injected: vcpu.injected,
         halts: vcpu.halts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use haltkick_vmm::{Guest, Linux, System};
+
+    use super::*;
+    use crate::analysis::rate::estimate;
+    use crate::analysis::recorded::Recorded as _;
+    use crate::experiment::measure::Measure;
+    use crate::host::identity::Host;
+    use crate::host::noise::Noise;
+    use crate::measure::fuzzed::{good, record_of};
+    use crate::measure::synthetic::kernels;
+    use crate::record::Record;
+
+    /// The record of a kernel that switched itself off, with this inside.
+    fn with(inside: Result<Record, String>) -> LinuxRecord {
+        let linux = Linux {
+            kernel: "kernel".into(),
+            initrd: None,
+            append: String::new(),
+            memory_bytes: 0,
+            marker: String::new(),
+            limit: None,
+        };
+        let guests = vec![Guest { system: System::Linux(linux), ..Guest::default() }];
+        let run = Run { cpus: vec![0], guests, ..Run::default() };
+        let seen = kernels::seen(&run, LinuxEnd::PowerOff, &[]);
+        let seen = RunResult { inside: Some(inside.map(Box::new)), ..seen };
+        let origin = Origin::new(SystemTime::now(), Host::default(), Ok((Noise::default(), 0.01)));
+        record(&run, &seen, &origin, None)
+    }
+
+    /// A record of so many sections in a second.
+    fn of(sections: u64) -> Record {
+        let mut record = record_of(&good(), Ok(1e6));
+        (record.trusted, record.warnings) = (true, vec![]);
+        (record.timing.window_ns, record.timing.completion_ns) = (1_000_000_000, None);
+        (record.totals.acquisitions, record.totals.acquisitions_per_second) = (sections, sections as f64);
+        record
+    }
+
+    #[test]
+    fn a_throughput_inside_is_as_exact_as_its_count() {
+        let measure = Measure::Figure("throughput".into());
+        let rate = |sections| with(Ok(of(sections))).rate(&measure).unwrap();
+        let none = rate(0);
+        assert!(none.is_floor && none.per_second == 0.5, "{none:?}");
+        assert!(!with(Ok(of(0))).figures.contains_key("throughput"));
+        // One section more or less is no difference, one eighth of many is.
+        for (fewer, more, overlap) in [(8, 9, true), (8000, 9000, false)] {
+            let interval = |sections| estimate(&[rate(sections); 4]).unwrap().interval.unwrap();
+            assert_eq!(interval(fewer).high > interval(more).low, overlap, "{fewer} {more}");
+        }
+        let mut no_window = of(0);
+        no_window.timing.window_ns = 0;
+        assert_eq!(with(Ok(no_window)).rate(&measure), None);
+        assert_eq!(
+            with(Ok(of(8))).rate(&Measure::Figure("wait-p99".into())).map(|it| it.resolution),
+            Some(0.0)
+        );
+    }
+
+    #[test]
+    fn a_failure_or_doubt_inside_makes_the_run_invalid() {
+        let codes = |record: &LinuxRecord| -> Vec<String> {
+            record.warnings.iter().map(|warning| warning.code.clone()).collect()
+        };
+        let failed = with(Err("it printed no record".into()));
+        assert_eq!(failed.failure.as_deref(), Some("the workload inside failed: it printed no record"));
+        assert!(!failed.trusted && codes(&failed) == ["inside-failed"], "{:?}", failed.warnings);
+        let doubtful = with(Ok(Record { trusted: false, ..of(8) }));
+        assert!(!doubtful.trusted && codes(&doubtful) == ["inside-invalid"], "{:?}", doubtful.warnings);
+        let fine = with(Ok(of(8)));
+        assert!(fine.trusted && fine.failure.is_none() && fine.warnings.is_empty(), "{:?}", fine.warnings);
     }
 }

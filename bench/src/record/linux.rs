@@ -14,6 +14,8 @@ use crate::host::noise::Noise;
 
 /// Name of the record's schema.
 pub(crate) const SCHEMA: &str = "haltkick.linux";
+/// The figure of a workload inside that counts its sections.
+pub(crate) const THROUGHPUT: &str = "throughput";
 /// Version of the record's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 

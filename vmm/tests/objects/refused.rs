@@ -117,7 +117,7 @@ fn memory_below_the_stack_pointer_is_refused() -> Check {
     says("red_zone_of_frame", &kept, &unoptimized, &said);
     link(&text("frame", &format!("{TAS}{kept}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()))?;
     // 128 bytes are made by adding -128; and RBP may be a pointer like any other.
-    let larger = doing("volatile char kept[128]; kept[0] = 1");
+    let larger = doing("volatile char kept[128]; kept[0] = 1; (void)kept[0]");
     link(&text("frame_of_128", &format!("{TAS}{larger}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()))?;
     let pointer = doing(
         "__asm__ volatile(\"push %%rbp; mov %%rsp, %%rbp; add $8, %%rbp; mov -8(%%rbp), %%rax; pop %%rbp\" ::: \"rax\")",

@@ -68,7 +68,8 @@ fn conclude(record: &LinuxRecord, seen: RunResult, format: Format) -> Result<Exi
         Format::Json => output::json(record),
         Format::Table => output::data(&show::linux::record(record)),
     }?;
-    for warning in &record.warnings {
+    // A failure is told as one.
+    for warning in record.warnings.iter().filter(|it| record.failure.as_ref() != Some(&it.message)) {
         output::talk(&format!("haltkick: invalid run: {}", warning.message));
     }
     match measure::linux::failure(seen) {

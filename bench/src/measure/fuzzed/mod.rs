@@ -34,12 +34,12 @@ fn asked() -> Run {
 }
 
 /// The outcome of a run that went as it should.
-pub(super) fn good() -> Outcome {
+pub(crate) fn good() -> Outcome {
     outcome_of(asked().our(0), 1e6, 1 << 20)
 }
 
 /// The record of an outcome.
-pub(super) fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
+pub(crate) fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
     let run = asked();
     let outcomes = vec![AnyOutcome::Ours(Box::new(outcome.clone()))];
     let found = found(&run, outcome.window, outcomes);
