@@ -47,13 +47,18 @@ impl Pair {
 
     /// Whether it is free, and now this caller's.
     fn claim(&self, from: usize) -> bool {
-        [EMPTY, FORGOTTEN].iter().any(|free| self.from.compare_exchange(*free, from, SeqCst, SeqCst).is_ok())
+        // A look first: a failed exchange would take the line from others.
+        let seen = self.from.load(SeqCst);
+        seen <= FORGOTTEN && self.from.compare_exchange(seen, from, SeqCst, SeqCst).is_ok()
     }
 
     /// `to` and the place, if it is about `from` and complete.
     fn about(&self, from: usize) -> Option<(usize, &'static Location<'static>)> {
+        // `from` first and last: the rest belongs to it, and it was not forgotten meanwhile.
+        if self.from.load(SeqCst) != from {
+            return None;
+        }
         let (to, place) = (self.to.load(SeqCst), self.place.load(SeqCst));
-        // `from` last: it was not forgotten meanwhile.
         if to == PENDING || self.from.load(SeqCst) != from {
             return None;
         }
@@ -103,7 +108,7 @@ impl<'a> Facts<'a> {
     /// Searches for a route from one lock to another one.
     pub(super) fn route(self, from: usize, to: usize) -> Route {
         let mut locks = [from; MOST_LOCKS];
-        let (mut known, mut next) = (1, 0);
+        let (mut known, mut next, mut too_many) = (1, 0, false);
         while next < known {
             let here = locks[next];
             next += 1;
@@ -114,14 +119,16 @@ impl<'a> Facts<'a> {
                 if there <= LAST_NOTE || locks[..known].contains(&there) {
                     continue;
                 }
+                // All that is left of `here` is looked at all the same: an opposite order is found.
                 if known == MOST_LOCKS {
-                    return Route::TooLong;
+                    too_many = true;
+                    continue;
                 }
                 locks[known] = there;
                 known += 1;
             }
         }
-        Route::None
+        if too_many { Route::TooLong } else { Route::None }
     }
 
     /// Removes all facts about locks in these addresses.
@@ -129,9 +136,9 @@ impl<'a> Facts<'a> {
         for fact in self.0 {
             let (from, to) = (fact.from.load(SeqCst), fact.to.load(SeqCst));
             let is_made = from > FORGOTTEN && to != PENDING;
-            if is_made && (memory.contains(&from) || to > LAST_NOTE && memory.contains(&to)) {
-                // In this order: what claims it next finds it without a `to`.
-                fact.to.store(PENDING, SeqCst);
+            let is_there = is_made && (memory.contains(&from) || to > LAST_NOTE && memory.contains(&to));
+            // In this order: what claims it next finds it without a `to`. Of several that forget it one does.
+            if is_there && fact.to.compare_exchange(to, PENDING, SeqCst, SeqCst).is_ok() {
                 fact.from.store(mutant!("checked-forget-the-rest": FORGOTTEN => EMPTY), SeqCst);
             }
         }

@@ -15,7 +15,8 @@
 //!
 //! It waits for nothing and allocates nothing. What finds no room is [counted](Checks::missed), and not checked. Not found are: a `try_lock`
 //! that stands before a fault (it does not wait, so that it closes no circle); a reader in a circle, of a lock whose
-//! [readers nest](crate::ExclusiveWriter::READERS_NEST); interrupts that come on while a lock is held.
+//! [readers nest](crate::ExclusiveWriter::READERS_NEST); interrupts that come on while a lock is held; a lock that is taken with interrupts
+//! on, and under a handler's lock, before an interrupt comes while it is held.
 
 mod asked;
 mod facts;
@@ -67,7 +68,8 @@ impl<const CPUS: usize, const FACTS: usize> Checks<CPUS, FACTS> {
         Checker { held: &self.held, facts: Facts(&self.facts), missed: &self.missed }
     }
 
-    /// Number of times at which something was not checked, because a table was full: of facts, or of the locks that a CPU holds.
+    /// Number of times at which something was not checked, because a table was full: of facts, of the locks that a CPU
+    /// holds, or of those that a search passes.
     pub fn missed(&self) -> usize {
         self.missed.load(Relaxed)
     }

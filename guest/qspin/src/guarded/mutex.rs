@@ -34,12 +34,13 @@ unsafe impl<T: ?Sized + Send, L: Sync, H> Sync for Mutex<T, L, H> {}
 impl<T, L: Free, H> Mutex<T, L, H> {
     /// A value whose lock is free.
     pub const fn new(value: T) -> Self {
-        Self::with_lock(L::FREE, value)
+        Self { lock: L::FREE, home: PhantomData, value: UnsafeCell::new(value) }
     }
 }
 
 impl<T, L, H> Mutex<T, L, H> {
-    /// A value under a lock that was made elsewhere and is not held.
+    /// A value under a lock that a model made, and that is free. (Elsewhere a caller could have spoilt it.)
+    #[cfg(loom)]
     pub const fn with_lock(lock: L, value: T) -> Self {
         Self { lock, home: PhantomData, value: UnsafeCell::new(value) }
     }
