@@ -116,7 +116,7 @@ impl Told {
             None => return Err("it did not say how it ended".into()),
         }
         let record = self.record.as_deref().filter(|_| self.is_whole).ok_or("it printed no record")?;
-        let record = read_record(record);
+        let record: Result<Record, _> = read_record(record);
         let mut record = record.map_err(|(reason, _)| format!("its record cannot be read: {reason}"))?;
         bound(&mut record.warnings);
         Ok(record)
