@@ -74,12 +74,12 @@ impl<const TASKS: usize, const CPUS: usize> Queues<TASKS, CPUS> {
         is_moved
     }
 
-    /// Of the first `preferred` CPUs the one with the fewest tasks.
+    /// The CPU with the fewest tasks among the first `preferred`.
     pub fn shortest(&self, preferred: usize) -> usize {
         (0..preferred).min_by_key(|&cpu| self.length(cpu)).unwrap_or(0)
     }
 
-    /// Of the first `preferred` CPUs the one with the most tasks, if it has two more than `cpu`.
+    /// The CPU with the most tasks among the first `preferred`, if it has two more than `cpu`.
     pub fn longer(&self, preferred: usize, cpu: usize) -> Option<usize> {
         let longest = (0..preferred).max_by_key(|&other| self.length(other))?;
         (self.length(longest) >= self.length(cpu) + 2).then_some(longest)

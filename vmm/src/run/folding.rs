@@ -29,7 +29,7 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// Those of Linux.
+    /// Linux' defaults.
     pub const LINUX: Self = Self { interval: Duration::from_secs(1), low: 200, high: 500 };
 }
 
