@@ -323,7 +323,7 @@ mod tests {
         codes_of_sleeping(change, |_| ())
     }
 
-    /// Those of a guest that is set otherwise, too.
+    /// The warnings of such vCPUs of a guest that `set` changes.
     fn codes_of_sleeping(
         change: impl Fn(&mut Outcome) + Send + Sync + 'static,
         set: impl Fn(&mut Ours),

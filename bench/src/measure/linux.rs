@@ -339,7 +339,7 @@ mod tests {
         record(&run, &seen, &origin, None)
     }
 
-    /// A record of so many sections in a second.
+    /// A record of this number of sections in a second.
     fn of(sections: u64) -> Record {
         let mut record = record_of(&good(), Ok(1e6));
         (record.trusted, record.warnings) = (true, vec![]);

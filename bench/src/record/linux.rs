@@ -99,7 +99,7 @@ pub(crate) struct LinuxRecord {
 /// The request.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
-    /// What ran the kernel: "kvm", "qemu-kvm" or "qemu-tcg"; empty in records older than the field, where it was "kvm".
+    /// The engine that ran the kernel: "kvm", "qemu-kvm" or "qemu-tcg"; empty in records older than the field, where it was "kvm".
     #[serde(default)]
     pub(crate) engine: String,
     /// The kernel's file.

@@ -49,7 +49,7 @@ pub(crate) fn record(record: &LinuxRecord) -> String {
     if let (Some(injected), Some(policy)) = (record.injected, &record.config.deschedule) {
         line("injected", format!("{} ({policy})", count(injected)));
     }
-    // Those of a workload inside are of its record, which is shown whole.
+    // The record of a workload inside, which is shown whole, has its figures.
     let figures = record.figures.iter().filter(|_| record.inside.is_none());
     for (name, Figure { value, unit, .. }) in figures {
         line(name, format!("{} {unit}", si(*value)));

@@ -74,7 +74,7 @@ impl Choices {
         Self::of(cpu())
     }
 
-    /// Those of vCPU or task `number`.
+    /// The settings, with the dice of vCPU or task `number`.
     pub(crate) fn of(number: usize) -> Self {
         let boot = boot();
         let locks = boot.lock_count as usize;

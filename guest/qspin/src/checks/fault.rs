@@ -47,8 +47,8 @@ pub enum Kind {
     },
     /// The CPU does not have the lock that it releases.
     NotHeld {
-        /// The first CPU that has it, or asks for it.
-        holder: Option<usize>,
+        /// The first CPU that has it, or asks for it, and the place at which it asked.
+        holder: Option<(usize, &'static Location<'static>)>,
     },
 }
 
@@ -86,10 +86,14 @@ impl fmt::Display for Fault {
                  turn interrupts off here"
             ),
             Kind::NotHeld { holder } => {
-                write!(f, "CPU {cpu} releases lock {lock:#x}, which it does not have, at {place}: ")?;
+                // The end of a guard's life has no place in the source.
+                write!(f, "CPU {cpu} releases lock {lock:#x}, which it does not have: ")?;
                 match holder {
-                    Some(holder) => {
-                        write!(f, "CPU {holder} has it or asks for it; does `pin` keep tasks on their CPUs?")
+                    Some((holder, since)) => {
+                        write!(
+                            f,
+                            "CPU {holder} asked for it at {since}; does `pin` keep tasks on their CPUs?"
+                        )
                     }
                     None => write!(f, "it was released before"),
                 }

@@ -104,20 +104,28 @@ impl Checker<'_> {
         self.holds(held, of, way);
     }
 
-    /// The CPU has a lock for which it did not wait.
-    pub(crate) fn got(self, of: Use, way: Way, context: Option<Context>, report: impl Fn(Fault)) {
-        let Some(held) = self.held(of.cpu) else { return };
+    /// The CPU is about to take a lock if that is free. Reports what is wrong with that.
+    pub(crate) fn tries(self, of: Use, way: Way, context: Option<Context>, report: impl Fn(Fault)) {
         if mutant!("checked-try-waits": context == Some(Context::InterruptsOn) => true) {
             self.notes_context(of, way, context, &report);
         }
-        self.holds(held, of, way);
+    }
+
+    /// The CPU has a lock for which it did not wait.
+    pub(crate) fn got(self, of: Use, way: Way) {
+        if let Some(held) = self.held(of.cpu) {
+            self.holds(held, of, way);
+        }
     }
 
     /// The CPU is about to release a lock.
     pub(crate) fn releases(self, of: Use, report: impl Fn(Fault)) {
         let Some(held) = self.held(of.cpu) else { return };
         if !mutant!("checked-any-cpu-releases": held.remove(of.lock) => true) {
-            let holder = self.held.iter().position(|other| other.remove_known(of.lock));
+            let holder = self.held.iter().enumerate().find_map(|(cpu, other)| {
+                let since = other.since(of.lock, |_| true)?;
+                other.remove_known(of.lock).then_some((cpu, since))
+            });
             report(Fault::of(of, Kind::NotHeld { holder }));
         }
     }

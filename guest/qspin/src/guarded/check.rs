@@ -51,13 +51,24 @@ pub(super) fn asks<L>(platform: &impl TrustedCpu, lock: &L, kind: Kind) {
     _ = (platform, lock, kind);
 }
 
+/// The calling CPU is pinned and about to take `lock` if that is free. A fault is found before it has the lock.
+#[inline(always)]
+#[cfg_attr(feature = "checked", track_caller)]
+pub(super) fn tries<L>(platform: &impl TrustedCpu, lock: &L, kind: Kind) {
+    #[cfg(feature = "checked")]
+    if let Some((checker, of)) = checker(platform, lock) {
+        checker.tries(of, kind.way, platform.context(), |fault| platform.found(&fault));
+    }
+    _ = (platform, lock, kind);
+}
+
 /// The calling CPU has `lock`, for which it did not wait.
 #[inline(always)]
 #[cfg_attr(feature = "checked", track_caller)]
 pub(super) fn got<L>(platform: &impl TrustedCpu, lock: &L, kind: Kind) {
     #[cfg(feature = "checked")]
     if let Some((checker, of)) = checker(platform, lock) {
-        checker.got(of, kind.way, platform.context(), |fault| platform.found(&fault));
+        checker.got(of, kind.way);
     }
     _ = (platform, lock, kind);
 }

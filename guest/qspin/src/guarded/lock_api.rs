@@ -78,6 +78,7 @@ impl<L, H: Home> RawLock<L, H> {
         acquire: impl FnOnce(&L, &'static H::Domain) -> Option<T>,
     ) -> Option<Held<T>> {
         platform::<H>().pin();
+        check::tries(platform::<H>(), &self.lock, kind);
         // SAFETY: the lock is this one's own, which passes one domain to it, and who calls unlock owes it the token.
         let token = acquire(&self.lock, unsafe { H::domain() });
         match token {

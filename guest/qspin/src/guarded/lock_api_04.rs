@@ -59,6 +59,7 @@ impl<L, H: Home> TokenlessLock<L, H> {
     #[cfg_attr(feature = "checked", track_caller)]
     fn try_acquire(&self, kind: Kind, acquire: impl FnOnce(&L, &'static H::Domain) -> Option<()>) -> bool {
         platform::<H>().pin();
+        check::tries(platform::<H>(), &self.lock, kind);
         // SAFETY: the lock is this one's own, which passes one domain to it.
         let acquired = acquire(&self.lock, unsafe { H::domain() }).is_some();
         if acquired {

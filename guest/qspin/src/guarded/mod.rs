@@ -31,6 +31,17 @@
 //! assert_eq!(RUNNABLE.try_lock().map(|counts| counts.iter().sum()), Some(4));
 //! ```
 //!
+//! A guarded lock is made free and never handed in, for safe code could have released it without having it:
+//!
+//! ```compile_fail,E0599
+//! # mod threads { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/host/threads.rs")); }
+//! # use threads::Threads;
+//! # use haltkick_qspin::{FairRwLock, Ticket, guarded::RwLock, home};
+//! # home! { Plain: Threads = Threads; }
+//! let lock = FairRwLock::new(Ticket::new());
+//! let value: RwLock<u64, FairRwLock<Ticket>, Plain> = RwLock::with_lock(lock, 0);
+//! ```
+//!
 //! A value behind a lock that does not exclude ([`Exclusive`](crate::Exclusive)) cannot be taken, and a guard stays on the CPU that took it:
 //!
 //! ```compile_fail,E0277

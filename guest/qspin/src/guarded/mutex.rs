@@ -75,6 +75,7 @@ impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Mutex<T, L, H> {
     #[cfg_attr(feature = "checked", track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, L, H>> {
         platform::<H>().pin();
+        check::tries(platform::<H>(), &self.lock, Kind::ALONE);
         // SAFETY: as in `lock`.
         let token = self.lock.try_lock(unsafe { H::domain() });
         match token {
@@ -146,7 +147,6 @@ impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> DerefMut for MutexGuard<'_, T,
 
 impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Drop for MutexGuard<'_, T, L, H> {
     #[inline(always)]
-    #[cfg_attr(feature = "checked", track_caller)]
     fn drop(&mut self) {
         // SAFETY: taken once, for this is the end of it.
         let token = unsafe { ManuallyDrop::take(&mut self.token) };

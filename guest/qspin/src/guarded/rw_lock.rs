@@ -83,6 +83,7 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
     #[cfg_attr(feature = "checked", track_caller)]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, L, H>> {
         platform::<H>().pin();
+        check::tries(platform::<H>(), &self.lock, Kind::reader::<L, H::Domain>());
         // SAFETY: as in `read`.
         let token = self.lock.try_read(unsafe { H::domain() });
         match token {
@@ -108,6 +109,7 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
     #[cfg_attr(feature = "checked", track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, L, H>> {
         platform::<H>().pin();
+        check::tries(platform::<H>(), &self.lock, Kind::ALONE);
         // SAFETY: as in `read`.
         let token = self.lock.try_write(unsafe { H::domain() });
         match token {
@@ -189,7 +191,6 @@ macro_rules! guard {
 
         impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> Drop for $guard<'_, T, L, H> {
             #[inline(always)]
-            #[cfg_attr(feature = "checked", track_caller)]
             fn drop(&mut self) {
                 // SAFETY: taken once, for this is the end of it.
                 let token = unsafe { ManuallyDrop::take(&mut self.token) };

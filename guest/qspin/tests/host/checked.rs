@@ -307,11 +307,13 @@ unsafe impl<T> Send for Moved<T> {}
 fn a_guard_that_is_dropped_on_another_cpu_is_found() {
     home! { Plain: Kernel<8> = Kernel; }
     static VALUE: Mutex<(), Ticket, Plain> = Mutex::new(());
+    let line = line!() + 1;
     let moved = Moved(VALUE.lock());
     let drop_all = |moved: Moved<_>| drop(moved);
     thread::scope(|scope| _ = scope.spawn(move || drop_all(moved)));
     let text = Kernel::<8>::the_fault();
     assert!(text.contains("does not have") && text.contains("`pin`"), "{text}");
+    assert!(text.contains(&format!("asked for it at {}:{line}", file!())), "{text}");
     drop(VALUE.lock());
     assert_eq!(Kernel::<8>::found(), [""; 0], "the CPU does not have it any more");
 }

@@ -24,8 +24,8 @@ const EXIT_PORT: u16 = 0xf4;
 
 /// CPUs for KVM that offer a kick by hypercall, or not.
 ///
-/// None has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses to set it, and QEMU
-/// gives up then.
+/// Both lack IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses to set it, and QEMU gives
+/// up then.
 pub(super) const OFFERED: &str = "host,-arch-capabilities,+kvm-pv-unhalt";
 pub(super) const WITHHELD: &str = "host,-arch-capabilities,-kvm-pv-unhalt";
 

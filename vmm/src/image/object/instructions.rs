@@ -50,7 +50,7 @@ pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result
 fn functions(members: &[Member], reached: &BTreeSet<SectionId>) -> HashMap<SectionId, Vec<(u64, u64)>> {
     let mut functions: HashMap<_, Vec<_>> = HashMap::new();
     let mut labels: HashMap<_, Vec<_>> = HashMap::new();
-    // Of data, too, which may lie between functions.
+    // Data may lie between functions.
     let mut starts: HashMap<_, Vec<_>> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
         let is_marked = |symbol: &&Symbol| symbol.is_function || symbol.is_global || symbol.size > 0;
@@ -198,7 +198,7 @@ impl Frame {
             Mnemonic::Sub | Mnemonic::Add if to_stack_pointer && is_immediate => {
                 let by = instruction.immediate(1).cast_signed();
                 let down = if instruction.mnemonic() == Mnemonic::Sub { by } else { by.saturating_neg() };
-                // What gives room back may be followed, behind a return, by code where the frame is as before.
+                // Code behind a return may have the frame that an instruction before the return gave back.
                 let more = down.max(0).unsigned_abs();
                 self.bytes = self.bytes.map(|bytes| bytes.saturating_add(more));
             }
