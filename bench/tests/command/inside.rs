@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ trials![
     what_cannot_run_inside_is_refused_in_one_line,
     a_console_that_lies_ends_the_run_without_a_record,
     a_kernel_that_switches_off_without_a_record_has_failed,
+    a_qemu_that_leaves_a_child_ends_the_run_and_the_child,
     noise_between_two_kernels_is_never_a_bad_commit,
 ];
 
@@ -123,6 +125,8 @@ fn a_console_that_lies_ends_the_run_without_a_record() {
         assert!(said.contains(&format!("the workload inside failed: {reason}")), "{name}: {said}");
         assert!(said.len() < 10_000, "{name}: {} bytes", said.len());
         let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert!(record["trusted"] == false && record["failure"].as_str().unwrap().contains(reason), "{name}");
+        assert_eq!(said.matches("the workload inside failed").count(), 1, "{said}");
         assert!(record["inside"].is_null() && record["why"]["inside"].as_str().unwrap().contains(reason));
     }
     let output = pretended("inside-dead", "echo 'its reason' >&2; exit 3");
@@ -131,6 +135,27 @@ fn a_console_that_lies_ends_the_run_without_a_record() {
     assert!(code(&output) == 5 && stderr(&output).contains("kernel panicked"), "{}", stderr(&output));
     let output = pretended("inside-stuck", "exec sleep 1000");
     assert!(code(&output) == 6 && stderr(&output).contains("had not powered off"), "{}", stderr(&output));
+}
+
+fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
+    let noted = scratch("inside-child").join("child");
+    // It keeps the console open.
+    let output = pretended("inside-left", &format!("sleep 1000 & echo $! > {}", noted.display()));
+    assert!(
+        code(&output) == 5 && stderr(&output).contains("it did not say how it ended"),
+        "{}",
+        stderr(&output)
+    );
+    let child = std::fs::read_to_string(noted).unwrap();
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok()?;
+        stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')
+    };
+    let asked = Instant::now();
+    while state().is_some() && asked.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(state(), None, "the child {child} is still there");
 }
 
 fn a_kernel_that_switches_off_without_a_record_has_failed() -> Tested {

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use object::Endianness;
-use object::elf::{FileHeader64, PT_INTERP};
+use object::elf::{DT_SONAME, DynamicTag, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use super::MAX_LINUX_MEMORY;
@@ -19,6 +19,7 @@ pub const INIT: &str = "/init";
 const MOUNT_POINTS: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 const DIRECTORY: u32 = 0o040_755;
 const EXECUTABLE: u32 = 0o100_755;
+const LINK: u32 = 0o120_777;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 /// Device number of the console.
 const CONSOLE: (u32, u32) = (5, 1);
@@ -68,6 +69,18 @@ fn interpreter(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(asks.interpreter(endian, bytes).ok()??).ok()
 }
 
+/// The texts with this tag in the dynamic section of an ELF file.
+fn dynamic(bytes: &[u8], tag: DynamicTag) -> impl Iterator<Item = &str> {
+    let table = || {
+        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+        let endian = header.endian().ok()?;
+        header.sections(endian, bytes).ok()?.dynamic_table(endian, bytes).ok()
+    };
+    let table = table().unwrap_or_default();
+    let texts = table.iter().filter(move |entry| entry.tag == tag);
+    texts.filter_map(move |entry| std::str::from_utf8(table.string(entry).ok()?).ok())
+}
+
 /// The archive with `program` as [`INIT`].
 pub(crate) fn of_program(program: &Program) -> Result<Vec<u8>, RunError> {
     let mut archive = Archive::default();
@@ -81,7 +94,15 @@ pub(crate) fn of_program(program: &Program) -> Result<Vec<u8>, RunError> {
         let name = library.to_str().ok_or_else(|| {
             RunError::usage(format!("{}: its name is no UTF-8, which a RAM disk needs", library.display()))
         })?;
-        archive.file(name, &read(library)?);
+        let content = read(library)?;
+        archive.file(name, &content);
+        // The loader looks for the name that it has in others, which here may be that of a link to it.
+        for alias in dynamic(&content, DT_SONAME).filter(|name| !name.contains('/')) {
+            let alias = library.with_file_name(alias);
+            if let Some(alias) = alias.to_str().filter(|_| !program.libraries.contains(&alias)) {
+                archive.link(alias, name);
+            }
+        }
     }
     Ok(archive.end())
 }
@@ -133,6 +154,11 @@ impl Archive {
         self.entry(name, EXECUTABLE, content, (0, 0));
     }
 
+    /// A symbolic link to the file with the absolute path `to`, in the directory of that file.
+    fn link(&mut self, path: &str, to: &str) {
+        self.entry(path.trim_start_matches('/'), LINK, to.as_bytes(), (0, 0));
+    }
+
     fn entry(&mut self, name: &str, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
         self.entries += 1;
         // Inode, mode, user, group, links, time, length, the archive's device, the file's device, length of the name, checksum.
@@ -160,6 +186,8 @@ impl Archive {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+
+    use object::elf::DT_NEEDED;
 
     use super::*;
 
@@ -238,6 +266,37 @@ mod tests {
     }
 
     #[test]
+    fn every_library_is_there_under_the_name_others_need() {
+        let own = Program::own().unwrap();
+        let directory = std::env::temp_dir().join(format!("haltkick-sonames-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        // As where `libc.so.6` is a link to `libc-2.31.so`: mappings have the latter.
+        let copies = own.libraries.iter().enumerate().map(|(number, library)| {
+            let copy = directory.join(format!("resolved-{number}.so"));
+            std::fs::copy(library, &copy).unwrap();
+            copy
+        });
+        let copied = Program { libraries: copies.collect(), file: own.file.clone() };
+        for program in [&own, &copied] {
+            let entries = listed(&of_program(program).unwrap());
+            let is_there =
+                |name: &str| entries.iter().any(|(path, ..)| path.rsplit('/').next() == Some(name));
+            let mut needed = 0;
+            for file in program.libraries.iter().chain([&program.file]) {
+                for name in dynamic(&read(file).unwrap(), DT_NEEDED) {
+                    assert!(is_there(name), "{}: {name}: {entries:?}", file.display());
+                    needed += 1;
+                }
+            }
+            assert!(needed > 0 || program.libraries.is_empty(), "{program:?}");
+        }
+        let entries = listed(&of_program(&own).unwrap());
+        let paths: BTreeSet<&String> = entries.iter().map(|(path, ..)| path).collect();
+        assert_eq!(paths.len(), entries.len(), "none is there twice: {entries:?}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
     fn a_mapping_without_a_file_of_its_own_is_no_library() {
         let line = |path: &str| format!("7f00-7f01 r-xp 00000000 fe:01 12                         {path}");
         assert_eq!(mapped_file(&line("/lib/with space.so")), Some("/lib/with space.so"));
@@ -249,6 +308,7 @@ mod tests {
     fn what_is_no_elf_file_is_taken_whole() {
         for bytes in [&b""[..], b"#!/bin/sh", b"\x7fELF\x02\x01\x01 and no more"] {
             assert_eq!((loaded_part(bytes), interpreter(bytes)), (bytes, None));
+            assert_eq!(dynamic(bytes, DT_SONAME).count(), 0);
         }
     }
 }

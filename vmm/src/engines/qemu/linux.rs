@@ -23,6 +23,9 @@ use crate::run::found::Found;
 use crate::run::linux_outcome::{LinuxEnd, LinuxOutcome};
 use crate::sched::Sched;
 
+/// How long the rest of the console may take to come after QEMU's end.
+const REST: Duration = Duration::from_secs(1);
+
 /// Boots the kernel of `run`. Ends when QEMU does.
 ///
 /// # Errors
@@ -121,7 +124,11 @@ fn watch(
         // Read while it is there: a process that was waited for has none.
         cpu_time = cpu_time.max(cpu_time_of(qemu.id()));
         if let Some(status) = qemu.try_wait().map_err(system("wait for QEMU"))? {
-            _ = passes_on.join();
+            // A child of its own may keep the pipe open.
+            let ended = Instant::now();
+            while !passes_on.is_finished() && ended.elapsed() < REST {
+                std::thread::sleep(POLL);
+            }
             return match (status.success(), lock(console).panicked_before(Duration::ZERO)) {
                 (_, true) => Ok((LinuxEnd::Panic, cpu_time)),
                 (true, false) => Ok((LinuxEnd::PowerOff, cpu_time)),

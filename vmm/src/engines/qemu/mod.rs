@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::WorkloadFlags;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::guest::memory::Memory;
 use crate::guest::reports;
@@ -124,12 +125,13 @@ fn check(
     Err(RunError::usage(format!("--engine qemu: {wrong}")))
 }
 
-/// A QEMU that does not outlive the run.
+/// A QEMU that does not outlive the run, nor does what it has started.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Ended or not: both calls are harmless then.
+        // Ended or not: all calls are harmless then. It leads a process group of its own (`launch::start`).
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
