@@ -149,17 +149,20 @@ impl<'a> Facts<'a> {
 mod tests {
     use super::*;
 
+    /// A fact's place among others follows from its addresses, so several are tried.
     #[test]
     fn an_opposite_order_is_found_behind_any_number_of_others() {
-        let (pairs, here) = ([const { Pair::new() }; 128], Location::caller());
-        let facts = Facts(&pairs);
-        let (lock, other) = (0x1000, 0x2000);
-        for follower in 0..MOST_LOCKS + 6 {
-            assert!(facts.insert(lock, 0x10_0000 + 0x100 * follower, here));
+        let (lock, here) = (0x1000, Location::caller());
+        for other in (0x2000..0x4000).step_by(0x200) {
+            let pairs = [const { Pair::new() }; 128];
+            let facts = Facts(&pairs);
+            for follower in 0..MOST_LOCKS + 6 {
+                assert!(facts.insert(lock, 0x10_0000 + 0x100 * follower, here));
+            }
+            assert!(matches!(facts.route(lock, other), Route::TooLong));
+            assert!(facts.insert(lock, other, here));
+            assert!(matches!(facts.route(lock, other), Route::Last { is_direct: true, .. }), "{other:#x}");
         }
-        assert!(matches!(facts.route(lock, other), Route::TooLong));
-        assert!(facts.insert(lock, other, here));
-        assert!(matches!(facts.route(lock, other), Route::Last { is_direct: true, .. }));
     }
 
     /// Each fact of a full table is forgotten in turn, and made anew in its place.
