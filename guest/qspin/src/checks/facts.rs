@@ -154,9 +154,9 @@ mod tests {
     fn an_opposite_order_is_found_behind_any_number_of_others() {
         let (lock, here) = (0x1000, Location::caller());
         for other in (0x2000..0x4000).step_by(0x200) {
-            let pairs = [const { Pair::new() }; 128];
+            let pairs = [const { Pair::new() }; 4 * MOST_LOCKS];
             let facts = Facts(&pairs);
-            for follower in 0..MOST_LOCKS + 6 {
+            for follower in 0..2 * MOST_LOCKS {
                 assert!(facts.insert(lock, 0x10_0000 + 0x100 * follower, here));
             }
             assert!(matches!(facts.route(lock, other), Route::TooLong));
