@@ -145,6 +145,8 @@ flags! {
         /// Each vCPU rings [`PORT_STARTED`](crate::PORT_STARTED) once, when it is about to enter its workload. Only for images with
         /// [`Features::SAYS_STARTED`](crate::Features::SAYS_STARTED).
         EACH_SAYS_STARTED = 13;
+        /// With [`BootFlags::GRACE`]: long sections ask for none.
+        ONLY_SHORT_ASK = 14;
     }
 }
 

@@ -73,7 +73,9 @@ pub struct Activity {
     pub awaited_since_tsc: AtomicU64,
     /// Critical sections that the vCPU is in: what `state` is made of, together with what the locks say. For the guest itself.
     pub sections: AtomicU32,
-    _pad: Padding<100>,
+    /// Not 0: the vCPU is in a section that asks for no longer slice, though it holds a lock.
+    pub asks_for_no_grace: AtomicU32,
+    _pad: Padding<96>,
 }
 
 impl Activity {
@@ -86,7 +88,8 @@ impl Activity {
             since_tsc: AtomicU64::new(0),
             awaited_since_tsc: AtomicU64::new(0),
             sections: AtomicU32::new(0),
-            _pad: [const { AtomicU8::new(0) }; 100],
+            asks_for_no_grace: AtomicU32::new(0),
+            _pad: [const { AtomicU8::new(0) }; 96],
         }
     }
 }

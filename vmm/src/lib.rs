@@ -91,6 +91,7 @@ pub use sched::books::Graces;
 pub use sched::closed::ClosedByHeads;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
+pub use sched::presence::Presence;
 pub use sched::quota::{Quota, Throttled};
 pub use sched::run_delay::{RunDelay, of_this_thread as sched_stat_of_this_thread};
 pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};

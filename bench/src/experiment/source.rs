@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 39] = [
+pub(crate) const BUILT_IN: [(&str, &str); 43] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
@@ -48,6 +48,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 39] = [
     ("grant-writer", include_str!("../../experiments/grant-writer.toml")),
     ("rwlock", include_str!("../../experiments/rwlock.toml")),
     ("predict", include_str!("../../experiments/predict.toml")),
+    ("sim-extension", include_str!("../../experiments/sim-extension.toml")),
     ("sim-fold", include_str!("../../experiments/sim-fold.toml")),
     ("sim-scale", include_str!("../../experiments/sim-scale.toml")),
     ("sim-native", include_str!("../../experiments/sim-native.toml")),
@@ -58,6 +59,9 @@ pub(crate) const BUILT_IN: [(&str, &str); 39] = [
     ("sim-rqspinlock", include_str!("../../experiments/sim-rqspinlock.toml")),
     ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
     ("sim-ple", include_str!("../../experiments/sim-ple.toml")),
+    ("sim-targets", include_str!("../../experiments/sim-targets.toml")),
+    ("switch-on", include_str!("../../experiments/switch-on.toml")),
+    ("sim-switch-on", include_str!("../../experiments/sim-switch-on.toml")),
     ("sim-production", include_str!("../../experiments/sim-production.toml")),
     ("aa", include_str!("../../experiments/aa.toml")),
     ("injected", include_str!("../../experiments/injected.toml")),

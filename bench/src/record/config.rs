@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::why::Why;
-use crate::settings::choices::{NumaChoice, SCHEDULERS, SHARES};
+use crate::settings::choices::{EXTENSIONS, NumaChoice, SCHEDULERS, SHARES};
 use crate::settings::deschedule::Policy;
 use crate::settings::fold::FoldChoice;
 use crate::settings::pause_loops::PauseLoops;
@@ -67,9 +67,20 @@ config! { |asked, outcome, why|
     #[serde(default)]
     quota: Option<String> = why.given("config.quota", asked.guest.quota.map(|quota| QuotaChoice(Some(quota)).to_string()),
         "the guest had no quota");
+    /// When the guest got its first pCPU in the window, from its opening on; null where it had one at once, and in older records.
+    #[serde(default)]
+    from_ns: Option<u64> = why.given("config.from_ns", asked.guest.presence.map(|presence| ns(presence.from)),
+        "the guest was there all the time");
+    /// When the guest got no pCPU any longer, from the opening of the window on; null where it stayed, and in older records.
+    #[serde(default)]
+    until_ns: Option<u64> = why.given("config.until_ns", asked.guest.presence.and_then(|presence| presence.until).map(ns),
+        "the guest stayed until the end");
     /// How much longer a vCPU could run that said it held a lock when its slice ended.
     #[serde(default)]
     grace_ns: u64 = ns(asked.run.rules.grace);
+    /// Which sections asked for that: "kernel" (all) or "user" (short ones).
+    #[serde(default = "kernel")]
+    slice_extension: String = EXTENSIONS.of(asked.ours.mix.only_short_ask).into();
     /// How much of a slice had to be left for locks that ask for that; null in records from before there were any.
     #[serde(default)]
     slice_margin_ns: Option<u64> = Some(ns(asked.ours.slice_margin));
@@ -124,7 +135,7 @@ config! { |asked, outcome, why|
     halt_poll_ns: Option<u64> = why.given("config.halt_poll_ns", asked.run.halts.poll.map(ns), "left as the host has it");
     /// Whether spin loops in ring 0 may end in exits.
     pause_exits: bool = asked.run.halts.pause_exits;
-    /// Limits of pause loops in the model of a host, "gap=TICKS,window=TICKS"; null where no model has any, and in older records.
+    /// Limits of pause loops in the model of a host, "gap=TICKS,window=TICKS", and ",target=" if that is not KVM's; null where no model has any, and in older records.
     #[serde(default)]
     ple: Option<String> = why.given("config.ple", PauseLoops::of(asked.run).map(|loops| loops.to_string()),
         "no model of a host has pause-loop exits");
@@ -262,6 +273,10 @@ pub(crate) fn engine(engine: &Engine) -> &'static str {
 }
 
 /// The meaning of records from before there was a choice.
+fn kernel() -> String {
+    "kernel".into()
+}
+
 fn yes() -> bool {
     true
 }

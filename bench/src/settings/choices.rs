@@ -100,6 +100,12 @@ pub(crate) const SHARES: Words<Share> = Words(&[
 ]);
 
 /// Whether vCPUs go on when the fixed amount of work is done.
+/// Whether only short sections ask for a longer slice.
+pub(crate) const EXTENSIONS: Words<bool> = Words(&[
+    ("kernel", "All, as in a kernel that knows what it holds", false),
+    ("user", "Short ones: long ones stand for the kernel's work for user-space, such as a page fault", true),
+]);
+
 pub(crate) const AFTER_WORK: Words<bool> = Words(&[
     ("leave", "They are done, too", false),
     ("go-on", "They take locks as before, uncounted, while another guest is at work", true),

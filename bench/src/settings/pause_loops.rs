@@ -1,11 +1,11 @@
-//! `--ple gap=128,window=4096`: limits of pause loops in a model of a host.
+//! `--ple gap=128,window=4096,target=holder`: limits of pause loops in a model of a host, and where spinners yield to.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use haltkick_vmm::hosts::{Host, Pause, PauseCounter};
+use haltkick_vmm::hosts::{Host, Pause, PauseCounter, Target};
 use haltkick_vmm::{Refused, Ring, Run};
 
 use super::range::in_range;
@@ -15,20 +15,27 @@ use crate::text::nearest;
 const GAPS: RangeInclusive<u64> = 1..=1_000_000;
 const WINDOWS: RangeInclusive<u64> = 1..=1_000_000_000;
 
-/// Limits of pause loops; `None`: as the host file says.
+const TARGETS: [(&str, Target); 3] =
+    [("round-robin", Target::RoundRobin), ("last-kicked", Target::LastKicked), ("holder", Target::Holder)];
+
+/// Limits of pause loops, and the targets of spinners; `None`: as the host file says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PauseLoops {
     /// Ticks of the time stamp counter between two PAUSEs of a loop, at most.
     gap: Option<u64>,
     /// The first window: ticks, or PAUSEs.
     window: Option<u64>,
+    /// The vCPU that a spinner yields to.
+    target: Option<Target>,
 }
 
 impl PauseLoops {
     /// The limits of a run, if its guests' pause loops exit by a model of a host.
     pub(crate) fn of(run: &Run) -> Option<Self> {
         let pause = run.host.as_ref()?.pause.filter(|pause| run.halts.pause_exits && acts(run, pause))?;
-        Some(Self { gap: Some(pause.gap), window: Some(pause.window) })
+        // Left out where it is KVM's, as in records from before there was a choice.
+        let target = Some(pause.target).filter(|target| *target != Target::default());
+        Some(Self { gap: Some(pause.gap), window: Some(pause.window), target })
     }
 
     /// Changes the model of a host that `run` has.
@@ -51,7 +58,9 @@ impl PauseLoops {
             return refuse("Intel's pause loops exit in ring 0 only: use ring 0");
         }
         let (gap, window) = (self.gap.unwrap_or(pause.gap), self.window.unwrap_or(pause.window));
-        run.host = Some(Arc::new(Host { pause: Some(Pause { gap, window, ..pause }), ..Host::clone(host) }));
+        let target = self.target.unwrap_or(pause.target);
+        let pause = Pause { gap, window, target, ..pause };
+        run.host = Some(Arc::new(Host { pause: Some(pause), ..Host::clone(host) }));
         Ok(())
     }
 }
@@ -68,12 +77,21 @@ impl FromStr for PauseLoops {
         let mut loops = Self::default();
         for part in text.split(',').map(str::trim) {
             let Some((key, value)) = part.split_once('=') else {
-                return Err(format!("'{part}' is no option: write gap=N or window=N"));
+                return Err(format!("'{part}' is no option: write gap=N, window=N or target=WHICH"));
             };
+            if key == "target" {
+                let names = TARGETS.map(|(name, _)| name);
+                let found = TARGETS.iter().find(|(name, _)| *name == value);
+                let (_, target) = found.ok_or_else(|| nearest::unknown("target", value, &names))?;
+                if loops.target.replace(*target).is_some() {
+                    return Err(format!("'{part}' gives the target a second time"));
+                }
+                continue;
+            }
             let (place, range) = match key {
                 "gap" => (&mut loops.gap, GAPS),
                 "window" => (&mut loops.window, WINDOWS),
-                _ => return Err(nearest::unknown("option", key, &["gap", "window"])),
+                _ => return Err(nearest::unknown("option", key, &["gap", "window", "target"])),
             };
             let number: u64 =
                 value.parse().map_err(|error| format!("'{value}' is no whole number: {error}"))?;
@@ -91,7 +109,9 @@ impl fmt::Display for PauseLoops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [("gap", self.gap), ("window", self.window)];
         let parts = parts.into_iter().filter_map(|(key, number)| Some(format!("{key}={}", number?)));
-        f.write_str(&parts.collect::<Vec<_>>().join(","))
+        let target = TARGETS.iter().find(|(_, target)| Some(*target) == self.target);
+        let target = target.map(|(name, _)| format!("target={name}"));
+        f.write_str(&parts.chain(target).collect::<Vec<_>>().join(","))
     }
 }
 
@@ -101,7 +121,7 @@ mod tests {
 
     #[test]
     fn limits_are_read_and_written_back() {
-        for text in ["gap=256", "window=8192", "gap=128,window=4096"] {
+        for text in ["gap=256", "window=8192", "gap=128,window=4096", "target=holder"] {
             assert_eq!(text.parse::<PauseLoops>().unwrap().to_string(), text);
         }
         for (text, message) in [
@@ -110,6 +130,7 @@ mod tests {
             ("widow=1", "did you mean 'window'?"),
             ("gap=1,gap=2", "a second time"),
             ("gap=few", "no whole number"),
+            ("target=owner", "unknown target 'owner'"),
         ] {
             let error = text.parse::<PauseLoops>().unwrap_err();
             assert!(error.contains(message), "{text}: {error}");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Refused, Run, Sched, Share, Span, System,
+    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Run, Sched, Share, Span,
+    System,
 };
 
 use super::choices::{ACCELERATORS, ENGINES, EngineChoice, Ratio, Words};
@@ -76,6 +77,7 @@ impl Settings {
         run.check_host()?;
         run.check_schedule()?;
         run.check_quotas()?;
+        run.check_presence()?;
         run.check_numa()?;
         run.rules.check()?;
         check_descheduling(&run, supply.image)?;
@@ -115,7 +117,12 @@ impl Settings {
         self.check_workload(&ours.workload, pv, image)?;
         self.finish_sections(&mut ours)?;
         let quota = self.given("quota").and_then(|value| value.quota().0);
-        Ok(Guest { vcpus, pv, seed, quota, system: System::Ours(ours), ..Guest::default() })
+        let time = |name| self.given(name).map(Value::time);
+        let presence = match (time("from"), time("until")) {
+            (None, None) => None,
+            (from, until) => Some(Presence { from: from.unwrap_or_default(), until }),
+        };
+        Ok(Guest { vcpus, pv, seed, quota, presence, system: System::Ours(ours), ..Guest::default() })
     }
 
     /// Checks single values by the table.

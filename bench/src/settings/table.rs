@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES};
 
-use super::choices::{AFTER_WORK, DISTRIBUTIONS, FLAG_WRITERS, PV_BACKENDS, SHARES, STAMPS};
+use super::choices::{AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PV_BACKENDS, SHARES, STAMPS};
 use super::row::{Kind, Linux, Setting, name, number, other, switch, time, word};
 use crate::text::nearest;
 use machine::MACHINE;
@@ -228,6 +228,11 @@ const WORKLOAD: &[Setting] = &[
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.long_one_in = value.number_u32())
         .recorded("config.long_one_in"),
+    word("slice-extension", "WHO", "Which sections ask for --grace: kernel (all) or user (short ones)", &EXTENSIONS)
+        .default("kernel")
+        .only_in(MIXED)
+        .sets_ours(|ours, value| ours.mix.only_short_ask = value.among(&EXTENSIONS))
+        .recorded("config.slice_extension"),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_in_help("0, none")
@@ -405,6 +410,14 @@ const SEVERAL_GUESTS: &[Setting] = &[
         .default("vcpu")
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
         .recorded("config.share"),
+    time("from", "When the guest gets its first pCPU in the window, such as 100ms after its opening")
+        .default_in_help("at once")
+        .of_guest()
+        .recorded("config.from_ns"),
+    time("until", "When the guest gets no pCPU any longer until the window closes")
+        .default_in_help("never")
+        .of_guest()
+        .recorded("config.until_ns"),
 ];
 
 /// All rows.

@@ -56,6 +56,8 @@ struct Section {
     /// A lock above it to take inside, so that no two vCPUs can wait for each other.
     inner: Option<usize>,
     work: u64,
+    /// Whether its vCPU asks for a longer slice while it is in it.
+    asks_for_grace: bool,
 }
 
 impl Vcpu {
@@ -84,19 +86,25 @@ impl Vcpu {
         let above = locks as usize - 1 - index;
         let nested = above > 0 && self.random.one_in(boot().nested_one_in);
         let inner = nested.then(|| index + 1 + self.random.below(above as u64) as usize);
-        Section { index, inner, work: if long { self.long_hold } else { self.hold } }
+        let work = if long { self.long_hold } else { self.hold };
+        let asks_for_grace = !(long && boot().flags.has(BootFlags::ONLY_SHORT_ASK));
+        Section { index, inner, work, asks_for_grace }
     }
 
     /// A section under its lock or locks, with what it took to get and to release them.
     fn under_locks(&self, section: &Section, counts: bool) {
         let asked = on_cpu();
         let (mut lock_ticks, mut leaving) = (0, 0);
+        let asks_not = &this().activity.asks_for_no_grace;
         let times = self.sections.exclusive(section.index, || {
             lock_ticks = on_cpu().wrapping_sub(asked);
+            // Relaxed: this line is this vCPU's own, and the VMM reads it when it has stopped.
+            asks_not.store(u32::from(!section.asks_for_grace), Ordering::Relaxed);
             match section.inner {
                 Some(inner) => lock_ticks += self.inside(inner, section.work),
                 None => work(section.work),
             }
+            asks_not.store(0, Ordering::Relaxed);
             leaving = on_cpu();
         });
         lock_ticks += on_cpu().wrapping_sub(leaving);

@@ -331,6 +331,7 @@ fn guest_runs<'a>(
         }
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         guest.purse = asked.guest.quota.map(|quota| Purse::new(quota, clock.now_ns()));
+        guest.presence = asked.guest.presence.map(|presence| (presence, run.window.as_nanos() as u64));
         (guest.index, guest.first_vcpu) = (index, first_vcpu);
         guests.push(guest);
         first_vcpu += asked.guest.vcpus;

@@ -16,6 +16,7 @@ use crate::machine::wanted::Wanted;
 use crate::run::folding::Fold;
 use crate::sched::deschedule::Deschedule;
 use crate::sched::hints::PreemptedBy;
+use crate::sched::presence::Presence;
 use crate::sched::quota::Quota;
 use crate::sched::{Rules, Sched};
 
@@ -76,6 +77,8 @@ pub struct Mix {
     pub long_one_in: u32,
     /// One section in this many has another inside; 0: none.
     pub nested_one_in: u32,
+    /// Long sections ask for no grace.
+    pub only_short_ask: bool,
 }
 
 impl Mix {
@@ -185,6 +188,8 @@ pub struct Guest {
     pub seed: u64,
     /// Under [`Sched::Vmm`]: CPU time of its vCPUs in each period.
     pub quota: Option<Quota>,
+    /// Under [`Sched::Vmm`]: when it is there; `None`: all the time.
+    pub presence: Option<Presence>,
     /// The system that it boots.
     pub system: System,
 }
@@ -447,6 +452,7 @@ impl Default for Guest {
             pv: false,
             seed: 1,
             quota: None,
+            presence: None,
             system: System::Ours(Ours::default()),
         }
     }

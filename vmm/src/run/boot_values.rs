@@ -37,6 +37,7 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
             .with_if(asked.ours.preempted_hint, BootFlags::PREEMPTED_HINT)
             .with_if(asked.ours.mix.go_on, BootFlags::GO_ON)
             .with_if(!asked.run.rules.grace.is_zero(), BootFlags::GRACE)
+            .with_if(asked.ours.mix.only_short_ask, BootFlags::ONLY_SHORT_ASK)
             .with_if(asked.ours.oracle, BootFlags::ORACLE)
             .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS)
             .with_if(shape.exponential_think, BootFlags::EXPONENTIAL_THINK)

@@ -73,6 +73,7 @@ impl Run {
         self.check_host()?;
         self.check_schedule()?;
         self.check_quotas()?;
+        self.check_presence()?;
         self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
     }
 
@@ -145,6 +146,21 @@ impl Run {
                 return Err(Refused::new("quota", message));
             }
             quota.check(self.cpus.len())?;
+        }
+        Ok(())
+    }
+
+    /// Refuses guests that come and go where they cannot.
+    ///
+    /// # Errors
+    /// The time that is wrong.
+    pub fn check_presence(&self) -> Result<(), Refused> {
+        for presence in self.guests.iter().filter_map(|guest| guest.presence) {
+            if self.rules.sched == Sched::Host {
+                let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
+                return Err(Refused::new(if presence.from.is_zero() { "until" } else { "from" }, message));
+            }
+            presence.check(self.window)?;
         }
         Ok(())
     }

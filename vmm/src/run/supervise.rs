@@ -408,7 +408,10 @@ impl Supervised<'_> {
         let ratio = self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32);
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
         let away = self.asked.run.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
-        let work = (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away;
+        let run = self.asked.run;
+        let gone = self.asked.guest.presence.map(|presence| presence.longest_absence(run.window));
+        let work =
+            (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away + gone.unwrap_or_default();
         match self.asked.run.rules.sched {
             Sched::Vmm => WATCHDOG + work,
             Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,

@@ -152,7 +152,7 @@ impl<'a, B: Bell> Core<'a, B> {
             grace: Grace { length_ns: rules.grace.as_nanos() as u64, slice_ns },
             kick_yields: rules.kick_yields,
             plan,
-            sets_aside: plan.is_some() || guests.iter().any(|guest| guest.purse.is_some()),
+            sets_aside: plan.is_some() || guests.iter().any(GuestRun::lies_aside),
             look_cost: LookCost::default(),
             told: Line(AtomicU32::new(u32::MAX)),
             tells: rules.sched == Sched::Vmm,
@@ -223,10 +223,10 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// A pCPU is idle since `census`: until when at most. vCPUs lie apart with a time only under a plan or a quota, or in KVM's hands.
+    /// A pCPU is idle since `census`: until when at most. vCPUs lie apart with a time only under a plan, a quota or an absence, or in KVM's hands.
     fn idles(&self, census: Census) -> Option<u64> {
         let has_times = self.plan.is_some()
-            || self.guests.iter().any(|guest| guest.halts_in_kernel || guest.purse.is_some());
+            || self.guests.iter().any(|guest| guest.halts_in_kernel || guest.lies_aside());
         if !has_times && !self.idle.were_all(census) {
             return None;
         }

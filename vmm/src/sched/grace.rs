@@ -22,9 +22,12 @@ impl Grace {
     /// The slice of the vCPU is over: whether it may run on. If so, the guest is asked to yield once it has left its section.
     pub(super) fn grants<T: Timer>(&self, task: &Task<'_>, pcpu: &mut Pcpu<'_, T>, now_ns: u64) -> bool {
         let Some(shared) = &task.guest.shared else { return false };
+        // Relaxed: the vCPU is stopped.
+        let asks = || shared.area(task.vcpu.id).activity.asks_for_no_grace.load(Ordering::Relaxed) == 0;
         if self.length_ns == 0
             || pcpu.grace.is_some()
             || task.guest.activity(task.vcpu.id) != Activity::Holder
+            || !asks()
         {
             return false;
         }

@@ -16,6 +16,7 @@ use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::observe::notes::Notes;
 use crate::sched::hints::Watcher;
+use crate::sched::presence::Presence;
 use crate::sched::quota::Purse;
 use crate::sched::run_delay::RunDelays;
 use crate::sched::shared::Shared;
@@ -49,6 +50,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) starts: Starts,
     /// The CPU time that it has left; `None`: it has no quota.
     pub(crate) purse: Option<Purse>,
+    /// When it is there, and how long its window is asked to last; `None`: all the time.
+    pub(crate) presence: Option<(Presence, u64)>,
     /// The boot vCPU has said that it is done.
     booted: AtomicBool,
     stopping: AtomicBool,
@@ -79,10 +82,22 @@ impl<'a> GuestRun<'a> {
             run_delays: RunDelays::default(),
             starts: Starts::default(),
             purse: None,
+            presence: None,
             booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
+    }
+
+    /// Whether its vCPUs are kept from running until some time.
+    pub(crate) fn lies_aside(&self) -> bool {
+        self.purse.is_some() || self.presence.is_some()
+    }
+
+    /// When a vCPU that asks for a pCPU at `now_ns` is to ask again, as the guest is not there.
+    pub(crate) fn absent_until(&self, now_ns: u64) -> Option<u64> {
+        let (presence, length_ns) = self.presence?;
+        presence.absent_until(&self.window, length_ns, now_ns)
     }
 
     /// `vcpu` says that the guest is booted: whether it is the one to say so, and says it for the first time. What a guest says

@@ -25,6 +25,7 @@ pub(crate) mod loss;
 mod pcpu;
 pub(crate) mod places;
 mod placing;
+pub(crate) mod presence;
 mod queue;
 pub(crate) mod quota;
 mod ready;

@@ -1,4 +1,4 @@
-//! Guests with a quota: a vCPU gets its turn only if its guest has CPU time left, and takes it.
+//! Guests with a quota, or that come and go: a vCPU gets its turn only if its guest is there and has CPU time left, and takes it.
 
 use crate::host::locks::lock;
 use crate::sched::core::{Bell, Core};
@@ -7,14 +7,18 @@ use crate::sched::queue::Task;
 use crate::sched::slice::Timer;
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// Takes a slice out of the purse of the guest of `task`, which is to run on `pcpu` from `now_ns` on. `None`: there is nothing in it;
-    /// the vCPU lies aside until it is filled.
+    /// Takes a slice out of the purse of the guest of `task`, which is to run on `pcpu` from `now_ns` on. `None`: there is nothing in it,
+    /// or the guest is not there; the vCPU lies aside until then.
     pub(super) fn admits<T: Timer>(
         &self,
         mut task: Box<Task<'a>>,
         pcpu: &mut Pcpu<'a, T>,
         now_ns: u64,
     ) -> Option<Box<Task<'a>>> {
+        if let Some(until_ns) = task.guest.absent_until(now_ns) {
+            self.lays_aside(task, until_ns);
+            return None;
+        }
         let Some(purse) = &task.guest.purse else { return Some(task) };
         match purse.take(self.slice_ns, now_ns) {
             Ok(portion) => {
@@ -25,17 +29,24 @@ impl<'a, B: Bell> Core<'a, B> {
             Err(until_ns) => {
                 let at = task.account.whereabouts().at;
                 task.account.books.throttle(task.guest, at, now_ns, until_ns);
-                lock(&self.apart).aside.insert((until_ns, task.number()), task);
-                // Idle pCPUs sleep at most until then.
-                self.bell.ring_all();
+                self.lays_aside(task, until_ns);
                 None
             }
         }
     }
 
-    /// The portion of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest has the CPU time for another one, of its
-    /// slice or of the next.
+    fn lays_aside(&self, task: Box<Task<'a>>, until_ns: u64) {
+        lock(&self.apart).aside.insert((until_ns, task.number()), task);
+        // Idle pCPUs sleep at most until then.
+        self.bell.ring_all();
+    }
+
+    /// The portion of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest is there and has the CPU time for
+    /// another one, of its slice or of the next.
     pub(super) fn goes_on<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) -> bool {
+        if task.guest.absent_until(now_ns).is_some() {
+            return false;
+        }
         let Some(purse) = &task.guest.purse else { return true };
         let slice_ends_ns =
             pcpu.portion.map(|portion| portion.slice_ends_ns).filter(|ends_ns| *ends_ns > now_ns);

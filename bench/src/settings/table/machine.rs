@@ -88,7 +88,8 @@ pub(super) const MACHINE: &[Setting] = &[
         "ple",
         "LIMITS",
         Kind::PauseLoops,
-        "Limits of pause loops in the model of a host: gap=TICKS and window=TICKS (or PAUSEs on AMD), one of them or both",
+        "Limits of pause loops in the model of a host: gap=TICKS and window=TICKS (or PAUSEs on AMD); and to which vCPU one that spins \
+         yields: target=round-robin, as KVM does, last-kicked or holder",
     )
     .default_in_help("as the host file says")
     .recorded("config.ple"),

@@ -30,6 +30,8 @@ fn settings_of_one_guest_are_those_of_its_locks() {
         "nested-one-in",
         "tasks",
         "fold",
+        "from",
+        "until",
     ];
     assert_eq!(named_where(|setting| setting.of_guest), of_guest);
 }

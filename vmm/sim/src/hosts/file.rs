@@ -4,7 +4,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::hosts::policy::{
-    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll,
+    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, Target,
 };
 use crate::sourced::{Sourced, Sources, read};
 
@@ -159,6 +159,7 @@ impl Reader<'_> {
             gap: self.0.number("pause.gap", &table.gap, 1.0, 1e6)? as u64,
             window: self.0.number("pause.window", &table.window, 1.0, 1e9)? as u64,
             scan_ns: self.ns("pause.scan-us", &table.scan_us, 0.0)?,
+            target: Target::default(),
         })
     }
 }

@@ -26,7 +26,8 @@ mod scheduler;
 pub use file::HostError;
 pub use pauses::{Boosts, Candidate, Spun, Window};
 pub use policy::{
-    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, scale,
+    Balance, Cfs, Eevdf, Fair, Groups, Host, HostCosts, Invalidations, Pause, PauseCounter, Poll, Target,
+    scale,
 };
 pub use polling::Interval;
 pub use presets::{HostPreset, presets};

@@ -86,6 +86,23 @@ impl Boosts {
         Self { last: 0, looks: vec![0; vcpus as usize] }
     }
 
+    /// A spinner yields to the vCPU that it knows of, if that waits for a pCPU.
+    pub fn yields_to_known(
+        known: Option<u32>,
+        seen: &[Candidate],
+        yields_to: impl FnOnce(u32) -> Yielded,
+    ) -> Spun {
+        let waits = |at: &u32| {
+            let seen = &seen[*at as usize];
+            (seen.preempted || seen.woken) && !seen.blocked
+        };
+        let to = known.filter(waits).and_then(|at| match yields_to(at) {
+            Yielded::To(cpu) => Some(cpu),
+            Yielded::NotWaiting | Yielded::BothAlone => None,
+        });
+        Spun { to, looks: 1 }
+    }
+
     /// vCPU `spinner` looks at the others, as they are in `seen`, and yields to the first candidate behind the last one that was
     /// yielded to, unless that fails.
     pub fn spins(
@@ -132,8 +149,15 @@ impl Boosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::policy::Target;
 
-    const INTEL: Pause = Pause { counter: PauseCounter::Ticks, gap: 128, window: 4096, scan_ns: 35 };
+    const INTEL: Pause = Pause {
+        counter: PauseCounter::Ticks,
+        gap: 128,
+        window: 4096,
+        scan_ns: 35,
+        target: Target::RoundRobin,
+    };
     const PREEMPTED: Candidate =
         Candidate { preempted: true, in_kernel: true, woken: false, blocked: false, in_spin: false };
 
@@ -160,7 +184,7 @@ mod tests {
 
     #[test]
     fn amd_counts_pauses() {
-        let amd = Pause { counter: PauseCounter::Pauses, gap: 128, window: 3000, scan_ns: 35 };
+        let amd = Pause { counter: PauseCounter::Pauses, window: 3000, ..INTEL };
         let mut window = Window::new(&amd);
         assert_eq!(window.limits(&amd, 2_450_000).longest, LongestLoop::Pauses(3000));
         (0..64).for_each(|_| window.exited(&amd));

@@ -121,6 +121,20 @@ pub struct Pause {
     pub window: u64,
     /// Time to look at one vCPU for a candidate.
     pub scan_ns: u64,
+    /// Which vCPU a spinner yields to.
+    pub target: Target,
+}
+
+/// The vCPU of its guest to which one that spins yields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// Law 13, which knows no locks: the first candidate behind the last one that was yielded to.
+    #[default]
+    RoundRobin,
+    /// The vCPU that was kicked last, if it waits for a pCPU; else as [`Target::RoundRobin`].
+    LastKicked,
+    /// The one that holds a lock, or else is first in a queue, if it waits for a pCPU; else none.
+    Holder,
 }
 
 /// How a processor finds pause loops.

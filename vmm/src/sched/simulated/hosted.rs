@@ -11,6 +11,7 @@ use haltkick_sim::board::Board;
 use haltkick_sim::hosts::{Host, Interval, Invalidations, Scheduler, Yielded};
 use haltkick_sim::machine::Machine;
 
+use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
 use crate::machine::exits::Exit;
 use crate::sched::core::{Bell, Core, Next};
@@ -282,6 +283,9 @@ impl<'a> Simulated<'a> {
         let mut yields = exit == Exit::PauseLoop && self.spins(state, index, (task.guest.index, number));
         if let Exit::Kick(woken) = exit {
             model(state).waker = Some(index);
+            if woken < task.guest.vcpus {
+                model(state).pauses.iter_mut().for_each(|pauses| pauses.kicked(task.guest.index, woken));
+            }
             self.admit(state);
             // Law 16.
             yields = model(state).host.kick_yields
@@ -324,8 +328,11 @@ impl<'a> Simulated<'a> {
     /// A pause loop of a vCPU on this pCPU has exited. Whether it has yielded to another one.
     fn spins(&self, state: &mut State<'a>, index: usize, spinner: (usize, u32)) -> bool {
         let now_ns = state.now_ps / PS;
-        let Hosted { scheduler, pauses: Some(pauses), .. } = model(state) else { return false };
-        let spun = pauses.spins(spinner, |target| scheduler.yields_to(index, target, now_ns));
+        let Hosted { scheduler, pauses: Some(pauses), off, .. } = model(state) else { return false };
+        let says = |number: u32| {
+            off[number as usize].as_ref().map_or(Activity::Other, |task| task.guest.activity(task.vcpu.id))
+        };
+        let spun = pauses.spins(spinner, says, |target| scheduler.yields_to(index, target, now_ns));
         spun.to.into_iter().for_each(|other| self.reschedules(state, index, other));
         spun.to.is_some()
     }

@@ -1,9 +1,20 @@
 //! Pause-loop exits under the model of a host: windows, and yields of spinners to other vCPUs of their guest.
 
-use haltkick_sim::hosts::{Boosts, Candidate, Host, Pause, PauseCounter, Spun, Window, Yielded};
+use haltkick_sim::hosts::{Boosts, Candidate, Host, Pause, PauseCounter, Spun, Target, Window, Yielded};
 use haltkick_sim::machine::PauseLimits;
 
+use crate::guest::activity::Activity;
+
 use super::PS;
+
+/// Where the spinners of a guest look.
+struct Spinners {
+    /// Number of the guest's first vCPU.
+    first: u32,
+    boosts: Boosts,
+    /// The vCPU that was kicked last, counted from the first.
+    kicked: Option<u32>,
+}
 
 /// The vCPUs of all guests, by their numbers.
 pub(super) struct PauseExits {
@@ -11,8 +22,7 @@ pub(super) struct PauseExits {
     tsc_khz: u64,
     windows: Vec<Window>,
     seen: Vec<Candidate>,
-    /// Number of the first vCPU, and the search of spinners, of each guest.
-    guests: Vec<(u32, Boosts)>,
+    guests: Vec<Spinners>,
     spent_ps: u64,
 }
 
@@ -24,7 +34,7 @@ impl PauseExits {
         let mut first = 0;
         let guests = vcpus.iter().map(|vcpus| {
             first += vcpus;
-            (first - vcpus, Boosts::new(*vcpus))
+            Spinners { first: first - vcpus, boosts: Boosts::new(*vcpus), kicked: None }
         });
         Some(Self {
             guests: guests.collect(),
@@ -66,18 +76,38 @@ impl PauseExits {
         }
     }
 
-    /// A pause loop of vCPU `number` of a guest has exited: it looks for another one to yield to.
+    /// A vCPU of a guest, counted from its first, was kicked.
+    pub(super) fn kicked(&mut self, guest: usize, vcpu: u32) {
+        self.guests[guest].kicked = Some(vcpu);
+    }
+
+    /// A pause loop of vCPU `number` of a guest has exited: it yields to another one. `says` is what a vCPU without a pCPU was doing.
     pub(super) fn spins(
         &mut self,
         (guest, number): (usize, u32),
+        says: impl Fn(u32) -> Activity,
         mut yields_to: impl FnMut(u32) -> Yielded,
     ) -> Spun {
         self.windows[number as usize].exited(&self.pause);
         self.seen[number as usize].in_spin = true;
-        let next = self.guests.get(guest + 1).map_or(self.seen.len(), |(next, _)| *next as usize);
-        let (first, boosts) = &mut self.guests[guest];
-        let seen = &self.seen[*first as usize..next];
-        let spun = boosts.spins(number - *first, seen, |id| yields_to(*first + id));
+        let next = self.guests.get(guest + 1).map_or(self.seen.len(), |next| next.first as usize);
+        let Spinners { first, boosts, kicked } = &mut self.guests[guest];
+        let (first, seen) = (*first, &self.seen[*first as usize..next]);
+        let mut yields_to = |id| yields_to(first + id);
+        let doing = |activity| (0..seen.len() as u32).find(|id| says(first + id) == activity);
+        let known = match self.pause.target {
+            Target::RoundRobin => None,
+            Target::LastKicked => *kicked,
+            Target::Holder => doing(Activity::Holder).or_else(|| doing(Activity::Head)),
+        };
+        let mut spun = match known {
+            Some(_) => Boosts::yields_to_known(known, seen, &mut yields_to),
+            None => Spun { to: None, looks: 0 },
+        };
+        if spun.to.is_none() && self.pause.target != Target::Holder {
+            let further = boosts.spins(number - first, seen, yields_to);
+            spun = Spun { to: further.to, looks: spun.looks + further.looks };
+        }
         self.spent_ps += u64::from(spun.looks) * self.pause.scan_ns * PS;
         spun
     }
@@ -99,6 +129,10 @@ mod tests {
         PauseExits::new(&presets()[0].host(), 2_500_000, &[2, 3]).unwrap()
     }
 
+    fn idle(_: u32) -> Activity {
+        Activity::Other
+    }
+
     fn longest(exits: &PauseExits, number: u32) -> LongestLoop {
         exits.limits(number, 0).unwrap().longest
     }
@@ -110,21 +144,56 @@ mod tests {
         exits.preempted(0);
         exits.preempted(4);
         let mut tried = Vec::new();
-        exits.spins((1, 2), |number| {
+        exits.spins((1, 2), idle, |number| {
             tried.push(number);
             Yielded::To(0)
         });
         assert_eq!(tried, [4]);
         assert_eq!(exits.take_spent_ps(), 2 * 35 * PS, "it looked at 3 and 4");
         exits.loaded(4, false);
-        assert_eq!(exits.spins((1, 2), |_| Yielded::To(0)).to, None, "4 runs");
+        assert_eq!(exits.spins((1, 2), idle, |_| Yielded::To(0)).to, None, "4 runs");
+    }
+
+    /// The vCPU of four to which the last one yields. vCPU 1 heads a queue, vCPU 2 holds the lock, and vCPU 0 was kicked.
+    fn chosen(target: Target, preempted: &[u32]) -> Option<u32> {
+        let mut exits = PauseExits::new(&presets()[0].host(), 2_500_000, &[4]).unwrap();
+        exits.pause.target = target;
+        (0..4).for_each(|number| exits.exited(number, 0));
+        preempted.iter().for_each(|number| exits.preempted(*number));
+        exits.kicked(0, 0);
+        let says = |number| match number {
+            1 => Activity::Head,
+            2 => Activity::Holder,
+            _ => Activity::Waiter,
+        };
+        let off = |number| if preempted.contains(&number) { says(number) } else { Activity::Other };
+        let mut to = None;
+        exits.spins((0, 3), off, |number| {
+            to = Some(number);
+            Yielded::To(0)
+        });
+        to
+    }
+
+    #[test]
+    fn a_target_is_the_holder_the_last_kicked_or_the_next_one() {
+        for (target, preempted, expected) in [
+            (Target::Holder, &[0, 1, 2][..], Some(2)),
+            (Target::Holder, &[0, 1], Some(1)),
+            (Target::Holder, &[0], None),
+            (Target::LastKicked, &[0, 1, 2], Some(0)),
+            (Target::LastKicked, &[1, 2], Some(1)),
+            (Target::RoundRobin, &[0, 1, 2], Some(1)),
+        ] {
+            assert_eq!(chosen(target, preempted), expected, "{target:?} {preempted:?}");
+        }
     }
 
     #[test]
     fn a_window_grows_until_another_thread_ran() {
         let mut exits = exits();
         let first = longest(&exits, 1);
-        exits.spins((0, 1), |_| Yielded::NotWaiting);
+        exits.spins((0, 1), idle, |_| Yielded::NotWaiting);
         let second = longest(&exits, 1);
         assert_ne!(first, second);
         exits.loaded(1, true);
