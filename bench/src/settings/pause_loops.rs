@@ -15,8 +15,12 @@ use crate::text::nearest;
 const GAPS: RangeInclusive<u64> = 1..=1_000_000;
 const WINDOWS: RangeInclusive<u64> = 1..=1_000_000_000;
 
-const TARGETS: [(&str, Target); 3] =
-    [("round-robin", Target::RoundRobin), ("last-kicked", Target::LastKicked), ("holder", Target::Holder)];
+const TARGETS: [(&str, Target); 4] = [
+    ("round-robin", Target::RoundRobin),
+    ("last-kicked", Target::LastKicked),
+    ("holder", Target::Holder),
+    ("only-holder", Target::OnlyHolder),
+];
 
 /// Limits of pause loops, and the targets of spinners; `None`: as the host file says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

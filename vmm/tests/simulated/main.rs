@@ -4,8 +4,10 @@
 mod closed;
 mod curves;
 mod cuts;
+mod extensions;
 mod folding;
 mod hosts;
+mod presence;
 mod profile;
 mod quotas;
 mod several;

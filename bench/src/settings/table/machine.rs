@@ -89,7 +89,7 @@ pub(super) const MACHINE: &[Setting] = &[
         "LIMITS",
         Kind::PauseLoops,
         "Limits of pause loops in the model of a host: gap=TICKS and window=TICKS (or PAUSEs on AMD); and to which vCPU one that spins \
-         yields: target=round-robin, as KVM does, last-kicked or holder",
+         yields: target=round-robin (as KVM does), last-kicked, holder or only-holder",
     )
     .default_in_help("as the host file says")
     .recorded("config.ple"),

@@ -133,8 +133,10 @@ pub enum Target {
     RoundRobin,
     /// The vCPU that was kicked last, if it waits for a pCPU; else as [`Target::RoundRobin`].
     LastKicked,
-    /// The one that holds a lock, or else is first in a queue, if it waits for a pCPU; else none.
+    /// The one that holds a lock, or else is first in a queue, if it waits for a pCPU; else as [`Target::RoundRobin`].
     Holder,
+    /// As [`Target::Holder`], or else none.
+    OnlyHolder,
 }
 
 /// How a processor finds pause loops.

@@ -98,13 +98,13 @@ impl PauseExits {
         let known = match self.pause.target {
             Target::RoundRobin => None,
             Target::LastKicked => *kicked,
-            Target::Holder => doing(Activity::Holder).or_else(|| doing(Activity::Head)),
+            Target::Holder | Target::OnlyHolder => doing(Activity::Holder).or_else(|| doing(Activity::Head)),
         };
         let mut spun = match known {
             Some(_) => Boosts::yields_to_known(known, seen, &mut yields_to),
             None => Spun { to: None, looks: 0 },
         };
-        if spun.to.is_none() && self.pause.target != Target::Holder {
+        if spun.to.is_none() && self.pause.target != Target::OnlyHolder {
             let further = boosts.spins(number - first, seen, yields_to);
             spun = Spun { to: further.to, looks: spun.looks + further.looks };
         }
@@ -180,7 +180,9 @@ mod tests {
         for (target, preempted, expected) in [
             (Target::Holder, &[0, 1, 2][..], Some(2)),
             (Target::Holder, &[0, 1], Some(1)),
-            (Target::Holder, &[0], None),
+            (Target::Holder, &[0], Some(0)),
+            (Target::OnlyHolder, &[0, 1], Some(1)),
+            (Target::OnlyHolder, &[0], None),
             (Target::LastKicked, &[0, 1, 2], Some(0)),
             (Target::LastKicked, &[1, 2], Some(1)),
             (Target::RoundRobin, &[0, 1, 2], Some(1)),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::presets;
 use haltkick_vmm::{
-    Deschedule, Engine, Fold, HowOften, Mix, Ours, PreemptedBy, PvBackend, Quota, Ring, Run, Sched, Shape,
-    Share, Target, allowed_cpus,
+    Deschedule, Engine, Fold, HowOften, Mix, Ours, PreemptedBy, Presence, PvBackend, Quota, Ring, Run, Sched,
+    Shape, Share, Target, allowed_cpus,
 };
 
 use crate::nested;
@@ -126,6 +126,7 @@ settings! {
     pv: bool, |run| &mut run.guests[0].pv;
     seed: u64, |run| &mut run.guests[0].seed;
     quota: | Option<Quota>, |run| &mut run.guests[0].quota;
+    presence: | Option<Presence>, |run| &mut run.guests[0].presence;
     lock: | String, |run| &mut ours(run).lock;
     patch: bool, |run| &mut ours(run).patch;
     spin_threshold: Duration, |run| &mut ours(run).spin_threshold;
