@@ -55,6 +55,7 @@ pub fn main() -> ExitCode {
     if cli.no_cache {
         host::kvm_cache::disable();
     }
+    let _groups = haltkick_vmm::RemovesGroups;
     commands::interrupt::survive_size_limit();
     host::identity::read_before_the_walls();
     let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {

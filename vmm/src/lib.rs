@@ -43,6 +43,7 @@ pub use haltkick_sim::machine as machines;
 /// Recorded schedules for [`Engine::Sim`].
 pub use haltkick_sim::schedule::Schedule;
 pub use host::affinity::{allowed_cpus, keep_off};
+pub use host::cgroup::{RemovesGroups, control_groups};
 pub use host::clock::VirtualTime;
 pub use host::error::{Refused, RunError};
 pub use host::input;
@@ -92,7 +93,7 @@ pub use sched::closed::ClosedByHeads;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::presence::Presence;
-pub use sched::quota::{Quota, Throttled};
+pub use sched::quota::{KernelThrottled, Quota, Throttled};
 pub use sched::run_delay::{RunDelay, of_this_thread as sched_stat_of_this_thread};
 pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};
 pub use sched::{Repeated, Rules, Sched, SchedStat, Share};

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, HowOften, Image, Instruments, Run, RunError, Sched, Target, check_guests};
+use haltkick_vmm::{Engine, HowOften, Image, Instruments, Quota, Run, RunError, Sched, Target, check_guests};
 use support::{Settings, deschedule, start_with, watched};
 
 fn base() -> Run {
     support::on(Engine::Threads)
+}
+
+/// A quota of so many microseconds in a millisecond, which the VMM can keep.
+fn quota(run_us: u64) -> Quota {
+    Quota { run: Duration::from_micros(run_us), period: Duration::from_millis(1), burst: Duration::ZERO }
 }
 
 /// The one line of a refusal.
@@ -35,6 +40,7 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
         (base().lock_count(0), "locks"),
         (base().grace(Duration::from_secs(1)), "grace"),
         (base().sched(Sched::Host).kick_yields(true), "scheduler"),
+        (base().sched(Sched::Host).quota(quota(500)), "quota"),
     ] {
         for text in [refused(config.check()), refused(start_with(&config, &image))] {
             assert!(text.contains(says), "{text}");

@@ -59,6 +59,8 @@ impl Calibration {
             window: Duration::from_millis(20),
             guests: vec![Guest {
                 vcpus: run.cpus.len() as u32,
+                // It would stop the work that is timed.
+                quota: None,
                 system: System::Ours(ours),
                 ..first.guest.clone()
             }],

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Engine, Found, Graces, HintCheck, Ideal, Known, KvmFindings, OurGuest, Outcome,
-    PreemptedSource, Repeated, RunDelay, Sched, SwitchReports, Throttled, Unknown, VcpuOutcome,
+    ByActivity, Engine, Found, Graces, HintCheck, Ideal, KernelThrottled, Known, KvmFindings, OurGuest,
+    Outcome, PreemptedSource, Repeated, RunDelay, Sched, SwitchReports, Throttled, Unknown, VcpuOutcome,
 };
 
 use super::costs::lock_cost;
@@ -79,7 +79,7 @@ impl Record {
             closed_by_heads: closed_by_heads(outcome, &mut why),
             hint: hint(outcome, &mut why),
             grace: grace(asked, outcome, &mut why),
-            throttled: why.given("throttled", outcome.throttled.map(throttled), "the guest had no quota"),
+            throttled: throttled(outcome, &mut why),
             handed_over: why.given("handed_over", outcome.handed, "the host's scheduler takes no directions"),
             switches: switches(outcome, &mut why),
             injected: why.given("injected", outcome.injected.map(activities), not_injected),
@@ -326,8 +326,31 @@ fn grace(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Option<GraceC
     Some(GraceCounts { granted, expired, overrun_ns })
 }
 
-fn throttled(Throttled { times, holders, ns }: Throttled) -> ThrottledCounts {
-    ThrottledCounts { times, holders, total_ns: ns }
+fn throttled(outcome: &Outcome, why: &mut Why) -> Option<ThrottledCounts> {
+    let mut explain = |fields: [&str; 3], reason: &'static str| {
+        fields.into_iter().for_each(|field| why.explain(format!("throttled.{field}"), reason));
+    };
+    if let Some(Throttled { times, holders, ns }) = outcome.throttled {
+        explain(["periods", "throttled_periods", "pcpu_ns"], "the VMM kept the quota, and counts vCPUs");
+        return Some(ThrottledCounts {
+            times: Some(times),
+            holders: Some(holders),
+            total_ns: Some(ns),
+            ..ThrottledCounts::default()
+        });
+    }
+    let Some(KernelThrottled { periods, throttled_periods, pcpu_ns }) = outcome.throttled_by_kernel else {
+        why.explain("throttled", "the guest had no quota");
+        return None;
+    };
+    let reason = "the kernel kept the quota, and counts periods and pCPUs, not vCPUs";
+    explain(["times", "holders", "total_ns"], reason);
+    Some(ThrottledCounts {
+        periods: Some(periods),
+        throttled_periods: Some(throttled_periods),
+        pcpu_ns: Some(pcpu_ns),
+        ..ThrottledCounts::default()
+    })
 }
 
 fn closed_by_heads(outcome: &Outcome, why: &mut Why) -> Option<ClosedByHeads> {

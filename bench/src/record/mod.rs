@@ -175,14 +175,24 @@ pub(crate) struct ScheduleKept {
 }
 
 /// Times that a quota kept vCPUs from running, inside the window.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct ThrottledCounts {
-    /// How often a vCPU was kept until the next period.
-    pub(crate) times: u64,
-    /// How often it held a lock.
-    pub(crate) holders: u64,
-    /// How long they were kept, all together.
-    pub(crate) total_ns: u64,
+    /// How often a vCPU was kept until the next period; null under `sched` host, where the kernel keeps the quota.
+    pub(crate) times: Option<u64>,
+    /// How often it held a lock; null under `sched` host.
+    pub(crate) holders: Option<u64>,
+    /// How long vCPUs were kept, all together; null under `sched` host.
+    pub(crate) total_ns: Option<u64>,
+    /// Periods of the kernel's quota that ended; null under `sched` vmm, and in older records.
+    #[serde(default)]
+    pub(crate) periods: Option<u64>,
+    /// Periods in which the guest used up the kernel's quota; null under `sched` vmm, and in older records.
+    #[serde(default)]
+    pub(crate) throttled_periods: Option<u64>,
+    /// Time for which the kernel's quota kept pCPUs from the guest, summed over pCPUs, counted when it ends; null under
+    /// `sched` vmm, and in older records.
+    #[serde(default)]
+    pub(crate) pcpu_ns: Option<u64>,
 }
 
 /// How the run went.

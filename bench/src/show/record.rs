@@ -129,13 +129,7 @@ fn preemptions(record: &Record) -> Vec<Line> {
         lines
             .push(line("grace", format!("{granted} slices extended by {overrun}, {expired} without effect")));
     }
-    if let Some(ThrottledCounts { times, holders, total_ns }) = &record.throttled {
-        let (times, holders, total) = (count(*times), count(*holders), time(*total_ns));
-        lines.push(line(
-            "throttled",
-            format!("{times} times, {total} in all, {holders} times with a lock held"),
-        ));
-    }
+    lines.extend(record.throttled.as_ref().and_then(throttled));
     if let Some(injected) = &record.injected {
         let policy = record.config.deschedule.as_deref().unwrap_or("none");
         lines.push(line("on purpose", format!("{} ({policy})", activities(injected, count))));
@@ -148,6 +142,28 @@ fn preemptions(record: &Record) -> Vec<Line> {
         ));
     }
     lines
+}
+
+/// A line about a quota: the VMM counts vCPUs, the kernel periods and pCPUs.
+fn throttled(counts: &ThrottledCounts) -> Option<Line> {
+    let time = |ns: u64| time_ns(ns as f64);
+    let text = match *counts {
+        ThrottledCounts { times: Some(times), holders: Some(holders), total_ns: Some(total), .. } => {
+            let (times, holders, total) = (count(times), count(holders), time(total));
+            format!("{times} times, {total} in all, {holders} times with a lock held")
+        }
+        ThrottledCounts {
+            periods: Some(periods),
+            throttled_periods: Some(throttled),
+            pcpu_ns: Some(total),
+            ..
+        } => {
+            let (periods, throttled, total) = (count(periods), count(throttled), time(total));
+            format!("in {throttled} of {periods} periods, pCPUs together for {total}")
+        }
+        _ => return None,
+    };
+    Some(line("throttled", text))
 }
 
 /// Lines about what the run cost.

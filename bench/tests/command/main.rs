@@ -24,6 +24,7 @@ mod perfetto;
 mod planted;
 mod predict;
 mod qemu;
+mod quotas;
 mod refused;
 mod release;
 mod report;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         planted::trials,
         predict::trials,
         qemu::trials,
+        quotas::trials,
         refused::trials,
         release::trials,
         report::trials,

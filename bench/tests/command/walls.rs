@@ -181,13 +181,16 @@ fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Tested {
             Needs::default(),
         ),
     ];
+    let needs = Needs { switches: true, groups: 1, ..Needs::default() };
+    let quota = ("quota", run("--sched host --vcpus 2 --quota 10ms/20ms"), needs);
+    let runs = runs.into_iter().chain(haltkick_vmm::control_groups().is_ok().then_some(quota));
     let switches = haltkick_vmm::bpf_can_report_switches().is_ok();
     let all = Needs { foreign_code: true, switches, counters: true, ..Needs::default() };
     let table = |rules: Vec<SandboxRule>| {
         rules.iter().map(|rule| (name(rule), rule.needed)).collect::<BTreeMap<_, _>>()
     };
     let (mut of_runners, mut of_others) = (table(runner_rules(0, None)), table(process_rules(&all)));
-    for (name, arguments, needs) in &runs {
+    for (name, arguments, needs) in &runs.collect::<Vec<_>>() {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let seen = traced(name, &arguments)?;
         assert!(!seen.by_others.is_empty(), "{name}: there are no walls");

@@ -9,6 +9,7 @@ use haltkick_sim::board::Witness;
 use crate::explain::{self, Explanation, Scene};
 use crate::guest::placement::Placement;
 use crate::guest::tsc::GuestTsc;
+use crate::host::cgroup::Lent;
 use crate::host::clock::{Clock, Moment, SimulatedClock, process_cpu_time};
 use crate::host::error::RunError;
 use crate::host::known::Known;
@@ -84,6 +85,7 @@ pub(super) fn run(
         }
         _ => Clock::Host,
     };
+    let groups = run.groups()?;
     // A simulated machine counts from its start.
     let cpu_at_start = if run.engine.is_simulated() { Duration::ZERO } else { process_cpu_time() };
     let notes = notes(run, instruments, vcpus, clock.moment());
@@ -96,7 +98,7 @@ pub(super) fn run(
         check_governor(asked, machine)?;
     }
     let hinted: Vec<_> = run.ours().zip(&machines).map(|(asked, machine)| hints(asked, machine)).collect();
-    let guests = guest_runs(run, &machines, &hinted, image, &clock, &notes);
+    let guests = guest_runs(run, (&machines, groups), &hinted, image, &clock, &notes);
     let plan = run.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, run.cpus.len(), run.rules.slice, run.guests[0].seed)
     });
@@ -312,7 +314,7 @@ fn hints(asked: OurGuest<'_>, machine: &Machine) -> (Watcher, Known<PreemptedSou
 
 fn guest_runs<'a>(
     run: &Run,
-    machines: &'a [Machine],
+    (machines, groups): (&'a [Machine], Vec<Option<Lent>>),
     hinted: &'a [(Watcher, Known<PreemptedSource>)],
     image: &'a Image,
     clock: &'a Clock,
@@ -320,7 +322,9 @@ fn guest_runs<'a>(
 ) -> Vec<GuestRun<'a>> {
     let mut first_vcpu = 0;
     let mut guests = Vec::new();
-    for (index, ((asked, machine), (watcher, _))) in run.ours().zip(machines).zip(hinted).enumerate() {
+    let hinted = hinted.iter().zip(groups);
+    for (index, ((asked, machine), ((watcher, _), group))) in run.ours().zip(machines).zip(hinted).enumerate()
+    {
         let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
         let kept = (asked.run.attribution, !asked.run.has_vcpu_threads());
         let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, &tsc, kept);
@@ -330,8 +334,10 @@ fn guest_runs<'a>(
             guest.starts = Starts::said_by(asked.guest.vcpus);
         }
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
-        guest.purse = asked.guest.quota.map(|quota| Purse::new(quota, clock.now_ns()));
         guest.presence = asked.guest.presence.map(|presence| (presence, run.window.as_nanos() as u64));
+        let quota_of_vmm = asked.guest.quota.filter(|_| group.is_none());
+        guest.purse = quota_of_vmm.map(|quota| Purse::new(quota, clock.now_ns()));
+        guest.group = group;
         (guest.index, guest.first_vcpu) = (index, first_vcpu);
         guests.push(guest);
         first_vcpu += asked.guest.vcpus;

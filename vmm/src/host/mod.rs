@@ -3,6 +3,7 @@
 
 pub(crate) mod affinity;
 pub(crate) mod branch;
+pub(crate) mod cgroup;
 pub(crate) mod clock;
 #[cfg(test)]
 pub(crate) mod counted;

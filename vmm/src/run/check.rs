@@ -135,21 +135,6 @@ impl Run {
         Ok(())
     }
 
-    /// Refuses quotas that the scheduler cannot keep.
-    ///
-    /// # Errors
-    /// What is wrong, and what would be right.
-    pub fn check_quotas(&self) -> Result<(), Refused> {
-        for quota in self.guests.iter().filter_map(|guest| guest.quota) {
-            if self.rules.sched == Sched::Host {
-                let message = "only the VMM's own scheduler keeps one: use sched vmm, or a cgroup's cpu.max around the command";
-                return Err(Refused::new("quota", message));
-            }
-            quota.check(self.cpus.len())?;
-        }
-        Ok(())
-    }
-
     /// Refuses guests that come and go where they cannot.
     ///
     /// # Errors

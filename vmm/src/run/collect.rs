@@ -28,7 +28,7 @@ use crate::sched::books::Graces;
 use crate::sched::closed::{ClosedByHeads, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
-use crate::sched::quota::Throttled;
+use crate::sched::quota::{KernelThrottled, Throttled};
 use crate::sched::switches::Switched;
 
 /// Everything that is known when the threads have ended.
@@ -134,7 +134,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         closed: closed_by_heads(facts),
         hint: hint_check(&seen, facts.finished),
         graces: (!facts.asked.run.rules.grace.is_zero()).then(|| graces(facts.finished)),
-        throttled: facts.asked.guest.quota.map(|_| throttled(facts.finished)),
+        throttled: facts.guest.purse.as_ref().map(|_| throttled(facts.finished)),
+        throttled_by_kernel: throttled_by_kernel(&facts.observed),
         handed: (!facts.asked.run.has_vcpu_threads())
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
         injected: injected.then(|| sum(|vcpu| &vcpu.account.books.injected_by)),
@@ -402,6 +403,15 @@ fn throttled(finished: &[Finished]) -> Throttled {
     finished.iter().fold(Throttled::default(), |sum, vcpu| {
         let Throttled { times, holders, ns } = vcpu.account.books.throttled;
         Throttled { times: sum.times + times, holders: sum.holders + holders, ns: sum.ns + ns }
+    })
+}
+
+fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {
+    let [Some(open), Some(close)] = observed.quota else { return None };
+    Some(KernelThrottled {
+        periods: close.periods.saturating_sub(open.periods),
+        throttled_periods: close.throttled_periods.saturating_sub(open.throttled_periods),
+        pcpu_ns: close.throttled_ns.saturating_sub(open.throttled_ns),
     })
 }
 

@@ -15,4 +15,5 @@ pub(crate) mod memory;
 mod needs;
 pub(crate) mod observed;
 pub(crate) mod outcome;
+mod quotas;
 pub(crate) mod supervise;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::host::cgroup::Counts;
 use crate::host::known::Known;
 use crate::observe::whereabouts::Whereabouts;
 use crate::sched::SchedStat;
@@ -20,6 +21,8 @@ pub(crate) struct Observed {
     pub(crate) at_open: Vec<Option<SchedStat>>,
     /// Scheduling statistics of each vCPU's thread at the close of the window.
     pub(crate) at_close: Vec<Option<SchedStat>>,
+    /// The kernel's counts of its quota at the opening of the window and at its close, if it keeps one.
+    pub(crate) quota: [Option<Counts>; 2],
     /// How many times its length the window took: more than once where too few sections were done in it.
     pub(crate) windows: u32,
     /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.

@@ -12,7 +12,7 @@ use crate::observe::ticks_histogram::TicksHistogram;
 use crate::sched::books::Graces;
 use crate::sched::closed::ClosedByHeads;
 use crate::sched::hints::PreemptedSource;
-use crate::sched::quota::Throttled;
+use crate::sched::quota::{KernelThrottled, Throttled};
 use crate::sched::timeline::Timeline;
 
 /// Is the `preempted` flag true? From the workload that checks it.
@@ -186,8 +186,10 @@ pub struct Outcome {
     pub hint: Option<HintCheck>,
     /// Slices that were extended; `None` where that was not asked for.
     pub graces: Option<Graces>,
-    /// Times that a quota kept vCPUs from running; `None` without one.
+    /// Times that the VMM's quota kept vCPUs from running; `None` without one.
     pub throttled: Option<Throttled>,
+    /// Throttling by the kernel's quota; `None` without one.
+    pub throttled_by_kernel: Option<KernelThrottled>,
     /// Times that a vCPU was run because another one named it, whole run; `None` where the host's scheduler decides.
     pub handed: Option<u64>,
     /// Number of `preemptions` that were on purpose.

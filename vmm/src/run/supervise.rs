@@ -323,6 +323,7 @@ impl Supervised<'_> {
 
     fn open_window(&mut self, scheduler: &Scheduler<'_>) {
         self.observed.at_open = scheduler.sched_stats(self.guest.index);
+        self.observed.quota[0] = self.guest.quota_counts();
         self.guest.window.open(self.guest.clock.now_ns());
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
         self.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
@@ -335,6 +336,7 @@ impl Supervised<'_> {
         self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
         self.observed.cpu_time = cpu_time;
         self.observed.at_close = scheduler.sched_stats(self.guest.index);
+        self.observed.quota[1] = self.guest.quota_counts();
     }
 
     /// The waits that have not ended at `closed_tsc` of the guest's clock, which is now. One that ends while they are looked
@@ -409,9 +411,10 @@ impl Supervised<'_> {
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
         let away = self.asked.run.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
         let run = self.asked.run;
+        let quota = self.asked.guest.quota.map(|quota| quota.period * 4);
         let gone = self.asked.guest.presence.map(|presence| presence.longest_absence(run.window));
-        let work =
-            (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away + gone.unwrap_or_default();
+        let kept = quota.unwrap_or_default() + gone.unwrap_or_default();
+        let work = (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away + kept;
         match self.asked.run.rules.sched {
             Sched::Vmm => WATCHDOG + work,
             Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,

@@ -7,8 +7,9 @@ use std::sync::{Mutex, OnceLock};
 use crate::guest::activity::Activity;
 use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
+use crate::host::cgroup::{Counts, Lent};
 use crate::host::clock::Clock;
-use crate::host::error::RunError;
+use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
 use crate::host::signal::Thread;
 use crate::image::disassemble::Disassembler;
@@ -48,10 +49,12 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) run_delays: RunDelays,
     /// Which vCPUs have said that they have started.
     pub(crate) starts: Starts,
-    /// The CPU time that it has left; `None`: it has no quota.
+    /// The CPU time that it has left; `None`: the VMM keeps no quota of it.
     pub(crate) purse: Option<Purse>,
     /// When it is there, and how long its window is asked to last; `None`: all the time.
     pub(crate) presence: Option<(Presence, u64)>,
+    /// The control group by which the kernel keeps its quota; `None`: the kernel keeps none.
+    pub(crate) group: Option<Lent>,
     /// The boot vCPU has said that it is done.
     booted: AtomicBool,
     stopping: AtomicBool,
@@ -83,6 +86,7 @@ impl<'a> GuestRun<'a> {
             starts: Starts::default(),
             purse: None,
             presence: None,
+            group: None,
             booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -173,6 +177,18 @@ impl<'a> GuestRun<'a> {
         if let Some(shared) = &self.shared {
             shared.invalidations.runs_on(vcpu, thread);
         }
+    }
+
+    /// Puts the calling thread, which runs a vCPU, under the kernel's quota, if it is to keep one.
+    pub(crate) fn enter_group(&self) -> Result<(), RunError> {
+        let Some(lent) = &self.group else { return Ok(()) };
+        lent.group().enter().map_err(system("move a vCPU's thread into the control group with its quota"))
+    }
+
+    /// The kernel's counts of throttling up to now, if it keeps a quota. A failure is the guest's.
+    pub(crate) fn quota_counts(&self) -> Option<Counts> {
+        let counts = self.group.as_ref()?.group().counts();
+        counts.map_err(|error| self.fail(system("read the counts of a control group")(error))).ok()
     }
 
     /// KVM_RUN, with what other vCPUs asked of this one meanwhile.

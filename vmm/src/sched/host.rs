@@ -195,7 +195,8 @@ impl<'a> HostThreads<'a> {
         }
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(Where::Running, now_ns());
-        let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
+        let limited = pinned.and_then(|()| self.run.enter_group());
+        let run = || limited.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
         let whereabouts = match panics::caught("a vCPU's thread", run) {
             Ok(whereabouts) => whereabouts,
             Err(error) => {

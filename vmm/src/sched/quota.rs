@@ -1,4 +1,5 @@
 //! A quota of CPU time (`--quota`): a guest's vCPUs may run for a limited time in each period, and then all stop until the next one.
+//! Under the host's scheduler the kernel keeps it (`cgroup` in `host/`), under the VMM's a purse.
 //!
 //! As Linux does it (`cpu.max`): a purse for each guest, filled at the beginning of each period, once even if several were missed, up to
 //! quota and burst; a vCPU takes a portion out of it before it runs and whenever that is used up, and gives back the rest afterwards, so
@@ -8,6 +9,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::host::cgroup::Bandwidth;
 use crate::host::error::Refused;
 use crate::host::locks::lock;
 use crate::host::span::Span;
@@ -30,6 +32,8 @@ const LEAST_NS: u64 = 5_000;
 const SHORTEST_RUN: Duration = Duration::from_micros(20);
 const SHORTEST_PERIOD: Duration = Duration::from_micros(100);
 const LONGEST_PERIOD: Duration = Duration::from_secs(1);
+/// The shortest quota and period that the kernel takes.
+const KERNELS_SHORTEST: Duration = Duration::from_millis(1);
 
 impl Quota {
     /// Refuses quotas that cannot be kept, or that limit nothing on `pcpus` pCPUs.
@@ -58,6 +62,42 @@ impl Quota {
         }
         Ok(())
     }
+
+    /// Refuses quotas that the kernel would not take.
+    ///
+    /// # Errors
+    /// The part that is wrong.
+    pub fn check_for_kernel(self) -> Result<(), Refused> {
+        let Self { run, period, burst } = self;
+        let refuse = |message| Err(Refused::new("quota", message));
+        if run < KERNELS_SHORTEST || period < KERNELS_SHORTEST {
+            let (run, period) = (Span(run), Span(period));
+            return refuse(format!(
+                "under sched host the kernel takes 1ms at least, for both: {run}/{period} needs sched vmm"
+            ));
+        }
+        if [run, period, burst].iter().any(|time| !time.subsec_nanos().is_multiple_of(1000)) {
+            return refuse("under sched host the kernel counts in whole microseconds".into());
+        }
+        Ok(())
+    }
+
+    /// The quota, as the kernel is told.
+    pub(crate) fn bandwidth(self) -> Bandwidth {
+        let Self { run, period, burst } = self;
+        Bandwidth { run, period, burst }
+    }
+}
+
+/// Throttling by the kernel's own quota, inside the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelThrottled {
+    /// Periods that ended.
+    pub periods: u64,
+    /// Periods in which the quota was used up.
+    pub throttled_periods: u64,
+    /// Time for which pCPUs were kept from the guest, summed over pCPUs, in nanoseconds.
+    pub pcpu_ns: u64,
 }
 
 /// Times that a quota kept vCPUs from running, inside the window.
@@ -217,6 +257,22 @@ mod tests {
         assert_eq!(take(&purse, 297 * US, 0), Ok(297 * US));
         assert_eq!(take(&purse, 1000 * US, 0), Err(1000 * US));
         assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(303 * US));
+    }
+
+    #[test]
+    fn the_kernel_takes_no_quota_below_a_millisecond_or_in_nanoseconds() {
+        let refused = |quota: Quota| quota.check_for_kernel().map_err(|error| error.message);
+        for (taken, [run_us, period_us, burst_us]) in [
+            (true, [1000, 1000, 0]),
+            (true, [1000, 1_000_000, 999]),
+            (false, [999, 1000, 0]),
+            (false, [1000, 999, 0]),
+        ] {
+            assert_eq!(refused(quota(run_us, period_us, burst_us)).is_ok(), taken, "{run_us}/{period_us}");
+        }
+        let burst = Duration::from_nanos(500);
+        let whole = "under sched host the kernel counts in whole microseconds";
+        assert_eq!(refused(Quota { burst, ..quota(1000, 1000, 0) }), Err(whole.into()));
     }
 
     #[test]

@@ -61,9 +61,19 @@ pub(super) fn quota() -> Finding {
     let quota =
         probe::text("/proc/self/cgroup").and_then(|text| quota_below(Path::new("/sys/fs/cgroup"), &text));
     let why = "a quota stops all vCPUs at once, and `--quota` does so on purpose";
-    Finding::of_fact("CPU quota", quota, why, |quota| match quota {
-        "max" => (Level::Good, None),
-        _ => (Level::Spoils, Some("run outside the limited cgroup or container")),
+    let is_limited = quota.as_ref().is_ok_and(|quota| quota != "max");
+    // A cgroup that is made and removed again.
+    let groups = haltkick_vmm::control_groups();
+    let told = quota.map(|quota| match &groups {
+        Ok(_) => format!("{quota}; --quota goes with --sched host too"),
+        Err(reason) => format!("{quota}; --quota goes with --sched vmm only ({reason})"),
+    });
+    Finding::of_fact("CPU quota", told, why, |_| match (is_limited, groups.is_ok()) {
+        (true, _) => (Level::Spoils, Some("run outside the limited cgroup or container")),
+        (false, true) => (Level::Good, None),
+        (false, false) => {
+            (Level::Note, Some("run as root, or under systemd-run --user --scope -p Delegate=cpu"))
+        }
     })
 }
 

@@ -80,6 +80,7 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
         hint: None,
         graces: None,
         throttled: None,
+        throttled_by_kernel: None,
         handed: None,
         injected: None,
         switches: Err("no switches in a test".into()),

@@ -206,6 +206,7 @@ fn outcome(
         hint: Some(collect::hint_samples(&seen)).filter(|hint| hint.samples > 0),
         graces: None,
         throttled: None,
+        throttled_by_kernel: None,
         handed: None,
         injected: None,
         switches: Err(NOT_OURS.into()),

@@ -11,6 +11,7 @@ use landlock::{
 };
 
 use super::Needs;
+use crate::host::cgroup;
 use crate::host::error::RunError;
 use crate::host::known::Known;
 
@@ -82,6 +83,8 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
         let parent = path.parent().unwrap_or(path);
         open(if parent == Path::new("") { Path::new(".") } else { parent }, AccessFs::RemoveDir.into())?;
     }
+    // Groups are open by now; at the end they are removed from their parent.
+    cgroup::folder().iter().try_for_each(|path| open(path, AccessFs::RemoveDir.into()))?;
     Ok(gates)
 }
 

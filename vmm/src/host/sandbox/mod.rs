@@ -23,6 +23,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction};
 
+use crate::host::cgroup;
 use crate::host::error::RunError;
 use crate::host::known::Known;
 use crate::host::locks::lock;
@@ -88,6 +89,9 @@ pub fn sandbox_filters() -> Known<()> {
 /// # Errors
 /// What the kernel refuses.
 pub fn confine_process(needs: &Needs) -> Result<(), RunError> {
+    if WALLS.get().is_none() {
+        cgroup::keep(needs.groups)?;
+    }
     if !is_sandboxed() || WALLS.get().is_some() {
         return Ok(());
     }
@@ -132,7 +136,9 @@ fn give_up_powers(needs: &Needs) -> io::Result<()> {
     if needs.counters {
         kept |= privileges::FOR_COUNTERS;
     }
-    let paths: Vec<&Path> = needs.reads.iter().chain(&needs.writes).map(PathBuf::as_path).collect();
+    let groups = cgroup::folder();
+    let paths = needs.reads.iter().chain(&needs.writes).chain(&groups);
+    let paths: Vec<&Path> = paths.map(PathBuf::as_path).collect();
     privileges::keep(kept, &paths)
 }
 

@@ -21,6 +21,8 @@ pub struct Needs {
     pub writes: Vec<PathBuf>,
     /// It runs guests on `/dev/kvm`.
     pub kvm: bool,
+    /// Control groups that limit guests, one for each of a run.
+    pub groups: usize,
     /// Directories in which it will put a whole file in the place of another.
     pub replaces: Vec<PathBuf>,
 }
