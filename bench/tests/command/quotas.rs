@@ -138,13 +138,13 @@ fn a_group_goes_with_its_process_however_that_ends() -> Tested {
     let output = leaves_none(&mut run(&["--workload", "none-of-this-name"]))?;
     assert_eq!(code(&output), 2, "{}", stderr(&output));
     let in_the_midst = |ends_with| -> Result<(u32, Option<i32>), Skipped> {
+        let folder = groups()?;
         let mut child = run(&["--duration", "60s"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("haltkick can be started");
         let process = child.id();
-        let folder = groups()?;
         eventually("a thread under its quota", || {
             let tasks = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
             let prefix = format!("haltkick-{process}-");
