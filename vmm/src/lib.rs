@@ -95,7 +95,7 @@ pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bp
 pub use sched::presence::Presence;
 pub use sched::quota::{KernelThrottled, Quota, Throttled};
 pub use sched::run_delay::{RunDelay, of_this_thread as sched_stat_of_this_thread};
-pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};
+pub use sched::timeline::{MOST_TIMELINE_BINS, TIMELINE_BINS, Timeline};
 pub use sched::{Repeated, Rules, Sched, SchedStat, Share};
 
 /// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Place of each vCPU in the beginning of the window, bin by bin.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Timeline {
-    /// Length of a bin: half a slice. The first begins when the window opens, and there are 100 at most.
+    /// Length of a bin: half a slice. The first begins when the window opens. There are 100 for each of up to
+    /// 256 vCPUs of a run, and fewer for more: 25 for 1024.
     pub(crate) bin_ns: u64,
     /// A text for each vCPU, in order, with a digit for each bin: tenths of it that the vCPU was on a pCPU, rounded down. 9 is all of
     /// it, too.

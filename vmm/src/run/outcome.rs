@@ -56,7 +56,7 @@ pub struct VcpuOutcome {
     pub waits: Option<u64>,
     /// Kicks received, whole run; `None` where they are not counted.
     pub kicks: Option<u64>,
-    /// Timeline of the window's beginning; `None` where the VMM's scheduler did not decide, or ran too many vCPUs.
+    /// Timeline of the window's beginning; `None` where the VMM's scheduler did not decide.
     pub timeline: Option<Timeline>,
 }
 

@@ -27,9 +27,9 @@ impl Account {
         Self { at, since_ns: now_ns, turns, books, record }
     }
 
-    /// The account with a timeline, for slices of this length.
-    pub(crate) fn with_timeline(mut self, slice_ns: u64) -> Self {
-        self.books.timeline = Some(Timeline::new(slice_ns));
+    /// The account with a timeline, for one of `vcpus` vCPUs and slices of this length.
+    pub(crate) fn with_timeline(mut self, slice_ns: u64, vcpus: usize) -> Self {
+        self.books.timeline = Some(Timeline::new(slice_ns, vcpus));
         self
     }
 

@@ -37,7 +37,6 @@ use crate::sched::run_queues::{Exchanged, RunQueues};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::Timer;
-use crate::sched::timeline::MOST_TIMELINES;
 use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules, Sched};
 
@@ -123,14 +122,14 @@ impl<'a, B: Bell> Core<'a, B> {
         let clock = guests[0].clock;
         let now = clock.now_ns();
         let count = vcpus.iter().map(Vec::len).sum();
-        let timelines = count <= MOST_TIMELINES && guests.iter().all(|guest| guest.shared.is_some());
+        let timelines = guests.iter().all(|guest| guest.shared.is_some());
         let shares = |room| Shares::new(rules.share, guests.len(), room, slice_ns);
         let queues = RunQueues::new(pcpus, count, slice_ns, queues == Queues::One, shares);
         let mut apart = Apart::default();
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
                 let account = Account::new(Where::Ready, now);
-                let account = if timelines { account.with_timeline(slice_ns) } else { account };
+                let account = if timelines { account.with_timeline(slice_ns, count) } else { account };
                 Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
             });
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.

@@ -1,7 +1,10 @@
 //! Place of a vCPU in each short interval, from the opening of the window on: the data of a heat map.
 //!
 //! The books know it anyhow whenever a vCPU gets a pCPU or loses it; here they note it, too, in memory that is there from the start, and
-//! only for the beginning of the window.
+//! only for the beginning of the window. Many vCPUs share a fixed number of bins: each has a timeline, and the more there are, the sooner
+//! it ends. Longer bins would show no single turns.
+
+use std::hint::black_box;
 
 use crate::guest::activity::Activity;
 use crate::observe::whereabouts::Where;
@@ -10,8 +13,8 @@ use crate::observe::whereabouts::Where;
 pub const TIMELINE_BINS: usize = 100;
 /// Bins in a slice. Fewer would show no single turns.
 const BINS_PER_SLICE: u64 = 2;
-/// Most vCPUs of a run of which timelines are kept.
-pub const MOST_TIMELINES: usize = 128;
+/// Bins of the timelines of all vCPUs of a run, at most: 700 KiB of memory, and 57 KB of a record, which has 99 KB more of 1024 vCPUs.
+pub const MOST_TIMELINE_BINS: usize = 25_600;
 
 /// Kinds of places that a timeline tells apart.
 const KINDS: usize = 7;
@@ -48,17 +51,21 @@ impl Timeline {
         Where::Asleep,
     ];
 
-    /// Makes an empty timeline with slices of this length.
-    pub(crate) fn new(slice_ns: u64) -> Self {
+    /// Makes an empty timeline for one of `vcpus` vCPUs of a run, with slices of this length.
+    pub(crate) fn new(slice_ns: u64, vcpus: usize) -> Self {
         // In a bin of 32 bits there is room for 4 s: slices are at most 100 ms long.
         let bin_ns = (slice_ns / BINS_PER_SLICE).clamp(1, u64::from(u32::MAX));
-        Self { bin_ns, bins: vec![[0; KINDS]; TIMELINE_BINS] }
+        let count = (MOST_TIMELINE_BINS / vcpus.max(1)).clamp(1, TIMELINE_BINS);
+        // Written here, since a first touch of memory during the run would be a page fault of the scheduler's.
+        let mut bins = black_box(vec![[0; KINDS]; count]);
+        bins.fill([0; KINDS]);
+        Self { bin_ns, bins }
     }
 
     /// The vCPU was there from `from_ns` to `to_ns` after the window had opened.
     pub(crate) fn add(&mut self, at: Where, mut from_ns: u64, to_ns: u64) {
         let Some(kind) = kind(at) else { return };
-        let to_ns = to_ns.min(self.bin_ns * TIMELINE_BINS as u64);
+        let to_ns = to_ns.min(self.bin_ns * self.bins.len() as u64);
         while from_ns < to_ns {
             let bin = from_ns / self.bin_ns;
             let until_ns = to_ns.min((bin + 1) * self.bin_ns);
@@ -75,7 +82,7 @@ impl Timeline {
 
     /// Nanoseconds that the vCPU was `at` a place, bin by bin, up to the end of a window of this length.
     pub fn of(&self, at: Where, window_ns: u64) -> impl Iterator<Item = u32> {
-        let within = window_ns.div_ceil(self.bin_ns).min(TIMELINE_BINS as u64);
+        let within = window_ns.div_ceil(self.bin_ns).min(self.bins.len() as u64);
         self.bins[..within as usize].iter().map(move |bin| kind(at).map_or(0, |kind| bin[kind]))
     }
 }
@@ -86,7 +93,7 @@ mod tests {
 
     #[test]
     fn time_falls_into_its_bins_and_ends_with_the_last() {
-        let mut timeline = Timeline::new(200);
+        let mut timeline = Timeline::new(200, 256);
         let holder = Where::KeptOut(Activity::Holder);
         timeline.add(Where::Running, 0, 150);
         timeline.add(holder, 150, 420);
@@ -100,5 +107,18 @@ mod tests {
         assert_eq!((of(Where::Asleep).len(), of(Where::Asleep)[TIMELINE_BINS - 1]), (TIMELINE_BINS, 50));
         assert!(of(Where::Ready).iter().all(|ns| *ns == 0));
         assert_eq!(timeline.of(Where::Running, 250).count(), 3, "a short window has fewer bins");
+    }
+
+    #[test]
+    fn all_vcpus_have_timelines_and_together_no_more_bins_than_allowed() {
+        for (vcpus, bins) in [(1, 100), (256, 100), (257, 99), (1024, 25), (30_000, 1)] {
+            let timeline = Timeline::new(200, vcpus);
+            let found = timeline.of(Where::Running, u64::MAX).count();
+            assert_eq!(found, bins, "{vcpus} vCPUs");
+            assert!(vcpus > MOST_TIMELINE_BINS || vcpus * found <= MOST_TIMELINE_BINS, "{vcpus} vCPUs");
+        }
+        let mut short = Timeline::new(200, 1024);
+        short.add(Where::Ready, 2_450, 9_999);
+        assert_eq!(short.of(Where::Ready, 1_000_000).last(), Some(50), "it ends with its last bin");
     }
 }

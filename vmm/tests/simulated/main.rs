@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINES, Mix, Outcome,
-    PvBackend, Run, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
+    ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINE_BINS, Mix,
+    Outcome, PvBackend, Run, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{Settings, event, exits, simulated, start, start_stoppable, sum, watched, within};
 
@@ -143,7 +143,7 @@ fn timelines_add_up_to_what_the_books_say_of_the_window() {
         let outcome = done(&config);
         let window_ns = outcome.window.as_nanos() as u64;
         let of = |vcpu: &VcpuOutcome, doing| -> u64 {
-            let timeline = vcpu.timeline.as_ref().expect("few vCPUs have one each");
+            let timeline = vcpu.timeline.as_ref().expect("each vCPU has one");
             assert_eq!(timeline.bin_ns(), 100_000, "half a slice");
             timeline.of(doing, window_ns).map(u64::from).sum()
         };
@@ -162,9 +162,13 @@ fn timelines_add_up_to_what_the_books_say_of_the_window() {
         assert_eq!(noted, [books.holder, books.head, books.waiter, books.other, books.halted], "{lock}");
         assert!(if pv { books.halted > 0 } else { books.holder > 0 }, "{lock}: {books:?}");
     }
-    let many = simulated("ivybridge-ex-4s", 4, 1 + MOST_TIMELINES as u32 / 4);
-    let outcome = done(&many.window(us(200)));
-    assert!(outcome.vcpus.iter().all(|vcpu| vcpu.timeline.is_none()), "of many vCPUs none has one");
+    // Many share the bins.
+    let outcome = done(&simulated("ivybridge-ex-4s", 4, 256).window(us(4000)));
+    let bins = outcome.vcpus.iter().map(|vcpu| {
+        let timeline = vcpu.timeline.as_ref().expect("each vCPU has one");
+        timeline.of(Where::Running, u64::MAX).count()
+    });
+    assert_eq!((outcome.vcpus.len(), bins.sum::<usize>()), (1024, MOST_TIMELINE_BINS));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Which vCPU had a pCPU when, within one run: a map for each arm, with a row per vCPU and a column per half a slice.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use super::heat::hardest;
@@ -10,7 +11,7 @@ use crate::record::timeline::Timeline;
 use crate::show::svg::{Anchor, Svg, held, ink, shade};
 use crate::text::quantity::time_ns;
 
-/// Rows of a map at most: of more vCPUs the first ones are shown.
+/// Rows of a map at most: see [`shown`].
 const MOST_ROWS: usize = 48;
 /// Height of a map's row, and of all rows at most, without texts.
 const ROW: f64 = 9.0;
@@ -69,16 +70,38 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         draw_map(&mut svg, (arm, timeline), corner, (width - LEFT - 10.0, height));
     }
     let at = data.at(setting);
+    let vcpus = longest.on_pcpu.len();
+    let some = if vcpus > MOST_ROWS {
+        format!(
+            " Of {vcpus} vCPUs {MOST_ROWS} are shown: those that were off longest while they held a lock, and others from all over."
+        )
+    } else {
+        String::new()
+    };
     let caption = format!(
         "The first run of each arm{at}: vCPUs from top to bottom, time from left to right from when the window opened. Each \
          field is half a slice, with the main activity of the vCPU. While a holder is off its pCPU, all vCPUs in the queue or on a \
-         pCPU may be waiting for it. Locks whose waiters sleep show few preemptions."
+         pCPU may be waiting for it. Locks whose waiters sleep show few preemptions.{some}"
     );
     Some(Picture { name, title, caption, svg: Some(svg), narrow: None })
 }
 
 fn rows(timeline: &Timeline) -> usize {
     timeline.on_pcpu.len().min(MOST_ROWS)
+}
+
+/// Numbers of the vCPUs of a map, in order. Of more than [`MOST_ROWS`], those come first that were off longest while they held a lock, since
+/// all others may have waited for them. The rest lie at even distances: neighbours begin together and look alike.
+fn shown(timeline: &Timeline) -> Vec<usize> {
+    let held = |vcpu: usize| timeline.off_pcpu.get(vcpu).map_or(0, |letters| letters.matches('h').count());
+    let mut vcpus: Vec<usize> = (0..timeline.on_pcpu.len()).collect();
+    if vcpus.len() > MOST_ROWS {
+        // Numbers with their bits reversed are in an order of which each beginning is spread evenly.
+        vcpus.sort_by_key(|vcpu| (Reverse(held(*vcpu)), vcpu.reverse_bits()));
+        vcpus.truncate(MOST_ROWS);
+        vcpus.sort_unstable();
+    }
+    vcpus
 }
 
 fn draw_map(
@@ -88,14 +111,15 @@ fn draw_map(
     (width, height): (f64, f64),
 ) {
     svg.text("title", (left, top + 14.0), Anchor::Start, arm);
-    let rows = rows(timeline);
+    let shown = shown(timeline);
+    let rows = shown.len();
     let bins = timeline.on_pcpu.iter().map(String::len).max().unwrap_or(0).max(1);
     let cell = (width / bins as f64, height / rows.max(1) as f64);
     let top = top + HEAD;
     for (index, kind) in KINDS.iter().enumerate() {
         let mut areas = String::new();
-        for row in 0..rows {
-            for (from, to) in stretches(timeline, row, index) {
+        for (row, vcpu) in shown.iter().enumerate() {
+            for (from, to) in stretches(timeline, *vcpu, index) {
                 let (x, y) = (left + from as f64 * cell.0, top + row as f64 * cell.1);
                 let (wide, high) = ((to - from) as f64 * cell.0, cell.1);
                 let _ = write!(areas, "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
@@ -105,9 +129,11 @@ fn draw_map(
     }
     let bottom = top + height;
     svg.line("axis", (left, bottom + 0.5), (left + width, bottom + 0.5), "");
-    svg.text("soft", (left - 6.0, top + 10.0), Anchor::End, "vCPU 0");
-    if rows > 1 {
-        svg.text("soft", (left - 6.0, bottom), Anchor::End, &(rows - 1).to_string());
+    if let [first, rest @ ..] = &shown[..] {
+        svg.text("soft", (left - 6.0, top + 10.0), Anchor::End, &format!("vCPU {first}"));
+        if let Some(last) = rest.last() {
+            svg.text("soft", (left - 6.0, bottom), Anchor::End, &last.to_string());
+        }
     }
     svg.text("soft", (left, bottom + 14.0), Anchor::Start, "0");
     let end = time_ns(bins as f64 * timeline.bin_ns as f64);
@@ -115,9 +141,10 @@ fn draw_map(
 }
 
 /// The bins of a vCPU that are of a kind, adjacent ones as one: from and to.
-fn stretches(timeline: &Timeline, row: usize, kind: usize) -> Vec<(usize, usize)> {
-    let digits = timeline.on_pcpu[row].chars();
-    let letters = timeline.off_pcpu.get(row).map_or("", String::as_str).chars().chain(std::iter::repeat('.'));
+fn stretches(timeline: &Timeline, vcpu: usize, kind: usize) -> Vec<(usize, usize)> {
+    let digits = timeline.on_pcpu[vcpu].chars();
+    let letters =
+        timeline.off_pcpu.get(vcpu).map_or("", String::as_str).chars().chain(std::iter::repeat('.'));
     let mut stretches: Vec<(usize, usize)> = vec![];
     for (bin, (digit, letter)) in digits.zip(letters).enumerate() {
         if kind_of(digit, letter) != kind {
@@ -148,5 +175,20 @@ mod tests {
         let of = |kind| stretches(&timeline, 0, kind);
         assert_eq!(of(0), [(0, 2)]);
         assert_eq!((of(1), of(2), of(3), of(4)), (vec![(4, 6)], vec![(2, 4)], vec![(6, 7)], vec![(7, 8)]));
+    }
+
+    #[test]
+    fn of_many_vcpus_the_map_shows_lost_holders_and_others_evenly() {
+        let timeline = |vcpus: usize| Timeline {
+            bin_ns: 500_000,
+            on_pcpu: vec!["00".into(); vcpus],
+            off_pcpu: (0..vcpus).map(|vcpu| if vcpu % 500 == 77 { "hw" } else { "ww" }.into()).collect(),
+        };
+        assert_eq!(shown(&timeline(MOST_ROWS)), Vec::from_iter(0..MOST_ROWS));
+        let many = shown(&timeline(1024));
+        assert_eq!(many.len(), MOST_ROWS);
+        assert!(many.is_sorted() && [77, 577].iter().all(|vcpu| many.contains(vcpu)), "{many:?}");
+        let widest = many.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(widest <= Some(32), "a gap of {widest:?} in {many:?}");
     }
 }
