@@ -52,6 +52,11 @@ checked-look-first          qspin-host two_cpus_that_would_wait
 checked-pairs-only          qspin-host a_long_circle_is_found
 checked-forget-the-rest     qspin-unit facts_are_found_past_holes
 checked-miss-the-rest       qspin-host full_tables_are_counted
+checked-search-when-full    qspin-host full_tables_are_counted
+checked-full-for-ever       qspin-unit a_full_table_has_room
+checked-forget-blindly      qspin-unit a_fact_that_is_made
+checked-look-once           qspin-unit a_fact_is_not_told
+checked-panic-pinned        qspin-host a_panic_leaves_no_cpu_pinned
 guard-mutex-restores-first  loom     guarded::interrupts::a_handler_takes
 guard-reader-restores-first loom     guarded::interrupts::a_handler_writes_before_and_after_a_reader
 guard-writer-restores-first loom     guarded::interrupts::a_handler_writes_before_and_after_a_section

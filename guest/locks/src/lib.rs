@@ -22,6 +22,8 @@ mod waiting;
 pub use centralized::*;
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 pub use haltkick_qspin::Packed;
+#[cfg(feature = "checked")]
+pub use haltkick_qspin::checks;
 #[doc(hidden)]
 pub use haltkick_qspin::mutant;
 #[cfg(all(

@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "the kernel's promises")]
 
 use haltkick_qspin::Event;
+#[cfg(feature = "checked")]
+use haltkick_qspin::checks::{Checker, Context, Fault};
 
 /// A kernel on x86-64, as its platform sees it.
 ///
@@ -39,5 +41,24 @@ pub unsafe trait Kernel: Sync {
     #[inline(always)]
     fn count(&self, event: Event, n: u64) {
         _ = (event, n);
+    }
+
+    /// See [`TrustedCpu::checks`](haltkick_qspin::TrustedCpu::checks).
+    #[cfg(feature = "checked")]
+    fn checks(&self) -> Option<Checker<'_>> {
+        None
+    }
+
+    /// See [`TrustedCpu::context`](haltkick_qspin::TrustedCpu::context).
+    #[cfg(feature = "checked")]
+    fn context(&self) -> Option<Context> {
+        None
+    }
+
+    /// See [`TrustedCpu::found`](haltkick_qspin::TrustedCpu::found): undoes the pin and panics by default.
+    #[cfg(feature = "checked")]
+    fn found(&self, fault: &Fault) {
+        self.unpin();
+        panic!("{fault}");
     }
 }

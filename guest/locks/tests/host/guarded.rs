@@ -413,7 +413,7 @@ mod tokenless {
 
 #[cfg(feature = "checked")]
 mod checked {
-    use haltkick_qspin::checks::{Checker, Checks};
+    use haltkick_locks::checks::{Checker, Checks};
 
     use super::*;
 

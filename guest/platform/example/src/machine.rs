@@ -8,6 +8,8 @@ use core::{
 
 use haltkick_platform::{Kernel, kvm};
 use haltkick_qspin::Event;
+#[cfg(feature = "checked")]
+use haltkick_qspin::checks::{Checker, Checks, Context};
 
 use crate::{CPUS, ports::write_port};
 
@@ -30,6 +32,10 @@ static APIC_IDS: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
 
 /// Ticks of the TSC in a millisecond: this kernel does not measure it, and takes a common value where CPUID does not tell.
 static TSC_KHZ: AtomicU64 = AtomicU64::new(2_500_000);
+
+/// Few facts, for there are few locks.
+#[cfg(feature = "checked")]
+static CHECKS: Checks<CPUS, 64> = Checks::new();
 
 static EVENTS: [AtomicU64; Event::COUNT] = [const { AtomicU64::new(0) }; Event::COUNT];
 
@@ -56,6 +62,17 @@ unsafe impl Kernel for Example {
 
     fn count(&self, event: Event, n: u64) {
         EVENTS[event.index()].fetch_add(n, Relaxed);
+    }
+
+    #[cfg(feature = "checked")]
+    fn checks(&self) -> Option<Checker<'_>> {
+        Some(CHECKS.checker())
+    }
+
+    /// Interrupts may be on, and no handler takes a lock.
+    #[cfg(feature = "checked")]
+    fn context(&self) -> Option<Context> {
+        Some(Context::InterruptsOn)
     }
 }
 

@@ -11,6 +11,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+#[cfg(feature = "checked")]
+use haltkick_qspin::checks::{Checker, Context, Fault};
 use haltkick_qspin::{Event, Interrupts, Platform, TrustedCpu};
 
 pub use self::features::Features;
@@ -205,6 +207,21 @@ unsafe impl<K: Guest, const CPUS: usize> TrustedCpu for Kvm<K, CPUS> {
     fn unpin(&self) {
         self.kernel.unpin();
     }
+
+    #[cfg(feature = "checked")]
+    fn checks(&self) -> Option<Checker<'_>> {
+        self.kernel.checks()
+    }
+
+    #[cfg(feature = "checked")]
+    fn context(&self) -> Option<Context> {
+        self.kernel.context()
+    }
+
+    #[cfg(feature = "checked")]
+    fn found(&self, fault: &Fault) {
+        self.kernel.found(fault);
+    }
 }
 
 impl<K: Guest, const CPUS: usize> Interrupts for Kvm<K, CPUS> {
@@ -251,5 +268,82 @@ impl Sleeper for Halting {
                 halt();
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "checked"))]
+mod tests {
+    extern crate std;
+
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        string::String,
+        sync::atomic::AtomicIsize,
+    };
+
+    use haltkick_qspin::{Ticket, checks::Checks, guarded::Mutex, home};
+
+    use super::*;
+
+    static CHECKS: Checks<1> = Checks::new();
+    static PINS: AtomicIsize = AtomicIsize::new(0);
+
+    struct Checked;
+
+    // SAFETY: no privileged instruction is executed: nothing waits. It has one CPU.
+    unsafe impl Kernel for Checked {
+        fn cpu(&self) -> usize {
+            0
+        }
+
+        fn pin(&self) {
+            PINS.fetch_add(1, Relaxed);
+        }
+
+        fn unpin(&self) {
+            PINS.fetch_sub(1, Relaxed);
+        }
+
+        fn tsc_khz(&self) -> u64 {
+            1
+        }
+
+        fn checks(&self) -> Option<Checker<'_>> {
+            Some(CHECKS.checker())
+        }
+
+        fn context(&self) -> Option<Context> {
+            // A lock in hand says here that an interrupt is served.
+            Some(if PINS.load(Relaxed) > 1 { Context::Handler } else { Context::InterruptsOn })
+        }
+    }
+
+    // SAFETY: no host looks.
+    unsafe impl Guest for Checked {
+        fn apic_id(&self, _: usize) -> u32 {
+            0
+        }
+
+        fn physical(&self, address: usize) -> u64 {
+            address as u64
+        }
+    }
+
+    home! { Plain: Kvm<Checked, 1> = Kvm::new(Checked); }
+
+    #[test]
+    fn a_kernel_on_kvm_is_told_of_its_faults() {
+        static A: Mutex<(), Ticket, Plain> = Mutex::new(());
+        static B: Mutex<(), Ticket, Plain> = Mutex::new(());
+        let fault = |lock: &'static Mutex<(), Ticket, Plain>| {
+            let asks = AssertUnwindSafe(|| drop(lock.lock()));
+            *catch_unwind(asks).expect_err("a fault").downcast::<String>().expect("its text")
+        };
+        drop(B.lock());
+        let guard = A.lock();
+        assert!(fault(&A).contains("for which it asked"));
+        assert!(fault(&B).contains("turn them off there"));
+        drop(guard);
+        assert_eq!(PINS.load(Relaxed), 0);
     }
 }

@@ -31,7 +31,7 @@ use core::{
 
 use self::{
     asked::notes,
-    facts::{Facts, Pair, Route},
+    facts::{Facts, Pair, Room, Route},
     held::Held,
 };
 
@@ -48,6 +48,7 @@ pub use self::{
 pub struct Checks<const CPUS: usize, const FACTS: usize = 1024> {
     held: [Held; CPUS],
     facts: [Pair; FACTS],
+    room: Room,
     missed: AtomicUsize,
 }
 
@@ -59,24 +60,34 @@ impl<const CPUS: usize, const FACTS: usize> Checks<CPUS, FACTS> {
         Self {
             held: [const { Held::new() }; CPUS],
             facts: [const { Pair::new() }; FACTS],
+            room: Room::new(),
             missed: AtomicUsize::new(0),
         }
     }
 
     /// Borrows the memory without its sizes.
     pub fn checker(&self) -> Checker<'_> {
-        Checker { held: &self.held, facts: Facts(&self.facts), missed: &self.missed }
+        Checker { held: &self.held, facts: self.facts(), missed: &self.missed }
     }
 
-    /// Number of times at which something was not checked, because a table was full: of facts, of the locks that a CPU
-    /// holds, or of those that a search passes.
+    /// Number of times at which something was not checked, because a table was full: of the locks that a CPU holds, or of those that a
+    /// search passes. The table of facts counts once when it becomes [full](Self::is_full), and locks cost no search from then on.
     pub fn missed(&self) -> usize {
         self.missed.load(Relaxed)
     }
 
     /// Forgets the locks in these addresses, which no CPU holds or asks for: their memory is about to be used anew.
     pub fn forget(&self, memory: Range<usize>) {
-        Facts(&self.facts).forget(&memory);
+        self.facts().forget(&memory);
+    }
+
+    /// Whether the table of facts is full: new orders and contexts are not checked until facts are [forgotten](Self::forget).
+    pub fn is_full(&self) -> bool {
+        self.room.is_none()
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts { pairs: &self.facts, room: &self.room }
     }
 }
 
@@ -138,6 +149,11 @@ impl Checker<'_> {
         held
     }
 
+    /// A full table gets no new fact, and of those that it has each was reported when it was made.
+    fn is_full(&self) -> bool {
+        mutant!("checked-search-when-full": self.facts.room.is_none() => false)
+    }
+
     fn misses(&self) {
         self.missed.fetch_add(1, Relaxed);
     }
@@ -150,7 +166,7 @@ impl Checker<'_> {
 
     /// `of` is asked for under `lock`, which was asked for at `since`.
     fn comes_after(self, of: Use, lock: usize, since: &'static Location<'static>, report: &impl Fn(Fault)) {
-        if lock == of.lock || self.facts.place(lock, of.lock).is_some() {
+        if lock == of.lock || self.is_full() || self.facts.place(lock, of.lock).is_some() {
             return;
         }
         let early = mutant!("checked-look-first": None => Some(self.facts.route(of.lock, lock)));
@@ -170,7 +186,7 @@ impl Checker<'_> {
     /// Notes in which context the lock is taken, if that is new.
     fn notes_context(self, of: Use, way: Way, context: Option<Context>, report: &impl Fn(Fault)) {
         let Some((note, contrary)) = context.and_then(|context| notes(way, context)) else { return };
-        if self.facts.place(of.lock, note).is_some() {
+        if self.is_full() || self.facts.place(of.lock, note).is_some() {
             return;
         }
         if !self.facts.insert(of.lock, note, of.place) {

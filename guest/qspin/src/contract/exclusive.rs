@@ -8,7 +8,10 @@
 
 use super::{Lock, Platform, RwLock};
 #[cfg(feature = "checked")]
-use crate::checks::{Checker, Context, Fault};
+use crate::{
+    checks::{Checker, Context, Fault},
+    faults::mutant::mutant,
+};
 
 /// A platform to which memory may be trusted.
 ///
@@ -37,9 +40,13 @@ pub unsafe trait TrustedCpu: Platform {
         None
     }
 
-    /// A fault in the use of a lock was found: panics by default. If it returns, the lock does as without checks.
+    /// A fault in the use of a lock was found, on a pinned CPU: by default, [undoes the pin](TrustedCpu::unpin) and panics. If it returns,
+    /// the lock does as without checks. If it does not, no guard is left that would undo the pin: it does so itself.
     #[cfg(feature = "checked")]
     fn found(&self, fault: &Fault) {
+        if !mutant!("checked-panic-pinned": false => true) {
+            self.unpin();
+        }
         panic!("{fault}");
     }
 }

@@ -21,16 +21,18 @@ use crate::{support::rounds, threads::Threads};
 
 thread_local! {
     static CONTEXT: Cell<Option<Context>> = const { Cell::new(None) };
+    /// Pins of this thread by a strict kernel.
+    static PINS: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The checks and faults of one kernel: two tests do not see each other's.
+/// Checks and faults of one kernel: two tests do not see each other's.
 struct State {
     checks: Checks<64, 64>,
     found: StdMutex<Vec<String>>,
 }
 
-static STATES: [State; 16] =
-    [const { State { checks: Checks::new(), found: StdMutex::new(Vec::new()) } }; 16];
+static STATES: [State; 17] =
+    [const { State { checks: Checks::new(), found: StdMutex::new(Vec::new()) } }; 17];
 
 /// A kernel that writes faults down and goes on.
 struct Kernel<const N: usize>;
@@ -95,9 +97,17 @@ macro_rules! strict {
         // SAFETY: as `Threads`.
         #[expect(unsafe_code, reason = "the promise of the platform above")]
         unsafe impl TrustedCpu for $name {
-            fn pin(&self) {}
+            fn pin(&self) {
+                PINS.set(PINS.get() + 1);
+            }
 
-            fn unpin(&self) {}
+            fn unpin(&self) {
+                PINS.set(PINS.get() - 1);
+            }
+
+            fn context(&self) -> Option<Context> {
+                CONTEXT.get()
+            }
 
             fn checks(&self) -> Option<Checker<'_>> {
                 Some(STATES[$state].checks.checker())
@@ -130,6 +140,34 @@ fn a_cpu_that_asks_for_its_own_lock_is_told() {
     drop(guard);
     *OWN.lock() += 1;
     assert!(OWN.try_lock().is_some());
+}
+
+#[test]
+fn a_panic_leaves_no_cpu_pinned() {
+    strict!(Strict, 15);
+    home! { Plain: Strict = Strict; }
+    static A: Mutex<(), Ticket, Plain> = Mutex::new(());
+    static B: RwLock<(), FairRwLock<Ticket>, Plain> = RwLock::new(());
+    // A context of the second use that does not go with the first one's.
+    within(Context::Handler, || drop((A.lock(), B.write())));
+    within(Context::InterruptsOn, || {
+        assert!(panic_of(|| drop(A.try_lock())).contains("turn interrupts off here"));
+    });
+    assert_eq!(PINS.get(), 0, "of a try");
+    let read = B.read();
+    assert!(panic_of(|| drop(A.lock())).contains("one order"));
+    assert_eq!(PINS.get(), 1, "of a lock that is asked for");
+    assert!(panic_of(|| drop(B.write())).contains("for which it asked"));
+    drop(read);
+    let moved = Moved(A.lock());
+    assert_eq!(PINS.get(), 1);
+    let drop_all = |moved: Moved<_>| drop(moved);
+    let release = move || {
+        PINS.set(1);
+        assert!(panic_of(|| drop_all(moved)).contains("does not have"));
+        PINS.get()
+    };
+    assert_eq!(thread::scope(|scope| scope.spawn(release).join().unwrap()), 0, "of a release");
 }
 
 #[test]
@@ -209,6 +247,7 @@ fn two_cpus_that_would_wait_for_each_other_are_stopped() {
         Strict,
         5,
         fn found(&self, fault: &Fault) {
+            self.unpin();
             resume_unwind(Box::new(fault.to_string()));
         }
     );
@@ -363,7 +402,12 @@ fn full_tables_are_counted_and_find_what_they_know() {
     static LOCKS: [Mutex<(), Ticket, Plain>; 20] = [const { Mutex::new(()) }; 20];
     let checks = &STATES[10].checks;
     let held: Vec<_> = LOCKS[..13].iter().map(Mutex::lock).collect();
-    assert_eq!((Kernel::<10>::found(), checks.missed()), (vec![], 13 * 12 / 2 - 64));
+    assert_eq!(
+        (Kernel::<10>::found(), checks.missed()),
+        (vec![], 1),
+        "one has found no room, and the rest does not search"
+    );
+    assert!(checks.is_full());
     drop(held);
     {
         let _one = LOCKS[1].lock();
@@ -371,6 +415,7 @@ fn full_tables_are_counted_and_find_what_they_know() {
     }
     assert_eq!(Kernel::<10>::found(), [""; 0], "there is no room for a new order");
     checks.forget(0..usize::MAX);
+    assert!(!checks.is_full());
     let held: Vec<_> = LOCKS[..2].iter().map(Mutex::lock).collect();
     drop(held);
     {
