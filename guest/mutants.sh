@@ -160,6 +160,9 @@ clh-reuse-unseen            host     trying_a_clh_lock
 pv-ticket-relaxed-flag      loom     family::pv_ticket::with_two
 pv-ticket-relaxed-unlock    loom     family::pv_ticket::with_two
 pv-ticket-no-second-look    loom     family::pv_ticket::with_two
+pv-ticket-any-lock          loom     each_unlock_wakes_the_sleeper
+pv-ticket-relaxed-search    loom     a_slot_that_changes_its_lock
+pv-ticket-relaxed-slot      loom     a_slot_that_changes_its_lock
 unfair-ticket-half-unlock   shuttle  tickets
 owner-yield-relaxed-unlock  loom     family::owner_yield::with_two
 owner-yield-always-steal    host     a_newcomer_queues_at_once

@@ -142,8 +142,11 @@ impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
             if used.load(Relaxed) == 0 {
                 continue;
             }
-            let sleeps_for_it =
-                |slot: &Slot| slot.lock.load(Acquire) == lock && slot.ticket.load(Relaxed) == ticket;
+            let waits_for = |slot: &Slot| {
+                let seen = slot.lock.load(mutant!("pv-ticket-relaxed-search": Acquire => Relaxed));
+                mutant!("pv-ticket-any-lock": seen == lock => seen != 0)
+            };
+            let sleeps_for_it = |slot: &Slot| waits_for(slot) && slot.ticket.load(Relaxed) == ticket;
             if per_cpu.slots.iter().any(sleeps_for_it) {
                 OF_SPINLOCKS.kick(&self.platform, &per_cpu.kicked, cpu);
                 return;
@@ -220,7 +223,7 @@ impl PvTicket {
         // V1. Relaxed: published by V2, or by the store of the lock. Release: pairs with the acquire in `kick_sleeper`, for an unlock of
         // this lock may be looking.
         slot.ticket.store(mine, Relaxed);
-        slot.lock.store(self.address(), Release);
+        slot.lock.store(self.address(), mutant!("pv-ticket-relaxed-slot": Release => Relaxed));
         // Relaxed, and not one step: only this CPU writes it, and an interrupt leaves it as it found it.
         used.store(used.load(Relaxed) + 1, Relaxed);
 

@@ -1,4 +1,4 @@
-//! Two queue spinlocks over one table, one after the other and one inside the other, and two nesting levels of each CPU's nodes.
+//! Two locks over one domain, one after the other and one inside the other, and two nesting levels of what each CPU has there.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed as Unmodelled};
 
@@ -22,6 +22,11 @@ impl Interrupted {
         let was_interrupted = [const { AtomicBool::new(false) }; CPUS];
         Self { cpus: machine(CPUS, PAUSES, |_| false), at, handler, was_interrupted }
     }
+
+    /// No interrupt comes to the calling CPU any more.
+    fn turn_interrupts_off(&self) {
+        self.was_interrupted[self.cpu()].store(true, Unmodelled);
+    }
 }
 
 impl Delegate for Interrupted {
@@ -40,55 +45,73 @@ impl Delegate for Interrupted {
 }
 
 /// Two locks of a kind, and what they protect.
-struct Scene<M> {
-    domain: QSpinDomain<Interrupted, CPUS, 1>,
-    locks: [(QSpinLock<M, Whole>, Plain); 2],
+struct Scene<D, L> {
+    domain: D,
+    locks: [(L, Plain); 2],
 }
 
-impl<M: Mode> Scene<M> {
-    fn new(at: Point, handler: fn()) -> Self {
-        let lock = || (QSpinLock::new(), Plain::default());
-        Self { domain: QSpinDomain::new(Interrupted::new(at, handler)), locks: [lock(), lock()] }
+impl<D, L: Lock<D>> Scene<D, L> {
+    fn new(domain: D, lock: fn() -> L) -> Self {
+        Self { domain, locks: [(lock(), Plain::default()), (lock(), Plain::default())] }
     }
 
     /// A section of lock `which`, with something in it.
     fn with(&self, which: usize, inside: impl FnOnce()) {
         let (lock, count) = &self.locks[which];
-        lock.lock(&self.domain);
+        let token = lock.lock(&self.domain);
         count.increment();
         inside();
-        lock.unlock(&self.domain, ());
+        lock.unlock(&self.domain, token);
     }
 
-    fn assert_counts(&self, counts: [std::ops::RangeInclusive<usize>; 2]) {
+    fn assert_counts(&self, counts: [std::ops::RangeInclusive<usize>; 2], at_rest: fn(&D)) {
         for ((_, count), expected) in self.locks.iter().zip(counts) {
             assert!(expected.contains(&count.get()), "{} of {expected:?}", count.get());
         }
-        assert_eq!(self.domain.sleeping_heads(), 0, "an entry has been left in the table");
+        at_rest(&self.domain);
     }
+}
+
+type Queues = QSpinDomain<Interrupted, CPUS, 1>;
+type Tickets = PvTicketDomain<Interrupted, CPUS>;
+
+fn no_head_sleeps(domain: &Queues) {
+    assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
 }
 
 const BOUNDS: Bounds = Bounds { rounds: 1, preemptions: 2, pauses: PAUSES };
 
+/// `kinds! { name: lock, its domain, where its waiters are interrupted first, what is asserted of the domain at rest }`.
 macro_rules! kinds {
-    ($($name:ident: $mode:ty;)+) => {$(
+    ($($name:ident: $lock:ty, $domain:ty, $first:ident, $at_rest:expr;)+) => {$(
         mod $name {
             use super::*;
+
+            type Both = Scene<$domain, $lock>;
+
+            fn interrupted(at: Point, handler: fn()) -> Both {
+                Scene::new(<$domain>::new(Interrupted::new(at, handler)), <$lock>::new)
+            }
 
             /// CPU 1 holds both locks, one in the other. CPU 0 waits for the outer one, is interrupted, and waits for the inner one.
             fn an_interrupt_waits_inside_a_wait<const AT: usize>() {
                 loom::lazy_static! {
-                    static ref TAIL: Scene<$mode> =
-                        Scene::new(Point::TailPublished, || TAIL.with(1, || {}));
-                    static ref SLEEP: Scene<$mode> =
-                        Scene::new(Point::BeforeSleep, || SLEEP.with(1, || {}));
+                    static ref FIRST: Both = interrupted(Point::$first, || FIRST.with(1, || {}));
+                    static ref SLEEP: Both = interrupted(Point::BeforeSleep, || SLEEP.with(1, || {}));
                 }
-                let scene = || -> &'static Scene<$mode> { if AT == 0 { &TAIL } else { &SLEEP } };
+                let scene = || -> &'static Both { if AT == 0 { &FIRST } else { &SLEEP } };
                 let play = move |cpu, (): &()| {
                     let scene = scene();
-                    scene.with(0, || if cpu == 1 { scene.with(1, || {}) });
+                    scene.with(0, || {
+                        if cpu == 1 {
+                            // A handler that asked for the lock for which its CPU waits would wait for itself.
+                            scene.domain.platform().turn_interrupts_off();
+                            scene.with(1, || {});
+                        }
+                    });
                 };
-                play_out(CPUS, &BOUNDS, || (), play, move |()| scene().assert_counts([2..=2, 1..=3]));
+                let at_rest = move |(): &()| scene().assert_counts([2..=2, 1..=3], $at_rest);
+                play_out(CPUS, &BOUNDS, || (), play, at_rest);
             }
 
             #[test]
@@ -101,14 +124,14 @@ macro_rules! kinds {
                 an_interrupt_waits_inside_a_wait::<1>();
             }
 
-            /// An entry of the table serves one lock and then the other.
+            /// What a CPU has in the domain serves one lock and then the other.
             #[test]
             fn two_locks_are_taken_one_after_the_other() {
                 // No lock of these comes to this point.
-                let scene = || Scene::<$mode>::new(Point::WriterWaits, || {});
-                let play = |_, scene: &Scene<$mode>| (0..2).for_each(|which| scene.with(which, || {}));
-                play_out(CPUS, &BOUNDS, scene, play, |scene: &Scene<$mode>| {
-                    scene.assert_counts([2..=2, 2..=2]);
+                let scene = || interrupted(Point::WriterWaits, || {});
+                let play = |_, scene: &Both| (0..2).for_each(|which| scene.with(which, || {}));
+                play_out(CPUS, &BOUNDS, scene, play, |scene: &Both| {
+                    scene.assert_counts([2..=2, 2..=2], $at_rest);
                 });
             }
         }
@@ -116,8 +139,58 @@ macro_rules! kinds {
 }
 
 kinds! {
-    native: Native;
-    v16: V16;
-    pv: Pv;
-    wc: WorkConserving;
+    native: QSpinLock<Native, Whole>, Queues, TailPublished, no_head_sleeps;
+    v16: QSpinLock<V16, Whole>, Queues, TailPublished, no_head_sleeps;
+    pv: QSpinLock<Pv, Whole>, Queues, TailPublished, no_head_sleeps;
+    wc: QSpinLock<WorkConserving, Whole>, Queues, TailPublished, no_head_sleeps;
+    pv_ticket: PvTicket, Tickets, HaltedPublished, |_| {};
+}
+
+/// Paravirtual ticket locks, whose unlock searches one table for the CPU that sleeps for its lock.
+mod sleepers_of_two_ticket_locks {
+    use super::*;
+
+    const CPUS: usize = 3;
+
+    type Three = Scene<PvTicketDomain<Cpus, CPUS>, PvTicket>;
+
+    /// CPU 0 holds both.
+    fn both_held() -> Three {
+        Cpus::become_cpu(0);
+        let scene = Three::new(PvTicketDomain::new(machine(CPUS, PAUSES, |_| false)), PvTicket::new);
+        scene.locks.iter().for_each(|(lock, _)| lock.lock(&scene.domain));
+        scene
+    }
+
+    fn release(scene: &Three, which: usize) {
+        let (lock, count) = &scene.locks[which];
+        count.increment();
+        lock.unlock(&scene.domain, ());
+    }
+
+    fn play_three(play: impl Fn(usize, &Three) + Copy + Sync + Send + 'static, counts: [usize; 2]) {
+        let at_rest = move |scene: &Three| scene.assert_counts(counts.map(|count| count..=count), |_| {});
+        play_out(CPUS, &BOUNDS, both_held, play, at_rest);
+    }
+
+    /// Both wait with the same ticket.
+    #[test]
+    fn each_unlock_wakes_the_sleeper_of_its_lock() {
+        let play = |cpu, scene: &Three| match cpu {
+            0 => [1, 0].into_iter().for_each(|which| release(scene, which)),
+            _ => scene.with(cpu - 1, || {}),
+        };
+        play_three(play, [2, 2]);
+    }
+
+    /// CPU 1 waits for lock 1, and then for lock 0 behind CPU 2: with the ticket that it had before it would look like that one.
+    #[test]
+    fn a_slot_that_changes_its_lock_has_the_ticket_of_the_new_one() {
+        let play = |cpu, scene: &Three| match cpu {
+            0 => [1, 0].into_iter().for_each(|which| release(scene, which)),
+            1 => [1, 0].into_iter().for_each(|which| scene.with(which, || {})),
+            _ => scene.with(0, || {}),
+        };
+        play_three(play, [3, 2]);
+    }
 }
