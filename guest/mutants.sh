@@ -168,6 +168,13 @@ owner-yield-relaxed-unlock  loom     family::owner_yield::with_two
 owner-yield-always-steal    host     a_newcomer_queues_at_once
 owner-yield-always-steal    host     a_cpu_without_a_node
 owner-yield-relaxed-tail    loom     family::owner_yield::with_three
+owner-yield-relaxed-steal   loom     family::powerpc::with_two
+owner-yield-stale-owner     host     pq1_
+powerpc-any-count           host     no_slice_goes_to_a_cpu_that_has_run
+powerpc-prev-alone          host     pq4_
+powerpc-try-queues          host     a_try_takes_a_free_lock_past
+owner-yield-always-steal    host     a_try_takes_no_lock_whose_head
+owner-yield-always-steal    liveness every_state_of_the_lock_of_powerpc
 t16-relaxed-claim           loom     rw::fair::with_two_writers
 t17-reader-overtakes        host     t17_
 t17-writer-overtakes        host     t17_

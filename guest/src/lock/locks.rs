@@ -162,6 +162,34 @@ lock! {
 }
 
 lock! {
+    "131" "powerpc", "owner-yield as complete as in Linux 6.2 on powerpc: any vCPU that tries steals, yields name a yield count",
+    LockFlags::NONE;
+    paravirt {
+        Powerpc: haltkick_locks::Powerpc = haltkick_locks::Powerpc::new(),
+        OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
+        WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
+    }
+}
+
+lock! {
+    "132" "powerpc-owner", "powerpc whose waiters yield to the owner only", LockFlags::NONE;
+    paravirt {
+        PowerpcOwner: haltkick_locks::PowerpcOwner = haltkick_locks::PowerpcOwner::new(),
+        OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
+        WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
+    }
+}
+
+lock! {
+    "133" "powerpc-prev", "powerpc whose waiters yield to their predecessors only", LockFlags::NONE;
+    paravirt {
+        PowerpcPrev: haltkick_locks::PowerpcPrev = haltkick_locks::PowerpcPrev::new(),
+        OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
+        WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
+    }
+}
+
+lock! {
     "135" "gcr", "test-and-set for which two vCPUs race; the others queue and sleep, and take turns", LockFlags::NONE;
     paravirt {
         Gcr: haltkick_locks::Gcr = haltkick_locks::Gcr::new(),

@@ -47,7 +47,7 @@ pub struct Machine {
     insistent: AtomicBool,
     unhurried: AtomicBool,
     slices_given_up: AtomicU64,
-    /// Loom: rounds of spinning in this execution before it is no longer branched on.
+    /// Loom: rounds of spinning, or of yielding to a CPU, in this execution before it is no longer branched on.
     #[cfg(loom)]
     pauses_left: AtomicU64,
 }
@@ -62,6 +62,7 @@ struct Cpu {
     spin_rounds: AtomicU32,
     lock_limit: AtomicU64,
     preempted: AtomicBool,
+    yield_count: AtomicU64,
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
     yielded: AtomicU64,
@@ -97,6 +98,7 @@ impl Cpus {
             spin_rounds: AtomicU32::new(0),
             lock_limit: AtomicU64::new(u64::MAX),
             preempted: AtomicBool::new(false),
+            yield_count: AtomicU64::new(0),
             in_nmi: AtomicBool::new(false),
             yielded: AtomicU64::new(0),
             events: [const { AtomicU64::new(0) }; Event::COUNT],
@@ -232,7 +234,7 @@ impl Cpus {
 
     /// Waits until `cpu` has yielded to `target`.
     pub fn until_yielded(&self, cpu: usize, target: usize) {
-        until(|| self.cpus[cpu].yielded.load(Relaxed) & 1 << target != 0);
+        until(|| self.has_yielded(cpu, target));
     }
 
     /// Makes one CPU spin for `spin_threshold`.
@@ -285,9 +287,15 @@ impl Machine {
         self.cpus[cpu].pauses.load(Relaxed)
     }
 
-    /// Sets what `is_preempted(cpu)` says.
+    /// Sets what `is_preempted(cpu)` says, and moves the yield count of that CPU.
     pub fn set_preempted(&self, cpu: usize, preempted: bool) {
+        self.cpus[cpu].yield_count.fetch_add(1, Relaxed);
         self.cpus[cpu].preempted.store(preempted, Relaxed);
+    }
+
+    /// Whether `cpu` has yielded to `target`.
+    pub fn has_yielded(&self, cpu: usize, target: usize) -> bool {
+        self.cpus[cpu].yielded.load(Relaxed) & 1 << target != 0
     }
 
     /// Sets what all CPUs are told about their slices.
@@ -308,6 +316,16 @@ impl Machine {
     /// Returns how often CPUs have yielded without naming a CPU.
     pub fn slices_given_up(&self) -> u64 {
         self.slices_given_up.load(Relaxed)
+    }
+
+    /// Loom: one round of those after which an execution is no longer branched on.
+    fn spun_once(&self) {
+        #[cfg(loom)]
+        match self.pauses_left.load(Relaxed) {
+            0 => loom::skip_branch(),
+            // Not one step, as loom runs one thread at a time.
+            left => self.pauses_left.store(left - 1, Relaxed),
+        }
     }
 
     /// Lists the activity of each CPU, and the events so far.
@@ -352,12 +370,7 @@ impl Platform for Cpus {
         if let Some(hook) = hook {
             hook();
         }
-        #[cfg(loom)]
-        match self.pauses_left.load(Relaxed) {
-            0 => loom::skip_branch(),
-            // Not one step, as loom runs one thread at a time.
-            left => self.pauses_left.store(left - 1, Relaxed),
-        }
+        self.spun_once();
         threads::yield_now();
     }
 
@@ -425,10 +438,17 @@ impl Platform for Cpus {
 
     fn yield_to(&self, cpu: Option<usize>) {
         match cpu {
-            Some(target) => _ = self.cpus[self.cpu()].yielded.fetch_or(1 << target, Release),
+            Some(target) => {
+                self.cpus[self.cpu()].yielded.fetch_or(1 << target, Release);
+                self.spun_once();
+            }
             None => _ = self.slices_given_up.fetch_add(1, Relaxed),
         }
         threads::yield_now();
+    }
+
+    fn yield_count(&self, cpu: usize) -> u64 {
+        self.cpus[cpu].yield_count.load(Relaxed)
     }
 
     fn is_in_section(&self) -> bool {

@@ -11,8 +11,8 @@ use crate::{
     centralized::{PvTicket, PvTicketDomain, SliceTas},
     queued::{
         Clh, ClhDomain, CnaDomain, CnaLive, FlexGuard, FlexGuardDomain, Gcr, GcrDomain, GcrOver,
-        GcrOverDomain, Mcs, McsDomain, McsTp, McsTpDomain, OwnerYield, OwnerYieldDomain, RqSpinDomain,
-        RqSpinLock,
+        GcrOverDomain, Mcs, McsDomain, McsTp, McsTpDomain, OwnerQueue, OwnerYieldDomain, RqSpinDomain,
+        RqSpinLock, Rules,
     },
     reader_writer::{PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock},
 };
@@ -52,7 +52,7 @@ unsafe impl<L: Exclusive<D>, P: Platform, D, const CPUS: usize> Exclusive<GcrOve
 }
 
 // SAFETY: see the module's words on who may take it. Nodes as for `Mcs`.
-unsafe impl<P: Platform, const CPUS: usize> Exclusive<OwnerYieldDomain<P, CPUS>> for OwnerYield {}
+unsafe impl<R: Rules, P: Platform, const CPUS: usize> Exclusive<OwnerYieldDomain<P, CPUS>> for OwnerQueue<R> {}
 
 // SAFETY: as `QSpinLock`; see the module for CPUs that give up.
 unsafe impl<W: Word, P: Platform, const CPUS: usize> Exclusive<RqSpinDomain<P, CPUS>> for RqSpinLock<W> {}

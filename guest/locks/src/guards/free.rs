@@ -4,7 +4,7 @@ use haltkick_qspin::{Word, free, guarded::Free};
 
 use crate::{
     centralized::{PvTicket, SliceTas, UnfairTicket},
-    queued::{Clh, CnaLive, FlexGuard, Gcr, GcrOver, Mcs, McsTp, OwnerYield, RqSpinLock},
+    queued::{Clh, CnaLive, FlexGuard, Gcr, GcrOver, Mcs, McsTp, OwnerQueue, RqSpinLock, Rules},
     reader_writer::{PerCpuRwLock, UnfairRwLock},
 };
 
@@ -19,7 +19,7 @@ free! {
     [const WORDS: usize] FlexGuard<WORDS> = Self::new();
     [] Gcr = Self::new();
     [L: Free] GcrOver<L> = Self::new(L::FREE);
-    [] OwnerYield = Self::new();
+    [R: Rules] OwnerQueue<R> = Self::new();
     [W: Word] RqSpinLock<W> = Self::new();
     [] UnfairRwLock = Self::new();
     [U: Free] PerCpuRwLock<U> = Self::new(U::FREE);

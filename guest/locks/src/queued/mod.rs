@@ -16,5 +16,5 @@ pub use flexguard::{FlexGuard, FlexGuardDomain};
 pub use gcr::{Gcr, GcrDomain, GcrOver, GcrOverDomain};
 pub use mcs::{Mcs, McsDomain, McsToken};
 pub use mcs_tp::{McsTp, McsTpDomain, McsTpToken};
-pub use owner_yield::{OwnerYield, OwnerYieldDomain};
+pub use owner_yield::{OwnerQueue, OwnerYield, OwnerYieldDomain, Powerpc, PowerpcOwner, PowerpcPrev, Rules};
 pub use resilient::{Clock, FallibleLock, LockError, RqSpinDomain, RqSpinLock};

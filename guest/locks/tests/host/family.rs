@@ -27,6 +27,9 @@ family! {
     gcr_mcs: GcrOver::new(Mcs::new()), gcr_over(McsDomain::<Cpus, CPUS>::new);
     gcr_native: GcrOver::new(QSpinLock::<Native, Whole>::new()), gcr_over(QSpinDomain::<Cpus, CPUS>::new);
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
+    powerpc: Powerpc::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
+    powerpc_owner: PowerpcOwner::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
+    powerpc_prev: PowerpcPrev::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
     mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Cpus, osq::Split, CPUS>::new;
     mutex_cached: Mutex::<osq::Cached>::new(), SleepDomain::<Cpus, osq::Cached, CPUS>::new;

@@ -10,6 +10,7 @@ mod guarded;
 mod heartbeat;
 mod mcs_tp;
 mod owner_yield;
+mod powerpc;
 mod rqspinlock;
 mod rw;
 mod rwsem;

@@ -6,23 +6,34 @@ use haltkick_locks::*;
 
 use crate::support::{Cpus, Plain, Signal};
 
-struct Stage {
-    host: Cpus,
-    domain: OwnerYieldDomain<Cpus, 8>,
-    contended: OwnerYield,
-    other: OwnerYield,
+pub(crate) struct Stage<R> {
+    pub(crate) host: Cpus,
+    pub(crate) domain: OwnerYieldDomain<Cpus, 8>,
+    pub(crate) contended: OwnerQueue<R>,
+    other: OwnerQueue<R>,
     counter: Plain,
 }
 
-impl Stage {
-    fn new(cpus: usize) -> Arc<Self> {
+type Yielding = Stage<<OwnerYield as Ruled>::Rules>;
+
+/// Names the rules of a lock.
+pub(crate) trait Ruled {
+    type Rules: Rules;
+}
+
+impl<R: Rules> Ruled for OwnerQueue<R> {
+    type Rules = R;
+}
+
+impl<R: Rules> Stage<R> {
+    pub(crate) fn new(cpus: usize) -> Arc<Self> {
         let host = Cpus::impatient(cpus);
         let domain = OwnerYieldDomain::new(host.clone());
-        let (contended, other) = (OwnerYield::new(), OwnerYield::new());
+        let (contended, other) = (OwnerQueue::new(), OwnerQueue::new());
         Arc::new(Self { host, domain, contended, other, counter: Plain::default() })
     }
 
-    fn visit(&self) {
+    pub(crate) fn visit(&self) {
         self.contended.lock(&self.domain);
         self.counter.increment();
         self.contended.unlock(&self.domain, ());
@@ -33,7 +44,12 @@ impl Stage {
 /// lock, an interrupt queues for `contended` again. CPU 2 then looks for the node to queue behind.
 #[test]
 fn t18_a_node_is_not_found_under_its_last_lock() {
-    let stage = Stage::new(3);
+    find_the_node::<OwnerYield>();
+    find_the_node::<Powerpc>();
+}
+
+fn find_the_node<L: Ruled>() {
+    let stage = Stage::<L::Rules>::new(3);
     let [held, visited, both_held, queued, linked] = [(); 5].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -76,7 +92,7 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
 /// CPU 1 has been head long enough to forbid stealing; CPU 2 must queue without trying.
 #[test]
 fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
-    let stage = Stage::new(3);
+    let stage = Yielding::new(3);
     let [held, waited] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -103,7 +119,7 @@ fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
 }
 
 /// CPU 1 is head and CPU 2 behind it.
-fn with_a_head_and_a_waiter(stage: &Stage, meanwhile: impl Fn() + Sync) {
+pub(crate) fn with_a_head_and_a_waiter<R: Rules>(stage: &Stage<R>, meanwhile: impl Fn() + Sync) {
     let [held, queued] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -128,7 +144,7 @@ fn with_a_head_and_a_waiter(stage: &Stage, meanwhile: impl Fn() + Sync) {
 
 #[test]
 fn the_whole_queue_yields_to_a_preempted_owner() {
-    let stage = Stage::new(3);
+    let stage = Yielding::new(3);
     with_a_head_and_a_waiter(&stage, || {
         stage.host.set_preempted(0, true);
         stage.host.until_yielded(1, 0);
@@ -139,7 +155,7 @@ fn the_whole_queue_yields_to_a_preempted_owner() {
 
 #[test]
 fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
-    let stage = Stage::new(3);
+    let stage = Yielding::new(3);
     with_a_head_and_a_waiter(&stage, || {
         stage.host.set_preempted(1, true);
         stage.host.until_yielded(2, 1);
@@ -150,11 +166,11 @@ fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
 /// CPU 1 is head and forbids stealing. CPU 2, whose nodes are all in use, must not take the lock that is free to CPU 1.
 #[test]
 fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
-    let stage = Stage::new(3);
+    let stage = Yielding::new(3);
     let outer: Arc<[OwnerYield; LEVELS]> = Arc::new(std::array::from_fn(|_| OwnerYield::new()));
     let [held, waited, stalled, goes_on] = [(); 4].map(|()| Signal::default());
     let order = Arc::new(std::sync::Mutex::new(vec![]));
-    let visit = |stage: &Stage, order: &std::sync::Mutex<Vec<usize>>, cpu| {
+    let visit = |stage: &Yielding, order: &std::sync::Mutex<Vec<usize>>, cpu| {
         stage.contended.lock(&stage.domain);
         order.lock().unwrap().push(cpu);
         stage.contended.unlock(&stage.domain, ());

@@ -25,6 +25,7 @@ fn locks_are_as_small_as_the_readme_says() {
     assert_eq!(size_of::<FlexGuard<16>>(), 16 + 128);
     assert_eq!(size_of::<Clh>(), 4);
     assert_eq!(size_of::<OwnerYield>(), 4);
+    assert_eq!(size_of::<Powerpc>(), 4);
     assert_eq!(size_of::<Gcr>(), 12);
     assert_eq!(size_of::<GcrOver<Mcs>>(), 16);
     assert_eq!(size_of::<QSpinLock<Pv>>(), 4);

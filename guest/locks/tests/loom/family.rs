@@ -60,6 +60,20 @@ fn cpu_0_does_not_run<const CPUS: usize>(machine: Cpus) -> FlexGuardDomain<Cpus,
     FlexGuardDomain::new(machine)
 }
 
+fn owner_does_not_run<const CPUS: usize>(machine: Cpus) -> OwnerYieldDomain<Cpus, CPUS> {
+    machine.set_preempted(0, true);
+    OwnerYieldDomain::new(machine)
+}
+
+/// The switches of powerpc that are off by default.
+#[derive(Debug)]
+enum Sticky {}
+
+impl Rules for Sticky {
+    const IS_STICKY: bool = true;
+    const PRODS_HEAD: bool = true;
+}
+
 /// Waiters give up when others have paused twice.
 fn hasty<const CPUS: usize>(machine: Cpus) -> RqSpinDomain<Cpus, CPUS> {
     RqSpinDomain::new(machine.limited(2), Clock::Wall)
@@ -88,4 +102,7 @@ family! {
     rqspinlock: RqSpinLock::<Whole>::new(), resilient::<2>, resilient::<3>;
     rqspinlock_in_haste: RqSpinLock::<Whole>::new(), hasty::<2>, hasty::<3>;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
+    powerpc: Powerpc::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
+    powerpc_yields: Powerpc::new(), owner_does_not_run::<2>, owner_does_not_run::<3>;
+    powerpc_marks: OwnerQueue::<Sticky>::new(), owner_does_not_run::<2>, owner_does_not_run::<3>;
 }

@@ -23,7 +23,7 @@ impl Interrupted {
         Self { cpus: machine(CPUS, PAUSES, |_| false), at, handler, was_interrupted }
     }
 
-    /// No interrupt comes to the calling CPU any more.
+    /// From now on the calling CPU is not interrupted.
     fn turn_interrupts_off(&self) {
         self.was_interrupted[self.cpu()].store(true, Unmodelled);
     }
@@ -124,7 +124,7 @@ macro_rules! kinds {
                 an_interrupt_waits_inside_a_wait::<1>();
             }
 
-            /// What a CPU has in the domain serves one lock and then the other.
+            /// The memory of a CPU in the domain serves one lock and then the other.
             #[test]
             fn two_locks_are_taken_one_after_the_other() {
                 // No lock of these comes to this point.

@@ -97,3 +97,9 @@ fn clh_with_four_cpus() {
 fn owner_yield_with_four_cpus() {
     explore(4, 2, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new, |_| {});
 }
+
+#[test]
+fn powerpc_with_four_cpus() {
+    explore(4, 2, OwnerYieldDomain::<Cpus, 4>::new, Powerpc::new, |_| {});
+    assert_reached(Event::LockYielded);
+}

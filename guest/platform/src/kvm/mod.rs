@@ -182,6 +182,11 @@ impl<K: Guest, const CPUS: usize> Platform for Kvm<K, CPUS> {
         self.steal[cpu].is_preempted()
     }
 
+    #[inline(always)]
+    fn yield_count(&self, cpu: usize) -> u64 {
+        self.steal[cpu].version()
+    }
+
     #[inline]
     fn yield_to(&self, cpu: Option<usize>) {
         let features = self.features();

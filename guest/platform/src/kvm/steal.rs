@@ -37,6 +37,12 @@ impl StealTime {
         self.steal[0].load(Relaxed)
     }
 
+    /// Number that the host raises whenever it writes the record: before the CPU runs again after it was preempted. 0: it keeps none.
+    pub(super) fn version(&self) -> u64 {
+        // Relaxed: a hint.
+        u64::from(self.version.load(Relaxed))
+    }
+
     /// Relaxed: a hint, which is old when it is read.
     pub(super) fn is_preempted(&self) -> bool {
         /// `KVM_VCPU_PREEMPTED`; another bit asks for a flush of the TLB.

@@ -80,7 +80,7 @@ impl Pair {
             return false;
         }
         meanwhile();
-        // Of several that forget it one does. Another CPU may have made a fact here since the loads, with one lock of the old fact.
+        // One of several that forget it wins. Another CPU may have made a fact here since the loads, with one lock of the old fact.
         if mutant!("checked-forget-blindly": self.from.compare_exchange(from, GOING, SeqCst, SeqCst).is_err() => false)
         {
             return false;

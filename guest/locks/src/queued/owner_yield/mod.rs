@@ -1,4 +1,4 @@
-//! Queue spinlock for hypervisors with directed yield: its word names the owner.
+//! Queue spinlocks for hypervisors with directed yield: the word names the owner.
 //!
 //! A waiter that finds the owner preempted gives its own slice to the owner. No waiter sleeps, so there is no wake-up
 //! to lose, no table, and nothing for unlock to look for.
@@ -38,23 +38,48 @@
 //!
 //! A CPU that is nested deeper than there are nodes does not queue: it tries for the lock like a thief, and can starve.
 //!
-//! # How it differs from the lock of powerpc
+//! # The locks of this family
 //!
-//! This is a part of what Linux has there since 6.0. A yield names a CPU and no yield count, so it may go to an owner that runs again or has
-//! left. `try_lock` takes a lock that is free without a queue, and does not steal. There is no limit on stealing from another node, the mark
-//! "must queue" is no mode of the lock, and a woken CPU is not prodded. So its figures are a lower bound for that lock's.
+//! | lock | yields to | |
+//! |---|---|---|
+//! | [`OwnerYield`] | owner, predecessor | a part of the lock of powerpc |
+//! | [`Powerpc`] | owner, predecessor | the lock that Linux has there since 6.2 |
+//! | [`PowerpcOwner`] | owner | for the question which of the two pays |
+//! | [`PowerpcPrev`] | predecessor | the same |
 //!
-//! Waiters in the middle of the queue do not read the lock word: the head tells its successor that the owner
-//! is preempted, and each waiter tells the next one ("sleepy").
+//! [`OwnerYield`] differs from the complete lock in this:
+//! 1. [`Lock::try_lock`], and so the first look of `lock`, takes a lock only if no CPU queues. The complete lock takes any that is open: (*,0,0).
+//! 2. A yield names a CPU and no yield count ([`Platform::yield_count`]), so it may go to an owner that has run meanwhile.
+//! 3. A CPU counts by the longer limit only while the mark "sleepy" stands. In the complete lock it does so from the first mark it sees.
+//! 4. The look that marks the lock also yields. In the complete lock it finds the word changed, by its own mark, and yields one look later.
+//! 5. A waiter passes on what it was told. In the complete lock it looks first whether the owner is preempted, and tells before it yields.
+//!
+//! [`Rules`] also has the sticky mark and the kick of a preempted head, which Linux turns off by default. Its other
+//! switches are missing: stealing while the head yields, rounds that do not count while the owner is preempted, an interval for the mark.
+//! A shorter limit for owners on another node is missing too, for a platform does not number nodes. Unlock changes the word by one atomic operation,
+//! where powerpc stores half of it.
+//!
+//! A waiter that is not head reads the lock word only if its predecessor is preempted, or has told it that the owner is.
 
-use core::{mem::offset_of, ptr};
+mod domain;
+mod rules;
+mod yielding;
+
+use core::{marker::PhantomData, ptr};
 
 use haltkick_qspin::{
-    contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
+    contract::{Activity, Event, Lock, Platform, Point},
     faults::mutant::mutant,
-    memory::sync::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
-    waiting::nesting::{Code, LEVELS, Nesting},
+    memory::sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    waiting::nesting::Code,
 };
+
+use self::{
+    domain::Node,
+    rules::{Complete, Looks, Part, ToOwner, ToPredecessor},
+    yielding::pass_on,
+};
+pub use self::{domain::OwnerYieldDomain, rules::Rules};
 
 const LOCKED: u32 = 1;
 const OWNER_SHIFT: u32 = 1;
@@ -73,100 +98,24 @@ const HEAD_SPINS: u32 = if MODELLED { 1 } else { 256 };
 /// How much longer both last while the lock is sleepy: a CPU that is not running has to leave first.
 const SLEEPY_FACTOR: u32 = if MODELLED { 1 } else { 256 };
 
-/// Queue spinlock whose waiters yield to a preempted owner.
+/// Queue spinlock whose word names its owner, with the [`Rules`] `R`.
 #[derive(Debug)]
-pub struct OwnerYield {
+pub struct OwnerQueue<R> {
     word: AtomicU32,
+    rules: PhantomData<fn() -> R>,
 }
 
-/// State shared by the owner-yielding locks of one kernel: the platform, and four nodes for each CPU.
-#[derive(Debug)]
-pub struct OwnerYieldDomain<P, const CPUS: usize> {
-    platform: P,
-    cpus: [PerCpu; CPUS],
-}
+/// Queue spinlock whose waiters yield to a preempted owner.
+pub type OwnerYield = OwnerQueue<Part>;
 
-#[derive(Debug)]
-#[repr(C, align(64))]
-struct PerCpu {
-    /// Written by neighbours in a queue.
-    nodes: [Node; LEVELS],
-    nesting: Nesting,
-}
+/// Queue spinlock of Linux on powerpc: as [`OwnerYield`], and any CPU that tries takes a lock that is open, past its queue.
+pub type Powerpc = OwnerQueue<Complete>;
 
-/// A waiter in a queue.
-#[derive(Debug)]
-struct Node {
-    /// The lock that this node waits for; 0: none. Written by its own CPU.
-    lock: AtomicUsize,
-    /// Code of the successor, 0 while none is known. Written by the successor.
-    next: AtomicU32,
-    /// 1 once this waiter is head. Written by the predecessor.
-    locked: AtomicU8,
-    /// 1 while the owner is known to be preempted. Written by the predecessor.
-    sleepy: AtomicU8,
-}
+/// [`Powerpc`] whose waiters yield to the owner only.
+pub type PowerpcOwner = OwnerQueue<ToOwner>;
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                lock: AtomicUsize::new(0),
-                next: AtomicU32::new(0),
-                locked: AtomicU8::new(0),
-                sleepy: AtomicU8::new(0),
-            }
-        }
-    }
-}
-
-impl PerCpu {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self { nodes: array![Node::new(); LEVELS], nesting: Nesting::new() }
-        }
-    }
-}
-
-domain!(OwnerYieldDomain<CPUS>, queues_in_memory);
-
-impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
-    const_unless_loom! {
-        /// The memory of `CPUS` CPUs, none of which waits.
-        pub const fn new(platform: P) -> Self {
-            const { assert!(CPUS <= MAX_CPUS, "the lock word cannot name so many owners") };
-            Self { platform, cpus: array![PerCpu::new(); CPUS] }
-        }
-    }
-
-    fn queues_in_memory(&self) -> Queues {
-        Queues {
-            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
-            cpu_bytes: size_of::<PerCpu>(),
-            node_bytes: size_of::<Node>(),
-            nodes_per_cpu: LEVELS,
-            in_use: ptr::from_ref(&self.cpus[0].nesting).addr(),
-            next: offset_of!(Node, next),
-            locked: offset_of!(Node, locked),
-            ..Queues::default()
-        }
-    }
-
-    fn node(&self, code: Code) -> &Node {
-        &self.cpus[code.cpu()].nodes[code.level()]
-    }
-
-    /// The node with which `cpu` waits for `lock`.
-    fn waiting(&self, cpu: usize, lock: usize) -> &Node {
-        // Relaxed: published by the swap of the tail in G2, which the caller has acquired from.
-        let waits = |node: &&Node| node.lock.load(Relaxed) == lock;
-        self.cpus[cpu]
-            .nodes
-            .iter()
-            .find(waits)
-            .expect("the CPU in the tail has a node that waits for the lock")
-    }
-}
+/// [`Powerpc`] whose waiters yield to their predecessors only, and do not look whether the owner is preempted.
+pub type PowerpcPrev = OwnerQueue<ToPredecessor>;
 
 /// The CPU that holds a lock with this word.
 const fn owner(word: u32) -> usize {
@@ -178,11 +127,11 @@ const fn held_by(cpu: usize) -> u32 {
     (cpu as u32) << OWNER_SHIFT | LOCKED
 }
 
-impl OwnerYield {
+impl<R: Rules> OwnerQueue<R> {
     const_unless_loom! {
         /// A free lock.
         pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0) }
+            Self { word: AtomicU32::new(0), rules: PhantomData }
         }
     }
 
@@ -220,21 +169,17 @@ impl OwnerYield {
 
     /// S: looks at the lock for a while. `true` if this took it.
     fn steal<P: Platform>(&self, platform: &P, cpu: usize) -> bool {
-        let mut looks = 0;
+        let mut looks = Looks::<R>::new();
         loop {
             // Relaxed: `take_past_queue` is what acquires.
             let seen = self.word.load(Relaxed);
-            let limit = if seen & SLEEPY != 0 { STEAL_SPINS * SLEEPY_FACTOR } else { STEAL_SPINS };
-            if is_closed(seen) || looks >= limit {
+            if is_closed(seen) || looks.are_over(seen, STEAL_SPINS) {
                 return false;
             }
             if self.take_past_queue(seen, cpu) {
                 return true;
             }
-            looks += 1;
-            if !self.yield_to_owner(platform, seen) {
-                platform.pause();
-            }
+            self.wait_a_round(platform, seen, &mut looks, || {});
         }
     }
 
@@ -243,24 +188,26 @@ impl OwnerYield {
         !is_closed(seen) && self.take_past_queue(seen, cpu)
     }
 
-    /// (*,*,0) -> (*,*,1), given the word last seen. Acquire: pairs with unlock.
-    fn take_past_queue(&self, seen: u32, cpu: usize) -> bool {
-        seen & LOCKED == 0 && self.word.compare_exchange(seen, seen | held_by(cpu), Acquire, Relaxed).is_ok()
+    /// (*,0,0) -> (*,0,1), unless the lock is not open.
+    #[inline(always)]
+    fn try_past_queue(&self, cpu: usize) -> bool {
+        loop {
+            // Relaxed: `take_past_queue` is what acquires.
+            let seen = self.word.load(Relaxed);
+            // Any bit but those of the tail. A CPU that joins the queue meanwhile makes the exchange fail, and it is tried again.
+            if is_closed(seen) || seen & HELD_MASK != 0 {
+                return false;
+            }
+            if self.take_past_queue(seen, cpu) {
+                return true;
+            }
+        }
     }
 
-    /// Gives this CPU's slice to the owner, if `seen` still says who that is and it is preempted.
-    fn yield_to_owner<P: Platform>(&self, platform: &P, seen: u32) -> bool {
-        if seen & LOCKED == 0 || !platform.is_preempted(owner(seen)) {
-            return false;
-        }
-        // Relaxed, both: hints. An exchange that fails leaves the next look to set the mark.
-        if seen & SLEEPY == 0 {
-            _ = self.word.compare_exchange(seen, seen | SLEEPY, Relaxed, Relaxed);
-        }
-        if self.word.load(Relaxed) | SLEEPY == seen | SLEEPY {
-            platform.yield_to(Some(owner(seen)));
-        }
-        true
+    /// (*,*,0) -> (*,*,1), given the word last seen. Acquire: pairs with unlock.
+    fn take_past_queue(&self, seen: u32, cpu: usize) -> bool {
+        let order = mutant!("owner-yield-relaxed-steal": Acquire => Relaxed);
+        seen & LOCKED == 0 && self.word.compare_exchange(seen, seen | held_by(cpu), order, Relaxed).is_ok()
     }
 
     /// G1 to G6.
@@ -305,6 +252,10 @@ impl OwnerYield {
             // Release: pairs with the wait in G3.
             domain.node(next).locked.store(1, Release);
             platform.point(Point::HandedOver);
+            // Its CPU is known by the link: the node may be used anew from the store on.
+            if R::PRODS_HEAD && platform.is_preempted(next.cpu()) {
+                platform.kick(next.cpu());
+            }
         }
 
         // T18: an interrupt that claims this node again, and is interrupted before it has named its lock,
@@ -328,38 +279,6 @@ impl OwnerYield {
         }
     }
 
-    /// G3: waits to become head.
-    fn wait_as_waiter<P: Platform, const CPUS: usize>(
-        &self,
-        domain: &OwnerYieldDomain<P, CPUS>,
-        prev_cpu: usize,
-        node: &Node,
-    ) {
-        let platform = &domain.platform;
-        // Acquire: pairs with the handoff in G6.
-        while node.locked.load(Acquire) == 0 {
-            let prev_preempted = platform.is_preempted(prev_cpu);
-            // Relaxed: a hint.
-            let sleepy = node.sleepy.load(Relaxed) != 0;
-            if !sleepy && !prev_preempted {
-                platform.pause();
-                continue;
-            }
-            pass_on(domain, node, sleepy);
-            // Relaxed: a hint.
-            if self.yield_to_owner(platform, self.word.load(Relaxed)) {
-                continue;
-            }
-            // The owner runs: a waiter that reported otherwise is late.
-            node.sleepy.store(0, Relaxed);
-            if prev_preempted {
-                platform.yield_to(Some(prev_cpu));
-            } else {
-                platform.pause();
-            }
-        }
-    }
-
     /// G4 and G5: waits for the lock and takes it; `true` if no CPU was behind.
     fn wait_as_head<P: Platform, const CPUS: usize>(
         &self,
@@ -369,7 +288,7 @@ impl OwnerYield {
         node: &Node,
     ) -> bool {
         let platform = &domain.platform;
-        let mut looks = 0;
+        let mut looks = Looks::<R>::new();
         loop {
             // Relaxed: the exchange acquires.
             let seen = self.word.load(Relaxed);
@@ -382,19 +301,12 @@ impl OwnerYield {
                 }
                 continue;
             }
-            let limit = if seen & SLEEPY != 0 { HEAD_SPINS * SLEEPY_FACTOR } else { HEAD_SPINS };
-            if looks < limit {
-                looks += 1;
-            } else if seen & MUST_QUEUE == 0 {
+            if looks.are_over(seen, HEAD_SPINS) && seen & MUST_QUEUE == 0 {
                 // (n,0,*) -> (n,1,*). Relaxed: forbids stealing, orders nothing.
                 self.word.fetch_or(MUST_QUEUE, Relaxed);
                 platform.point(Point::HeadSpinning);
             }
-            let yielded = self.yield_to_owner(platform, seen);
-            pass_on(domain, node, yielded);
-            if !yielded {
-                platform.pause();
-            }
+            self.wait_a_round(platform, seen, &mut looks, || pass_on(domain, node));
         }
     }
 }
@@ -404,16 +316,7 @@ fn is_closed(seen: u32) -> bool {
     mutant!("owner-yield-always-steal": seen & MUST_QUEUE != 0 => false)
 }
 
-/// Tells the successor whether the owner is preempted.
-fn pass_on<P, const CPUS: usize>(domain: &OwnerYieldDomain<P, CPUS>, node: &Node, sleepy: bool) {
-    // Acquire: pairs with the link in G2, so that the mark is not wiped by the initialisation.
-    if sleepy && let Some(next) = Code::from_raw(node.next.load(Acquire)) {
-        // Relaxed: a hint. Only this CPU makes the successor head, so its node is still in this queue.
-        domain.node(next).sleepy.store(1, Relaxed);
-    }
-}
-
-impl<P: Platform, const CPUS: usize> Lock<OwnerYieldDomain<P, CPUS>> for OwnerYield {
+impl<R: Rules, P: Platform, const CPUS: usize> Lock<OwnerYieldDomain<P, CPUS>> for OwnerQueue<R> {
     type Token = ();
 
     #[inline(always)]
@@ -425,6 +328,9 @@ impl<P: Platform, const CPUS: usize> Lock<OwnerYieldDomain<P, CPUS>> for OwnerYi
 
     #[inline(always)]
     fn try_lock(&self, domain: &OwnerYieldDomain<P, CPUS>) -> Option<()> {
+        if mutant!("powerpc-try-queues": R::IS_COMPLETE => false) {
+            return self.try_past_queue(domain.platform.cpu()).then_some(());
+        }
         // (0,0,0) -> (0,0,1). Acquire: pairs with unlock. Relaxed load: failing needs no ordering.
         let taken = self.word.load(Relaxed) == 0
             && self.word.compare_exchange(0, held_by(domain.platform.cpu()), Acquire, Relaxed).is_ok();
