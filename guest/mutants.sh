@@ -174,7 +174,7 @@ powerpc-any-count           host     no_slice_goes_to_a_cpu_that_has_run
 powerpc-prev-alone          host     pq4_
 powerpc-try-queues          host     a_try_takes_a_free_lock_past
 owner-yield-always-steal    host     a_try_takes_no_lock_whose_head
-owner-yield-always-steal    liveness every_state_of_the_lock_of_powerpc
+owner-yield-always-steal    liveness no_cpu_overtakes_an_insisting_head_of_the_lock_of_powerpc
 t16-relaxed-claim           loom     rw::fair::with_two_writers
 t17-reader-overtakes        host     t17_
 t17-writer-overtakes        host     t17_
