@@ -185,7 +185,7 @@ mod sleepers_of_two_ticket_locks {
 
     /// CPU 1 waits for lock 1, and then for lock 0 behind CPU 2: with the ticket that it had before it would look like that one.
     #[test]
-    fn a_slot_that_changes_its_lock_has_the_ticket_of_the_new_one() {
+    fn a_slot_that_changes_its_lock_has_the_new_ticket() {
         let play = |cpu, scene: &Three| match cpu {
             0 => [1, 0].into_iter().for_each(|which| release(scene, which)),
             1 => [1, 0].into_iter().for_each(|which| scene.with(which, || {})),
