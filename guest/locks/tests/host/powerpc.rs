@@ -109,7 +109,7 @@ fn no_slice_goes_to_a_cpu_that_has_run_since() {
     assert_eq!(host.events(Event::LockYielded), 0);
 }
 
-/// A waiter that is told of a preempted owner forgets that by itself, once the owner runs.
+/// A waiter that was told of a preempted owner looks at the owner itself before it yields.
 #[test]
 fn pq2_the_queue_yields_no_more_once_the_owner_runs() {
     let stage = Stage::<Rules>::new(3);
