@@ -66,6 +66,7 @@ pub(crate) struct Watch {
 #[derive(Clone, Copy)]
 struct Ticks {
     busy: u64,
+    idle: u64,
     steal: u64,
     /// Ticks of all CPUs since boot.
     ever_stolen: u64,
@@ -96,10 +97,9 @@ impl Watch {
         let own = own_cpu_time().saturating_sub(self.own).as_secs_f64();
         let elapsed = self.start.elapsed().as_secs_f64();
         let offered = elapsed * self.cpus.len() as f64;
-        let seconds = |before: u64, after: u64| after.saturating_sub(before) as f64 * TICK.as_secs_f64();
         let steal_share = (seconds(before.steal, after.steal) / offered).clamp(0.0, 1.0);
         let noise = Noise {
-            others_share: Some(((seconds(before.busy, after.busy) - own) / offered).clamp(0.0, 1.0)),
+            others_share: Some(others_share((before, after), own, offered)),
             steal_share: steal_is_known(after).then_some(steal_share),
             of_ns: (offered * 1e9) as u64,
             run_delay_share: None,
@@ -107,6 +107,20 @@ impl Watch {
         };
         Ok((noise, 2.0 * TICK.as_secs_f64() * self.cpus.len() as f64 / offered))
     }
+}
+
+fn seconds(before: u64, after: u64) -> f64 {
+    after.saturating_sub(before) as f64 * TICK.as_secs_f64()
+}
+
+/// Returns the share of `offered` seconds that others were busy, while this process was for `own`.
+///
+/// Busy time is sampled at ticks: a guest that a quota stops and starts at ticks seems busy for longer than it is. Idle time is measured on
+/// kernels that stop the tick meanwhile. So the lesser one counts: a neighbour shows in both.
+fn others_share((before, after): (Ticks, Ticks), own: f64, offered: f64) -> f64 {
+    let busy = seconds(before.busy, after.busy);
+    let not_idle = offered - seconds(before.idle, after.idle) - seconds(before.steal, after.steal);
+    ((busy.min(not_idle) - own) / offered).clamp(0.0, 1.0)
 }
 
 fn own_cpu_time() -> Duration {
@@ -138,14 +152,15 @@ fn parse(stat: &str, cpus: &[u32]) -> Result<Ticks, String> {
             .ok_or_else(|| format!("/proc/stat: no line {name}"))
     };
     let ever_stolen = fields_of("cpu").ok().and_then(|fields| fields.get(7).copied()).unwrap_or(0);
-    let mut sum = Ticks { busy: 0, steal: 0, ever_stolen };
+    let mut sum = Ticks { busy: 0, idle: 0, steal: 0, ever_stolen };
     for cpu in cpus {
         let name = format!("cpu{cpu}");
         let fields = fields_of(&name)?;
-        let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = fields[..] else {
+        let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = fields[..] else {
             return Err(format!("/proc/stat: line {name} has {} fields, 8 expected", fields.len()));
         };
         sum.busy += user + nice + system + irq + softirq;
+        sum.idle += idle + iowait;
         sum.steal += steal;
     }
     Ok(sum)
@@ -180,6 +195,19 @@ mod tests {
         let never = parse(&STAT.replace(" 9 0 0", " 0 0 0").replace(" 5 7 0", " 0 7 0"), &[0]).unwrap();
         let virtual_machine = probe::has_cpu_flag("hypervisor") == Ok(true);
         assert_eq!((never.ever_stolen, steal_is_known(never)), (0, !virtual_machine));
+    }
+
+    #[test]
+    fn neighbours_show_in_busy_and_in_idle_time() {
+        let start = Ticks { busy: 0, idle: 0, steal: 0, ever_stolen: 0 };
+        let after = |busy, idle| (start, Ticks { busy, idle, ..start });
+        // Four seconds of two CPUs, of which this process had two: a neighbour had one, or none was there.
+        assert_eq!(others_share(after(300, 100), 2.0, 4.0), 0.25);
+        assert_eq!(others_share(after(200, 200), 2.0, 4.0), 0.0);
+        // Ticks found the process whenever its quota let it run.
+        assert_eq!(others_share(after(300, 200), 2.0, 4.0), 0.0);
+        let stolen = Ticks { steal: 100, ..after(200, 100).1 };
+        assert_eq!(others_share((start, stolen), 2.0, 4.0), 0.0, "the outer host is no neighbour");
     }
 
     #[test]
