@@ -129,7 +129,7 @@ mod tests {
             assert_eq!(text.parse::<PauseLoops>().unwrap().to_string(), text);
         }
         for (text, message) in [
-            ("4096", "write gap=N or window=N"),
+            ("4096", "write gap=N, window=N or target=WHICH"),
             ("gap=0", "out of range"),
             ("widow=1", "did you mean 'window'?"),
             ("gap=1,gap=2", "a second time"),

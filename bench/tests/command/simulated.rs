@@ -189,6 +189,10 @@ fn what_no_simulated_machine_can_do_is_refused() {
         (&[&hosted[..], &["--ple", "gap=0"]].concat(), "gap: 0 is out of range"),
         (&[&hosted[..], &["--ple", "gap=256", "--pause-exits", "off"]].concat(), "--ple: pause-exits is off"),
         (&[&hosted[..], &["--ple", "gap=256"]].concat(), "--ple: Intel's pause loops exit in ring 0"),
+        (&[&hosted[..], &["--ple", "target=holders"]].concat(), "did you mean 'holder'?"),
+        (&[&hosted[..], &["--from", "1ms"]].concat(), "--from: only the VMM's own scheduler"),
+        (&["--from", "1s"], "--from: 1s is beyond the window"),
+        (&["--from", "2ms", "--until", "1ms"], "--until: the guest goes at 1ms and comes at 2ms"),
         (&["--pv-backend", "kvm"], "put to sleep by the VMM"),
         (&["--cpus", "0-16"], "CPU 16"),
     ] {
