@@ -171,6 +171,7 @@ owner-yield-relaxed-tail    loom     family::owner_yield::with_three
 owner-yield-relaxed-steal   loom     family::powerpc::with_two
 owner-yield-stale-owner     host     pq1_
 powerpc-any-count           host     no_slice_goes_to_a_cpu_that_has_run
+powerpc-count-of-a-runner   host     no_slice_goes_to_a_cpu_that_resumes
 powerpc-prev-alone          host     pq4_
 powerpc-try-queues          host     a_try_takes_a_free_lock_past
 owner-yield-always-steal    host     a_try_takes_no_lock_whose_head

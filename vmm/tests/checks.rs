@@ -9,7 +9,7 @@ fn base() -> Run {
     support::on(Engine::Threads)
 }
 
-/// A quota of so many microseconds in a millisecond, which the VMM can keep.
+/// A quota of `run_us` microseconds in a millisecond, which the VMM can keep.
 fn quota(run_us: u64) -> Quota {
     Quota { run: Duration::from_micros(run_us), period: Duration::from_millis(1), burst: Duration::ZERO }
 }

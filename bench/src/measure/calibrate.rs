@@ -59,8 +59,9 @@ impl Calibration {
             window: Duration::from_millis(20),
             guests: vec![Guest {
                 vcpus: run.cpus.len() as u32,
-                // It would stop the work that is timed.
+                // Either would stop the work that is timed.
                 quota: None,
+                presence: None,
                 system: System::Ours(ours),
                 ..first.guest.clone()
             }],

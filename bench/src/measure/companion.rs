@@ -16,7 +16,7 @@ pub(crate) fn companion(engine: Engine<'_>, run: &Run, image: &Image, work_rate:
         .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))
         .and_then(|run| {
             let window = run.window.min(COMPANION_WINDOW);
-            engine(&Run { window, work_rate: Some(work_rate), ..run })
+            engine(&Run { work_rate: Some(work_rate), ..run }.with_window(window))
         });
     match found {
         Ok(seen) => Ok(per_second(&seen.found)),

@@ -34,7 +34,7 @@ pub(crate) fn slowdown(plan: &Plan, simulate: Simulate<'_>) -> Option<f64> {
 /// Time of one of `part` equal parts of a run; none if it fails.
 fn time(run: &Run, part: u32, simulate: Simulate<'_>) -> Option<Duration> {
     let begin = Instant::now();
-    let run = Run { warmup: run.warmup / part, window: run.window / part, ..run.clone() };
+    let run = Run { warmup: run.warmup / part, ..run.clone().with_window(run.window / part) };
     let (found, _) = simulate(&run, Arc::default());
     found.is_ok().then(|| begin.elapsed())
 }

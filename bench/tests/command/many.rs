@@ -81,7 +81,20 @@ fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Tested {
     many()?;
     for more in [
         &["--sched", "vmm", "--lock", "qspinlock", "--pv", "on"][..],
-        &["--sched", "vmm", "--lock", "qspinlock", "--pv", "on", "--slice", "100us", "--locks", "16"],
+        &[
+            "--sched",
+            "vmm",
+            "--lock",
+            "qspinlock",
+            "--pv",
+            "on",
+            "--slice",
+            "100us",
+            "--locks",
+            "16",
+            "--min-sections",
+            "100",
+        ],
         &["--sched", "vmm", "--lock", "qspinlock-wc", "--pv", "on", "--deschedule", "holder"],
         &["--sched", "vmm", "--lock", "ticket", "--pv", "off"],
         &["--sched", "host", "--lock", "qspinlock", "--pv", "on"],

@@ -20,6 +20,7 @@ trials![
     a_guest_that_dies_is_named_beside_the_others_record,
     the_record_says_how_long_a_neighbour_delayed_the_runs_threads,
     a_run_whose_process_was_stopped_meanwhile_is_not_trusted,
+    a_guest_that_comes_late_is_calibrated_and_has_an_ideal,
 ];
 
 fn threads_need_no_kvm_and_the_record_names_the_engine() {
@@ -32,6 +33,17 @@ fn threads_need_no_kvm_and_the_record_names_the_engine() {
     assert_valid("run", &record);
     let message = refusal(&["run", "--perf-map"]);
     assert!(message.contains("only --engine threads"), "{message}");
+}
+
+fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
+    // Its ideal has a window of 200 ms, in which it is there for the same share.
+    let late = ["run", "--engine", "threads", "--vcpus", "1", "--duration", "400ms", "--from", "300ms"];
+    let output = haltkick(&[&late[..], &["--format", "json"]].concat());
+    assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+    let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
+    assert_eq!(record["config"]["from_ns"], 300_000_000);
+    let efficiency = record["totals"]["efficiency"].as_f64().expect("it has an ideal");
+    assert!((0.4..2.0).contains(&efficiency), "{efficiency}");
 }
 
 fn a_window_lasts_as_many_turns_of_every_vcpu_as_given() {

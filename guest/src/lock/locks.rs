@@ -162,7 +162,7 @@ lock! {
 }
 
 lock! {
-    "131" "powerpc", "owner-yield as complete as in Linux 6.2 on powerpc: any vCPU that tries steals, yields name a yield count",
+    "131" "powerpc", "owner-yield modelled on Linux 6.11 on powerpc: any vCPU that tries steals, a yield follows a comparison of yield counts",
     LockFlags::NONE;
     paravirt {
         Powerpc: haltkick_locks::Powerpc = haltkick_locks::Powerpc::new(),

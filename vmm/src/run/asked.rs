@@ -332,6 +332,18 @@ impl OurGuest<'_> {
 }
 
 impl Run {
+    /// The run with another window, of which each guest is there for the share that it was.
+    #[must_use]
+    pub fn with_window(mut self, window: Duration) -> Self {
+        let share = window.as_secs_f64() / self.window.as_secs_f64();
+        for presence in self.guests.iter_mut().filter_map(|guest| guest.presence.as_mut()) {
+            presence.from = presence.from.mul_f64(share);
+            presence.until = presence.until.map(|until| until.mul_f64(share).min(window));
+        }
+        self.window = window;
+        self
+    }
+
     /// Whether the kernel of this host schedules the vCPUs, a thread for each; under a model of a host the VMM does.
     pub(crate) fn has_vcpu_threads(&self) -> bool {
         self.rules.sched == Sched::Host && self.host.is_none()

@@ -393,7 +393,7 @@ impl Supervised<'_> {
 
     fn is_stuck(&self, scheduler: &Scheduler<'_>, all_asleep: impl FnOnce() -> bool) -> bool {
         match self.asked.run.watchdog {
-            Some(limit) => self.still > limit,
+            Some(limit) => self.still > limit + self.longest_absence(),
             None => {
                 self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep())
             }
@@ -410,15 +410,19 @@ impl Supervised<'_> {
         let ratio = self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32);
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
         let away = self.asked.run.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
-        let run = self.asked.run;
         let quota = self.asked.guest.quota.map(|quota| quota.period * 4);
-        let gone = self.asked.guest.presence.map(|presence| presence.longest_absence(run.window));
-        let kept = quota.unwrap_or_default() + gone.unwrap_or_default();
+        let kept = quota.unwrap_or_default() + self.longest_absence();
         let work = (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away + kept;
         match self.asked.run.rules.sched {
             Sched::Vmm => WATCHDOG + work,
             Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,
         }
+    }
+
+    /// The longest time for which the guest is kept away.
+    fn longest_absence(&self) -> Duration {
+        let presence = self.asked.guest.presence;
+        presence.map_or(Duration::ZERO, |presence| presence.longest_absence(self.asked.run.window))
     }
 
     /// How long the guest may take to start, and how long to come to rest, though it moves all the time.

@@ -188,10 +188,12 @@ impl<'a, B: Bell> Core<'a, B> {
             .collect()
     }
 
-    /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since.
+    /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since; but for those whose
+    /// guest is away.
     pub(super) fn everybody_ran_since(&self, since_ns: u64) -> bool {
         let ran = |task: &Task<'_>| task.account.since_ns() >= since_ns;
-        let mut all = lock(&self.apart).aside.values().all(|task| ran(task));
+        let is_away = |task: &Task<'_>| task.guest.absent_until(self.clock.now_ns()).is_some();
+        let mut all = lock(&self.apart).aside.values().all(|task| ran(task) || is_away(task));
         self.queues.for_each(|task, is_over| all &= is_over || ran(task));
         all
     }

@@ -78,13 +78,14 @@ impl StealRecord {
         self.off_ticks = self.off_ticks.wrapping_add(clock.tsc().wrapping_sub(self.off_since_tsc));
         // Release pairs with the guest's acquire in `on_cpu`; the vCPU itself reads it, on whichever pCPU it is then.
         area.host.off_ticks.store(self.off_ticks, Ordering::Release);
+        // The flag before the version: a reader that counts this turn sees that it has begun.
+        told.change(clock, false, || steal.preempted.store(0, Ordering::Release));
         // KVM's protocol: an odd version while the record changes. Release pairs with a reader's loads of the
-        // version before and after; `preempted` is a hint and may be seen early.
+        // version before and after.
         let version = steal.version.load(Ordering::Relaxed);
         steal.version.store(version | 1, Ordering::Release);
         steal.steal_ns.store(steal_ns, Ordering::Release);
         steal.version.store((version | 1).wrapping_add(1), Ordering::Release);
-        told.change(clock, false, || steal.preempted.store(0, Ordering::Release));
     }
 
     /// The vCPU is off its pCPU from now on.

@@ -109,6 +109,36 @@ fn no_slice_goes_to_a_cpu_that_has_run_since() {
     assert_eq!(host.events(Event::LockYielded), 0);
 }
 
+/// The owner gets a pCPU each time that CPU 1 has found it preempted, before CPU 1 reads its yield count.
+#[test]
+fn no_slice_goes_to_a_cpu_that_resumes_between_the_looks() {
+    let (host, found) = (Cpus::impatient(2), AtomicUsize::new(0));
+    let finds = |cpu| {
+        host.set_preempted(cpu, false);
+        found.fetch_add(1, SeqCst);
+    };
+    let domain = OwnerYieldDomain::<_, 8>::new(Watched { host: host.clone(), finds: &finds, counts: |_| {} });
+    let (lock, held) = (Powerpc::new(), Signal::default());
+    host.run(|cpu| {
+        if cpu == 1 {
+            held.await_it();
+            lock.lock(&domain);
+        } else {
+            lock.lock(&domain);
+            for round in 1..=20 {
+                host.set_preempted(0, true);
+                held.give();
+                while found.load(SeqCst) < round {
+                    std::thread::yield_now();
+                }
+                host.until_paused(1, 10);
+            }
+        }
+        lock.unlock(&domain, ());
+    });
+    assert!(!host.has_yielded(1, 0));
+}
+
 /// A waiter that was told of a preempted owner looks at the owner itself before it yields.
 #[test]
 fn pq2_the_queue_yields_no_more_once_the_owner_runs() {

@@ -16,7 +16,8 @@
 //! It waits for nothing and allocates nothing. What finds no room is [counted](Checks::missed), and not checked. Not found are: a `try_lock`
 //! that stands before a fault (it does not wait, so that it closes no circle); a reader in a circle, of a lock whose
 //! [readers nest](crate::ExclusiveWriter::READERS_NEST); interrupts that come on while a lock is held; a lock that is taken with interrupts
-//! on, and under a handler's lock, before an interrupt comes while it is held.
+//! on, and under a handler's lock, before an interrupt comes while it is held; a circle by a fact that another CPU looks at just then, to
+//! forget it.
 
 mod asked;
 mod facts;

@@ -87,19 +87,13 @@ impl Boosts {
     }
 
     /// A spinner yields to the vCPU that it knows of, if that waits for a pCPU.
-    pub fn yields_to_known(
-        known: Option<u32>,
-        seen: &[Candidate],
-        yields_to: impl FnOnce(u32) -> Yielded,
-    ) -> Spun {
-        let waits = |at: &u32| {
-            let seen = &seen[*at as usize];
-            (seen.preempted || seen.woken) && !seen.blocked
+    pub fn yields_to_known(known: u32, seen: &[Candidate], yields_to: impl FnOnce(u32) -> Yielded) -> Spun {
+        let Candidate { preempted, woken, blocked, .. } = seen[known as usize];
+        let waits = (preempted || woken) && !blocked;
+        let to = match waits.then(|| yields_to(known)) {
+            Some(Yielded::To(cpu)) => Some(cpu),
+            _ => None,
         };
-        let to = known.filter(waits).and_then(|at| match yields_to(at) {
-            Yielded::To(cpu) => Some(cpu),
-            Yielded::NotWaiting | Yielded::BothAlone => None,
-        });
         Spun { to, looks: 1 }
     }
 

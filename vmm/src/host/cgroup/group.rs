@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::own::{Own, Version};
 use crate::host::known::Known;
+use crate::host::locks::lock;
 
 const PREFIX: &str = "haltkick-";
 /// Another process may remove a group that has just been made, before it is locked.
@@ -65,8 +67,6 @@ pub(crate) struct Group {
     burst: Option<File>,
     threads: File,
     stat: File,
-    /// The parent's list of controllers, if the group needed a change there.
-    changed: Option<File>,
     _lock: File,
 }
 
@@ -86,10 +86,9 @@ impl Group {
 
     fn attempt(own: &Own, calls: Calls) -> Result<Self, (String, io::Error)> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let changed = match own.version {
-            Version::One => None,
-            Version::Two => delegate(own)?,
-        };
+        if own.version == Version::Two {
+            delegate(own)?;
+        }
         // Relaxed: it only has to differ.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = own.folder.join(format!("{PREFIX}{}-{number}", std::process::id()));
@@ -115,7 +114,7 @@ impl Group {
         // Older kernels have none.
         let burst = to_write(&folder, burst).ok().map(|(_, file)| file);
         removed.disarm();
-        Ok(Self { calls, version: own.version, limits, burst, threads, stat, changed, _lock: lock, folder })
+        Ok(Self { calls, version: own.version, limits, burst, threads, stat, _lock: lock, folder })
     }
 
     /// The parent's directory.
@@ -170,11 +169,13 @@ impl Drop for Group {
                 _ => break,
             }
         }
-        if let Some(changed) = &mut self.changed
-            && !has_children(self.folder.parent().unwrap_or(&self.folder))
+        let parent = self.folder.parent().unwrap_or(&self.folder);
+        let mut changed = lock(&CHANGED);
+        if let Some(at) = changed.iter().position(|(folder, _)| folder == parent)
+            && !has_children(parent)
         {
             // A failure leaves an unused controller behind.
-            _ = changed.write_all(b"-cpu\n");
+            _ = changed.swap_remove(at).1.write_all(b"-cpu\n");
         }
     }
 }
@@ -211,8 +212,12 @@ pub(super) fn remove_leftovers(own: &Own, calls: Calls) {
     }
 }
 
-/// Gives children of `own` the controller `cpu`. The list of controllers, if that was a change.
-fn delegate(own: &Own) -> Result<Option<File>, (String, io::Error)> {
+/// Own groups whose children this process has given the controller `cpu`, with their lists of controllers. The last of its children takes
+/// it back.
+static CHANGED: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
+
+/// Gives children of `own` the controller `cpu`.
+fn delegate(own: &Own) -> Result<(), (String, io::Error)> {
     let has_cpu = |name: &str| {
         let path = own.folder.join(name);
         let text = fs::read_to_string(&path).map_err(|error| (format!("read {}", path.display()), error))?;
@@ -224,11 +229,12 @@ fn delegate(own: &Own) -> Result<Option<File>, (String, io::Error)> {
         return Err((path.display().to_string(), error));
     }
     if has_cpu("cgroup.subtree_control")?.0 {
-        return Ok(None);
+        return Ok(());
     }
     let (path, mut list) = to_write(&own.folder, "cgroup.subtree_control")?;
     list.write_all(b"+cpu\n").map_err(|error| (format!("write +cpu to {}", path.display()), error))?;
-    Ok(Some(list))
+    lock(&CHANGED).push((own.folder.clone(), list));
+    Ok(())
 }
 
 fn to_write(folder: &Path, name: &str) -> Result<(PathBuf, File), (String, io::Error)> {

@@ -133,6 +133,23 @@ fn a_group_of_version_2_is_threaded_limited_entered_and_removed() {
 }
 
 #[test]
+fn the_last_of_several_groups_takes_the_controller_back() {
+    for first_goes_first in [true, false] {
+        let (tree, own) = Tree::two("several", "cpu\n");
+        let first = Group::new(&own, MADE_UP).unwrap();
+        // The kernel shows it without the sign.
+        tree.put("cg/a/cgroup.subtree_control", "cpu\n");
+        let second = Group::new(&own, MADE_UP).unwrap();
+        let taken_back = || tree.text("cg/a/cgroup.subtree_control").contains("-cpu");
+        let (one, other) = if first_goes_first { (first, second) } else { (second, first) };
+        drop(one);
+        assert!(!taken_back());
+        drop(other);
+        assert!(taken_back(), "{first_goes_first}");
+    }
+}
+
+#[test]
 fn a_controller_that_another_group_uses_stays() {
     let (tree, own) = Tree::two("stays", "cpu\n");
     let group = Group::new(&own, MADE_UP).unwrap();

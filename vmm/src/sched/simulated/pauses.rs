@@ -7,7 +7,7 @@ use crate::guest::activity::Activity;
 
 use super::PS;
 
-/// Where the spinners of a guest look.
+/// The places at which the spinners of a guest look.
 struct Spinners {
     /// Number of the guest's first vCPU.
     first: u32,
@@ -94,16 +94,23 @@ impl PauseExits {
         let Spinners { first, boosts, kicked } = &mut self.guests[guest];
         let (first, seen) = (*first, &self.seen[*first as usize..next]);
         let mut yields_to = |id| yields_to(first + id);
-        let doing = |activity| (0..seen.len() as u32).find(|id| says(first + id) == activity);
-        let known = match self.pause.target {
-            Target::RoundRobin => None,
-            Target::LastKicked => *kicked,
-            Target::Holder | Target::OnlyHolder => doing(Activity::Holder).or_else(|| doing(Activity::Head)),
+        let doing = |activity| (0..seen.len() as u32).filter(|id| says(first + id) == activity).collect();
+        let known: Vec<u32> = match self.pause.target {
+            Target::RoundRobin => Vec::new(),
+            Target::LastKicked => kicked.iter().copied().collect(),
+            Target::Holder | Target::OnlyHolder => {
+                let holders: Vec<u32> = doing(Activity::Holder);
+                if holders.is_empty() { doing(Activity::Head) } else { holders }
+            }
         };
-        let mut spun = match known {
-            Some(_) => Boosts::yields_to_known(known, seen, &mut yields_to),
-            None => Spun { to: None, looks: 0 },
-        };
+        let mut spun = Spun { to: None, looks: 0 };
+        for id in known {
+            let next = Boosts::yields_to_known(id, seen, &mut yields_to);
+            spun = Spun { to: next.to, looks: spun.looks + next.looks };
+            if spun.to.is_some() {
+                break;
+            }
+        }
         if spun.to.is_none() && self.pause.target != Target::OnlyHolder {
             let further = boosts.spins(number - first, seen, yields_to);
             spun = Spun { to: further.to, looks: spun.looks + further.looks };

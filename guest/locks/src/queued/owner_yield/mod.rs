@@ -43,7 +43,7 @@
 //! | lock | yields to | |
 //! |---|---|---|
 //! | [`OwnerYield`] | owner, predecessor | a part of the lock of powerpc |
-//! | [`Powerpc`] | owner, predecessor | the lock that Linux has there since 6.2 |
+//! | [`Powerpc`] | owner, predecessor | the lock that Linux has there, as of 6.11 |
 //! | [`PowerpcOwner`] | owner | for the question which of the two pays |
 //! | [`PowerpcPrev`] | predecessor | the same |
 //!

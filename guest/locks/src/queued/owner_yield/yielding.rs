@@ -28,6 +28,10 @@ impl<R: Rules> Preempted<R> {
         // The caller looks next whether that CPU still matters. Not before the count was read: it would lend its slice to a CPU that has
         // become idle. The fence orders the two loads; the host, which writes the count, has no part in it.
         fence(Acquire);
+        // It may have got a pCPU between the look and the count, which then is that of a CPU that runs.
+        if R::IS_COMPLETE && mutant!("powerpc-count-of-a-runner": !platform.is_preempted(cpu) => false) {
+            return None;
+        }
         Some(Self { cpu, count, rules: PhantomData })
     }
 
