@@ -135,25 +135,6 @@ impl Run {
         Ok(())
     }
 
-    /// Refuses guests that come and go where they cannot.
-    ///
-    /// # Errors
-    /// The time that is wrong.
-    pub fn check_presence(&self) -> Result<(), Refused> {
-        for presence in self.guests.iter().filter_map(|guest| guest.presence) {
-            if self.rules.sched == Sched::Host {
-                let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
-                return Err(Refused::new(if presence.from.is_zero() { "until" } else { "from" }, message));
-            }
-            if presence.until.is_some() && self.min_sections > 0 {
-                let message = "the window cannot grow for a guest that is gone: leave min-sections out";
-                return Err(Refused::new("until", message));
-            }
-            presence.check(self.window)?;
-        }
-        Ok(())
-    }
-
     /// Refuses nodes that this host has no memory on, and memory that is not placed on this host's nodes.
     ///
     /// # Errors

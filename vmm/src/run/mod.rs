@@ -9,11 +9,11 @@ pub(crate) mod folding;
 pub(crate) mod found;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+mod limits;
 pub(crate) mod linux_outcome;
 pub(crate) mod live_view;
 pub(crate) mod memory;
 mod needs;
 pub(crate) mod observed;
 pub(crate) mod outcome;
-mod quotas;
 pub(crate) mod supervise;

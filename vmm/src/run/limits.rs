@@ -1,4 +1,4 @@
-//! Quotas of CPU time in a run: which its scheduler can keep, and which the kernel keeps.
+//! Limits on the CPU time of a run's guests, quotas and absences: which its scheduler can keep, and which the kernel keeps.
 
 use crate::host::cgroup::Lent;
 use crate::host::error::{Refused, RunError};
@@ -23,6 +23,25 @@ impl Run {
                 (_, Sched::Vmm) => {}
             }
             quota.check(self.cpus.len())?;
+        }
+        Ok(())
+    }
+
+    /// Refuses guests that come and go where they cannot.
+    ///
+    /// # Errors
+    /// The time that is wrong.
+    pub fn check_presence(&self) -> Result<(), Refused> {
+        for presence in self.guests.iter().filter_map(|guest| guest.presence) {
+            if self.rules.sched == Sched::Host {
+                let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
+                return Err(Refused::new(if presence.from.is_zero() { "until" } else { "from" }, message));
+            }
+            if presence.until.is_some() && self.min_sections > 0 {
+                let message = "the window cannot grow for a guest that is gone: leave min-sections out";
+                return Err(Refused::new("until", message));
+            }
+            presence.check(self.window)?;
         }
         Ok(())
     }
