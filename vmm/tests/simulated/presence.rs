@@ -53,3 +53,9 @@ fn a_guest_that_goes_with_its_lock_held_still_ends() {
     assert!(outcome.acquisitions() > 100, "{}", outcome.acquisitions());
     assert_eq!(outcome.lost_updates, Some(0));
 }
+
+#[test]
+fn a_watchdog_waits_for_a_guest_that_is_away() {
+    let late = Presence { from: us(15_000), until: None };
+    assert!(done(&two("none", Some(late)).watchdog(Some(us(2_000)))).acquisitions() > 0);
+}
