@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
+use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
 use crate::host::clock::Moment;
 use crate::host::error::RunError;
@@ -34,6 +35,8 @@ const POLL_START: Duration = Duration::from_micros(500);
 const STALL_WORTH_WAITING: Duration = Duration::from_millis(100);
 /// The least that the watchdog waits by itself, once all vCPUs have started.
 const WATCHDOG: Duration = Duration::from_secs(1);
+/// How long vCPUs of a simulated machine, which no neighbour delays, may all wait for a lock that none of them holds.
+const SIMULATED_WATCHDOG: Duration = Duration::from_millis(50);
 /// The least that the watchdog waits while vCPUs start, which takes a long time on emulated hosts.
 const WATCHDOG_START: Duration = Duration::from_secs(10);
 /// Fixed part of the limit on a phase that ends when the guest has done something; [`MARGIN_PATIENCES`] times the guest's longest
@@ -135,7 +138,8 @@ impl<'a, 's> Supervisor<'a, 's> {
     }
 
     fn go_through(&mut self, window: Option<&mut dyn PassWindow>) -> Result<(), RunError> {
-        self.wait_for(POLL_START, Supervised::has_started, Supervised::not_started)?;
+        let starting = |watched: &Supervised<'a>| usize::from(!watched.has_started());
+        self.wait_for(POLL_START, starting, Supervised::not_started)?;
         self.guests.iter_mut().for_each(|watched| watched.observed.started_tsc = watched.guest.clock.tsc());
         self.pass(self.run.warmup)?;
 
@@ -162,38 +166,43 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     /// Waits until every vCPU of guests that look at what they leave has finished, and the last one has looked.
     fn come_to_rest(&mut self) -> Result<(), RunError> {
-        let is_done = |watched: &Supervised<'a>| !watched.checks_at_rest || watched.is_at_rest();
-        self.wait_for(POLL, is_done, Supervised::not_at_rest)
+        let at_work = |watched: &Supervised<'a>| usize::from(watched.checks_at_rest && !watched.is_at_rest());
+        self.wait_for(POLL, at_work, Supervised::not_at_rest)
     }
 
     /// Waits until every vCPU has left, where that was asked for.
     fn drain(&mut self) -> Result<(), RunError> {
         let scheduler = self.scheduler;
-        let has_drained = |watched: &Supervised<'a>| !watched.asked.run.drain || watched.has_left(scheduler);
-        self.wait_for(POLL_WORK, has_drained, Supervised::not_drained)
+        let inside =
+            |watched: &Supervised<'a>| if watched.asked.run.drain { watched.inside(scheduler) } else { 0 };
+        self.wait_for(POLL_WORK, inside, Supervised::not_drained)
     }
 
-    /// Waits until every guest is done with something, but no longer than the margin: then those that are not fail, as `late`
-    /// says of each after how long. With the warm-up and the window, which end by the clock, this bounds every run, whatever a
-    /// guest does and however little it gets.
+    /// Waits until nothing is `left` to come of any guest, but no longer than the margin since there was less of it: a strict queue lets
+    /// its vCPUs go one by one. Then each guest with something left fails, as `late` says after how long. With the warm-up and the
+    /// window, which end by the clock, this bounds every run, whatever a guest does and however little it gets.
     fn wait_for(
         &mut self,
         poll: Duration,
-        is_done: impl Fn(&Supervised<'a>) -> bool,
+        left: impl Fn(&Supervised<'a>) -> usize,
         late: impl Fn(&Supervised<'a>, f64) -> RunError,
     ) -> Result<(), RunError> {
         let margin = self.guests.iter().map(Supervised::margin).max().unwrap_or_default();
-        let mut waited = Duration::ZERO;
-        while !self.live().all(&is_done) {
+        let (mut waited, mut least) = (Duration::ZERO, usize::MAX);
+        loop {
+            match self.live().map(&left).sum::<usize>() {
+                0 => return Ok(()),
+                fewer if fewer < least => (waited, least) = (Duration::ZERO, fewer),
+                _ => {}
+            }
             waited += self.pause(poll)?;
             if waited >= margin {
                 let seconds = waited.as_secs_f64();
-                self.live().filter(|watched| !is_done(watched)).for_each(|watched| {
+                self.live().filter(|watched| left(watched) > 0).for_each(|watched| {
                     watched.guest.fail(late(watched, seconds));
                 });
             }
         }
-        Ok(())
     }
 
     fn live(&self) -> impl Iterator<Item = &Supervised<'a>> {
@@ -238,9 +247,9 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     /// A lock that stopped moving just before the end must not pass for a slow one.
     fn settle_stall(&mut self) -> Result<(), RunError> {
-        let moves = |watched: &Supervised<'a>| watched.still <= STALL_WORTH_WAITING;
+        let stalled = |watched: &Supervised<'a>| usize::from(watched.still > STALL_WORTH_WAITING);
         let scheduler = self.scheduler;
-        self.wait_for(POLL, moves, |watched, seconds| watched.starved(scheduler, seconds))
+        self.wait_for(POLL, stalled, |watched, seconds| watched.starved(scheduler, seconds))
     }
 
     /// The time by the clock of the run.
@@ -366,7 +375,7 @@ impl Supervised<'_> {
         self.still += slept;
         self.chances.count(self.guest.clock, scheduler);
         if self.is_stuck(scheduler, || scheduler.all_asleep(index)) {
-            self.guest.fail(self.no_progress(scheduler.all_asleep(index)));
+            self.guest.fail(self.no_progress(scheduler.all_asleep(index), self.all_wait(scheduler)));
         }
     }
 
@@ -385,19 +394,38 @@ impl Supervised<'_> {
 
     /// All its vCPUs have left, as they are to when the window has closed.
     fn has_left(&self, scheduler: &Scheduler<'_>) -> bool {
+        self.guest.window.is_closed() && self.inside(scheduler) == 0
+    }
+
+    /// How many of its vCPUs have not left.
+    fn inside(&self, scheduler: &Scheduler<'_>) -> usize {
+        self.not_left(scheduler).count()
+    }
+
+    /// Its vCPUs that have not left, by number.
+    fn not_left(&self, scheduler: &Scheduler<'_>) -> impl Iterator<Item = u32> + use<> {
         let first = self.guest.first_vcpu as usize;
-        let own = first..first + self.asked.guest.vcpus as usize;
-        self.guest.window.is_closed()
-            && scheduler.whereabouts()[own].iter().all(|vcpu| vcpu.at == Where::Left)
+        let of_all = scheduler.whereabouts().into_iter().skip(first).zip(0..self.asked.guest.vcpus);
+        of_all.filter(|(vcpu, _)| vcpu.at != Where::Left).map(|(_, vcpu)| vcpu)
     }
 
     fn is_stuck(&self, scheduler: &Scheduler<'_>, all_asleep: impl FnOnce() -> bool) -> bool {
+        let had_its_chances =
+            || self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep());
         match self.asked.run.watchdog {
-            Some(limit) => self.still > limit + self.longest_absence(),
-            None => {
-                self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep())
+            Some(limit) => {
+                let simulated = self.asked.run.engine.is_simulated() && self.still > SIMULATED_WATCHDOG;
+                self.still > limit + self.longest_absence()
+                    || self.asked.run.drain && self.all_wait(scheduler) && (simulated || had_its_chances())
             }
+            None => had_its_chances(),
         }
+    }
+
+    /// Every vCPU waits that has not left: none holds a lock, and none is about to release one.
+    fn all_wait(&self, scheduler: &Scheduler<'_>) -> bool {
+        let waits = |vcpu| matches!(Activity::of(self.memory.area(vcpu)), Activity::Waiter | Activity::Head);
+        self.guest.window.is_closed() && self.not_left(scheduler).all(waits)
     }
 
     /// How long the guest may stand still in any case.
@@ -449,7 +477,7 @@ impl Supervised<'_> {
 
     fn not_drained(&self, seconds: f64) -> RunError {
         RunError::NoProgress(format!(
-            "something moves, but {seconds:.1} s after the window not every vCPU has left the lock"
+            "something moves, but after the window no vCPU has left the lock for {seconds:.1} s, and not all have"
         ))
     }
 
@@ -481,10 +509,14 @@ impl Supervised<'_> {
         progress
     }
 
-    fn no_progress(&self, all_asleep: bool) -> RunError {
+    fn no_progress(&self, all_asleep: bool, all_wait: bool) -> RunError {
         let seconds = self.still.as_secs_f64();
         RunError::NoProgress(if all_asleep {
             format!("all vCPUs have slept in pv_wait for {seconds:.1} s: a wake-up was lost")
+        } else if all_wait {
+            format!(
+                "for {seconds:.1} s all vCPUs that have not left have waited for a lock that none of them holds"
+            )
         } else {
             format!("nothing has moved for {seconds:.1} s; a slower lock needs a longer --watchdog")
         })
