@@ -64,8 +64,10 @@ flags! {
         MAY_BE_INTERRUPTED = 7;
         /// Its waiters spin in the optimistic spin queue.
         HAS_SPIN_QUEUE = 8;
-        /// Each of its forms has a function that takes it if it is free; so far only lock objects say so.
+        /// Its native form has a function that takes it if it is free; so far only lock objects say so.
         HAS_TRY = 9;
+        /// Its paravirtual form has one.
+        HAS_PARAVIRT_TRY = 10;
     }
 }
 
@@ -102,9 +104,12 @@ flags! {
         INTERRUPTS = 11;
         /// It uses the lock's spin queue alone: only locks with [`LockFlags::HAS_SPIN_QUEUE`] will do.
         NEEDS_SPIN_QUEUE = 12;
-        /// It takes locks only if they are free, at times: only locks with [`LockFlags::HAS_TRY`] will do.
+        /// It takes locks only if they are free, at times: only forms with such a function will do ([`LockFlags::HAS_TRY`]).
         TRIES = 13;
         /// It counts by what the exclusion checker notes of each section.
         NEEDS_ORACLE = 14;
+        /// A simulated machine takes its vCPUs off before each instruction of the lock in turn; with [`WorkloadFlags::INTERRUPTS`] it
+        /// interrupts them there. It fills the registers in which a lock can rely on nothing.
+        IS_MEDDLED_WITH = 15;
     }
 }

@@ -60,17 +60,15 @@ pub(crate) fn calls(paravirt: bool) -> Calls {
     }
 }
 
-/// Returns the function by which this run's lock is taken if it is free.
-pub(crate) fn try_lock() -> TryFunction {
+/// Returns the function by which this run's lock is taken if it is free, where there is one.
+pub(crate) fn try_lock() -> Option<TryFunction> {
     let paravirt = boot().flags.has(BootFlags::PARAVIRT);
-    let object = of_run().expect("the VMM checked that the lock is an object");
     // SAFETY: as in `acquires`.
-    let function = unsafe {
+    unsafe {
         core::mem::transmute::<*const (), Option<TryFunction>>(address(
-            &object.try_lock[usize::from(paravirt)],
+            &of_run()?.try_lock[usize::from(paravirt)],
         ))
-    };
-    function.expect("the VMM checked that each form has it")
+    }
 }
 
 fn acquires(address: *const ()) -> Option<LockFunction> {

@@ -90,11 +90,13 @@ unsafe extern "C" fn hk_wait_u32(word: *const AtomicU32, value: u32) {
 
 /// Wakes vCPU `cpu`; latched if it does not sleep.
 extern "C" fn hk_kick(cpu: u32) {
+    assert!(cpu < percpu::boot().vcpus, "hk_kick: there is no vCPU {cpu}");
     Guest.kick(cpu as usize);
 }
 
 /// Whether the host says that vCPU `cpu` lost its pCPU.
 extern "C" fn hk_is_preempted(cpu: u32) -> u32 {
+    assert!(cpu < percpu::boot().vcpus, "hk_is_preempted: there is no vCPU {cpu}");
     u32::from(Guest.is_preempted(cpu as usize))
 }
 

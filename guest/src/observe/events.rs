@@ -8,8 +8,9 @@ use haltkick_locks::Event;
 use crate::image::field::padded;
 
 /// Events of the locks, from [`MEMORY_EVENTS`] on those of the memory manager, from [`GRANT_EVENTS`] on what grant
-/// tables count, from [`INTERRUPT_EVENTS`] on what interrupts have met, from [`FOLDING_EVENTS`] on what folding does.
-const EVENT_COUNT: usize = FOLDING_EVENTS + FOLDING_NAMES.len();
+/// tables count, from [`INTERRUPT_EVENTS`] on what interrupts have met, from [`FOLDING_EVENTS`] on what folding does; last,
+/// [`READERS_INSIDE`].
+const EVENT_COUNT: usize = READERS_INSIDE + 1;
 
 /// Slot of the memory manager's first event.
 pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
@@ -60,6 +61,9 @@ impl Folding {
     }
 }
 
+/// Slot of the most readers that were inside at once.
+pub(crate) const READERS_INSIDE: usize = FOLDING_EVENTS + FOLDING_NAMES.len();
+
 const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
     let mut names = [[0; 32]; EVENT_COUNT];
     let mut i = 0;
@@ -72,8 +76,10 @@ const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
             Counter::ALL[i - GRANT_EVENTS].name()
         } else if i < FOLDING_EVENTS {
             INTERRUPT_NAMES[i - INTERRUPT_EVENTS]
-        } else {
+        } else if i < READERS_INSIDE {
             FOLDING_NAMES[i - FOLDING_EVENTS]
+        } else {
+            "readers_inside"
         });
         i += 1;
     }

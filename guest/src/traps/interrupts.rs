@@ -11,10 +11,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
-use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_hypercalls::{MAX_VCPUS, STALE_INTERRUPT};
 use haltkick_locks::CachePadded;
 
-use crate::cpu::percpu::cpu;
+use crate::cpu::percpu::{self, cpu};
 use crate::cpu::time::now;
 
 /// Handles an interrupt that was sent at this time.
@@ -39,6 +39,9 @@ static LINES: [CachePadded<Line>; MAX_VCPUS] = [const {
     })
 }; MAX_VCPUS];
 
+/// Every NMI is an interrupt.
+static TAKES_ALL: AtomicBool = AtomicBool::new(false);
+
 static HANDLER: AtomicPtr<()> = AtomicPtr::new((nobody as Handler) as *mut ());
 
 fn nobody(_: u64) {}
@@ -48,6 +51,18 @@ pub(crate) fn take_by(handler: Handler) {
     // Relaxed: this vCPU's own interrupts see its own store, which equals everybody else's.
     HANDLER.store(handler as *mut (), Ordering::Relaxed);
     resume();
+}
+
+/// [`take_by`] with every NMI an interrupt, also one that no vCPU has sent.
+pub(crate) fn take_all_by(handler: Handler) {
+    TAKES_ALL.store(true, Ordering::Relaxed);
+    expect_one();
+    take_by(handler);
+}
+
+/// The next NMI is an interrupt: what the sender says elsewhere.
+fn expect_one() {
+    percpu::this().invalidation.stale.fetch_or(STALE_INTERRUPT, Ordering::SeqCst);
 }
 
 /// Stops taking interrupts for good.
@@ -77,6 +92,10 @@ pub(super) fn sending(cpu: usize) {
 /// Takes an interrupt; the interrupted code calls it without knowing.
 pub(super) extern "C" fn taken() {
     let line = &LINES[cpu()];
+    if TAKES_ALL.load(Ordering::Relaxed) {
+        line.sent.store(now(), Ordering::Relaxed);
+        expect_one();
+    }
     line.pending.store(true, Ordering::Relaxed);
     if line.takes.load(Ordering::Relaxed) {
         take_none();

@@ -5,6 +5,9 @@
 //! works for `--hold` in it. So handlers contend with each other, while the vCPU behind each of them may hold a lock, or stand
 //! in its queue with others behind it. A device that waited for locks itself would fall silent where they collapse.
 //!
+//! In `interrupted-each` the simulated machine interrupts them, before each instruction of the lock in turn. Sections are of all kinds
+//! that the lock has there: exclusive, for readers, only if it is free.
+//!
 //! Sections count as operations, with their times. `interrupt` is the time from sending an interrupt to its handler, which for
 //! a vCPU without a pCPU is that until it has one; `handler-wait` is what the handler waited for its lock.
 
@@ -18,7 +21,7 @@ use haltkick_locks::{CachePadded, Platform as _};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::measure::{self, Sections, is_open};
+use crate::lock::measure::{self, Sections, Times, is_open};
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
 use crate::observe::events::{INTERRUPT_EVENTS, Interrupt};
@@ -26,11 +29,18 @@ use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
 use crate::traps::{interrupts, mmu};
 use crate::work::choice::{Choices, dice};
+use crate::workloads::every_call::EveryCall;
 
 workload! {
     "170" "interrupted", "vCPU 0 interrupts the others anywhere in sections and slow paths; the handler takes the last lock (--locks 2)",
     WorkloadFlags::INTERRUPTS.with(WorkloadFlags::NOTES_WAITS),
     ["wait", "hold", "unlock", "interrupt", "handler-wait"] => run
+}
+
+workload! {
+    "175" "interrupted-each", "the same by a simulated machine, before each instruction of the lock in turn; reads and tries, too",
+    WorkloadFlags::INTERRUPTS.with(WorkloadFlags::IS_MEDDLED_WITH).with(WorkloadFlags::NOTES_WAITS),
+    ["wait", "hold", "unlock", "interrupt", "handler-wait"] => interrupted_each
 }
 
 workload! {
@@ -53,7 +63,22 @@ fn handlers_lock() -> usize {
 
 /// The workload on one vCPU.
 fn run() {
-    if cpu() == 0 { device() } else { take_sections() }
+    if cpu() == 0 {
+        return device();
+    }
+    interrupts::take_by(handle);
+    let (sections, locks, mut next) = (Sections::of_this_vcpu(), handlers_lock(), cpu());
+    take_sections(|hold| {
+        next += 1;
+        Some(sections.exclusive(next % locks, || work(hold)))
+    });
+}
+
+/// The workload on one vCPU of a machine that interrupts it.
+fn interrupted_each() {
+    let mut calls = EveryCall::of_this_vcpu(handlers_lock());
+    interrupts::take_all_by(handle);
+    take_sections(|hold| calls.next(hold));
 }
 
 /// Interrupts the others, until the window closes.
@@ -71,21 +96,15 @@ fn device() {
     }
 }
 
-/// Sections, and whatever interrupts them.
-fn take_sections() {
-    let sections = Sections::of_this_vcpu();
+/// Sections, each of which `take` does for so long, if it can; and whatever interrupts them.
+fn take_sections(mut take: impl FnMut(u64) -> Option<Times>) {
     let mut choices = Choices::of_this_vcpu();
-    let locks = handlers_lock();
-    let mut next = cpu() % locks;
-    interrupts::take_by(handle);
     choices.begin();
     loop {
-        let hold = choices.hold();
-        let times = sections.exclusive(next, || work(hold));
-        next = (next + 1) % locks;
+        let times = take(choices.hold());
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => measure::count(&times),
+            WINDOW_OPEN => times.iter().for_each(measure::count),
             WINDOW_CLOSED => break,
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Engines that run a guest: our own VMM, on KVM or in this process; QEMU; and our own VMM, under a Linux kernel as the guest.
 
 pub(crate) mod linux;
+mod meddler;
 pub(crate) mod qemu;
 pub(crate) mod vmm;
 

@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_hypercalls::{BootBlock, BootFlags};
+use haltkick_hypercalls::{BootBlock, BootFlags, WorkloadFlags};
 use haltkick_sim::board::Witness;
 
+use crate::engines::meddler::Meddler;
 use crate::explain::{self, Explanation, Scene};
 use crate::guest::placement::Placement;
 use crate::guest::tsc::GuestTsc;
@@ -76,7 +77,12 @@ pub(super) fn run(
     instruments: &Instruments,
     (start_tsc, watched): (u64, Watched<'_>),
 ) -> Result<Found, RunError> {
-    let Watched { window, witness } = watched;
+    let Watched { window, mut witness } = watched;
+    let workload = image.workloads[chosen[0].workload as usize].workload_flags();
+    if witness.is_none() && workload.has(WorkloadFlags::IS_MEDDLED_WITH) && run.engine.is_simulated() {
+        let interrupts = workload.has(WorkloadFlags::INTERRUPTS);
+        witness = Some(Box::new(Meddler::new(run.our(0), image, interrupts)?));
+    }
     let vcpus: u32 = run.guests.iter().map(|guest| guest.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
     let clock = match run.engine {

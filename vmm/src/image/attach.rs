@@ -97,14 +97,13 @@ impl LinkedObject {
 
 fn entry(path: &Path, object: &LinkedObject) -> Entry {
     let [native, paravirt] = &object.functions;
-    let has_try = native[0].is_none() == object.try_lock[0].is_none()
-        && paravirt[0].is_none() == object.try_lock[1].is_none();
     let flags = LockFlags::NONE
         .with_if(native[0].is_some(), LockFlags::HAS_NATIVE)
         .with_if(paravirt[0].is_some(), LockFlags::HAS_PARAVIRT)
         .with_if(native[2].is_some() || paravirt[2].is_some(), LockFlags::HAS_READERS)
         .with_if(object.may_be_interrupted, LockFlags::MAY_BE_INTERRUPTED)
-        .with_if(has_try, LockFlags::HAS_TRY)
+        .with_if(object.try_lock[0].is_some(), LockFlags::HAS_TRY)
+        .with_if(object.try_lock[1].is_some(), LockFlags::HAS_PARAVIRT_TRY)
         .with_if(object.has_points, LockFlags::HAS_POINTS);
     Entry {
         name: format!("{FILE_PREFIX}{}", printable(&path.to_string_lossy())),

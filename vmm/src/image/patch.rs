@@ -8,6 +8,8 @@
 //! that it says it calls through. When it is rewritten, what is written is decoded again and must be what was meant; and
 //! memory must still hold what was decoded first.
 
+use std::ops::Range;
+
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use crate::host::error::RunError;
@@ -43,6 +45,19 @@ impl Image {
     #[must_use]
     pub fn calls(&self, lock: usize, pv: bool) -> Option<Calls> {
         self.calls.get(lock).map(|forms| forms[usize::from(pv)])
+    }
+
+    /// Returns the addresses of the lock `name`, if it is an object.
+    pub(crate) fn object_addresses(&self, name: &str) -> Option<Range<u64>> {
+        let own = self.locks.len() - self.objects.len();
+        let object = self.locks.iter().skip(own).position(|lock| lock.name == name)?;
+        Some(self.objects[object].addresses.clone())
+    }
+
+    /// Returns the address of the function by which form `pv` of lock number `lock` is taken if it is free.
+    pub(crate) fn try_lock(&self, lock: usize, pv: bool) -> Option<u64> {
+        let own = self.locks.len() - self.objects.len();
+        self.objects.get(lock.checked_sub(own)?)?.try_lock[usize::from(pv)]
     }
 
     /// Returns the edits after which every site serves form `pv` of lock number `lock` without the table. Empty for

@@ -310,7 +310,7 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
             with.join(", ")
         ));
     }
-    check_kind(image, lock, workload)?;
+    check_kind(image, (lock, asked.guest.pv), workload)?;
     if image.workloads[workload].workload_flags().has(WorkloadFlags::NEEDS_ORACLE) && !asked.ours.oracle {
         let name = &asked.ours.workload;
         return usage(format!("workload `{name}` counts by the exclusion checker: leave --oracle on"));
@@ -369,8 +369,12 @@ fn check_threads(asked: OurGuest<'_>, workload: &Entry, image: &Image) -> Result
 
 /// Interrupts are NMIs that the VMM sends, and their handlers have a lock of their own.
 fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunError> {
+    let flags = workload.workload_flags();
     let why = match asked.run.engine {
-        _ if !workload.workload_flags().has(WorkloadFlags::INTERRUPTS) => return Ok(()),
+        _ if !flags.has(WorkloadFlags::INTERRUPTS) => return Ok(()),
+        Engine::Kvm if flags.has(WorkloadFlags::IS_MEDDLED_WITH) => {
+            "is interrupted at each instruction, which only a simulated machine does: use --engine sim"
+        }
         Engine::Kvm | Engine::Sim(_) if asked.ours.lock_count >= 2 => return Ok(()),
         Engine::Kvm | Engine::Sim(_) => "needs a lock for interrupts and one for all else: --locks 2",
         _ => "interrupts vCPUs, which threads and QEMU do not: use --engine kvm or sim",
@@ -446,7 +450,7 @@ fn check_deschedule(
 /// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has
 /// structures made of locks takes those that can be parts, one that interrupts those that can be interrupted, and the spin queue
 /// alone needs a lock that has one.
-fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunError> {
+fn check_kind(image: &Image, (lock, pv): (usize, bool), workload: usize) -> Result<(), RunError> {
     let flags = image.workloads[workload].workload_flags();
     let faults = flags.has(WorkloadFlags::FAULTS_PAGES);
     let fits = |lock: &Entry| {
@@ -455,7 +459,7 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
             (WorkloadFlags::NEEDS_PARTS, LockFlags::IS_PART),
             (WorkloadFlags::INTERRUPTS, LockFlags::MAY_BE_INTERRUPTED),
             (WorkloadFlags::NEEDS_SPIN_QUEUE, LockFlags::HAS_SPIN_QUEUE),
-            (WorkloadFlags::TRIES, LockFlags::HAS_TRY),
+            (WorkloadFlags::TRIES, if pv { LockFlags::HAS_PARAVIRT_TRY } else { LockFlags::HAS_TRY }),
         ];
         serves && needs.iter().all(|(need, can)| !flags.has(*need) || lock.lock_flags().has(*can))
     };

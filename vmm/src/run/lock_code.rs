@@ -3,8 +3,6 @@
 
 use std::ops::Range;
 
-use haltkick_sim::board::Step;
-
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::image::patch::Form;
@@ -21,7 +19,7 @@ enum LockPlace {
 
 /// How an instruction belongs to the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// It is a part of the lock's code.
     Code,
     /// The lock has been taken: it is the first one behind the call.
@@ -29,7 +27,7 @@ pub(super) enum Part {
 }
 
 /// Tells instructions of the lock from others.
-pub(super) struct LockCode {
+pub(crate) struct LockCode {
     /// Addresses where its functions begin, and whether they take the lock.
     entries: Vec<(u64, bool)>,
     /// Code of it that stands at call sites.
@@ -41,14 +39,15 @@ pub(super) struct LockCode {
 
 impl LockCode {
     /// The code of the lock that `asked` takes.
-    pub(super) fn new(asked: OurGuest<'_>, image: &Image) -> Result<Self, RunError> {
+    pub(crate) fn new(asked: OurGuest<'_>, image: &Image) -> Result<Self, RunError> {
         let name = &asked.ours.lock;
         let missing = || RunError::usage(format!("lock '{name}' has no functions that could be watched"));
         let lock = image.locks.iter().position(|lock| lock.name == *name).ok_or_else(missing)?;
         let calls = image.calls(lock, asked.guest.pv).ok_or_else(missing)?;
         let takes = [calls.lock, calls.read, calls.section].into_iter().flatten().map(|entry| (entry, true));
+        let tries = image.try_lock(lock, asked.guest.pv).map(|entry| (entry, true));
         let gives = [calls.unlock, calls.read_unlock].into_iter().flatten().map(|entry| (entry, false));
-        let entries: Vec<_> = takes.chain(gives).collect();
+        let entries: Vec<_> = takes.chain(gives).chain(tries).collect();
         if entries.is_empty() {
             return Err(missing());
         }
@@ -60,31 +59,36 @@ impl LockCode {
         Ok(Self { entries, inline, places, taking: 0 })
     }
 
-    /// How the instruction of `step` belongs to the lock, if it does.
-    pub(super) fn part(&mut self, step: &Step) -> Option<Part> {
-        let place = self.places.get_mut(step.number as usize)?;
+    /// How the instruction at `rip` of vCPU `number`, whose stack pointer is `rsp`, belongs to the lock, if it does.
+    pub(crate) fn part(&mut self, number: u32, rip: u64, rsp: u64) -> Option<Part> {
+        let place = self.places.get_mut(number as usize)?;
         let mut part = None;
-        if let LockPlace::Inside { rsp, takes } = *place {
-            if step.rsp <= rsp {
+        if let LockPlace::Inside { rsp: called, takes } = *place {
+            if rsp <= called {
                 return Some(Part::Code);
             }
             *place = LockPlace::Outside;
             self.taking -= u32::from(takes);
             part = takes.then_some(Part::Taken);
         }
-        if let Some((_, takes)) = self.entries.iter().find(|entry| entry.0 == step.rip) {
-            *place = LockPlace::Inside { rsp: step.rsp, takes: *takes };
-            self.taking += u32::from(*takes);
+        if let Some((_, takes)) = self.entries.iter().find(|entry| entry.0 == rip).copied() {
+            *place = LockPlace::Inside { rsp, takes };
+            self.taking += u32::from(takes);
             return Some(Part::Code);
         }
-        if self.inline.iter().any(|code| code.contains(&step.rip)) {
+        if self.inline.iter().any(|code| code.contains(&rip)) {
             return Some(Part::Code);
         }
         part
     }
 
+    /// Whether the function that begins at `rip` takes the lock, if it is one of the lock's.
+    pub(crate) fn entry(&self, rip: u64) -> Option<bool> {
+        self.entries.iter().find(|entry| entry.0 == rip).map(|(_, takes)| *takes)
+    }
+
     /// How many vCPUs besides `number` are on their way to the lock.
-    pub(super) fn others(&self, number: u32) -> u32 {
+    pub(crate) fn others(&self, number: u32) -> u32 {
         let own = self.places.get(number as usize);
         self.taking - u32::from(matches!(own, Some(LockPlace::Inside { takes: true, .. })))
     }

@@ -15,7 +15,6 @@ mod branches;
 mod curve;
 mod cut;
 mod effect;
-mod lock_code;
 mod overtaking;
 mod survey;
 

@@ -17,12 +17,12 @@ use crate::image::file::Image;
 use crate::observe::instruments::Instruments;
 use crate::run::asked::Run;
 use crate::run::found::Found;
+use crate::run::lock_code::{LockCode, Part};
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::worst::curve::{Sample, TICK_NS, tick};
 use crate::worst::cut::Cut;
-use crate::worst::lock_code::{LockCode, Part};
 use crate::worst::overtaking::Order;
 
 /// Picoseconds in a nanosecond.
@@ -129,7 +129,7 @@ impl Recording {
         let took_ps = step.ended_ps.saturating_sub(last_ps.max(step.entered_ps).max(from_ps));
         self.all_ps += took_ps;
         let unnoticed_ps = std::mem::take(&mut self.unnoticed_ps[step.number as usize]);
-        let Some(part) = self.code.part(step) else { return };
+        let Some(part) = self.code.part(step.number, step.rip, step.rsp) else { return };
         let holds = part == Part::Taken;
         if !holds {
             self.reached.insert(step.rip);

@@ -7,212 +7,361 @@ use haltkick_vmm::{Entry, LockFlags};
 use rand::Rng;
 use rand::seq::SliceRandom as _;
 
-/// One kind of run.
+/// One trial.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    /// Name of the trial, for people.
+    /// Its kind, number of vCPUs and form, for people.
     pub(super) name: String,
-    /// Its name without the number of vCPUs and the form.
-    kind: &'static str,
+    pub(super) kind: &'static Kind,
     vcpus: u32,
     pub(super) pv: bool,
-    /// Some of its sections only read.
-    pub(super) has_readers: bool,
     /// As on the command line.
     pub(super) settings: Vec<(&'static str, String)>,
 }
 
-/// From one, which must not wait for itself, to more than a byte can number.
-const VCPUS: [u32; 8] = [1, 2, 3, 5, 8, 16, 64, MANY_VCPUS];
-/// More vCPUs than a byte can number, all of which come to wait: a lock with tickets of eight bits shows it in eight of eight such
-/// windows, and in six of eight that are a quarter as long.
-const MANY: Kind = (
-    "more than a byte can number",
-    &[("slice", "50us"), ("hold", "1us"), ("think", "0ns"), ("window", "100ms")],
-);
-const MANY_VCPUS: u32 = 300;
-/// On eight simulated pCPUs, each number of them busy at once: fewer, as many, and more.
-const VCPUS_SIMULATED: [u32; 3] = [4, 8, 16];
+/// A kind of trial.
+#[derive(Debug)]
+pub(super) struct Kind {
+    name: &'static str,
+    pub(super) of: Part,
+    place: Place,
+    /// From one vCPU, which must not wait for itself, to more than a byte can number.
+    vcpus: &'static [u32],
+    settings: &'static [(&'static str, &'static str)],
+}
 
-/// A kind of trial: its name, and the settings that make it.
-type Kind = (&'static str, &'static [(&'static str, &'static str)]);
+/// The part of a lock that trials are about: only forms that have it go through them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Lock,
+    Paravirt,
+    Readers,
+    Try,
+    Interrupts,
+}
 
-/// Trials of every lock. Sections are short and follow each other closely: most of the time is spent in the lock.
-const KINDS: &[Kind] = &[
-    ("nothing but the lock", &[("hold", "0ns"), ("think", "0ns")]),
-    ("short slices", &[("slice", "50us"), ("hold", "1us"), ("think", "0ns")]),
-    (
-        "holders taken off",
-        &[("deschedule", "holder,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
-    ),
-    (
-        "waiters taken off",
-        &[("deschedule", "waiter,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
-    ),
-    (
-        "heads of queues taken off",
-        &[("deschedule", "head,rate=2000,for=300us"), ("hold", "500ns"), ("think", "0ns")],
-    ),
-    (
-        "anybody taken off, anywhere",
-        &[("deschedule", "random,rate=3000,for=100us"), ("hold", "0ns"), ("think", "200ns")],
-    ),
-    (
-        "nested sections",
-        &[
-            ("workload", "mixed"),
-            ("locks", "4"),
-            ("nested-one-in", "2"),
-            ("slice", "100us"),
-            ("hold", "500ns"),
-        ],
-    ),
-    ("many locks", &[("locks", "64"), ("hold", "200ns"), ("think", "0ns"), ("slice", "200us")]),
-    ("the host's scheduler", &[("sched", "host"), ("hold", "500ns"), ("think", "500ns")]),
-];
+/// Where trials are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// On this host, or on the engine of the command line.
+    Here,
+    /// On more pCPUs than most hosts have to spare.
+    Simulated,
+    /// There, with stores that wait: a lock shows it which needs a barrier between a store and a load, and has none.
+    LateStores,
+}
 
-/// Trials of every lock on more pCPUs than most hosts have to spare.
-const SIMULATED: &[Kind] = &[
-    ("eight simulated pCPUs", &[("hold", "0ns"), ("think", "0ns"), ("slice", "100us")]),
-    (
-        "eight simulated pCPUs, late stores",
-        &[("machine", LATE_STORES), ("hold", "0ns"), ("think", "0ns"), ("slice", "100us")],
-    ),
-    (
-        "eight simulated pCPUs, nested sections",
-        &[
-            ("workload", "mixed"),
-            ("locks", "4"),
-            ("nested-one-in", "2"),
-            ("slice", "100us"),
-            ("hold", "500ns"),
-        ],
-    ),
-];
+impl Place {
+    fn settings(self) -> &'static [(&'static str, &'static str)] {
+        const SIMULATED: &[(&str, &str)] =
+            &[("engine", "sim"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
+        match self {
+            Self::Here => &[("warmup", "5ms"), ("window", "25ms")],
+            Self::Simulated | Self::LateStores => SIMULATED,
+        }
+    }
+
+    fn machine(self) -> Option<&'static str> {
+        match self {
+            Self::Here => None,
+            Self::Simulated => Some("nehalem-2s"),
+            Self::LateStores => Some("nehalem-2s~late-stores"),
+        }
+    }
+}
+
+/// Up to more vCPUs than a word of flags has bits.
+const FEW: &[u32] = &[1, 2, 3, 5, 8, 16, 64];
+/// Up to more vCPUs than a byte can number.
+const MANY: &[u32] = &[1, 2, 3, 5, 8, 16, 64, 300];
+/// Several: one vCPU does not interrupt itself.
+const SEVERAL: &[u32] = &[2, 3, 5, 8, 16, 64, 300];
+/// Fewer than the simulated pCPUs, as many, and more: each number of these is busy at once.
+const SIMULATED: &[u32] = &[4, 8, 16];
+
+/// So few that each comes to every instruction soon, and so many that they meet there.
+const CROWDED: &[u32] = &[4, 5, 8];
+
+const fn kind(
+    name: &'static str,
+    of: Part,
+    (place, vcpus): (Place, &'static [u32]),
+    settings: &'static [(&'static str, &'static str)],
+) -> Kind {
+    Kind { name, of, place, vcpus, settings }
+}
+
+/// All kinds. Sections are short and follow each other closely: most of the time is spent in the lock.
+const KINDS: &[Kind] = {
+    use Part::{Interrupts, Lock, Paravirt, Readers, Try};
+    use Place::{Here, LateStores, Simulated};
+    &[
+        kind("nothing but the lock", Lock, (Here, MANY), &[("hold", "0ns"), ("think", "0ns")]),
+        kind("short slices", Lock, (Here, FEW), &[("slice", "50us"), ("hold", "1us"), ("think", "0ns")]),
+        kind(
+            "holders taken off",
+            Lock,
+            (Here, FEW),
+            &[("deschedule", "holder,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
+        ),
+        kind(
+            "waiters taken off",
+            Lock,
+            (Here, FEW),
+            &[("deschedule", "waiter,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
+        ),
+        kind(
+            "heads of queues taken off",
+            Lock,
+            (Here, FEW),
+            &[("deschedule", "head,rate=2000,for=300us"), ("hold", "500ns"), ("think", "0ns")],
+        ),
+        kind(
+            "anybody taken off, anywhere",
+            Lock,
+            (Here, FEW),
+            &[("deschedule", "random,rate=3000,for=100us"), ("hold", "0ns"), ("think", "200ns")],
+        ),
+        kind(
+            "nested sections",
+            Lock,
+            (Here, MANY),
+            &[
+                ("workload", "mixed"),
+                ("locks", "4"),
+                ("nested-one-in", "2"),
+                ("slice", "100us"),
+                ("hold", "500ns"),
+            ],
+        ),
+        kind(
+            "many locks",
+            Lock,
+            (Here, MANY),
+            &[("locks", "64"), ("hold", "200ns"), ("think", "0ns"), ("slice", "200us")],
+        ),
+        kind(
+            "four locks at once",
+            Lock,
+            (Here, MANY),
+            &[
+                ("workload", "every-call"),
+                ("locks", "5"),
+                ("hold", "200ns"),
+                ("think", "0ns"),
+                ("slice", "100us"),
+            ],
+        ),
+        // With tickets of eight bits, eight of eight such windows show it, and six of eight that are a quarter as long.
+        kind(
+            "more than a byte can number",
+            Lock,
+            (Here, &[300]),
+            &[("hold", "1us"), ("think", "0ns"), ("window", "100ms")],
+        ),
+        // A host gives each waiter of a strict queue a slice of milliseconds: with more vCPUs the wait for the last takes too long.
+        kind(
+            "the host's scheduler",
+            Lock,
+            (Here, &[1, 2, 3, 5, 8, 16]),
+            &[("sched", "host"), ("hold", "500ns"), ("think", "500ns")],
+        ),
+        kind(
+            "sleep at once",
+            Paravirt,
+            (Here, MANY),
+            &[("spin-threshold", "0us"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
+        ),
+        kind(
+            "long spinning",
+            Paravirt,
+            (Here, FEW),
+            &[("spin-threshold", "1ms"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
+        ),
+        kind(
+            "no hint of preemption",
+            Paravirt,
+            (Here, FEW),
+            &[("preempted-hint", "off"), ("hold", "1us"), ("think", "0ns"), ("slice", "100us")],
+        ),
+        kind(
+            "kicks that hand the pCPU over",
+            Paravirt,
+            (Here, FEW),
+            &[("kick-yield", "on"), ("hold", "1us"), ("think", "0ns"), ("slice", "500us")],
+        ),
+        kind(
+            "half of it readers",
+            Readers,
+            (Here, MANY),
+            &[("read-share", "50%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
+        ),
+        kind(
+            "few writers",
+            Readers,
+            (Here, FEW),
+            &[("read-share", "95%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
+        ),
+        kind(
+            "readers inside at once",
+            Readers,
+            (Here, SEVERAL),
+            &[("workload", "readers-inside"), ("hold", "200ns"), ("slice", "50us")],
+        ),
+        kind(
+            "half of it tries",
+            Try,
+            (Here, MANY),
+            &[("workload", "try-lock"), ("slice", "200us"), ("hold", "500ns"), ("think", "0ns")],
+        ),
+        // Most vCPUs think: each finds the lock free, and says so if it does not get it.
+        kind(
+            "tries of free locks",
+            Try,
+            (Here, MANY),
+            &[("workload", "try-lock"), ("slice", "50us"), ("hold", "0ns"), ("think", "1ms"), ("locks", "8")],
+        ),
+        kind(
+            "interrupts",
+            Interrupts,
+            (Here, SEVERAL),
+            &[("workload", "interrupted"), ("locks", "2"), ("slice", "200us"), ("hold", "500ns")],
+        ),
+        kind(
+            "eight simulated pCPUs",
+            Lock,
+            (Simulated, SIMULATED),
+            &[("hold", "0ns"), ("think", "0ns"), ("slice", "100us")],
+        ),
+        kind(
+            "eight simulated pCPUs, late stores",
+            Lock,
+            (LateStores, SIMULATED),
+            &[("hold", "0ns"), ("think", "0ns"), ("slice", "100us")],
+        ),
+        kind(
+            "eight simulated pCPUs, nested sections",
+            Lock,
+            (Simulated, SIMULATED),
+            &[
+                ("workload", "mixed"),
+                ("locks", "4"),
+                ("nested-one-in", "2"),
+                ("slice", "100us"),
+                ("hold", "500ns"),
+            ],
+        ),
+        // Sleepers and those that wake them run at the same time.
+        kind(
+            "eight simulated pCPUs, sleep at once",
+            Paravirt,
+            (Simulated, SIMULATED),
+            &[("spin-threshold", "0us"), ("hold", "200ns"), ("think", "1us"), ("slice", "100us")],
+        ),
+        kind(
+            "eight simulated pCPUs, late stores, sleep after 2 us",
+            Paravirt,
+            (LateStores, SIMULATED),
+            &sleep_after("2us"),
+        ),
+        kind(
+            "eight simulated pCPUs, late stores, sleep after 5 us",
+            Paravirt,
+            (LateStores, SIMULATED),
+            &sleep_after("5us"),
+        ),
+        kind("eight simulated pCPUs, half of it readers", Readers, (Simulated, SIMULATED), &HALF_READERS),
+        kind(
+            "eight simulated pCPUs, late stores, half of it readers",
+            Readers,
+            (LateStores, SIMULATED),
+            &HALF_READERS,
+        ),
+        kind(
+            "eight simulated pCPUs, late stores, half of it tries",
+            Try,
+            (LateStores, SIMULATED),
+            &[("workload", "try-lock"), ("hold", "0ns"), ("think", "200ns"), ("slice", "100us")],
+        ),
+        kind(
+            "off at each instruction",
+            Lock,
+            (Simulated, CROWDED),
+            &[
+                ("workload", "every-call"),
+                ("locks", "5"),
+                ("hold", "200ns"),
+                ("think", "200ns"),
+                ("window", "4ms"),
+            ],
+        ),
+        kind(
+            "interrupts at each instruction",
+            Interrupts,
+            (Simulated, CROWDED),
+            &[
+                ("workload", "interrupted-each"),
+                ("locks", "2"),
+                ("hold", "200ns"),
+                ("think", "200ns"),
+                ("window", "4ms"),
+            ],
+        ),
+    ]
+};
+
+/// Sections of which half only read.
+const HALF_READERS: [(&str, &str); 4] =
+    [("read-share", "50%"), ("hold", "200ns"), ("think", "200ns"), ("slice", "100us")];
 
 /// Waiters with stores that are late go to sleep while others, which spin, hand the lock to them. A window this long finds a missing
 /// barrier in two of five trials.
-const fn sleep_after(spinning: &'static str) -> [(&'static str, &'static str); 6] {
-    [
-        ("machine", LATE_STORES),
-        ("spin-threshold", spinning),
-        ("hold", "0ns"),
-        ("think", "0ns"),
-        ("slice", "1ms"),
-        ("window", "20ms"),
-    ]
+const fn sleep_after(spinning: &'static str) -> [(&'static str, &'static str); 5] {
+    [("spin-threshold", spinning), ("hold", "0ns"), ("think", "0ns"), ("slice", "1ms"), ("window", "20ms")]
 }
 
-/// Trials of a paravirtual form there: sleepers and those that wake them run at the same time.
-const SIMULATED_PARAVIRT: &[Kind] = &[
-    (
-        "eight simulated pCPUs, sleep at once",
-        &[("spin-threshold", "0us"), ("hold", "200ns"), ("think", "1us"), ("slice", "100us")],
-    ),
-    ("eight simulated pCPUs, late stores, sleep after 2 us", &sleep_after("2us")),
-    ("eight simulated pCPUs, late stores, sleep after 5 us", &sleep_after("5us")),
-];
-
-/// Trials of a lock with readers there.
-const SIMULATED_READERS: &[Kind] = &[(
-    "eight simulated pCPUs, half of it readers",
-    &[("read-share", "50%"), ("hold", "200ns"), ("think", "200ns"), ("slice", "100us")],
-)];
-
-/// The machine of these.
-const MACHINE: &[(&str, &str)] =
-    &[("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
-/// That machine with stores that wait: a lock shows it which needs a barrier between a store and a load, and has none.
-const LATE_STORES: &str = "nehalem-2s~late-stores";
 /// Virtual time without progress after which a lock hangs: no neighbour takes a simulated pCPU, and seconds of spinning with stores
 /// would take minutes to simulate.
 pub(super) const SIMULATED_PATIENCE: Duration = Duration::from_millis(200);
-/// Settings of all other trials.
-const REAL: &[(&str, &str)] = &[("warmup", "5ms"), ("window", "25ms")];
-/// Most vCPUs that are waited for after a trial: a strict queue takes a round of slices for each.
-const MOST_DRAINED: u32 = 16;
+/// More vCPUs than this have the shortest slices: after each trial every waiter has the lock once, for which a strict queue takes a
+/// round of slices each.
+const MOST_OF_ANY_SLICE: u32 = 16;
 
-/// Further trials of a paravirtual form.
-const PARAVIRT: &[Kind] = &[
-    ("sleep at once", &[("spin-threshold", "0us"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
-    ("long spinning", &[("spin-threshold", "1ms"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
-    (
-        "no hint of preemption",
-        &[("preempted-hint", "off"), ("hold", "1us"), ("think", "0ns"), ("slice", "100us")],
-    ),
-    (
-        "kicks that hand the pCPU over",
-        &[("kick-yield", "on"), ("hold", "1us"), ("think", "0ns"), ("slice", "500us")],
-    ),
-];
-
-/// Further trials of a lock with readers.
-const READERS: &[Kind] = &[
-    ("half of it readers", &[("read-share", "50%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
-    ("few writers", &[("read-share", "95%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
-];
-
-/// Further trials of a lock that can do more, by this flag; with several vCPUs, since one does not interrupt itself.
-const ABLE: &[(LockFlags, Kind)] = &[
-    (
-        LockFlags::HAS_TRY,
-        (
-            "half of it tries",
-            &[("workload", "try-lock"), ("slice", "200us"), ("hold", "500ns"), ("think", "0ns")],
-        ),
-    ),
-    (
-        LockFlags::MAY_BE_INTERRUPTED,
-        ("interrupts", &[("workload", "interrupted"), ("locks", "2"), ("slice", "200us"), ("hold", "500ns")]),
-    ),
-];
+/// The parts that a form of a lock has.
+pub(super) fn parts(lock: &Entry, pv: bool) -> impl Fn(Part) -> bool {
+    let flags = lock.lock_flags();
+    let tries = if pv { LockFlags::HAS_PARAVIRT_TRY } else { LockFlags::HAS_TRY };
+    move |part| match part {
+        Part::Lock => true,
+        Part::Paravirt => pv,
+        Part::Readers => flags.has(LockFlags::HAS_READERS),
+        Part::Try => flags.has(tries),
+        Part::Interrupts => flags.has(LockFlags::MAY_BE_INTERRUPTED),
+    }
+}
 
 /// All trials of these forms.
 pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
-    let has_readers = lock.lock_flags().has(LockFlags::HAS_READERS);
-    let able = || ABLE.iter().filter(|(flag, _)| lock.lock_flags().has(*flag)).map(|(_, kind)| kind);
-    let mut trials = Vec::new();
-    for &pv in forms {
-        let kinds = KINDS.iter().chain(PARAVIRT.iter().filter(|_| pv)).map(|kind| (kind, false));
-        trials.push(trial(&MANY, REAL, MANY_VCPUS, pv, false));
-        let of_readers = READERS.iter().filter(|_| has_readers).map(|kind| (kind, true));
-        for (kind, has_readers) in kinds.chain(of_readers) {
-            trials.extend(VCPUS.map(|vcpus| trial(kind, REAL, vcpus, pv, has_readers)));
-        }
-        let kinds =
-            SIMULATED.iter().chain(SIMULATED_PARAVIRT.iter().filter(|_| pv)).map(|kind| (kind, false));
-        let of_readers = SIMULATED_READERS.iter().filter(|_| has_readers).map(|kind| (kind, true));
-        for (kind, has_readers) in kinds.chain(of_readers) {
-            trials.extend(VCPUS_SIMULATED.map(|vcpus| trial(kind, MACHINE, vcpus, pv, has_readers)));
-        }
-        for kind in able() {
-            let several = VCPUS.into_iter().filter(|&vcpus| vcpus > 1);
-            trials.extend(several.map(|vcpus| trial(kind, REAL, vcpus, pv, false)));
-        }
-    }
-    trials
+    let of_form = |&pv: &bool| {
+        let has = parts(lock, pv);
+        let kinds = KINDS.iter().filter(move |kind| has(kind.of));
+        kinds.flat_map(move |kind| kind.vcpus.iter().map(move |vcpus| trial(kind, *vcpus, pv)))
+    };
+    forms.iter().flat_map(of_form).collect()
 }
 
-fn trial(
-    (name, settings): &Kind,
-    place: &[(&'static str, &'static str)],
-    vcpus: u32,
-    pv: bool,
-    has_readers: bool,
-) -> Trial {
+fn trial(kind: &'static Kind, vcpus: u32, pv: bool) -> Trial {
     let (switch, form) = if pv { ("on", "paravirtual form") } else { ("off", "native form") };
-    let drain = if vcpus <= MOST_DRAINED { "on" } else { "off" };
-    let mut all = vec![("pv", switch.to_owned()), ("vcpus", vcpus.to_string()), ("drain", drain.to_owned())];
-    let given = place.iter().chain(&[("watchdog", "10s")]).chain(settings.iter());
-    all.extend(given.map(|(key, value)| (*key, (*value).to_owned())));
-    Trial {
-        name: format!("{name}, {vcpus} vCPUs, {form}"),
-        kind: name,
-        vcpus,
-        pv,
-        has_readers,
-        settings: all,
+    let first = [("pv", switch.to_owned()), ("vcpus", vcpus.to_string())];
+    let given = kind.place.settings().iter().chain(&[("watchdog", "10s"), ("drain", "on")]);
+    let given = given.chain(kind.settings).map(|(key, value)| (*key, (*value).to_owned()));
+    let machine = kind.place.machine().map(|machine| ("machine", machine.to_owned()));
+    let mut settings: Vec<_> = first.into_iter().chain(machine).chain(given).collect();
+    if vcpus > MOST_OF_ANY_SLICE {
+        settings.retain(|(key, _)| *key != "slice");
+        settings.push(("slice", "50us".to_owned()));
     }
+    Trial { name: format!("{}, {vcpus} vCPUs, {form}", kind.name), kind, vcpus, pv, settings }
 }
 
 /// The trials in a random order, but first one of each kind with a number of vCPUs that finds most; how many those are.
@@ -221,8 +370,8 @@ pub(super) fn each_kind_first<'a>(trials: &'a [Trial], random: &mut impl Rng) ->
     order.shuffle(random);
     let mut seen = BTreeSet::new();
     let is_first = |trial: &&Trial| {
-        let finds_most = FINDS_MOST.contains(&trial.vcpus) || trial.kind == MANY.0;
-        finds_most && seen.insert((trial.kind, trial.pv))
+        let finds_most = FINDS_MOST.contains(&trial.vcpus) || trial.kind.vcpus.len() == 1;
+        finds_most && seen.insert((trial.kind.name, trial.pv))
     };
     let (mut first, others): (Vec<&Trial>, Vec<&Trial>) = order.into_iter().partition(is_first);
     let kinds = first.len();
@@ -248,8 +397,8 @@ mod tests {
         let lock = image.locks.iter().find(|lock| lock.has_paravirt() && lock.has_native()).unwrap();
         let trials = trials(lock, &[false, true]);
         let (order, kinds) = each_kind_first(&trials, &mut ChaCha8Rng::seed_from_u64(1));
-        let all: BTreeSet<_> = trials.iter().map(|trial| (trial.kind, trial.pv)).collect();
-        let first: BTreeSet<_> = order[..kinds].iter().map(|trial| (trial.kind, trial.pv)).collect();
+        let all: BTreeSet<_> = trials.iter().map(|trial| (trial.kind.name, trial.pv)).collect();
+        let first: BTreeSet<_> = order[..kinds].iter().map(|trial| (trial.kind.name, trial.pv)).collect();
         assert_eq!((first, order.len()), (all, trials.len()));
     }
 
@@ -261,12 +410,6 @@ mod tests {
             let mut locks = image.locks.iter().filter(|lock| lock.has_paravirt() && !lock.serves_faults());
             let lock = locks.find(|lock| has_readers(lock) == readers).unwrap();
             let trials = trials(lock, &[true]);
-            let readers = if readers { READERS.len() } else { 0 };
-            let of_readers = if readers > 0 { SIMULATED_READERS.len() } else { 0 };
-            let flagged = ABLE.iter().filter(|(flag, _)| lock.lock_flags().has(*flag)).count();
-            let simulated = VCPUS_SIMULATED.len() * (SIMULATED.len() + SIMULATED_PARAVIRT.len() + of_readers);
-            let real = VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers);
-            assert_eq!(trials.len(), simulated + real + 1 + (VCPUS.len() - 1) * flagged);
             for trial in trials {
                 let mut settings = Settings::default();
                 settings.set("lock", &lock.name).unwrap();
@@ -275,7 +418,8 @@ mod tests {
                 }
                 let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });
                 let run = resolved.unwrap_or_else(|wrong| panic!("{}: {wrong:?}", trial.name));
-                assert_eq!(run.our(0).ours.shape.read_percent > 0, trial.has_readers, "{}", trial.name);
+                let shape = &run.our(0).ours.shape;
+                assert!(shape.read_percent == 0 || trial.kind.of == Part::Readers, "{}", trial.name);
             }
         }
     }

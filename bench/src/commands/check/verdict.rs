@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{ByActivity, OurGuest, Outcome, Span};
 
-use super::torture::Trial;
+use super::torture::{Part, Trial};
 use crate::show::cases::Cases;
 use crate::text::output::shown;
 use crate::text::quantity;
@@ -55,7 +55,7 @@ impl Tried {
         let Some(form) = self.forms.iter_mut().find(|form| form.pv == trial.pv) else { return };
         self.cases.passed(&trial.name);
         form.runs += 1;
-        form.runs_with_readers += u64::from(trial.has_readers);
+        form.runs_with_readers += u64::from(trial.kind.of == Part::Readers);
         form.sections = form.sections.saturating_add(outcome.acquisitions());
         form.vcpus.insert(asked.guest.vcpus);
         if let Some(off) = &outcome.preemptions {

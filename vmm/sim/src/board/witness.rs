@@ -43,9 +43,14 @@ pub trait Witness {
     /// A CPU has completed an instruction.
     fn step(&mut self, step: &Step);
 
-    /// `cpu` stands before the instruction that it was to be asked at ([`Cpu::ask_at`]); a new CPU is before its first one. `Some`: it
-    /// is to stand still, and the driver is told this.
+    /// `cpu` stands before the instruction that it was to be asked at ([`Cpu::ask_at`]), or before a later one where a loop was done in
+    /// one go; a new CPU is before its first one. `Some`: it is to stand still, and the driver is told this.
     fn stands(&mut self, cpu: &mut Cpu, at_ps: u64) -> Option<u64>;
+
+    /// Whether it has seen enough: CPUs execute faster unwatched.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// Effects of the current instruction, as far as others may notice.
@@ -89,8 +94,9 @@ impl<M: Memory> Board<M> {
             let at_ps = self.fabric.time_ps(before);
             let mut next = limit;
             let mut told = false;
+            self.witness.take_if(|witness| witness.is_done());
             if let Some(witness) = &mut self.witness {
-                if before == cpu.asked_at() {
+                if before >= cpu.asked_at() {
                     self.stopped = witness.stands(cpu, at_ps);
                     if self.stopped.is_some() {
                         return Event::Limit;

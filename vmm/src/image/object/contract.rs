@@ -136,6 +136,13 @@ fn check_forms(members: &[Member], exports: &Exports) -> Result<(), String> {
             return Err(lacking(members, names[0], &format!(" to its {}", names[2])));
         }
     }
+    for ((names, form), (name, try_lock)) in
+        FORMS.iter().zip(&exports.forms).zip(TRY_LOCK.iter().zip(&exports.try_lock))
+    {
+        if try_lock.is_some() && form[0].is_none() {
+            return Err(lacking(members, names[0], &format!(" to its {name}")));
+        }
+    }
     if exports.forms.iter().all(|form| form[0].is_none()) {
         return Err(lacking(members, "hk_lock", ""));
     }

@@ -1,0 +1,187 @@
+//! What a lock must stand wherever it is, brought about on a simulated machine at each instruction in turn, so that a window of a few of
+//! them is met by every run: absences, interrupts, registers with anything in them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use haltkick_sim::board::{Step, Witness};
+use haltkick_sim::{Cpu, General};
+
+use crate::host::error::RunError;
+use crate::host::random::SplitMix;
+use crate::image::file::Image;
+use crate::run::asked::OurGuest;
+use crate::run::lock_code::{LockCode, Part};
+
+/// Interrupts and absences before an instruction, over all vCPUs: some of them meet it with others in the lock.
+const MOST_EACH: u32 = 24;
+/// One of so many instructions is met: so one is not always met by the first vCPU that comes to it.
+const ONE_IN: u64 = 16;
+/// Handlers at the same time that contend for their lock.
+const CROWD: usize = 2;
+/// Nanoseconds for which a vCPU is off.
+const OFF_NS: u64 = 3_000;
+/// Instructions of all vCPUs in a row without one that counts, after which there is none left to meet: a round of sections is shorter.
+const ENOUGH: u32 = 1_000_000;
+/// The same, after which calls that have not returned never will.
+const TOO_MANY: u32 = 50 * ENOUGH;
+
+/// Registers that a call may change; the argument, and what may be a token, aside.
+const FREE: [General; 6] = [General::Rax, General::Rcx, General::R8, General::R9, General::R10, General::R11];
+/// Registers of arguments, all of which a call may change, too.
+const ARGUMENTS: [General; 3] = [General::Rdi, General::Rsi, General::Rdx];
+/// Registers that a function keeps for its caller.
+const KEPT: [General; 6] =
+    [General::Rbx, General::Rbp, General::R12, General::R13, General::R14, General::R15];
+
+/// A call of one of the lock's functions that has not returned.
+struct Call {
+    /// The stack pointer at its first instruction.
+    rsp: u64,
+    /// What the caller keeps in the registers [`KEPT`], and what stands there instead.
+    kept: [u64; KEPT.len()],
+    filled: [u64; KEPT.len()],
+    /// The stack pointer in a function of the lab's that the lock has called.
+    called_from: Option<u64>,
+}
+
+/// A vCPU.
+#[derive(Default)]
+struct Victim {
+    calls: Vec<Call>,
+    /// It handles an interrupt: the instruction and the stack pointer with which it goes on afterwards.
+    handles: Option<(u64, u64)>,
+}
+
+/// Meddles with the vCPUs of a run.
+pub(super) struct Meddler {
+    code: LockCode,
+    /// The lock's own code, where it is an object.
+    object: Option<Range<u64>>,
+    /// It interrupts. Otherwise it takes vCPUs off.
+    interrupts: bool,
+    /// How often each instruction was met: by an interrupt, while [`CROWD`] other vCPUs handled one.
+    met: BTreeMap<u64, u32>,
+    victims: Vec<Victim>,
+    random: SplitMix,
+    /// vCPU 0 has let others start: they, and soon it, are in the workload.
+    has_begun: bool,
+    /// Instructions since the last one that counts.
+    since: u32,
+}
+
+impl Meddler {
+    pub(super) fn new(asked: OurGuest<'_>, image: &Image, interrupts: bool) -> Result<Self, RunError> {
+        Ok(Self {
+            code: LockCode::new(asked, image)?,
+            object: image.object_addresses(&asked.ours.lock),
+            interrupts,
+            met: BTreeMap::new(),
+            victims: (0..asked.guest.vcpus).map(|_| Victim::default()).collect(),
+            random: SplitMix::new(asked.guest.seed),
+            has_begun: false,
+            since: 0,
+        })
+    }
+
+    /// Whether the vCPU that stands at this instruction of the lock is to be met there.
+    fn meets(&mut self, number: usize, (rip, rsp): (u64, u64)) -> bool {
+        let others = self.victims.iter().filter(|victim| victim.handles.is_some()).count();
+        // Alone, a handler finds its lock free. One with a holder and another waiter before it uses all that the code behind it uses.
+        let counts = !self.interrupts || others >= CROWD;
+        let met = self.met.entry(rip).or_default();
+        if !self.random.next().is_multiple_of(ONE_IN) || *met >= MOST_EACH && counts {
+            return false;
+        }
+        if self.interrupts {
+            self.victims[number].handles = Some((rip, rsp));
+        }
+        if counts {
+            (*met, self.since) = (*met + 1, 0);
+        }
+        true
+    }
+
+    /// Fills registers in which the lock can rely on nothing: at its first instruction, and when a function of the lab's returns to it.
+    /// Gives the caller back its own.
+    fn fill(&mut self, cpu: &mut Cpu, (rip, rsp): (u64, u64)) {
+        let junk = |random: &mut SplitMix| match random.next() {
+            drawn if drawn & 7 < 4 => drawn & 3,
+            drawn if drawn & 7 < 6 => u64::MAX,
+            drawn => drawn >> 3,
+        };
+        let set = |cpu: &mut Cpu, register: General, random: &mut SplitMix| {
+            let filled = junk(random);
+            cpu.set_general(register, filled);
+            filled
+        };
+        let victim = &mut self.victims[cpu.number() as usize];
+        // The return has taken its address off the stack.
+        while let Some(call) = victim.calls.pop_if(|call| rsp == call.rsp + 8) {
+            for ((register, kept), filled) in KEPT.into_iter().zip(call.kept).zip(call.filled) {
+                // One that the lock has changed stays changed.
+                if cpu.general(register) == filled {
+                    cpu.set_general(register, kept);
+                }
+            }
+        }
+        if self.since > ENOUGH {
+            return;
+        }
+        if let Some(gives) = self.code.entry(rip).map(|takes| !takes) {
+            FREE.into_iter().for_each(|register| _ = set(cpu, register, &mut self.random));
+            let tokens = if gives { 3 } else { 1 };
+            ARGUMENTS[tokens..].iter().for_each(|register| _ = set(cpu, *register, &mut self.random));
+            let kept = KEPT.map(|register| cpu.general(register));
+            let filled = KEPT.map(|register| set(cpu, register, &mut self.random));
+            victim.calls.push(Call { rsp, kept, filled, called_from: None });
+        }
+        let (Some(object), Some(call)) = (&self.object, victim.calls.last_mut()) else { return };
+        match call.called_from {
+            None if !object.contains(&rip) && victim.handles.is_none() => call.called_from = Some(rsp),
+            Some(called_from) if object.contains(&rip) && rsp == called_from + 8 => {
+                call.called_from = None;
+                // What it returns is in the first.
+                let free = FREE[1..].iter().chain(&ARGUMENTS);
+                free.for_each(|register| _ = set(cpu, *register, &mut self.random));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Witness for Meddler {
+    fn wants_steps(&self, _: u64) -> bool {
+        false
+    }
+
+    fn step(&mut self, _: &Step) {}
+
+    fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
+        let (number, place) = (cpu.number() as usize, (cpu.rip(), cpu.general(General::Rsp)));
+        cpu.ask_at(cpu.instructions() + 1);
+        self.has_begun |= number > 0;
+        let is_of_lock = self.code.part(cpu.number(), place.0, place.1) == Some(Part::Code);
+        let victim = self.victims.get_mut(number).filter(|_| self.has_begun)?;
+        self.since += 1;
+        // One that comes while another is handled is put off to its end: not here.
+        if victim.handles.take_if(|back| *back == place).is_some() {
+            return None;
+        }
+        let handles = victim.handles.is_some();
+        self.fill(cpu, place);
+        if handles || !is_of_lock || self.since > ENOUGH || !self.meets(number, place) {
+            return None;
+        }
+        if self.interrupts {
+            cpu.raise_nmi();
+            return None;
+        }
+        Some(OFF_NS)
+    }
+
+    fn is_done(&self) -> bool {
+        let calls = |victim: &Victim| !victim.calls.is_empty();
+        self.since > TOO_MANY || self.since > ENOUGH && !self.victims.iter().any(calls)
+    }
+}
