@@ -300,3 +300,7 @@ worst-bugs BUDGET="1m" *LOCKS: build
 # One fault at a time in the locks, the memory manager and the grant tables: each must be caught by the test that guards its line.
 mutants *NAMES:
     guest/mutants.sh {{ NAMES }}
+
+# Every instruction of the lock objects deleted, one at a time (`--cpu 40`: on vCPU 40 alone): `haltkick check` must find each that matters. Needs gcc and Python.
+mutants-objects *ARGS: build
+    @bench/scripts/mutants_objects.py {{ ARGS }}

@@ -8,6 +8,7 @@ use crate::support::{Skipped, Tested, code, haltkick, kvm, scratch, skip, stderr
 trials![
     check_finds_the_faults_that_were_planted,
     check_finds_nothing_in_the_locks_without_faults,
+    the_recipe_of_deleted_instructions_tells_killed_from_survived,
     check_speaks_ktap_and_junit,
     judge_makes_one_directory_of_all_that_is_said_of_a_lock,
     bisect_ends_with_the_codes_that_git_reads,
@@ -22,6 +23,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("queue", "", "ONE_WORD"),
     ("queue", "", "LATE_LINK"),
     ("clh", "", "KEEP_NODE"),
+    ("shared", "", "SKIP_LAST"),
     ("words", "TICKET", "TICKETS_OF_A_BYTE"),
     ("words", "PENDING", "WIPE_NEXT"),
     ("words", "READERS", "NO_SECOND_LOOK"),
@@ -76,6 +78,18 @@ fn check_finds_nothing_in_the_locks_without_faults() -> Tested {
         let object = planted(&directory, source, &[lock])?;
         let checked = haltkick(&["check", &object, "--time", "3s"]);
         assert_eq!(code(&checked), 0, "{source} {lock}: {}{}", stdout(&checked), stderr(&checked));
+    }
+    Ok(())
+}
+
+fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Tested {
+    kvm()?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/mutants_objects.py");
+    let mut python = Command::new("python3");
+    python.arg(script).args(["--self-test", "--time", "3s", "--check-options", "--watchdog 3s"]);
+    match python.args(["--binary", env!("CARGO_BIN_EXE_haltkick")]).output() {
+        Ok(output) => assert!(output.status.success(), "{}", stderr(&output)),
+        Err(error) => return skip(format_args!("python3: {error}")),
     }
     Ok(())
 }
