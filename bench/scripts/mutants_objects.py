@@ -12,10 +12,8 @@ Exits 1 if a mutant survived that is not listed there, or if a listed one was ki
 import argparse
 import hashlib
 import json
-import os
 import re
 import shlex
-import signal
 import statistics
 import subprocess
 import sys
@@ -120,12 +118,12 @@ def judge(args, text, folder, name):
     if made.returncode:
         return {"end": "error", "code": None, "seconds": 0, "said": f"the assembler: {made.stderr.strip().splitlines()[-1]}"}
     begun = time.monotonic()
-    command = [args.binary, "check", path.with_suffix(".o"), "--time", args.time, *shlex.split(args.check_options)]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, errors="replace")
+    command = [args.binary.resolve(), "check", path.with_suffix(".o"), "--time", args.time, *shlex.split(args.check_options)]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
     try:
         _, said = child.communicate(timeout=5 * seconds(args.time) + args.patience)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
         child.communicate()
         return {"end": "error", "code": None, "seconds": time.monotonic() - begun, "said": "check did not end"}
     finally:
@@ -197,7 +195,7 @@ def table(done):
 
 
 def run(args):
-    digest = hashlib.sha256(Path(args.binary).read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(args.binary.read_bytes()).hexdigest()[:12]
     known = {}
     if args.resume and args.results.exists():
         for line in args.results.read_text().splitlines():
@@ -228,18 +226,25 @@ def run(args):
                 result |= {"end": "same"}
             with lock:
                 print(f"{result['end']:<10}{result['seconds']:>7.1f} s  {key}, line {instruction[4]}: {result['said'] or ''}", flush=True)
-                results.write(json.dumps({"key": key, "binary": digest, "time": args.time} | result) + "\n")
-                results.flush()
+                if result["end"] != "error":
+                    results.write(json.dumps({"key": key, "binary": digest, "time": args.time} | result) + "\n")
+                    results.flush()
             return result
 
         with ThreadPoolExecutor(args.j) as pool:
-            done = list(zip(chosen, pool.map(one, chosen)))
+            try:
+                done = list(zip(chosen, pool.map(one, chosen)))
+            except KeyboardInterrupt:
+                # The commands that run have the signal, too.
+                pool.shutdown(cancel_futures=True)
+                raise
     table(done)
     bad = 0
     for ends, title in ((["survived"], "survived"), (["error"], "recipe errors"), (KILLED, "killed, although listed as the same program")):
         found = [(mutant, it) for mutant, it in done if it["end"] in ends and (mutant[3] or ends is not KILLED)]
         bad += len(found)
-        print(*[f"\n{title}:"][: len(found)])
+        if found:
+            print(f"\n{title}:")
         for (it, (_, function, text, ordinal, line), _, _), result in found:
             print(f"[{it.name} {function} {it.hash(function)}] line {line}\n{text} #{ordinal}: {result['said'] if result['end'] != 'survived' else '?'}")
     return int(bad > 0)
@@ -275,7 +280,7 @@ def self_test(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("objects", nargs="*", metavar="OBJECT")
-    parser.add_argument("--binary", default=str(ROOT / "target/release/haltkick"))
+    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/haltkick")
     parser.add_argument("--function", action="append", default=[])
     parser.add_argument("--time", default="60s", help="--time of check for each mutant")
     parser.add_argument("--cpu", type=int, help="strike this vCPU alone")
@@ -293,4 +298,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
