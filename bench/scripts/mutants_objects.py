@@ -143,14 +143,14 @@ def seconds(text):
 
 
 def listed(path):
-    """The list of same programs: (object, function, hash) to {(instruction, ordinal, form): reason}; a section may name several objects."""
+    """The list of same programs: (object, function, hash) to {(instruction, ordinal, form): reason}. A section may name several objects."""
     said, section = {}, {}
     for line in path.read_text().splitlines() if path.exists() else []:
-        if head := re.fullmatch(r"\[(\S+) (\S+) (\w+)\]", line.strip()):
+        if head := re.fullmatch(r"\[(\S+) (\S+) (\S+)\]", line.strip()):
             section = {}
             said |= {(name, *head.groups()[1:]): section for name in head[1].split(",")}
-        elif entry := re.fullmatch(r"(.+?) #(\d+)( all| one)?: (.+)", line.strip()):
-            section[entry[1], int(entry[2]), (entry[3] or "").strip()] = entry[4]
+        elif entry := re.fullmatch(r"(.+?) #(\d+|\*)( all| one)?: (.+)", line.strip()):
+            section[entry[1], entry[2], (entry[3] or "").strip()] = entry[4]
         elif line.strip() and line[0] != "#":
             sys.exit(f"{path}: cannot read `{line}`")
     return said
@@ -159,6 +159,7 @@ def listed(path):
 def mutants(args):
     """Those that are asked for, as (object, instruction, key, reason why it is the same program or None)."""
     same, changed = listed(LIST), set()
+    anywhere = same.pop(("*", "*", "*"), {})
     for name, path, define in sources():
         if args.objects and not any(part in name for part in args.objects):
             continue
@@ -175,7 +176,7 @@ def mutants(args):
                 changed.add((name, function))
                 print(f"{name} {function}: is not what a reader judged (now {digest}): read it again")
             form = "all" if args.cpu is None else "one"
-            reason = reasons.get((text, ordinal, "")) or reasons.get((text, ordinal, form))
+            reason = reasons.get((text, str(ordinal), "")) or reasons.get((text, str(ordinal), form)) or anywhere.get((text, "*", ""))
             key = f"{name} {function} {digest} {text} #{ordinal}" + (f" cpu {args.cpu}" if args.cpu is not None else "")
             yield it, instruction, key, reason
 
@@ -195,6 +196,12 @@ def table(done):
 
 
 def run(args):
+    chosen = list(mutants(args))
+    if args.list:
+        print("\n".join(f"{key}{': the same, ' + reason if reason else ''}" for *_, key, reason in chosen))
+        return 0
+    if not args.binary.exists():
+        sys.exit(f"{args.binary} is not there: `just build` makes it, and --binary names another")
     digest = hashlib.sha256(args.binary.read_bytes()).hexdigest()[:12]
     known = {}
     if args.resume and args.results.exists():
@@ -204,10 +211,6 @@ def run(args):
                 known[old["key"]] = old
     args.results.parent.mkdir(parents=True, exist_ok=True)
     results, lock = args.results.open("a" if args.resume else "w"), threading.Lock()
-    chosen = list(mutants(args))
-    if args.list:
-        print("\n".join(f"{key}{': the same, ' + reason if reason else ''}" for *_, key, reason in chosen))
-        return 0
     with tempfile.TemporaryDirectory() as folder:
         for it in {mutant[0].name: mutant[0] for mutant in chosen}.values():
             sound = judge(args, "\n".join(it.lines) + "\n", folder, it.name)
@@ -272,7 +275,7 @@ def self_test(args):
         assert judge(stuck, text, folder, "slow")["end"] == "error"
         path = Path(folder) / "list"
         path.write_text("[a.c f 12]\nmovl $1, %eax #2: a reason: long\nret #1 one: another\n")
-        assert listed(path) == {("a.c", "f", "12"): {("movl $1, %eax", 2, ""): "a reason: long", ("ret", 1, "one"): "another"}}
+        assert listed(path) == {("a.c", "f", "12"): {("movl $1, %eax", "2", ""): "a reason: long", ("ret", "1", "one"): "another"}}
     print("the recipe tells what it should")
     return 0
 
