@@ -98,6 +98,13 @@ impl Watch {
     }
 }
 
+/// The calling vCPU is inside lock `index` with others that it knows of.
+pub(crate) fn is_not_alone(index: usize) {
+    if calls::excludes() {
+        oracles().get(index).iter().for_each(|oracle| count(&oracle.overlaps));
+    }
+}
+
 /// Without read-modify-write, as above.
 #[cold]
 fn count(overlaps: &AtomicU32) {

@@ -9,7 +9,7 @@ mod verdict;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Engine, FILE_PREFIX, Image, LockFlags, Needs, Run, RunError, Span};
+use haltkick_vmm::{Engine, FILE_PREFIX, Image, Needs, Run, RunError, Span};
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
 use crate::cli::{CheckArgs, Language};
@@ -64,7 +64,7 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
         Some(rate) => rate,
         None => Calibration::measure(&engine, &probe, &job.image, 1)?.work_rate,
     };
-    let mut tried = Tried::of(&forms, entry.lock_flags().has(LockFlags::HAS_READERS));
+    let mut tried = Tried::of(&entry, &forms);
     tried.cases.plan(trials.iter().map(|trial| trial.name.as_str()));
     let begin = Instant::now();
     let ended = job.torture(&trials, rate, &engine, &mut tried);

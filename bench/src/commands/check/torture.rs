@@ -327,24 +327,39 @@ pub(super) const SIMULATED_PATIENCE: Duration = Duration::from_millis(200);
 /// round of slices each.
 const MOST_OF_ANY_SLICE: u32 = 16;
 
+impl Part {
+    /// For a verdict that lacks it.
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Self::Lock => "the lock",
+            Self::Paravirt => "sleeping and waking",
+            Self::Readers => "the readers' functions",
+            Self::Try => "the try function",
+            Self::Interrupts => "interrupts",
+        }
+    }
+}
+
 /// The parts that a form of a lock has.
-pub(super) fn parts(lock: &Entry, pv: bool) -> impl Fn(Part) -> bool {
+pub(super) fn parts(lock: &Entry, pv: bool) -> impl Iterator<Item = Part> {
     let flags = lock.lock_flags();
     let tries = if pv { LockFlags::HAS_PARAVIRT_TRY } else { LockFlags::HAS_TRY };
-    move |part| match part {
-        Part::Lock => true,
-        Part::Paravirt => pv,
-        Part::Readers => flags.has(LockFlags::HAS_READERS),
-        Part::Try => flags.has(tries),
-        Part::Interrupts => flags.has(LockFlags::MAY_BE_INTERRUPTED),
-    }
+    [
+        (Part::Lock, true),
+        (Part::Paravirt, pv),
+        (Part::Readers, flags.has(LockFlags::HAS_READERS)),
+        (Part::Try, flags.has(tries)),
+        (Part::Interrupts, flags.has(LockFlags::MAY_BE_INTERRUPTED)),
+    ]
+    .into_iter()
+    .filter_map(|(part, has)| has.then_some(part))
 }
 
 /// All trials of these forms.
 pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
     let of_form = |&pv: &bool| {
-        let has = parts(lock, pv);
-        let kinds = KINDS.iter().filter(move |kind| has(kind.of));
+        let parts: BTreeSet<Part> = parts(lock, pv).collect();
+        let kinds = KINDS.iter().filter(move |kind| parts.contains(&kind.of));
         kinds.flat_map(move |kind| kind.vcpus.iter().map(move |vcpus| trial(kind, *vcpus, pv)))
     };
     forms.iter().flat_map(of_form).collect()

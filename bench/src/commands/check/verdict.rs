@@ -1,13 +1,13 @@
 //! The trials that were made, what came of them, and what they cannot show.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use haltkick_vmm::{ByActivity, OurGuest, Outcome, Span};
+use haltkick_vmm::{ByActivity, Entry, OurGuest, Outcome, Span};
 
-use super::torture::{Part, Trial};
+use super::torture::{self, Part, Trial};
 use crate::show::cases::Cases;
 use crate::text::output::shown;
 use crate::text::quantity;
@@ -16,9 +16,11 @@ use crate::text::quantity;
 #[derive(Debug, Default)]
 struct Form {
     pv: bool,
+    /// Its parts, and whether any run was about them.
+    parts: BTreeMap<Part, bool>,
     runs: u64,
-    /// Runs in which some sections only read.
-    runs_with_readers: u64,
+    /// Most readers that were inside at once, as far as a workload has counted them.
+    readers_inside: u64,
     sections: u64,
     /// Times that a vCPU was taken off its pCPU or went to sleep, by what it did.
     taken_off: ByActivity,
@@ -35,8 +37,6 @@ impl Form {
 #[derive(Debug)]
 pub(super) struct Tried {
     forms: Vec<Form>,
-    /// The lock has functions for readers.
-    has_readers: bool,
     left_out: BTreeSet<String>,
     /// Trials that the time did not suffice for.
     pub(super) unreached: usize,
@@ -45,9 +45,13 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    pub(super) fn of(forms: &[bool], has_readers: bool) -> Self {
-        let forms = forms.iter().map(|&pv| Form { pv, ..Form::default() }).collect();
-        Self { forms, has_readers, left_out: BTreeSet::new(), unreached: 0, cases: Cases::default() }
+    pub(super) fn of(lock: &Entry, forms: &[bool]) -> Self {
+        let form = |&pv: &bool| {
+            let parts = torture::parts(lock, pv).map(|part| (part, false)).collect();
+            Form { pv, parts, ..Form::default() }
+        };
+        let forms = forms.iter().map(form).collect();
+        Self { forms, left_out: BTreeSet::new(), unreached: 0, cases: Cases::default() }
     }
 
     /// A run that came to its end.
@@ -55,7 +59,9 @@ impl Tried {
         let Some(form) = self.forms.iter_mut().find(|form| form.pv == trial.pv) else { return };
         self.cases.passed(&trial.name);
         form.runs += 1;
-        form.runs_with_readers += u64::from(trial.kind.of == Part::Readers);
+        form.parts.insert(trial.kind.of, true);
+        let inside = outcome.lock_events.iter().find(|(name, _)| name == "readers_inside");
+        form.readers_inside = form.readers_inside.max(inside.map_or(0, |(_, readers)| *readers));
         form.sections = form.sections.saturating_add(outcome.acquisitions());
         form.vcpus.insert(asked.guest.vcpus);
         if let Some(off) = &outcome.preemptions {
@@ -83,14 +89,12 @@ impl Tried {
         let of_form = |form: &Form| {
             let name = form.name();
             if form.runs == 0 {
-                Some(format!("the {name} form"))
-            } else if self.has_readers && form.runs_with_readers == 0 {
-                Some(format!("the readers' functions of the {name} form"))
-            } else {
-                None
+                return vec![format!("the {name} form")];
             }
+            let untried = form.parts.iter().filter(|(_, tried)| !**tried);
+            untried.map(|(part, _)| format!("{} of the {name} form", part.in_words())).collect()
         };
-        self.forms.iter().filter_map(of_form).collect()
+        self.forms.iter().flat_map(of_form).collect()
     }
 
     /// The verdict on a lock in which nothing was found.
@@ -99,7 +103,12 @@ impl Tried {
         let mut text =
             format!("{}: no fault found in {} runs, {}\n\n", shown(object), self.runs(), Span(tenths));
         text += &self.table();
-        text += "\nLooked for: two vCPUs in one section, updates lost, waiters left behind, hangs, faults, stack overflows.\n";
+        let tries = self.forms.iter().any(|form| form.parts.contains_key(&Part::Try));
+        let tries = if tries { ", tries that refuse a free lock" } else { "" };
+        let _ = writeln!(
+            text,
+            "\nLooked for: two vCPUs in one section, updates lost, waiters left behind, hangs, faults, stack overflows{tries}."
+        );
         for gap in self.gaps() {
             let _ = writeln!(text, "NOT TRIED: {gap}. Nothing is known of it.");
         }
@@ -133,6 +142,11 @@ impl Tried {
                 off.head,
                 off.halted,
             );
+        }
+        for form in self.forms.iter().filter(|form| form.readers_inside > 0) {
+            let name = form.name();
+            let _ =
+                writeln!(text, "readers of the {name} form: up to {} inside at once", form.readers_inside);
         }
         for left_out in &self.left_out {
             let _ = writeln!(text, "left out: {left_out}");
@@ -187,17 +201,25 @@ version on; an interleaving that takes one instruction in a hundred million may 
 
 #[cfg(test)]
 mod tests {
+    use haltkick_vmm::{Image, LockFlags};
+
     use super::*;
 
     #[test]
     fn what_was_in_no_run_is_named_and_is_no_all_clear() {
-        let mut tried = Tried::of(&[false, true], true);
+        let image = Image::embedded();
+        let mut lock = image.locks[0].clone();
+        lock.flags = LockFlags::HAS_READERS.with(LockFlags::HAS_TRY).0;
+        let mut tried = Tried::of(&lock, &[false, true]);
         tried.forms[0].runs = 3;
-        assert_eq!(tried.gaps(), ["the readers' functions of the native form", "the paravirtual form"]);
+        tried.forms[0].parts.insert(Part::Lock, true);
+        let of_native = ["the readers' functions of the native form", "the try function of the native form"];
+        assert_eq!(tried.gaps(), [&of_native[..], &["the paravirtual form"]].concat());
         let verdict = tried.verdict(Path::new("mine.o"), Duration::from_secs(1));
         assert!(verdict.contains("NOT TRIED: the paravirtual form."), "{verdict}");
         for form in &mut tried.forms {
-            (form.runs, form.runs_with_readers) = (3, 1);
+            form.runs = 3;
+            form.parts.values_mut().for_each(|tried| *tried = true);
         }
         assert!(tried.gaps().is_empty());
     }
