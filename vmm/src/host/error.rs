@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::host::text::printable;
+
 /// A request that makes no sense: a setting, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -60,7 +62,7 @@ pub enum RunError {
         reason: String,
     },
     /// A lock object cannot be linked; exit code 2.
-    #[error("lock object {path} {reason}", path = path.display())]
+    #[error("lock object {path} {reason}", path = printable(&path.to_string_lossy()))]
     LockObject {
         /// Its file.
         path: PathBuf,

@@ -57,7 +57,8 @@ impl Image {
                 points: &mut points,
                 used: Used::default(),
             };
-            let object = link(object, end, &mut offer)
+            let object = named(object)
+                .and_then(|()| link(object, end, &mut offer))
                 .map_err(|reason| RunError::LockObject { path: object.to_owned(), reason })?;
             end = object.addresses.end;
             if end > IMAGE_END {
@@ -95,6 +96,18 @@ impl LinkedObject {
     }
 }
 
+/// Refuses a file whose lock could not be asked for: the name of a lock is a line of text. What stands for bytes that are no text is
+/// in the names of no other files.
+fn named(path: &Path) -> Result<(), String> {
+    match path.to_str() {
+        Some(name) if name == printable(name) && !name.contains(char::REPLACEMENT_CHARACTER) => Ok(()),
+        _ => {
+            Err("has a name that is no UTF-8, or has control characters: rename it, or give a link to it"
+                .into())
+        }
+    }
+}
+
 fn entry(path: &Path, object: &LinkedObject) -> Entry {
     let [native, paravirt] = &object.functions;
     let flags = LockFlags::NONE
@@ -106,7 +119,7 @@ fn entry(path: &Path, object: &LinkedObject) -> Entry {
         .with_if(object.try_lock[1].is_some(), LockFlags::HAS_PARAVIRT_TRY)
         .with_if(object.has_points, LockFlags::HAS_POINTS);
     Entry {
-        name: format!("{FILE_PREFIX}{}", printable(&path.to_string_lossy())),
+        name: format!("{FILE_PREFIX}{}", path.display()),
         summary: "a lock object".into(),
         flags: flags.0,
         times: vec![],
@@ -270,6 +283,32 @@ mod tests {
         let name = small_image().windows(7).position(|bytes| bytes == b"hk_now\0").expect("it has one");
         let said = said(&[(name, b"\x1b")]);
         assert!(said.contains("hk_now") && said == printable(&said), "{said:?}");
+    }
+
+    #[test]
+    fn objects_whose_names_are_no_text_are_refused_in_one_line() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let link = |path: &Path, base, offer: &mut Offer<'_>| {
+            lock_object::link_bytes(path, small_object().to_vec(), base, offer)
+        };
+        let linked = |name: &[u8]| {
+            let image = parse(Path::new("small"), Cow::Owned(small_image().to_vec())).expect("an image");
+            image.with_linked(&[Path::new(std::ffi::OsStr::from_bytes(name))], link)
+        };
+        for name in [
+            &b"l\xe4ock.o"[..],
+            b"two\nlines.o",
+            b"\x1b[2J.o",
+            "\u{202e}o.kcol".as_bytes(),
+            "as-shown-\u{fffd}.o".as_bytes(),
+        ] {
+            let said = linked(name).expect_err("no such name").to_string();
+            assert!(said.contains("no UTF-8, or has control characters: rename it"), "{said:?}");
+            assert_eq!(said, printable(&said));
+        }
+        let name = "l\u{e4}ock, the second.o";
+        let image = linked(name.as_bytes()).expect("a name like any other");
+        assert_eq!(image.locks.last().expect("it was linked").name, format!("{FILE_PREFIX}{name}"));
     }
 
     #[test]
