@@ -71,8 +71,7 @@ impl Cases {
     pub(crate) fn ktap(&self) -> String {
         let mut text = format!("KTAP version 1\n1..{}\n", self.0.len());
         for (number, (name, ending)) in (1..).zip(&self.0) {
-            // A number sign begins a directive.
-            let name = name.replace('#', "").replace('\n', " ");
+            let name = in_line(name);
             let _ = match ending {
                 Ending::Passed => writeln!(text, "ok {number} {name}"),
                 Ending::Skipped(reason) => {
@@ -84,7 +83,17 @@ impl Cases {
                 }
             };
         }
+        if let Some(nothing) = self.nothing() {
+            let _ = writeln!(text, "# {nothing}");
+        }
         text
+    }
+
+    /// A sentence if no test was made: that none failed is no success then.
+    fn nothing(&self) -> Option<String> {
+        let is_skipped = |(_, ending): &(String, Ending)| matches!(ending, Ending::Skipped(_));
+        let all = self.0.len();
+        self.0.iter().all(is_skipped).then(|| format!("nothing is known: all {all} tests were skipped"))
     }
 
     /// XML as JUnit's report has it.
@@ -109,11 +118,24 @@ impl Cases {
                 escaped(name)
             );
         }
+        if let Some(nothing) = self.nothing() {
+            let _ = writeln!(text, "  <system-err>{nothing}</system-err>");
+        }
         text + "</testsuite>\n"
     }
 }
 
-/// Text inside an attribute of XML, which takes no control characters.
+/// A name in a line of KTAP, where a number sign begins a directive: no two names become one.
+fn in_line(name: &str) -> String {
+    let letter = |letter: char| match letter {
+        '#' | '\\' => format!("\\{letter}"),
+        letter if letter.is_control() => letter.escape_unicode().to_string(),
+        letter => letter.into(),
+    };
+    name.chars().map(letter).collect()
+}
+
+/// Text inside an attribute of XML, which takes few control characters, and these as references.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -122,7 +144,9 @@ fn escaped(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
-            letter if letter.is_control() => safe.push(' '),
+            '\t' | '\n' | '\r' => safe += &format!("&#{};", u32::from(letter)),
+            '\u{fffe}' | '\u{ffff}' => safe.extend(letter.escape_unicode()),
+            letter if letter.is_control() => safe.extend(letter.escape_unicode()),
             letter => safe.push(letter),
         }
     }
@@ -131,6 +155,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn cases() -> Cases {
@@ -147,14 +173,43 @@ mod tests {
     fn ktap_has_a_plan_skips_and_reasons() {
         assert_eq!(
             cases().ktap(),
-            "KTAP version 1\n1..4\nok 1 one\n# a <b> & \"c\"\n# d\nnot ok 2 two 2\nok 3 three # SKIP no KVM\nok 4 four # SKIP not reached\n"
+            "KTAP version 1\n1..4\nok 1 one\n# a <b> & \"c\"\n# d\nnot ok 2 two \\#2\nok 3 three # SKIP no KVM\nok 4 four # SKIP not reached\n"
         );
+    }
+
+    #[test]
+    fn names_that_differ_stay_apart_in_every_format() {
+        let names =
+            ["a#1", "a1", "a\\#1", "a\\1", "a b", "a\tb", "a\nb", "a\\nb", "a<1", "a&lt;1", "a\u{1}", "a"];
+        let mut cases = Cases::default();
+        names.iter().for_each(|name| cases.passed(name));
+        let (ktap, junit) = (cases.ktap(), cases.junit("s"));
+        let of_lines = ktap.lines().filter_map(|line| line.strip_prefix("ok ")?.split_once(' '));
+        let of_ktap: BTreeSet<&str> = of_lines.map(|(_, name)| name).collect();
+        let of_junit: BTreeSet<&str> = junit.lines().filter(|line| line.contains("<testcase")).collect();
+        assert_eq!((of_ktap.len(), of_junit.len()), (names.len(), names.len()), "{ktap}{junit}");
+        assert!(of_ktap.iter().all(|name| !name.replace("\\#", "").contains('#')), "{ktap}");
+    }
+
+    #[test]
+    fn that_all_tests_were_skipped_is_said() {
+        let mut cases = Cases::default();
+        cases.plan(["one", "two"].into_iter());
+        let said = "nothing is known: all 2 tests were skipped";
+        assert!(cases.ktap().ends_with(&format!("# {said}\n")), "{}", cases.ktap());
+        assert!(
+            cases.junit("s").contains(&format!("<system-err>{said}</system-err>")),
+            "{}",
+            cases.junit("s")
+        );
+        cases.passed("two");
+        assert!(!cases.ktap().contains(said) && !cases.junit("s").contains(said));
     }
 
     #[test]
     fn junit_counts_failures_and_escapes_them() {
         let text = cases().junit("s");
         assert!(text.contains("tests=\"4\" failures=\"1\" skipped=\"2\""), "{text}");
-        assert!(text.contains("message=\"a &lt;b&gt; &amp; &quot;c&quot; d\""), "{text}");
+        assert!(text.contains("message=\"a &lt;b&gt; &amp; &quot;c&quot;&#10;d\""), "{text}");
     }
 }
