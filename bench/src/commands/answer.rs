@@ -1,7 +1,6 @@
 //! `haltkick answer`: a question, the experiment that answers it, and the answer in a sentence.
 
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
 use crate::analysis::power;
 use crate::analysis::statistics::Estimate;
@@ -11,10 +10,10 @@ use crate::cli::{AnswerArgs, Question};
 use crate::commands::bench;
 use crate::experiment::Source;
 use crate::experiment::overrides::Overrides;
+use crate::results::directory::Directory;
 use crate::text::exit::{Exit, Result};
 use crate::text::output;
 use crate::text::quantity::significant;
-use crate::text::timestamp;
 
 /// A narrower interval than this share of the ratio is not worth more runs.
 const NARROW: f64 = 0.05;
@@ -32,14 +31,11 @@ pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     };
     let source = Source { origin: "haltkick answer pv".into(), text: include_str!("answer_pv.toml").into() };
     // It has a parent directory, which the process may write in.
-    let path = args.output.as_ref().map_or_else(default_output, |path| Path::new(".").join(path));
+    let given = args.output.as_ref().map(|path| Path::new(".").join(path));
+    let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
     let (summary, exit) = bench::run_in(source, &overrides, &bench::of_user()?, None, &path)?;
     output::data(&text(&summary, &path))?;
     Ok(exit)
-}
-
-fn default_output() -> PathBuf {
-    Path::new("experiments-out").join(format!("answer-pv-{}", timestamp::for_file_name(SystemTime::now())))
 }
 
 fn text(summary: &Summary, path: &Path) -> String {

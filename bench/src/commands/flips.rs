@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use haltkick_vmm::machines::{Guess, Machine};
 
@@ -11,12 +10,11 @@ use crate::cli::{FlipsArgs, Format};
 use crate::commands::bench;
 use crate::experiment::flips;
 use crate::experiment::overrides::Overrides;
-use crate::results::directory;
+use crate::results::directory::{self, Directory};
 use crate::settings::machines;
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::text::timestamp;
 
 /// Most things that are changed by themselves once the comparison has flipped.
 const MOST_ALONE: usize = 4;
@@ -42,11 +40,7 @@ pub(crate) fn flips(args: &FlipsArgs) -> Result<Exit> {
     if args.arm == args.baseline {
         return Err(Failure::usage(format!("{} is compared with itself: give two arms", args.arm.name)));
     }
-    let output = args.output.clone().unwrap_or_else(default_output);
-    if output.exists() {
-        let output = output.display();
-        return Err(Failure::usage(format!("--output: {output} is there already: choose another name")));
-    }
+    let output = Directory::anew(args.output.as_deref(), "flips")?;
     let variants = variants(&machine, args.points as usize)?;
     let mut points = simulate(args, &output, "points", &variants)?;
     let nominal = points.remove(0);
@@ -150,10 +144,6 @@ fn simulate(args: &FlipsArgs, output: &Path, name: &str, variants: &[Variant]) -
         Point::new(variant.figures.clone(), variant.choices.clone(), ratio)
     };
     Ok(variants.iter().zip(&paths).map(point).collect())
-}
-
-fn default_output() -> PathBuf {
-    Path::new("experiments-out").join(format!("flips-{}", timestamp::for_file_name(SystemTime::now())))
 }
 
 fn conclude(answer: &Flips, path: &Path, format: Format) -> Result<Exit> {

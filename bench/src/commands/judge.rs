@@ -2,10 +2,8 @@
 //! confines its process to what it needs.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
 
 use haltkick_vmm::FILE_PREFIX;
 
@@ -13,11 +11,10 @@ use super::bench::quote;
 use super::bisect::ratio_in_words;
 use crate::cli::JudgeArgs;
 use crate::commands::guest_image;
-use crate::results::directory;
+use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::text::timestamp;
 
 /// A part: the name of its directory or file, and its command line.
 struct Part {
@@ -32,13 +29,7 @@ pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
     let image = guest_image::load(None, [&*format!("{FILE_PREFIX}{}", args.object.display())])?;
     let entry = image.locks.last().expect("it was linked");
     let forms = [("off", "worst-native", entry.has_native()), ("on", "worst-pv", entry.has_paravirt())];
-    let output = args.output.clone().unwrap_or_else(default_output);
-    if output.exists() {
-        let output = output.display();
-        return Err(Failure::usage(format!("--output: {output} is there already: choose another name")));
-    }
-    fs::create_dir_all(&output)
-        .map_err(|error| Failure::usage(format!("--output: {}: {error}", output.display())))?;
+    let output = Directory::anew(args.output.as_deref(), "judge")?;
     let mut text = format!("{}\n\n", args.object.display());
     let mut verdict = Exit::Done;
     for part in parts(args, &forms, &output) {
@@ -127,8 +118,10 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
     for compared in &summary.comparisons {
         let at: Vec<String> = compared.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
         let ratio = compared.ratio.as_ref().map_or_else(|| "no figures".to_owned(), ratio_in_words);
-        let _ = write!(text, "\n    {:<10} {:<40} {ratio}", at.join(", "), compared.name);
+        let word = compared.verdict.word(&compared.of);
+        let _ = write!(text, "\n    {:<10} {:<40} {ratio}, {word}", at.join(", "), compared.name);
     }
+    manifest.failed_cells().iter().for_each(|(_, failure)| _ = write!(text, "\n    {failure}"));
     Ok(text)
 }
 
@@ -144,10 +137,6 @@ fn exit_of(code: i32) -> Exit {
         Exit::Untrusted,
     ];
     all.into_iter().find(|exit| i32::from(*exit as u8) == code).unwrap_or(Exit::Internal)
-}
-
-fn default_output() -> PathBuf {
-    Path::new("experiments-out").join(format!("judge-{}", timestamp::for_file_name(SystemTime::now())))
 }
 
 #[cfg(test)]

@@ -18,11 +18,12 @@ use crate::text::output;
 const SIMULATED: &str = "sim";
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
-    let (real, _) = side(&args.real, false)?;
+    let (real, _, mut failed) = side(&args.real, false)?;
     let x = &real.summary.outline.experiment;
     let mut simulated = Vec::new();
     for path in &args.simulated {
-        let (of_path, is_null) = side(path, true)?;
+        let (of_path, is_null, failed_here) = side(path, true)?;
+        failed = failed.or(failed_here);
         let y = &of_path.summary.outline.experiment;
         let (name, of_real) = (path.display(), args.real.display());
         if x != y {
@@ -48,12 +49,16 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
             output::data(&output::to_indented_json(&prediction)?)?;
         }
     }
-    Ok(Exit::Done)
+    Ok(failed.unwrap_or(Exit::Done))
 }
 
 /// The figures of a directory, all of whose runs have to be simulated, or none; and whether lines of other cores cost nothing there.
-fn side(path: &Path, simulated: bool) -> Result<(Side, bool)> {
+/// And how a comparison ends that lacks runs which failed, if there are any.
+fn side(path: &Path, simulated: bool) -> Result<(Side, bool, Option<Exit>)> {
     let (manifest, records) = report::read::<Record>(path)?;
+    for (_, failure) in manifest.failed_cells() {
+        output::talk(&format!("warning: {}: {failure}", path.display()));
+    }
     if let Some(record) = records.iter().find(|record| (record.config.engine == SIMULATED) != simulated) {
         let expected = if simulated { "simulated runs" } else { "real runs" };
         return Err(Failure::usage(format!(
@@ -66,5 +71,5 @@ fn side(path: &Path, simulated: bool) -> Result<(Side, bool)> {
     let file = records.first().and_then(|record| record.config.machine.as_deref());
     let machine = file.and_then(|text| Machine::parse("config.machine", text).ok());
     let is_null = machine.is_some_and(|machine| machine.costs.line.socket_ps == 0);
-    Ok((Side::new(Summary::new(&manifest.outline, &records), &records), is_null))
+    Ok((Side::new(Summary::new(&manifest.outline, &records), &records), is_null, manifest.ending_of_failed()))
 }

@@ -70,7 +70,7 @@ pub(crate) fn conclude(
 /// Summary of the records. Runs that failed have none, and are told first.
 fn summarized(manifest: &Manifest, records: &Records) -> Summary {
     let mut summary = records.summary(&manifest.outline);
-    summary.warnings.splice(0..0, manifest.warnings_of_failed());
+    summary.warnings.splice(0..0, manifest.failed_cells().into_iter().map(|(_, warning)| warning));
     summary
 }
 
@@ -111,12 +111,16 @@ pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &Records) ->
     Ok((summary, exit(manifest, &records, false)))
 }
 
-/// Whether the figures are valid: those of the headline, or strictly all. A first look only notes it.
+/// Whether the figures are valid: those of the headline, or strictly all. A first look only notes it. Where runs failed, figures of
+/// the others are not all that there is to know.
 fn exit(manifest: &Manifest, records: &Records, strict: bool) -> Exit {
+    if let Some(failed) = manifest.ending_of_failed() {
+        return failed;
+    }
     let lost = || of_either!(records, records => trust::lost(&manifest.outline, records));
     let trusted = match strict {
         true => records.invalid() == 0,
-        false => manifest.is_quick() || lost().is_empty(),
+        false => manifest.is_quick() && records.len() > 0 || lost().is_empty(),
     };
     if trusted { Exit::Done } else { Exit::Untrusted }
 }
@@ -203,6 +207,7 @@ pub(crate) fn read<R: Recorded>(path: &Path) -> Result<(Manifest, Vec<R>)> {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Scratch, Sketch, World};
+    use crate::results::manifest::FailedRun;
 
     /// How a plan of eight blocks ends whose first `blocks` have a run of arm `b` that is invalid.
     fn ending(blocks: u32, overrides: &[&str], strict: bool) -> Exit {
@@ -232,6 +237,36 @@ mod tests {
         ] {
             assert_eq!(ending(blocks, &[], strict), expected, "{blocks} blocks, strict {strict}");
         }
+    }
+
+    #[test]
+    fn results_that_lack_failed_runs_never_end_well() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(8);
+        let (scratch, world) = (Scratch::new("conclude-failed"), World::new(1));
+        let ending = |failed: &[Option<u8>], overrides: &[&str], records| {
+            let mut manifest = world.manifest(&plan);
+            manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
+            let run = |ended_with| FailedRun {
+                cell_id: "b".into(),
+                block: 9,
+                message: "it hung".into(),
+                ended_with,
+            };
+            manifest.failed = failed.iter().copied().map(run).collect();
+            write(scratch.path(), &manifest, &Records::Ours(records)).unwrap()
+        };
+        for (failed, expected) in [
+            (&[][..], Exit::Done),
+            (&[None], Exit::NoProgress),
+            (&[None, Some(6)], Exit::NoProgress),
+            (&[Some(5)], Exit::GuestFailed),
+        ] {
+            for overrides in [&[][..], &["--quick"]] {
+                let (summary, exit) = ending(failed, overrides, world.records(&plan));
+                assert_eq!((exit, summary.warnings.is_empty()), (expected, failed.is_empty()), "{failed:?}");
+            }
+        }
+        assert_eq!(ending(&[], &["--quick"], vec![]).1, Exit::Untrusted, "nothing was measured");
     }
 
     #[test]

@@ -290,7 +290,7 @@ impl<'a> Session<'a> {
         let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
         match self.attempt(cell, place) {
             Err(failure) if is_stuck(&failure) => self.progress.say(&format!("{failure}: once more")),
-            other => return other.map(Some),
+            other => return self.ended_by(other, cell, place),
         }
         match self.attempt(cell, place) {
             Err(failure) if is_stuck(&failure) && has_record => {
@@ -300,11 +300,23 @@ impl<'a> Session<'a> {
             Err(failure) if is_stuck(&failure) => {
                 self.progress.say(&format!("{failure}: twice: left out"));
                 let message = failure.message;
-                self.failed.push(FailedRun { cell_id: cell.id.clone(), block: place.block, message });
+                self.note_failed(cell, place, message, None);
                 Ok(None)
             }
-            other => other.map(Some),
+            other => self.ended_by(other, cell, place),
         }
+    }
+
+    /// Passes on the end of an attempt. A guest that failed ends the experiment, and is noted, since the results lack its figures.
+    fn ended_by<T>(&mut self, ended: Result<T>, cell: &Cell, place: &Place) -> Result<Option<T>> {
+        if let Err(Failure { exit: exit @ (Exit::GuestFailed | Exit::NoProgress), message }) = &ended {
+            self.note_failed(cell, place, message.clone(), Some(*exit as u8));
+        }
+        ended.map(Some)
+    }
+
+    fn note_failed(&mut self, cell: &Cell, place: &Place, message: String, ended_with: Option<u8>) {
+        self.failed.push(FailedRun { cell_id: cell.id.clone(), block: place.block, message, ended_with });
     }
 
     /// Whether the cell has failed so often that it is not run again.

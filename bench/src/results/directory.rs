@@ -14,8 +14,11 @@ use crate::record::run_id::run_id;
 use crate::results::opened::create_anew;
 use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
+use crate::text::timestamp;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
+/// Parent of the directories that are not named on the command line.
+pub(crate) const DEFAULT_PARENT: &str = "experiments-out";
 const RUNS: &str = "runs.jsonl";
 /// The longest file with records; that of a run of few vCPUs has about 10 KiB.
 const MOST_RUNS_BYTES: u64 = 2 << 30;
@@ -24,6 +27,8 @@ pub(crate) const MOST_BLOCK: u32 = 1 << 24;
 const MOST_INDEX: u64 = 1 << 40;
 /// How the names of files begin that hold single cells.
 const PART: &str = "runs-";
+/// How the names of files begin that tell of failed runs of single cells, whose processes cannot change the manifest at once.
+const FAILED: &str = "failed-";
 
 /// A directory that takes results. As long as this lives, no other process takes it for one of its own.
 #[derive(Debug)]
@@ -37,6 +42,47 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
+    /// The path of a directory that this makes, for a command without `--output`: named by what it is for and by the time, with a
+    /// number behind that if another process was there in the same second.
+    pub(crate) fn fresh(name: &str) -> Result<PathBuf> {
+        let parent = Path::new(DEFAULT_PARENT);
+        fs::create_dir_all(parent).map_err(|error| unwritable(parent, &error))?;
+        Self::fresh_in(parent, &format!("{name}-{}", timestamp::for_file_name(SystemTime::now())))
+    }
+
+    fn fresh_in(parent: &Path, named: &str) -> Result<PathBuf> {
+        let numbers = std::iter::once(String::new()).chain((2..).map(|number: u32| format!("-{number}")));
+        for path in numbers.map(|number| parent.join(format!("{named}{number}"))) {
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(path),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(unwritable(&path, &error)),
+            }
+        }
+        unreachable!("numbers do not end")
+    }
+
+    /// The path of a new directory: the given one, or a [fresh](Self::fresh) one.
+    pub(crate) fn anew(given: Option<&Path>, name: &str) -> Result<PathBuf> {
+        let Some(path) = given else { return Self::fresh(name) };
+        // Files and commands name the paths in it, in lines of text.
+        if path.to_str().is_none_or(|name| printable(name) != name) {
+            return Err(Failure::usage(format!(
+                "--output: {}: a name that is no UTF-8, or has control characters: choose another",
+                printable(&path.to_string_lossy())
+            )));
+        }
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let made = fs::create_dir_all(parent).and_then(|()| fs::create_dir(path));
+        made.map(|()| path.to_owned()).map_err(|error| {
+            let path = path.display();
+            Failure::usage(match error.kind() {
+                ErrorKind::AlreadyExists => format!("--output: {path} is there already: choose another name"),
+                _ => format!("--output: {path}: {error}"),
+            })
+        })
+    }
+
     /// A new or empty directory.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
@@ -186,14 +232,33 @@ fn sync_names_beside(path: &Path) -> std::io::Result<()> {
     }
 }
 
+/// The files of a directory whose names are as `is_wanted` says.
+fn files(directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let wanted = entries.filter(|entry| is_wanted(&entry.file_name().to_string_lossy()));
+    wanted.map(|entry| entry.path()).collect()
+}
+
+/// Path and text of the lists of failed runs that processes with a single cell left.
+pub(crate) fn failures_of_cells(directory: &Path) -> Result<Vec<(PathBuf, String)>> {
+    const MOST_BYTES: u64 = 1 << 20;
+    let lists = files(directory, |name| name.starts_with(FAILED) && name.ends_with(".json"));
+    let read = |path: PathBuf| match input::read_text(&path, MOST_BYTES) {
+        Ok(text) => Ok((path, text)),
+        Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
+    };
+    lists.into_iter().map(read).collect()
+}
+
+/// The list of failed runs of `part`, a single cell.
+pub(crate) fn failures_of(directory: &Path, part: &str) -> PathBuf {
+    directory.join(format!("{FAILED}{part}.json"))
+}
+
 /// The files with records in a directory: `runs.jsonl`, then those of single cells by name.
 fn part_files(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let is_part = |path: &PathBuf| {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        name == RUNS || (name.starts_with(PART) && name.ends_with(".jsonl"))
-    };
-    let mut parts: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_part).collect();
+    let is_part = |name: &str| name == RUNS || (name.starts_with(PART) && name.ends_with(".jsonl"));
+    let mut parts = files(directory, is_part);
     parts.sort_by_key(|path| (!path.ends_with(RUNS), path.clone()));
     parts
 }
@@ -314,6 +379,56 @@ mod tests {
         }
         drop(first);
         Directory::reopen(scratch.path()).unwrap();
+    }
+
+    #[test]
+    fn commands_of_one_second_have_a_directory_each() {
+        let scratch = Scratch::new("fresh");
+        let make = || Directory::fresh_in(scratch.path(), "bench-20261128T083100Z").unwrap();
+        let made: std::collections::BTreeSet<PathBuf> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| [make(), make()])).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let expected = (1..=16).map(|number| match number {
+            1 => "bench-20261128T083100Z".into(),
+            number => format!("bench-20261128T083100Z-{number}"),
+        });
+        assert_eq!(made, expected.map(|name| scratch.path().join(name)).collect());
+        made.iter().for_each(|path| drop(Directory::create(path).unwrap()));
+    }
+
+    #[test]
+    fn a_directory_that_is_there_or_has_no_name_in_text_is_refused() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let scratch = Scratch::new("anew");
+        let new = scratch.path().join("deep/new");
+        assert_eq!(Directory::anew(Some(&new), "judge").unwrap(), new);
+        let refused = |path: &Path| Directory::anew(Some(path), "judge").unwrap_err().message;
+        assert!(refused(&new).ends_with("is there already: choose another name"), "{}", refused(&new));
+        for name in [&b"l\xe4ock"[..], b"two\nlines"] {
+            let message = refused(&scratch.path().join(std::ffi::OsStr::from_bytes(name)));
+            assert!(
+                message.contains("no UTF-8, or has control characters") && !message.contains('\n'),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn failures_of_single_cells_are_read_with_the_manifest() {
+        let scratch = Scratch::new("failures");
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
+        let manifest = World::new(1).manifest(&plan);
+        fs::write(scratch.path().join(MANIFEST), manifest.to_json().unwrap()).unwrap();
+        let list = r#"[{"cell_id": "b", "block": 2, "message": "nothing\u001b[2J moved"}]"#;
+        fs::write(failures_of(scratch.path(), "b_block-2"), list).unwrap();
+        let read = || super::super::manifest::Manifest::read(scratch.path());
+        let manifest = read().unwrap();
+        let warning = "FAILED: b made no progress, twice, in blocks 2, and has no runs there";
+        assert_eq!(manifest.failed_cells(), [("b", warning.to_owned())]);
+        assert!(!manifest.failed[0].message.contains('\u{1b}'));
+        fs::write(failures_of(scratch.path(), "b_block-2"), "[{]").unwrap();
+        assert!(read().unwrap_err().message.contains("failed-b_block-2.json: a broken list of failures"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::experiment::place::Place;
 use crate::host::facts::Fact;
 use crate::host::identity::Host;
 use crate::results::untrusted;
-use crate::text::exit::{Failure, Result};
+use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output::to_indented_json;
 
 /// Name of the manifest's schema.
@@ -55,12 +55,12 @@ pub(crate) struct Manifest {
     pub(crate) facts: BTreeMap<String, Fact>,
     /// The group `noise` of the facts again, at the end; null while the experiment runs, or if it was killed.
     pub(crate) noise_after: Option<BTreeMap<String, Fact>>,
-    /// Runs that are left out, since they made no progress.
+    /// Runs that are left out, since they made no progress, and the one whose failure ended the experiment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) failed: Vec<FailedRun>,
 }
 
-/// A run that made no progress, nor did a second one.
+/// A run that has no record, since it failed.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct FailedRun {
     /// The cell.
@@ -69,6 +69,10 @@ pub(crate) struct FailedRun {
     pub(crate) block: u32,
     /// Message of its failure.
     pub(crate) message: String,
+    /// The exit code, if the failure ended the experiment; null if the run made no progress, nor did a second one, and the
+    /// experiment went on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_with: Option<u8>,
 }
 
 /// Files that an arm boots.
@@ -164,15 +168,28 @@ impl Manifest {
         self.failed.retain(|run| !places.iter().any(|place| run.is_of((&place.cell_id, place.block))));
     }
 
-    /// A warning for each cell with failed runs.
-    pub(crate) fn warnings_of_failed(&self) -> Vec<String> {
+    /// The id of each cell with failed runs, and a warning of them.
+    pub(crate) fn failed_cells(&self) -> Vec<(&str, String)> {
         let mut cells: BTreeMap<&str, Vec<&FailedRun>> = BTreeMap::new();
         self.failed.iter().for_each(|run| cells.entry(&run.cell_id).or_default().push(run));
-        let of_cell = |(cell, runs): (&str, Vec<&FailedRun>)| {
-            let blocks = runs.iter().map(|run| run.block.to_string()).collect::<Vec<_>>().join(", ");
-            format!("FAILED: {cell} made no progress, twice, in blocks {blocks}, and has no runs there")
+        let of_cell = |(cell, runs): (&str, Vec<&FailedRun>)| match runs
+            .iter()
+            .find(|run| run.ended_with.is_some())
+        {
+            Some(last) => format!("FAILED: this ended the experiment: {}", last.message),
+            None => {
+                let blocks = runs.iter().map(|run| run.block.to_string()).collect::<Vec<_>>().join(", ");
+                format!("FAILED: {cell} made no progress, twice, in blocks {blocks}, and has no runs there")
+            }
         };
-        cells.into_iter().map(of_cell).collect()
+        cells.into_iter().map(|of| (of.0, of_cell(of))).collect()
+    }
+
+    /// The end of whatever is made of the records, if runs failed: nothing is known of these.
+    pub(crate) fn ending_of_failed(&self) -> Option<Exit> {
+        let is_guest = |run: &FailedRun| run.ended_with == Some(Exit::GuestFailed as u8);
+        let of_any = || if self.failed.iter().any(is_guest) { Exit::GuestFailed } else { Exit::NoProgress };
+        (!self.failed.is_empty()).then(of_any)
     }
 
     pub(crate) fn to_json(&self) -> Result<String> {
@@ -193,8 +210,14 @@ impl Manifest {
                 "not a manifest of version {SCHEMA_VERSION}, the one that this haltkick reads: use the haltkick that wrote it"
             )));
         }
-        let manifest: Self = serde_json::from_value(value)
+        let mut manifest: Self = serde_json::from_value(value)
             .map_err(|error| complain(format!("a broken manifest ({error}): restore the file")))?;
+        for (path, text) in crate::results::directory::failures_of_cells(directory)? {
+            let failed = untrusted::json(&text).and_then(serde_json::from_value).map_err(|error| {
+                Failure::usage(format!("{}: a broken list of failures ({error}): remove it", path.display()))
+            })?;
+            manifest.note_failed(failed, []);
+        }
         match manifest.outline.trial_blocks {
             Some(0) => Err(complain("trials of 0 blocks: restore the file".into())),
             _ => Ok(manifest),

@@ -10,7 +10,6 @@ mod same;
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use haltkick_vmm::Needs;
 
@@ -37,7 +36,6 @@ use crate::results::manifest::Manifest;
 use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::text::timestamp;
 use in_session::in_session;
 use job::Job;
 
@@ -56,7 +54,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
         return list_cells(args, name, &job);
     }
     match &args.cell {
-        Some(id) => run_one(&args.conduct, &job, id, &output(&args.conduct, &job)),
+        Some(id) => run_one(&args.conduct, &job, id, &output(&args.conduct, &job)?),
         None => begin(&args.conduct, &job),
     }
 }
@@ -89,7 +87,7 @@ pub(super) fn of_user() -> Result<Defaults> {
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     job.check()?;
     if conduct.dry_run {
-        let earlier = earlier::newest(Path::new(RESULTS), &job.plan, &Host::probe());
+        let earlier = earlier::newest(Path::new(directory::DEFAULT_PARENT), &job.plan, &Host::probe());
         let pace = in_session::pace(job, job.jobs(conduct.jobs)?)?;
         output::data(&dry_run::show(&job.plan, job.rule(conduct), pace, earlier.as_ref()))?;
         return Ok(Exit::Done);
@@ -101,12 +99,12 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
         None => Records::none(job.has_kernels()),
     };
     quiet::wait(conduct, &job.plan)?;
-    let directory = Directory::create(&output(conduct, job))?;
+    let directory = Directory::create(&output(conduct, job)?)?;
     run_all(conduct, job, directory, records)
 }
 
-fn output(conduct: &Conduct, job: &Job) -> PathBuf {
-    conduct.output.clone().unwrap_or_else(|| default_output(&job.experiment))
+fn output(conduct: &Conduct, job: &Job) -> Result<PathBuf> {
+    conduct.output.clone().map_or_else(|| Directory::fresh(&slug(&job.experiment.name)), Ok)
 }
 
 fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Records) -> Result<Exit> {
@@ -137,7 +135,16 @@ fn measure(
     let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
     manifest.note_failed(failed, records.placed().into_iter().map(|(_, place)| place));
     let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
+    // The manifest has these now.
+    directory::failures_of_cells(directory.path())?
+        .iter()
+        .for_each(|(path, _)| _ = std::fs::remove_file(path));
     Ok((directory, manifest, records, ending.and(written)))
+}
+
+/// Refuses an experiment that cannot be run here.
+pub(crate) fn check(source: Source, defaults: &Defaults) -> Result<()> {
+    Job::new(source, &Overrides::default(), defaults.clone(), &ImageArgs::default())?.check()
 }
 
 /// Runs an experiment into `path`, or completes what is there; simulates `jobs` cells at the same time. Its table is left to the
@@ -163,7 +170,10 @@ pub(crate) fn run_in(
         }
         (job, directory, records)
     } else {
-        let job = Job::new(source, overrides, defaults.clone(), &ImageArgs::default())?;
+        let job = Job::new(source, overrides, defaults.clone(), &ImageArgs::default());
+        let job = job.and_then(|job| job.check().map(|()| job)).inspect_err(|_| {
+            let _ = std::fs::remove_dir(path); // an empty one was made for this
+        })?;
         let records = Records::none(job.has_kernels());
         (job, Directory::create(path)?, records)
     };
@@ -241,9 +251,10 @@ fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     common.extend(conduct.strict.then(|| "--strict".into()));
     common.push(format!("--output={}", quote(&output.display().to_string())));
     let common = common.join(" ");
-    if haltkick_vmm::printable(&common) != common {
+    if haltkick_vmm::printable(&common) != common || common.contains(char::REPLACEMENT_CHARACTER) {
         return Err(Failure::usage(format!(
-            "--list-cells: {common}: a command is not printed with control characters: rename the file"
+            "--list-cells: {}: a command is not printed with names that are no UTF-8, or have control characters: rename the file",
+            haltkick_vmm::printable(&common)
         )));
     }
     let mut text = String::new();
@@ -294,13 +305,20 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
     let how = (cell.run.engine.is_simulated().then_some(NonZeroUsize::MIN), live.as_ref());
     let before = records.len();
     let retries = job.rule(conduct).retries;
-    let (directory, records, ending) =
-        in_session(job, directory, records, how, |session| session.run_single(cell, block, retries))?;
+    let run = |session: &mut Session<'_>| {
+        (session.run_single(cell, block, retries), std::mem::take(&mut session.failed))
+    };
+    let (directory, records, (ending, failed)) = in_session(job, directory, records, how, run)?;
+    let failures = directory::failures_of(path, id);
+    if !failed.is_empty() {
+        directory::write_whole(&failures, output::to_json(&failed)?)?;
+    }
     if records.len() == before {
         directory.discard();
         return ending.map(|()| Exit::Done);
     }
     ending?;
+    let _ = std::fs::remove_file(&failures); // those of an earlier attempt, if there was one
     let added = records.from(before);
     if conduct.format == Format::Json {
         added.lines()?.iter().try_for_each(|line| output::data(&format!("{line}\n")))?;
@@ -360,14 +378,6 @@ fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
     let block = block.parse().ok().filter(|block: &u32| *block <= directory::MOST_BLOCK).ok_or_else(wrong)?;
     let cell = plan.cells().find(|cell| cell.id == name).ok_or_else(wrong)?;
     Ok((cell, block))
-}
-
-/// Directory of results without `--output`.
-const RESULTS: &str = "experiments-out";
-
-fn default_output(experiment: &Experiment) -> PathBuf {
-    let now = timestamp::for_file_name(SystemTime::now());
-    Path::new(RESULTS).join(format!("{}-{now}", slug(&experiment.name)))
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
@@ -23,12 +22,11 @@ use crate::analysis::summary::Summary;
 use crate::cli::{Format, ReproduceArgs, ReproducedOn};
 use crate::commands::bench;
 use crate::experiment::Source;
-use crate::results::directory;
+use crate::results::directory::{self, Directory};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
 use crate::text::output;
 use crate::text::quantity::significant;
-use crate::text::timestamp;
 use crate::text::wrap::{paragraph, wrap};
 
 use figure::Results;
@@ -149,7 +147,7 @@ impl Alike {
 
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
     let names = chosen(&args.experiments, args.engine)?;
-    let output = args.output.clone().unwrap_or_else(default_output);
+    let output = args.output.clone().map_or_else(|| Directory::fresh("reproduce"), Ok)?;
     // Behind the walls around the first experiment's guests no file of the user's can be read.
     let defaults = bench::of_user()?;
     let mut exit = Exit::Done;
@@ -212,10 +210,6 @@ fn chosen(asked: &[String], on: ReproducedOn) -> Result<Vec<&'static str>> {
     }
     names.retain(|name| asked.is_empty() || asked.iter().any(|asked| asked == name));
     Ok(names)
-}
-
-fn default_output() -> PathBuf {
-    Path::new("experiments-out").join(format!("reproduce-{}", timestamp::for_file_name(SystemTime::now())))
 }
 
 fn reproduced(row: &Row, results: Option<&Results>, failure: Option<&String>) -> Reproduced {

@@ -7,20 +7,19 @@ mod replay;
 mod screen;
 mod sets;
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::time::Duration;
 
 use haltkick_vmm::worst::{Kind, Scope};
 use haltkick_vmm::{FILE_PREFIX, Run};
 
 use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
 use crate::experiment::user_defaults;
-use crate::results::directory;
+use crate::results::directory::{self, Directory};
 use crate::settings::Settings;
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::text::timestamp;
 
 use asked::{Asked, round};
 use screen::Screened;
@@ -40,11 +39,6 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
     if args.length.0 > LONGEST {
         return Err(Failure::usage("--for: a preemption lasts 100ms at most"));
     }
-    let output = args.output.clone().unwrap_or_else(default_output);
-    if output.exists() {
-        let output = output.display();
-        return Err(Failure::usage(format!("--output: {output} is there already: choose another name")));
-    }
     let mut asked = Asked::new(args, settings(args)?)?;
     asked.kind = kind(args.length.0, args.take == TakeChoice::Pcpu);
     if args.find_bugs {
@@ -54,6 +48,7 @@ pub(crate) fn worst(args: &WorstArgs) -> Result<Exit> {
         return Err(Failure::usage("--take: a model of a host's scheduler loses no pCPU: leave --host out"));
     }
     asked.scope = scope(&asked.run, args.length.0, args.points == PointsChoice::Every);
+    let output = Directory::anew(args.output.as_deref(), "worst")?;
     let screened = screen::screen(args, &asked, &output)?;
     conclude(args, &screened, &output)?;
     let broken = &screened.answer.broken;
@@ -104,10 +99,6 @@ fn settings(args: &WorstArgs) -> Result<Settings> {
         settings.set("ratio", DEFAULT_RATIO).map_err(Failure::usage)?;
     }
     Ok(settings)
-}
-
-fn default_output() -> PathBuf {
-    Path::new("experiments-out").join(format!("worst-{}", timestamp::for_file_name(SystemTime::now())))
 }
 
 fn conclude(args: &WorstArgs, screened: &Screened, output: &Path) -> Result<()> {

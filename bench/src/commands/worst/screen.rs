@@ -56,8 +56,6 @@ struct Screen<'a> {
 }
 
 pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<Screened> {
-    std::fs::create_dir_all(output)
-        .map_err(|error| Failure::internal(format!("{}: {error}", output.display())))?;
     let mut screen = Screen {
         args,
         asked,
