@@ -28,12 +28,18 @@ pub(crate) fn differences<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
     differences
 }
 
-/// Cells that only one of them has, one phrase for each side.
-pub(crate) fn cells_of_one<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
+/// Cells that only one of them has, one phrase for each side. `failed` names cells whose runs on the other side are known to have
+/// failed: in A, and in B.
+pub(crate) fn cells_of_one<R: Recorded>(a: &[R], b: &[R], failed: [&BTreeSet<&str>; 2]) -> Vec<String> {
     let mut differences = Vec::new();
-    let (of_a, of_b) = (cells(a), cells(b));
-    for (side, here, there) in [("first", &of_a, &of_b), ("second", &of_b, &of_a)] {
-        let only: Vec<String> = here.keys().filter(|cell| !there.contains_key(*cell)).map(name).collect();
+    let [failed_in_a, failed_in_b] = failed;
+    for (side, here, there, failed) in [("first", a, b, failed_in_b), ("second", b, a, failed_in_a)] {
+        let there = cells(there);
+        let is_to_be_there =
+            |record: &&R| record.place().is_none_or(|place| !failed.contains(&*place.cell_id));
+        let here: Vec<R> = here.iter().filter(is_to_be_there).cloned().collect();
+        let only: Vec<String> =
+            cells(&here).keys().filter(|cell| !there.contains_key(*cell)).map(name).collect();
         match &only[..] {
             [] => {}
             [one] => differences.push(format!("only the {side} has {one}")),
@@ -114,7 +120,12 @@ mod tests {
         }
         other.retain(|record| record.place.as_ref().unwrap().arm != "b");
         assert_eq!(differences(&a, &other), ["hold_ns 1000 and 2000 in 4 cells", "host host-a and host-b"]);
-        assert_eq!(cells_of_one(&a, &other), ["only the first has b, ratio 1 and 1 cells more"]);
-        assert_eq!(cells_of_one(&a, &a), [""; 0]);
+        let none = BTreeSet::new();
+        let only = "only the first has b, ratio 1 and 1 cells more";
+        assert_eq!(cells_of_one(&a, &other, [&none; 2]), [only]);
+        assert_eq!(cells_of_one(&a, &a, [&none; 2]), [""; 0]);
+        let failed = BTreeSet::from(["b_ratio-1", "b_ratio-8"]);
+        assert_eq!(cells_of_one(&a, &other, [&failed, &none]), [only], "they failed where they are");
+        assert_eq!(cells_of_one(&a, &other, [&none, &failed]), [""; 0]);
     }
 }

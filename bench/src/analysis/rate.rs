@@ -11,6 +11,7 @@
 //! narrower than that. (Counts of independent events would scatter by their square root. Those of a lock need not: under a strict
 //! queue one follows upon the other at the pace of the slices, which is more regular.)
 
+use crate::analysis::significance;
 use crate::analysis::statistics::{Estimate, Interval};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
@@ -93,7 +94,7 @@ fn resolution(record: &Record) -> f64 {
 }
 
 /// The least half of an interval of `rates`, on a logarithmic scale: what counting whole sections can tell.
-pub(crate) fn least_half_width(rates: &[Rate]) -> f64 {
+fn least_half_width(rates: &[Rate]) -> f64 {
     /// Chance on either side of a 95 % interval.
     const TAIL: f64 = 0.025;
     let runs = rates.len().max(1) as f64;
@@ -131,6 +132,17 @@ pub(crate) fn estimate_ratio(above: &[Rate], below: &[Rate]) -> Option<Estimate>
     }
     let least_half = least_half_width(above).hypot(least_half_width(below));
     Estimate::of_ratio(&values(above), &values(below)).map(|it| widened(it, least_half))
+}
+
+/// The p-value of a difference that these ratios show.
+pub(crate) fn p_of_difference(ratios: &[Rate]) -> Option<f64> {
+    significance::p_of_difference(&values(ratios), least_half_width(ratios))
+}
+
+/// The p-value of a difference between two groups of rates that are not paired.
+pub(crate) fn p_of_two_groups(above: &[Rate], below: &[Rate]) -> Option<f64> {
+    let least_half = least_half_width(above).hypot(least_half_width(below));
+    significance::p_of_two_groups(&values(above), &values(below), least_half)
 }
 
 #[cfg(test)]

@@ -18,41 +18,54 @@ pub(crate) const LEVEL: f64 = 0.025;
 /// Chance that any difference of one comparison is called one and is none.
 const LEVEL_OF_BOTH_SIDES: f64 = 2.0 * LEVEL;
 
-/// One setting of a comparison.
-pub(crate) struct AtSetting {
-    /// The word by its own interval.
-    pub(crate) verdict: Verdict,
-    /// Ratios within blocks.
-    pub(crate) ratios: Vec<f64>,
-    /// The least half of its interval, on a logarithmic scale.
-    pub(crate) least_half: f64,
+/// The words of one comparison's settings: that of each interval, without the differences that do not withstand the correction.
+/// Each comes with its p-value, by [`p_of_difference`] or [`p_of_two_groups`]; settings that are not valid are not looked at.
+pub(crate) fn corrected(settings: &[(Verdict, Option<f64>)]) -> Vec<Verdict> {
+    let p_value = |(word, p): &(Verdict, Option<f64>)| p.filter(|_| *word != Verdict::NotValid);
+    let p_values: Vec<Option<f64>> = settings.iter().map(p_value).collect();
+    let is_one_of_many = p_values.iter().flatten().count() > 1;
+    let withstand = holm(&p_values, LEVEL_OF_BOTH_SIDES);
+    let word = |(setting, (word, _)): (usize, &(Verdict, Option<f64>))| match word.is_difference() {
+        true if is_one_of_many && !withstand.contains(&setting) => Verdict::NoDifferenceShown,
+        _ => *word,
+    };
+    settings.iter().enumerate().map(word).collect()
 }
 
-/// Which settings of one comparison withstand the correction; those that are not valid are not looked at.
-pub(crate) fn withstand(settings: &[AtSetting]) -> Vec<bool> {
-    let valid = |it: &&AtSetting| it.verdict != Verdict::NotValid;
-    let p_value = |it: &AtSetting| p_of_difference(&it.ratios, it.least_half).filter(|_| valid(&it));
-    let p_values: Vec<Option<f64>> = settings.iter().map(p_value).collect();
-    match p_values.iter().flatten().count() {
-        0 | 1 => vec![true; settings.len()],
-        _ => {
-            let rejected = holm(&p_values, LEVEL_OF_BOTH_SIDES);
-            (0..settings.len()).map(|setting| rejected.contains(&setting)).collect()
-        }
-    }
-}
+/// Half of a 95 % interval, in standard errors.
+const HALF: f64 = 1.959_964;
 
 /// Two-sided p-value of ratios whose centre is 1; none of fewer than two. Their mean is never more certain than the least half of
 /// a 95 % interval says.
-fn p_of_difference(ratios: &[f64], least_half: f64) -> Option<f64> {
-    const HALF: f64 = 1.959_964;
+pub(crate) fn p_of_difference(ratios: &[f64], least_half: f64) -> Option<f64> {
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-    let (t, distribution) = student(&logs, least_half / HALF)?;
+    student(&logs, least_half / HALF).map(|(t, distribution)| two_sided(t, &distribution))
+}
+
+/// Two-sided p-value of two groups that are not paired and have one centre, by Welch's t of their logarithms.
+pub(crate) fn p_of_two_groups(above: &[f64], below: &[f64], least_half: f64) -> Option<f64> {
+    let (above, below) = (logs_over(above, 1.0)?, logs_over(below, 1.0)?);
+    let of_group = |logs: &[f64]| {
+        let n = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / n;
+        (mean, logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0) / n)
+    };
+    let ((mean, error), (mean_below, error_below)) = (of_group(&above), of_group(&below));
+    let freedom = (error + error_below).powi(2)
+        / (error.powi(2) / (above.len() as f64 - 1.0) + error_below.powi(2) / (below.len() as f64 - 1.0));
+    // Groups without any scatter have all the freedom that there is.
+    let most = (above.len() + below.len()) as f64 - 2.0;
+    let distribution = StudentsT::new(0.0, 1.0, if freedom.is_finite() { freedom } else { most }).ok()?;
+    let t = (mean - mean_below) / (error + error_below).sqrt().max(least_half / HALF);
+    (above.len() > 1 && below.len() > 1).then(|| two_sided(t, &distribution))
+}
+
+fn two_sided(t: f64, distribution: &StudentsT) -> f64 {
     match t {
-        t if t.is_finite() => Some(2.0 * distribution.sf(t.abs())),
+        t if t.is_finite() => 2.0 * distribution.sf(t.abs()),
         // All alike: beyond doubt, or without any difference at all.
-        t if t.is_infinite() => Some(0.0),
-        _ => Some(1.0),
+        t if t.is_infinite() => 0.0,
+        _ => 1.0,
     }
 }
 
@@ -138,10 +151,12 @@ pub(crate) fn least_p_of_groups(above: usize, below: usize) -> Option<f64> {
     (above > 0 && below > 0).then_some(1.0 / orders)
 }
 
-/// Runs on either side with which the greatest loss in one of `cells` cells would be rejected.
-pub(crate) fn runs_to_tell(cells: usize) -> usize {
-    let suffices = |runs| least_p_of_groups(runs, runs).is_some_and(|p| p <= LEVEL / cells.max(1) as f64);
-    (1..).find(|&runs| suffices(runs)).unwrap_or(usize::MAX)
+/// Runs on either side with which the greatest loss in one of `cells` cells would be rejected; of pairs those that ranks tell.
+pub(crate) fn runs_to_tell(cells: usize, are_paired: bool) -> usize {
+    let least_p = |runs| if are_paired { least_p_of_pairs(runs) } else { least_p_of_groups(runs, runs) };
+    let suffices = |runs: &usize| least_p(*runs).is_some_and(|p| p <= LEVEL / cells.max(1) as f64);
+    let fewest = if are_paired { 6 } else { 1 };
+    (fewest..).find(suffices).unwrap_or(usize::MAX)
 }
 
 /// Beyond this the exact distribution takes long and differs from the normal one by nothing.
@@ -237,7 +252,9 @@ mod tests {
         assert!((p(&[0.1, 0.2, 0.3]) - least).abs() < 1e-12 && (least - 1.0 / 20.0).abs() < 1e-12, "{least}");
         assert_eq!((least_p_of_groups(0, 3), least_p_of_groups(3, 0)), (None, None));
         // 70 orders of four and four, 252 of five and five.
-        assert_eq!((runs_to_tell(0), runs_to_tell(1), runs_to_tell(2)), (4, 4, 5));
+        assert_eq!([0, 1, 2].map(|cells| runs_to_tell(cells, false)), [4, 4, 5]);
+        // Eight pairs have 256 orders of signs.
+        assert_eq!([1, 3, 6, 7].map(|cells| runs_to_tell(cells, true)), [6, 7, 8, 9]);
     }
 
     #[test]
@@ -245,6 +262,20 @@ mod tests {
         // scipy.stats.ttest_1samp(numpy.log(x), 0)
         let p = p_of_difference(&[1.1, 1.2, 0.95, 1.3, 1.05], 0.0).unwrap();
         assert!((p - 0.117_519_5).abs() < 1e-6, "{p}");
+    }
+
+    #[test]
+    fn groups_differ_by_what_another_implementation_says() {
+        // By numerical integration: t is 2.447_734, with 6.960_465 degrees of freedom.
+        let (above, below) = ([1.1, 1.2, 0.95, 1.3, 1.05], [0.9, 1.0, 0.85, 1.02]);
+        let p = |least_half| p_of_two_groups(&above, &below, least_half).unwrap();
+        assert!((p(0.0) - 0.044_445_8).abs() < 1e-6, "{}", p(0.0));
+        assert!(p(0.5) > 0.3, "{}", p(0.5));
+        let alike = |above: f64| p_of_two_groups(&[above; 3], &[1.0; 3], 0.0);
+        assert_eq!(
+            (alike(2.0), alike(1.0), p_of_two_groups(&[2.0], &below, 0.0)),
+            (Some(0.0), Some(1.0), None)
+        );
     }
 
     #[test]

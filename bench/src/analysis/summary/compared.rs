@@ -1,10 +1,12 @@
 //! Ratios of arms within blocks.
 
+use std::collections::BTreeMap;
+
 use super::placed::{Pair, Placed};
 use super::{Comparison, Setting};
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::recorded::Recorded;
-use crate::analysis::significance::{AtSetting, withstand};
+use crate::analysis::significance;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::trust;
 use crate::analysis::verdict::Verdict;
@@ -21,34 +23,40 @@ pub(super) fn comparisons<R: Recorded>(
         let pairs = placed.pairs(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
         is_measured(&pairs).then(|| comparison_of_pairs(asked, setting, &pairs))
     };
-    let at_all = |asked| corrected(settings.iter().filter_map(|it| at(asked, it)).collect());
-    outline.comparisons.iter().flat_map(at_all).collect()
+    let at_all = |asked| settings.iter().filter_map(move |it| at(asked, it));
+    corrected(outline.comparisons.iter().flat_map(at_all).collect())
 }
 
-/// One comparison at each of its settings, each with the least half of its interval: the words of those are taken back that do
-/// not withstand the correction.
-fn corrected(found: Vec<(Comparison, f64)>) -> Vec<Comparison> {
-    let at_setting = |(it, least_half): &(Comparison, f64)| {
-        let (verdict, ratios, least_half) = (it.verdict, it.per_block.clone(), *least_half);
-        AtSetting { verdict, ratios, least_half }
-    };
-    let withstand = withstand(&found.iter().map(at_setting).collect::<Vec<_>>());
-    let word = |((it, _), withstands): ((Comparison, f64), bool)| match withstands {
-        false if it.verdict.is_difference() => Comparison { verdict: Verdict::NoDifferenceShown, ..it },
-        _ => it,
-    };
-    found.into_iter().zip(withstand).map(word).collect()
+/// Comparisons at their settings, each with the p-value of its difference. Those of two arms by one figure, at however many
+/// settings, are corrected together. Every command takes its word for a difference from here.
+pub(crate) fn corrected(found: Vec<(Comparison, Option<f64>)>) -> Vec<Comparison> {
+    let mut families: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (at, (it, _)) in found.iter().enumerate() {
+        let family = [it.name.clone(), it.arm.clone(), it.baseline.clone(), String::from(it.of.clone())];
+        families.entry(family).or_default().push(at);
+    }
+    let evidence: Vec<_> = found.iter().map(|(it, p_value)| (it.verdict, *p_value)).collect();
+    let mut comparisons: Vec<Comparison> = found.into_iter().map(|(it, _)| it).collect();
+    for family in families.into_values() {
+        let words = significance::corrected(&family.iter().map(|at| evidence[*at]).collect::<Vec<_>>());
+        family.into_iter().zip(words).for_each(|(at, word)| comparisons[at].verdict = word);
+    }
+    comparisons
 }
 
-/// A comparison within blocks, of runs that may be invalid, and the least half of its interval.
-fn comparison_of_pairs(asked: &OutlineComparison, setting: &Setting, pairs: &[Pair]) -> (Comparison, f64) {
+/// A comparison within blocks, of runs that may be invalid, and the p-value of its difference.
+fn comparison_of_pairs(
+    asked: &OutlineComparison,
+    setting: &Setting,
+    pairs: &[Pair],
+) -> (Comparison, Option<f64>) {
     let ratios: Vec<Rate> = pairs.iter().filter_map(|pair| pair.ratio).collect();
     let invalid_pairs = pairs.iter().filter(|pair| !pair.is_valid).count();
     let found = comparison(&asked.name, setting, &asked.arm, &asked.baseline, &ratios);
     let is_lost = trust::are_too_many(invalid_pairs, pairs.len());
     let verdict = if is_lost { Verdict::NotValid } else { found.verdict };
     let found = Comparison { of: asked.of.clone(), invalid_pairs: Some(invalid_pairs), verdict, ..found };
-    (found, rate::least_half_width(&ratios))
+    (found, rate::p_of_difference(&ratios))
 }
 
 /// A comparison within blocks.

@@ -30,7 +30,7 @@ use crate::record::linux::LinuxRecord;
 use crate::record::{LockCost, Record};
 
 pub(crate) use checks::{Check, CheckOutcome};
-pub(crate) use compared::{comparison, comparison_of};
+pub(crate) use compared::{comparison, comparison_of, corrected};
 use compared::{comparisons, control};
 pub(crate) use kernels::{FigureRow, KernelRow};
 use placed::{Placed, settings};

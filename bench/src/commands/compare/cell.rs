@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::comparable::Better;
-use crate::analysis::rate::{Rate, are_seen, estimate_ratio};
+use crate::analysis::rate::{self, Rate, are_seen, estimate_ratio};
 use crate::analysis::significance;
 use crate::analysis::summary::{Comparison, comparison, comparison_of};
 use crate::analysis::trust;
+use crate::analysis::verdict::Verdict;
 use crate::experiment::measure::Measure;
 
 pub(super) type Setting = BTreeMap<String, String>;
@@ -50,8 +51,7 @@ impl Cell {
         let estimate = estimate_ratio(&rates(above), &rates(below));
         let shown = comparison_of("B/A", asked.setting, asked.arm, asked.baseline, estimate);
         let validity = vec![("runs of A", validity(below)), ("runs of B", validity(above))];
-        let shown = Comparison { of: asked.of.clone(), ..shown };
-        Self { shown, values, is_baseline_seen: are_seen(&rates(below)), better: asked.better, validity }
+        Self::new(shown, asked, values, are_seen(&rates(below)), validity)
     }
 
     /// Within blocks, and on one host.
@@ -66,9 +66,29 @@ impl Cell {
         let (ratios, baseline): (Vec<Rate>, Vec<Rate>) = rates.into_iter().flatten().map(ratio).unzip();
         let shown = comparison("B/A", asked.setting, asked.arm, asked.baseline, &ratios);
         let validity = vec![("pairs", validity)];
-        let shown = Comparison { of: asked.of.clone(), ..shown };
-        let is_baseline_seen = are_seen(&baseline);
-        Self { shown, values: Values::Pairs(ratios), is_baseline_seen, better: asked.better, validity }
+        Self::new(shown, asked, Values::Pairs(ratios), are_seen(&baseline), validity)
+    }
+
+    fn new(
+        shown: Comparison,
+        asked: Asked<'_>,
+        values: Values,
+        is_baseline_seen: bool,
+        validity: Vec<(&'static str, Vec<bool>)>,
+    ) -> Self {
+        let is_lost = validity.iter().any(|(_, valid)| trust::is_lost(valid));
+        let verdict = if is_lost { Verdict::NotValid } else { shown.verdict };
+        let shown = Comparison { of: asked.of.clone(), verdict, ..shown };
+        Self { shown, values, is_baseline_seen, better: asked.better, validity }
+    }
+
+    /// The comparison, and the p-value of its difference, as a summary corrects them.
+    pub(super) fn with_p_value(&self) -> (Comparison, Option<f64>) {
+        let p_value = match &self.values {
+            Values::Pairs(ratios) => rate::p_of_difference(ratios),
+            Values::Groups(above, below) => rate::p_of_two_groups(above, below),
+        };
+        (self.shown.clone(), p_value)
     }
 
     /// How many of its runs are invalid, and where it is, if the cell is invalid for that.

@@ -2,10 +2,11 @@
 //! regression.
 
 mod cell;
+mod left_out;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -17,7 +18,7 @@ use crate::analysis::recorded::Recorded;
 use crate::analysis::records::{Records, of_either};
 use crate::analysis::significance;
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::Comparison;
+use crate::analysis::summary::{Comparison, corrected};
 use crate::analysis::trust;
 use crate::analysis::verdict::Verdict;
 use crate::cli::{CompareArgs, ComparisonFormat};
@@ -31,6 +32,7 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
 use crate::text::output;
 use cell::{Asked, Cell, Run, Setting};
+use left_out::LeftOut;
 
 /// Output of `compare --format json`.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -61,6 +63,14 @@ pub(crate) struct Compared {
     /// Indices of the valid cells that have no p-value although the better direction is known, which are no all-clear either: half
     /// of the baseline's runs or more completed no section, or there is only one pair.
     pub(crate) untold: Vec<usize>,
+    /// Cells of either side with runs that failed, a sentence for each: nothing is known of these runs, so there is no all-clear.
+    pub(crate) left_out: Vec<String>,
+    /// These cells, and where they belong.
+    #[serde(skip)]
+    failed: Vec<LeftOut>,
+    /// Whether the runs are compared within blocks.
+    #[serde(skip)]
+    are_paired: bool,
 }
 
 /// One side: a directory and perhaps one of its arms.
@@ -100,12 +110,16 @@ impl Compared {
             regressions: &self.regressions,
             invalid: &self.invalid,
             untold: &self.untold,
+            are_paired: self.are_paired,
+            left_out: &self.left_out,
         }
     }
 
     fn exit(&self) -> Exit {
         match () {
             () if !self.regressions.is_empty() => Exit::Regression,
+            // The first is as good as any: the lines name them all.
+            () if !self.failed.is_empty() => self.failed[0].exit,
             () if self.can_tell && self.invalid.is_empty() && self.untold.is_empty() => Exit::Done,
             // No all-clear: there could not have been an alarm, or not in every cell.
             () => Exit::Untrusted,
@@ -114,13 +128,20 @@ impl Compared {
 }
 
 /// Returns the differences between two directories, which refuse a comparison unless `anyway` is set.
-fn differences(a: &Side, b: &Side, anyway: bool) -> Result<Vec<String>> {
+fn differences<'a>(a: &'a Side, b: &'a Side, anyway: bool) -> Result<Vec<String>> {
     if a.path == b.path {
         return Ok(vec![]);
     }
+    let failed =
+        |side: &'a Side| side.manifest.failed.iter().map(|run| &*run.cell_id).collect::<BTreeSet<_>>();
+    let (failed_a, failed_b) = (failed(a), failed(b));
     let (mut differences, cells_of_one) = match (&a.records, &b.records) {
-        (Records::Ours(a), Records::Ours(b)) => (likeness::differences(a, b), likeness::cells_of_one(a, b)),
-        (Records::Linux(a), Records::Linux(b)) => (likeness::differences(a, b), likeness::cells_of_one(a, b)),
+        (Records::Ours(a), Records::Ours(b)) => {
+            (likeness::differences(a, b), likeness::cells_of_one(a, b, [&failed_a, &failed_b]))
+        }
+        (Records::Linux(a), Records::Linux(b)) => {
+            (likeness::differences(a, b), likeness::cells_of_one(a, b, [&failed_a, &failed_b]))
+        }
         _ => unreachable!("both sides are of one kind"),
     };
     differences.extend(other_programs(a, b));
@@ -167,7 +188,8 @@ fn compare_sides(a: &Side, b: &Side, threshold: f64, differences: Vec<String>) -
     };
     let measures = a.records.measures(&a.manifest.outline);
     let cells = in_order(a, measures.iter().flat_map(|of| of_measure(a, b, of)).collect());
-    if cells.is_empty() {
+    let failed: Vec<LeftOut> = left_out::of_either([a, b]);
+    if cells.is_empty() && failed.is_empty() {
         let (a, b) = (a.path.display(), b.path.display());
         return Err(Failure::usage(format!("{a} and {b} have no cell in common: nothing to compare")));
     }
@@ -187,23 +209,27 @@ fn compare_sides(a: &Side, b: &Side, threshold: f64, differences: Vec<String>) -
     let regressions = significance::rejected(&p_values);
     let is_untold = |i: &usize| cells[*i].better.is_some() && p_values[*i].is_none() && !invalid.contains(i);
     let untold: Vec<usize> = (0..cells.len()).filter(is_untold).collect();
-    // One that collapsed has no interval to take the word from.
-    let shown = |(i, Cell { shown, .. }): (usize, Cell)| match &shown.ratio {
-        None if regressions.contains(&i) => Comparison { verdict: Verdict::Slower, ..shown },
-        _ => shown,
-    };
+    let mut shown = corrected(cells.iter().map(Cell::with_p_value).collect());
+    for cell in &regressions {
+        // A cell that has surely lost more than the threshold differs. If it collapsed, there is no interval to take the word from.
+        let has_more = shown[*cell].ratio.as_ref().is_some_and(|ratio| ratio.hodges_lehmann > 1.0);
+        shown[*cell].verdict = if has_more { Verdict::Faster } else { Verdict::Slower };
+    }
     Ok(Compared {
         schema: "haltkick.comparison".into(),
         schema_version: 1,
         threshold,
         differences,
-        cells: cells.into_iter().enumerate().map(shown).collect(),
+        cells: shown,
         told,
         can_tell: !significance::rejected(&least).is_empty(),
         regressions,
         invalid,
         untold,
         p_values,
+        are_paired: a.arm.is_some() && a.path == b.path,
+        left_out: failed.iter().map(|it| it.sentence.clone()).collect(),
+        failed,
     })
 }
 
@@ -318,7 +344,12 @@ fn cases(compared: &Compared) -> Cases {
     for (index, cell) in compared.cells.iter().enumerate() {
         let at: Vec<String> = cell.setting.iter().map(|(key, value)| format!(" {key}={value}")).collect();
         let name = format!("{}/{}{} {}", cell.arm, cell.baseline, at.concat(), String::from(cell.of.clone()));
+        let failed = compared.failed.iter().filter(|it| it.is_of(cell)).max_by_key(|it| it.is_of_b);
         let ratio = cell.ratio.as_ref().map_or("no figures".into(), Estimate::as_ratio);
+        if let Some(failed) = failed.filter(|_| !compared.regressions.contains(&index)) {
+            failed.note(&mut cases, &name);
+            continue;
+        }
         match compared.p_values.get(index) {
             _ if compared.regressions.contains(&index) => {
                 cases.failed(&name, &format!("it has lost: {ratio}"))
@@ -331,6 +362,8 @@ fn cases(compared: &Compared) -> Cases {
             _ => cases.skipped(&name, "figures are missing, or it is not known whether more of it is better"),
         }
     }
+    let without_cell = compared.failed.iter().filter(|it| !compared.cells.iter().any(|cell| it.is_of(cell)));
+    without_cell.for_each(|it| it.note(&mut cases, &it.cell_id));
     cases
 }
 

@@ -1,4 +1,4 @@
-use haltkick_vmm::Image;
+use haltkick_vmm::{Image, OurGuest};
 
 use super::*;
 use crate::analysis::summary::Summary;
@@ -9,6 +9,7 @@ use crate::measure::kernels;
 use crate::measure::synthetic::kernels::records as records_of_kernels;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 use crate::record::Record;
+use crate::results::manifest::FailedRun;
 use crate::settings::Supply;
 
 /// Eight blocks of a kernel with three figures of which two are compared, at two numbers of vCPUs.
@@ -178,7 +179,7 @@ fn where_no_loss_could_be_told_there_is_no_all_clear() {
             (compared.can_tell, compared.regressions.len()),
             (can_tell, if can_tell { 40 } else { 0 })
         );
-        assert_eq!(blocks as usize >= significance::runs_to_tell(40), can_tell);
+        assert_eq!(blocks as usize >= significance::runs_to_tell(40, false), can_tell);
     }
 }
 
@@ -322,4 +323,141 @@ fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
     assert!(shown.ends_with("no regression beyond 5.00 % in the other 1\n"), "{shown}");
     let pairs = compare_sides(&arm(&after, "b"), &arm(&after, "a"), 0.05, vec![]).unwrap();
     assert_eq!((pairs.exit(), &pairs.untold[..]), (Exit::Untrusted, &[0][..]));
+}
+
+/// The records of a plan in one directory, as two of its arms.
+fn of_arms(plan: &Plan, world: &World, records: &[Record], arms: [&str; 2]) -> [Side; 2] {
+    arms.map(|arm| Side {
+        path: "both".into(),
+        arm: Some(arm.into()),
+        manifest: world.manifest(plan),
+        records: Records::Ours(records.to_vec()),
+    })
+}
+
+#[test]
+fn a_table_and_a_comparison_say_the_same_of_the_same_runs() {
+    let (mut taken_back, mut differences, mut invalid) = (0, 0, 0);
+    for (seed, blocks) in (0..8).flat_map(|seed| [4, 7, 12].map(|blocks| (seed, blocks))) {
+        let sketch = Sketch::new().axis("ratio", &["1", "2", "4", "8", "16", "32"]).arm("a", "tas");
+        let plan = sketch.arm("b", "ticket").compare("b/a", "b", "a").plan(blocks);
+        let truth = |asked: OurGuest<'_>| if asked.ours.lock == "tas" { 1e6 } else { 1.04e6 };
+        let world = World::new(seed).truth(truth).shape(Shape::LogNormal(0.03));
+        let mut records = world.records(&plan);
+        for record in &mut records {
+            let place = record.place.as_ref().unwrap();
+            record.trusted = place.setting["ratio"] != "32" || place.block > 2;
+        }
+        let summary = Summary::new(&plan.outline, &records);
+        let [a, b] = of_arms(&plan, &world, &records, ["a", "b"]);
+        let compared = compare_sides(&a, &b, 0.05, vec![]).unwrap();
+        let table = table::comparisons(&compared.cells, compared.found(), 0.05);
+        let lines = anstream::adapter::strip_str(&table).to_string();
+        assert_eq!((summary.comparisons.len(), compared.cells.len()), (6, 6));
+        for ((of_table, cell), line) in
+            summary.comparisons.iter().zip(&compared.cells).zip(lines.lines().skip(1))
+        {
+            assert_eq!((&of_table.setting, &of_table.ratio), (&cell.setting, &cell.ratio));
+            assert_eq!(of_table.verdict, cell.verdict, "{of_table:?}");
+            let word =
+                if cell.verdict == Verdict::NotValid { "invalid" } else { cell.verdict.word(&cell.of) };
+            assert!(line.ends_with(word), "{word}: {lines}");
+            let is_other = cell.ratio.as_ref().is_some_and(|ratio| ratio.verdict() != cell.verdict);
+            taken_back += usize::from(is_other && cell.verdict == Verdict::NoDifferenceShown);
+            differences += usize::from(cell.verdict.is_difference());
+            invalid += usize::from(cell.verdict == Verdict::NotValid);
+        }
+    }
+    assert!(taken_back > 3 && differences > 10 && invalid > 10, "{taken_back} {differences} {invalid}");
+}
+
+/// Each arm has twenty settings, of which one in twenty intervals excludes 1 by luck.
+#[test]
+fn where_nothing_changed_hardly_any_cell_is_called_faster_or_slower() {
+    let mut told = 0;
+    for seed in 0..16 {
+        let world = |seed| World::new(seed).shape(Shape::LogNormal(0.02));
+        let (before, after) =
+            (side("before", &sketch(), 8, &world(seed)), side("after", &sketch(), 8, &world(1000 + seed)));
+        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        let differ =
+            |arm: &str| compared.cells.iter().any(|cell| cell.arm == arm && cell.verdict.is_difference());
+        told += usize::from(differ("a")) + usize::from(differ("b"));
+    }
+    assert!(told <= 5, "{told} of 32 arms are said to differ from themselves");
+}
+
+/// Two sides of eight blocks. Runs of b at ratio 8 failed in A or in B: in one block, or in all.
+fn with_failed(side_of_failed: char, blocks: u32, ended_with: Option<u8>) -> [Side; 2] {
+    let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket");
+    let mut sides = [("before", 1), ("after", 2)]
+        .map(|(path, seed)| side(path, &sketch, 8, &World::new(seed).shape(Shape::LogNormal(0.01))));
+    let failing = &mut sides[usize::from(side_of_failed == 'B')];
+    let is_failed = |record: &Record| {
+        let place = record.place.as_ref().unwrap();
+        (place.arm.as_str(), place.setting["ratio"].as_str()) == ("b", "8") && place.block < blocks
+    };
+    let failed = ours(failing).extract_if(.., |record| is_failed(record)).map(|record| record.place.unwrap());
+    let failed = failed.map(|place| FailedRun {
+        cell_id: place.cell_id,
+        block: place.block,
+        message: "cell b in block 0: mutual exclusion violated".into(),
+        ended_with,
+    });
+    failing.manifest.failed = failed.collect();
+    sides
+}
+
+#[test]
+fn failed_runs_of_either_side_are_named_and_no_all_clear_is_given() {
+    let twice = "FAILED: b_ratio-8 made no progress, twice, in blocks 0";
+    let violated = "FAILED: this ended the experiment: cell b in block 0: mutual exclusion violated";
+    for (at, blocks, ended_with, exit, sentence, test) in [
+        ('B', 1, None, Exit::NoProgress, twice, "\nnot ok 4 b/b ratio=8 throughput\n"),
+        (
+            'A',
+            1,
+            None,
+            Exit::NoProgress,
+            twice,
+            "\nok 4 b/b ratio=8 throughput # SKIP A: FAILED: b_ratio-8 made ",
+        ),
+        ('B', 1, Some(5), Exit::GuestFailed, violated, "\nnot ok 4 b/b ratio=8 throughput\n"),
+        ('B', 8, None, Exit::NoProgress, twice, "\nnot ok 4 b_ratio-8\n"),
+        ('A', 8, Some(5), Exit::GuestFailed, violated, "\nok 4 b_ratio-8 # SKIP A: FAILED: this ended"),
+    ] {
+        let [a, b] = with_failed(at, blocks, ended_with);
+        assert_eq!(differences(&a, &b, false).unwrap(), [""; 0], "that a cell failed is known");
+        let compared = compare_sides(&a, &b, 0.05, vec![]).unwrap();
+        assert_eq!(compared.exit(), exit, "{at} {blocks}");
+        let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+        assert!(shown.contains(&format!("{at}: {sentence}")), "{shown}");
+        assert!(
+            shown.contains("no regression beyond 5.00 % in the runs that there are; others failed"),
+            "{shown}"
+        );
+        let ktap = cases(&compared).ktap();
+        assert!(ktap.contains(test), "{test}: {ktap}");
+        // The other arm lacks nothing.
+        let arm = |side: &Side, arm: &str| Side {
+            path: side.path.clone(),
+            arm: Some(arm.into()),
+            manifest: side.manifest.clone(),
+            records: side.records.clone(),
+        };
+        let of_a = compare_sides(&arm(&a, "a"), &arm(&b, "a"), 0.05, vec![]).unwrap();
+        assert_eq!((of_a.exit(), of_a.left_out.len()), (Exit::Done, 0));
+        let of_b = compare_sides(&arm(&a, "a"), &arm(&b, "b"), 0.05, vec![]).unwrap();
+        assert_eq!(of_b.exit() == exit, at == 'B', "{at}");
+    }
+}
+
+#[test]
+fn a_comparison_in_which_every_run_failed_names_them() {
+    let [a, mut b] = with_failed('B', 8, None);
+    ours(&mut b).clear();
+    let compared = compare_sides(&a, &b, 0.05, vec![]).unwrap();
+    assert_eq!((compared.cells.len(), compared.exit()), (0, Exit::NoProgress));
+    let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+    assert!(shown.contains("B: FAILED: b_ratio-8 ") && shown.contains("nothing was compared"), "{shown}");
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::{FAINT, Field, layout, of_comparison, setting_words, verdict_style};
 use crate::analysis::significance;
 use crate::analysis::summary::Comparison;
+use crate::analysis::verdict::Verdict;
 use crate::text::quantity::significant;
 
 /// Findings of all cells together.
@@ -20,6 +21,10 @@ pub(crate) struct Found<'a> {
     pub(crate) invalid: &'a [usize],
     /// Indices of the valid cells without a p-value.
     pub(crate) untold: &'a [usize],
+    /// Whether the runs are compared within blocks.
+    pub(crate) are_paired: bool,
+    /// Failed runs of either side, a sentence for each cell.
+    pub(crate) left_out: &'a [String],
 }
 
 /// A line for each cell, then what all together say.
@@ -55,7 +60,14 @@ fn line(cell: &Comparison, is_invalid: bool) -> Vec<Field> {
 fn conclusions(cells: &[Comparison], found: Found<'_>, threshold: f64) -> Vec<String> {
     let (count, valid) = (cells.len(), cells.len() - found.invalid.len());
     let known = valid - found.untold.len();
-    let mut lines = Vec::new();
+    let mut lines = found.left_out.to_vec();
+    let is_taken_back = |cell: &Comparison| {
+        let own = cell.ratio.as_ref().is_some_and(|ratio| ratio.verdict().is_difference());
+        own && cell.verdict == Verdict::NoDifferenceShown
+    };
+    if cells.iter().any(is_taken_back) {
+        lines.push("an interval that excludes 1 shows no difference if Holm's correction over the settings takes it back".into());
+    }
     if found.told < count {
         lines.push(format!(
             "{} of {count} cells are no regressions, whatever they are: only of rates (a unit that ends in /s) and of times (ns, \
@@ -75,8 +87,13 @@ fn conclusions(cells: &[Comparison], found: Found<'_>, threshold: f64) -> Vec<St
     }
     let percent = significant(threshold * 100.0);
     match found.regressions.len() {
-        0 if found.told == 0 || known == 0 => (),
-        0 if !found.can_tell => lines.push(too_few_runs(cells, found.invalid, threshold)),
+        0 if found.told == 0 || known == 0 => {
+            lines.push("nothing was compared: no cell could be told from a loss".into())
+        }
+        0 if !found.can_tell => lines.push(too_few_runs(cells, found, threshold)),
+        0 if !found.left_out.is_empty() => {
+            lines.push(format!("no regression beyond {percent} % in the runs that there are; others failed"));
+        }
         0 if known < count => lines.push(format!("no regression beyond {percent} % in the other {known}")),
         0 => lines.push(format!("no regression beyond {percent} %")),
         lost => lines.push(format!("{lost} of {valid} cells lost more than {percent} %")),
@@ -84,18 +101,18 @@ fn conclusions(cells: &[Comparison], found: Found<'_>, threshold: f64) -> Vec<St
     lines
 }
 
-fn too_few_runs(cells: &[Comparison], invalid: &[usize], threshold: f64) -> String {
-    let valid = || (0..).zip(cells).filter(|(i, _)| !invalid.contains(i)).map(|(_, cell)| cell);
+fn too_few_runs(cells: &[Comparison], found: Found<'_>, threshold: f64) -> String {
+    let valid = || (0..).zip(cells).filter(|(i, _)| !found.invalid.contains(i)).map(|(_, cell)| cell);
     let below = |cell: &&Comparison| {
         let interval = cell.ratio.as_ref().and_then(|ratio| ratio.interval.as_ref());
         interval.is_some_and(|interval| interval.high < 1.0 - threshold)
     };
     format!(
         "too few runs to say that nothing regressed: of {} cells {} have intervals below {}, and none of them can be called \
-         sure with fewer than {} blocks on either side",
+         sure with fewer than {} blocks",
         valid().count(),
         valid().filter(below).count(),
         significant(1.0 - threshold),
-        significance::runs_to_tell(valid().count())
+        significance::runs_to_tell(valid().count(), found.are_paired)
     )
 }
