@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::sweep::BootArgs;
 use crate::experiment::measure::Measure;
-use crate::experiment::sweep::Vary;
+use crate::experiment::vary::Vary;
 use crate::settings::Settings;
 use crate::text::share;
 
@@ -20,13 +20,15 @@ Examples:
 Exit codes, as `git bisect run` reads them:
   0    good: the whole 95 % interval is above the threshold
   1    bad: the whole 95 % interval is below it
-  125  cannot tell: the interval contains the threshold, runs are invalid, or one of the two failed
-  129  the command line makes no sense, or a fault of haltkick, and 130: interrupted; all end the bisection";
+  125  cannot tell: the interval contains the threshold, runs are invalid, one of the two failed, or the new file cannot be used
+  129  the command line makes no sense, the good file cannot be used, or a fault of haltkick, and 130: interrupted; all end the
+       bisection";
 
 /// Options of `haltkick bisect`.
 #[derive(Args, Debug)]
 pub(crate) struct BisectArgs {
-    /// A good value and the value in question, of a setting such as lock, or of kernel
+    /// A good value and the value in question, of a setting such as lock, or of kernel. A semicolon separates values that have commas
+    /// in them
     #[arg(value_name = "KEY=GOOD,NEW")]
     pub(crate) vary: Vary,
     /// A loss of more than this is bad

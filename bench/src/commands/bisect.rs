@@ -2,7 +2,6 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::time::SystemTime;
 
 use crate::analysis::comparable::Better;
 use crate::analysis::significance;
@@ -11,14 +10,16 @@ use crate::analysis::summary::Comparison;
 use crate::analysis::verdict::Verdict;
 use crate::cli::BisectArgs;
 use crate::commands::bench;
+use crate::experiment::Source;
+use crate::experiment::defaults::Defaults;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::sweep::Sweep;
-use crate::results::directory;
+use crate::experiment::vary::Vary;
+use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::significant;
-use crate::text::timestamp;
 
 pub(crate) fn bisect(args: &BisectArgs) -> Result<Exit> {
     for_git(|| measured(args))
@@ -44,21 +45,21 @@ fn for_git(measured: impl FnOnce() -> Result<Exit>) -> Result<Exit> {
 
 fn measured(args: &BisectArgs) -> Result<Exit> {
     if args.vary.count() != 2 {
-        return Err(Failure::usage("KEY=GOOD,NEW: give two values, such as lock=file:good.o,file:new.o"));
+        return Err(Failure::usage(
+            "KEY=GOOD,NEW: give two values, such as lock=file:good.o,file:new.o; a semicolon separates values that have commas \
+             in them",
+        ));
     }
-    let sweep = Sweep {
-        vary: std::slice::from_ref(&args.vary),
-        settings: &args.settings,
-        boot: &args.boot.pairs(),
-        baseline: Some(""),
-        of: std::slice::from_ref(&args.of),
-        blocks: args.blocks,
-        robust: None,
-    };
-    let source = sweep.source()?;
-    let now = timestamp::for_file_name(SystemTime::now());
-    let path = Path::new("experiments-out").join(format!("bisect-{now}"));
-    let (summary, _) = bench::run_in(source, &Overrides::default(), &bench::of_user()?, None, &path)?;
+    let source = source(args, &args.vary, Some(""))?;
+    let defaults = bench::of_user()?;
+    let path = Directory::fresh("bisect")?;
+    let ran = bench::run_in(source.clone(), &Overrides::default(), &defaults, None, &path);
+    let (summary, _) = ran.map_err(|failure| match failure.exit {
+        Exit::Usage | Exit::BadExperiment if is_fault_of_new(args, &source, &defaults) => {
+            Failure { exit: Exit::CannotTell, ..failure }
+        }
+        _ => failure,
+    })?;
     let records = directory::read(&path, Manifest::read(&path)?.has_kernels())?;
     let Some(better) = records.better(&args.of) else {
         return Err(Failure::lacking("--of: it is not known whether more or less of it is better"));
@@ -71,6 +72,26 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
     let word = judged(compared, is_baseline_seen, better, args.threshold);
     output::data(&line(compared, word, &path))?;
     Ok(word)
+}
+
+fn source(args: &BisectArgs, vary: &Vary, baseline: Option<&str>) -> Result<Source> {
+    let sweep = Sweep {
+        vary: std::slice::from_ref(vary),
+        settings: &args.settings,
+        boot: &args.boot.pairs(),
+        baseline,
+        of: std::slice::from_ref(&args.of),
+        blocks: args.blocks,
+        robust: None,
+    };
+    sweep.source()
+}
+
+/// Whether the command could be carried out but for the new file, which then says something about this commit alone.
+fn is_fault_of_new(args: &BisectArgs, both: &Source, defaults: &Defaults) -> bool {
+    let is_good =
+        || source(args, &args.vary.first(), None).and_then(|good| bench::check(good, defaults)).is_ok();
+    args.vary.ends_in_file() && bench::check(both.clone(), defaults).is_err() && is_good()
 }
 
 /// Good, bad, or neither.

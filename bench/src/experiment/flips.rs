@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::source::{FORMAT, SWEEP, Source};
-use super::sweep::{named, quoted, read, value_in_file};
+use super::sweep::{quoted, value_in_file};
+use super::vary::{named, read};
 use crate::settings::Settings;
 
 /// One of the two: a lock with settings.

@@ -26,6 +26,7 @@ pub(crate) mod schema;
 mod source;
 pub(crate) mod sweep;
 pub(crate) mod user_defaults;
+pub(crate) mod vary;
 pub(crate) mod workload_inside;
 
 pub(crate) use boot::boots;

@@ -2,24 +2,16 @@
 //! works as it does for one.
 
 use std::fmt::Write as _;
-use std::str::FromStr;
 
-use super::boot::{Boot, boots};
+use super::boot::boots;
 use super::contents::check_cells;
 use super::keys;
 use super::measure::Measure;
 use super::source::{FORMAT, SWEEP, Source};
-use crate::settings::{Kind, Settings, table};
+use super::vary::Vary;
+use crate::settings::{Settings, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
-
-/// A setting and its values: `lock=ticket,mcs`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Vary {
-    /// Its name in files.
-    key: &'static str,
-    values: Vec<String>,
-}
 
 /// A sweep: the settings that vary, and the settings of all cells.
 #[derive(Clone, Copy)]
@@ -41,71 +33,6 @@ pub(crate) struct Sweep<'a> {
 const COMPARED: &str = "Lock";
 /// Window of a sweep without a length of windows or an amount of work. Blocks make figures precise, not long windows.
 const WINDOW: [(&str, &str); 2] = [("window", "200ms"), ("min-turns", "8")];
-
-impl Vary {
-    pub(crate) fn count(&self) -> usize {
-        self.values.len()
-    }
-}
-
-impl FromStr for Vary {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let (key, values) = text
-            .split_once('=')
-            .filter(|(key, _)| !key.is_empty())
-            .ok_or_else(|| format!("'{text}' is no KEY=VALUE,..., such as lock=ticket,mcs"))?;
-        let key = named(key)?;
-        let is_of_cmdline = key == keys::CMDLINE;
-        if is_of_cmdline && values.contains(',') && !values.contains(';') {
-            return Err(format!(
-                "{key}: a semicolon separates values, since words of a command line may have commas in them: {values:?} is one"
-            ));
-        }
-        let separator = if is_of_cmdline || values.contains(';') { ';' } else { ',' };
-        let values: Vec<String> = values
-            .split(separator)
-            .map(|value| value.trim().to_owned())
-            // No words are a command line, too.
-            .filter(|value| is_of_cmdline || !value.is_empty())
-            .collect();
-        check_cells(values.len())?;
-        for (i, value) in values.iter().enumerate() {
-            read(key, value, separator)?;
-            if values[..i].contains(value) {
-                return Err(format!("{value} stands there twice"));
-            }
-        }
-        if values.is_empty() { Err(format!("{key} has no values")) } else { Ok(Self { key, values }) }
-    }
-}
-
-/// A setting that can be varied, or what boots a kernel, by its name.
-pub(super) fn named(key: &str) -> std::result::Result<&'static str, String> {
-    if let Some(key) = keys::BOOT.iter().find(|known| **known == key) {
-        return Ok(key);
-    }
-    let known = [&table::names(), keys::BOOT].concat();
-    let setting = table::find(key).ok_or_else(|| nearest::unknown("setting", key, &known))?;
-    match setting.kind {
-        Kind::Guests => {
-            Err("several guests are varied in an experiment file: see docs/experiment-files.md".into())
-        }
-        _ => Ok(setting.name),
-    }
-}
-
-/// Whether `value` can be one of `key`.
-pub(super) fn read(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
-    let Some(setting) = table::find(key) else { return Boot::default().set(key, value, None) };
-    let checked = setting.read(value).and_then(|value| setting.check(&value));
-    let has_commas = matches!(setting.kind, Kind::Deschedule | Kind::Cpus);
-    checked.map_err(|error| match separator {
-        ',' if has_commas => format!("{error} (a semicolon separates values that have commas in them)"),
-        _ => error,
-    })
-}
 
 /// One of the things that are compared.
 struct Compared<'a> {
@@ -446,22 +373,6 @@ mod tests {
         ] {
             let failure = sweep(vary, given, baseline).unwrap_err();
             assert!(failure.message.starts_with(expected), "{failure}");
-        }
-        for (text, expected) in [
-            ("lock", "'lock' is no KEY=VALUE,..."),
-            ("lokc=tas", "unknown setting 'lokc': did you mean 'lock'?"),
-            ("ratio=1,1", "1 stands there twice"),
-            ("ratio=,", "ratio has no values"),
-            ("slice=1", "'1' has no unit"),
-            ("slice=1us", "1us is out of range"),
-            ("vm=lock=tas", "several guests are varied in an experiment file"),
-            ("kernle=a", "unknown setting 'kernle': did you mean 'kernel'?"),
-            ("nopvspin=yes", "'nopvspin' must be true or false"),
-            ("cmdline=a,b", "cmdline: a semicolon separates values"),
-            ("kernel=,", "kernel has no values"),
-        ] {
-            let error = text.parse::<Vary>().unwrap_err();
-            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

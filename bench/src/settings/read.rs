@@ -67,9 +67,9 @@ impl FromStr for Vm {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut vm = Self::default();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair
-                .split_once('=')
-                .ok_or_else(|| format!("'{pair}' is no KEY=VALUE, such as lock=ticket"))?;
+            let (key, value) = pair.split_once('=').ok_or_else(|| {
+                format!("'{pair}' is no KEY=VALUE, such as lock=ticket; no file here has a comma in its name")
+            })?;
             vm.set(key.trim(), value.trim())?;
         }
         Ok(vm)

@@ -168,5 +168,30 @@ fn bisect_ends_with_the_codes_that_git_reads() -> Tested {
     assert_eq!(three, 129, "{said}");
     let (missing, said) = judged("lock=tas,mcs", "none");
     assert_eq!(missing, 129, "{said}");
+    bisect_skips_files_of_which_no_guest_is_made(&directory, judged)
+}
+
+/// Only the new file says something about a commit: all else ends the bisection.
+fn bisect_skips_files_of_which_no_guest_is_made(
+    directory: &Path,
+    judged: impl Fn(&str, &str) -> (i32, String),
+) -> Tested {
+    let object = planted(directory, "words", &["TICKET"])?;
+    let good = std::fs::read(&object).expect("it was compiled");
+    std::fs::write(directory.join("good.o"), &good).expect("the scratch directory can be written");
+    std::fs::write(directory.join("cut,short.o"), &good[..good.len() / 2]).expect("as above");
+    for (vary, expected, words) in [
+        ("lock=file:good.o;file:cut,short.o", 125, "lock object cut,short.o"),
+        ("lock=file:cut,short.o;file:good.o", 129, "lock object cut,short.o"),
+        ("lock=file:good.o,file:missing.o", 125, "lock object missing.o"),
+        ("lock=file:missing.o,file:good.o", 129, "lock object missing.o"),
+        ("lock=file:good.o,tas-that-is-none", 129, "unknown lock"),
+        ("lock=file:good.o,file:cut,short.o", 129, "semicolons between all values"),
+    ] {
+        let (code, said) = judged(vary, "6");
+        assert!(code == expected && said.contains(words), "{vary}: {code}: {said}");
+    }
+    let left = std::fs::read_dir(directory.join("experiments-out")).expect("two bisections were made");
+    assert_eq!(left.count(), 2, "nothing is left of those that could not begin");
     Ok(())
 }
