@@ -249,22 +249,6 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
 }
 
 #[test]
-fn a_failure_that_ends_the_experiment_is_noted_with_its_code() {
-    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
-    let violated = || RunError::ExclusionViolated("two inside".into());
-    let fails = |lock: &str, run: u64| (lock == "mcs" && run > 3).then(violated);
-    let (ended, records, failed) = with_failures("violated", &plan, fails);
-    assert_eq!(ended.unwrap_err().exit, Exit::GuestFailed);
-    let [last] = &failed[..] else { panic!("{failed:?}") };
-    assert_eq!((last.cell_id.as_str(), last.block, last.ended_with), ("b", 1, Some(5)));
-    assert!((3..6).contains(&records.len()) && last.message.contains("two inside"), "{failed:?}");
-    // A host that lacks something says nothing of the lock.
-    let (ended, _, failed) =
-        with_failures("lacking", &plan, |_, _| Some(RunError::HostLacks("no KVM".into())));
-    assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::HostLacks, 0));
-}
-
-#[test]
 fn a_disturbed_run_counts_if_no_further_one_makes_progress() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
     let world = World::new(1).disturbed(|asked, _| asked.ours.lock == "mcs");
@@ -338,6 +322,12 @@ fn a_guest_that_fails_ends_the_session_at_once() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
     let violated = |lock: &str, _| (lock == "mcs").then(|| RunError::ExclusionViolated("on purpose".into()));
     let (ended, records, failed) = with_failures("violated", &plan, violated);
-    assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::GuestFailed, 0));
-    assert!(records.len() < 3, "{} records", records.len());
+    let [last] = &failed[..] else { panic!("{failed:?}") };
+    assert_eq!((ended.unwrap_err().exit, last.ended_with), (Exit::GuestFailed, Some(5)), "it is noted");
+    assert_eq!((last.cell_id.as_str(), last.block), ("b", 0));
+    assert!(records.len() < 3 && last.message.contains("on purpose"), "{} records", records.len());
+    // A host that lacks something says nothing of the lock.
+    let lacks = |_: &str, _| Some(RunError::HostLacks("no KVM".into()));
+    let (ended, _, failed) = with_failures("lacking", &plan, lacks);
+    assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::HostLacks, 0));
 }
