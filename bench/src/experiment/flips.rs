@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::source::{FORMAT, SWEEP, Source};
-use super::sweep::{quoted, value_in_file};
+use super::sweep::{as_long_as_given, quoted, value_in_file};
 use super::vary::{named, read};
 use crate::settings::Settings;
 
@@ -53,6 +53,9 @@ pub(crate) fn source(
         if !["engine", "machine"].contains(&setting.name) {
             let _ = writeln!(text, "{} = {}", setting.name, value_in_file(setting.name, &value.to_string()));
         }
+    }
+    if let Some((key, value)) = as_long_as_given(settings) {
+        let _ = writeln!(text, "{key} = {value}");
     }
     let machines: Vec<String> = machines.iter().map(|path| quoted(&path.display().to_string())).collect();
     let _ = writeln!(text, "\n[grid]\nmachine = [{}]", machines.join(", "));

@@ -18,7 +18,8 @@ use super::lock_free::lock_free;
 use super::names::{LOCK_FREE, slug};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
 use super::place::{Place, Role};
-use crate::settings::{Linux, Settings, Supply, table};
+use crate::settings::value::Value;
+use crate::settings::{Linux, Settings, Supply, rounds, table};
 use crate::text::exit::{Failure, Result};
 
 /// All cells of an experiment.
@@ -78,7 +79,7 @@ impl Plan {
     }
 
     /// All cells in the order of the file.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = &Cell> {
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Cell> + Clone {
         self.points.iter().flat_map(|point| point.ideals.iter().chain(&point.arms))
     }
 }
@@ -191,13 +192,24 @@ fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply
     let is_used = |key: &str| !has_kernel || table::find(key).is_some_and(|it| it.linux == Linux::Used);
     let defaults = experiment.defaults.clone().only(is_used)?;
     let below = experiment.settings.settings.clone().over(&defaults.settings);
-    let settings = arm.patch.settings.clone().over(&of_grid.over(&below));
+    let mut settings = arm.patch.settings.clone().over(&of_grid.over(&below));
+    if !has_kernel && settings.given("min-turns").is_none() && !is_window_chosen(experiment, arm) {
+        settings
+            .put(table::find("min-turns").expect("a row of the table"), Value::Number(rounds::LEAST.into()));
+    }
     let blamed = |wrong| blame(experiment, arm, setting, &wrong);
     if has_kernel {
         let run = booted::resolve(&settings, supply).map_err(blamed)?;
         return experiment.with_kernel((arm, setting), &settings, run);
     }
     settings.resolve(supply).map_err(blamed)
+}
+
+/// Whether a window is to be as long as it says: that of the command line, and one that tells cells apart. Others are lengthened until
+/// they hold enough rounds.
+fn is_window_chosen(experiment: &Experiment, arm: &Arm) -> bool {
+    let varies = experiment.varying().iter().any(|axis| axis.key == "window");
+    varies || arm.patch.place("window").is_some() || experiment.settings.place("window") == Some(None)
 }
 
 /// Says where an impossible setting was given.
@@ -264,5 +276,48 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
             })
             .collect(),
         control,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Source;
+    use crate::experiment::overrides::Overrides;
+    use crate::host::cpulist::CpuList;
+
+    /// Windows in milliseconds of an experiment with these lines, after these changes.
+    fn windows(settings: &str, arm: &str, overrides: &Overrides) -> Vec<u128> {
+        let text = format!(
+            "format = 1\nname = \"x\"\ntitle = \"x\"\nwithout-ideal = true\n[settings]\n{settings}\n[[arm]]\nname = \"a\"\n{arm}\n"
+        );
+        let mut experiment = Experiment::parse(Source { origin: "x.toml".into(), text }).unwrap();
+        experiment.apply(overrides).unwrap();
+        let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
+        let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
+        plan.cells().map(|cell| cell.run.window.as_millis()).collect()
+    }
+
+    #[test]
+    fn a_plan_lengthens_windows_unless_somebody_chose_them() {
+        let set = |key: &str, value: &str| Overrides {
+            sets: vec![(key.into(), value.into())],
+            ..Overrides::default()
+        };
+        let of_command_line = Overrides { window: Some("5ms".parse().unwrap()), ..Overrides::default() };
+        let short = "window = \"5ms\"\nratio = 8";
+        for (settings, arm, overrides, expected) in [
+            (short, "", Overrides::default(), vec![64]),
+            (short, "", set("slice", "3ms"), vec![192]),
+            (short, "", set("ratio", "1"), vec![5]),
+            (short, "", set("min-turns", "0"), vec![5]),
+            (short, "", set("window", "6ms"), vec![6]),
+            (short, "", of_command_line, vec![5]),
+            ("ratio = 8", "window = \"5ms\"", Overrides::default(), vec![5]),
+            ("window = \"5ms\"\nmin-turns = 2\nratio = 8", "", Overrides::default(), vec![16]),
+            ("ratio = 8\n[grid]\nwindow = [\"5ms\", \"9ms\"]", "", Overrides::default(), vec![5, 9]),
+        ] {
+            assert_eq!(windows(settings, arm, &overrides), expected, "{settings} {arm} {overrides:?}");
+        }
     }
 }

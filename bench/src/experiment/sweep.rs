@@ -32,7 +32,13 @@ pub(crate) struct Sweep<'a> {
 /// Settings under this heading are compared.
 const COMPARED: &str = "Lock";
 /// Window of a sweep without a length of windows or an amount of work. Blocks make figures precise, not long windows.
-const WINDOW: [(&str, &str); 2] = [("window", "200ms"), ("min-turns", "8")];
+const WINDOW: &str = "200ms";
+
+/// The setting that keeps a plan from lengthening a window of the command line.
+pub(super) fn as_long_as_given(settings: &Settings) -> Option<(&'static str, String)> {
+    let is_chosen = settings.given("window").is_some() && settings.given("min-turns").is_none();
+    is_chosen.then(|| ("min-turns", "0".into()))
+}
 
 /// One of the things that are compared.
 struct Compared<'a> {
@@ -152,8 +158,9 @@ impl Sweep<'_> {
         // A simulated machine has windows of its own, and fixed work has its own end, as kernels have.
         let simulated = self.settings.given("engine").is_some_and(|engine| engine.text() == "sim");
         if !["window", "min-turns", "work"].into_iter().any(says) && !simulated && !self.has_kernels() {
-            common.extend(WINDOW.map(|(key, value)| (key, value.to_owned())));
+            common.push(("window", WINDOW.into()));
         }
+        common.extend(as_long_as_given(self.settings).filter(|_| !self.has_kernels()));
         common
     }
 
@@ -353,6 +360,7 @@ mod tests {
         for given in [("window", "1s"), ("min-turns", "3"), ("work", "1s"), ("engine", "sim")] {
             let text = sweep(&["lock=ticket,mcs"], &[given], None).unwrap().text;
             assert!(!text.contains("200ms"), "{given:?}: {text}");
+            assert_eq!(text.contains("min-turns = 0"), given.0 == "window", "{text}");
         }
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod quota;
 mod range;
 mod read;
 mod resolve;
+pub(crate) mod rounds;
 mod row;
 pub(crate) mod schema;
 mod spin_threshold;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Run, Sched, Share, Span,
-    System,
+    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Run, Sched, Span, System,
 };
 
 use super::choices::{ACCELERATORS, ENGINES, EngineChoice, Ratio, Words};
 use super::machines;
 use super::range::in_range;
+use super::rounds;
 use super::row::Apply;
 use super::value::Value;
 use super::vm;
@@ -63,12 +63,12 @@ impl Settings {
             }
             run.guests.push(guest);
         }
-        (run.warmup, run.window) = common.times(&run)?;
-        common.finish_simulated(&mut run)?;
         if let Some(name) = common.given("host").map(Value::text) {
             let host = machines::find_host(name).map_err(|message| Refused { about: "host", message })?;
             run.host = Some(Arc::new(host));
         }
+        (run.warmup, run.window) = common.times(&run)?;
+        common.finish_simulated(&mut run)?;
         if let Some(path) = common.given("schedule").map(Value::text) {
             let refuse = |message| Refused { about: "schedule", message };
             run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refuse)?));
@@ -195,25 +195,15 @@ impl Settings {
         Ok(())
     }
 
-    /// Time in which each vCPU of all guests has one turn.
-    fn round(run: &Run) -> Duration {
-        let vcpus = run.guests.iter().map(|guest| guest.vcpus);
-        let vcpus = match run.rules.share {
-            Share::Vcpu => vcpus.sum(),
-            // A vCPU of the largest guest has the smallest share.
-            Share::Guest => vcpus.max().unwrap_or(1) * run.guests.len() as u32,
-        };
-        run.rules.slice * vcpus.div_ceil(run.cpus.len() as u32)
-    }
-
-    /// Time in which each vCPU has as many turns as are asked for.
+    /// Time in which each vCPU has as many turns as are asked for; enough for a figure, unless a window is given.
     fn turns(&self, run: &Run) -> Duration {
-        Self::round(run).saturating_mul(self.given("min-turns").map_or(0, Value::number_u32))
+        let by_default = if self.given("window").is_none() { rounds::LEAST } else { 0 };
+        rounds::last(run, self.given("min-turns").map_or(by_default, Value::number_u32))
     }
 
     /// How long a run warms up and measures.
     fn times(&self, run: &Run) -> Result<(Duration, Duration), Refused> {
-        let warmup = self.time("warmup").unwrap_or((Self::round(run) * 2).max(SHORTEST_WARMUP));
+        let warmup = self.time("warmup").unwrap_or((rounds::round(run) * 2).max(SHORTEST_WARMUP));
         let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.mix.work_sections.is_some());
         let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
         let window = self.time("window").unwrap_or(window).max(self.turns(run));
@@ -413,10 +403,31 @@ mod tests {
             let sim = [("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0"), ("ratio", "8")];
             resolve(&[&sim, more].concat()).unwrap().window
         };
-        assert_eq!(window(&[]), SIMULATED_WINDOW);
+        assert_eq!(window(&[]), Duration::from_millis(64));
+        assert_eq!(window(&[("ratio", "1")]), SIMULATED_WINDOW);
         assert_eq!(window(&[("min-turns", "20")]), Duration::from_millis(160));
         assert_eq!(window(&[("workload", "mixed"), ("work", "200ms")]), Duration::from_millis(800));
         assert_eq!(window(&[("workload", "mixed"), ("work", "200ms"), ("window", "70ms")]).as_millis(), 70);
+    }
+
+    #[test]
+    fn a_window_that_nobody_gives_holds_eight_rounds_of_the_scheduler() {
+        let of = |more: &[(&str, &str)]| resolve(&[&[("cpus", "0-1")], more].concat()).unwrap().window;
+        assert_eq!((of(&[]), of(&[("ratio", "500")])), (DEFAULT_WINDOW, Duration::from_secs(4)));
+        assert_eq!(
+            of(&[("ratio", "500"), ("window", "5ms")]),
+            Duration::from_millis(5),
+            "as it was asked for"
+        );
+        let sim = [
+            ("engine", "sim"),
+            ("machine", "skylake-8s"),
+            ("cpus", "0-7"),
+            ("sched", "host"),
+            ("ratio", "4"),
+        ];
+        // Slices on eight CPUs are four times those on one: 0.7 ms in the model.
+        assert_eq!(of(&[&sim[..], &[("host", "linux-7.3")]].concat()), Duration::from_micros(8 * 4 * 2800));
     }
 
     #[test]
