@@ -61,7 +61,19 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
     let told = shown().count();
     let corrected = if settings - invalid > 1 { ", by Holm's correction" } else { "" };
     if told == 0 {
-        return finding(format!("no difference is shown at any of {settings} settings{corrected}{left_out}"));
+        let by_itself = |it: &&&Comparison| {
+            it.verdict == Verdict::NoDifferenceShown
+                && it.ratio.as_ref().is_some_and(|ratio| ratio.verdict().is_difference())
+        };
+        let taken_back = match of_it.iter().filter(by_itself).count() {
+            0 => String::new(),
+            several => format!(
+                " (1 is outside of the interval of {several}: more --blocks, or fewer settings, may tell)"
+            ),
+        };
+        return finding(format!(
+            "no difference is shown at any of {settings} settings{corrected}{taken_back}{left_out}"
+        ));
     }
     let best = shown().max_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) > 0.0);
     let worst = shown().min_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) < 0.0);
@@ -203,6 +215,17 @@ mod tests {
         }
         let text = told(&records);
         assert!(text.contains("at 1 of 2 settings; not valid at 1") && !text.contains("Holm"), "{text}");
+    }
+
+    #[test]
+    fn intervals_that_the_correction_takes_back_are_told_of() {
+        let sketch = Sketch::new().axis("ratio", &RATIOS).arm("a", "tas").arm("b", "ticket");
+        let plan = sketch.compare("b/a", "b", "a").plan(3);
+        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
+        let mut records = world.shape(Shape::LogNormal(0.2)).records(&plan);
+        records.iter_mut().for_each(|record| record.trusted = true);
+        let text = findings(&Summary::new(&plan.outline, &records)).remove(0).text;
+        assert!(text.contains("by Holm's correction (1 is outside of the interval of "), "{text}");
     }
 
     #[test]

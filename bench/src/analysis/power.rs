@@ -29,10 +29,95 @@ fn of_normal(n: usize) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use haltkick_vmm::Image;
+
     use super::*;
+    use crate::analysis::significance::{AtSetting, withstand};
     use crate::analysis::statistics::median;
     use crate::analysis::summary::Summary;
-    use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::experiment::names::BESIDE;
+    use crate::experiment::outline::OutlineComparison;
+    use crate::experiment::overrides::Overrides;
+    use crate::experiment::place::Role;
+    use crate::experiment::plan::Plan;
+    use crate::experiment::{BUILT_IN, Experiment, Source};
+    use crate::host::cpulist::CpuList;
+    use crate::measure::synthetic::{Scatter, Shape, Sketch, World};
+    use crate::settings::machines::is_like;
+    use crate::settings::{Supply, rounds};
+
+    /// The plans of all built-in experiments and of `haltkick answer`, whole and quick, on two CPUs.
+    fn built_in_plans() -> impl Iterator<Item = (String, Experiment, Plan)> {
+        let answer = ("answer-pv", include_str!("../commands/answer_pv.toml"));
+        let profiles = BUILT_IN.into_iter().chain([answer]).flat_map(|it| [(it, false), (it, true)]);
+        profiles.map(|((name, text), quick)| {
+            let source = Source { origin: name.into(), text: text.into() };
+            let mut experiment = Experiment::parse(source).unwrap();
+            experiment.apply(&Overrides { quick, ..Overrides::default() }).unwrap();
+            let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
+            let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
+            (format!("{name}{}", if quick { " --quick" } else { "" }), experiment, plan)
+        })
+    }
+
+    /// Settings of the comparison that has the most, without those of machines that are like another.
+    fn most_settings(plan: &Plan) -> usize {
+        let at = |name: &str| -> Vec<_> {
+            let arm = name.split(BESIDE).next();
+            let cells = plan.cells().filter(|cell| cell.role == Role::Arm && Some(&*cell.arm) == arm);
+            cells.map(|cell| &cell.setting).filter(|it| !it.values().any(|value| is_like(value))).collect()
+        };
+        let both = |it: &OutlineComparison| {
+            let below = at(&it.baseline);
+            at(&it.arm).into_iter().filter(|setting| below.contains(setting)).count()
+        };
+        plan.outline.comparisons.iter().map(both).max().unwrap_or(0)
+    }
+
+    /// Share of the settings of a comparison at which `blocks` blocks show that one arm is twice as fast, where the ratios of blocks
+    /// scatter by a fifth. Half of the kept measurements scatter by 6 to 24 %.
+    fn doublings_shown(blocks: u32, settings: usize) -> f64 {
+        const TRIES: u64 = 400;
+        let of_try = |seed| {
+            let mut scatter = Scatter::new(seed);
+            let mut at_setting = || {
+                let ratio = |_| 2.0 * scatter.next(Shape::LogNormal(0.2));
+                let ratios: Vec<f64> = (0..blocks).map(ratio).collect();
+                let verdict = Estimate::of_positive(&ratios).unwrap().verdict();
+                AtSetting { verdict, ratios, least_half: 0.0 }
+            };
+            let each: Vec<AtSetting> = (0..settings).map(|_| at_setting()).collect();
+            let shown = withstand(&each)
+                .into_iter()
+                .zip(&each)
+                .filter(|(withstands, it)| *withstands && it.verdict.is_difference());
+            shown.count()
+        };
+        (0..TRIES).map(of_try).sum::<usize>() as f64 / (TRIES as usize * settings) as f64
+    }
+
+    #[test]
+    fn every_built_in_plan_can_decide_what_it_compares() {
+        let mut known = BTreeMap::new();
+        for (name, experiment, plan) in built_in_plans() {
+            let blocks = experiment.trial_blocks.unwrap_or(experiment.blocks);
+            let settings = most_settings(&plan);
+            let shown = known.entry((blocks, settings)).or_insert_with(|| doublings_shown(blocks, settings));
+            assert!(
+                settings == 0 || *shown >= 0.95,
+                "{name}: {blocks} blocks at {settings} settings: {shown}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_window_of_a_built_in_plan_holds_eight_rounds() {
+        for (name, _, plan) in built_in_plans() {
+            assert_eq!(rounds::too_few(plan.cells().map(|cell| &cell.run)), None, "{name}");
+        }
+    }
 
     /// The headline of 30 settings in `blocks` blocks, where runs scatter by 5 %.
     fn headline(blocks: u32, seed: u64) -> Vec<Estimate> {

@@ -57,7 +57,7 @@ const EXAMPLES: &str = "\
 Examples:
   haltkick doctor                      what this host can do, what will spoil a measurement
   haltkick run --lock ticket --ratio 8 one lock on eight vCPUs per CPU
-  haltkick bench overcommit --quick    what PV wins back at eight ratios, in a minute
+  haltkick bench overcommit --quick    what PV wins back at four ratios, in a minute
   haltkick list experiments            what else there is";
 
 /// A lab for locks on overcommitted virtual CPUs.

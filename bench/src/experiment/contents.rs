@@ -119,6 +119,10 @@ pub(crate) struct Control {
 #[derive(Clone, Debug)]
 pub(super) struct Quick {
     pub(super) blocks: Option<u32>,
+    /// Values of the grid that are left.
+    pub(super) axes: Vec<Axis>,
+    /// Names of the arms that are left, if not all are.
+    pub(super) arms: Option<Vec<(String, At)>>,
     pub(super) patch: Patch,
 }
 

@@ -9,9 +9,10 @@ use super::defaults::Defaults;
 use super::keys;
 use super::names::{is_taken, slug};
 use super::reader::{Reader, stands_against};
-use super::source::Source;
+use super::source::{At, Source};
 use crate::settings::table;
 use crate::text::exit::Result;
+use crate::text::nearest;
 use crate::text::share::percent;
 
 /// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
@@ -93,7 +94,32 @@ impl Experiment {
         let arms: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         self.control = top.table("control")?.map(|mut table| table.control(&arms, &varying)).transpose()?;
         self.check_boots()?;
+        self.check_quick()?;
         Ok(self)
+    }
+
+    /// Checks that a first look leaves arms and values of the grid that there are.
+    fn check_quick(&self) -> Result<()> {
+        let Some(quick) = &self.quick else { return Ok(()) };
+        let complain = |at: Option<&At>, message: String| Err(self.source.complain(at, message));
+        for (key, value, at) in quick
+            .axes
+            .iter()
+            .flat_map(|axis| axis.values.iter().map(|(value, at)| (&axis.key, value, at.as_ref())))
+        {
+            let axis = self.axes.iter().find(|axis| axis.key == *key);
+            if !axis.is_some_and(|axis| axis.values.iter().any(|(known, _)| known == value)) {
+                return complain(
+                    at,
+                    format!("{key} = {value} is not in [grid], of which --quick takes a part"),
+                );
+            }
+        }
+        let names: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
+        match quick.arms.iter().flatten().find(|(name, _)| !names.contains(&name.as_str())) {
+            Some((name, at)) => complain(Some(at), nearest::unknown("arm", name, &names)),
+            None => Ok(()),
+        }
     }
 
     /// All points have values for the same settings, none of them in the grid, and no two the same.
@@ -298,6 +324,15 @@ mod tests {
                 "[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n[quick]\nratio = 4\n",
                 "x.toml:9:1: ratio is in [grid] too",
             ),
+            (
+                "[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n[quick]\ngrid = { ratio = [1, 3] }\n",
+                "x.toml:9:22: ratio = 3 is not in [grid], of which --quick takes a part",
+            ),
+            (
+                "[[arm]]\nname = \"tas\"\n[quick]\narms = [\"tsa\"]\n",
+                "x.toml:7:9: unknown arm 'tsa': did you mean 'tas'?",
+            ),
+            ("[quick]\narms = [1]\n", "x.toml:5:9: 'arms' must be a list of names"),
             (
                 "[[arm]]\nname = \"a\"\nvm = \"lock=tas; name=b,lock=tas\"\n[control]\narm = \"a / b\"\n",
                 "x.toml:8:7: unknown arm 'a / b': there is a",

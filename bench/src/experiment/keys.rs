@@ -38,7 +38,7 @@ pub(super) const COMPARE: &[&str] = &["name", "arm", "baseline", "of"];
 /// Keys of the `[control]`, in addition to what varies.
 pub(super) const CONTROL: &[&str] = &["arm"];
 /// Keys of `[quick]`, in addition to settings.
-pub(super) const QUICK: &[&str] = &["blocks"];
+pub(super) const QUICK: &[&str] = &["blocks", "grid", "arms"];
 /// Keys of `[robust]`.
 pub(super) const ROBUST: &[&str] = &["points"];
 /// Most cells of an experiment, which are all made before the first one runs.

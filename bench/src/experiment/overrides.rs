@@ -6,7 +6,7 @@ use clap::{Args, Parser};
 use haltkick_vmm::Span;
 
 use super::boot::{Boot, boots};
-use super::contents::{Arm, Axis, Experiment, PointValues};
+use super::contents::{Arm, Axis, Experiment, PointValues, Quick};
 use super::keys;
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
@@ -112,12 +112,7 @@ impl Experiment {
                     "{origin} has no [quick] part: drop --quick, or use --blocks and --window"
                 ))
             })?;
-            self.blocks = quick.blocks.unwrap_or(self.blocks);
-            for (key, at) in &quick.patch.places {
-                self.settings.places.retain(|(known, _)| known != key);
-                self.settings.places.push((key.clone(), at.clone()));
-            }
-            self.settings.settings = quick.patch.settings.over(&self.settings.settings);
+            self.be_quick(&quick);
         }
         // An explicit number of blocks is meant as that number.
         if overrides.quick || overrides.blocks.is_some() {
@@ -144,6 +139,32 @@ impl Experiment {
         }
         self.add_machines_like(overrides.quick)?;
         self.check_boots()
+    }
+
+    /// Applies the file's quick variant.
+    fn be_quick(&mut self, quick: &Quick) {
+        self.blocks = quick.blocks.unwrap_or(self.blocks);
+        for (key, at) in &quick.patch.places {
+            self.settings.places.retain(|(known, _)| known != key);
+            self.settings.places.push((key.clone(), at.clone()));
+        }
+        self.settings.settings = quick.patch.settings.clone().over(&self.settings.settings);
+        let left = |key: &str, value: &str| {
+            let axis = quick.axes.iter().find(|axis| axis.key == key);
+            axis.is_none_or(|axis| axis.values.iter().any(|(known, _)| known == value))
+        };
+        for Axis { key, values } in &mut self.axes {
+            values.retain(|(value, _)| left(key, value));
+        }
+        if let Some(arms) = &quick.arms {
+            self.arms.retain(|arm| arms.iter().any(|(name, _)| *name == arm.name));
+        }
+        let names = self.arms_and_beside();
+        self.comparisons.retain(|it| [&it.arm, &it.baseline].into_iter().all(|name| names.contains(name)));
+        self.control.take_if(|control| !names.contains(&control.arm));
+        if let Some(control) = &mut self.control {
+            control.setting.retain(|(key, value)| left(key, value));
+        }
     }
 
     /// A setting for all cells: arms and axes give way to it.
@@ -255,6 +276,24 @@ mod tests {
         assert_eq!(experiment.blocks, 2);
         assert_eq!(experiment.settings.settings.given("hold"), Some(&Value::Time("5us".parse().unwrap())));
         assert!(experiment.axes.is_empty() || experiment.axes[0].key == "vcpus", "{:?}", experiment.axes);
+    }
+
+    #[test]
+    fn a_quick_variant_leaves_a_part_of_the_grid_and_of_the_arms() {
+        let text = "format = 1\nname = \"x\"\ntitle = \"x\"\n[grid]\nratio = [1, 2, 8]\nhold = [\"1us\", \"2us\"]\n\
+                    [[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n[[arm]]\nname = \"c\"\n\
+                    [[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n\
+                    [[compare]]\nname = \"c/a\"\narm = \"c\"\nbaseline = \"a\"\n\
+                    [control]\narm = \"c\"\nratio = 8\nhold = \"2us\"\n\
+                    [quick]\ngrid = { ratio = [1, 2] }\narms = [\"c\", \"a\"]\n";
+        let mut experiment = parse(text).unwrap();
+        experiment.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
+        let values = |axis: &Axis| axis.values.iter().map(|(value, _)| value.clone()).collect::<Vec<_>>();
+        assert_eq!(experiment.axes.iter().map(values).collect::<Vec<_>>(), [["1", "2"], ["1us", "2us"]]);
+        assert_eq!(experiment.arms.iter().map(|arm| &*arm.name).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(experiment.comparisons.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["c/a"]);
+        // The pair runs at a value that is left.
+        assert_eq!(experiment.control.unwrap().setting, [("hold".to_owned(), "2us".to_owned())]);
     }
 
     #[test]

@@ -80,6 +80,18 @@ impl<'a> Reader<'a> {
         self.text(key)?.ok_or_else(|| self.complain(&self.at, format!("'{key}' is missing here")))
     }
 
+    /// A list of texts, each with its place.
+    fn names(&self, key: &str) -> Result<Option<Vec<(String, At)>>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        let wrong = |at: At| self.complain(&at, format!("'{key}' must be a list of names"));
+        let names = node.get_ref().as_array().filter(|names| !names.is_empty());
+        let name = |node: &Node<'_>| {
+            let name = node.get_ref().as_str().ok_or_else(|| wrong(node.span()))?;
+            Ok((name.to_owned(), node.span()))
+        };
+        names.ok_or_else(|| wrong(node.span()))?.iter().map(name).collect::<Result<_>>().map(Some)
+    }
+
     /// A text that `parse` understands.
     pub(super) fn parsed<T>(
         &self,
@@ -305,7 +317,12 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn quick(&mut self) -> Result<Quick> {
-        Ok(Quick { blocks: self.count("blocks")?, patch: self.settings(keys::QUICK)? })
+        Ok(Quick {
+            blocks: self.count("blocks")?,
+            axes: self.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
+            arms: self.names("arms")?,
+            patch: self.settings(keys::QUICK)?,
+        })
     }
 }
 

@@ -62,7 +62,7 @@ fn top() -> Map<String, Json> {
             "Tell of each comparison on a simulated machine whether it is robust against what is guessed of the machine",
             robust(), &[],
         ),
-        "quick": table("What --quick changes", with(settings(), "blocks", blocks("Passes over all cells")), &[]),
+        "quick": quick(),
     });
     let Json::Object(keys) = keys else { unreachable!("written as an object above") };
     keys
@@ -92,6 +92,20 @@ fn comparison() -> Json {
 fn control() -> Json {
     let keys = with(with_boot(settings()), "arm", text("Name of the arm that runs twice in each block"));
     table("The A/A pair; settings that vary pick where it runs", keys, &keys::CONTROL[..1])
+}
+
+fn quick() -> Json {
+    let keys = with(settings(), "blocks", blocks("Passes over all cells"));
+    // Which keys and values there are is said by the file's own grid.
+    let grid = json!({
+        "type": "object", "additionalProperties": { "type": "array", "minItems": 1 },
+        "description": "Values of the grid that are left",
+    });
+    let keys = with(keys, "grid", grid);
+    let arms = json!({
+        "type": "array", "minItems": 1, "items": text("Name of an arm"), "description": "Arms that are left, with their comparisons",
+    });
+    table("What --quick changes", with(keys, "arms", arms), &[])
 }
 
 fn robust() -> Map<String, Json> {

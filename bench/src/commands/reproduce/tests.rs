@@ -2,6 +2,7 @@ use haltkick_vmm::{Image, Sched};
 
 use super::*;
 use crate::analysis::statistics::{Interval, Method};
+use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
 use crate::host::cpulist::CpuList;
@@ -36,8 +37,9 @@ fn check_point(row: &Row, experiment: &Experiment, point: &row::Point) {
 
 #[test]
 fn every_row_picks_one_figure_that_its_experiment_has() {
-    for row in rows() {
-        let experiment = Experiment::parse(Source::find(row.experiment).unwrap()).unwrap();
+    for (row, quick) in rows().flat_map(|row| [(row, false), (row, true)]) {
+        let mut experiment = Experiment::parse(Source::find(row.experiment).unwrap()).unwrap();
+        experiment.apply(&Overrides { quick, ..Overrides::default() }).unwrap();
         assert!(row.control.is_some() || experiment.control.is_some(), "{}: no control", row.seed);
         for figure in std::iter::once(row.ours).chain(row.on_fewer) {
             match figure {
