@@ -4,14 +4,22 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use haltkick_vmm::Span;
+
 use crate::settings::Settings;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   haltkick answer pv --ratio 2 --hold 500ns --think 5us
       what paravirtual spinlocks gain where two vCPUs share a pCPU, sections take 500 ns and come every 5 us
-  haltkick answer pv --ratio 2 --engine sim --machine skylake-8s --cpus 0-7 --window 10ms --warmup 5ms
-      the same on a simulated machine, which needs no /dev/kvm";
+  haltkick answer pv --ratio 2 --engine sim --machine skylake-8s --cpus 0-7 --for 2m
+      the same on a simulated machine, which needs no /dev/kvm, in two minutes
+  haltkick answer pv --guests 2 --ratio 1 --engine sim --machine icelake-2s --cpus 0-15 --host linux-7.3
+      two guests under a model of Linux' scheduler, where waiters that spin exit
+
+The answer names what it assumes: the ring, exits of waiters that spin (pause-loop exits), the scheduler and its slices, the
+machine. It tries the exits on and off, and the slices of another scheduler, and says whether either turns the answer round.
+Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Ctrl-C ends it with the answer so far (exit code 130).";
 
 /// Options of `haltkick answer`.
 #[derive(Args, Debug)]
@@ -19,6 +27,9 @@ pub(crate) struct AnswerArgs {
     /// Question to be answered by an experiment
     #[arg(value_name = "QUESTION")]
     pub(crate) question: Question,
+    /// Answer within this time, by the runs that were made until then
+    #[arg(long = "for", value_name = "TIME", default_value = "5m")]
+    pub(crate) budget: Span,
     /// Fewer runs: a first impression
     #[arg(long)]
     pub(crate) quick: bool,

@@ -1,6 +1,12 @@
 //! `haltkick answer`: a question, the experiment that answers it, and the answer in a sentence.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+use haltkick_vmm::Span;
+use haltkick_vmm::hosts::{Fair, Host, PauseCounter};
 
 use crate::analysis::power;
 use crate::analysis::statistics::Estimate;
@@ -8,10 +14,13 @@ use crate::analysis::summary::{Comparison, Summary};
 use crate::analysis::verdict::Verdict;
 use crate::cli::{AnswerArgs, Question};
 use crate::commands::bench;
+use crate::commands::doctor::pauses;
 use crate::experiment::Source;
 use crate::experiment::overrides::Overrides;
-use crate::results::directory::Directory;
-use crate::text::exit::{Exit, Result};
+use crate::record::Record;
+use crate::results::directory::{self, Directory};
+use crate::settings::{Settings, machines, rounds};
+use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::significant;
 
@@ -19,33 +28,217 @@ use crate::text::quantity::significant;
 const NARROW: f64 = 0.05;
 /// More blocks, to say how much they would help.
 const TIMES_MORE: u32 = 4;
+/// Comparisons, each with the other guest in words.
+const COMPARED: [(&str, &str); 2] = [
+    ("PV / no PV", "a guest on a hypervisor that offers none (test-and-set)"),
+    ("PV / nopvspin", "a guest with nopvspin (the native queue)"),
+];
+/// Slices of Linux' scheduler on eight CPUs or more: that of EEVDF, and of CFS (before Linux 6.6) where two vCPUs share a CPU.
+const SLICES: [&str; 2] = ["3ms", "12ms"];
+/// Built-in hosts with these two schedulers.
+const HOSTS: [&str; 2] = ["linux-7.3", "cfs-2019"];
+
+/// An assumption that is also tried otherwise.
+struct Assumption {
+    key: &'static str,
+    asked: String,
+    other: String,
+    /// The other way, in words.
+    words: String,
+}
+
+/// The answer's material.
+struct Found<'a> {
+    summary: &'a Summary,
+    assumptions: &'a [Assumption],
+    /// The assumptions in words.
+    assumed: String,
+}
 
 pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let Question::Pv = args.question;
-    let given = args.settings.all_given();
-    let overrides = Overrides {
-        sets: given.map(|(setting, value)| (setting.name.to_owned(), value.to_string())).collect(),
-        quick: args.quick,
-        blocks: args.blocks,
-        ..Overrides::default()
-    };
-    let source = Source { origin: "haltkick answer pv".into(), text: include_str!("answer_pv.toml").into() };
+    let asked = completed(&args.settings)?;
+    let assumptions = assumptions(&asked)?;
+    let sets = asked.all_given().map(|(setting, value)| (setting.name.to_owned(), value.to_string()));
+    let sets = sets.filter(|(key, _)| !assumptions.iter().any(|it| it.key == key)).collect();
+    let overrides = Overrides { sets, quick: args.quick, blocks: args.blocks, ..Overrides::default() };
+    let source = Source { origin: "haltkick answer pv".into(), text: experiment(&asked, &assumptions) };
     // It has a parent directory, which the process may write in.
     let given = args.output.as_ref().map(|path| Path::new(".").join(path));
     let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
-    let (summary, exit) = bench::run_in(source, &overrides, &bench::of_user()?, None, &path)?;
-    output::data(&text(&summary, &path))?;
-    Ok(exit)
+    let (budget, begun) = (args.budget.0, Instant::now());
+    let ran = bench::run_within(source, &overrides, &bench::of_user()?, (None, Some(budget)), &path);
+    let is_over = |failure: &Failure| failure.exit == Exit::Interrupted && begun.elapsed() >= budget;
+    let (ending, concluded) = match ran {
+        Err(failure) if failure.exit == Exit::Interrupted => {
+            output::data("No answer: no run has ended.\n")?;
+            return if is_over(&failure) { Ok(Exit::Untrusted) } else { Err(failure) };
+        }
+        ran => ran?,
+    };
+    let (summary, exit) = concluded?;
+    let records = directory::read_records(&path)?;
+    let assumed =
+        records.iter().find(|record| is_asked(record, &assumptions)).map(assumed).unwrap_or_default();
+    let found = Found { summary: &summary, assumptions: &assumptions, assumed };
+    output::data(&text(&found, &path))?;
+    match ending {
+        Err(failure) if !is_over(&failure) => Err(failure),
+        _ => Ok(exit),
+    }
 }
 
-fn text(summary: &Summary, path: &Path) -> String {
-    let found = |name: &str| summary.comparisons.iter().find(|it| it.name == name);
-    let mut lines = vec![];
-    if let Some(gain) = found("PV / no PV") {
-        lines.push(sentence(gain, "a guest on a hypervisor that offers none (test-and-set)"));
+/// The settings, with those that an answer assumes unless it is told otherwise.
+fn completed(asked: &Settings) -> Result<Settings> {
+    let mut asked = asked.clone();
+    let is_given = |asked: &Settings, key| asked.given(key).is_some();
+    let mut missing = vec![];
+    if !is_given(&asked, "sched") {
+        missing.push(("sched", if is_given(&asked, "host") { "host" } else { "vmm" }));
     }
-    if let Some(gain) = found("PV / nopvspin") {
-        lines.push(sentence(gain, "a guest with nopvspin (the native queue)"));
+    // A kernel spins in ring 0.
+    if is_simulated(&asked) && !is_given(&asked, "ring") {
+        missing.push(("ring", "0"));
+    }
+    if !is_given(&asked, "slice") && !is_given(&asked, "host") {
+        missing.push(("slice", SLICES[0]));
+    }
+    for (key, value) in missing {
+        asked.set(key, value).map_err(|error| Failure::internal(format!("{key}: {error}")))?;
+    }
+    Ok(asked)
+}
+
+fn is_simulated(asked: &Settings) -> bool {
+    asked.given("engine").is_some_and(|engine| engine.text() == "sim")
+}
+
+/// Assumptions to try otherwise: exits of waiters that spin, where there are any, and the scheduler's slices.
+fn assumptions(asked: &Settings) -> Result<Vec<Assumption>> {
+    let given = |key: &str| asked.given(key).map(ToString::to_string);
+    let host = given("host")
+        .map(|name| machines::find_host(&name).map_err(|error| Failure::usage(format!("--host: {error}"))));
+    let host = host.transpose()?;
+    let in_ring_0 = given("ring").as_deref() == Some("0");
+    let exits_act = match &host {
+        Some(host) => host.pause.is_some_and(|it| in_ring_0 || it.counter == PauseCounter::Pauses),
+        None => !is_simulated(asked) && given("ring").as_deref() != Some("3") && pauses::act(),
+    };
+    let mut found = vec![];
+    if exits_act && given("ple").is_none() {
+        let asked = given("pause-exits").unwrap_or_else(|| "on".into());
+        let (other, do_exit) = if asked == "on" { ("off", "do not exit") } else { ("on", "exit") };
+        let words = format!("if waiters that spin {do_exit} (--pause-exits {other})");
+        found.push(Assumption { key: "pause-exits", asked, other: other.into(), words });
+    }
+    found.push(match (host, given("sched").as_deref()) {
+        (Some(host), _) => {
+            let other = HOSTS[usize::from(matches!(host.fair, Fair::Eevdf(_)))];
+            let words = format!("under the scheduler of {other} (--host {other})");
+            Assumption { key: "host", asked: given("host").unwrap_or_default(), other: other.into(), words }
+        }
+        (None, Some("host")) => {
+            let words = format!(
+                "under slices of {} that the VMM ends (--sched vmm)",
+                given("slice").unwrap_or_default()
+            );
+            Assumption { key: "sched", asked: "host".into(), other: "vmm".into(), words }
+        }
+        _ => {
+            let asked = given("slice").unwrap_or_default();
+            let other = SLICES[usize::from(asked == SLICES[0])];
+            let words = format!("with slices of {other} (--slice {other})");
+            Assumption { key: "slice", asked, other: other.into(), words }
+        }
+    });
+    Ok(found)
+}
+
+/// The experiment's text: the file, at what was asked and at each assumption otherwise.
+fn experiment(asked: &Settings, assumptions: &[Assumption]) -> String {
+    let mut text = include_str!("answer_pv.toml").to_owned();
+    if is_simulated(asked) {
+        // A simulated host does not drift; seeds make figures precise, not long windows.
+        text = text.replacen("\n[settings]", "without-ideal = true\n\n[settings]", 1);
+        text = text.replacen("window = \"100ms\"", "window = \"20ms\"", 1);
+    }
+    if asked.given("vm").is_some() || asked.given("guests").is_some_and(|it| it.number_u32() > 1) {
+        text = text.replace("baseline = ", "of = \"all-guests\"\nbaseline = ");
+    }
+    for other in std::iter::once(None).chain((0..assumptions.len()).map(Some)) {
+        text += "\n[[point]]\n";
+        for (key, value) in setting(assumptions, other) {
+            let _ = writeln!(text, "{key} = {value:?}");
+        }
+    }
+    text
+}
+
+/// The setting as it was asked for, or with an assumption otherwise.
+fn setting(assumptions: &[Assumption], other: Option<usize>) -> BTreeMap<String, String> {
+    let of = |(index, it): (usize, &Assumption)| {
+        (it.key.to_owned(), if other == Some(index) { it.other.clone() } else { it.asked.clone() })
+    };
+    assumptions.iter().enumerate().map(of).collect()
+}
+
+fn is_asked(record: &Record, assumptions: &[Assumption]) -> bool {
+    record.place.as_ref().is_some_and(|place| place.setting == setting(assumptions, None))
+}
+
+/// Ring, exits, scheduler, guests and machine of a run as it was asked for, in words.
+fn assumed(record: &Record) -> String {
+    let config = &record.config;
+    let (guests, vcpus, pcpus) = (config.beside.len() + 1, config.vcpus, config.cpus.len());
+    let is_simulated = config.engine == "sim";
+    let exits = if is_simulated {
+        config.ple.is_some()
+    } else {
+        config.pause_exits && config.ring == 0 && pauses::act()
+    };
+    let exits = if exits { "exit" } else { "do not exit" };
+    let each = (guests as u32 * vcpus).div_ceil(pcpus.max(1) as u32);
+    let name = |text: &str| -> String {
+        let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+        name.unwrap_or("a file").into()
+    };
+    let scheduler = match (&config.host, config.slice_ns) {
+        (Some(text), _) => match Host::parse("host", text) {
+            Ok(host) => {
+                let slice = rounds::round_of_host(&host, pcpus as u32, each) / each.max(1);
+                format!("slices of {} by the scheduler of {}", Span(slice), name(text))
+            }
+            Err(_) => format!("the scheduler of {}", name(text)),
+        },
+        (None, Some(slice_ns)) => {
+            format!("slices of {} that the VMM ends", Span(Duration::from_nanos(slice_ns)))
+        }
+        (None, None) => "this host's scheduler".into(),
+    };
+    let machine =
+        config.machine.as_deref().map_or("this host".into(), |text| format!("the simulated {}", name(text)));
+    let guests =
+        if guests == 1 { format!("{vcpus} vCPUs") } else { format!("{guests} guests of {vcpus} vCPUs") };
+    format!(
+        "in ring {}, where waiters that spin {exits}, {scheduler}, {guests} on {pcpus} pCPUs of {machine}",
+        config.ring
+    )
+}
+
+fn text(found: &Found<'_>, path: &Path) -> String {
+    let Found { summary, assumptions, assumed } = found;
+    let at = |name: &str, other: Option<usize>| {
+        let setting = setting(assumptions, other);
+        summary.comparisons.iter().find(|it| it.name == name && it.setting == setting)
+    };
+    let mut lines = vec![];
+    for (name, guest) in COMPARED {
+        let Some(gain) = at(name, None) else { continue };
+        lines.push(sentence(gain, guest, assumed));
+        let tried = assumptions.iter().enumerate();
+        lines.extend(
+            tried.map(|(index, it)| format!("  {}: {}", it.words, otherwise(gain, at(name, Some(index))))),
+        );
     }
     if lines.is_empty() {
         lines.push("No answer: no run has ended.".into());
@@ -55,20 +248,53 @@ fn text(summary: &Summary, path: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The gain over another guest, with its interval.
-fn sentence(gain: &Comparison, other: &str) -> String {
-    let Some(ratio) = &gain.ratio else { return format!("No answer over {other}: there are no figures.") };
+/// The gain with an assumption otherwise, and whether that turns the answer round.
+fn otherwise(gain: &Comparison, other: Option<&Comparison>) -> String {
+    let Some((other, ratio)) = other.and_then(|it| Some((it, it.ratio.as_ref()?))) else {
+        return "not tried yet".into();
+    };
+    let is_round = |ratio: &Estimate| {
+        gain.ratio.as_ref().is_some_and(|asked| (asked.hodges_lehmann > 1.0) != (ratio.hodges_lehmann > 1.0))
+    };
+    let judged = match (gain.verdict, other.verdict) {
+        (_, Verdict::TooFewBlocks) => "too few blocks to tell",
+        (_, Verdict::NotValid) => "too many runs are invalid to tell",
+        (Verdict::Faster, Verdict::Slower) | (Verdict::Slower, Verdict::Faster) => {
+            "this turns the answer round"
+        }
+        (asked, now) if asked == now => "the answer stays",
+        (Verdict::Faster | Verdict::Slower, _) if is_round(ratio) => {
+            "the other way round, but no difference is shown"
+        }
+        (Verdict::Faster | Verdict::Slower, _) => "no difference is shown then",
+        _ => "a difference is shown then",
+    };
+    format!("{}: {judged}", figure(ratio))
+}
+
+/// The gain over another guest, with its interval, and what was assumed.
+fn sentence(gain: &Comparison, other: &str, assumed: &str) -> String {
+    let Some(ratio) = &gain.ratio else {
+        return format!("No answer over {other}: there are no figures ({assumed}).");
+    };
     let times = figure(ratio);
     match gain.verdict {
-        Verdict::NotValid => format!("No answer over {other}: too many runs are invalid; they give {times}."),
-        Verdict::TooFewBlocks => format!("No answer yet over {other}: too few blocks; they give {times}."),
+        Verdict::NotValid => {
+            format!("No answer over {other}: too many runs are invalid; they give {times} ({assumed}).")
+        }
+        Verdict::TooFewBlocks => {
+            format!("No answer yet over {other}: too few blocks; they give {times} ({assumed}).")
+        }
         Verdict::NoDifferenceShown => {
             format!(
-                "No difference is shown from {other}: with PV spinlocks a guest completes {times} as many sections per second."
+                "No difference is shown from {other}: with PV spinlocks a guest completes {times} as many sections per second, \
+                 {assumed}."
             )
         }
         Verdict::Faster | Verdict::Slower => {
-            format!("With PV spinlocks a guest completes {times} as many sections per second as {other}.")
+            format!(
+                "With PV spinlocks a guest completes {times} as many sections per second as {other}, {assumed}."
+            )
         }
     }
 }
@@ -96,7 +322,12 @@ fn surer(summary: &Summary) -> Vec<String> {
             "{invalid} of {runs} runs are invalid: stop what else runs, or choose pCPUs with --cpus"
         ));
     }
-    let blocks = summary.blocks.saturating_mul(TIMES_MORE);
+    let (made, planned) = (summary.blocks, summary.outline.blocks);
+    if made < planned {
+        ways.push(format!("a longer --for ({made} of {planned} blocks were made)"));
+        return ways;
+    }
+    let blocks = made.saturating_mul(TIMES_MORE);
     let ratios = summary.comparisons.iter().filter_map(|it| it.ratio.as_ref());
     let widest = ratios.filter(|ratio| ratio.half_width().is_none_or(|half| half > NARROW));
     let widest =
@@ -116,20 +347,38 @@ mod tests {
     use super::*;
     use crate::measure::synthetic::{Shape, Sketch, World};
 
-    fn told(scatter: f64, blocks: u32, spoil: bool) -> String {
+    fn asked(given: &[(&str, &str)]) -> Settings {
+        let mut settings = Settings::default();
+        given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
+        completed(&settings).unwrap()
+    }
+
+    /// The answer where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.
+    fn told(scatter: f64, blocks: u32, spoil: bool, [gain, other]: [f64; 2]) -> String {
         let arms = Sketch::new().arm("no PV", "tas").arm("nopvspin", "mcs").arm("PV", "qspinlock");
         let sketch = arms.compare("PV / no PV", "PV", "no PV").compare("PV / nopvspin", "PV", "nopvspin");
-        let plan = sketch.plan(blocks);
-        let mut records = World::new(1).shape(Shape::LogNormal(scatter)).records(&plan);
+        let plan = sketch.axis("slice", &SLICES).plan(blocks);
+        let truth = move |asked: haltkick_vmm::OurGuest<'_>| {
+            let is_short = asked.run.rules.slice == Duration::from_millis(3);
+            let times = if is_short { gain } else { other };
+            if asked.ours.lock == "qspinlock" { 1e6 * times } else { 1e6 }
+        };
+        let mut records = World::new(1).truth(truth).shape(Shape::LogNormal(scatter)).records(&plan);
         if spoil {
             records.iter_mut().for_each(|record| record.warn("busy-neighbour", "another process".into()));
         }
-        text(&Summary::new(&plan.outline, &records), Path::new("there"))
+        let assumptions = assumptions(&asked(&[("ring", "3")])).unwrap();
+        let record = records.iter().find(|record| is_asked(record, &assumptions)).unwrap();
+        let summary = Summary::new(&plan.outline, &records);
+        text(
+            &Found { summary: &summary, assumptions: &assumptions, assumed: assumed(record) },
+            Path::new("there"),
+        )
     }
 
     #[test]
     fn an_answer_has_an_interval_and_what_would_make_it_surer() {
-        let text = told(0.2, 8, false);
+        let text = told(0.2, 8, false, [1.0, 1.0]);
         assert!(text.lines().count() >= 4 && text.contains(" times (") && text.contains(", 95 %)"), "{text}");
         assert!(text.contains("Surer: --blocks 32, which would show "), "{text}");
         assert!(text.ends_with("Results: there, report: there/report.html\n"), "{text}");
@@ -137,8 +386,60 @@ mod tests {
 
     #[test]
     fn invalid_or_too_few_runs_are_no_answer() {
-        let text = told(0.01, 8, true);
+        let text = told(0.01, 8, true, [1.0, 1.0]);
         assert!(text.contains("No answer over ") && text.contains("runs are invalid: stop"), "{text}");
-        assert!(told(0.01, 1, false).contains("No answer yet over "));
+        assert!(told(0.01, 1, false, [1.0, 1.0]).contains("No answer yet over "));
+    }
+
+    #[test]
+    fn an_answer_names_what_it_assumed_and_what_turns_it_round() {
+        for (truth, judged) in [
+            ([2.0, 0.5], "this turns the answer round"),
+            ([0.5, 2.0], "this turns the answer round"),
+            ([2.0, 3.0], "the answer stays"),
+            ([1.0, 3.0], "a difference is shown then"),
+            ([3.0, 1.0], "no difference is shown"),
+        ] {
+            let text = told(0.03, 8, false, truth);
+            let assumed = ", slices of 3ms that the VMM ends, 16 vCPUs on 2 pCPUs of this host";
+            assert!(
+                text.contains("in ring 3, where waiters that spin do not exit") && text.contains(assumed),
+                "{text}"
+            );
+            let tried: Vec<&str> = text
+                .lines()
+                .filter(|line| line.starts_with("  with slices of 12ms (--slice 12ms): "))
+                .collect();
+            assert!(
+                tried.len() == 2 && tried.iter().all(|line| line.ends_with(judged) || line.contains(judged)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn simulated_guests_spin_in_ring_0_with_the_exits_of_the_host_file() {
+        let host =
+            |more: &[(&str, &str)]| asked(&[&[("engine", "sim"), ("host", "linux-7.3")], more].concat());
+        let tried = |asked: &Settings| -> Vec<_> {
+            let each = assumptions(asked).unwrap();
+            each.iter().map(|it| format!("{} {} {}", it.key, it.asked, it.other)).collect()
+        };
+        let given = |asked: &Settings, key: &str| asked.given(key).map(ToString::to_string);
+        let asked_for = host(&[]);
+        assert_eq!(
+            (given(&asked_for, "ring"), given(&asked_for, "sched")),
+            (Some("0".into()), Some("host".into()))
+        );
+        assert_eq!(tried(&asked_for), ["pause-exits on off", "host linux-7.3 cfs-2019"]);
+        assert_eq!(
+            tried(&host(&[("pause-exits", "off")])),
+            ["pause-exits off on", "host linux-7.3 cfs-2019"]
+        );
+        // Intel's waiters exit in ring 0 only.
+        assert_eq!(tried(&host(&[("ring", "3")])), ["host linux-7.3 cfs-2019"]);
+        assert_eq!(tried(&asked(&[("engine", "sim"), ("slice", "12ms")])), ["slice 12ms 3ms"]);
+        assert_eq!(tried(&asked(&[("ring", "3"), ("sched", "host")])), ["sched host vmm"]);
+        assert_eq!(given(&asked(&[]), "ring"), None, "on KVM the host decides");
     }
 }

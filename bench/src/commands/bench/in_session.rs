@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use haltkick_vmm::{Needs, Run, RunError};
 
@@ -22,15 +23,15 @@ use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::text::exit::Result;
 
-/// Does some work in a session. Returns what the session leaves, and the result of the work.
+/// Does some work in a session, which ends as by Ctrl-C after a budget of time. Returns what the session leaves, and the result of the work.
 pub(super) fn in_session<T>(
     job: &Job,
     directory: Directory,
     records: Records,
-    (simulate, live): (Option<NonZeroUsize>, Option<&LiveFile>),
+    (simulate, live, budget): (Option<NonZeroUsize>, Option<&LiveFile>, Option<Duration>),
     work: impl FnOnce(&mut Session<'_>) -> T,
 ) -> Result<(Directory, Records, T)> {
-    let stop = interrupt::catch()?;
+    let stop = interrupt::catch_within(budget)?;
     let shown = || live.map(LiveFile::live);
     let engine = engine::kvm(&job.image, &stop, shown());
     let simulator = engine::simulator(&job.image, &stop, shown());

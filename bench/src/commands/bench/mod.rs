@@ -10,6 +10,7 @@ mod same;
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use haltkick_vmm::Needs;
 
@@ -108,7 +109,7 @@ fn output(conduct: &Conduct, job: &Job) -> Result<PathBuf> {
 }
 
 fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Records) -> Result<Exit> {
-    let how = (job.rule(conduct), job.jobs(conduct.jobs)?);
+    let how = (job.rule(conduct), job.jobs(conduct.jobs)?, None);
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.export)?;
     let live = job.live(directory.path())?;
@@ -126,12 +127,12 @@ fn measure(
     job: &Job,
     directory: Directory,
     records: Records,
-    (rule, jobs): (Rule, Option<NonZeroUsize>),
+    (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
     live: Option<LiveFile>,
 ) -> Result<(Directory, Manifest, Records, Result<()>)> {
     let run = |session: &mut Session<'_>| (session.run(rule), std::mem::take(&mut session.failed));
     let (directory, records, (ending, failed)) =
-        in_session(job, directory, records, (jobs, live.as_ref()), run)?;
+        in_session(job, directory, records, (jobs, live.as_ref(), budget), run)?;
     let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
     manifest.note_failed(failed, records.placed().into_iter().map(|(_, place)| place));
     let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
@@ -156,6 +157,21 @@ pub(crate) fn run_in(
     jobs: Option<NonZeroUsize>,
     path: &Path,
 ) -> Result<(Summary, Exit)> {
+    let (ending, concluded) = run_within(source, overrides, defaults, (jobs, None), path)?;
+    ending.and(concluded)
+}
+
+/// How an experiment ended, and what it then knows.
+type Ended = (Result<()>, Result<(Summary, Exit)>);
+
+/// Runs an experiment as [`run_in`] does, until a budget of time is over if there is one. It begins no block that would end later.
+pub(crate) fn run_within(
+    source: Source,
+    overrides: &Overrides,
+    defaults: &Defaults,
+    (jobs, budget): (Option<NonZeroUsize>, Option<Duration>),
+    path: &Path,
+) -> Result<Ended> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
         let (job, directory, records) = going_on(path, &ImageArgs::default())?;
         // Texts are cleaned where they are read back.
@@ -181,10 +197,11 @@ pub(crate) fn run_in(
     let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
     walls::confine(&Needs { switches: true, counters: true, ..needs })?;
-    let how = (job.rule_of_file(), job.jobs(jobs)?);
+    let file = job.rule_of_file();
+    let rule = Rule { max_time: budget.or(file.max_time), ..file };
+    let how = (rule, job.jobs(jobs)?, budget);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
-    let concluded = report::write(directory.path(), &manifest, &records);
-    ending.and(concluded)
+    Ok((ending, report::write(directory.path(), &manifest, &records)))
 }
 
 fn another_experiment(path: &Path) -> Failure {
@@ -302,7 +319,7 @@ fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> 
     quiet::wait(conduct, &job.plan)?;
     let live = job.live(path)?;
     walls::confine(&job.needs(path))?;
-    let how = (cell.run.engine.is_simulated().then_some(NonZeroUsize::MIN), live.as_ref());
+    let how = (cell.run.engine.is_simulated().then_some(NonZeroUsize::MIN), live.as_ref(), None);
     let before = records.len();
     let retries = job.rule(conduct).retries;
     let run = |session: &mut Session<'_>| {

@@ -6,7 +6,7 @@ mod fair;
 mod host_file;
 mod idle;
 mod machine;
-mod pauses;
+pub(crate) mod pauses;
 mod preemption;
 mod quiet;
 mod start_up;

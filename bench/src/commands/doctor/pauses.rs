@@ -33,18 +33,28 @@ const FILTERS: [(&str, Filter); 2] = [
     ),
 ];
 
-pub(super) fn pause_loop_exits() -> Finding {
+/// Whether this host's CPU exits when a guest in ring 0 spins.
+pub(crate) fn act() -> bool {
+    found().is_some_and(|(_, change)| change.is_some())
+}
+
+/// The parameters in words, and how to measure without the exits where they act.
+fn found() -> Option<(String, Option<&'static str>)> {
     let read = |module: &str, name| -> Option<u64> {
         probe::text(format!("/sys/module/{module}/parameters/{name}")).ok()?.parse().ok()
     };
     let is_protected = probe::text("/proc/cmdline").is_ok_and(|words| words.contains("pkvm"));
     let vendor = identity::kvm_module().unwrap_or_default();
-    let found = FILTERS.iter().filter(|(module, _)| *module == vendor).find_map(|(module, filter)| {
+    FILTERS.iter().filter(|(module, _)| *module == vendor).find_map(|(module, filter)| {
         let [first, second] = filter.names;
         let values = [read(module, first)?, read(module, second)?];
         let (text, acts) = filter.describe(values, pause_ticks(), is_protected);
         Some((text, acts.then_some(filter.without)))
-    });
+    })
+}
+
+pub(super) fn pause_loop_exits() -> Finding {
+    let found = found();
     let change = found.as_ref().and_then(|(_, change)| *change);
     let value = found
         .map(|(text, _)| text)
