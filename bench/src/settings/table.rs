@@ -343,12 +343,12 @@ const MEASURING: &[Setting] = &[
         .recorded("config.ordered_stamps"),
     time("window", "Length of the measuring window")
         .flag("duration")
-        .default_in_help("1s")
+        .default_in_help("1s, or eight scheduling rounds if longer")
         .linux(Linux::Used)
         .recorded("config.window_ns"),
     number("min-turns", "Lengthen the window until every vCPU has at least N turns in it")
         .default("0")
-        .default_in_help("0, it stays as it is")
+        .default_in_help("8 in experiments, 0 for a window that the command line gives")
         .recorded("config.window_ns"),
     other(
         "min-sections",

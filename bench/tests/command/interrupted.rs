@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::support::{Tested, code, command, eventually, finished, haltkick, json, kvm, stderr, trials};
+use crate::support::{
+    Tested, code, command, eventually, finished, haltkick, json, kvm, scratch, stderr, stdout, trials,
+};
 use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs, tiny};
 
 trials![
@@ -13,7 +15,65 @@ trials![
     a_directory_that_a_bench_writes_to_is_not_written_by_another,
     an_experiment_killed_again_and_again_is_completed_without_loss,
     half_a_last_line_is_cut_off_and_its_cell_runs_again,
+    an_answer_is_given_when_it_is_stopped_or_its_time_is_over,
 ];
+
+/// A question about two small guests on a modelled host, whose waiters exit when they spin.
+const QUESTION: [&str; 19] = [
+    "answer",
+    "pv",
+    "--engine",
+    "sim",
+    "--machine",
+    "nehalem-2s",
+    "--cpus",
+    "0-1",
+    "--guests",
+    "2",
+    "--ratio",
+    "1",
+    "--host",
+    "linux-7.3",
+    "--window",
+    "2ms",
+    "--warmup",
+    "500us",
+    "--output",
+];
+
+fn an_answer_is_given_when_it_is_stopped_or_its_time_is_over() {
+    /// Cells of a block: three guests as asked for, without exits, and under another scheduler; and the A/A pair's second half.
+    const CELLS: usize = 10;
+    for (name, blocks, time, expected) in [
+        ("answer-stopped", "100000", "1h", 130),
+        ("answer-late", "100000", "10s", 0),
+        ("answer-whole", "2", "1h", 0),
+    ] {
+        let results = scratch(name).join("out");
+        let more = [results.to_str().unwrap(), "--blocks", blocks, "--for", time];
+        let mut child = command(&[&QUESTION[..], &more].concat());
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        if expected == 130 {
+            // Each of two guests has a record.
+            wait_for_records(&results, 4 * CELLS);
+            signal(&child, rustix::process::Signal::INT);
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(&output), expected, "{name}: {}", stderr(&output));
+        let said = stdout(&output);
+        assert!(
+            said.contains(
+                "in ring 0, where waiters that spin exit, slices of 1.4ms by the scheduler of linux-7.3"
+            ),
+            "{said}"
+        );
+        assert!(said.contains("2 guests of 2 vCPUs on 2 pCPUs of the simulated nehalem-2s"), "{said}");
+        for tried in ["--pause-exits off", "--host cfs-2019"] {
+            assert_eq!(said.matches(tried).count(), 2, "{tried}: {said}");
+        }
+        assert_eq!(said.contains("a longer --for"), blocks != "2", "{said}");
+    }
+}
 
 /// The records that are on disk, as text: all lines of `runs.jsonl` that have an end.
 fn kept(results: &Path) -> String {

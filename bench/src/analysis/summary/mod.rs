@@ -114,7 +114,8 @@ pub(crate) struct Row {
     pub(crate) mean_per_second: f64,
     /// Acquisitions per second; null if half of the runs or more had none.
     pub(crate) acquisitions_per_second: Option<Estimate>,
-    /// Measured over ideal; null if a run had no ideal, or half of the runs no acquisition.
+    /// Measured over ideal; null if a run had no ideal, or half of the runs no acquisition, and of lock-free runs that do more than one
+    /// lock allows.
     pub(crate) efficiency: Option<Estimate>,
     /// Jain's fairness index.
     pub(crate) jain: Option<Estimate>,

@@ -71,7 +71,7 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         invalid_runs: records.iter().filter(|(_, record)| !record.trusted).count(),
         mean_per_second: throughputs.iter().sum::<f64>() / throughputs.len() as f64,
         acquisitions_per_second: rate::estimate(&rates),
-        efficiency: rate::estimate(&efficiencies.unwrap_or_default()),
+        efficiency: rate::estimate(&efficiencies.unwrap_or_default()).filter(|it| is_share(first, it)),
         jain: of_runs_with(|record| record.fairness.jain),
         starved_vcpus: median_of(records.iter().filter_map(|(_, record)| record.fairness.starved_vcpus)),
         wait_half_of_time_ns: of_runs_with(|record| record.wait_ns.half_of_time),
@@ -85,6 +85,12 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         wait_p999_ns: of_runs_with(|record| record.wait_ns.p999),
         outlier_blocks: outlier_blocks(records),
     })
+}
+
+/// Whether an efficiency is a share of what can be had: sections without a lock overlap, and are no share of what one lock allows.
+fn is_share(record: &Record, efficiency: &Estimate) -> bool {
+    const NEAR: f64 = 1.05;
+    role(record) != Some(Role::Ideal) || efficiency.hodges_lehmann < NEAR
 }
 
 /// Blocks whose throughput lies far from the others' on the same host.

@@ -164,7 +164,7 @@ pub(crate) fn run_in(
 /// How an experiment ended, and what it then knows.
 type Ended = (Result<()>, Result<(Summary, Exit)>);
 
-/// Runs an experiment as [`run_in`] does, until a budget of time is over if there is one. It begins no block that would end later.
+/// Runs an experiment as [`run_in`] does, until a budget of time is over if there is one.
 pub(crate) fn run_within(
     source: Source,
     overrides: &Overrides,
@@ -198,7 +198,8 @@ pub(crate) fn run_within(
     let needs = job.needs(path.parent().unwrap_or(path));
     walls::confine(&Needs { switches: true, counters: true, ..needs })?;
     let file = job.rule_of_file();
-    let rule = Rule { max_time: budget.or(file.max_time), ..file };
+    // A budget ends within a block: the pairs that were run count.
+    let rule = Rule { max_time: file.max_time.filter(|_| budget.is_none()), ..file };
     let how = (rule, job.jobs(jobs)?, budget);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     Ok((ending, report::write(directory.path(), &manifest, &records)))
