@@ -402,7 +402,7 @@ mod tests {
             ([1.0, 3.0], "a difference is shown then"),
             ([3.0, 1.0], "no difference is shown"),
         ] {
-            let text = told(0.03, 8, false, truth);
+            let text = told(0.0, 8, false, truth);
             let assumed = ", slices of 3ms that the VMM ends, 16 vCPUs on 2 pCPUs of this host";
             assert!(
                 text.contains("in ring 3, where waiters that spin do not exit") && text.contains(assumed),
