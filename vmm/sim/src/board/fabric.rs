@@ -26,8 +26,8 @@ pub(super) enum Why {
     Nothing,
     /// Others come first.
     Turn,
-    /// It needs a line.
-    Line { line: u64, need: Need },
+    /// It needs a line, and the other one of its access, if that crosses into another line.
+    Line { line: u64, need: Need, other: Option<u64> },
     /// Its stores have to become visible first.
     Drain,
     /// Its store buffer is full.
@@ -38,12 +38,15 @@ pub(super) enum Why {
     LongLoop,
 }
 
+/// What RDRAND draws differs from what lines draw.
+const RANDOM: u64 = u64::MAX;
+
 /// Instructions that it may take.
 const MOST_INSTRUCTIONS: u64 = 96;
 
 /// The CPU that runs, and how it came to where it is.
 #[derive(Clone, Debug)]
-struct Running {
+pub(super) struct Running {
     cpu: u32,
     start_ps: u64,
     start_instructions: u64,
@@ -60,8 +63,10 @@ struct Running {
     reach_ps: u64,
     /// It stops at the first PAUSE from then on.
     end_ps: u64,
-    /// A line that has just come, for the instruction that waited for it.
-    granted: Option<u64>,
+    /// Lines that have just come, for the instruction that waited for them.
+    granted: [Option<u64>; 2],
+    /// Lines of the last access that crossed into another line, and instructions completed before it.
+    pub(super) crossed: Option<(u64, [u64; 2])>,
     /// Instructions completed before the present access that writes, and when that began.
     now: u64,
     access_ps: u64,
@@ -71,7 +76,7 @@ struct Running {
     in_parts: bool,
     part_told: bool,
     /// A trial: nothing may change.
-    dry: bool,
+    pub(super) dry: bool,
     /// A trial of what is known to have been: the core had the lines then.
     past: bool,
 }
@@ -88,7 +93,7 @@ pub(super) struct Fabric<M> {
     pub(super) why: Why,
     /// The instruction of each CPU that was stopped.
     attempts: Vec<Attempt>,
-    running: Running,
+    pub(super) running: Running,
     /// Lines that were stored to, and when, whose watchers have not been told.
     pub(super) written: Vec<(u64, u64)>,
     /// Number and starting time of the current instruction, if its stores wait in the buffer: all of them, if the line of one is not
@@ -119,7 +124,8 @@ impl<M: Memory> Fabric<M> {
             horizon_ps: 0,
             reach_ps: 0,
             end_ps: 0,
-            granted: None,
+            granted: [None; 2],
+            crossed: None,
             now: 0,
             access_ps: 0,
             told: None,
@@ -151,7 +157,8 @@ impl<M: Memory> Fabric<M> {
         (running.instruction_ps, running.extra_ps) = (from.instruction_ps, 0);
         (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
         running.end_ps = from.end_ps;
-        (running.granted, running.dry, running.past) = (None, false, false);
+        (running.granted, running.crossed) = ([None; 2], None);
+        (running.dry, running.past) = (false, false);
         (running.told, running.in_parts, running.part_told) = (None, false, false);
         self.buffered = None;
         let before = std::mem::take(&mut self.attempts[cpu as usize]);
@@ -160,9 +167,9 @@ impl<M: Memory> Fabric<M> {
         self.why = Why::Nothing;
     }
 
-    /// The instruction that comes next has the line that it waited for.
-    pub(super) fn grant(&mut self, line: u64) {
-        self.running.granted = Some(line);
+    /// The instruction that comes next has the lines that it waited for.
+    pub(super) fn grant(&mut self, lines: [Option<u64>; 2]) {
+        self.running.granted = lines;
     }
 
     /// Begins a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
@@ -217,7 +224,7 @@ impl<M: Memory> Fabric<M> {
 
     /// The instruction at hand takes this much longer.
     #[inline]
-    fn charge(&mut self, now: Moment, cost_ps: u64) {
+    pub(super) fn charge(&mut self, now: Moment, cost_ps: u64) {
         let running = &mut self.running;
         if running.attempt.instructions != now.instructions {
             (running.attempt, running.paid_ps) = (Attempt { instructions: now.instructions, cost_ps: 0 }, 0);
@@ -259,7 +266,7 @@ impl<M: Memory> Fabric<M> {
     }
 
     fn is_granted(&self, now: Moment, line: u64) -> bool {
-        self.running.granted == Some(line) && now.instructions == self.running.start_instructions
+        now.instructions == self.running.start_instructions && self.running.granted.contains(&Some(line))
     }
 
     /// An access that needs a line at once.
@@ -276,7 +283,8 @@ impl<M: Memory> Fabric<M> {
                 return Verdict::Go;
             }
             let early = self.asks_too_early(now);
-            return self.stop(now, if early { Why::Turn } else { Why::Line { line, need } });
+            let other = self.other_line(now, line);
+            return self.stop(now, if early { Why::Turn } else { Why::Line { line, need, other } });
         }
         if !granted && self.is_ahead(now, line) {
             return self.stop(now, Why::Turn);
@@ -333,14 +341,6 @@ impl<M: Memory> Fabric<M> {
                 self.running.told.get_or_insert(self.running.now);
             }
         }
-    }
-
-    /// A part in each, so that each becomes visible with its own line.
-    #[cold]
-    fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
-        let first = (LINE_BYTES - physical % LINE_BYTES) as usize;
-        Bus::store(self, physical, first, value);
-        Bus::store(self, physical + first as u64, bytes - first, value >> (8 * first));
     }
 
     /// A store is to wait in the buffer.
@@ -418,6 +418,10 @@ impl<M: Memory> Bus for Fabric<M> {
         }
     }
 
+    fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {
+        self.note_crossing(now, lines, access);
+    }
+
     #[inline]
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
         let value = self.memory.load(physical, bytes);
@@ -447,6 +451,17 @@ impl<M: Memory> Bus for Fabric<M> {
         self.rounds[self.running.cpu as usize].clock = true;
         self.noted.iter_mut().for_each(|noted| noted.clock = true);
         self.machine.ticks_at(self.time_ps(now.instructions))
+    }
+
+    fn random(&mut self, now: Moment) -> Option<u64> {
+        if self.running.dry {
+            self.stop(now, Why::Turn);
+            return None;
+        }
+        self.is_loud();
+        // One generator serves all cores: it is about as far as memory.
+        self.charge(now, self.machine.costs.line.memory_ps);
+        Some(self.lines.draw([RANDOM, u64::from(now.cpu), now.instructions]))
     }
 
     #[inline]

@@ -24,6 +24,7 @@ mod alarm;
 mod alike;
 mod buffer;
 mod counters;
+mod crossing;
 mod fabric;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -311,7 +312,7 @@ impl<M: Memory> Board<M> {
                 Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
                     let exits = self.exits_at(slot, at_ps);
                     self.unpark_before(slot, at_ps);
-                    if exits { self.pause_loop(slot) } else { self.execute(slot, None, until_ps, stop) }
+                    if exits { self.pause_loop(slot) } else { self.execute(slot, [None; 2], until_ps, stop) }
                 }
                 Due::Alarm { slot, token } if self.slots[slot as usize].alarm_token == token => {
                     self.alarm(slot, at_ps)
@@ -352,11 +353,11 @@ impl<M: Memory> Board<M> {
         costs.instruction_ps * 1000 / (1000 - losses.max().unwrap_or(0))
     }
 
-    /// Executes the CPU of a slot until it has to wait for something. Long: its loop is the list of all that stops a CPU. `granted`: the line that it waited for.
+    /// Executes the CPU of a slot until it has to wait for something. Long: its loop is the list of all that stops a CPU. `granted`: the lines that it waited for.
     fn execute(
         &mut self,
         slot: u32,
-        mut granted: Option<u64>,
+        mut granted: [Option<u64>; 2],
         until_ps: u64,
         stop: &AtomicBool,
     ) -> Option<Happening> {
@@ -382,9 +383,7 @@ impl<M: Memory> Board<M> {
                 end_ps,
             };
             self.fabric.begin(slot, &from);
-            if let Some(line) = granted.take() {
-                self.fabric.grant(line);
-            }
+            self.fabric.grant(std::mem::take(&mut granted));
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
             let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
             let now_ps = self.fabric.time_ps(cpu.instructions());
@@ -451,9 +450,10 @@ impl<M: Memory> Board<M> {
     /// The CPU of a slot, which stopped at `now_ps`, has to wait.
     fn wait_for(&mut self, slot: u32, why: Why, now_ps: u64) {
         match why {
-            Why::Line { line, need } => {
+            Why::Line { line, need, other } => {
                 self.request(slot, now_ps, line, need, FOR_AN_INSTRUCTION);
-                self.slots[slot as usize].state = SlotState::Line;
+                let place = &mut self.slots[slot as usize];
+                (place.state, place.other) = (SlotState::Line, other);
             }
             Why::Drain => self.slots[slot as usize].state = SlotState::Drain,
             Why::Full => self.slots[slot as usize].state = SlotState::Full,

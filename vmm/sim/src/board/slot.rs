@@ -29,6 +29,8 @@ pub(super) struct Slot {
     pub(super) storing: bool,
     /// Lines that stores of its buffer have asked for, if those do not wait for each other.
     pub(super) asked: Vec<u64>,
+    /// The other line of the access that waits for one.
+    pub(super) other: Option<u64>,
     /// The last PAUSE.
     pub(super) last: Option<Box<Last>>,
     pub(super) parked: Option<Box<Parked>>,
@@ -54,6 +56,7 @@ impl Default for Slot {
             alarm_token: 0,
             storing: false,
             asked: Vec::new(),
+            other: None,
             last: None,
             parked: None,
             tries_ahead: 0,

@@ -40,7 +40,11 @@ impl<M: Memory> Board<M> {
         }
         let place = &mut self.slots[served.cpu as usize];
         place.at_ps = place.at_ps.max(at_ps);
-        self.execute(served.cpu, Some(line), until_ps, stop)
+        let other = place.other.take();
+        if let Some(other) = other {
+            self.seize_other(served.cpu, other, served.need);
+        }
+        self.execute(served.cpu, [Some(line), other], until_ps, stop)
     }
 
     /// Wakes those that are parked on lines which `writer` has just written. Whether there were any.

@@ -71,6 +71,11 @@ pub trait Bus: Sized {
     /// both, the lower first.
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict;
 
+    /// The CPU is about to access these two lines by one operand, and asks for both next.
+    fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {
+        let _ = (now, lines, access);
+    }
+
     /// `bytes` (1 to 8) of memory, the first one lowest. They have been granted and lie in one page.
     fn load(&mut self, physical: u64, bytes: usize) -> u64;
 
@@ -79,6 +84,11 @@ pub trait Bus: Sized {
 
     /// Reading of RDTSC.
     fn clock(&mut self, now: Moment) -> u64;
+
+    /// A number for RDRAND and RDSEED: always the same one for an instruction that begins anew. `None` stops the CPU before it.
+    fn random(&mut self, now: Moment) -> Option<u64> {
+        Some(now.instructions.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
 
     /// PAUSE. After [`Verdict::Stop`] the instruction is done, and the CPU leaves with [`Event::Stopped`](crate::Event).
     fn pause(&mut self, now: Moment) -> Verdict {

@@ -71,6 +71,7 @@ impl Cpu {
                 None => return Err(self.leave(Out::Fill { address, access })),
             };
         }
+        bus.crosses(self.moment(op), physical.map(|physical| physical & !(LINE - 1)), access);
         for physical in physical {
             if bus.touch(self.moment(op), physical & !(LINE - 1), access) == Verdict::Stop {
                 return Err(self.leave(Out::Stopped));

@@ -1,5 +1,6 @@
 //! Boards with small programs on their CPUs.
 
+mod crossing;
 mod late_stores;
 mod ownership;
 mod parking;
@@ -296,4 +297,18 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
         assert!(name != "pause" || late_ps < 100_000, "at the first PAUSE: {late_ps} ps late");
     }
+}
+
+#[test]
+fn random_numbers_are_those_of_the_seed() {
+    let drawn = |seed: u64| {
+        let mut bench = Bench::new("skylake-8s", draw());
+        bench.board.set_seed(seed);
+        [0, 1].into_iter().for_each(|slot| bench.start(slot, CODE, DATA, 0));
+        bench.finish(2).iter().map(|end| end.2).collect::<Vec<_>>()
+    };
+    let (one, two) = (drawn(1), drawn(2));
+    assert_eq!(one, drawn(1));
+    let all: std::collections::BTreeSet<_> = one.iter().chain(&two).collect();
+    assert!(all.len() == 4 && !all.contains(&0), "{one:x?} {two:x?}");
 }

@@ -453,3 +453,24 @@ program!(pause_and_count, "2: pause", "inc qword ptr [rdi]", "dec rsi", "jnz 2b"
 program!(look_at_the_clock, "2: rdtsc", "dec rsi", "jnz 2b");
 program!(fence, "2: mfence", "dec rsi", "jnz 2b");
 program!(store_then_load, "mov dword ptr [rdi], 1", "mov eax, [rsi]");
+// RDI + 62: a counter in two lines.
+program!(add_across, "2: lock inc dword ptr [rdi + 62]", "dec rsi", "jnz 2b");
+// RDI + 62: a lock in two lines, which waiters look at before they try it. A plain store would become visible in two parts, between
+// which another CPU may come. RDI + 128: what it protects.
+program!(
+    lock_across,
+    "2: mov eax, 0x01000001",
+    "xchg [rdi + 62], eax",
+    "test eax, eax",
+    "jz 4f",
+    "3: pause",
+    "cmp dword ptr [rdi + 62], 0",
+    "jne 3b",
+    "jmp 2b",
+    "4: inc qword ptr [rdi + 128]",
+    "xor eax, eax",
+    "xchg [rdi + 62], eax",
+    "dec rsi",
+    "jnz 2b",
+);
+program!(draw, "rdrand rax", "jc 2f", "xor eax, eax", "2:");

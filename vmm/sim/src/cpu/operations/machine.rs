@@ -3,7 +3,7 @@
 use super::Source;
 use crate::cpu::bus::{Bus, Fence, Verdict};
 use crate::cpu::event::{Event, Fault};
-use crate::cpu::flags::{BACKWARD, INTERRUPTS};
+use crate::cpu::flags::{BACKWARD, CARRY, INTERRUPTS};
 use crate::cpu::op::{Flow, Left, Op, Outcome};
 use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
 
@@ -58,6 +58,21 @@ pub(crate) fn clock<B: Bus, const PROCESSOR: bool>(cpu: &mut Cpu, bus: &mut B, o
     if PROCESSOR {
         cpu.put::<32>(RCX, cpu.id.into());
     }
+    Ok(Flow::Next)
+}
+
+/// RDRAND and RDSEED: there is always a number, which CF says.
+pub(crate) fn random<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let Some(number) = bus.random(cpu.moment(op)) else { return Err(cpu.leave(Out::Stopped)) };
+    cpu.put::<W>(op.first, number);
+    cpu.flags.set_arithmetic(CARRY);
+    Ok(Flow::Next)
+}
+
+/// CLFLUSH, CLFLUSHOPT, CLWB: a load, as it is checked. The line stays where it is, which changes no value.
+pub(crate) fn flush_line<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let address = cpu.effective(&op.address);
+    cpu.load::<B, 8>(bus, op, address)?;
     Ok(Flow::Next)
 }
 

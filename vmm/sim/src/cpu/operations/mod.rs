@@ -5,6 +5,7 @@ pub(crate) mod arithmetic;
 pub(crate) mod bits;
 pub(crate) mod branches;
 pub(crate) mod data;
+pub(crate) mod fields;
 pub(crate) mod machine;
 pub(crate) mod multiply;
 pub(crate) mod shifts;
@@ -23,6 +24,8 @@ pub(crate) trait Source {
 pub(crate) struct First;
 /// The register [`Op::second`].
 pub(crate) struct Second;
+/// The register whose number is [`Op::immediate`], of an instruction with three.
+pub(crate) struct Third;
 /// The memory at [`Op::address`].
 pub(crate) struct Memory;
 /// [`Op::immediate`].
@@ -39,6 +42,13 @@ impl Source for Second {
     #[inline(always)]
     fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
         Ok(cpu.get::<W>(op.second))
+    }
+}
+
+impl Source for Third {
+    #[inline(always)]
+    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
+        Ok(cpu.get::<W>(op.immediate as u8))
     }
 }
 

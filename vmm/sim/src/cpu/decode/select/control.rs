@@ -59,6 +59,13 @@ pub(super) fn fixed<B: Bus>(code: Code) -> Option<Run<B>> {
         Code::Rdtsc => machine::clock::<B, false>,
         Code::Rdtscp => machine::clock::<B, true>,
         Code::Cpuid => machine::cpuid,
+        // Its weaker order is not simulated: a store like any other.
+        Code::Movnti_m32_r32 => data::move_to_memory::<B, Second, 32>,
+        Code::Movnti_m64_r64 => data::move_to_memory::<B, Second, 64>,
+        Code::Rdrand_r16 | Code::Rdseed_r16 => machine::random::<B, 16>,
+        Code::Rdrand_r32 | Code::Rdseed_r32 => machine::random::<B, 32>,
+        Code::Rdrand_r64 | Code::Rdseed_r64 => machine::random::<B, 64>,
+        Code::Clflush_m8 | Code::Clflushopt_m8 | Code::Clwb_m8 => machine::flush_line,
         _ => return None,
     })
 }

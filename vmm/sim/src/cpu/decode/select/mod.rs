@@ -3,6 +3,7 @@
 mod arithmetic;
 mod bits;
 mod control;
+mod fields;
 mod forms;
 mod moves;
 mod strings;
@@ -30,14 +31,16 @@ pub(super) fn operation<B: Bus>(instruction: &Instruction) -> Option<Op<B>> {
     let run = function(instruction, &Form::of(instruction))?;
     let mut op = plain(run);
     let mut has_memory = false;
+    // The third of three registers, which most operations know: CL.
+    let mut third = None;
     for operand in 0..instruction.op_count() {
         match instruction.op_kind(operand) {
             OpKind::Register => {
                 let number = register(instruction.op_register(operand));
-                *(if operand == 0 { &mut op.first } else { &mut op.second }) = number;
-                // A third one is CL, which its operation knows.
-                if operand == 1 && instruction.op_count() == 3 {
-                    break;
+                match operand {
+                    0 => op.first = number,
+                    2 if instruction.op_kind(1) == OpKind::Register => third = Some(number.into()),
+                    _ => op.second = number,
                 }
             }
             OpKind::Memory => has_memory = true,
@@ -47,7 +50,7 @@ pub(super) fn operation<B: Bus>(instruction: &Instruction) -> Option<Op<B>> {
     if has_memory {
         op.address = operands::address(instruction)?;
     }
-    op.immediate = immediate(instruction);
+    op.immediate = third.unwrap_or_else(|| immediate(instruction));
     if instruction.flow_control() == FlowControl::Call {
         op.address.displacement = instruction.next_ip() as i64;
     }
@@ -95,6 +98,7 @@ fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     arithmetic::arithmetic(instruction, form)
         .or_else(|| moves::moves(instruction, form))
         .or_else(|| bits::bit_operations(instruction, form))
+        .or_else(|| fields::fields(instruction, form))
         .or_else(|| control::flow(instruction, form))
         .or_else(|| strings::string(instruction))
         .or_else(|| control::fixed(instruction.code()))
