@@ -220,7 +220,11 @@ fn of_an_archive_what_is_needed_is_linked() -> Check {
         &FLAGS,
     );
     let helper = text("helper", "int helper(int);\nint helper(int x) { return x + 1; }", &FLAGS);
-    let unused = text("unneeded", "void missing(void);\nvoid f(void);\nvoid f(void) { missing(); }", &FLAGS);
+    let unused = text(
+        "unneeded",
+        "void missing(void);\nvoid f(void);\n__attribute__((constructor)) void f(void) { missing(); }",
+        &FLAGS,
+    );
     let archive = scratch("locks.a");
     _ = std::fs::remove_file(&archive);
     let made = Command::new("ar").arg("rc").arg(&archive).args([&unused, &lock, &helper]).status()?;

@@ -20,6 +20,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         another_architecture_is_refused,
         intermediate_code_of_a_compiler_is_refused,
         relocations_that_are_not_supported_and_thread_locals_are_refused,
+        indirect_functions_are_refused_wherever_they_are_referred_to,
+        constructors_of_what_is_needed_are_refused_by_their_names,
         what_is_too_large_is_refused,
         another_version_of_the_header_is_refused,
         what_is_no_object_is_refused,
@@ -186,6 +188,57 @@ fn relocations_that_are_not_supported_and_thread_locals_are_refused() -> Check {
     let large = [&FLAGS[..], &["-mcmodel=large", "-fpic"]].concat();
     let more = format!("extern int elsewhere;\nint elsewhere;\n{}", doing("elsewhere++"));
     says("large", &more, &large, &["at hk_"]);
+    Ok(())
+}
+
+fn indirect_functions_are_refused_wherever_they_are_referred_to() -> Check {
+    // Resolvers of any type.
+    let flags = [&FLAGS[..], &["-Wno-attribute-alias"]].concat();
+    let chosen = "static int plain(void) { return 0; }\nstatic void *choose(void) { return plain; }\n";
+    let indirect = "__attribute__((ifunc(\"choose\")))";
+    let of_each = [
+        ("of_its_own", format!("static int mine(void) {indirect};\n{}", doing("mine()"))),
+        ("of_all", format!("int mine(void);\n{}\nint mine(void) {indirect};", doing("mine()"))),
+        ("in_a_table", {
+            let table = "static int (*const volatile table[])(void) = {mine};";
+            format!("static int mine(void) {indirect};\n{table}\n{}", doing("table[0]()"))
+        }),
+    ];
+    for (name, more) in of_each {
+        says(
+            name,
+            &format!("{chosen}{more}"),
+            &flags,
+            &["refers to mine, an indirect function", "hk_init", "(at "],
+        );
+    }
+    let more = format!("{chosen}int hk_try_lock(struct lock *) {indirect};");
+    says("exported", &more, &flags, &["has hk_try_lock, an indirect function", "hk_init"]);
+    // Without a reference to it, it does no harm.
+    link(&text("idle", &format!("{TAS}{chosen}int mine(void);\nint mine(void) {indirect};"), &flags))?;
+    Ok(())
+}
+
+fn constructors_of_what_is_needed_are_refused_by_their_names() -> Check {
+    let by_hand = |section: &str| {
+        let entry = format!(
+            "__attribute__((section(\"{section}\"), used)) static void (*const entry)(void) = set_up;"
+        );
+        format!("static int share;\nstatic void set_up(void) {{ share = 4; }}\n{entry}")
+    };
+    let attribute = |how: &str| {
+        format!("static int share;\n__attribute__(({how})) static void set_up(void) {{ share = 4; }}")
+    };
+    for (name, before, section) in [
+        ("late", attribute("constructor(65000)"), ".init_array.65000"),
+        ("by_hand", by_hand(".ctors"), ".ctors"),
+        ("early", by_hand(".preinit_array"), ".preinit_array"),
+    ] {
+        let more = format!("{before}\n{}", doing("lock->held += share"));
+        says(name, &more, &FLAGS, &[&format!("has a constructor set_up ({section})"), "hk_init"]);
+    }
+    let more = attribute("destructor");
+    link(&text("destructor", &format!("{TAS}{more}\n{}", doing("lock->held += share")), &FLAGS))?;
     Ok(())
 }
 

@@ -30,6 +30,10 @@ pub(super) const ALLOC: &str = "hk_alloc";
 /// Bytes of that memory, for all locks.
 pub(super) const HEAP_BYTES: u64 = 4 << 20;
 
+/// The fault of a function whose symbol leads to its resolver, and its remedy.
+pub(super) const INDIRECT: &str = "an indirect function (STT_GNU_IFUNC), and no loader is here to resolve it: use a plain \
+                                   function, which may call what hk_init has chosen";
+
 /// The functions of one form, by the order of their slots.
 const FORMS: [[&str; 4]; 2] = [
     ["hk_lock", "hk_unlock", "hk_read_lock", "hk_read_unlock"],
@@ -71,6 +75,9 @@ pub(super) fn exports(
     find: impl Fn(&str) -> Option<(usize, usize)>,
 ) -> Result<Exports, String> {
     let function = |name: &str| match find(name) {
+        Some((member, symbol)) if members[member].symbols[symbol].is_indirect => {
+            Err(format!("has {name}, {INDIRECT}"))
+        }
         Some((member, symbol)) if members[member].is_code(symbol) => Ok(Some((member, symbol))),
         Some(_) => Err(format!("has {name}, which is no function")),
         None => Ok(None),

@@ -78,6 +78,7 @@ fn link_members(
     let definitions = resolve::definitions(&members);
     let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
     let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;
+    resolve::check_constructors(&members, &resolved.reached)?;
     let table = table(&members, &resolved)?;
     // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
     let heap_bytes = if offer.used.heap { HEAP_BYTES } else { 0 };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use object::read::RelocationTarget;
 use object::{
     Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _, RelocationFlags,
-    SectionFlags, SymbolKind, SymbolSection, elf,
+    SectionFlags, SymbolFlags, SymbolKind, SymbolSection, elf,
 };
 
 use crate::host::text::printable;
@@ -69,6 +69,8 @@ pub(super) struct Section {
     pub(super) size: u64,
     pub(super) align: u64,
     pub(super) relocations: Vec<Relocation>,
+    /// Functions that a program calls before `main`: addresses of them, or their code.
+    pub(super) is_of_constructors: bool,
 }
 
 /// A place in a section that depends on where something else lies.
@@ -92,6 +94,8 @@ pub(super) struct Symbol {
     pub(super) is_weak: bool,
     pub(super) is_section: bool,
     pub(super) is_function: bool,
+    /// Its code returns the address of the function, which a linker or loader would call (STT_GNU_IFUNC).
+    pub(super) is_indirect: bool,
 }
 
 /// Place of a symbol.
@@ -243,6 +247,7 @@ fn sections(
         let index = section.index().0;
         sections.resize_with(sections.len().max(index + 1), Section::default);
         let relocations = relocations(&section, sh_type, room).ok_or_else(|| broken(Room::USED_UP))?;
+        let is_of_constructors = section.size() > 0 && holds_constructors(&name, sh_type);
         sections[index] = Section {
             name,
             flags: sh_flags.0,
@@ -250,9 +255,19 @@ fn sections(
             size: section.size(),
             align: section.align().max(1),
             relocations,
+            is_of_constructors,
         };
     }
     Ok((sections, symbol_table))
+}
+
+/// Whether linkers and C libraries have the functions of a section called before `main`.
+fn holds_constructors(name: &str, kind: elf::SectionType) -> bool {
+    const NAMES: [&str; 4] = [".preinit_array", ".init_array", ".ctors", ".init"];
+    // A priority may follow the name.
+    let is_named =
+        |known: &str| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    matches!(kind, elf::SHT_INIT_ARRAY | elf::SHT_PREINIT_ARRAY) || NAMES.into_iter().any(is_named)
 }
 
 /// The places of a section that depend on others; `None`: all sections have more than the file has room for. Those that hold
@@ -291,6 +306,7 @@ fn symbols(file: &object::File<'_>, sections: usize, room: &mut Room) -> Result<
         is_weak: false,
         is_section: false,
         is_function: false,
+        is_indirect: false,
     };
     let mut symbols = vec![nobody()];
     for symbol in file.symbols() {
@@ -313,6 +329,7 @@ fn symbols(file: &object::File<'_>, sections: usize, room: &mut Room) -> Result<
             is_weak: symbol.is_weak(),
             is_section: symbol.kind() == SymbolKind::Section,
             is_function: symbol.kind() == SymbolKind::Text,
+            is_indirect: matches!(symbol.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == elf::STT_GNU_IFUNC),
         };
     }
     Ok(symbols)

@@ -6,7 +6,7 @@ use object::elf;
 
 use crate::host::nearest::nearest;
 use crate::image::object::contract::{
-    ALLOC, CPU_AREA, EVENT_PREFIX, MOST_NAME_BYTES, MOST_POINTS, POINT_PREFIX,
+    ALLOC, CPU_AREA, EVENT_PREFIX, INDIRECT, MOST_NAME_BYTES, MOST_POINTS, POINT_PREFIX,
 };
 use crate::image::object::member::{Member, Symbol, SymbolPlace};
 
@@ -147,6 +147,31 @@ pub(super) fn resolve(
     Ok(resolved)
 }
 
+/// Members of which anything is needed have no functions that a program calls before `main`.
+///
+/// # Errors
+/// The first that there is, as the end of a sentence that begins with the object's name.
+pub(super) fn check_constructors(members: &[Member], reached: &BTreeSet<SectionId>) -> Result<(), String> {
+    let needed: BTreeSet<usize> = reached.iter().map(|id| id.member).collect();
+    for member in needed.into_iter().map(|number| &members[number]) {
+        let Some(section) = member.sections.iter().find(|section| section.is_of_constructors) else {
+            continue;
+        };
+        let first = section.relocations.first().and_then(|relocation| {
+            let symbol = member.symbols.get(relocation.symbol)?;
+            let SymbolPlace::Section(code) = symbol.place else { return Some(symbol.name.clone()) };
+            let offset = symbol.value.wrapping_add_signed(relocation.addend);
+            Some(member.describe(code, offset).trim_end_matches("+0x0").to_owned())
+        });
+        let named = first.map_or_else(String::new, |name| format!(" {name}"));
+        return Err(format!(
+            "has a constructor{named} ({}), which is never called: do its work in hk_init",
+            section.name
+        ));
+    }
+    Ok(())
+}
+
 /// A section that is to be loaded is one that can be.
 fn check_section(member: &Member, section: usize) -> Result<(), String> {
     let section = &member.sections[section];
@@ -178,6 +203,9 @@ fn target(
         _ => (number, index),
     };
     let found = &members[number].symbols[index];
+    if found.is_indirect {
+        return Err(format!("refers to {}, {INDIRECT}", found.name));
+    }
     match found.place {
         SymbolPlace::Section(section) => {
             if found.value > members[number].sections[section].size {
