@@ -201,12 +201,15 @@ pub const TIME_HOLD: usize = 1;
 /// Slot of [`Results::times`]: from the end of the section to having released.
 pub const TIME_UNLOCK: usize = 2;
 
+/// In [`Report::error_code`] of a panic: locks wanted more memory than there is for them, which is no fault of theirs.
+pub const PANIC_NO_MEMORY: u64 = 1;
+
 /// Why the vCPU gave up. Guest-written before [`PORT_PANIC`](crate::PORT_PANIC) or [`PORT_EXCEPTION`](crate::PORT_EXCEPTION).
 #[repr(C, align(128))]
 pub struct Report {
     /// Exception: vector. Panic: line.
     pub code: AtomicU64,
-    /// Exception: error code (0 where the vector has none).
+    /// Exception: error code (0 where the vector has none). Panic: [`PANIC_NO_MEMORY`], or 0.
     pub error_code: AtomicU64,
     /// Exception: instruction pointer.
     pub rip: AtomicU64,

@@ -34,7 +34,7 @@ mod tests {
     use haltkick_vmm::{Image, OurGuest};
 
     use super::*;
-    use crate::analysis::significance::{AtSetting, withstand};
+    use crate::analysis::significance::{corrected, p_of_difference};
     use crate::analysis::statistics::median;
     use crate::analysis::summary::Summary;
     use crate::analysis::verdict::Verdict;
@@ -86,15 +86,10 @@ mod tests {
             let mut at_setting = || {
                 let ratio = |_| 2.0 * scatter.next(Shape::LogNormal(0.2));
                 let ratios: Vec<f64> = (0..blocks).map(ratio).collect();
-                let verdict = Estimate::of_positive(&ratios).unwrap().verdict();
-                AtSetting { verdict, ratios, least_half: 0.0 }
+                (Estimate::of_positive(&ratios).unwrap().verdict(), p_of_difference(&ratios, 0.0))
             };
-            let each: Vec<AtSetting> = (0..settings).map(|_| at_setting()).collect();
-            let shown = withstand(&each)
-                .into_iter()
-                .zip(&each)
-                .filter(|(withstands, it)| *withstands && it.verdict.is_difference());
-            shown.count()
+            let each: Vec<_> = (0..settings).map(|_| at_setting()).collect();
+            corrected(&each).into_iter().filter(|verdict| verdict.is_difference()).count()
         };
         (0..TRIES).map(of_try).sum::<usize>() as f64 / (TRIES as usize * settings) as f64
     }

@@ -104,7 +104,7 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
     let ending = match code {
         0 if part.name == "check" => "no fault found".to_owned(),
         0 => "done".to_owned(),
-        4 => "skipped: this host lacks something".to_owned(),
+        4 => "skipped: this host, or a simulated CPU, lacks something".to_owned(),
         5 | 6 => "A FAULT WAS FOUND".to_owned(),
         7 => "finished, but its figures are invalid".to_owned(),
         code => format!("failed with exit code {code}"),

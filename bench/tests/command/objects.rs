@@ -15,6 +15,8 @@ trials![
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
     a_check_that_is_interrupted_blames_no_lock,
     check_tries_the_functions_of_readers,
+    an_instruction_that_no_simulated_cpu_knows_is_no_fault_of_the_lock,
+    a_lock_that_wants_more_memory_than_there_is_is_not_broken,
     only_lost_wake_ups_make_a_run_invalid,
     an_object_ends_the_run_with_a_text_of_its_own,
     a_forgotten_release_names_the_last_holder_and_the_objects_place,
@@ -267,6 +269,70 @@ fn check_tries_the_functions_of_readers() -> Tested {
     assert_eq!(code(&checked), 5, "{}{}", stdout(&checked), stderr(&checked));
     let refused = refusal(&["check", &object, "--oracle", "off"]);
     assert!(refused.contains("--oracle off"), "{refused}");
+    Ok(())
+}
+
+fn an_instruction_that_no_simulated_cpu_knows_is_no_fault_of_the_lock() -> Tested {
+    const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
+    const LACKS: &str = "--engine sim does not carry out `xlat [rbx]` at tables.o: hk_unlock+0x";
+    let directory = scratch("object-tables");
+    let looks_up = "__asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));";
+    let object = compiled(&directory, "tables", &TAS.replace(UNLOCK, &format!("{UNLOCK} {looks_up}")))?;
+    let place = ["--machine", "nehalem-2s", "--cpus", "0-1", "--vcpus", "2"];
+    let into = |name: &str| directory.join(name).to_string_lossy().into_owned();
+    for (name, words) in [
+        ("run", &["run", "--lock-object", &object, "--engine", "sim", "--no-ideal"][..]),
+        ("check", &["check", &object, "--engine", "sim"]),
+        ("worst", &["worst", "--lock-object", &object, "--output", &into("worst")]),
+    ] {
+        let failed = haltkick(&[words, &place].concat());
+        let said = stderr(&failed);
+        assert!(code(&failed) == 4 && said.contains(LACKS) && !said.contains("is broken"), "{name}: {said}");
+    }
+    // A vCPU comes to it only if the holder is taken off.
+    let patient =
+        TAS.replace("hk_pause();", &format!("if (++rounds == 3000) {looks_up}\n        else hk_pause();"));
+    let patient = patient.replace("    while", "    hk_u32 rounds = 0;\n    while");
+    let rare = compiled(&directory, "rare", &patient)?;
+    let cut = ["worst", "--lock-object", &rare, "--samples", "1", "--output", &into("rare")];
+    let failed = haltkick(&[&cut[..], &place].concat());
+    let said = stderr(&failed);
+    assert!(
+        code(&failed) == 4 && said.contains("does not carry out `xlat [rbx]` at rare.o: hk_lock+0x"),
+        "{said}"
+    );
+    kvm()?;
+    let checked = haltkick(&["check", &object, "--time", "1ms"]);
+    assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
+    let said = stdout(&checked);
+    assert!(
+        said.contains("no fault found")
+            && said.contains(&format!("left out: eight simulated pCPUs: {LACKS}")),
+        "{said}"
+    );
+    Ok(())
+}
+
+fn a_lock_that_wants_more_memory_than_there_is_is_not_broken() -> Tested {
+    // Few vCPUs and few locks fit.
+    let init = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(hk_cpus() * 32768ul, 64); }";
+    let object = compiled(&scratch("object-large"), "large", &format!("{TAS}{init}"))?;
+    let short =
+        ["--time", "1ms", "--engine", "threads", "--trust-image", "--window", "1ms", "--warmup", "1ms"];
+    let checked = haltkick(&[&["check", &object][..], &short].concat());
+    let said = stdout(&checked);
+    assert_eq!(code(&checked), 0, "{said}{}", stderr(&checked));
+    for part in [
+        "no fault found",
+        "left out: many locks: hk_alloc: ",
+        "left out: more than a byte can number: hk_alloc: ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let all_of_it = init.replace("hk_cpus() * 32768ul", "HK_ALLOC_MOST + 1");
+    let object = compiled(&scratch("object-too-large"), "large", &format!("{TAS}{all_of_it}"))?;
+    let refused = refusal(&[&["check", &object][..], &short].concat());
+    assert!(refused.contains("no trial can be run here: hk_alloc: 4194305 bytes more"), "{refused}");
     Ok(())
 }
 

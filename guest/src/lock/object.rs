@@ -6,9 +6,9 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{BootFlags, LockObject, LockObjects, MAX_OBJECTS};
+use haltkick_hypercalls::{BootFlags, LockObject, LockObjects, MAX_OBJECTS, PANIC_NO_MEMORY};
 
-use crate::cpu::percpu::boot;
+use crate::cpu::percpu::{self, boot};
 use crate::lock::calls::{Calls, LockFunction, TryFunction, UnlockFunction};
 use crate::lock::tables::locks;
 
@@ -113,6 +113,10 @@ pub(crate) fn allocate(bytes: u64, align: u64) -> u64 {
             HEAP[0].store(next, Ordering::Relaxed);
             address
         }
-        _ => panic!("hk_alloc: {bytes} bytes more than are left: HK_ALLOC_MOST is for all locks"),
+        _ => {
+            // Relaxed: this vCPU's own, which the VMM reads after its last exit.
+            percpu::this().report.error_code.store(PANIC_NO_MEMORY, Ordering::Relaxed);
+            panic!("hk_alloc: {bytes} bytes more than are left: HK_ALLOC_MOST is for all locks")
+        }
     }
 }

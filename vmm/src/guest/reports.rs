@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use haltkick_hypercalls::VcpuArea;
+use haltkick_hypercalls::{PANIC_NO_MEMORY, VcpuArea};
 
 use crate::host::error::RunError;
 use crate::host::text::printable;
@@ -16,9 +16,13 @@ pub(crate) fn panic(vcpu: u32, area: &VcpuArea) -> RunError {
             bytes.iter().take(used as usize).map(|byte| byte.load(Ordering::Relaxed)).collect();
         printable(&String::from_utf8_lossy(&bytes))
     };
+    let message = text(&report.message, report.message_len.load(Ordering::Relaxed));
+    if report.error_code.load(Ordering::Relaxed) == PANIC_NO_MEMORY {
+        return RunError::usage(format!("{message}; fewer --locks or --vcpus need less"));
+    }
     RunError::GuestPanic {
         vcpu,
-        message: text(&report.message, report.message_len.load(Ordering::Relaxed)),
+        message,
         file: text(&report.file, report.file_len.load(Ordering::Relaxed)),
         line: report.code.load(Ordering::Relaxed),
     }

@@ -50,7 +50,7 @@ pub enum RunError {
     /// The request makes no sense; exit code 2.
     #[error("{0}")]
     Usage(Refused),
-    /// The host lacks something; exit code 4. Says what and how to get it.
+    /// The host, or its simulated CPU, lacks something; exit code 4. Says what and how to get it.
     #[error("{0}")]
     HostLacks(String),
     /// The guest image cannot be used; exit code 2.

@@ -253,7 +253,7 @@ impl<'a> GuestRun<'a> {
             Exit::Halt => "HLT, which this guest never does".to_owned(),
             Exit::Shutdown => "triple fault".to_owned(),
             Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at } => {
-                return RunError::GuestFailed { vcpu: vcpu.id, reason: self.not_carried_out(at) };
+                return RunError::HostLacks(self.not_carried_out(at));
             }
             Exit::Unexpected { reason, detail } => format!("{} (detail {detail:#x})", reason_name(reason)),
             other => format!("{other:?}"),
@@ -274,7 +274,7 @@ impl<'a> GuestRun<'a> {
         let text = image.and_then(|image| Disassembler::new(image).instruction(image, at));
         let place = image.map_or_else(|| format!("{at:#x}"), |image| image.symbols().describe(at));
         format!(
-            "--engine sim does not carry out `{}` at {place}",
+            "--engine sim does not carry out `{}` at {place}: compile the lock without it, or use --engine kvm",
             text.as_deref().unwrap_or("code outside of the image")
         )
     }

@@ -37,6 +37,8 @@ pub enum Attempt {
     Held(Effect, Option<String>),
     /// It did not.
     Broke(Broken),
+    /// It has an instruction that the simulated CPU lacks, in words: nothing is known of the lock.
+    NotCarriedOut(String),
     /// The run never came to the instruction.
     Unreached,
 }
@@ -351,6 +353,9 @@ fn attempt(
     began: Option<usize>,
 ) -> Attempt {
     let broke = |error: &RunError, explanation: String| {
+        if let RunError::HostLacks(what) = error {
+            return Attempt::NotCarriedOut(what.clone());
+        }
         let is_stuck = matches!(error, RunError::NoProgress(_));
         Attempt::Broke(Broken { is_stuck, what: error.to_string(), explanation })
     };
@@ -379,6 +384,7 @@ fn report(attempt: &Attempt) -> Vec<u8> {
             let kind = if broken.is_stuck { b's' } else { b'b' };
             [&[kind], broken.what.as_bytes(), b"\0", broken.explanation.as_bytes()].concat()
         }
+        Attempt::NotCarriedOut(what) => [b"n", what.as_bytes()].concat(),
         Attempt::Unreached => vec![b'u'],
     }
 }
@@ -404,6 +410,7 @@ fn parse(report: &[u8]) -> Attempt {
             let (what, explanation) = (what.to_owned(), explanation.to_owned());
             Attempt::Broke(Broken { is_stuck: *kind == b's', what, explanation })
         }
+        [b'n', text @ ..] => Attempt::NotCarriedOut(String::from_utf8_lossy(text).into_owned()),
         [b'u'] => Attempt::Unreached,
         _ => lost(),
     }

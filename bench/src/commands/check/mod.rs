@@ -116,12 +116,12 @@ impl Job<'_> {
             for (number, trial) in order.iter().enumerate() {
                 if begin.elapsed() >= self.args.time.0 && (seed > first || number >= kinds) {
                     tried.unreached = if seed == first { trials.len() - number } else { 0 };
-                    return Ok(());
+                    return if tried.runs() > 0 { Ok(()) } else { Err(tried.nothing()) };
                 }
                 self.make(trial, seed, rate, engine, tried)?;
             }
             if tried.runs() == 0 {
-                return Err(Failure::usage("no trial can be run here: see `haltkick doctor`"));
+                return Err(tried.nothing());
             }
         }
         Ok(())
@@ -140,14 +140,14 @@ impl Job<'_> {
             Ok(run) => run,
             // A trial that this host or engine cannot make is left out, and the verdict says so.
             Err(failure) => {
-                tried.left_out(trial, &failure.message);
+                tried.left_out(trial, failure);
                 return Ok(());
             }
         };
         match engine(&run) {
             Ok(seen) => seen.found.outcomes().for_each(|outcome| tried.add(trial, run.our(0), outcome)),
             Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
-                tried.left_out(trial, &error.to_string());
+                tried.left_out(trial, error.into());
             }
             Err(error) => {
                 let failure = Failure::from(error);

@@ -9,6 +9,7 @@ use haltkick_vmm::{ByActivity, Entry, OurGuest, Outcome, Span};
 
 use super::torture::{self, Part, Trial};
 use crate::show::cases::Cases;
+use crate::text::exit::{Exit, Failure};
 use crate::text::output::shown;
 use crate::text::quantity;
 
@@ -38,6 +39,8 @@ impl Form {
 pub(super) struct Tried {
     forms: Vec<Form>,
     left_out: BTreeSet<String>,
+    /// Why the first of these was.
+    first_left_out: Option<Failure>,
     /// Trials that the time did not suffice for.
     pub(super) unreached: usize,
     /// Each trial by name, for programs.
@@ -51,7 +54,7 @@ impl Tried {
             Form { pv, parts, ..Form::default() }
         };
         let forms = forms.iter().map(form).collect();
-        Self { forms, left_out: BTreeSet::new(), unreached: 0, cases: Cases::default() }
+        Self { forms, left_out: BTreeSet::new(), first_left_out: None, unreached: 0, cases: Cases::default() }
     }
 
     /// A run that came to its end.
@@ -74,10 +77,20 @@ impl Tried {
     }
 
     /// A trial that cannot be run here.
-    pub(super) fn left_out(&mut self, trial: &Trial, reason: &str) {
-        self.cases.skipped(&trial.name, reason);
+    pub(super) fn left_out(&mut self, trial: &Trial, reason: Failure) {
+        self.cases.skipped(&trial.name, &reason.message);
         let kind = trial.name.split(',').next().unwrap_or_default();
         self.left_out.insert(format!("{kind}: {reason}"));
+        self.first_left_out.get_or_insert(reason);
+    }
+
+    /// The failure of a check without a trial that could be run.
+    pub(super) fn nothing(&self) -> Failure {
+        let (exit, reason) = match &self.first_left_out {
+            Some(first) => (first.exit, &*first.message),
+            None => (Exit::Usage, "see `haltkick doctor`"),
+        };
+        Failure { exit, message: format!("no trial can be run here: {reason}") }
     }
 
     pub(super) fn runs(&self) -> u64 {
@@ -208,13 +221,12 @@ mod tests {
     #[test]
     fn what_was_in_no_run_is_named_and_is_no_all_clear() {
         let image = Image::embedded();
-        let mut lock = image.locks[0].clone();
-        lock.flags = LockFlags::HAS_READERS.with(LockFlags::HAS_TRY).0;
-        let mut tried = Tried::of(&lock, &[false, true]);
+        let has_readers = |lock: &&Entry| lock.lock_flags().has(LockFlags::HAS_READERS);
+        let lock = image.locks.iter().find(has_readers).expect("rwsem has");
+        let mut tried = Tried::of(lock, &[false, true]);
         tried.forms[0].runs = 3;
         tried.forms[0].parts.insert(Part::Lock, true);
-        let of_native = ["the readers' functions of the native form", "the try function of the native form"];
-        assert_eq!(tried.gaps(), [&of_native[..], &["the paravirtual form"]].concat());
+        assert_eq!(tried.gaps(), ["the readers' functions of the native form", "the paravirtual form"]);
         let verdict = tried.verdict(Path::new("mine.o"), Duration::from_secs(1));
         assert!(verdict.contains("NOT TRIED: the paravirtual form."), "{verdict}");
         for form in &mut tried.forms {

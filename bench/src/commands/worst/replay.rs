@@ -59,6 +59,7 @@ pub(super) fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
             output::data(&format!("{}\n{}", broken.what, broken.explanation))?;
             Ok(if broken.is_stuck { Exit::NoProgress } else { Exit::GuestFailed })
         }
+        Attempt::NotCarriedOut(what) => Err(Failure::lacking(what)),
         Attempt::Unreached => Err(refuse("a vCPU never comes to its instruction".into())),
     }
 }

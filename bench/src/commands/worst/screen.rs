@@ -168,6 +168,7 @@ impl Screen<'_> {
         match attempt {
             Attempt::Held(effect, state) => self.held(run, planned, effect, state),
             Attempt::Broke(broken) => self.broke(run, planned, &broken),
+            Attempt::NotCarriedOut(what) => self.failed = Some(Failure::lacking(what)),
             Attempt::Unreached => {}
         }
     }

@@ -184,7 +184,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let baseline = &self.baselines[&found.seed];
         // Not the flag of Ctrl-C: that one must stay as it is.
         let stop = AtomicBool::new(false);
-        let (mut grown, mut broken) = (Vec::new(), Vec::new());
+        let (mut grown, mut broken, mut lacking) = (Vec::new(), Vec::new(), None);
         branches(
             (&run, &asked.image),
             baseline,
@@ -205,6 +205,7 @@ impl<'a, 'p> Search<'a, 'p> {
                         self.is_over |= self.args.find_bugs;
                         broken.push((all, what));
                     }
+                    Attempt::NotCarriedOut(what) => lacking = Some(RunError::HostLacks(what)),
                     Attempt::Unreached => {}
                 }
                 // Relaxed: requests.
@@ -213,6 +214,9 @@ impl<'a, 'p> Search<'a, 'p> {
             },
         )
         .or_else(|error| if self.is_over { Ok(()) } else { Err(error) })?;
+        if let Some(lacking) = lacking {
+            return Err(lacking);
+        }
         self.is_partial |= self.is_over;
         for (cuts, what) in broken {
             self.broke(found.seed, &cuts, &what)?;
@@ -249,6 +253,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let baseline = self.baseline(seed)?;
         Ok(match replay((&asked.seeded(seed), &asked.image), baseline, cuts, &asked.stop)? {
             Attempt::Held(effect, _) => Some(effect),
+            Attempt::NotCarriedOut(what) => return Err(RunError::HostLacks(what)),
             Attempt::Broke(_) | Attempt::Unreached => None,
         })
     }
