@@ -146,9 +146,39 @@ pub struct Oracle {
     pub entered: AtomicU64,
     /// TSC at the end of the last section, right before the lock is released.
     pub left_tsc: AtomicU64,
-    /// vCPU that entered last plus one, or zero. It stays when that one leaves: for the explanation of a hang.
+    /// vCPU that left last plus one, or zero: for explanations.
     pub last: AtomicU32,
-    _pad: Padding<100>,
+    _reserved: AtomicU32,
+    /// The first time that two vCPUs were found inside together.
+    pub met: Meeting,
+    _pad: Padding<40>,
+}
+
+/// [`Meeting::how`]: by the lock function.
+pub const TOOK_BY_LOCK: u32 = 0;
+/// [`Meeting::how`]: by the function that takes it for reading.
+pub const TOOK_BY_READ: u32 = 1;
+/// [`Meeting::how`]: by the function that takes it if it is free.
+pub const TOOK_BY_TRY: u32 = 2;
+
+/// Two vCPUs in one section. Written once, by the one that finds the other one.
+#[repr(C)]
+pub struct Meeting {
+    /// vCPU that has found the other one plus one, or zero.
+    pub came: AtomicU32,
+    /// The other one plus one; zero where there is no telling.
+    pub inside: AtomicU32,
+    /// vCPU that left the section last before that plus one, or zero.
+    pub left: AtomicU32,
+    _reserved: AtomicU32,
+    /// How each took the lock, in the order of the fields above: [`TOOK_BY_LOCK`] and its siblings.
+    pub how: [AtomicU32; 2],
+    /// TSC at which it was found.
+    pub tsc: AtomicU64,
+    /// TSC at which each asked for the lock, in the order of the fields above.
+    pub asked_tsc: [AtomicU64; 2],
+    /// [`Oracle::left_tsc`] then.
+    pub left_tsc: AtomicU64,
 }
 
 impl Oracle {
@@ -162,7 +192,18 @@ impl Oracle {
             entered: AtomicU64::new(0),
             left_tsc: AtomicU64::new(0),
             last: AtomicU32::new(0),
-            _pad: [const { AtomicU8::new(0) }; 100],
+            _reserved: AtomicU32::new(0),
+            met: Meeting {
+                came: AtomicU32::new(0),
+                inside: AtomicU32::new(0),
+                left: AtomicU32::new(0),
+                _reserved: AtomicU32::new(0),
+                how: [const { AtomicU32::new(0) }; 2],
+                tsc: AtomicU64::new(0),
+                asked_tsc: [const { AtomicU64::new(0) }; 2],
+                left_tsc: AtomicU64::new(0),
+            },
+            _pad: [const { AtomicU8::new(0) }; 40],
         }
     }
 }

@@ -75,7 +75,9 @@ pub struct Activity {
     pub sections: AtomicU32,
     /// Not 0: the vCPU is in a section that asks for no longer slice, though it holds a lock.
     pub asks_for_no_grace: AtomicU32,
-    _pad: Padding<96>,
+    /// Not 0: the vCPU is in a section whose lock was free when it tried it.
+    pub tried: AtomicU32,
+    _pad: Padding<92>,
 }
 
 impl Activity {
@@ -89,7 +91,8 @@ impl Activity {
             awaited_since_tsc: AtomicU64::new(0),
             sections: AtomicU32::new(0),
             asks_for_no_grace: AtomicU32::new(0),
-            _pad: [const { AtomicU8::new(0) }; 96],
+            tried: AtomicU32::new(0),
+            _pad: [const { AtomicU8::new(0) }; 92],
         }
     }
 }

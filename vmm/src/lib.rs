@@ -26,12 +26,13 @@ mod run;
 mod sched;
 pub mod worst;
 
+pub use engines::explained::run;
 pub use engines::linux::archive::INIT;
 pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, check_kernel};
 pub use engines::qemu::find_qemu;
-pub use engines::run;
 pub use explain::{
-    Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, VcpuState, Verdict, Word,
+    Cause, Census, Explanation, Group, Location, LockState, Meeting, Passage, Queue, Registered, VcpuState,
+    Verdict, Word,
 };
 pub use guest::activity::{Activity, ByActivity};
 pub use guest::placement::Numa;
@@ -59,6 +60,7 @@ pub use host::sandbox::{
 pub use host::slice_extension::{SliceExtension, slice_extension};
 pub use host::span::Span;
 pub use host::text::printable;
+pub use image::author::{Author, LOCK_SOURCES};
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};
 pub use image::object::FILE_PREFIX;

@@ -18,6 +18,7 @@ mod inside;
 mod interrupted;
 mod kernels;
 mod many;
+mod meetings;
 mod merged;
 mod objects;
 mod perfetto;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         interrupted::trials,
         kernels::trials,
         many::trials,
+        meetings::trials,
         merged::trials,
         objects::trials,
         planted::trials,

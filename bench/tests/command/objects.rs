@@ -26,7 +26,11 @@ trials![
 ];
 
 /// The object that gcc makes of a text, as documented.
-fn compiled(directory: &Path, name: &str, source: &str) -> Result<String, crate::support::Skipped> {
+pub(crate) fn compiled(
+    directory: &Path,
+    name: &str,
+    source: &str,
+) -> Result<String, crate::support::Skipped> {
     let (text, object) = (directory.join(format!("{name}.c")), directory.join(format!("{name}.o")));
     std::fs::write(&text, source).expect("the scratch directory can be written");
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");

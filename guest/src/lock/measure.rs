@@ -108,7 +108,10 @@ impl Sections {
         let mut had = asked;
         let is_done = calls::with_lock_if_free(index, take, || {
             had = self.stamps.now();
+            // Relaxed: as in `ask`.
+            self.doing.tried.store(1, Ordering::Relaxed);
             self.watched(index, body);
+            self.doing.tried.store(0, Ordering::Relaxed);
         });
         let left = self.stamps.now();
         is_done.then(|| self.release(index, Times { asked, had, left, released: asked }))

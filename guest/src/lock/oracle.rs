@@ -9,11 +9,11 @@
 //! measure of the ideal, watches over a line of the vCPU's own instead, so that it is no faster for being unwatched.
 
 use core::slice;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{BootFlags, MAX_VCPUS, Oracle};
+use haltkick_hypercalls::{BootFlags, MAX_VCPUS, Oracle, TOOK_BY_LOCK, TOOK_BY_READ, TOOK_BY_TRY};
 
-use crate::cpu::percpu::{add, boot, cpu, entries, oracles, this};
+use crate::cpu::percpu::{add, area, boot, cpu, entries, oracles, this};
 use crate::cpu::time;
 use crate::lock::calls;
 
@@ -64,11 +64,11 @@ impl Watch {
         let Some(oracle) = self.oracles.get(index & self.mask) else { return };
         // Relaxed and without read-modify-write on purpose: ordering and atomicity are the lock's duty, and this is
         // what fails when the lock does not do it.
-        if oracle.owner.load(Ordering::Relaxed) != 0 {
-            count(&oracle.overlaps);
+        let inside = oracle.owner.load(Ordering::Relaxed);
+        if inside != 0 {
+            count(oracle, inside, false);
         }
         oracle.owner.store(cpu() as u32 + 1, Ordering::Relaxed);
-        oracle.last.store(cpu() as u32 + 1, Ordering::Relaxed);
         add(&oracle.entered, 1);
         if let Some(entered) = self.entries.get(index) {
             add(entered, 1);
@@ -79,10 +79,12 @@ impl Watch {
     #[inline(always)]
     pub(crate) fn leave(&self, index: usize, tsc: u64) {
         let Some(oracle) = self.oracles.get(index & self.mask) else { return };
-        if oracle.owner.load(Ordering::Relaxed) != cpu() as u32 + 1 {
-            count(&oracle.overlaps);
+        let inside = oracle.owner.load(Ordering::Relaxed);
+        if inside != cpu() as u32 + 1 {
+            count(oracle, inside, false);
         }
         oracle.left_tsc.store(tsc, Ordering::Relaxed);
+        oracle.last.store(cpu() as u32 + 1, Ordering::Relaxed);
         oracle.owner.store(0, Ordering::Relaxed);
     }
 
@@ -92,23 +94,46 @@ impl Watch {
     pub(crate) fn reads(&self, index: usize, whole: bool) {
         let Some(oracle) = self.oracles.get(index & self.mask) else { return };
         // Relaxed: as in `enter`. Readers may lose each other's counts, but not all of them.
-        if (!whole && self.mask != 0) || oracle.owner.load(Ordering::Relaxed) != 0 {
-            count(&oracle.overlaps);
+        let inside = oracle.owner.load(Ordering::Relaxed);
+        if (!whole && self.mask != 0) || inside != 0 {
+            count(oracle, inside, true);
         }
     }
 }
 
-/// The calling vCPU is inside lock `index` with others that it knows of.
+/// The calling vCPU is alone inside lock `index`, as the lock is to see to, and knows of a reader that is there, too.
 pub(crate) fn is_not_alone(index: usize) {
+    let reader = 0;
     if calls::excludes() {
-        oracles().get(index).iter().for_each(|oracle| count(&oracle.overlaps));
+        oracles().get(index).iter().for_each(|oracle| count(oracle, reader, false));
     }
 }
 
-/// Without read-modify-write, as above.
+/// The calling vCPU is inside, and so is, or was, another one: `inside` less one, if it is not 0. Without read-modify-write, as above.
 #[cold]
-fn count(overlaps: &AtomicU32) {
+fn count(oracle: &Oracle, inside: u32, reads: bool) {
+    let (overlaps, met) = (&oracle.overlaps, &oracle.met);
     overlaps.store(overlaps.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    if met.came.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    met.came.store(cpu() as u32 + 1, Ordering::Relaxed);
+    met.tsc.store(time::now(), Ordering::Relaxed);
+    let last = oracle.last.load(Ordering::Relaxed);
+    // The other one may have left already.
+    let inside = if inside == 0 { last } else { inside };
+    met.inside.store(inside, Ordering::Relaxed);
+    met.left.store(last, Ordering::Relaxed);
+    met.left_tsc.store(oracle.left_tsc.load(Ordering::Relaxed), Ordering::Relaxed);
+    for (number, vcpu) in [cpu() as u32 + 1, inside].into_iter().enumerate() {
+        if (1..=boot().vcpus).contains(&vcpu) {
+            let doing = &area(vcpu as usize - 1).activity;
+            met.asked_tsc[number].store(doing.since_tsc.load(Ordering::Relaxed), Ordering::Relaxed);
+            let tried = doing.tried.load(Ordering::Relaxed) != 0;
+            let how = if tried { TOOK_BY_TRY } else { TOOK_BY_LOCK };
+            met.how[number].store(if number == 0 && reads { TOOK_BY_READ } else { how }, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The calling vCPU has entered the section of lock `index`, which keeps no [`Watch`] at hand.

@@ -7,11 +7,11 @@ use std::ops::Range;
 use haltkick_sim::board::{Step, Witness};
 use haltkick_sim::{Cpu, General};
 
+use crate::engines::lock_code::{LockCode, Part};
 use crate::host::error::RunError;
 use crate::host::random::SplitMix;
 use crate::image::file::Image;
 use crate::run::asked::OurGuest;
-use crate::run::lock_code::{LockCode, Part};
 
 /// Interrupts and absences before an instruction, over all vCPUs: some of them meet it with others in the lock.
 const MOST_EACH: u32 = 24;
@@ -68,12 +68,18 @@ pub(super) struct Meddler {
     has_begun: bool,
     /// Instructions since the last one that counts.
     since: u32,
+    /// Looks at the same run, and changes nothing.
+    beside: Option<Box<dyn Witness>>,
 }
 
 impl Meddler {
-    pub(super) fn new(asked: OurGuest<'_>, image: &Image, interrupts: bool) -> Result<Self, RunError> {
+    pub(super) fn new(
+        (asked, image): (OurGuest<'_>, &Image),
+        interrupts: bool,
+        beside: Option<Box<dyn Witness>>,
+    ) -> Result<Self, RunError> {
         Ok(Self {
-            code: LockCode::new(asked, image)?,
+            code: LockCode::with_try(asked, image)?,
             object: image.object_addresses(&asked.ours.lock),
             interrupts,
             met: BTreeMap::new(),
@@ -81,6 +87,7 @@ impl Meddler {
             random: SplitMix::new(asked.guest.seed),
             has_begun: false,
             since: 0,
+            beside,
         })
     }
 
@@ -151,11 +158,13 @@ impl Meddler {
 }
 
 impl Witness for Meddler {
-    fn wants_steps(&self, _: u64) -> bool {
-        false
+    fn wants_steps(&self, at_ps: u64) -> bool {
+        self.beside.as_ref().is_some_and(|beside| beside.wants_steps(at_ps))
     }
 
-    fn step(&mut self, _: &Step) {}
+    fn step(&mut self, step: &Step) {
+        self.beside.iter_mut().for_each(|beside| beside.step(step));
+    }
 
     fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
         let (number, place) = (cpu.number() as usize, (cpu.rip(), cpu.general(General::Rsp)));
@@ -182,6 +191,8 @@ impl Witness for Meddler {
 
     fn is_done(&self) -> bool {
         let calls = |victim: &Victim| !victim.calls.is_empty();
-        self.since > TOO_MANY || self.since > ENOUGH && !self.victims.iter().any(calls)
+        // What looks beside it does so to the end.
+        self.beside.is_none()
+            && (self.since > TOO_MANY || self.since > ENOUGH && !self.victims.iter().any(calls))
     }
 }

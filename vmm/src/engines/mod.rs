@@ -1,6 +1,8 @@
 //! Engines that run a guest: our own VMM, on KVM or in this process; QEMU; and our own VMM, under a Linux kernel as the guest.
 
+pub(crate) mod explained;
 pub(crate) mod linux;
+pub(crate) mod lock_code;
 mod meddler;
 pub(crate) mod qemu;
 pub(crate) mod vmm;
@@ -16,22 +18,7 @@ use crate::run::check::choose;
 use crate::run::found::Found;
 use vmm::Watched;
 
-/// Runs guests, all at the same time, to the end of the window.
-///
-/// `stop` is polled: setting it (from a signal handler) ends the run with [`RunError::Interrupted`].
-///
-/// # Errors
-/// What concerns all guests: settings that make no sense, what the host lacks, a request to stop. How each guest ended is found.
-pub fn run(
-    run: &Run,
-    image: &Image,
-    instruments: &Instruments,
-    stop: &AtomicBool,
-) -> Result<Found, RunError> {
-    run_watched(run, image, instruments, stop, Watched::default())
-}
-
-/// Runs guests in that way, and has a run on a simulated machine watched.
+/// Runs guests, as [`explained::run`] says, and has a run on a simulated machine watched.
 pub(crate) fn run_watched(
     run: &Run,
     image: &Image,

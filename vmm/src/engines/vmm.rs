@@ -79,9 +79,9 @@ pub(super) fn run(
 ) -> Result<Found, RunError> {
     let Watched { window, mut witness } = watched;
     let workload = image.workloads[chosen[0].workload as usize].workload_flags();
-    if witness.is_none() && workload.has(WorkloadFlags::IS_MEDDLED_WITH) && run.engine.is_simulated() {
+    if workload.has(WorkloadFlags::IS_MEDDLED_WITH) && run.engine.is_simulated() {
         let interrupts = workload.has(WorkloadFlags::INTERRUPTS);
-        witness = Some(Box::new(Meddler::new(run.our(0), image, interrupts)?));
+        witness = Some(Box::new(Meddler::new((run.our(0), image), interrupts, witness)?));
     }
     let vcpus: u32 = run.guests.iter().map(|guest| guest.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
@@ -373,5 +373,6 @@ fn explanation(
 ) -> Option<Explanation> {
     let (image, machine, finished) = (facts.image, facts.machine, facts.finished);
     let locks = facts.asked.ours.lock_count;
-    explain::explain(&Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc })
+    let lock = (facts.lock as usize, facts.asked.guest.pv);
+    explain::explain(&Scene { image, machine, locks, lock, finished, error, stopped_ns, stopped_tsc })
 }

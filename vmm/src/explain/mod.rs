@@ -7,6 +7,7 @@
 mod caller;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+mod meeting;
 mod queues;
 mod rest;
 mod text;
@@ -32,6 +33,8 @@ use crate::machine::build::Machine;
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::Finished;
 
+pub(crate) use meeting::Seen;
+pub use meeting::{Meeting, Passage};
 pub use queues::{Census, Queue, Registered};
 pub(crate) use rest::{forbids_stealing, left_behind};
 pub use verdict::{Cause, Verdict};
@@ -48,6 +51,8 @@ const LONGEST_FUNCTION: u64 = 64 << 10;
 pub struct Explanation {
     /// The vCPU at fault, and the cause.
     pub verdict: Verdict,
+    /// The first time that two vCPUs were found inside one section; null where the failure is another one, or nobody has seen it.
+    pub meeting: Option<Meeting>,
     /// The locks that anybody holds or waits for.
     pub locks: Vec<LockState>,
     /// The vCPUs registered as asleep, for unlock to kick; null where the lock's kind keeps no such register.
@@ -157,6 +162,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
     pub(crate) locks: u32,
+    /// The lock and its form.
+    pub(crate) lock: (usize, bool),
     pub(crate) finished: &'a [Finished],
     pub(crate) error: &'a RunError,
     /// Host time at which the run was stopped.
@@ -185,9 +192,14 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
     let of_run = Locks::new(&scene.machine.memory, scene.locks);
     let nodes = of_run.and_then(|locks| Nodes::new(&scene.machine.memory, locks));
     let locks = lock_states(scene, &vcpus, of_run, nodes.as_ref());
-    let verdict = verdict::verdict(scene.error, &vcpus, &locks);
+    let meeting = match scene.error {
+        RunError::ExclusionViolated(_) => Meeting::of(scene),
+        _ => None,
+    };
+    let verdict = verdict::verdict(scene.error, meeting.as_ref(), &vcpus, &locks);
     let groups = Places::new(scene).group(&mut vcpus, verdict.vcpu);
-    Some(Explanation { verdict, locks, sleepers: nodes.and_then(|nodes| nodes.census()), groups, vcpus })
+    let sleepers = nodes.and_then(|nodes| nodes.census());
+    Some(Explanation { verdict, meeting, locks, sleepers, groups, vcpus })
 }
 
 fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {

@@ -11,6 +11,9 @@ const LONGEST_LIST: usize = 12;
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.verdict.text)?;
+        if let Some(meeting) = &self.meeting {
+            write!(f, "\n{meeting}")?;
+        }
         self.locks.iter().try_for_each(|lock| write!(f, "\n{lock}"))?;
         let anybody_sleeps = self.vcpus.iter().any(|vcpu| vcpu.at == Where::Asleep);
         if let Some(sleepers) = &self.sleepers
@@ -138,7 +141,7 @@ impl Display for Group {
 
 impl Location {
     /// Writes the place behind a word that says how it is related to a vCPU.
-    fn fmt_as(&self, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
+    pub(super) fn fmt_as(&self, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.symbol {
             Some(symbol) => writeln!(f, "  {how} {symbol} ({:#x})", self.address)?,
             None => writeln!(f, "  {how} {:#x}, outside the image's code", self.address)?,

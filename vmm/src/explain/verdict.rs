@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::text::{duration, vcpu_list};
-use super::{LockState, VcpuState};
+use super::{LockState, Meeting, VcpuState};
 use crate::host::error::RunError;
 use crate::observe::whereabouts::Where;
 
@@ -58,7 +58,12 @@ pub struct Verdict {
 }
 
 /// Judges a failed run by what everybody was doing.
-pub(super) fn verdict(error: &RunError, vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
+pub(super) fn verdict(
+    error: &RunError,
+    meeting: Option<&Meeting>,
+    vcpus: &[VcpuState],
+    locks: &[LockState],
+) -> Verdict {
     let about = |cause, vcpu, text| Verdict { cause, vcpu, lock: None, text };
     match error {
         RunError::GuestPanic { vcpu, file, line, .. } => {
@@ -75,14 +80,12 @@ pub(super) fn verdict(error: &RunError, vcpus: &[VcpuState], locks: &[LockState]
         RunError::ExclusionViolated(_) => {
             let inside: Vec<_> =
                 vcpus.iter().filter(|vcpu| vcpu.activity == "holder").map(|vcpu| vcpu.vcpu).collect();
+            let met = meeting.map_or("two vCPUs were inside one section".into(), Meeting::text);
             let text = match inside.len() {
-                0 => "two vCPUs were inside one section; both have left it since".into(),
-                _ => format!(
-                    "two vCPUs were inside one section; inside at the end: vCPU {}",
-                    vcpu_list(&inside)
-                ),
+                0 => format!("{met}; both have left it since"),
+                _ => format!("{met}; inside at the end: vCPU {}", vcpu_list(&inside)),
             };
-            about(Cause::ExclusionBroken, None, text)
+            Verdict { lock: meeting.map(|it| it.lock), ..about(Cause::ExclusionBroken, None, text) }
         }
         _ => stuck(vcpus, locks),
     }
@@ -268,7 +271,7 @@ mod tests {
     }
 
     fn judge(vcpus: &[VcpuState], locks: &[LockState]) -> (Cause, Option<u32>) {
-        let verdict = verdict(&RunError::NoProgress(String::new()), vcpus, locks);
+        let verdict = verdict(&RunError::NoProgress(String::new()), None, vcpus, locks);
         (verdict.cause, verdict.vcpu)
     }
 
@@ -349,7 +352,7 @@ mod tests {
         vcpus[1].lock = Some(1);
         let mut locks = [lock(Some(1), &[0], &[]), lock(None, &[], &[1])];
         locks[1].lock = 1;
-        let verdict = verdict(&RunError::NoProgress(String::new()), &vcpus, &locks);
+        let verdict = verdict(&RunError::NoProgress(String::new()), None, &vcpus, &locks);
         assert_eq!((verdict.cause, verdict.vcpu, verdict.lock), (Cause::LostWakeUp, Some(1), Some(1)));
         locks[1].owner = Some(2);
         assert_eq!(judge(&vcpus, &locks), (Cause::HolderRuns, Some(2)));

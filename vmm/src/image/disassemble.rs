@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction, SymbolResolver, SymbolResult};
+use iced_x86::{
+    Decoder, DecoderOptions, FastFormatter, Instruction, InstructionInfoFactory, OpAccess, Register,
+    SymbolResolver, SymbolResult, UsedMemory,
+};
 
 use serde::{Serialize, Serializer};
 
@@ -53,9 +56,7 @@ impl Disassembler {
 
     /// Text of the image's instruction at an address, if code lies there.
     pub(crate) fn instruction(&mut self, image: &Image, address: u64) -> Option<String> {
-        const LONGEST: u64 = 15;
-        let code = (1..=LONGEST).rev().find_map(|length| image.bytes_at(address, length))?;
-        self.decode(code, address).first().map(|line| line.text.clone())
+        self.decode(image.code_at(address)?, address).first().map(|line| line.text.clone())
     }
 
     fn line(&mut self, instruction: &Instruction, code: &[u8], start: u64) -> Line {
@@ -63,6 +64,29 @@ impl Disassembler {
         let mut text = String::new();
         self.formatter.format(instruction, &mut text);
         Line { address: instruction.ip(), bytes: code[at..at + instruction.len()].to_vec(), text }
+    }
+}
+
+impl Image {
+    /// The bytes in which an instruction at an address lies, if code does.
+    pub(crate) fn code_at(&self, address: u64) -> Option<&[u8]> {
+        const LONGEST: u64 = 15;
+        (1..=LONGEST).rev().find_map(|length| self.bytes_at(address, length))
+    }
+
+    /// Whether the instruction at an address writes memory, of which that by the stack or frame pointer or GS is its vCPU's own.
+    pub(crate) fn writes(&self, address: u64) -> bool {
+        let Some(code) = self.code_at(address) else { return false };
+        let instruction = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
+        let is_own = |memory: &UsedMemory| {
+            let is_local = memory.base() == Register::RBP && memory.displacement().cast_signed() < 0;
+            is_local || memory.base() == Register::RSP || memory.segment() == Register::GS
+        };
+        let does_write = |memory: &UsedMemory| {
+            use OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
+            matches!(memory.access(), Write | CondWrite | ReadWrite | ReadCondWrite) && !is_own(memory)
+        };
+        InstructionInfoFactory::new().info(&instruction).used_memory().iter().any(does_write)
     }
 }
 

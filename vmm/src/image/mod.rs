@@ -2,6 +2,7 @@
 //! an address.
 
 mod attach;
+pub(crate) mod author;
 mod debug_info;
 pub(crate) mod disassemble;
 pub(crate) mod file;

@@ -54,12 +54,6 @@ impl Image {
         Some(self.objects[object].addresses.clone())
     }
 
-    /// Returns the address of the function by which form `pv` of lock number `lock` is taken if it is free.
-    pub(crate) fn try_lock(&self, lock: usize, pv: bool) -> Option<u64> {
-        let own = self.locks.len() - self.objects.len();
-        self.objects.get(lock.checked_sub(own)?)?.try_lock[usize::from(pv)]
-    }
-
     /// Returns the edits after which every site serves form `pv` of lock number `lock` without the table. Empty for
     /// an image without sites, and for a lock that none of them calls.
     ///

@@ -12,7 +12,6 @@ pub(crate) mod fuzzed;
 mod limits;
 pub(crate) mod linux_outcome;
 pub(crate) mod live_view;
-pub(crate) mod lock_code;
 pub(crate) mod memory;
 mod needs;
 pub(crate) mod observed;

@@ -9,6 +9,7 @@ use haltkick_sim::Cpu;
 use haltkick_sim::board::{Step, Witness};
 
 use crate::engines;
+use crate::engines::explained::{Looking, look, meetings};
 use crate::engines::vmm::Watched;
 use crate::explain::lock_in_words;
 use crate::guest::memory::Memory;
@@ -253,7 +254,7 @@ pub fn branches(
     (jobs, stop): (usize, &AtomicBool),
     each: &mut dyn FnMut(usize, Attempt),
 ) -> Result<(), RunError> {
-    let (shared, ended, curve) = go((run, image), baseline, (before, cuts), (jobs, stop), each);
+    let (shared, ended, curve) = go((run, image), baseline, (before, cuts), (jobs, stop), (each, None));
     let mut shared = shared.borrow_mut();
     if let Role::Branch(Some(reporter)) = std::mem::replace(&mut shared.role, Role::Trunk) {
         reporter.end(&report(&attempt(ended, baseline, curve, shared.began)));
@@ -284,7 +285,13 @@ pub fn replay(
     cuts: &[Cut],
     stop: &AtomicBool,
 ) -> Result<Attempt, RunError> {
-    let (shared, ended, curve) = go((run, image), baseline, (cuts, &[]), (1, stop), &mut |_, _| ());
+    let cut = |stop: &AtomicBool, looking| {
+        go((run, image), baseline, (cuts, &[]), (1, stop), (&mut |_, _| (), looking))
+    };
+    let (shared, mut ended, curve) = cut(stop, None);
+    for meeting in ended.iter_mut().flat_map(meetings) {
+        look(run, image, meeting, |looking, over| cut(over, Some(looking)).1.map(|_| ()));
+    }
     // Relaxed: a request.
     if stop.load(Ordering::Relaxed) {
         return Err(RunError::Interrupted);
@@ -300,13 +307,13 @@ pub fn replay(
 type Curve = (Vec<Sample>, Option<String>);
 type Gone = (Rc<RefCell<Shared>>, Result<Found, RunError>, Curve);
 
-/// Runs until the last cut, or as the branch that it has become. The run itself is cut at `here`.
+/// Runs until the last cut, or as the branch that it has become. The run itself is cut at `here`. `looking` has no say in it.
 fn go(
     (run, image): (&Run, &Image),
     baseline: &Baseline,
     (here, copies): (&[Cut], &[Cut]),
     (jobs, stop): (usize, &AtomicBool),
-    each: &mut dyn FnMut(usize, Attempt),
+    (each, looking): (&mut dyn FnMut(usize, Attempt), Option<Looking>),
 ) -> Gone {
     let mut of_vcpus = vec![VecDeque::new(); run.guests[0].vcpus as usize];
     let of_copies = copies.iter().zip(0..).map(|(cut, index)| (Act::Copy(index), cut));
@@ -339,7 +346,11 @@ fn go(
         stop,
         each,
     };
-    let witness = Some(Box::new(Cutter(Rc::clone(&shared))) as Box<dyn Witness>);
+    let cutter = Box::new(Cutter(Rc::clone(&shared)));
+    let witness: Option<Box<dyn Witness>> = match looking {
+        Some(looking) => Some(Box::new(looking.and(cutter))),
+        None => Some(cutter),
+    };
     let watched = Watched { window: Some(&mut window), witness };
     let ended = engines::run_watched(run, image, &Instruments::default(), stop, watched);
     (shared, ended, (window.samples, window.state))

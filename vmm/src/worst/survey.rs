@@ -10,6 +10,8 @@ use haltkick_sim::board::{Step, Witness};
 use haltkick_sim::{Access, Cpu};
 
 use crate::engines;
+use crate::engines::lock_code::{LockCode, Part};
+use crate::engines::lock_code::{LockCode, Part};
 use crate::engines::vmm::Watched;
 use crate::guest::memory::Memory;
 use crate::host::error::RunError;
@@ -17,7 +19,6 @@ use crate::image::file::Image;
 use crate::observe::instruments::Instruments;
 use crate::run::asked::Run;
 use crate::run::found::Found;
-use crate::run::lock_code::{LockCode, Part};
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
@@ -83,6 +84,8 @@ pub struct Baseline {
     pub exposure: BTreeMap<u64, f64>,
     /// All instructions of the lock that were executed, whether others could notice or not.
     pub reached: BTreeSet<u64>,
+    /// Instructions of the image that a lock object has called, each with the last one of the object before it.
+    pub callers: BTreeMap<u64, u64>,
     /// The guest from the opening of the window on, once a tick.
     pub(super) samples: Vec<Sample>,
     pub(super) scope: Scope,
@@ -99,6 +102,7 @@ struct Recording {
     after_ps: u64,
     occurrences: Vec<Occurrence>,
     reached: BTreeSet<u64>,
+    callers: BTreeMap<u64, u64>,
     spent_ps: BTreeMap<u64, u64>,
     /// For each vCPU: time in the lock since the last instruction that others notice.
     unnoticed_ps: Vec<u64>,
@@ -130,9 +134,12 @@ impl Recording {
         self.all_ps += took_ps;
         let unnoticed_ps = std::mem::take(&mut self.unnoticed_ps[step.number as usize]);
         let Some(part) = self.code.part(step.number, step.rip, step.rsp) else { return };
-        let holds = part == Part::Taken;
+        let (holds, rip) = (part == Part::Taken, self.code.home(step.rip));
         if !holds {
-            self.reached.insert(step.rip);
+            self.reached.insert(rip);
+            if let Some(caller) = self.code.caller(step).filter(|_| rip == step.rip) {
+                self.callers.entry(rip).or_insert(caller);
+            }
         }
         let is_noticed = step.shared.is_some() || step.clock || step.exits || holds;
         // A preemption before any of these instructions does as much as one before the next that is noticed.
@@ -140,7 +147,7 @@ impl Recording {
             self.unnoticed_ps[step.number as usize] = unnoticed_ps + took_ps;
             return;
         }
-        *self.spent_ps.entry(step.rip).or_default() += unnoticed_ps + took_ps;
+        *self.spent_ps.entry(rip).or_default() += unnoticed_ps + took_ps;
         let in_time = self.before.is_empty() && (from_ps..until_ps).contains(&step.at_ps);
         if !in_time || self.occurrences.len() >= MOST_OCCURRENCES {
             return;
@@ -149,7 +156,7 @@ impl Recording {
         self.occurrences.push(Occurrence {
             vcpu: step.number,
             instructions: step.instructions,
-            rip: step.rip,
+            rip,
             at: Duration::from_nanos((step.at_ps - from_ps) / PS),
             waiting: self.code.others(step.number),
             out,
@@ -237,6 +244,7 @@ pub fn survey_after(
         after_ps: time.as_nanos() as u64 * PS,
         occurrences: Vec::new(),
         reached: BTreeSet::new(),
+        callers: BTreeMap::new(),
         spent_ps: BTreeMap::new(),
         unnoticed_ps: vec![0; asked.guest.vcpus as usize],
         all_ps: 0,
@@ -253,5 +261,6 @@ pub fn survey_after(
     let all_ps = seen.all_ps.max(1) as f64;
     let exposure = seen.spent_ps.iter().map(|(rip, ps)| (*rip, *ps as f64 / all_ps)).collect();
     let (occurrences, reached) = (std::mem::take(&mut seen.occurrences), std::mem::take(&mut seen.reached));
-    Ok(Baseline { occurrences, exposure, reached, samples, scope })
+    let callers = std::mem::take(&mut seen.callers);
+    Ok(Baseline { occurrences, exposure, reached, callers, samples, scope })
 }

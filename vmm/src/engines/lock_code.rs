@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use haltkick_sim::board::Step;
+
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::image::patch::Form;
@@ -30,8 +32,12 @@ pub(crate) enum Part {
 pub(crate) struct LockCode {
     /// Addresses where its functions begin, and whether they take the lock.
     entries: Vec<(u64, bool)>,
-    /// Code of it that stands at call sites.
-    inline: Vec<Range<u64>>,
+    /// Code of it that stands at call sites, and where its function begins.
+    inline: Vec<(Range<u64>, u64)>,
+    /// Code of lock objects.
+    objects: Vec<Range<u64>>,
+    /// For each vCPU: the last instruction of an object that it executed.
+    in_object: Vec<Option<u64>>,
     places: Vec<LockPlace>,
     /// vCPUs that are on their way to the lock.
     taking: u32,
@@ -45,18 +51,59 @@ impl LockCode {
         let lock = image.locks.iter().position(|lock| lock.name == *name).ok_or_else(missing)?;
         let calls = image.calls(lock, asked.guest.pv).ok_or_else(missing)?;
         let takes = [calls.lock, calls.read, calls.section].into_iter().flatten().map(|entry| (entry, true));
-        let tries = image.try_lock(lock, asked.guest.pv).map(|entry| (entry, true));
         let gives = [calls.unlock, calls.read_unlock].into_iter().flatten().map(|entry| (entry, false));
-        let entries: Vec<_> = takes.chain(gives).chain(tries).collect();
+        let entries: Vec<_> = takes.chain(gives).collect();
         if entries.is_empty() {
             return Err(missing());
         }
         let edits = if asked.ours.patch { image.edits(lock, asked.guest.pv)? } else { vec![] };
-        let is_inline = |form: &Form| matches!(form, Form::Inline(_));
-        let inline = edits.iter().filter(|edit| is_inline(&edit.form));
-        let inline = inline.map(|edit| edit.address..edit.address + edit.after.len() as u64).collect();
-        let places = vec![LockPlace::default(); asked.guest.vcpus as usize];
-        Ok(Self { entries, inline, places, taking: 0 })
+        let inline = edits.iter().filter_map(|edit| match edit.form {
+            Form::Inline(target) => Some((edit.address..edit.address + edit.after.len() as u64, target)),
+            Form::Call(_) => None,
+        });
+        let vcpus = asked.guest.vcpus as usize;
+        Ok(Self {
+            entries,
+            inline: inline.collect(),
+            objects: image.objects.iter().map(|object| object.addresses.clone()).collect(),
+            in_object: vec![None; vcpus],
+            places: vec![LockPlace::default(); vcpus],
+            taking: 0,
+        })
+    }
+
+    /// The same, with the function that takes the lock if it is free. That one is said to have taken it whatever it answers.
+    pub(crate) fn with_try(asked: OurGuest<'_>, image: &Image) -> Result<Self, RunError> {
+        let mut code = Self::new(asked, image)?;
+        let lock = image.locks.iter().position(|lock| lock.name == asked.ours.lock);
+        let try_lock = lock.and_then(|lock| image.try_lock(lock, asked.guest.pv));
+        code.entries.extend(try_lock.map(|entry| (entry, true)));
+        Ok(code)
+    }
+
+    /// Whether the vCPU of `step` is about to take the lock, or to release it, by the instruction.
+    pub(crate) fn takes(&self, step: &Step) -> Option<bool> {
+        if let LockPlace::Inside { takes, .. } = self.places.get(step.number as usize)? {
+            return Some(*takes);
+        }
+        let (_, target) = self.inline.iter().find(|(code, _)| code.contains(&step.rip))?;
+        self.entries.iter().find(|(entry, _)| entry == target).map(|(_, takes)| *takes)
+    }
+
+    /// Address in the lock's function of an instruction that stands at a call site; others' own.
+    pub(crate) fn home(&self, rip: u64) -> u64 {
+        let inline = self.inline.iter().find(|(code, _)| code.contains(&rip));
+        inline.map_or(rip, |(code, target)| target + (rip - code.start))
+    }
+
+    /// The instruction of an object that has called code of the image, which a vCPU executes with `step`.
+    pub(crate) fn caller(&mut self, step: &Step) -> Option<u64> {
+        let last = self.in_object.get_mut(step.number as usize)?;
+        if self.objects.iter().any(|code| code.contains(&step.rip)) {
+            *last = Some(step.rip);
+            return None;
+        }
+        *last
     }
 
     /// How the instruction at `rip` of vCPU `number`, whose stack pointer is `rsp`, belongs to the lock, if it does.
@@ -76,7 +123,7 @@ impl LockCode {
             self.taking += u32::from(takes);
             return Some(Part::Code);
         }
-        if self.inline.iter().any(|code| code.contains(&rip)) {
+        if self.inline.iter().any(|(code, _)| code.contains(&rip)) {
             return Some(Part::Code);
         }
         part

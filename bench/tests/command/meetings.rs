@@ -1,0 +1,124 @@
+//! Two vCPUs in one section: the page shows lines of the lock.
+
+use crate::objects::compiled;
+use crate::support::{Tested, code, haltkick, kvm, scratch, stderr, trials};
+
+trials![
+    a_simulated_machine_shows_the_instructions_by_which_two_vcpus_took_a_lock,
+    a_page_of_kvm_names_the_functions_by_which_two_vcpus_took_a_lock,
+    a_preemption_that_lets_two_vcpus_in_is_shown_again_with_its_lines,
+];
+
+/// vCPU 2 releases twice. Lines that are looked for have a mark.
+const TWICE: &str = r#"
+#include "haltkick.h"
+struct lock { hk_u32 held; };
+HK_LOCK(struct lock);
+void hk_lock(struct lock *lock) // lock
+{
+    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) // takes
+        hk_pause();
+}
+static void release(struct lock *lock)
+{
+    __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // releases
+}
+void hk_unlock(struct lock *lock) // unlock
+{
+    release(lock);
+    for (int round = 0; hk_cpu() == 2 && round < 20; round++)
+        hk_pause();
+    if (hk_cpu() == 2)
+        __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // again
+}
+"#;
+
+/// It looks, and then stores, where it is to exchange.
+fn plain() -> String {
+    const LOOP: &str = "while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) // takes";
+    const STORE: &str = "\n    __atomic_store_n(&lock->held, 1, __ATOMIC_RELAXED); // stores\n}\nstatic";
+    let looks = TWICE.replace(LOOP, "while (__atomic_load_n(&lock->held, __ATOMIC_ACQUIRE))");
+    looks.replace("\n}\nstatic", STORE).replace("hk_cpu() == 2", "0")
+}
+
+/// Its try takes nothing.
+fn lies() -> String {
+    TWICE.replace("hk_cpu() == 2", "0") + "int hk_try_lock(struct lock *lock) { return 1; } // lies\n"
+}
+
+/// The line with a mark, as a page shows it.
+fn line(name: &str, source: &str, mark: &str) -> String {
+    let line = source.lines().position(|line| line.ends_with(&format!("// {mark}")));
+    format!("/{name}.c:{} in ", line.expect("a mark") + 1)
+}
+
+/// The page about a run of an object, if it fails.
+fn page(object: &str, more: &[&str]) -> Option<String> {
+    let run = ["run", "--lock-object", object, "--no-ideal", "--think", "0s", "--window", "200ms"];
+    let output = haltkick(&[&run[..], more].concat());
+    (code(&output) == 5).then(|| stderr(&output))
+}
+
+fn a_simulated_machine_shows_the_instructions_by_which_two_vcpus_took_a_lock() -> Tested {
+    let place = ["--engine", "sim", "--machine", "cascadelake-2s", "--cpus", "0-1", "--ratio", "2"];
+    let directory = scratch("meetings-simulated");
+    for (name, source, workload, one, other, released) in [
+        ("twice", TWICE, "critical-section", "takes", "takes", Some("again")),
+        ("plain", &plain(), "critical-section", "stores", "stores", Some("releases")),
+        // Who meets the one that was lied to may have been lied to as well.
+        ("lies", &lies(), "try-lock", "lies", "", None),
+    ] {
+        let object = compiled(&directory, name, source)?;
+        let page = page(&object, &[&place[..], &["--workload", workload]].concat()).expect("a broken lock");
+        assert!(page.contains(" came into the section of lock 0 while vCPU "), "{page}");
+        let passages: Vec<&str> =
+            page.split("\nvCPU ").filter(|passage| passage.contains(" took the lock ")).collect();
+        assert_eq!(passages.len(), 2, "{page}");
+        let shows = |passage: &str, mark: &str| {
+            mark.is_empty() || passage.contains(&line(name, source, mark)) && passage.contains("   > 0x")
+        };
+        let meets = |a: usize, b: usize| shows(passages[a], one) && shows(passages[b], other);
+        assert!(meets(0, 1) || meets(1, 0), "{page}");
+        let of_release = page.split("\nvCPU ").find(|passage| passage.contains(" released the lock last "));
+        assert!(released.is_none_or(|mark| shows(of_release.unwrap_or("?"), mark)), "{page}");
+        assert!(!page.contains("A simulated machine tells"), "{page}");
+    }
+    Ok(())
+}
+
+fn a_page_of_kvm_names_the_functions_by_which_two_vcpus_took_a_lock() -> Tested {
+    kvm()?;
+    let directory = scratch("meetings-kvm");
+    for (name, source, workload, marks) in [
+        ("twice", TWICE, "critical-section", ["lock", "unlock"]),
+        ("plain", &plain(), "critical-section", ["lock", "unlock"]),
+        ("lies", &lies(), "try-lock", ["lies", "unlock"]),
+    ] {
+        let object = compiled(&directory, name, source)?;
+        // A busy host may let no two vCPUs meet in a window.
+        let again = || page(&object, &["--vcpus", "4", "--workload", workload]);
+        let page = (0..20).find_map(|_| again()).expect("a broken lock");
+        for mark in marks {
+            assert!(page.contains(&line(name, source, mark)), "{mark}: {page}");
+        }
+        assert!(page.contains("A simulated machine tells the instructions"), "{page}");
+    }
+    Ok(())
+}
+
+fn a_preemption_that_lets_two_vcpus_in_is_shown_again_with_its_lines() -> Tested {
+    let (directory, source) = (scratch("meetings-worst"), plain());
+    let (object, output) = (compiled(&directory, "plain", &source)?, directory.join("worst"));
+    let place = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--find-bugs"];
+    let found = ["worst", "--lock-object", &object, "--think", "100us", "--output", output.to_str().unwrap()];
+    assert_eq!(code(&haltkick(&[&found[..], &place].concat())), 5);
+    let file = output.join("broken-001.toml");
+    if !file.exists() {
+        // It broke without a preemption.
+        return Ok(());
+    }
+    let again = haltkick(&["worst", "--replay", file.to_str().unwrap()]);
+    let page = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(code(&again) == 5 && page.contains(&line("plain", &source, "stores")), "{page}");
+    Ok(())
+}
