@@ -75,7 +75,7 @@ pub(crate) fn rejected(p_values: &[Option<f64>]) -> Vec<usize> {
 }
 
 /// Positions of those that Holm's procedure rejects, ascending.
-fn holm(p_values: &[Option<f64>], level: f64) -> Vec<usize> {
+pub(crate) fn holm(p_values: &[Option<f64>], level: f64) -> Vec<usize> {
     let mut order: Vec<(f64, usize)> =
         p_values.iter().enumerate().filter_map(|(i, p)| p.map(|p| (p, i))).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -94,6 +94,23 @@ fn student(values: &[f64], least_error: f64) -> Option<(f64, StudentsT)> {
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     Some((mean / (variance / n).sqrt().max(least_error), distribution))
 }
+
+/// Chance of a mean as large as that of `values`, or larger, if it were really 0: one-sided, Student's; none of fewer than two. That few
+/// values are alike says little: a standard deviation that is known from elsewhere counts as much as [`KNOWN_COUNTS`] more of them.
+pub(crate) fn p_of_mean(values: &[f64], known: Option<f64>) -> Option<f64> {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let weight = if known.is_some() { KNOWN_COUNTS } else { 0.0 };
+    let freedom = n - 1.0 + weight;
+    let distribution = StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| values.len() > 1)?;
+    let variance = (squares + weight * known.unwrap_or(0.0).powi(2)) / freedom;
+    let t = mean / (variance / n).sqrt();
+    Some(if t.is_finite() { distribution.sf(t) } else { f64::from(t.is_nan() || t < 0.0) })
+}
+
+/// Values that a known standard deviation stands for.
+const KNOWN_COUNTS: f64 = 4.0;
 
 /// Chance of ratios as low as these, or lower, if they were really `limit`: exact, by Wilcoxon's signed-rank test, from
 /// six on, and Student's t below. None where there is nothing to tell from.
@@ -276,6 +293,17 @@ mod tests {
             (alike(2.0), alike(1.0), p_of_two_groups(&[2.0], &below, 0.0)),
             (Some(0.0), Some(1.0), None)
         );
+    }
+
+    #[test]
+    fn few_values_that_happen_to_be_alike_show_little() {
+        // Another implementation's tail of t = 2.1 / (0.2 / sqrt(3)) with two degrees, and of 2 / sqrt((0.02 + 4 * 9) / 5 / 2) with five.
+        let p = |values: &[f64], known| p_of_mean(values, known).unwrap();
+        assert!((p(&[1.9, 2.1, 2.3], None) - 0.001_504_9).abs() < 1e-6, "{}", p(&[1.9, 2.1, 2.3], None));
+        assert!((p(&[1.9, 2.1], Some(3.0)) - 0.170_106).abs() < 1e-5, "{}", p(&[1.9, 2.1], Some(3.0)));
+        assert!(p(&[1.9, 2.1], Some(0.1)) < 1e-4 && p(&[-1.9, -2.1], Some(0.1)) > 0.999);
+        let alike = [[1.0; 3], [0.0; 3], [-1.0; 3]].map(|values| p(&values, None));
+        assert_eq!((alike, p_of_mean(&[1.0], Some(1.0))), ([0.0, 1.0, 1.0], None));
     }
 
     #[test]

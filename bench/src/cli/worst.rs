@@ -57,10 +57,10 @@ pub(crate) struct WorstArgs {
     /// Instructions that are tried
     #[arg(long, value_name = "WHICH", default_value = "shared", help_heading = "Preemptions")]
     pub(crate) points: PointsChoice,
-    /// How often each instruction is tried in each situation, each time with another seed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value = "8",
-          help_heading = "Preemptions")]
-    pub(crate) samples: u32,
+    /// How often each instruction is tried in each situation, each time with another seed [default: 8; 40 if these leave it
+    /// open whether any line costs more than the noise]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Preemptions")]
+    pub(crate) samples: Option<u32>,
     /// Look also for sets of up to this many preemptions in one run, which cost most together: half of the budget goes there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4), default_value = "1",
           help_heading = "Preemptions")]

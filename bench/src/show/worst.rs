@@ -60,7 +60,13 @@ fn verdict(answer: &Worst) -> String {
     let count = answer.broken.len();
     match (count, answer.rows.first()) {
         (1.., _) => format!("{count} preemptions broke it"),
-        (0, Some(row)) if !row.beyond_noise => "no preemption costs more than the noise".into(),
+        (0, Some(row)) if !row.beyond_noise => match answer.rows.iter().find(|row| row.in_doubt) {
+            Some(row) => format!(
+                "no preemption is shown to cost more than the noise; at {} it may: more seeds can tell (--samples)",
+                row.place.lines()
+            ),
+            None => "no preemption is shown to cost more than the noise".into(),
+        },
         (0, Some(row)) => format!(
             "the worst preemption found costs {:.1} times its length, at {}",
             row.lost.hodges_lehmann,
@@ -88,7 +94,7 @@ fn notes(answer: &Worst) -> Vec<String> {
     }
     if let Some(placebo) = &answer.placebo {
         notes.push(format!(
-            "noise: an exit alone costs {:.2} to {:.2} (95 % of {}); a preemption at a random moment costs {:.2}, as far as it hits the lock",
+            "noise: an exit alone costs {:.2} to {:.2} (95 % of {} controls); a preemption at a random moment costs {:.2}, as far as it hits the lock",
             placebo.band[0], placebo.band[1], placebo.n, answer.expected
         ));
     }
@@ -172,7 +178,7 @@ fn row(row: &Row) -> [String; 11] {
             row.place.lines(),
             row.place.function,
             row.place.instruction,
-            row.situation.words()
+            row.situation()
         ),
     ]
 }

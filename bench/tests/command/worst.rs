@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trials};
+use crate::objects::compiled;
+use crate::support::{Tested, assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trials};
 
 trials![
     a_preemption_of_the_holder_costs_most_and_replays_alike,
     a_budget_ends_it_early_and_says_so,
+    lines_of_a_lock_object_are_its_authors_alone,
     two_preemptions_that_hurt_only_together_are_found,
     what_cannot_be_preempted_is_refused,
 ];
@@ -64,6 +66,54 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     fs::write(&file, text.replace("for_ns = 1000000", "for_ns = 900000")).unwrap();
     let (ended, _, err) = replayed(&file);
     assert!(ended == 7 && err.contains("it came to something else then"), "{ended}: {err}");
+}
+
+/// What is called and what is inlined is the lab's; the unlock stands in its call's place.
+fn lines_of_a_lock_object_are_its_authors_alone() -> Tested {
+    const SOURCE: &str = r#"
+#include "haltkick.h"
+struct lock { hk_u32 held, never; };
+HK_LOCK(struct lock);
+static __attribute__((noinline)) void wait(struct lock *lock)
+{
+    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) {
+        if (lock->never)
+            lock->never = hk_cpu();
+        hk_pause();
+    }
+}
+void hk_lock(struct lock *lock) // lock
+{
+    if (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))
+        wait(lock);
+}
+void hk_unlock(struct lock *lock)
+{
+    __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); // release
+}
+"#;
+    let directory = scratch("worst-object");
+    let object = compiled(&directory, "mine", SOURCE)?;
+    let output = directory.join("worst");
+    let asked = ["worst", "--lock-object", &object, "--format", "json", "--output", output.to_str().unwrap()];
+    let done = haltkick(&[&asked[..], &SHORT].concat());
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    let worst: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+    let is_authors = |line: &Value| line.as_str().is_some_and(|line| line.contains("/mine.c:"));
+    let rows = worst["rows"].as_array().expect("rows");
+    assert!(rows.len() > 2 && rows.iter().all(|row| is_authors(&row["line"])), "{rows:#?}");
+    let mark = |mark: &str| SOURCE.lines().position(|line| line.ends_with(mark)).expect("a mark") + 1;
+    let at = |mark_of: &str, is_behind: bool| {
+        let end = format!("/mine.c:{}", mark(mark_of));
+        let ends = |row: &Value| row["line"].as_str().is_some_and(|line| line.ends_with(&end));
+        rows.iter().any(|row| ends(row) && row["is_behind"] == is_behind)
+    };
+    assert!(at("// release", false) && at("// lock", true), "{rows:#?}");
+    let unreached = worst["coverage"]["unreached"].as_array().expect("lines");
+    assert!(!unreached.is_empty() && unreached.iter().all(is_authors), "{unreached:#?}");
+    let page = fs::read_to_string(output.join("report.html")).expect("a report");
+    assert!(page.contains("mine.c</h3>") && !page.contains("calls.rs"), "{page}");
+    Ok(())
 }
 
 fn a_budget_ends_it_early_and_says_so() {

@@ -11,7 +11,6 @@ use haltkick_sim::{Access, Cpu};
 
 use crate::engines;
 use crate::engines::lock_code::{LockCode, Part};
-use crate::engines::lock_code::{LockCode, Part};
 use crate::engines::vmm::Watched;
 use crate::guest::memory::Memory;
 use crate::host::error::RunError;

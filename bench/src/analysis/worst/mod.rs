@@ -4,6 +4,7 @@ mod rank;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use haltkick_vmm::LOCK_SOURCES;
 use haltkick_vmm::worst::{Effect, Occurrence};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -52,12 +53,15 @@ pub(crate) struct Tried {
     pub(crate) state: Option<String>,
 }
 
+/// An instruction in a situation with a seed, which is tried once.
+pub(crate) type Moment = (u64, Situation, u64);
+
 /// All that was tried, and what was seen of the runs without preemptions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tries {
     pub(crate) preempted: Vec<Tried>,
-    /// Lost time of attempts with an exit alone.
-    pub(crate) placebo: Vec<f64>,
+    /// Controls: lost time and its causes where there was an exit alone, at the same moment as an attempt.
+    pub(crate) controls: BTreeMap<Moment, (f64, Parts)>,
     /// How often each instruction came by in each situation.
     pub(crate) seen: BTreeMap<(u64, Situation), u64>,
     /// Share of all vCPU time spent at each instruction, summed over seeds.
@@ -79,6 +83,12 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// These beyond those of `control`.
+    pub(crate) fn beyond(self, control: Self) -> Self {
+        let Self { idle, vmm, guest } = control;
+        Self { idle: self.idle - idle, vmm: self.vmm - vmm, guest: self.guest - guest }
+    }
+
     /// Means over `all`.
     pub(crate) fn mean(all: impl ExactSizeIterator<Item = Self> + Clone) -> Self {
         let count = all.len().max(1) as f64;
@@ -96,18 +106,18 @@ pub(crate) struct SourcePlace {
     pub(crate) line: Option<String>,
     /// Lines of the lock that this one was inlined into, the innermost first.
     pub(crate) inlined_into: Vec<String>,
+    /// Not the instruction itself belongs to the lock: it is the first one behind a call of the function that has taken it, which begins at
+    /// the line.
+    pub(crate) is_behind: bool,
     /// The instruction.
     pub(crate) instruction: String,
     /// The nearest named point in the source file of the line, with its distance in lines; null without the source.
     pub(crate) nearest_point: Option<String>,
 }
 
-/// Folders with the sources of the built-in locks.
-pub(crate) const SOURCES: [&str; 2] = ["guest/locks/src/", "guest/qspin/src/"];
-
 /// A line without the folder of the locks' sources.
 pub(crate) fn short(line: &str) -> &str {
-    SOURCES.iter().find_map(|folder| line.strip_prefix(folder)).unwrap_or(line)
+    LOCK_SOURCES.iter().find_map(|folder| line.strip_prefix(folder)).unwrap_or(line)
 }
 
 impl SourcePlace {
@@ -116,7 +126,7 @@ impl SourcePlace {
         let Some(line) = &self.line else { return "no line".into() };
         let name = |line: &String| line.rsplit('/').next().unwrap_or_default().to_owned();
         let into: String = self.inlined_into.iter().map(|line| format!(" < {}", name(line))).collect();
-        format!("{}{into}", short(line))
+        format!("{}{into}{}", short(line), if self.is_behind { " (taken)" } else { "" })
     }
 }
 
@@ -141,17 +151,20 @@ pub(crate) struct Row {
     /// Its source place.
     #[serde(flatten)]
     pub(crate) place: SourcePlace,
-    /// The situation in which it is worst.
-    pub(crate) situation: Situation,
-    /// pCPU time that was lost in it, over the time that the vCPU was off.
+    /// The situation in which it is worst; null where single situations do not stand out: all at the line together.
+    pub(crate) situation: Option<Situation>,
+    /// pCPU time that was lost in it beyond that of an exit alone at the same moment, over the time that the vCPU was off.
     pub(crate) lost: Estimate,
     /// The loss in seeds by which the situation was not chosen: the mean over seeds, each in the cell that is worst in the others; null
     /// with fewer than three seeds. `lost` is the largest of many figures, which chance makes larger.
     pub(crate) held_out: Option<f64>,
     /// Means of the causes.
     pub(crate) parts: Parts,
-    /// The line of the interval that lies above the placebo's band: the loss is no noise.
+    /// The loss is no noise: the mean lies above that of the controls, by Student's test and Holm's procedure over all lines, or over all
+    /// instructions and situations.
     pub(crate) beyond_noise: bool,
+    /// It is noise only since many lines are looked at: more seeds may tell.
+    pub(crate) in_doubt: bool,
     /// The longest that a vCPU waited for the lock, beyond the longest wait without the preemption: median, in microseconds.
     pub(crate) longest_wait_us: f64,
     /// Time of vCPUs that waited while no vCPU entered, beyond that without the preemption: median, in microseconds.
@@ -195,7 +208,7 @@ pub(crate) struct Coverage {
     pub(crate) situations: usize,
     /// Pairs that were tried at least once.
     pub(crate) tried: usize,
-    /// Source lines of which no instruction was executed.
+    /// Source lines of the lock of which no instruction was executed.
     pub(crate) unreached: Vec<String>,
 }
 
@@ -283,6 +296,13 @@ pub(crate) struct Worst {
     pub(crate) sets: Vec<Set>,
     /// Lines of the lock, the worst first.
     pub(crate) rows: Vec<Row>,
+}
+
+impl Row {
+    /// The situation in words.
+    pub(crate) fn situation(&self) -> String {
+        self.situation.map_or_else(|| "in all situations".into(), Situation::words)
+    }
 }
 
 impl Set {

@@ -1,36 +1,64 @@
 //! The ranking: each line of the lock with its worst instruction in its worst situation.
+//!
+//! Each attempt has a control, an exit alone at the same moment, and counts by what it lost beyond that. A line costs more than the noise
+//! if the mean of these differences is above 0, over all attempts at the line or over those at one of its instructions in one situation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Heat, Parts, Placebo, Row, Situation, SourcePlace, Tried, Tries};
 use crate::analysis::pairs::{Averages, Ranked as _};
+use crate::analysis::significance::{LEVEL, holm, p_of_mean};
 use crate::analysis::statistics::{Estimate, interval, median};
+
+/// Chance of a false alarm among all lines, and among all instructions in their situations.
+const LEVEL_OF_EACH: f64 = LEVEL / 2.0;
 
 impl Tries {
     /// Effects of an exit alone.
     pub(crate) fn placebo(&self) -> Option<Placebo> {
-        let mut sorted = self.placebo.clone();
+        let mut sorted: Vec<f64> = self.controls.values().map(|(lost, _)| *lost).collect();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
         let at = |share: f64| sorted[(share * last as f64).round() as usize];
         Some(Placebo { n: sorted.len(), median: at(0.5), band: [at(0.025), at(0.975)] })
     }
 
+    /// Standard deviation of the difference between two exits; none of fewer than two.
+    fn noise(&self) -> Option<f64> {
+        let (n, losses) = (self.controls.len() as f64, || self.controls.values().map(|(lost, _)| lost));
+        let mean = losses().sum::<f64>() / n;
+        let variance = losses().map(|lost| (lost - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        (self.controls.len() > 1).then(|| (2.0 * variance).sqrt())
+    }
+
     /// Lines of the lock, the worst first, where `place` says where an instruction stands.
     pub(crate) fn rows(&self, place: &mut impl FnMut(u64) -> SourcePlace) -> Vec<Row> {
-        let noise = self.placebo().map_or(0.0, |placebo| placebo.band[1]);
+        let groups = self.groups();
         let mut of_lines: BTreeMap<String, Vec<(u64, SourcePlace)>> = BTreeMap::new();
-        let mut rips: Vec<u64> = self.preempted.iter().map(|tried| tried.rip).collect();
-        rips.sort_unstable();
-        rips.dedup();
+        let rips: BTreeSet<u64> = groups.keys().map(|(rip, _)| *rip).collect();
         for rip in rips {
             let place = place(rip);
             let line = if place.line.is_some() { place.lines() } else { format!("{rip:#x}") };
             of_lines.entry(line).or_default().push((rip, place));
         }
-        let groups = self.groups();
-        let mut rows: Vec<Row> =
-            of_lines.into_values().filter_map(|line| self.row(&groups, line, noise)).collect();
+        let noise = self.noise();
+        let p_of = |tried: &[Beyond<'_>]| p_of_mean(&losses(tried), noise);
+        let cells: Vec<_> = groups.values().map(|tried| p_of(tried)).collect();
+        let keys: Vec<_> = groups.keys().copied().collect();
+        let cells = holm(&cells, LEVEL_OF_EACH).into_iter().map(|cell| keys[cell]).collect();
+        let all_of = |line: &Vec<(u64, SourcePlace)>| {
+            line.iter().flat_map(|(rip, _)| of(&groups, *rip)).flat_map(|(_, tried)| tried).copied().collect()
+        };
+        let lines: Vec<Vec<Beyond<'_>>> = of_lines.values().map(all_of).collect();
+        let p_of_lines: Vec<_> = lines.iter().map(|line| p_of(line)).collect();
+        let beyond = holm(&p_of_lines, LEVEL_OF_EACH);
+        let each = of_lines.into_values().zip(lines).zip(p_of_lines).enumerate();
+        let row = |(index, ((line, all), p)): (usize, ((_, Vec<Beyond<'_>>), Option<f64>))| {
+            let mut row = self.row((&groups, &cells), line, (&all, beyond.contains(&index)))?;
+            row.in_doubt = !row.beyond_noise && p.is_some_and(|p| p <= LEVEL);
+            Some(row)
+        };
+        let mut rows: Vec<Row> = each.filter_map(row).collect();
         let by_loss = |a: &Row, b: &Row| b.lost.hodges_lehmann.total_cmp(&a.lost.hodges_lehmann);
         // Two attempts that differ by much have a large mean, and show nothing.
         rows.sort_by(|a, b| b.beyond_noise.cmp(&a.beyond_noise).then(by_loss(a, b)));
@@ -47,51 +75,65 @@ impl Tries {
         }
     }
 
-    /// Attempts by instruction and situation.
+    /// Attempts by instruction and situation. One whose control is missing is left out, unless there is none at all.
     fn groups(&self) -> Groups<'_> {
         let mut groups = Groups::new();
         for (index, tried) in self.preempted.iter().enumerate() {
-            groups.entry((tried.rip, tried.situation)).or_default().push((index, tried));
+            let control = self.controls.get(&(tried.rip, tried.situation, tried.seed)).copied();
+            let none = self.controls.is_empty().then(Default::default);
+            if let Some((lost, parts)) = control.or(none) {
+                let (lost, parts) = (tried.lost - lost, tried.parts.beyond(parts));
+                let beyond = Beyond { index, tried, lost, parts };
+                groups.entry((tried.rip, tried.situation)).or_default().push(beyond);
+            }
         }
         groups
     }
 
-    fn row(&self, groups: &Groups<'_>, line: Vec<(u64, SourcePlace)>, noise: f64) -> Option<Row> {
-        let cells: Vec<_> = line.iter().flat_map(|(rip, _)| of(groups, *rip)).collect();
-        let each = cells.iter().filter_map(|(key, tried)| Some((**key, *tried, estimate(&losses(tried))?)));
+    /// The row of a line, of which there are `all` attempts, as a whole beyond the noise or not; `cells` are beyond it by themselves.
+    fn row(
+        &self,
+        (groups, cells): (&Groups<'_>, &BTreeSet<(u64, Situation)>),
+        line: Vec<(u64, SourcePlace)>,
+        (all, is_beyond): (&[Beyond<'_>], bool),
+    ) -> Option<Row> {
+        let of_line: Vec<_> = line.iter().flat_map(|(rip, _)| of(groups, *rip)).collect();
+        let each = of_line.iter().filter_map(|(key, tried)| Some((**key, *tried, estimate(&losses(tried))?)));
         // One attempt may be chance: those with more come first.
         let (key, tried, lost) = each.max_by(|a, b| {
-            let rank = |it: &Estimate| (it.n >= self.seeds.min(3) as usize, it.hodges_lehmann);
-            let (a, b) = (rank(&a.2), rank(&b.2));
-            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+            let rank = |key, it: &Estimate| (cells.contains(key), it.n >= self.seeds.min(3) as usize);
+            let by_rank = rank(&a.0, &a.2).cmp(&rank(&b.0, &b.2));
+            by_rank.then(a.2.hodges_lehmann.total_cmp(&b.2.hodges_lehmann))
         })?;
-        let expected = line.iter().map(|(rip, _)| self.expected(groups, *rip)).sum();
-        let exposure = line.iter().map(|(rip, _)| self.exposure_of(*rip)).sum();
-        let middle = |figure: fn(&Tried) -> f64| {
-            median(&tried.iter().map(|(_, tried)| figure(tried)).collect::<Vec<_>>())
-        };
+        let stands_out = cells.contains(&key);
+        let as_a_whole = is_beyond && !stands_out;
+        let tried: &[Beyond<'_>] = if as_a_whole { all } else { tried };
+        let lost = if as_a_whole { estimate(&losses(all))? } else { lost };
+        let middle =
+            |figure: fn(&Tried) -> f64| median(&tried.iter().map(|it| figure(it.tried)).collect::<Vec<_>>());
         let heals = middle(|tried| tried.effect.heals_ns.map_or(f64::INFINITY, |ns| ns as f64 / 1e3));
-        let (example, _) = *tried.iter().min_by(|a, b| {
-            let off = |tried: &Tried| (tried.lost - lost.median).abs();
-            off(a.1).total_cmp(&off(b.1))
+        let example = tried.iter().min_by(|a, b| {
+            let off = |it: &Beyond<'_>| (it.lost - lost.median).abs();
+            off(a).total_cmp(&off(b))
         })?;
         Some(Row {
             rank: 0,
-            address: key.0,
-            place: line.into_iter().find(|(rip, _)| *rip == key.0)?.1,
-            situation: key.1,
-            beyond_noise: lost.interval.map_or(lost.hodges_lehmann, |interval| interval.low) > noise,
+            address: example.tried.rip,
+            expected: line.iter().map(|(rip, _)| self.expected(groups, *rip)).sum(),
+            exposure: line.iter().map(|(rip, _)| self.exposure_of(*rip)).sum(),
+            place: line.into_iter().find(|(rip, _)| *rip == example.tried.rip)?.1,
+            situation: (!as_a_whole).then_some(key.1),
+            beyond_noise: is_beyond || stands_out,
+            in_doubt: false,
             lost,
-            held_out: held_out(&cells),
-            parts: Parts::mean(tried.iter().map(|(_, tried)| tried.parts)),
+            held_out: held_out(&of_line),
+            parts: Parts::mean(tried.iter().map(|it| it.parts)),
             longest_wait_us: middle(|tried| beyond_us(tried.effect.longest_wait_ns)),
             blocked_us: middle(|tried| beyond_us(tried.effect.blocked_ns)),
             heals_us: heals.is_finite().then_some(heals),
-            exposure,
-            expected,
-            state: self.preempted[example].state.clone(),
+            state: example.tried.state.clone(),
             replay: None,
-            example,
+            example: example.index,
         })
     }
 
@@ -112,9 +154,18 @@ impl Tries {
     }
 }
 
-type Groups<'a> = BTreeMap<(u64, Situation), Vec<(usize, &'a Tried)>>;
+/// An attempt, by what it lost beyond its control.
+#[derive(Clone, Copy)]
+struct Beyond<'a> {
+    index: usize,
+    tried: &'a Tried,
+    lost: f64,
+    parts: Parts,
+}
+
+type Groups<'a> = BTreeMap<(u64, Situation), Vec<Beyond<'a>>>;
 /// An instruction in a situation, with the attempts there.
-type Cell<'g, 'a> = (&'g (u64, Situation), &'g Vec<(usize, &'a Tried)>);
+type Cell<'g, 'a> = (&'g (u64, Situation), &'g Vec<Beyond<'a>>);
 
 impl Situation {
     const FIRST: Self = Self { waiting: 0, asleep: false };
@@ -142,17 +193,14 @@ const FEWEST_HELD_OUT: usize = 3;
 /// The loss of a line in seeds that have not chosen its worst cell: each seed's loss in the cell that is worst by the others' mean, if
 /// it was tried in that cell; the mean over seeds.
 fn held_out(cells: &[Cell<'_, '_>]) -> Option<f64> {
-    let mut seeds: Vec<u64> =
-        cells.iter().flat_map(|(_, tried)| tried.iter().map(|(_, tried)| tried.seed)).collect();
-    seeds.sort_unstable();
-    seeds.dedup();
+    let seeds: BTreeSet<u64> =
+        cells.iter().flat_map(|(_, tried)| tried.iter().map(|it| it.tried.seed)).collect();
     let of_seed = |seed: &u64| {
         let parted = cells.iter().filter_map(|(_, tried)| {
-            let (own, others): (Vec<&Tried>, Vec<&Tried>) =
-                tried.iter().map(|(_, tried)| *tried).partition(|tried| tried.seed == *seed);
-            (own.len() == 1 && others.len() + 1 >= FEWEST_HELD_OUT.min(seeds.len())).then(|| {
-                (others.iter().map(|tried| tried.lost).sum::<f64>() / others.len() as f64, own[0].lost)
-            })
+            let (own, others): (Vec<&Beyond<'_>>, Vec<&Beyond<'_>>) =
+                tried.iter().partition(|it| it.tried.seed == *seed);
+            (own.len() == 1 && others.len() + 1 >= FEWEST_HELD_OUT.min(seeds.len()))
+                .then(|| (others.iter().map(|it| it.lost).sum::<f64>() / others.len() as f64, own[0].lost))
         });
         parted.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, own)| own)
     };
@@ -160,8 +208,8 @@ fn held_out(cells: &[Cell<'_, '_>]) -> Option<f64> {
     (held.len() >= FEWEST_HELD_OUT).then(|| held.iter().sum::<f64>() / held.len() as f64)
 }
 
-fn losses(tried: &[(usize, &Tried)]) -> Vec<f64> {
-    tried.iter().map(|(_, tried)| tried.lost).collect()
+fn losses(tried: &[Beyond<'_>]) -> Vec<f64> {
+    tried.iter().map(|it| it.lost).collect()
 }
 
 /// Microseconds of a figure that go beyond the one without the preemption.
@@ -172,6 +220,7 @@ fn beyond_us([with, without]: [u64; 2]) -> f64 {
 #[cfg(test)]
 mod tests {
     use haltkick_vmm::worst::Effect;
+    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
 
     use super::*;
 
@@ -185,12 +234,77 @@ mod tests {
         SourcePlace { line: Some(format!("lock.rs:{}", rip / 10)), ..SourcePlace::default() }
     }
 
+    impl Tries {
+        /// An attempt and its control.
+        fn add(&mut self, seed: u64, (rip, waiting): (u64, u32), (lost, control): (f64, f64)) {
+            let tried = Tried { seed, ..tried(rip, waiting, lost) };
+            self.seeds = self.seeds.max(seed as u32 + 1);
+            self.controls.insert((rip, tried.situation, seed), (control, Parts::default()));
+            self.preempted.push(tried);
+        }
+    }
+
+    /// `seeds` seeds of a lock with `lines` lines in four situations each, whose controls scatter by `deviation`, and at whose first line a
+    /// preemption costs `cost`.
+    fn scattered(draws: u64, (seeds, lines): (u64, u64), deviation: f64, cost: f64) -> Tries {
+        let mut rng = ChaCha8Rng::seed_from_u64(draws);
+        let mut uniform = move || (rng.random::<f64>() - 0.5) * 12.0_f64.sqrt() * deviation;
+        let mut tries = Tries::default();
+        for (seed, line) in (0..seeds).flat_map(|seed| (0..lines).map(move |line| (seed, line))) {
+            for waiting in 0..4 {
+                let at = (line * 10, waiting);
+                let lost = uniform() + if line == 0 { cost } else { 0.0 };
+                tries.add(seed, at, (lost, uniform()));
+            }
+        }
+        tries
+    }
+
+    #[test]
+    fn a_loss_within_the_spread_of_single_attempts_is_found_with_more_seeds() {
+        let found = |seeds| scattered(1, (seeds, 6), 6.5, 4.0).rows(&mut place)[0].clone();
+        // Far within the spread: the largest of the controls is larger than any mean.
+        let row = found(36);
+        assert!(row.beyond_noise && row.address < 10, "{row:?}");
+        assert!((2.0..8.0).contains(&row.lost.hodges_lehmann), "{row:?}");
+        // All of the line's attempts count where no situation stands out.
+        assert!(row.situation.is_none() && row.lost.n == 4 * 36, "{row:?}");
+        assert!(!found(2).beyond_noise);
+    }
+
+    #[test]
+    fn a_lock_whose_preemptions_cost_nothing_raises_no_alarm() {
+        // The level is 2.5 % of all locks together: of 200, ten and more have a chance of one in fifty at most.
+        let alarms = (0..200).filter(|draws| {
+            let tries = scattered(*draws, ([2, 3, 8, 20][*draws as usize % 4], 20), 3.0, 0.0);
+            tries.rows(&mut place)[0].beyond_noise
+        });
+        let alarms = alarms.count();
+        assert!(alarms < 10, "{alarms} false alarms of 200");
+    }
+
+    #[test]
+    fn what_an_exit_costs_as_well_is_no_loss() {
+        let mut tries = Tries::default();
+        for seed in 0..12 {
+            let noise = f64::from(seed as u32 % 5) / 10.0;
+            tries.add(seed, (10, 0), (5.0 + noise, 5.1 - noise));
+            tries.add(seed, (20, 0), (5.0 + noise, 0.1 - noise));
+        }
+        // One more attempt, whose control was not made.
+        tries.preempted.push(Tried { seed: 99, ..tried(10, 0, 1000.0) });
+        let rows = tries.rows(&mut place);
+        let found: Vec<_> = rows.iter().map(|row| (row.address, row.beyond_noise, row.lost.n)).collect();
+        assert_eq!(found, [(20, true, 12), (10, false, 12)]);
+        assert!((rows[0].lost.hodges_lehmann - 5.2).abs() < 0.3, "{:?}", rows[0]);
+    }
+
     #[test]
     fn a_loss_within_the_noise_ranks_behind_all_that_are_not() {
-        let mut tries = Tries { seeds: 2, placebo: vec![-0.1, 0.1], ..Tries::default() };
-        for attempt in [0.0, 10.0] {
-            tries.preempted.push(tried(10, 0, 2.0 + attempt));
-            tries.preempted.push(tried(20, 0, 3.0 + attempt / 100.0));
+        let mut tries = Tries::default();
+        for (seed, attempt) in [(0, 0.0), (1, 10.0), (2, 5.0)] {
+            tries.add(seed, (10, 0), (4.0 + attempt, 0.0));
+            tries.add(seed, (20, 0), (3.0 + attempt / 100.0, 0.0));
         }
         let rows = tries.rows(&mut place);
         let ranked: Vec<_> = rows.iter().map(|row| (row.rank, row.address, row.beyond_noise)).collect();
@@ -199,16 +313,16 @@ mod tests {
 
     #[test]
     fn a_line_ranks_by_its_worst_instruction_in_its_worst_situation() {
-        let mut tries = Tries { seeds: 3, ..Tries::default() };
-        for attempt in [0.0, 0.1, 0.2] {
-            tries.preempted.push(tried(10, 0, 0.1 + attempt));
-            tries.preempted.push(tried(11, 0, 0.2 + attempt));
-            tries.preempted.push(tried(11, 2, 3.0 + attempt));
-            tries.preempted.push(tried(20, 1, 1.0 + attempt));
+        let mut tries = Tries::default();
+        for (seed, attempt) in [(0, 0.0), (1, 0.1), (2, 0.2)] {
+            tries.add(seed, (10, 0), (0.1 + attempt, 0.0));
+            tries.add(seed, (11, 0), (0.2 + attempt, 0.0));
+            tries.add(seed, (11, 2), (3.0 + attempt, 0.1));
+            tries.add(seed, (20, 1), (1.0 - 9.0 * attempt, 0.0));
         }
         // A single attempt does not beat three.
-        tries.preempted.push(tried(10, 3, 9.0));
-        tries.placebo = vec![-0.2, 0.0, 1.05];
+        tries.add(3, (10, 3), (9.0, 0.0));
+        tries.seeds = 3;
         tries.seen = [
             ((11, Situation { waiting: 0, asleep: false }), 3),
             ((11, Situation { waiting: 2, asleep: false }), 1),
@@ -216,13 +330,14 @@ mod tests {
         .into();
         tries.exposure = [(11, 0.3)].into();
         let rows = tries.rows(&mut place);
-        let ranked: Vec<_> = rows.iter().map(|row| (row.rank, row.address, row.situation.waiting)).collect();
-        assert_eq!(ranked, [(1, 11, 2), (2, 20, 1)]);
-        assert!((rows[0].lost.hodges_lehmann - 3.1).abs() < 1e-9, "{rows:?}");
+        let situation = |row: &Row| row.situation.map(|situation| situation.waiting);
+        let ranked: Vec<_> = rows.iter().map(|row| (row.rank, row.address, situation(row))).collect();
+        assert_eq!(ranked, [(1, 11, Some(2)), (2, 20, Some(1))]);
+        assert!((rows[0].lost.hodges_lehmann - 3.0).abs() < 1e-9, "{rows:?}");
         assert_eq!([rows[0].beyond_noise, rows[1].beyond_noise], [true, false]);
         // A tenth of the time at the instruction, times the mean of both situations by how often they came by.
         assert!((rows[0].exposure - 0.1).abs() < 1e-9);
-        assert!((rows[0].expected - 0.1 * (3.0 * 0.3 + 3.1) / 4.0).abs() < 1e-9, "{}", rows[0].expected);
+        assert!((rows[0].expected - 0.1 * (3.0 * 0.3 + 3.0) / 4.0).abs() < 1e-9, "{}", rows[0].expected);
         assert_eq!(tries.preempted[rows[0].example].lost, 3.1);
         assert!((rows[0].parts.idle - 3.1).abs() < 1e-9 && rows[0].held_out.is_none(), "{rows:?}");
     }
@@ -234,9 +349,7 @@ mod tests {
         for seed in 0..10_u64 {
             for cell in 0..10 {
                 let lost = if u64::from(cell) == seed { 10.0 } else { 1.0 };
-                let mut tried = tried(10, cell, lost);
-                tried.seed = seed;
-                tries.preempted.push(tried);
+                tries.preempted.push(Tried { seed, ..tried(10, cell, lost) });
             }
         }
         let rows = tries.rows(&mut place);

@@ -2,41 +2,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use haltkick_vmm::{Disassembler, Frame, Image, Lines, OurGuest, RunError};
+use haltkick_vmm::{Author, Disassembler, Frame, Image, OurGuest};
 
-use crate::analysis::worst::{Heat, SOURCES, SourcePlace};
+use crate::analysis::worst::{Heat, SourcePlace};
 
 /// The longest instruction.
 const LONGEST_INSTRUCTION: u64 = 15;
 
 pub(super) struct Places<'a> {
     image: &'a Image,
-    lines: Option<Lines<'a>>,
+    author: Author<'a>,
     disassembler: Disassembler,
-    /// Code that is rewritten before the run, where it begins.
-    rewritten: Vec<(u64, Vec<u8>)>,
+    /// Instructions of the image that an object calls, with those of the object that do.
+    callers: BTreeMap<u64, u64>,
     known: BTreeMap<u64, SourcePlace>,
 }
 
 impl<'a> Places<'a> {
-    /// Places of `image` with the call sites of a lock's form rewritten, if `patch`.
-    pub(super) fn new(image: &'a Image, asked: OurGuest<'_>) -> Result<Self, RunError> {
-        let lock = image.locks.iter().position(|lock| lock.name == asked.ours.lock);
-        let lock = lock.filter(|_| asked.ours.patch);
-        let edits = lock.map_or(Ok(vec![]), |lock| image.edits(lock, asked.guest.pv))?;
-        let rewritten = edits.into_iter().map(|edit| (edit.address, edit.after)).collect();
-        let (lines, disassembler) = (image.lines(), Disassembler::new(image));
-        Ok(Self { image, lines, disassembler, rewritten, known: BTreeMap::new() })
+    /// Places of `image`, as far as the lock that is `asked` for comes to them.
+    pub(super) fn new(image: &'a Image, asked: OurGuest<'_>) -> Self {
+        let lock = image.locks.iter().position(|lock| lock.name == asked.ours.lock).unwrap_or(usize::MAX);
+        Self {
+            image,
+            author: Author::new(image, lock, asked.guest.pv),
+            disassembler: Disassembler::new(image),
+            callers: BTreeMap::new(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Notes which instructions of an object have called others.
+    pub(super) fn note(&mut self, callers: &BTreeMap<u64, u64>) {
+        callers.iter().for_each(|(called, caller)| _ = self.callers.entry(*called).or_insert(*caller));
     }
 
     /// The instruction at an address.
     fn instruction(&mut self, address: u64) -> String {
-        let at = |(start, code): &&(u64, Vec<u8>)| (*start..*start + code.len() as u64).contains(&address);
-        let rewritten =
-            self.rewritten.iter().find(at).map(|(start, code)| &code[(address - start) as usize..]);
-        let built = || (1..=LONGEST_INSTRUCTION).rev().find_map(|bytes| self.image.bytes_at(address, bytes));
-        let code = rewritten.or_else(built).unwrap_or_default();
-        let decoded = self.disassembler.decode(code, address);
+        let code = (1..=LONGEST_INSTRUCTION).rev().find_map(|bytes| self.image.bytes_at(address, bytes));
+        let decoded = self.disassembler.decode(code.unwrap_or_default(), address);
         decoded.into_iter().next().map_or_else(|| "(bad)".into(), |line| line.text)
     }
 
@@ -45,29 +48,54 @@ impl<'a> Places<'a> {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
         }
-        let (function, mut lines) = self.lines_of(address);
-        let instruction = self.instruction(address);
-        let nearest_point = self.nearest_point(&lines);
-        let line = (!lines.is_empty()).then(|| lines.remove(0));
-        let place = SourcePlace { function, line, inlined_into: lines, instruction, nearest_point };
+        let taken_by = self.author.taken_by(address);
+        let place = match taken_by {
+            Some(function) => self.behind(function),
+            None => {
+                let (function, mut lines) = self.lines_of(address);
+                let instruction = self.instruction(address);
+                let nearest_point = self.nearest_point(&lines);
+                let line = (!lines.is_empty()).then(|| lines.remove(0));
+                let inlined_into = lines;
+                SourcePlace { function, line, inlined_into, is_behind: false, instruction, nearest_point }
+            }
+        };
         self.known.insert(address, place.clone());
         place
     }
 
-    /// The function that the code at an address comes from, and its line with those that it was inlined into: of code of others that
-    /// was inlined into a lock, the lock's.
+    /// The place behind a call of a function that has taken the lock.
+    fn behind(&self, function: u64) -> SourcePlace {
+        let line = self.author.first_line(function);
+        let symbol = self.image.symbols().at(function).map(|(symbol, _)| symbol.short_name());
+        SourcePlace {
+            function: line.as_ref().and_then(|frame| frame.function.clone()).or(symbol).unwrap_or_default(),
+            line: line.map(|frame| frame.to_string()),
+            is_behind: true,
+            instruction: "the first one in the section".into(),
+            ..SourcePlace::default()
+        }
+    }
+
+    /// The function of the lock that the code at an address belongs to, and its line with those that it was inlined into. Code of
+    /// others that an object calls is shown where the object does.
     fn lines_of(&self, address: u64) -> (String, Vec<String>) {
-        let symbol = self.image.symbols().describe(address);
-        let frames = self.lines.as_ref().map(|lines| lines.frames(address)).unwrap_or_default();
+        let at = *self.callers.get(&address).unwrap_or(&address);
+        let symbol = self.image.symbols().describe(at);
+        let of_author = self.of_author(address);
         let has_line = |frame: &&Frame| frame.line.is_some_and(|line| line > 0);
-        let is_lock = |frame: &&Frame| {
-            frame.file.as_ref().is_some_and(|file| SOURCES.iter().any(|folder| file.starts_with(folder)))
+        let other = || {
+            let frames = self.author.all_frames(at);
+            frames.iter().filter(has_line).find(|frame| !frame.is_library()).cloned()
         };
-        let of_lock: Vec<&Frame> = frames.iter().filter(is_lock).filter(has_line).collect();
-        let other = || frames.iter().filter(has_line).find(|frame| !frame.is_library());
-        let chain = if of_lock.is_empty() { other().into_iter().collect() } else { of_lock };
+        let chain = if of_author.is_empty() { other().into_iter().collect() } else { of_author };
         let function = chain.first().and_then(|frame| frame.function.clone()).unwrap_or(symbol);
-        (function, chain.into_iter().map(ToString::to_string).collect())
+        (function, chain.iter().map(ToString::to_string).collect())
+    }
+
+    /// The author's part of what the code at an address belongs to, or what has called it.
+    fn of_author(&self, address: u64) -> Vec<Frame> {
+        self.author.frames(*self.callers.get(&address).unwrap_or(&address))
     }
 
     /// The named point nearest to the innermost of `lines` whose file has points.
@@ -108,11 +136,12 @@ impl<'a> Places<'a> {
         all.into_iter().collect()
     }
 
-    /// Source lines of `all` of which nothing is in `reached`.
+    /// Source lines of the lock in `all` of which nothing is in `reached`.
     pub(super) fn unreached_lines(&self, all: &[u64], reached: &BTreeSet<u64>) -> Vec<String> {
         let (mut seen, mut unseen) = (BTreeSet::new(), BTreeSet::new());
         for address in all {
-            if let Some(line) = self.lines_of(*address).1.into_iter().next() {
+            let lines = self.of_author(*address);
+            if let Some(line) = lines.first().map(ToString::to_string) {
                 if reached.contains(address) {
                     seen.insert(line)
                 } else {

@@ -18,8 +18,9 @@ use crate::cli::WorstArgs;
 use crate::results::directory;
 use crate::text::exit::{Failure, Result};
 
-/// Number of attempts of which one is made once more with an exit alone.
-const PLACEBO_EVERY: usize = 3;
+/// Seeds that are tried where no number is asked for, and where these leave it open whether any line costs more than the noise. More than
+/// two looks at the same data would find something by chance.
+const SAMPLES: [u32; 2] = [8, 40];
 /// More broken attempts than these are counted, and not kept.
 const MOST_BROKEN: usize = 100;
 
@@ -44,6 +45,8 @@ struct Screen<'a> {
     places: Places<'a>,
     tries: Tries,
     broken: Vec<BrokenLock>,
+    /// Seeds to be tried.
+    samples: u32,
     attempts: usize,
     /// Time that attempts took.
     trying: Duration,
@@ -60,9 +63,10 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         args,
         asked,
         output,
-        places: Places::new(&asked.image, asked.run.our(0))?,
+        places: Places::new(&asked.image, asked.run.our(0)),
         tries: Tries::default(),
         broken: Vec::new(),
+        samples: args.samples.unwrap_or(SAMPLES[0]),
         attempts: 0,
         trying: Duration::ZERO,
         is_partial: false,
@@ -74,7 +78,8 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
     };
     let first = asked.run.guests[0].seed;
     let mut interrupted = false;
-    for number in 0..args.samples {
+    let mut number = 0;
+    while number < screen.samples {
         match screen.seed(first.wrapping_add(u64::from(number)), number) {
             Ok(()) => {}
             // Relaxed: a request.
@@ -93,6 +98,10 @@ pub(super) fn screen(args: &WorstArgs, asked: &Asked, output: &Path) -> Result<S
         if interrupted || screen.enough {
             break;
         }
+        number += 1;
+        if number == SAMPLES[0] && args.samples.is_none() && !args.find_bugs && screen.is_in_doubt() {
+            screen.samples = SAMPLES[1];
+        }
     }
     screen.progress.clear();
     let mut map = screen.places.heat(&screen.tries.reached);
@@ -109,7 +118,7 @@ impl Screen<'_> {
     fn seed(&mut self, seed: u64, number: u32) -> std::result::Result<(), RunError> {
         let began = Instant::now();
         let share = self.progress.left().filter(|_| self.args.find_bugs);
-        let share = share.map(|left| left / (self.args.samples - number));
+        let share = share.map(|left| left / (self.samples - number));
         let run = self.asked.seeded(seed);
         let baseline = survey(&run, &self.asked.image, self.asked.scope, &self.asked.stop)?;
         self.note(&baseline);
@@ -124,7 +133,7 @@ impl Screen<'_> {
         // Not the flag of Ctrl-C: that one must stay as it is.
         let stop = AtomicBool::new(false);
         let asked_to_stop = &self.asked.stop;
-        let of_seed = (f64::from(number), f64::from(self.args.samples), cuts.len());
+        let of_seed = (f64::from(number), f64::from(self.samples), cuts.len());
         let image = &self.asked.image;
         let (mut done, mut is_late, started) = (0, false, Instant::now());
         let ended = branches((&run, image), &baseline, (&[], &cuts), (jobs, &stop), &mut |index, attempt| {
@@ -144,6 +153,13 @@ impl Screen<'_> {
         ended.or_else(|error| if is_late && !self.enough { Ok(()) } else { Err(error) })
     }
 
+    /// Whether no line costs more than the noise, and one may.
+    fn is_in_doubt(&mut self) -> bool {
+        let places = &mut self.places;
+        let rows = self.tries.rows(&mut |rip| places.place(rip));
+        rows.iter().any(|row| row.in_doubt) && !rows.iter().any(|row| row.beyond_noise)
+    }
+
     /// Attempts that fit into `time`, by those that there were.
     fn attempts_in(&self, time: Duration) -> usize {
         const UNKNOWN: Duration = Duration::from_millis(50);
@@ -155,6 +171,7 @@ impl Screen<'_> {
     fn note(&mut self, baseline: &Baseline) {
         self.tries.seeds += 1;
         self.tries.reached.extend(&baseline.reached);
+        self.places.note(&baseline.callers);
         for (rip, share) in &baseline.exposure {
             *self.tries.exposure.entry(*rip).or_default() += share;
         }
@@ -178,14 +195,15 @@ impl Screen<'_> {
             return;
         }
         let (lost, parts) = self.asked.lost(&effect, &[planned.cut]);
+        let (rip, situation, seed) = (planned.occurrence.rip, planned.situation, run.guests[0].seed);
         if planned.cut.kind != self.asked.kind {
-            self.tries.placebo.push(lost);
+            self.tries.controls.insert((rip, situation, seed), (lost, parts));
             return;
         }
         self.tries.preempted.push(Tried {
-            rip: planned.occurrence.rip,
-            situation: planned.situation,
-            seed: run.guests[0].seed,
+            rip,
+            situation,
+            seed,
             vcpu: planned.cut.vcpu,
             instructions: planned.cut.instructions,
             lost,
@@ -244,7 +262,7 @@ impl Screen<'_> {
             takes_pcpu: matches!(asked.kind, Kind::Taken(_)),
             horizon_us: asked.scope.horizon.as_secs_f64() * 1e6,
             seeds: self.tries.seeds,
-            seeds_asked: self.args.samples,
+            seeds_asked: self.samples,
             is_complete: is_complete && !self.enough && !self.is_partial,
             attempts: self.attempts,
             placebo: self.tries.placebo(),
@@ -289,15 +307,15 @@ impl Screen<'_> {
     }
 }
 
-/// One occurrence of each instruction in each situation, chosen by the seed; some of them also with an exit alone. If `closes`, none of
-/// them, but each also so that the window closes at once.
+/// One occurrence of each instruction in each situation, chosen by the seed, and again with an exit alone. If `closes`, not that, but so
+/// that the window closes at once.
 fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planned> {
     let mut classes: BTreeMap<(u64, Situation), Vec<Occurrence>> = BTreeMap::new();
     for occurrence in &baseline.occurrences {
         classes.entry((occurrence.rip, Situation::of(occurrence))).or_default().push(*occurrence);
     }
     let mut planned = Vec::new();
-    for (index, ((rip, situation), occurrences)) in classes.into_iter().enumerate() {
+    for ((rip, situation), occurrences) in classes {
         // Fibonacci hashing: equal classes of two seeds are at different moments.
         let mixed = (rip ^ seed << 40 ^ u64::from(situation.waiting)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let occurrence = occurrences[(mixed >> 32) as usize % occurrences.len()];
@@ -306,7 +324,8 @@ fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planne
         if closes {
             planned.push(Planned { occurrence, situation, cut: Cut { closes, ..cut } });
         }
-        if !closes && (index + seed as usize).is_multiple_of(PLACEBO_EVERY) && *kind != Kind::Exit {
+        // The control.
+        if !closes && *kind != Kind::Exit {
             planned.push(Planned { occurrence, situation, cut: Cut { kind: Kind::Exit, ..cut } });
         }
     }

@@ -62,7 +62,7 @@ fn table(rows: &[Row]) -> Markup {
                     @if let Some(line) = &row.place.line { a href={ "#" (line) } { (row.place.lines()) } } @else { (row.place.lines()) }
                     small { (row.place.function) }
                 }
-                td.text { (row.situation.words()) }
+                td.text { (row.situation()) }
                 td.text { (row.state.as_deref().unwrap_or("not known")) }
                 td.text { (row.place.nearest_point.as_deref().unwrap_or("")) }
                 td.text { (causes(row)) }
