@@ -1,17 +1,14 @@
-//! Messages before runs: about pCPUs, their memory, and windows in which not every vCPU has a few turns on them.
+//! Messages about pCPUs and their memory before runs.
 
 use haltkick_vmm::Run;
 
 use crate::host::cpu_choice;
 use crate::host::cpulist::CpuList;
 use crate::host::numa;
-use crate::settings::rounds;
 use crate::text::output;
 
-/// Says which of the CPUs that this process may use `runs` on this host leave out by default, whether the kernel will move memory, and
-/// which window is too short.
-pub(crate) fn say_before<'a>(allowed: &CpuList, runs: impl Iterator<Item = &'a Run> + Clone) {
-    rounds::too_few(runs.clone()).iter().for_each(|short| output::talk(&format!("warning: {short}")));
+/// Says which of the CPUs that this process may use `runs` on this host leave out by default, and whether the kernel will move memory.
+pub(crate) fn say_before<'a>(allowed: &CpuList, runs: impl Iterator<Item = &'a Run>) {
     let mut here = runs.filter(|run| run.engine.machine().is_none()).map(|run| &run.cpus).peekable();
     if here.peek().is_some() && numa::is_balanced() == Ok(true) {
         let stop = numa::STOP_BALANCING;

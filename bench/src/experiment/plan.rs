@@ -79,7 +79,7 @@ impl Plan {
     }
 
     /// All cells in the order of the file.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = &Cell> + Clone {
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.points.iter().flat_map(|point| point.ideals.iter().chain(&point.arms))
     }
 }

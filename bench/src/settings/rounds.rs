@@ -6,6 +6,7 @@ use std::time::Duration;
 use haltkick_vmm::hosts::{Fair, Host, scale};
 use haltkick_vmm::{Guest, Run, Sched, Share, Span};
 
+use crate::text::output;
 use crate::text::quantity::significant;
 
 /// Rounds that a window needs for a figure.
@@ -24,6 +25,11 @@ pub(crate) fn round(run: &Run) -> Duration {
 pub(crate) fn last(run: &Run, rounds: u32) -> Duration {
     let is_shared = vcpus(run) as usize > run.cpus.len();
     if is_shared { round(run).saturating_mul(rounds) } else { Duration::ZERO }
+}
+
+/// Warns of a window that is too short for a figure.
+pub(crate) fn tell_of_too_few<'a>(runs: impl Iterator<Item = &'a Run>) {
+    too_few(runs).iter().for_each(|short| output::talk(&format!("warning: {short}")));
 }
 
 /// A warning of the run of `runs` whose window holds the fewest rounds, if these are too few.

@@ -14,6 +14,7 @@ name = "tiny"
 title = "A tiny experiment"
 blocks = 3
 [settings]
+slice = "500us"
 window = "10ms"
 warmup = "1ms"
 watchdog = "20s"

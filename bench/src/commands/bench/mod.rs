@@ -34,6 +34,7 @@ use crate::measure::session::Session;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::results::manifest::Manifest;
+use crate::settings::rounds;
 use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -140,6 +141,7 @@ fn measure(
     directory::failures_of_cells(directory.path())?
         .iter()
         .for_each(|(path, _)| _ = std::fs::remove_file(path));
+    rounds::tell_of_too_few(job.plan.cells().map(|cell| &cell.run));
     Ok((directory, manifest, records, ending.and(written)))
 }
 

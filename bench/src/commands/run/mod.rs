@@ -23,7 +23,7 @@ use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::results::live::LiveFile;
 use crate::results::opened::{OpenedFile, create_anew};
-use crate::settings::{Settings, Supply};
+use crate::settings::{Settings, Supply, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use guests::Files;
@@ -63,10 +63,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let needs = Needs { looked_into: args.perf_map, ..Needs::of([&run]) };
     walls::confine(&needs)?;
     let run = calibrated(run, &image)?;
-    if args.repeat > 1 {
-        return repeat::run(args, &run, &image, instruments);
-    }
-    guests::run(args, &run, &image, &instruments, Files { trace, folded })
+    let ended = match args.repeat > 1 {
+        true => repeat::run(args, &run, &image, instruments),
+        false => guests::run(args, &run, &image, &instruments, Files { trace, folded }),
+    }?;
+    rounds::tell_of_too_few(std::iter::once(&run));
+    Ok(ended)
 }
 
 /// The configuration that `settings` and the user's defaults below them are here.
