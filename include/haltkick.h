@@ -150,7 +150,7 @@ void hk_wait(const void *byte, hk_u8 value);
 /* The same for four bytes, which are aligned: what a futex does. */
 void hk_wait_u32(const void *word, hk_u32 value);
 
-/* pv_kick: ends the sleep of vCPU `cpu`; latched for its next one if it does not sleep. */
+/* pv_kick: ends the sleep of vCPU `cpu`, which must be less than hk_cpus(); latched for its next one if it does not sleep. */
 void hk_kick(hk_u32 cpu);
 
 /* vcpu_is_preempted: whether the host has probably taken vCPU `cpu` off its pCPU. Stale in both directions; 0 with

@@ -23,10 +23,16 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("queue", "", "ONE_WORD"),
     ("queue", "", "LATE_LINK"),
     ("clh", "", "KEEP_NODE"),
+    ("levels", "", "COUNT_LATE"),
+    ("levels", "", "FORGET"),
+    ("levels", "", "KEEP_NO_REGISTER"),
+    ("levels", "", "NEVER_TAKE"),
+    ("levels", "", "TAKE_AND_DENY"),
     ("shared", "", "SKIP_LAST"),
     ("words", "TICKET", "TICKETS_OF_A_BYTE"),
     ("words", "PENDING", "WIPE_NEXT"),
     ("words", "READERS", "NO_SECOND_LOOK"),
+    ("words", "READERS", "SIX_BITS"),
     ("words", "FUTEX", "FORGET_SLEEPERS"),
 ];
 

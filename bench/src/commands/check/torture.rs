@@ -206,7 +206,7 @@ const KINDS: &[Kind] = {
             "readers inside at once",
             Readers,
             (Here, SEVERAL),
-            &[("workload", "readers-inside"), ("hold", "200ns"), ("slice", "50us")],
+            &[("workload", "readers-inside"), ("hold", "200ns"), ("slice", "50us"), ("window", "100ms")],
         ),
         kind(
             "half of it tries",

@@ -65,8 +65,17 @@ void hk_unlock(struct lock *lock)
 
 #ifdef READERS
 /* Readers count themselves; a writer excludes them. */
+#ifdef SIX_BITS
+/* Two bits below are for flags: 64 readers look like none. */
+typedef hk_u8 count;
+enum { ONE = 4 };
+#else
+typedef hk_u32 count;
+enum { ONE = 1 };
+#endif
 struct lock {
-    hk_u32 writer, readers;
+    count readers;
+    hk_u32 writer;
 };
 HK_LOCK(struct lock);
 
@@ -88,20 +97,20 @@ void hk_read_lock(struct lock *lock)
     for (;;) {
         while (__atomic_load_n(&lock->writer, __ATOMIC_RELAXED))
             hk_pause();
-        __atomic_fetch_add(&lock->readers, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&lock->readers, ONE, __ATOMIC_SEQ_CST);
 #ifdef NO_SECOND_LOOK
         return;
 #else
         if (!__atomic_load_n(&lock->writer, __ATOMIC_SEQ_CST))
             return;
-        __atomic_fetch_sub(&lock->readers, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(&lock->readers, ONE, __ATOMIC_SEQ_CST);
 #endif
     }
 }
 
 void hk_read_unlock(struct lock *lock)
 {
-    __atomic_fetch_sub(&lock->readers, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_sub(&lock->readers, ONE, __ATOMIC_RELEASE);
 }
 #endif
 
