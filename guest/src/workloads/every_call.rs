@@ -51,7 +51,7 @@ impl EveryCall {
         Self { sections: Sections::of_this_vcpu(), take: object::try_lock(), locks, round: cpu() }
     }
 
-    /// One section of so many iterations; none if a lock that was tried was not free.
+    /// One section of `hold` iterations; none if a lock that was tried was not free.
     pub(crate) fn next(&mut self, hold: u64) -> Option<Times> {
         self.round += 1;
         let lock = self.round / 4 % self.locks;

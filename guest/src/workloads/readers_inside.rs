@@ -23,7 +23,7 @@ workload! {
     WorkloadFlags::NOTES_WAITS, ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
 }
 
-/// The writer asks, complete or not, when so many of its turns in a row have brought no further reader.
+/// Turns of the writer in a row without a further reader, after which it asks for the lock, whoever is inside.
 const TURNS_WITHOUT_MORE: u32 = 100;
 
 hot! {

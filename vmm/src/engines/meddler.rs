@@ -15,7 +15,7 @@ use crate::run::asked::OurGuest;
 
 /// Interrupts and absences before an instruction, over all vCPUs: some of them meet it with others in the lock.
 const MOST_EACH: u32 = 24;
-/// One of so many instructions is met: so one is not always met by the first vCPU that comes to it.
+/// A vCPU is met at one instruction in this many, by chance: the first to come to an instruction is not always the one.
 const ONE_IN: u64 = 16;
 /// Handlers at the same time that contend for their lock.
 const CROWD: usize = 2;
@@ -23,7 +23,7 @@ const CROWD: usize = 2;
 const OFF_NS: u64 = 3_000;
 /// Instructions of all vCPUs in a row without one that counts, after which there is none left to meet: a round of sections is shorter.
 const ENOUGH: u32 = 1_000_000;
-/// The same, after which calls that have not returned never will.
+/// Instructions in a row without one that counts, after which calls that have not returned never will.
 const TOO_MANY: u32 = 50 * ENOUGH;
 
 /// Registers that a call may change; the argument, and what may be a token, aside.
@@ -38,7 +38,7 @@ const KEPT: [General; 6] =
 struct Call {
     /// The stack pointer at its first instruction.
     rsp: u64,
-    /// What the caller keeps in the registers [`KEPT`], and what stands there instead.
+    /// Values of the registers [`KEPT`]: the caller's, and the ones that stand there instead.
     kept: [u64; KEPT.len()],
     filled: [u64; KEPT.len()],
     /// The stack pointer in a function of the lab's that the lock has called.
@@ -68,15 +68,15 @@ pub(super) struct Meddler {
     has_begun: bool,
     /// Instructions since the last one that counts.
     since: u32,
-    /// Looks at the same run, and changes nothing.
-    beside: Option<Box<dyn Witness>>,
+    /// Another witness, which changes nothing.
+    other: Option<Box<dyn Witness>>,
 }
 
 impl Meddler {
     pub(super) fn new(
         (asked, image): (OurGuest<'_>, &Image),
         interrupts: bool,
-        beside: Option<Box<dyn Witness>>,
+        other: Option<Box<dyn Witness>>,
     ) -> Result<Self, RunError> {
         Ok(Self {
             code: LockCode::with_try(asked, image)?,
@@ -87,7 +87,7 @@ impl Meddler {
             random: SplitMix::new(asked.guest.seed),
             has_begun: false,
             since: 0,
-            beside,
+            other,
         })
     }
 
@@ -148,7 +148,7 @@ impl Meddler {
             None if !object.contains(&rip) && victim.handles.is_none() => call.called_from = Some(rsp),
             Some(called_from) if object.contains(&rip) && rsp == called_from + 8 => {
                 call.called_from = None;
-                // What it returns is in the first.
+                // Its result is in the first.
                 let free = FREE[1..].iter().chain(&ARGUMENTS);
                 free.for_each(|register| _ = set(cpu, *register, &mut self.random));
             }
@@ -159,11 +159,11 @@ impl Meddler {
 
 impl Witness for Meddler {
     fn wants_steps(&self, at_ps: u64) -> bool {
-        self.beside.as_ref().is_some_and(|beside| beside.wants_steps(at_ps))
+        self.other.as_ref().is_some_and(|other| other.wants_steps(at_ps))
     }
 
     fn step(&mut self, step: &Step) {
-        self.beside.iter_mut().for_each(|beside| beside.step(step));
+        self.other.iter_mut().for_each(|other| other.step(step));
     }
 
     fn stands(&mut self, cpu: &mut Cpu, _: u64) -> Option<u64> {
@@ -191,8 +191,8 @@ impl Witness for Meddler {
 
     fn is_done(&self) -> bool {
         let calls = |victim: &Victim| !victim.calls.is_empty();
-        // What looks beside it does so to the end.
-        self.beside.is_none()
+        // The other witness looks to the end.
+        self.other.is_none()
             && (self.since > TOO_MANY || self.since > ENOUGH && !self.victims.iter().any(calls))
     }
 }

@@ -4,7 +4,7 @@ use syn::visit::{self, Visit};
 
 use crate::source::{Source, sources};
 
-const MOST_LINES_OF_A_FILE: usize = 500;
+const MOST_LINES_OF_A_FILE: usize = 800;
 const MOST_LINES_OF_A_FUNCTION: usize = 60;
 const MOST_WORDS_OF_A_NAME: usize = 12;
 /// Begins the reason of a longer function, in the comment above it.
