@@ -70,7 +70,15 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
         parts.push(part("real", &BENCH, &more, true));
     }
     let (set_machine, output) = (format!("machine={machine}"), into("simulated"));
-    let sets = ["engine=sim", set_machine.as_str(), "cpus=0-7", "window=5ms", "min-turns=8", "warmup=2ms"];
+    let sets = [
+        "engine=sim",
+        set_machine.as_str(),
+        "cpus=0-7",
+        "window=5ms",
+        "min-turns=8",
+        "slice=250us",
+        "warmup=2ms",
+    ];
     let mut more: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
     // Windows of eight rounds of 64 vCPUs take long, and seeds scatter little.
     more.extend(["--blocks", "6", "--output", output.as_str()]);

@@ -70,16 +70,8 @@ fn of_columns(summary: &Summary, columns: &[String]) -> Vec<String> {
 
 /// A line for each kind of row that needs one.
 fn of_rows(summary: &Summary) -> Vec<String> {
-    /// Values that the table shows as 1.00 or just above are noise.
-    const NOISE: f64 = 1.05;
     let mut lines = Vec::new();
     let rows = || summary.rows.iter();
-    let overlapping = |row: &Row| row.efficiency.as_ref().is_some_and(|it| it.hodges_lehmann > NOISE);
-    if rows().any(|row| row.role == Role::Ideal && overlapping(row)) {
-        lines.push(format!(
-            "{LOCK_FREE} above 1: sections without a lock overlap; the ideal is one after the other, 1 / hold"
-        ));
-    }
     let numbered = rows().find(|row| {
         row.role == Role::Ideal && row.arm.strip_prefix(LOCK_FREE).is_some_and(|rest| rest.starts_with(' '))
     });
@@ -125,12 +117,16 @@ mod tests {
     }
 
     #[test]
-    fn an_ideal_below_the_lock_free_rate_is_explained() {
-        let plain = shown(&Sketch::new().arm("a", "tas"));
-        assert!(!plain.contains("lock-free above 1"), "{plain}");
+    fn a_lock_free_rate_that_no_lock_allows_has_no_efficiency() {
+        let has_one = |sketch: &Sketch| {
+            let plan = sketch.plan(2);
+            let rows = Summary::new(&plan.outline, &World::new(1).records(&plan)).rows;
+            rows.iter().any(|row| row.role == Role::Ideal && row.efficiency.is_some())
+        };
         // Two pCPUs at once, which no lock allows.
-        let overlapping = shown(&Sketch::new().arm_with("a", "lock = \"tas\"\nthink = \"0ns\""));
-        assert!(overlapping.contains("lock-free above 1: sections without a lock overlap"), "{overlapping}");
+        let overlapping = Sketch::new().arm_with("a", "lock = \"tas\"\nthink = \"0ns\"");
+        assert!(has_one(&Sketch::new().arm("a", "tas")) && !has_one(&overlapping));
+        let overlapping = shown(&overlapping);
         let of_arm = overlapping.lines().find(|line| line.trim_start().starts_with("a ")).expect("its line");
         assert_eq!(of_arm.matches(" +- ").count(), 2, "throughput and efficiency have intervals: {of_arm}");
     }

@@ -104,8 +104,13 @@ void hk_unlock(struct lock *lock)
     assert!(rows.len() > 2 && rows.iter().all(|row| is_authors(&row["line"])), "{rows:#?}");
     let mark = |mark: &str| SOURCE.lines().position(|line| line.ends_with(mark)).expect("a mark") + 1;
     let at = |mark_of: &str, is_behind: bool| {
-        let end = format!("/mine.c:{}", mark(mark_of));
-        let ends = |row: &Value| row["line"].as_str().is_some_and(|line| line.ends_with(&end));
+        // The first instruction of a function may be of its first line or of the next.
+        let ends = |row: &Value| {
+            let is_at = |line: usize| {
+                is_authors(&row["line"]) && row["line"].as_str().unwrap().ends_with(&format!(":{line}"))
+            };
+            is_at(mark(mark_of)) || is_behind && is_at(mark(mark_of) + 1)
+        };
         rows.iter().any(|row| ends(row) && row["is_behind"] == is_behind)
     };
     assert!(at("// release", false) && at("// lock", true), "{rows:#?}");

@@ -262,11 +262,11 @@ mod tests {
 
     #[test]
     fn a_loss_within_the_spread_of_single_attempts_is_found_with_more_seeds() {
-        let found = |seeds| scattered(1, (seeds, 6), 6.5, 4.0).rows(&mut place)[0].clone();
+        let found = |seeds| scattered(1, (seeds, 6), 6.5, 3.0).rows(&mut place)[0].clone();
         // Far within the spread: the largest of the controls is larger than any mean.
         let row = found(36);
         assert!(row.beyond_noise && row.address < 10, "{row:?}");
-        assert!((2.0..8.0).contains(&row.lost.hodges_lehmann), "{row:?}");
+        assert!((1.5..6.0).contains(&row.lost.hodges_lehmann), "{row:?}");
         // All of the line's attempts count where no situation stands out.
         assert!(row.situation.is_none() && row.lost.n == 4 * 36, "{row:?}");
         assert!(!found(2).beyond_noise);
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_loss_within_the_noise_ranks_behind_all_that_are_not() {
         let mut tries = Tries::default();
-        for (seed, attempt) in [(0, 0.0), (1, 10.0), (2, 5.0)] {
+        for (seed, attempt) in [(0, 0.0), (1, 36.0), (2, -24.0)] {
             tries.add(seed, (10, 0), (4.0 + attempt, 0.0));
             tries.add(seed, (20, 0), (3.0 + attempt / 100.0, 0.0));
         }
@@ -339,7 +339,7 @@ mod tests {
         assert!((rows[0].exposure - 0.1).abs() < 1e-9);
         assert!((rows[0].expected - 0.1 * (3.0 * 0.3 + 3.0) / 4.0).abs() < 1e-9, "{}", rows[0].expected);
         assert_eq!(tries.preempted[rows[0].example].lost, 3.1);
-        assert!((rows[0].parts.idle - 3.1).abs() < 1e-9 && rows[0].held_out.is_none(), "{rows:?}");
+        assert!((rows[0].parts.idle - 3.1).abs() < 1e-9, "{rows:?}");
     }
 
     #[test]
