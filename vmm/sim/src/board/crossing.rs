@@ -40,7 +40,7 @@ impl<M: Memory> Board<M> {
     /// A line has come, for an instruction that needs another one in the same way.
     #[cold]
     pub(super) fn seize_other(&mut self, slot: u32, other: u64, need: Need) {
-        // A reader sees what is there, whoever has it.
+        // A reader sees the memory as it is, wherever the line is.
         if need == Need::Read || !self.fabric.lines.exists(other) {
             return;
         }

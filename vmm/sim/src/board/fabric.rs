@@ -38,7 +38,7 @@ pub(super) enum Why {
     LongLoop,
 }
 
-/// What RDRAND draws differs from what lines draw.
+/// A word that no line draws with: RDRAND has draws of its own.
 const RANDOM: u64 = u64::MAX;
 
 /// Instructions that it may take.

@@ -9,7 +9,7 @@ use crate::{Bench, CODE, DATA, DONE, presets};
 
 const EACH: u64 = 50;
 
-/// What `cpus` CPUs leave at `DATA + at`, each of which goes through the program's loop `EACH` times.
+/// The word at `DATA + at`, after each of some CPUs has gone through the program's loop `EACH` times.
 fn left(program: &[u8], machine: &str, stores: Stores, cpus: u32, at: u64) -> u64 {
     let mut machine = presets().iter().find(|preset| preset.name == machine).unwrap().machine();
     machine.model.stores = stores;
