@@ -15,7 +15,7 @@ trials![
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
     a_check_that_is_interrupted_blames_no_lock,
     check_tries_the_functions_of_readers,
-    an_instruction_that_no_simulated_cpu_knows_is_no_fault_of_the_lock,
+    an_instruction_that_no_simulated_cpu_knows_blames_no_lock,
     a_lock_that_wants_more_memory_than_there_is_is_not_broken,
     only_lost_wake_ups_make_a_run_invalid,
     an_object_ends_the_run_with_a_text_of_its_own,
@@ -276,7 +276,7 @@ fn check_tries_the_functions_of_readers() -> Tested {
     Ok(())
 }
 
-fn an_instruction_that_no_simulated_cpu_knows_is_no_fault_of_the_lock() -> Tested {
+fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Tested {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     const LACKS: &str = "--engine sim does not carry out `xlat [rbx]` at tables.o: hk_unlock+0x";
     let directory = scratch("object-tables");
