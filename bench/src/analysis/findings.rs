@@ -61,16 +61,7 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
     let told = shown().count();
     let corrected = if settings - invalid > 1 { ", by Holm's correction" } else { "" };
     if told == 0 {
-        let by_itself = |it: &&&Comparison| {
-            it.verdict == Verdict::NoDifferenceShown
-                && it.ratio.as_ref().is_some_and(|ratio| ratio.verdict().is_difference())
-        };
-        let taken_back = match of_it.iter().filter(by_itself).count() {
-            0 => String::new(),
-            several => format!(
-                " (1 is outside of the interval of {several}: more --blocks, or fewer settings, may tell)"
-            ),
-        };
+        let taken_back = taken_back(of_it);
         return finding(format!(
             "no difference is shown at any of {settings} settings{corrected}{taken_back}{left_out}"
         ));
@@ -91,6 +82,18 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
         format!(" (a difference is shown at {told} of {settings} settings{corrected}{left_out})")
     };
     finding(format!("{}{extent}", parts.join(", ")))
+}
+
+/// How many intervals by themselves exclude 1 where the correction leaves no difference.
+fn taken_back(of_it: &[&Comparison]) -> String {
+    let excludes = |it: &Comparison| it.ratio.as_ref().is_some_and(|ratio| ratio.verdict().is_difference());
+    let taken_back = of_it.iter().filter(|it| it.verdict == Verdict::NoDifferenceShown && excludes(it));
+    match taken_back.count() {
+        0 => String::new(),
+        several => format!(
+            " (1 is outside of the interval of {several}: more --blocks, or fewer settings, may tell)"
+        ),
+    }
 }
 
 fn all_of(settings: usize) -> String {
