@@ -175,11 +175,13 @@ fn check_stacks(memory: &Memory, vcpus: u32) -> Result<(), RunError> {
 
 /// Returns the cause of a guest's failure: a stack overflow if there was one, else `failure` itself.
 pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
-    use RunError::{ExclusionViolated, GuestException, GuestFailed, GuestPanic, NoProgress};
-    let is_of_guest = matches!(
-        failure,
-        ExclusionViolated(_) | GuestException { .. } | GuestFailed { .. } | GuestPanic { .. } | NoProgress(_)
-    );
+    use RunError::{ExclusionViolated, GuestException, GuestFailed, GuestPanic, HostLacks, NoProgress};
+    let is_of_guest = match failure {
+        ExclusionViolated(_) | GuestException { .. } | GuestFailed { .. } | GuestPanic { .. } => true,
+        // A simulated CPU lacks instructions that a stack has written over the code.
+        HostLacks(_) | NoProgress(_) => true,
+        _ => false,
+    };
     match check_stacks(&facts.machine.memory, facts.asked.guest.vcpus) {
         Err(GuestFailed { vcpu, reason: stack }) if is_of_guest => match failure {
             GuestFailed { reason, .. } if reason == stack => GuestFailed { vcpu, reason },
