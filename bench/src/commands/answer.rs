@@ -254,7 +254,8 @@ fn otherwise(gain: &Comparison, other: Option<&Comparison>) -> String {
         return "not tried yet".into();
     };
     let is_round = |ratio: &Estimate| {
-        gain.ratio.as_ref().is_some_and(|asked| (asked.hodges_lehmann > 1.0) != (ratio.hodges_lehmann > 1.0))
+        let asked = gain.ratio.as_ref().map_or(0.0, |asked| asked.hodges_lehmann.ln());
+        asked * ratio.hodges_lehmann.ln() < 0.0
     };
     let judged = match (gain.verdict, other.verdict) {
         (_, Verdict::TooFewBlocks) => "too few blocks to tell",
@@ -264,7 +265,7 @@ fn otherwise(gain: &Comparison, other: Option<&Comparison>) -> String {
         }
         (asked, now) if asked == now => "the answer stays",
         (Verdict::Faster | Verdict::Slower, _) if is_round(ratio) => {
-            "the other way round, but no difference is shown"
+            "perhaps the other way round: too few runs to tell"
         }
         (Verdict::Faster | Verdict::Slower, _) => "no difference is shown then",
         _ => "a difference is shown then",
@@ -400,7 +401,7 @@ mod tests {
             ([0.5, 2.0], "this turns the answer round"),
             ([2.0, 3.0], "the answer stays"),
             ([1.0, 3.0], "a difference is shown then"),
-            ([3.0, 1.0], "no difference is shown"),
+            ([3.0, 1.0], "no difference is shown then"),
         ] {
             let text = told(0.0, 8, false, truth);
             let assumed = ", slices of 3ms that the VMM ends, 16 vCPUs on 2 pCPUs of this host";
