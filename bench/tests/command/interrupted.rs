@@ -15,7 +15,7 @@ trials![
     a_directory_that_a_bench_writes_to_is_not_written_by_another,
     an_experiment_killed_again_and_again_is_completed_without_loss,
     half_a_last_line_is_cut_off_and_its_cell_runs_again,
-    an_answer_is_given_when_it_is_stopped_or_its_time_is_over,
+    an_answer_is_given_when_stopped_or_when_its_time_is_over,
 ];
 
 /// A question about two small guests on a modelled host, whose waiters exit when they spin.
@@ -41,7 +41,7 @@ const QUESTION: [&str; 19] = [
     "--output",
 ];
 
-fn an_answer_is_given_when_it_is_stopped_or_its_time_is_over() {
+fn an_answer_is_given_when_stopped_or_when_its_time_is_over() {
     /// Cells of a block: three guests as asked for, without exits, and under another scheduler; and the A/A pair's second half.
     const CELLS: usize = 10;
     for (name, blocks, time, expected) in [

@@ -104,12 +104,12 @@ void hk_unlock(struct lock *lock)
     assert!(rows.len() > 2 && rows.iter().all(|row| is_authors(&row["line"])), "{rows:#?}");
     let mark = |mark: &str| SOURCE.lines().position(|line| line.ends_with(mark)).expect("a mark") + 1;
     let at = |mark_of: &str, is_behind: bool| {
-        // The first instruction of a function may be of its first line or of the next.
+        // The first instruction of a function may be of its first line or of one behind.
         let ends = |row: &Value| {
             let is_at = |line: usize| {
                 is_authors(&row["line"]) && row["line"].as_str().unwrap().ends_with(&format!(":{line}"))
             };
-            is_at(mark(mark_of)) || is_behind && is_at(mark(mark_of) + 1)
+            is_at(mark(mark_of)) || is_behind && (1..3).any(|lines| is_at(mark(mark_of) + lines))
         };
         rows.iter().any(|row| ends(row) && row["is_behind"] == is_behind)
     };

@@ -409,7 +409,7 @@ fn with_failed(side_of_failed: char, blocks: u32, ended_with: Option<u8>) -> [Si
 }
 
 #[test]
-fn failed_runs_of_either_side_are_named_and_no_all_clear_is_given() {
+fn failed_runs_of_either_side_are_named_and_never_all_clear() {
     let twice = "FAILED: b_ratio-8 made no progress, twice, in blocks 0";
     let violated = "FAILED: this ended the experiment: cell b in block 0: mutual exclusion violated";
     for (at, blocks, ended_with, exit, sentence, test) in [
