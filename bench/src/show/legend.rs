@@ -1,6 +1,6 @@
 //! Explains rows and rare columns whose names do not say what they mean.
 
-use crate::analysis::summary::{Row, Summary};
+use crate::analysis::summary::Summary;
 use crate::analysis::verdict::Verdict;
 use crate::experiment::names::{BESIDE, LOCK_FREE};
 use crate::experiment::place::Role;
