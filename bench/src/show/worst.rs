@@ -70,7 +70,7 @@ fn verdict(answer: &Worst) -> String {
         (0, Some(row)) => format!(
             "the worst preemption found costs {:.1} times its length, at {}",
             row.lost.hodges_lehmann,
-            row.place.lines()
+            row.place.line.as_ref().map_or_else(|| row.place.function.clone(), |_| row.place.lines())
         ),
         (0, None) => "nothing was tried".into(),
     }

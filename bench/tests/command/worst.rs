@@ -82,9 +82,9 @@ static __attribute__((noinline)) void wait(struct lock *lock)
         hk_pause();
     }
 }
-void hk_lock(struct lock *lock) // lock
+void hk_lock(struct lock *lock)
 {
-    if (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))
+    if (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) // lock
         wait(lock);
 }
 void hk_unlock(struct lock *lock)
@@ -104,13 +104,8 @@ void hk_unlock(struct lock *lock)
     assert!(rows.len() > 2 && rows.iter().all(|row| is_authors(&row["line"])), "{rows:#?}");
     let mark = |mark: &str| SOURCE.lines().position(|line| line.ends_with(mark)).expect("a mark") + 1;
     let at = |mark_of: &str, is_behind: bool| {
-        // The first instruction of a function may be of its first line or of one behind.
-        let ends = |row: &Value| {
-            let is_at = |line: usize| {
-                is_authors(&row["line"]) && row["line"].as_str().unwrap().ends_with(&format!(":{line}"))
-            };
-            is_at(mark(mark_of)) || is_behind && (1..3).any(|lines| is_at(mark(mark_of) + lines))
-        };
+        let end = format!("/mine.c:{}", mark(mark_of));
+        let ends = |row: &Value| row["line"].as_str().is_some_and(|line| line.ends_with(&end));
         rows.iter().any(|row| ends(row) && row["is_behind"] == is_behind)
     };
     assert!(at("// release", false) && at("// lock", true), "{rows:#?}");
