@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn simulated_guests_spin_in_ring_0_with_the_exits_of_the_host_file() {
+    fn simulated_guests_spin_in_ring_0_with_exits_of_the_file() {
         let host =
             |more: &[(&str, &str)]| asked(&[&[("engine", "sim"), ("host", "linux-7.3")], more].concat());
         let tried = |asked: &Settings| -> Vec<_> {

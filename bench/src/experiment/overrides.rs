@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_variant_leaves_a_part_of_the_grid_and_of_the_arms() {
+    fn a_quick_variant_leaves_a_part_of_grid_and_arms() {
         let text = "format = 1\nname = \"x\"\ntitle = \"x\"\n[grid]\nratio = [1, 2, 8]\nhold = [\"1us\", \"2us\"]\n\
                     [[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n[[arm]]\nname = \"c\"\n\
                     [[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n\

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_there_or_has_no_name_in_text_is_refused() {
+    fn a_directory_that_is_there_or_has_no_name_is_refused() {
         use std::os::unix::ffi::OsStrExt as _;
         let scratch = Scratch::new("anew");
         let new = scratch.path().join("deep/new");

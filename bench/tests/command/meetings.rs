@@ -4,9 +4,9 @@ use crate::objects::compiled;
 use crate::support::{Tested, code, haltkick, kvm, scratch, stderr, trials};
 
 trials![
-    a_simulated_machine_shows_the_instructions_by_which_two_vcpus_took_a_lock,
-    a_page_of_kvm_names_the_functions_by_which_two_vcpus_took_a_lock,
-    a_preemption_that_lets_two_vcpus_in_is_shown_again_with_its_lines,
+    a_simulated_machine_shows_how_two_vcpus_took_a_lock,
+    a_page_of_kvm_names_how_two_vcpus_took_a_lock,
+    a_preemption_that_lets_two_in_is_shown_with_lines,
 ];
 
 /// vCPU 2 releases twice. Lines that are looked for have a mark.
@@ -59,7 +59,7 @@ fn page(object: &str, more: &[&str]) -> Option<String> {
     (code(&output) == 5).then(|| stderr(&output))
 }
 
-fn a_simulated_machine_shows_the_instructions_by_which_two_vcpus_took_a_lock() -> Tested {
+fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Tested {
     let place = [
         "--engine",
         "sim",
@@ -97,7 +97,7 @@ fn a_simulated_machine_shows_the_instructions_by_which_two_vcpus_took_a_lock() -
     Ok(())
 }
 
-fn a_page_of_kvm_names_the_functions_by_which_two_vcpus_took_a_lock() -> Tested {
+fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Tested {
     kvm()?;
     let directory = scratch("meetings-kvm");
     for (name, source, workload, takes) in [
@@ -120,7 +120,7 @@ fn a_page_of_kvm_names_the_functions_by_which_two_vcpus_took_a_lock() -> Tested 
     Ok(())
 }
 
-fn a_preemption_that_lets_two_vcpus_in_is_shown_again_with_its_lines() -> Tested {
+fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Tested {
     let (directory, source) = (scratch("meetings-worst"), plain());
     let (object, output) = (compiled(&directory, "plain", &source)?, directory.join("worst"));
     let place = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--find-bugs"];

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_within_the_spread_of_single_attempts_is_found_with_more_seeds() {
+    fn a_loss_within_the_spread_of_attempts_is_found_with_seeds() {
         let found = |seeds| scattered(1, (seeds, 6), 6.5, 2.5).rows(&mut place)[0].clone();
         // Far within the spread: the largest of the controls is larger than any mean.
         let row = found(60);
