@@ -47,7 +47,7 @@ deny:
     @cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
     cargo deny check
 
-# PV, test-and-set and three strict queues over overcommit ratios 1 to 32 (`--quick`: PV, test-and-set and the native queue over ratios 1 to 8, a minute).
+# PV, test-and-set and three strict queues over overcommit ratios 1 to 32 (`--quick`: PV, test-and-set and the native queue over ratios 1 to 8, under a minute).
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}
 
