@@ -76,7 +76,7 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Tested {
     for (name, source, workload, one, other, released) in [
         ("twice", TWICE, "critical-section", "takes", "takes", Some("again")),
         ("plain", &plain(), "critical-section", "stores", "stores", Some("releases")),
-        // Who meets the one that was lied to may have been lied to as well.
+        // Both vCPUs may have been lied to.
         ("lies", &lies(), "try-lock", "lies", "", None),
     ] {
         let object = compiled(&directory, name, source)?;

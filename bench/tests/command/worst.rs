@@ -68,7 +68,7 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     assert!(ended == 7 && err.contains("it came to something else then"), "{ended}: {err}");
 }
 
-/// What is called and what is inlined is the lab's; the unlock stands in its call's place.
+/// Calls and inlined code are of the lab; the unlock stands in the place of its call.
 fn lines_of_a_lock_object_are_its_authors_alone() -> Tested {
     const SOURCE: &str = r#"
 #include "haltkick.h"

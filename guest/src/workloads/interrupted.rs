@@ -96,7 +96,7 @@ fn device() {
     }
 }
 
-/// Sections, each of which `take` does for so long, if it can; and whatever interrupts them.
+/// Does sections by `take`, which is told their length, and takes the interrupts that come.
 fn take_sections(mut take: impl FnMut(u64) -> Option<Times>) {
     let mut choices = Choices::of_this_vcpu();
     choices.begin();

@@ -23,7 +23,7 @@ workload! {
     WorkloadFlags::NOTES_WAITS, ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
 }
 
-/// Turns of the writer in a row without a further reader, after which it asks for the lock, whoever is inside.
+/// Turns of the writer in a row without a further reader, after which it asks for the lock all the same.
 const TURNS_WITHOUT_MORE: u32 = 100;
 
 hot! {

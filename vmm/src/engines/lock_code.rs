@@ -72,7 +72,7 @@ impl LockCode {
         })
     }
 
-    /// The same, with the function that takes the lock if it is free. That one is said to have taken it whatever it answers.
+    /// The code with the function that takes the lock if it is free. That function is said to have taken it whatever it answers.
     pub(crate) fn with_try(asked: OurGuest<'_>, image: &Image) -> Result<Self, RunError> {
         let mut code = Self::new(asked, image)?;
         let lock = image.locks.iter().position(|lock| lock.name == asked.ours.lock);

@@ -1,5 +1,5 @@
-//! What a lock must stand wherever it is, brought about on a simulated machine at each instruction in turn, so that a window of a few of
-//! them is met by every run: absences, interrupts, registers with anything in them.
+//! Absences, interrupts and changed registers at each instruction of a lock in turn, on a simulated machine: every run meets a window of
+//! a few instructions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -40,7 +40,7 @@ pub(super) enum Part {
     Interrupts,
 }
 
-/// Where trials are made.
+/// The place of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// On this host, or on the engine of the command line.
@@ -70,16 +70,16 @@ impl Place {
     }
 }
 
-/// Up to more vCPUs than a word of flags has bits.
+/// From one vCPU, which must not wait for itself, to 64.
 const FEW: &[u32] = &[1, 2, 3, 5, 8, 16, 64];
-/// Up to more vCPUs than a byte can number.
+/// The same, and more than a byte can number.
 const MANY: &[u32] = &[1, 2, 3, 5, 8, 16, 64, 300];
 /// Several: one vCPU does not interrupt itself.
 const SEVERAL: &[u32] = &[2, 3, 5, 8, 16, 64, 300];
 /// Fewer than the simulated pCPUs, as many, and more: each number of these is busy at once.
 const SIMULATED: &[u32] = &[4, 8, 16];
 
-/// So few that each comes to every instruction soon, and so many that they meet there.
+/// Few enough for each vCPU to come to every instruction soon, and enough to meet there.
 const CROWDED: &[u32] = &[4, 5, 8];
 
 const fn kind(
