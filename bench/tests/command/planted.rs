@@ -19,6 +19,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("paravirtual", "", "DROP_KICKS"),
     ("paravirtual", "", "SLOW_FIRST"),
     ("paravirtual", "", "NO_BARRIER"),
+    ("flags", "", "NO_FENCE"),
+    ("queue", "", "FEW_NODES"),
     ("queue", "", "ONE_NODE"),
     ("queue", "", "ONE_WORD"),
     ("queue", "", "LATE_LINK"),
