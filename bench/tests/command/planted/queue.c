@@ -30,7 +30,7 @@ struct node *hk_lock(struct lock *given)
     struct lock *lock = THE(given);
     struct node *node = hk_percpu(hk_cpu())->node;
 #ifdef FEW_NODES
-    /* Who holds three locks takes the third node once more. */
+    /* A vCPU that holds three locks takes the third node once more. */
     while (node->in_use && node < hk_percpu(hk_cpu())->node + 2)
         node++;
 #elif !defined(ONE_NODE)
