@@ -196,8 +196,8 @@ fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() -> Check {
 }
 
 fn with_interrupts(lock: &str, pv: bool) -> Run {
-    // Long sections, so that handlers meet at their lock.
-    let hold = Duration::from_micros(20);
+    // Sections as long as a part of a turn, so that handlers are descheduled in theirs and meet at their lock.
+    let hold = Duration::from_micros(200);
     config().workload("interrupted").lock(lock).pv(pv).lock_count(2).hold(hold)
 }
 
