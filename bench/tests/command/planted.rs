@@ -32,6 +32,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("levels", "", "TAKE_AND_DENY"),
     ("shared", "", "SKIP_LAST"),
     ("words", "TICKET", "TICKETS_OF_A_BYTE"),
+    ("words", "TICKET", "NEVER_LOAD"),
     ("words", "PENDING", "WIPE_NEXT"),
     ("words", "READERS", "NO_SECOND_LOOK"),
     ("words", "READERS", "SIX_BITS"),

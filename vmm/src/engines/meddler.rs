@@ -34,6 +34,9 @@ const ARGUMENTS: [General; 3] = [General::Rdi, General::Rsi, General::Rdx];
 const KEPT: [General; 6] =
     [General::Rbx, General::Rbp, General::R12, General::R13, General::R14, General::R15];
 
+/// Values of registers that are remembered: of the last few calls.
+const SEEN: usize = 4 * (FREE.len() + ARGUMENTS.len());
+
 /// A call of one of the lock's functions that has not returned.
 struct Call {
     /// The stack pointer at its first instruction.
@@ -64,6 +67,8 @@ pub(super) struct Meddler {
     met: BTreeMap<u64, u32>,
     victims: Vec<Victim>,
     random: SplitMix,
+    /// What the lock's functions left in registers last: numbers and addresses that it works with.
+    seen: [u64; SEEN],
     /// vCPU 0 has let others start: they, and soon it, are in the workload.
     has_begun: bool,
     /// Instructions since the last one that counts.
@@ -85,6 +90,7 @@ impl Meddler {
             met: BTreeMap::new(),
             victims: (0..asked.guest.vcpus).map(|_| Victim::default()).collect(),
             random: SplitMix::new(asked.guest.seed),
+            seen: [0; SEEN],
             has_begun: false,
             since: 0,
             other,
@@ -112,19 +118,12 @@ impl Meddler {
     /// Fills registers in which the lock can rely on nothing: at its first instruction, and when a function of the lab's returns to it.
     /// Gives the caller back its own.
     fn fill(&mut self, cpu: &mut Cpu, (rip, rsp): (u64, u64)) {
-        let junk = |random: &mut SplitMix| match random.next() {
-            drawn if drawn & 7 < 4 => drawn & 3,
-            drawn if drawn & 7 < 6 => u64::MAX,
-            drawn => drawn >> 3,
-        };
-        let set = |cpu: &mut Cpu, register: General, random: &mut SplitMix| {
-            let filled = junk(random);
-            cpu.set_general(register, filled);
-            filled
-        };
         let victim = &mut self.victims[cpu.number() as usize];
         // The return has taken its address off the stack.
         while let Some(call) = victim.calls.pop_if(|call| rsp == call.rsp + 8) {
+            let changed = FREE.into_iter().chain(ARGUMENTS).map(|register| cpu.general(register));
+            self.seen.rotate_right(FREE.len() + ARGUMENTS.len());
+            self.seen.iter_mut().zip(changed).for_each(|(seen, value)| *seen = value);
             for ((register, kept), filled) in KEPT.into_iter().zip(call.kept).zip(call.filled) {
                 // One that the lock has changed stays changed.
                 if cpu.general(register) == filled {
@@ -135,12 +134,24 @@ impl Meddler {
         if self.since > ENOUGH {
             return;
         }
+        let (seen, random) = (&self.seen, &mut self.random);
+        let mut set = |cpu: &mut Cpu, register: General| {
+            let drawn = random.next();
+            let filled = match drawn & 7 {
+                0..4 => drawn >> 3 & 3,
+                4 => u64::MAX,
+                5 => drawn >> 3,
+                _ => seen[(drawn >> 5) as usize % seen.len()].wrapping_add(drawn >> 3 & 3),
+            };
+            cpu.set_general(register, filled);
+            filled
+        };
         if let Some(gives) = self.code.entry(rip).map(|takes| !takes) {
-            FREE.into_iter().for_each(|register| _ = set(cpu, register, &mut self.random));
+            FREE.into_iter().for_each(|register| _ = set(cpu, register));
             let tokens = if gives { 3 } else { 1 };
-            ARGUMENTS[tokens..].iter().for_each(|register| _ = set(cpu, *register, &mut self.random));
+            ARGUMENTS[tokens..].iter().for_each(|register| _ = set(cpu, *register));
             let kept = KEPT.map(|register| cpu.general(register));
-            let filled = KEPT.map(|register| set(cpu, register, &mut self.random));
+            let filled = KEPT.map(|register| set(cpu, register));
             victim.calls.push(Call { rsp, kept, filled, called_from: None });
         }
         let (Some(object), Some(call)) = (&self.object, victim.calls.last_mut()) else { return };
@@ -150,7 +161,7 @@ impl Meddler {
                 call.called_from = None;
                 // Its result is in the first.
                 let free = FREE[1..].iter().chain(&ARGUMENTS);
-                free.for_each(|register| _ = set(cpu, *register, &mut self.random));
+                free.for_each(|register| _ = set(cpu, *register));
             }
             _ => {}
         }
