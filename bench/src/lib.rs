@@ -31,6 +31,10 @@ use clap::Parser as _;
 
 use cli::Cli;
 
+#[global_allocator]
+static ALLOCATOR: haltkick_vmm::OrGivesUp =
+    haltkick_vmm::OrGivesUp { exit: text::exit::Exit::HostLacks as i32 };
+
 /// The command.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -55,7 +59,6 @@ pub fn main() -> ExitCode {
     if cli.no_cache {
         host::kvm_cache::disable();
     }
-    let _groups = haltkick_vmm::RemovesGroups;
     commands::interrupt::survive_size_limit();
     host::identity::read_before_the_walls();
     let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {

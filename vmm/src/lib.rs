@@ -44,9 +44,10 @@ pub use haltkick_sim::machine as machines;
 /// Recorded schedules for [`Engine::Sim`].
 pub use haltkick_sim::schedule::Schedule;
 pub use host::affinity::{allowed_cpus, keep_off};
-pub use host::cgroup::{RemovesGroups, control_groups};
+pub use host::allocator::OrGivesUp;
+pub use host::cgroup::{Bandwidth, inherited_quota};
 pub use host::clock::VirtualTime;
-pub use host::error::{Refused, RunError};
+pub use host::error::{MEMORY_LIMITS, Refused, RunError};
 pub use host::input;
 pub use host::known::{Known, Unknown};
 pub use host::nearest::nearest;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, HowOften, Image, Instruments, Quota, Run, RunError, Sched, Target, check_guests};
+use haltkick_vmm::{
+    Bandwidth, Engine, HowOften, Image, Instruments, Quota, Run, RunError, Sched, Target, check_guests,
+};
 use support::{Settings, deschedule, start_with, watched};
 
 fn base() -> Run {
@@ -11,7 +13,8 @@ fn base() -> Run {
 
 /// A quota of `run_us` microseconds in a millisecond, which the VMM can keep.
 fn quota(run_us: u64) -> Quota {
-    Quota { run: Duration::from_micros(run_us), period: Duration::from_millis(1), burst: Duration::ZERO }
+    let [run, period] = [run_us, 1000].map(Duration::from_micros);
+    Quota::Own(Bandwidth { run, period, burst: Duration::ZERO })
 }
 
 /// The one line of a refusal.

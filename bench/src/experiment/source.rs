@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 44] = [
+pub(crate) const BUILT_IN: [(&str, &str); 43] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
@@ -41,7 +41,6 @@ pub(crate) const BUILT_IN: [(&str, &str); 44] = [
     ("hostile", include_str!("../../experiments/hostile.toml")),
     ("remedies", include_str!("../../experiments/remedies.toml")),
     ("quota", include_str!("../../experiments/quota.toml")),
-    ("quota-host", include_str!("../../experiments/quota-host.toml")),
     ("fold", include_str!("../../experiments/fold.toml")),
     ("fault", include_str!("../../experiments/fault.toml")),
     ("grant", include_str!("../../experiments/grant.toml")),

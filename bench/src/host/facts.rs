@@ -177,7 +177,7 @@ fn scheduler(facts: &mut Facts) {
     put(facts, "scheduler.rt_runtime_us", probe::text("/proc/sys/kernel/sched_rt_runtime_us"));
     put(facts, "scheduler.sched_ext", probe::text("/sys/kernel/sched_ext/state"));
     put(facts, "scheduler.policy_and_nice", own_policy());
-    put(facts, "scheduler.cgroup_cpu_max", cgroup("cpu.max"));
+    put(facts, "scheduler.cgroup_cpu_max", cpu_quota());
     put(facts, "scheduler.cgroup_cpu_weight", cgroup("cpu.weight"));
     put(facts, "scheduler.uclamp_min", probe::text("/proc/sys/kernel/sched_util_clamp_min"));
     put(facts, "scheduler.watchdog", probe::text("/proc/sys/kernel/watchdog"));
@@ -306,6 +306,12 @@ fn os_release() -> probe::Answer {
     let text = probe::text("/etc/os-release")?;
     let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     name.map(|name| name.trim_matches('"').into()).ok_or_else(|| "/etc/os-release: no PRETTY_NAME".into())
+}
+
+/// The quota of CPU time of this process's control groups and its period, in microseconds, or `max`.
+pub(crate) fn cpu_quota() -> probe::Answer {
+    let quota = haltkick_vmm::inherited_quota().map_err(|why| why.to_string())?;
+    Ok(quota.map_or("max".into(), |quota| format!("{} {}", quota.run.as_micros(), quota.period.as_micros())))
 }
 
 /// A file of this process's cgroup (version 2).

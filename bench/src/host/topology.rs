@@ -1,26 +1,105 @@
 //! Which CPUs share a core, and which a package.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::host::cpulist::CpuList;
+
 /// Position of a CPU in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoreOfCpu {
     /// The package, which is a socket.
     pub(crate) package: u32,
-    /// The core, numbered within its package.
+    /// The first CPU of its core. The kernel numbers cores anew in each die, on some machines.
     pub(crate) core: u32,
 }
 
-/// The place of each of `cpus`.
-pub(crate) fn places(cpus: &[u32]) -> Result<Vec<(u32, CoreOfCpu)>, String> {
-    cpus.iter().map(|&cpu| Ok((cpu, place(cpu)?))).collect()
+/// CPUs of a machine whose packages are alike, and whose cores are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub(crate) cpus: Vec<(u32, CoreOfCpu)>,
+    pub(crate) packages: u32,
+    pub(crate) cores_per_package: u32,
+    pub(crate) threads_per_core: u32,
 }
 
-fn place(cpu: u32) -> Result<CoreOfCpu, String> {
+impl Places {
+    /// The places of `cpus`, of which there is at least one.
+    ///
+    /// # Errors
+    /// What the kernel does not tell, or how they differ.
+    pub(crate) fn of(cpus: &[u32]) -> Result<Self, String> {
+        Self::below(Path::new("/sys/devices"), cpus)
+    }
+
+    /// The only CPU of a machine.
+    pub(crate) fn one() -> Self {
+        let cpus = vec![(0, CoreOfCpu { package: 0, core: 0 })];
+        Self { cpus, packages: 1, cores_per_package: 1, threads_per_core: 1 }
+    }
+
+    fn below(devices: &Path, cpus: &[u32]) -> Result<Self, String> {
+        let places =
+            cpus.iter().map(|&cpu| Ok((cpu, place(devices, cpu)?))).collect::<Result<Vec<_>, String>>()?;
+        let differ = |what: &str, (cpu, has): (u32, u32), (other, other_has): (u32, u32)| {
+            Err(format!(
+                "these CPUs cannot be described, for they are not all alike: {what} of CPU {cpu} has {has} of them, that of CPU {other} has \
+                 {other_has}; choose CPUs that are alike, as by taskset"
+            ))
+        };
+        one_kind(devices, cpus)?;
+        let mut threads: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+        for (cpu, place) in &places {
+            threads.entry(place.core).or_insert((*cpu, 0)).1 += 1;
+        }
+        let mut packages: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+        for (cpu, _) in threads.values() {
+            let (_, place) = places.iter().find(|(it, _)| it == cpu).expect("it is one of them");
+            packages.entry(place.package).or_insert((*cpu, 0)).1 += 1;
+        }
+        for (what, counts) in [("the core", &threads), ("the package", &packages)] {
+            let first = *counts.values().next().ok_or("no CPU")?;
+            if let Some(other) = counts.values().find(|other| other.1 != first.1) {
+                return differ(what, first, *other);
+            }
+        }
+        let each = |counts: &BTreeMap<u32, (u32, u32)>| counts.values().next().map_or(1, |(_, count)| *count);
+        let (packages, cores_per_package) = (packages.len() as u32, each(&packages));
+        Ok(Self { cpus: places, packages, cores_per_package, threads_per_core: each(&threads) })
+    }
+}
+
+fn place(devices: &Path, cpu: u32) -> Result<CoreOfCpu, String> {
     let read = |name: &str| {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{name}");
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        text.trim().parse().map_err(|_| format!("{path}: `{}` is no number", text.trim()))
+        let path = devices.join(format!("system/cpu/cpu{cpu}/topology/{name}"));
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok((path, text.trim().to_owned()))
     };
-    Ok(CoreOfCpu { package: read("physical_package_id")?, core: read("core_id")? })
+    let wrong =
+        |(path, text): (std::path::PathBuf, String)| format!("{}: `{text}` is no number", path.display());
+    let package = read("physical_package_id").and_then(|found| found.1.parse().map_err(|_| wrong(found)))?;
+    // Its older name, which all kernels have.
+    let siblings = read("thread_siblings_list")?;
+    let first = siblings.1.parse::<CpuList>().ok().and_then(|list| list.0.first().copied());
+    Ok(CoreOfCpu { package, core: first.ok_or_else(|| wrong(siblings))? })
+}
+
+/// Refuses CPUs of several kinds: the kernel has a device for the counters of each kind, or gives each CPU a capacity.
+fn one_kind(devices: &Path, cpus: &[u32]) -> Result<(), String> {
+    let text = |name: String| std::fs::read_to_string(devices.join(name)).ok();
+    let of_kind = |kind: &str| text(format!("{kind}/cpus"))?.trim().parse::<CpuList>().ok();
+    let kind = |cpu: u32| {
+        let atom = of_kind("cpu_atom").is_some_and(|list| list.0.contains(&cpu));
+        (atom, text(format!("system/cpu/cpu{cpu}/cpu_capacity")))
+    };
+    match cpus.iter().find(|cpu| kind(**cpu) != kind(cpus[0])) {
+        Some(other) => Err(format!(
+            "these CPUs cannot be described, for they are of several kinds (hybrid), such as CPU {} and CPU {other}; choose CPUs of one kind, as by \
+             taskset",
+            cpus[0]
+        )),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -30,9 +109,60 @@ mod tests {
     #[test]
     fn every_allowed_cpu_has_a_place() {
         let cpus = crate::host::cpulist::allowed().unwrap().0;
-        match places(&cpus) {
-            Ok(places) => assert_eq!(places.len(), cpus.len()),
-            Err(reason) => assert!(reason.contains("/topology/"), "{reason}"),
+        match Places::of(&cpus) {
+            Ok(places) => assert_eq!(places.cpus.len(), cpus.len()),
+            Err(reason) => assert!(reason.contains("topology/") || reason.contains("taskset"), "{reason}"),
         }
+    }
+
+    #[test]
+    fn only_machines_of_like_packages_and_cores_are_described() {
+        let root = std::env::temp_dir().join(format!("haltkick-topology-{}", std::process::id()));
+        let put = |path: String, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        // Package, core as the kernel numbers it, siblings.
+        type Cpus = &'static [(u32, u32, &'static str)];
+        let dies: Cpus = &[(0, 0, "0"), (0, 1, "1"), (0, 0, "2"), (0, 1, "3")];
+        let smt: Cpus = &[(0, 0, "0,2"), (0, 1, "1,3"), (0, 0, "0,2"), (0, 1, "1,3")];
+        let cases: [(&str, Cpus, &str, Result<[u32; 3], &str>); 8] = [
+            ("dies", dies, "", Ok([1, 4, 1])),
+            ("siblings", smt, "", Ok([1, 2, 2])),
+            ("sockets", &[(0, 0, "0"), (3, 0, "1")], "", Ok([2, 1, 1])),
+            ("one thread of each core", &[(0, 0, "0,8"), (0, 1, "1,9")], "", Ok([1, 2, 1])),
+            (
+                "some with siblings",
+                &[(0, 0, "0-1"), (0, 0, "0-1"), (0, 4, "2")],
+                "",
+                Err("the core of CPU 0 has 2"),
+            ),
+            ("unequal sockets", &[(0, 0, "0"), (0, 1, "1"), (1, 0, "2")], "", Err("that of CPU 2 has 1")),
+            ("two kinds of like cores", dies, "2-3", Err("hybrid")),
+            ("one kind of two", &[(0, 0, "0"), (0, 1, "1")], "2-3", Ok([1, 2, 1])),
+        ];
+        for (name, cpus, atoms, expected) in cases {
+            _ = std::fs::remove_dir_all(&root);
+            for (cpu, (package, core, siblings)) in cpus.iter().enumerate() {
+                let at = format!("system/cpu/cpu{cpu}/topology");
+                put(format!("{at}/physical_package_id"), &format!("{package}\n"));
+                put(format!("{at}/core_id"), &format!("{core}\n"));
+                put(format!("{at}/thread_siblings_list"), &format!("{siblings}\n"));
+            }
+            if !atoms.is_empty() {
+                put("cpu_atom/cpus".into(), &format!("{atoms}\n"));
+            }
+            let found = Places::below(&root, &(0..cpus.len() as u32).collect::<Vec<_>>());
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => {
+                    let found = [found.packages, found.cores_per_package, found.threads_per_core];
+                    assert_eq!(found, expected, "{name}");
+                }
+                (Err(reason), Err(says)) => assert!(reason.contains(says), "{name}: {reason}"),
+                (found, _) => panic!("{name}: {found:?}"),
+            }
+        }
+        _ = std::fs::remove_dir_all(&root);
     }
 }

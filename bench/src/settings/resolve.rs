@@ -206,7 +206,10 @@ impl Settings {
         let warmup = self.time("warmup").unwrap_or((rounds::round(run) * 2).max(SHORTEST_WARMUP));
         let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.mix.work_sections.is_some());
         let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
-        let window = self.time("window").unwrap_or(window).max(self.turns(run));
+        let window = match self.time("window") {
+            Some(given) => given.max(self.turns(run)),
+            None => rounds::whole(window.max(self.turns(run)), rounds::period(run)),
+        };
         if window < SHORTEST_WINDOW {
             let message = "the window is too short to count in: 1ms at least".into();
             return Err(Refused { about: "window", message });

@@ -1,223 +1,181 @@
-//! Quotas that the host's kernel keeps: kept in the run, and gone with the process, however it ends.
+//! Quotas that the host's kernel keeps: those of the control group in which the command is started.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::process::{Command, Output};
 
-use haltkick_vmm::Known;
-use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::interrupted::signal;
 use crate::support::{
-    Skipped, Tested, assert_valid, code, command, eventually, haltkick, kvm, nulls_without_reason, refusal,
-    skip, stderr, stdout, trials,
+    Skipped, Tested, assert_valid, code, command, nulls_without_reason, refusal, skip, stderr, stdout, trials,
 };
 
 trials![
-    the_kernel_keeps_the_quota_of_threads_that_run_vcpus,
-    the_kernel_keeps_the_quota_of_each_guest_on_kvm,
-    a_group_goes_with_its_process_however_that_ends,
-    quotas_that_the_kernel_cannot_keep_are_refused_in_a_line,
-    a_host_that_gives_no_control_group_is_said_to_lack_it,
+    the_quota_of_the_own_control_group_is_read_and_counted,
+    memory_that_a_control_group_does_not_allow_is_named,
+    quotas_that_the_kernel_does_not_keep_are_refused_in_a_line,
+    memory_that_the_address_space_does_not_allow_is_named,
 ];
+
+/// A control group of the test's own, which ends with it.
+struct Group {
+    folder: PathBuf,
+    is_one: bool,
+}
+
+impl Group {
+    /// A group whose files `controller` has, in the hierarchy of version 1 or 2.
+    fn new(controller: &str) -> Result<Self, Skipped> {
+        let name = format!("haltkick-test-{controller}-{}", std::process::id());
+        for (root, is_one) in
+            [(format!("/sys/fs/cgroup/{controller}"), true), ("/sys/fs/cgroup".into(), false)]
+        {
+            let folder = PathBuf::from(root).join(&name);
+            if fs::create_dir(&folder).is_err() {
+                continue;
+            }
+            let group = Self { folder, is_one };
+            let file = match (controller, is_one) {
+                ("cpu", true) => "cpu.cfs_quota_us",
+                ("cpu", false) => "cpu.max",
+                (_, true) => "memory.limit_in_bytes",
+                (_, false) => "memory.max",
+            };
+            if group.folder.join(file).exists() {
+                return Ok(group);
+            }
+        }
+        skip(format_args!("no control group for {controller} can be made here"))
+    }
+
+    fn write(&self, [one, two]: [&str; 2], [in_one, in_two]: [&str; 2]) {
+        let (name, text) = if self.is_one { (one, in_one) } else { (two, in_two) };
+        if !name.is_empty() {
+            fs::write(self.folder.join(name), text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+
+    /// Runs the command in it.
+    fn run(&self, command: &Command) -> Output {
+        let mut within = Command::new("sh");
+        within.args(["-c", "echo $$ >\"$0/cgroup.procs\"; exec \"$@\""]).arg(&self.folder);
+        within.arg(command.get_program()).args(command.get_args()).output().expect("it can be started")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        _ = fs::remove_dir(&self.folder);
+    }
+}
 
 /// Two vCPUs that would use two pCPUs.
-const TWO: [&str; 11] = [
-    "run",
-    "--sched",
-    "host",
-    "--vcpus",
-    "2",
-    "--lock",
-    "none",
-    "--quota",
-    "20ms/40ms",
-    "--no-ideal",
-    "--format",
-];
-
-/// The directory of the own control group, in which those of guests are made. Found once, for that removes leftovers.
-fn groups() -> Result<&'static Path, Skipped> {
-    static FOLDER: LazyLock<Known<PathBuf>> = LazyLock::new(haltkick_vmm::control_groups);
-    FOLDER.as_deref().or_else(|why| skip(format_args!("control groups: {why}")))
+fn two(more: &str) -> Command {
+    let run =
+        "run --sched host --engine threads --vcpus 2 --lock none --no-ideal --format json --quota inherited";
+    command(&run.split(' ').chain(more.split(' ')).collect::<Vec<_>>())
 }
 
-/// The groups of process `process`.
-fn groups_of(process: u32) -> Result<usize, Skipped> {
-    let prefix = format!("haltkick-{process}-");
-    let entries = fs::read_dir(groups()?).expect("the own group can be listed").flatten();
-    Ok(entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count())
-}
-
-/// Runs the command, and looks whether it has left a group behind.
-fn leaves_none(command: &mut Command) -> Result<Output, Skipped> {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
-    let process = child.id();
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!(groups_of(process)?, 0, "{}", stderr(&output));
-    Ok(output)
-}
-
-/// The share of the window that vCPUs ran for, in pCPUs.
-fn share(record: &Value) -> f64 {
-    let vcpus = record["per_vcpu"].as_array().expect("vCPUs");
-    let ran: f64 = vcpus.iter().filter_map(|vcpu| vcpu["run_ns"].as_f64()).sum();
-    ran / record["timing"]["window_ns"].as_f64().expect("a window")
-}
-
-/// Whether a guest of two vCPUs used up its quota of `run_ms` in each `period_ms`. If so, it must have had that time and no more.
-fn used_up(record: &Value, run_ms: f64, period_ms: f64) -> bool {
-    let throttled = &record["throttled"];
-    let count = |name: &str| throttled[name].as_u64().unwrap_or_else(|| panic!("{name}: {throttled}"));
-    assert!(throttled["times"].is_null() && throttled["holders"].is_null(), "{throttled}");
-    assert!(count("throttled_periods") <= count("periods"), "{throttled}");
-    let (share, quota) = (share(record), run_ms / period_ms);
-    assert!(share < quota * 1.6, "{share} pCPUs: {throttled}");
-    let window_ms = record["timing"]["window_ns"].as_f64().expect("a window") / 1e6;
-    let at_least = count("throttled_periods") as f64 * run_ms / window_ms;
-    assert!(count("throttled_periods") < 5 || share > at_least * 0.6, "{share} pCPUs: {throttled}");
-    // A host that is too busy does not give it the quota; one that gives it all must count.
-    assert!(share < quota * 0.95 || count("throttled_periods") > 0, "{share} pCPUs: {throttled}");
-    share > quota * 0.6 && count("throttled_periods") > 0 && count("pcpu_ns") > 0
-}
-
-/// Runs in ever longer windows, until `is_enough`.
-fn in_windows(mut is_enough: impl FnMut(&str) -> Result<bool, Skipped>) -> Tested {
+fn the_quota_of_the_own_control_group_is_read_and_counted() -> Tested {
     if haltkick_vmm::allowed_cpus().len() < 2 {
         return skip("two vCPUs need two pCPUs to use up more than their quota");
     }
+    let group = Group::new("cpu")?;
+    group.write(["cpu.cfs_period_us", ""], ["40000", ""]);
+    group.write(["cpu.cfs_quota_us", "cpu.max"], ["20000", "20000 40000"]);
+    let doctor = group.run(&command(&["doctor"]));
+    assert!(stdout(&doctor).contains("20000 40000"), "{}", stdout(&doctor));
+    // A host that is busy may not give it its quota in a short window.
     for window in ["300ms", "1s", "3s", "10s"] {
-        if is_enough(window)? {
+        let output = group.run(&two(&format!("--duration {window}")));
+        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+        let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        assert_valid("run", &record);
+        assert_eq!(nulls_without_reason(&record), Vec::<String>::new());
+        assert_eq!(record["config"]["quota"], "inherited");
+        let throttled = &record["throttled"];
+        let count = |name: &str| throttled[name].as_u64().unwrap_or_else(|| panic!("{name}: {throttled}"));
+        assert!(count("throttled_periods") <= count("periods"), "{throttled}");
+        if count("throttled_periods") > 0 && count("pcpu_ns") > 0 {
             return Ok(());
         }
     }
     skip("this host is too busy to let a guest use up its quota")
 }
 
-fn the_kernel_keeps_the_quota_of_threads_that_run_vcpus() -> Tested {
-    groups()?;
-    in_windows(|window| {
-        let arguments = [&TWO[..], &["json", "--engine", "threads", "--duration", window]].concat();
-        let output = leaves_none(&mut command(&arguments))?;
-        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
-        let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
-        assert_valid("run", &record);
-        assert_eq!(nulls_without_reason(&record), Vec::<String>::new());
-        Ok(used_up(&record, 20.0, 40.0))
-    })
-}
-
-fn the_kernel_keeps_the_quota_of_each_guest_on_kvm() -> Tested {
-    kvm()?;
-    groups()?;
-    in_windows(|window| {
-        let run = ["run", "--sched", "host", "--lock", "none", "--no-ideal", "--duration", window];
-        let vms = ["--vm", "vcpus=2,quota=4ms/20ms", "--vm", "vcpus=1", "--format", "json"];
-        let output = leaves_none(&mut command(&[&run[..], &vms].concat()))?;
-        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
-        let text = stdout(&output);
-        let records = serde_json::Deserializer::from_str(&text).into_iter();
-        let records: Vec<Value> = records.map(|record| record.expect("records")).collect();
-        let [limited, free] = &records[..] else { panic!("{text}") };
-        assert_eq!(free["why"]["throttled"], "the guest had no quota");
-        // More than the other guest's quota, from the same process.
-        Ok(used_up(limited, 4.0, 20.0) && share(free) > 0.35)
-    })
-}
-
-fn a_group_goes_with_its_process_however_that_ends() -> Tested {
-    groups()?;
-    let run = |more: &[&str]| command(&[&TWO[..], &["json", "--engine", "threads"], more].concat());
-    // The guest fails.
-    let output = leaves_none(&mut run(&["--workload", "selftest-panic", "--duration", "50ms"]))?;
-    assert_eq!(code(&output), 5, "{}", stderr(&output));
-    // The run is refused.
-    let output = leaves_none(&mut run(&["--workload", "none-of-this-name"]))?;
-    assert_eq!(code(&output), 2, "{}", stderr(&output));
-    let in_the_midst = |ends_with| -> Result<(u32, Option<i32>), Skipped> {
-        let folder = groups()?;
-        let mut child = run(&["--duration", "60s"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("haltkick can be started");
-        let process = child.id();
-        eventually("a thread under its quota", || {
-            let tasks = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-            let prefix = format!("haltkick-{process}-");
-            let mut own = tasks.filter(|path| path.to_string_lossy().contains(&prefix));
-            let threads = own.find_map(|path| {
-                ["tasks", "cgroup.threads"].iter().find_map(|name| fs::read_to_string(path.join(name)).ok())
-            });
-            threads
-                .filter(|threads| !threads.is_empty() && !threads.lines().any(|of| of == process.to_string()))
-        });
-        // Late enough for the handler of signals.
-        std::thread::sleep(Duration::from_millis(300));
-        signal(&child, ends_with);
-        Ok((process, child.wait().expect("it ends").code()))
-    };
-    let (process, code) = in_the_midst(Signal::INT)?;
-    assert_eq!((code, groups_of(process)?), (Some(130), 0), "Ctrl-C");
-    let (process, code) = in_the_midst(Signal::KILL)?;
-    assert_eq!((code, groups_of(process)?), (None, 1), "a killed process removes nothing");
-    // The next run does; the kernel may still be at the threads.
-    eventually("no group of a killed process", || {
-        let next = run(&["--duration", "10ms"]).output().expect("haltkick can be started");
-        assert!([0, 7].contains(&self::code(&next)), "{}", stderr(&next));
-        (groups_of(process).ok()? == 0).then_some(())
-    });
-    Ok(())
-}
-
-fn quotas_that_the_kernel_cannot_keep_are_refused_in_a_line() {
-    let host = ["run", "--sched", "host", "--engine", "threads", "--quota"];
+fn quotas_that_the_kernel_does_not_keep_are_refused_in_a_line() -> Tested {
     for (more, says) in [
-        (&["500us/1ms"][..], "--quota: under sched host the kernel takes 1ms at least"),
-        (&["1ms/900us"], "--quota: under sched host the kernel takes 1ms at least"),
-        (&["1000.5us/2ms"], "--quota: under sched host the kernel counts in whole microseconds"),
-        (&["1ms/2s"], "--quota: a period of 2s is out of range"),
-        (&["1ms/2ms", "--engine", "qemu"], "--quota: QEMU's vCPUs have none: use engine kvm"),
         (
-            &["1ms/2ms", "--engine", "sim", "--machine", "skylake-8s", "--host", "linux-6.12"],
+            "--sched host --quota 20ms/10ms",
+            "-p CPUQuota=200% -p CPUQuotaPeriodSec=10ms haltkick ...`, with --quota inherited",
+        ),
+        ("--sched vmm --quota inherited", "use sched host"),
+        ("--sched host --quota 1ms/2ms --engine qemu", "--quota: QEMU's vCPUs have none: use engine kvm"),
+        (
+            "--sched host --quota inherited --engine sim --machine skylake-8s --host linux-6.12",
             "--quota: the model of a host has none: use sched vmm",
         ),
     ] {
-        let arguments = match more {
-            [_, _, ..] => [&["run", "--sched", "host", "--quota"], more].concat(),
-            _ => [&host[..], more].concat(),
-        };
-        let said = refusal(&arguments);
+        let said = refusal(&["run"].into_iter().chain(more.split(' ')).collect::<Vec<_>>());
         assert!(said.contains(says) && said.lines().count() == 1, "{said}");
     }
-}
-
-fn a_host_that_gives_no_control_group_is_said_to_lack_it() -> Tested {
-    groups()?;
-    let run = [&TWO[..], &["json", "--engine", "threads"]].concat();
-    let mut command = Command::new("strace");
-    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=mkdir,mkdirat", "-e"]);
-    command.args(["inject=mkdir,mkdirat:error=EACCES", env!("CARGO_BIN_EXE_haltkick")]);
-    let output = match command.args(run).output() {
-        Ok(output) => output,
-        Err(error) => return skip(format_args!("strace: {error}")),
-    };
+    // This test's own group may have one.
+    if haltkick_vmm::inherited_quota().is_ok_and(|quota| quota.is_some()) {
+        return skip("this test runs under a quota itself");
+    }
+    let output = two("--duration 10ms").output().expect("it can be started");
     let said = stderr(&output);
     assert_eq!(code(&output), 4, "{said}");
-    assert!(
-        said.starts_with("haltkick: quota: sched host needs a control group of its own: mkdir "),
-        "{said}"
-    );
-    assert!(
-        said.contains("Permission denied (os error 13); run as root") && said.lines().count() == 1,
-        "{said}"
-    );
-    // Under the VMM's scheduler none is needed.
-    let own = ["run", "--sched", "vmm", "--engine", "threads", "--quota", "1ms/2ms", "--duration", "10ms"];
-    let output = haltkick(&[&own[..], &["--no-ideal"]].concat());
-    assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+    assert!(said.starts_with("haltkick: quota inherited: ") && said.contains("systemd-run"), "{said}");
     Ok(())
+}
+
+/// Whether a run with too little memory said so: it ended with 0 or 7, or with 2 or 4 and a word of the limit.
+fn assert_told(output: &Output, what: &str) -> bool {
+    let said = stderr(output);
+    let told =
+        [2, 4].contains(&code(output)) && said.lines().last().is_some_and(|said| said.contains("memory.max"));
+    assert!(told || [0, 7].contains(&code(output)), "{what}: {:?}: {said}", output.status);
+    told
+}
+
+fn memory_that_a_control_group_does_not_allow_is_named() -> Tested {
+    let group = Group::new("memory")?;
+    let mut told = 0;
+    for (mib, vcpus, engine) in [
+        (16, 64, "kvm"),
+        (24, 64, "kvm"),
+        (40, 64, "kvm"),
+        (64, 1000, "kvm"),
+        (24, 1000, "threads"),
+        (24, 300, "sim"),
+    ] {
+        if engine == "kvm" && crate::support::kvm().is_err() {
+            continue;
+        }
+        let bytes = (mib << 20).to_string();
+        group.write(["memory.limit_in_bytes", "memory.max"], [&bytes, &bytes]);
+        let machine = if engine == "sim" { " --machine skylake-8s" } else { "" };
+        let run = format!(
+            "run --engine {engine}{machine} --vcpus {vcpus} --cpus 0 --lock ticket --duration 50ms --no-ideal"
+        );
+        let output = group.run(&command(&run.split(' ').collect::<Vec<_>>()));
+        told += u32::from(assert_told(&output, &format!("{mib} MiB, {vcpus} vCPUs, {engine}")));
+    }
+    assert!(told > 0);
+    Ok(())
+}
+
+fn memory_that_the_address_space_does_not_allow_is_named() {
+    let mut told = 0;
+    for kib in [60_000, 80_000, 100_000, 120_000, 150_000] {
+        for engine in ["sim --machine skylake-8s --cpus 0-63", "threads"] {
+            let run = format!("run --engine {engine} --vcpus 64 --lock ticket --window 1ms --no-ideal");
+            let mut command = Command::new("sh");
+            let limited = format!("ulimit -v {kib} && exec {} {run}", env!("CARGO_BIN_EXE_haltkick"));
+            let output = command.args(["-c", &limited]).output().expect("sh can be started");
+            told += u32::from(assert_told(&output, &format!("{kib} KiB, {engine}")));
+        }
+    }
+    assert!(told > 0);
 }

@@ -16,6 +16,7 @@ use crate::support::{
 use crate::tiny::tiny;
 
 trials![
+    a_call_refused_to_preloaded_code_names_the_variable,
     a_record_made_behind_the_walls_names_its_host,
     every_rule_is_needed_and_nothing_else_is_asked_for,
     no_thread_has_a_privilege_in_force_while_a_guest_runs,
@@ -181,16 +182,13 @@ fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Tested {
             Needs::default(),
         ),
     ];
-    let needs = Needs { switches: true, groups: 1, ..Needs::default() };
-    let quota = ("quota", run("--sched host --vcpus 2 --quota 10ms/20ms"), needs);
-    let runs = runs.into_iter().chain(haltkick_vmm::control_groups().is_ok().then_some(quota));
     let switches = haltkick_vmm::bpf_can_report_switches().is_ok();
     let all = Needs { foreign_code: true, switches, counters: true, ..Needs::default() };
     let table = |rules: Vec<SandboxRule>| {
         rules.iter().map(|rule| (name(rule), rule.needed)).collect::<BTreeMap<_, _>>()
     };
     let (mut of_runners, mut of_others) = (table(runner_rules(0, None)), table(process_rules(&all)));
-    for (name, arguments, needs) in &runs.collect::<Vec<_>>() {
+    for (name, arguments, needs) in &runs {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let seen = traced(name, &arguments)?;
         assert!(!seen.by_others.is_empty(), "{name}: there are no walls");
@@ -235,6 +233,31 @@ fn field_of_threads(process: u32, field: &str) -> Vec<(String, String)> {
         Some((value("Name:")?, value(field)?))
     };
     tasks.filter_map(|task| of(&task.path())).collect()
+}
+
+fn a_call_refused_to_preloaded_code_names_the_variable() -> Tested {
+    let directory = scratch("walls-preload");
+    let (source, library) = (directory.join("getcpu.c"), directory.join("getcpu.so"));
+    // An allocator that asks for its CPU, as some do, at each free().
+    let text = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdlib.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+                void free(void *at) { unsigned cpu; syscall(SYS_getcpu, &cpu, 0, 0); \
+                ((void (*)(void *))dlsym(RTLD_NEXT, \"free\"))(at); }\n";
+    fs::write(&source, text).expect("the source is written");
+    let compiled =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl").status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return skip("cc makes no shared library here");
+    }
+    for engine in ["threads", "sim --machine skylake-8s --cpus 0"] {
+        let run = format!("run --engine {engine} --vcpus 2 --lock ticket --window 1ms --no-ideal");
+        let mut command = command(&run.split(' ').collect::<Vec<_>>());
+        let output = command.env("LD_PRELOAD", &library).output().expect("it can be started");
+        let said = stderr(&output);
+        let named = said.contains(&format!("made system call {}", libc::SYS_getcpu))
+            && said.contains("LD_PRELOAD brings in");
+        assert!(named && code(&output) == 1, "{engine}: {said}");
+    }
+    Ok(())
 }
 
 fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Tested {

@@ -10,7 +10,7 @@ use crate::engines::meddler::Meddler;
 use crate::explain::{self, Explanation, Scene};
 use crate::guest::placement::Placement;
 use crate::guest::tsc::GuestTsc;
-use crate::host::cgroup::Lent;
+use crate::host::cgroup;
 use crate::host::clock::{Clock, Moment, SimulatedClock, process_cpu_time};
 use crate::host::error::RunError;
 use crate::host::known::Known;
@@ -35,7 +35,7 @@ use crate::run::supervise::{PassWindow, Supervisor};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{PreemptedSource, Watcher};
-use crate::sched::quota::Purse;
+use crate::sched::quota::{Purse, Quota};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 use crate::sched::shared::Shared;
 use crate::sched::starts::Starts;
@@ -91,7 +91,6 @@ pub(super) fn run(
         }
         _ => Clock::Host,
     };
-    let groups = run.groups()?;
     // A simulated machine counts from its start.
     let cpu_at_start = if run.engine.is_simulated() { Duration::ZERO } else { process_cpu_time() };
     let notes = notes(run, instruments, vcpus, clock.moment());
@@ -104,7 +103,10 @@ pub(super) fn run(
         check_governor(asked, machine)?;
     }
     let hinted: Vec<_> = run.ours().zip(&machines).map(|(asked, machine)| hints(asked, machine)).collect();
-    let guests = guest_runs(run, (&machines, groups), &hinted, image, &clock, &notes);
+    if run.inherits_quota() {
+        cgroup::needs_quota()?;
+    }
+    let guests = guest_runs(run, &machines, &hinted, image, &clock, &notes);
     let plan = run.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, run.cpus.len(), run.rules.slice, run.guests[0].seed)
     });
@@ -320,7 +322,7 @@ fn hints(asked: OurGuest<'_>, machine: &Machine) -> (Watcher, Known<PreemptedSou
 
 fn guest_runs<'a>(
     run: &Run,
-    (machines, groups): (&'a [Machine], Vec<Option<Lent>>),
+    machines: &'a [Machine],
     hinted: &'a [(Watcher, Known<PreemptedSource>)],
     image: &'a Image,
     clock: &'a Clock,
@@ -328,9 +330,7 @@ fn guest_runs<'a>(
 ) -> Vec<GuestRun<'a>> {
     let mut first_vcpu = 0;
     let mut guests = Vec::new();
-    let hinted = hinted.iter().zip(groups);
-    for (index, ((asked, machine), ((watcher, _), group))) in run.ours().zip(machines).zip(hinted).enumerate()
-    {
+    for (index, ((asked, machine), (watcher, _))) in run.ours().zip(machines).zip(hinted).enumerate() {
         let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
         let kept = (asked.run.attribution, !asked.run.has_vcpu_threads());
         let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, &tsc, kept);
@@ -341,9 +341,11 @@ fn guest_runs<'a>(
         }
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         guest.presence = asked.guest.presence.map(|presence| (presence, run.window.as_nanos() as u64));
-        let quota_of_vmm = asked.guest.quota.filter(|_| group.is_none());
-        guest.purse = quota_of_vmm.map(|quota| Purse::new(quota, clock.now_ns()));
-        guest.group = group;
+        match asked.guest.quota {
+            Some(Quota::Own(quota)) => guest.purse = Some(Purse::new(quota, clock.now_ns())),
+            Some(Quota::Inherited) => guest.inherited_quota = cgroup::inherited().as_ref().ok(),
+            None => {}
+        }
         (guest.index, guest.first_vcpu) = (index, first_vcpu);
         guests.push(guest);
         first_vcpu += asked.guest.vcpus;

@@ -36,7 +36,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
 use crate::guest::backing::Backing;
-use crate::host::error::RunError;
+use crate::host::error::{RunError, system};
 use crate::host::known::Known;
 use crate::host::residence::Residence;
 use crate::image::segment::IMAGE_BASE;
@@ -123,7 +123,7 @@ fn stacks_after(areas: u64, vcpus: u64) -> u64 {
 }
 
 fn cannot_map(size: u64, source: std::io::Error) -> RunError {
-    RunError::System { what: format!("map {} MiB of guest memory", size >> 20), source }
+    system(&format!("map {} MiB of guest memory", size >> 20))(source)
 }
 
 /// The memory of one guest.

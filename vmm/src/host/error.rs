@@ -140,7 +140,25 @@ pub enum RunError {
     },
 }
 
-/// Turns an error of a system call into one that says what it was for.
+/// Turns an error of a system call into one that says what it was for. Where memory is limited, the host lacks it.
 pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> RunError + '_ {
-    move |error| RunError::System { what: what.to_owned(), source: error.into() }
+    move |error| {
+        let (what, source) = (what.to_owned(), error.into());
+        match source.raw_os_error() {
+            Some(libc::ENOMEM) => RunError::HostLacks(format!("{what}: {source}: see {MEMORY_LIMITS}")),
+            _ => RunError::System { what, source },
+        }
+    }
 }
+
+/// Turns the error of a thread that was not started into one that says which limits there are.
+pub(crate) fn no_thread(what: &str) -> impl FnOnce(io::Error) -> RunError + '_ {
+    move |error| {
+        RunError::HostLacks(format!(
+            "{what}: {error}: see {MEMORY_LIMITS}, and those on threads: ulimit -u, pids.max"
+        ))
+    }
+}
+
+/// The places of limits on memory, as the end of a sentence.
+pub const MEMORY_LIMITS: &str = "the limits on memory: ulimit -v, and memory.max of the control group";

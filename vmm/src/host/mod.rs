@@ -2,6 +2,7 @@
 //! scheduler. It knows nothing of guests.
 
 pub(crate) mod affinity;
+pub(crate) mod allocator;
 pub(crate) mod branch;
 pub(crate) mod cgroup;
 pub(crate) mod clock;
@@ -11,6 +12,7 @@ pub(crate) mod crew;
 pub(crate) mod error;
 pub mod input;
 pub(crate) mod known;
+pub(crate) mod limits;
 pub(crate) mod locks;
 pub(crate) mod mapping;
 pub(crate) mod nearest;

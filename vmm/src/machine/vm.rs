@@ -192,13 +192,13 @@ mod tests {
     #[test]
     fn a_kernel_without_a_version_is_not_called_too_old() {
         let said = |answer| {
-            let why = || io::Error::from_raw_os_error(libc::ENOMEM);
+            let why = || io::Error::from_raw_os_error(libc::EMFILE);
             check_api_version(answer, why).map_err(|error| error.to_string())
         };
         assert_eq!(said(KVM_API_VERSION as i32), Ok(()));
         assert_eq!(
             said(-1),
-            Err("ask /dev/kvm for its API version: Cannot allocate memory (os error 12)".into())
+            Err("ask /dev/kvm for its API version: Too many open files (os error 24)".into())
         );
         assert_eq!(said(11), Err("/dev/kvm speaks API version 11, not 12: this kernel is too old".into()));
     }

@@ -7,6 +7,7 @@ use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, WorkloadFlags};
 use crate::guest::placement::Numa;
 use crate::host::affinity;
 use crate::host::error::{Refused, RunError};
+use crate::host::limits::available;
 use crate::host::nodes::nodes_with_memory;
 use crate::host::span::Span;
 use crate::image::file::{Entry, Image};
@@ -18,7 +19,7 @@ use crate::machine::vm::allow_open_files;
 use crate::run::asked::{Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
 use crate::run::boot_values::{Chosen, pool_bytes};
 use crate::run::folding::Fold;
-use crate::run::memory::{available, check_memory, most_bytes};
+use crate::run::memory::{check_memory, most_bytes};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::{Rules, Sched};
 

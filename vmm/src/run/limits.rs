@@ -1,7 +1,8 @@
 //! Limits on the CPU time of a run's guests, quotas and absences: which its scheduler can keep, and which the kernel keeps.
 
-use crate::host::cgroup::Lent;
-use crate::host::error::{Refused, RunError};
+use crate::host::cgroup::Bandwidth;
+use crate::host::error::Refused;
+use crate::host::span::Span;
 use crate::run::asked::{Engine, Run};
 use crate::sched::Sched;
 use crate::sched::quota::Quota;
@@ -19,10 +20,28 @@ impl Run {
                 (Engine::Sim(_), Sched::Host) => {
                     return refuse("the model of a host has none: use sched vmm");
                 }
-                (_, Sched::Host) => quota.check_for_kernel()?,
-                (_, Sched::Vmm) => {}
+                _ => {}
             }
-            quota.check(self.cpus.len())?;
+            match (quota, self.rules.sched) {
+                (Quota::Own(quota), Sched::Vmm) => quota.check(self.cpus.len())?,
+                (Quota::Own(Bandwidth { run, period, .. }), Sched::Host) => {
+                    let percent = run.as_secs_f64() / period.as_secs_f64() * 100.0;
+                    return Err(Refused::new(
+                        "quota",
+                        format!(
+                            "under sched host the kernel keeps the quota of a control group: `systemd-run --scope -p CPUQuota={percent:.0}% \
+                         -p CPUQuotaPeriodSec={} haltkick ...`, with --quota inherited",
+                            Span(period)
+                        ),
+                    ));
+                }
+                (Quota::Inherited, Sched::Vmm) => {
+                    return refuse(
+                        "the kernel stops all vCPUs by it, and the VMM's scheduler none: use sched host",
+                    );
+                }
+                (Quota::Inherited, Sched::Host) => {}
+            }
         }
         Ok(())
     }
@@ -46,16 +65,8 @@ impl Run {
         Ok(())
     }
 
-    /// The quota of each guest, if the kernel is to keep it.
-    pub(crate) fn quotas_of_kernel(&self) -> impl Iterator<Item = Option<Quota>> {
-        let is_kernels = self.has_vcpu_threads() && !matches!(self.engine, Engine::Qemu(_));
-        self.guests.iter().map(move |guest| guest.quota.filter(|_| is_kernels))
-    }
-
-    /// A control group with the quota of each guest that the kernel limits.
-    pub(crate) fn groups(&self) -> Result<Vec<Option<Lent>>, RunError> {
-        self.quotas_of_kernel()
-            .map(|quota| quota.map(|quota| Lent::new(quota.bandwidth())).transpose())
-            .collect()
+    /// Whether the kernel keeps a quota of it.
+    pub(crate) fn inherits_quota(&self) -> bool {
+        self.guests.iter().any(|guest| guest.quota == Some(Quota::Inherited))
     }
 }

@@ -15,7 +15,7 @@ impl Needs {
             needs.switches |= run.has_vcpu_threads() && !programs && run.linux().is_none();
             needs.counters |= run.pmu;
             needs.kvm |= run.engine == Engine::Kvm;
-            needs.groups = needs.groups.max(run.quotas_of_kernel().flatten().count());
+            needs.quota |= run.inherits_quota();
             for file in run.linux().into_iter().flat_map(|(_, linux)| linux.files()) {
                 if !needs.reads.iter().any(|known| known == file) {
                     needs.reads.push(file.to_owned());

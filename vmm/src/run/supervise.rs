@@ -438,7 +438,7 @@ impl Supervised<'_> {
         let ratio = self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32);
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
         let away = self.asked.run.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
-        let quota = self.asked.guest.quota.map(|quota| quota.period * 4);
+        let quota = self.asked.guest.quota.map(|quota| quota.period() * 4);
         let kept = quota.unwrap_or_default() + self.longest_absence();
         let work = (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away + kept;
         match self.asked.run.rules.sched {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use crate::guest::activity::Activity;
 use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
-use crate::host::cgroup::{Counts, Lent};
+use crate::host::cgroup::{Counts, Inherited};
 use crate::host::clock::Clock;
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
@@ -53,8 +53,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) purse: Option<Purse>,
     /// When it is there, and how long its window is asked to last; `None`: all the time.
     pub(crate) presence: Option<(Presence, u64)>,
-    /// The control group by which the kernel keeps its quota; `None`: the kernel keeps none.
-    pub(crate) group: Option<Lent>,
+    /// The quota that the kernel keeps; `None`: none.
+    pub(crate) inherited_quota: Option<&'static Inherited>,
     /// The boot vCPU has said that it is done.
     booted: AtomicBool,
     stopping: AtomicBool,
@@ -86,7 +86,7 @@ impl<'a> GuestRun<'a> {
             starts: Starts::default(),
             purse: None,
             presence: None,
-            group: None,
+            inherited_quota: None,
             booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -179,15 +179,9 @@ impl<'a> GuestRun<'a> {
         }
     }
 
-    /// Puts the calling thread, which runs a vCPU, under the kernel's quota, if it is to keep one.
-    pub(crate) fn enter_group(&self) -> Result<(), RunError> {
-        let Some(lent) = &self.group else { return Ok(()) };
-        lent.group().enter().map_err(system("move a vCPU's thread into the control group with its quota"))
-    }
-
     /// The kernel's counts of throttling up to now, if it keeps a quota. A failure is the guest's.
     pub(crate) fn quota_counts(&self) -> Option<Counts> {
-        let counts = self.group.as_ref()?.group().counts();
+        let counts = self.inherited_quota?.counts();
         counts.map_err(|error| self.fail(system("read the counts of a control group")(error))).ok()
     }
 

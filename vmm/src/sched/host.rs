@@ -12,7 +12,7 @@ use haltkick_hypercalls::READY_UNKNOWN;
 
 use crate::host::affinity;
 use crate::host::clock::now_ns;
-use crate::host::error::{RunError, system};
+use crate::host::error::{RunError, no_thread, system};
 use crate::host::locks::{lock, unlocked};
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::switches::ThreadDoes;
@@ -135,8 +135,7 @@ impl<'a> HostThreads<'a> {
                 self.threads.iter().take(1).for_each(VcpuThread::unpark);
             }
             Err(source) => {
-                let what = "start a thread per vCPU (raise `ulimit -u`, or use fewer vCPUs)".into();
-                self.run.fail(RunError::System { what, source });
+                self.run.fail(no_thread("start a thread for each vCPU")(source));
                 self.run.stop();
                 self.turns.end();
             }
@@ -195,8 +194,7 @@ impl<'a> HostThreads<'a> {
         }
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(Where::Running, now_ns());
-        let limited = pinned.and_then(|()| self.run.enter_group());
-        let run = || limited.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
+        let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
         let whereabouts = match panics::caught("a vCPU's thread", run) {
             Ok(whereabouts) => whereabouts,
             Err(error) => {

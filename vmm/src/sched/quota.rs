@@ -1,5 +1,5 @@
 //! A quota of CPU time (`--quota`): a guest's vCPUs may run for a limited time in each period, and then all stop until the next one.
-//! Under the host's scheduler the kernel keeps it (`cgroup` in `host/`), under the VMM's a purse.
+//! Under the VMM's scheduler a purse keeps it; under the host's the kernel keeps that of a control group (`cgroup` in `host/`).
 //!
 //! As Linux does it (`cpu.max`): a purse for each guest, filled at the beginning of each period, once even if several were missed, up to
 //! quota and burst; a vCPU takes a portion out of it before it runs and whenever that is used up, and gives back the rest afterwards, so
@@ -9,20 +9,18 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::host::cgroup::Bandwidth;
+use crate::host::cgroup::{Bandwidth, inherited};
 use crate::host::error::Refused;
 use crate::host::locks::lock;
 use crate::host::span::Span;
 
 /// A quota of CPU time for the vCPUs of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// CPU time of all vCPUs together in each period.
-    pub run: Duration,
-    /// Length of a period.
-    pub period: Duration,
-    /// CPU time of earlier periods that may be left for a later one.
-    pub burst: Duration,
+pub enum Quota {
+    /// The VMM keeps it.
+    Own(Bandwidth),
+    /// The kernel keeps it: that of the control groups in which this process was started, for all its guests together.
+    Inherited,
 }
 
 /// Portions of a quota: 5 ms are a tenth where half of a period of 100 ms is allowed.
@@ -32,10 +30,19 @@ const LEAST_NS: u64 = 5_000;
 const SHORTEST_RUN: Duration = Duration::from_micros(20);
 const SHORTEST_PERIOD: Duration = Duration::from_micros(100);
 const LONGEST_PERIOD: Duration = Duration::from_secs(1);
-/// The shortest quota and period that the kernel takes.
-const KERNELS_SHORTEST: Duration = Duration::from_millis(1);
 
 impl Quota {
+    /// Length of a period; zero if there is none to inherit.
+    #[must_use]
+    pub fn period(self) -> Duration {
+        match self {
+            Self::Own(quota) => quota.period,
+            Self::Inherited => inherited().as_ref().map_or(Duration::ZERO, |quota| quota.bandwidth.period),
+        }
+    }
+}
+
+impl Bandwidth {
     /// Refuses quotas that cannot be kept, or that limit nothing on `pcpus` pCPUs.
     ///
     /// # Errors
@@ -61,31 +68,6 @@ impl Quota {
             ));
         }
         Ok(())
-    }
-
-    /// Refuses quotas that the kernel would not take.
-    ///
-    /// # Errors
-    /// The part that is wrong.
-    pub fn check_for_kernel(self) -> Result<(), Refused> {
-        let Self { run, period, burst } = self;
-        let refuse = |message| Err(Refused::new("quota", message));
-        if run < KERNELS_SHORTEST || period < KERNELS_SHORTEST {
-            let (run, period) = (Span(run), Span(period));
-            return refuse(format!(
-                "under sched host the kernel takes 1ms at least, for both: {run}/{period} needs sched vmm"
-            ));
-        }
-        if [run, period, burst].iter().any(|time| !time.subsec_nanos().is_multiple_of(1000)) {
-            return refuse("under sched host the kernel counts in whole microseconds".into());
-        }
-        Ok(())
-    }
-
-    /// The quota, as the kernel is told.
-    pub(crate) fn bandwidth(self) -> Bandwidth {
-        let Self { run, period, burst } = self;
-        Bandwidth { run, period, burst }
     }
 }
 
@@ -142,7 +124,7 @@ struct State {
 
 impl Purse {
     /// The purse of a guest that begins at `began_ns`, filled.
-    pub(crate) fn new(quota: Quota, began_ns: u64) -> Self {
+    pub(crate) fn new(quota: Bandwidth, began_ns: u64) -> Self {
         let ns = |time: Duration| time.as_nanos() as i64;
         Self {
             run_ns: ns(quota.run),
@@ -190,13 +172,13 @@ mod tests {
 
     const US: u64 = 1000;
 
-    fn quota(run_us: u64, period_us: u64, burst_us: u64) -> Quota {
+    fn quota(run_us: u64, period_us: u64, burst_us: u64) -> Bandwidth {
         let [run, period, burst] = [run_us, period_us, burst_us].map(Duration::from_micros);
-        Quota { run, period, burst }
+        Bandwidth { run, period, burst }
     }
 
     /// A purse of which any portion can be taken.
-    fn full(quota: Quota, began_ns: u64) -> Purse {
+    fn full(quota: Bandwidth, began_ns: u64) -> Purse {
         Purse { portion_ns: u64::MAX, ..Purse::new(quota, began_ns) }
     }
 
@@ -257,22 +239,6 @@ mod tests {
         assert_eq!(take(&purse, 297 * US, 0), Ok(297 * US));
         assert_eq!(take(&purse, 1000 * US, 0), Err(1000 * US));
         assert_eq!(take(&purse, 1000 * US, 1000 * US), Ok(303 * US));
-    }
-
-    #[test]
-    fn the_kernel_takes_no_quota_below_a_millisecond_or_in_nanoseconds() {
-        let refused = |quota: Quota| quota.check_for_kernel().map_err(|error| error.message);
-        for (taken, [run_us, period_us, burst_us]) in [
-            (true, [1000, 1000, 0]),
-            (true, [1000, 1_000_000, 999]),
-            (false, [999, 1000, 0]),
-            (false, [1000, 999, 0]),
-        ] {
-            assert_eq!(refused(quota(run_us, period_us, burst_us)).is_ok(), taken, "{run_us}/{period_us}");
-        }
-        let burst = Duration::from_nanos(500);
-        let whole = "under sched host the kernel counts in whole microseconds";
-        assert_eq!(refused(Quota { burst, ..quota(1000, 1000, 0) }), Err(whole.into()));
     }
 
     #[test]

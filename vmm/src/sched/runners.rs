@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::affinity;
 use crate::host::clock::now_ns;
-use crate::host::error::{RunError, system};
+use crate::host::error::{RunError, no_thread, system};
 use crate::host::locks::lock;
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::{panics, sandbox};
@@ -102,7 +102,7 @@ impl<'a> Runners<'a> {
                     }
                 });
             if let Err(source) = spawned {
-                self.fail(RunError::System { what: "start a runner thread".into(), source });
+                self.fail(no_thread("start a runner thread")(source));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{HowOften, Quota, Sched, Target};
+use haltkick_vmm::{Bandwidth, HowOften, Quota, Sched, Target};
 use libtest_mimic::Trial;
 use support::{
     Check, Settings, check, config, deschedule, exits, mostly_holding, nested, start, sum, trials,
@@ -98,7 +98,8 @@ fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() -> Check {
     let (run, period) = (Duration::from_micros(500) * times, Duration::from_millis(2) * times);
     let base = config().lock("none").pv(false).slice(run).window(window);
     let pcpus = base.cpus.len() as f64;
-    let quota = Quota { run: run * base.cpus.len() as u32, period, burst: Duration::ZERO };
+    let run = run * base.cpus.len() as u32;
+    let quota = Quota::Own(Bandwidth { run, period, burst: Duration::ZERO });
     let mut seen = vec![];
     // A host that takes CPUs away for long makes it come out lower, or higher where a vCPU seems to have run meanwhile.
     for seed in 1..10 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Outcome, Quota, Run, Throttled};
+use haltkick_vmm::{Bandwidth, Outcome, Quota, Run, Throttled};
 use support::{Settings, simulated, start_guests};
 
 use super::{done, us};
@@ -10,10 +10,15 @@ use super::{done, us};
 const WINDOW: Duration = us(20_000);
 
 /// Two vCPUs on two pCPUs that may run for half of the time, a millisecond in all.
-const HALF: Quota = Quota { run: us(1000), period: us(1000), burst: Duration::ZERO };
+const HALF: Bandwidth = Bandwidth { run: us(1000), period: us(1000), burst: Duration::ZERO };
 
-fn two(lock: &str, quota: Option<Quota>) -> Run {
-    simulated("skylake-8s", 2, 1).lock(lock).pv(false).slice(us(100)).window(WINDOW).quota(quota)
+fn two(lock: &str, quota: Option<Bandwidth>) -> Run {
+    simulated("skylake-8s", 2, 1)
+        .lock(lock)
+        .pv(false)
+        .slice(us(100))
+        .window(WINDOW)
+        .quota(quota.map(Quota::Own))
 }
 
 fn throttled(outcome: &Outcome) -> Throttled {
@@ -30,7 +35,7 @@ fn a_guest_does_as_much_work_as_its_quota_allows() {
     let whole = done(&two("none", None));
     assert_eq!(whole.throttled, None);
     for (run_us, period_us) in [(1000, 1000), (200, 1000), (3000, 2000)] {
-        let quota = Quota { run: us(run_us), period: us(period_us), burst: Duration::ZERO };
+        let quota = Bandwidth { run: us(run_us), period: us(period_us), burst: Duration::ZERO };
         let some = done(&two("none", Some(quota)));
         let allowed = run_us as f64 / (2 * period_us) as f64;
         let found = share(&some, &whole);
@@ -48,8 +53,13 @@ fn a_guest_does_as_much_work_as_its_quota_allows() {
 
 #[test]
 fn vcpus_that_wait_for_their_turns_share_one_purse() {
-    let four = |quota| {
-        simulated("skylake-8s", 2, 2).lock("none").pv(false).slice(us(100)).window(WINDOW).quota(quota)
+    let four = |quota: Option<Bandwidth>| {
+        simulated("skylake-8s", 2, 2)
+            .lock("none")
+            .pv(false)
+            .slice(us(100))
+            .window(WINDOW)
+            .quota(quota.map(Quota::Own))
     };
     let (whole, half) = (done(&four(None)), done(&four(Some(HALF))));
     assert!((share(&half, &whole) - 0.5).abs() < 0.03, "{}", share(&half, &whole));
@@ -60,7 +70,7 @@ fn vcpus_that_wait_for_their_turns_share_one_purse() {
 
 #[test]
 fn a_holder_that_is_throttled_stops_all_others_of_its_guest() {
-    let run = two("ticket", Some(Quota { run: us(500), ..HALF })).hold(us(20)).think(us(5));
+    let run = two("ticket", Some(Bandwidth { run: us(500), ..HALF })).hold(us(20)).think(us(5));
     let Throttled { times, holders, .. } = throttled(&done(&run));
     // A vCPU of two holds the lock nearly always.
     assert!(holders * 5 > times && holders < times, "{holders} of {times}");
@@ -70,7 +80,7 @@ fn a_holder_that_is_throttled_stops_all_others_of_its_guest() {
 #[test]
 fn a_guest_without_a_quota_gets_what_another_one_leaves() {
     let guest = |name: &str, quota| two("none", quota).name(name);
-    let both = guest("whole", None).beside([guest("half", Some(Quota { run: us(400), ..HALF }))]);
+    let both = guest("whole", None).beside([guest("half", Some(Bandwidth { run: us(400), ..HALF }))]);
     let [whole, less] = <[_; 2]>::try_from(start_guests(&both).expect("they run")).expect("two");
     let run_ns = |ended: haltkick_vmm::Ended| {
         let outcome = ended.outcome().expect("an outcome");

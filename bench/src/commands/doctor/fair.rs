@@ -1,8 +1,7 @@
 //! The host's own scheduler: its name, its slices, its barrier between vCPUs, and the quota of this process.
 
-use std::path::Path;
-
 use super::{Finding, Level};
+use crate::host::facts;
 use crate::host::probe::{self, Answer};
 
 /// The first Linux with EEVDF, and the first whose CPUs have one flat queue for fair tasks.
@@ -58,51 +57,18 @@ pub(super) fn branch_barrier() -> Finding {
 }
 
 pub(super) fn quota() -> Finding {
-    let quota =
-        probe::text("/proc/self/cgroup").and_then(|text| quota_below(Path::new("/sys/fs/cgroup"), &text));
     let why = "a quota stops all vCPUs at once, and `--quota` does so on purpose";
-    let is_limited = quota.as_ref().is_ok_and(|quota| quota != "max");
-    // A cgroup that is made and removed again.
-    let groups = haltkick_vmm::control_groups();
-    let told = quota.map(|quota| match &groups {
-        Ok(_) => format!("{quota}; --quota goes with --sched host too"),
-        Err(reason) => format!("{quota}; --quota goes with --sched vmm only ({reason})"),
-    });
-    Finding::of_fact("CPU quota", told, why, |_| match (is_limited, groups.is_ok()) {
-        (true, _) => (Level::Spoils, Some("run outside the limited cgroup or container")),
-        (false, true) => (Level::Good, None),
-        (false, false) => {
-            (Level::Note, Some("run as root, or under systemd-run --user --scope -p Delegate=cpu"))
-        }
+    Finding::of_fact("CPU quota", facts::cpu_quota(), why, |quota| match quota {
+        "max" => (Level::Good, None),
+        _ => (
+            Level::Spoils,
+            Some("run outside the limited cgroup or container, or say --sched host --quota inherited"),
+        ),
     })
-}
-
-/// The quota of the control group that `membership` names, or of one above it: version 2, else version 1.
-fn quota_below(root: &Path, membership: &str) -> Answer {
-    let of = |line: &str| -> Option<Answer> {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, Path::new(fields.next()?.trim_start_matches('/')));
-        let (folder, file) = match controllers {
-            "" => (root.to_path_buf(), "cpu.max"),
-            _ if controllers.split(',').any(|it| it == "cpu") => (root.join(controllers), "cpu.cfs_quota_us"),
-            _ => return None,
-        };
-        let texts = path.ancestors().filter_map(|path| probe::text(folder.join(path).join(file)).ok());
-        let texts: Vec<String> = texts.collect();
-        let is_limit = |text: &&String| !text.starts_with("max") && text.as_str() != "-1";
-        match (texts.iter().find(is_limit), texts.is_empty()) {
-            (Some(limit), _) => Some(Ok(format!("{limit} ({file})"))),
-            (None, false) => Some(Ok("max".into())),
-            (None, true) => None,
-        }
-    };
-    membership.lines().find_map(of).unwrap_or_else(|| Err("no control group tells of a quota".into()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -114,27 +80,5 @@ mod tests {
         );
         assert!(of("7.3.1", Some("concur"), None).contains("flat queue for each CPU, cgroup_mode concur"));
         assert!(describe("next", None, None).is_err());
-    }
-
-    #[test]
-    fn the_nearest_quota_above_this_process_counts() {
-        let root = std::env::temp_dir().join(format!("haltkick-quota-{}", std::process::id()));
-        let put = |path: &str, text: &str| {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        put("a/cpu.max", "50000 100000\n");
-        put("a/b/cpu.max", "max 100000\n");
-        put("c/cpu.max", "max 100000\n");
-        put("cpu/v1/cpu.cfs_quota_us", "20000\n");
-        put("cpu/cpu.cfs_quota_us", "-1\n");
-        let of = |membership: &str| quota_below(&root, membership);
-        assert_eq!(of("0::/a/b").unwrap(), "50000 100000 (cpu.max)");
-        assert_eq!(of("0::/c").unwrap(), "max");
-        assert_eq!(of("3:cpuset:/\n1:cpu:/v1\n0::/x").unwrap(), "20000 (cpu.cfs_quota_us)");
-        assert_eq!(of("1:cpu:/\n0::/x").unwrap(), "max");
-        assert!(of("9:name=systemd:/").is_err());
-        fs::remove_dir_all(root).unwrap();
     }
 }

@@ -223,12 +223,10 @@ fn file(name: &str, preset: &str, values: &[Value]) -> String {
         }
         let key = line.split_once(" = ").map_or("", |(key, _)| key);
         match (section, key) {
-            ("", "name") => return format!("name = \"{name}\""),
+            ("", "name") => return format!("name = {}", super::in_toml(name)),
             ("", "title") => {
-                return format!(
-                    "title = \"kernel {kernel}, measured {}\"",
-                    timestamp::rfc3339(SystemTime::now())
-                );
+                let title = format!("kernel {kernel}, measured {}", timestamp::rfc3339(SystemTime::now()));
+                return format!("title = {}", super::in_toml(&title));
             }
             ("sources", "") if line == "[sources]" => {
                 return format!(
@@ -248,6 +246,15 @@ fn file(name: &str, preset: &str, values: &[Value]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_name_and_title_can_be_read_back() {
+        for text in ["plain", "my \"fast\" box", "lab\\box", "DEL \u{7f}, tab \t", "line\nbreak"] {
+            let file: toml::Table =
+                format!("name = {}", crate::commands::doctor::in_toml(text)).parse().unwrap();
+            assert_eq!(file["name"].as_str(), Some(text));
+        }
+    }
 
     /// Gaps of a thread that runs for `ran_ns` and is off for `off_ns`, again and again.
     fn turns(ran_ns: u64, off_ns: u64) -> Vec<Gap> {

@@ -15,7 +15,7 @@ use super::idle::{HandOver, WakeUp};
 use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
-use crate::host::topology::{CoreOfCpu, places};
+use crate::host::topology::{CoreOfCpu, Places};
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
@@ -61,7 +61,7 @@ struct GuestCosts {
 pub(super) fn write(path: &Path) -> Result<Exit> {
     super::refuse_existing(path)?;
     let allowed = cpulist::allowed()?;
-    let places = places(&allowed.0).map_err(host_lacks)?;
+    let places = Places::of(&allowed.0).map_err(host_lacks)?;
     output::talk(
         "measuring instructions, cache lines and guests without locks: a few seconds, best on a quiet host",
     );
@@ -79,7 +79,8 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
 }
 
 impl Measured {
-    fn here(places: &[(u32, CoreOfCpu)]) -> Result<Self> {
+    fn here(places: &Places) -> Result<Self> {
+        let places = &places.cpus;
         let (first, at) = places[0];
         let cpu = CpuCosts::measure(first)?;
         let transfer = |fits: &dyn Fn(&CoreOfCpu) -> bool| {
@@ -98,28 +99,26 @@ impl Measured {
     }
 
     /// The file. What this host cannot show is a guess, and says so.
-    fn file(&self, name: &str, places: &[(u32, CoreOfCpu)]) -> String {
+    fn file(&self, name: &str, places: &Places) -> String {
         let host = Host::probe();
-        let mut packages: Vec<u32> = places.iter().map(|(_, place)| place.package).collect();
-        packages.sort_unstable();
-        packages.dedup();
-        let of_first = places.iter().filter(|(_, place)| place.package == packages[0]);
-        let mut cores: Vec<u32> = of_first.clone().map(|(_, place)| place.core).collect();
-        cores.sort_unstable();
-        cores.dedup();
-        let threads = (of_first.count() / cores.len()).max(1);
+        let title = format!(
+            "{}, kernel {}, measured {}",
+            host.cpu_model.as_deref().unwrap_or("a CPU of an unknown model"),
+            host.kernel.as_deref().unwrap_or("unknown"),
+            timestamp::rfc3339(SystemTime::now())
+        );
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "format = 1\nname = \"{name}\"\ntitle = \"{}, kernel {}, measured {}\"\n\n[sources]\n\
+            "format = 1\nname = {}\ntitle = {}\n\n[sources]\n\
              here = {{ grade = \"M\", text = \"measured by haltkick doctor on this host\" }}\n\
              E = {{ grade = \"E\", text = \"a guess: this host cannot show it, or has too few CPUs to\" }}\n\n\
-             [topology]\nsockets = {}\ncores-per-socket = {}\nthreads-per-core = {threads}\nsource = \"here\"\n",
-            host.cpu_model.as_deref().unwrap_or("a CPU of an unknown model"),
-            host.kernel.as_deref().unwrap_or("unknown"),
-            timestamp::rfc3339(SystemTime::now()),
-            packages.len(),
-            cores.len(),
+             [topology]\nsockets = {}\ncores-per-socket = {}\nthreads-per-core = {}\nsource = \"here\"\n",
+            super::in_toml(name),
+            super::in_toml(&title),
+            places.packages,
+            places.cores_per_package,
+            places.threads_per_core,
         );
         let cpu = &self.cpu;
         figure(&mut text, "\n[cpu]\nclock-ghz", cpu.tsc_khz as f64 / 1e6, "here");
@@ -281,7 +280,7 @@ impl Guests {
                     timer_ns: 0.0,
                 },
             };
-            let text = measured.file("trial", &[(0, CoreOfCpu { package: 0, core: 0 })]);
+            let text = measured.file("trial", &Places::one());
             let machine =
                 Machine::parse("trial", &text).map_err(|error| Failure::internal(error.to_string()))?;
             let run = Run {

@@ -136,13 +136,24 @@ fn nested() -> Finding {
 fn clock_source() -> Finding {
     let source = probe::text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let why = "waits are measured in TSC ticks; a kernel that left the TSC distrusts it";
-    Finding::of_fact("clock source", source, why, |source| match source {
-        "tsc" | "kvm-clock" => (Level::Good, None),
+    Finding::of_fact("clock source", source, why, judge_clock_source)
+}
+
+fn judge_clock_source(source: &str) -> (Level, Option<&'static str>) {
+    match source {
+        // Hypervisors' clocks are the TSC with a factor: those of KVM, Xen and Hyper-V.
+        "tsc" | "kvm-clock" | "xen" | "hyperv_clocksource_tsc_page" => (Level::Good, None),
+        "hyperv_clocksource_msr" => (
+            Level::Spoils,
+            Some(
+                "Hyper-V gives this machine no TSC of one rate, and each reading is an exit: ask for another host or size",
+            ),
+        ),
         _ => (
             Level::Spoils,
             Some("see 'dmesg | grep -i tsc'; boot with tsc=reliable if the firmware is to blame"),
         ),
-    })
+    }
 }
 
 fn halt_polling() -> Finding {
@@ -199,4 +210,24 @@ fn huge_pages() -> Finding {
         "never" => (Level::Note, Some("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled")),
         _ => (Level::Good, None),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_firmware_is_blamed_for_a_hypervisors_clock() {
+        for (source, level, blames) in [
+            ("tsc", Level::Good, false),
+            ("xen", Level::Good, false),
+            ("hyperv_clocksource_tsc_page", Level::Good, false),
+            ("hyperv_clocksource_msr", Level::Spoils, false),
+            ("hpet", Level::Spoils, true),
+        ] {
+            let (found, advice) = judge_clock_source(source);
+            let firmware = advice.is_some_and(|advice| advice.contains("firmware"));
+            assert_eq!((found, firmware), (level, blames), "{source}");
+        }
+    }
 }

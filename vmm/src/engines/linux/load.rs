@@ -17,10 +17,11 @@ use std::path::Path;
 
 use linux_loader::loader::bootparam::{boot_e820_entry, boot_params, setup_header};
 use linux_loader::loader::{BzImage, Elf, KernelLoader as _};
+use vm_memory::mmap::{FromRangesError, MmapRegionError};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, ReadVolatile};
 
 use super::{MAX_LINUX_MEMORY, acpi, archive};
-use crate::host::error::RunError;
+use crate::host::error::{RunError, system};
 use crate::host::input;
 use crate::run::asked::{Linux, RamDisk};
 
@@ -98,10 +99,11 @@ impl LinuxMemory {
         }
         let bytes = bytes & !0xfff;
         let map = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), bytes as usize)]).map_err(|error| {
-            RunError::System {
-                what: format!("map {} MiB of guest memory", bytes >> 20),
-                source: std::io::Error::other(error.to_string()),
-            }
+            let source = match error {
+                FromRangesError::MmapRegion(MmapRegionError::Mmap(source)) => source,
+                error => std::io::Error::other(error.to_string()),
+            };
+            system(&format!("map {} MiB of guest memory", bytes >> 20))(source)
         })?;
         Ok(Self(map))
     }

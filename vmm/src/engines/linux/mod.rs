@@ -28,6 +28,7 @@ use vm_memory::GuestMemoryBackend as _;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, now_ns, process_cpu_time};
 use crate::host::error::{RunError, system};
+use crate::host::limits;
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
@@ -183,7 +184,8 @@ fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
         deschedule.check_for_linux()?;
     }
     run.check()?;
-    memory::check_memory(std::iter::once(linux.memory_bytes), memory::available())
+    let own_bytes = memory::own_bytes(&run.engine, run.guests[0].vcpus);
+    memory::check_memory(std::iter::once(linux.memory_bytes + own_bytes), limits::available())
 }
 
 /// Waits for the guest's end; returns `None` if the run is to stop.

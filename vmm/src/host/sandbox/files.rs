@@ -11,7 +11,6 @@ use landlock::{
 };
 
 use super::Needs;
-use crate::host::cgroup;
 use crate::host::error::RunError;
 use crate::host::known::Known;
 
@@ -84,7 +83,6 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
         open(if parent == Path::new("") { Path::new(".") } else { parent }, AccessFs::RemoveDir.into())?;
     }
     // Groups are open by now; at the end they are removed from their parent.
-    cgroup::folder().iter().try_for_each(|path| open(path, AccessFs::RemoveDir.into()))?;
     Ok(gates)
 }
 

@@ -3,7 +3,7 @@
 //! A process that will run guests gives up what it does not need ([`Needs`]): new privileges and most of those that it has
 //! (`privileges`), files (`files`), system calls (`process_rules`). Threads that run vCPUs give up all privileges, and have a
 //! filter of their own on top (`rules`), from when they have what they need until they end. A call that is not in a filter ends
-//! the process; a debug build says which it was, and of which thread (`refusal`). The process cannot be looked into by others of
+//! the process, which says which it was, and of which thread (`refusal`). The process cannot be looked into by others of
 //! the same user, and leaves no memory image behind.
 #![expect(unsafe_code, reason = "prctl and a signal's handler have no safe wrapper in rustix")]
 
@@ -89,8 +89,8 @@ pub fn sandbox_filters() -> Known<()> {
 /// # Errors
 /// What the kernel refuses.
 pub fn confine_process(needs: &Needs) -> Result<(), RunError> {
-    if WALLS.get().is_none() {
-        cgroup::keep(needs.groups)?;
+    if needs.quota {
+        cgroup::needs_quota()?;
     }
     if !is_sandboxed() || WALLS.get().is_some() {
         return Ok(());
@@ -136,8 +136,7 @@ fn give_up_powers(needs: &Needs) -> io::Result<()> {
     if needs.counters {
         kept |= privileges::FOR_COUNTERS;
     }
-    let groups = cgroup::folder();
-    let paths = needs.reads.iter().chain(&needs.writes).chain(&groups);
+    let paths = needs.reads.iter().chain(&needs.writes);
     let paths: Vec<&Path> = paths.map(PathBuf::as_path).collect();
     privileges::keep(kept, &paths)
 }
@@ -165,7 +164,7 @@ fn filter_process(needs: &Needs) -> Result<Known<()>, RunError> {
         SeccompAction::Errno(libc::ENOSYS as u32),
     );
     let rules = process_rules::all(std::process::id(), needs);
-    let program = rules::program(rules, refusal::action(), SeccompAction::Allow).map_err(refused)?;
+    let program = rules::program(rules, SeccompAction::Trap, SeccompAction::Allow).map_err(refused)?;
     seccompiler::apply_filter(&no_clone3.map_err(refused)?).map_err(refused)?;
     seccompiler::apply_filter(&program).map_err(refused)?;
     Ok(Ok(()))
@@ -203,7 +202,7 @@ pub(crate) fn confine_runner() -> Result<(), RunError> {
 }
 
 fn runner_program(rules: Vec<SandboxRule>) -> Result<BpfProgram, RunError> {
-    rules::program(rules, refusal::action(), SeccompAction::Allow)
+    rules::program(rules, SeccompAction::Trap, SeccompAction::Allow)
         .map_err(|error| refused(&error.to_string()))
 }
 
@@ -281,14 +280,10 @@ mod tests {
         assert_refused((code, said), &format!("thread pcpu7 made system call {}", libc::SYS_mkdir));
     }
 
-    /// The process was ended by its filter; a debug build has said why.
+    /// The process was ended by its filter, and has said why.
     fn assert_refused((code, said): (Option<i32>, String), why: &str) {
-        if cfg!(debug_assertions) {
-            assert_eq!(code, Some(1), "{said}");
-            assert!(said.contains(why), "{said}");
-        } else {
-            assert_eq!(code, None, "no signal ended it: {said}");
-        }
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(why), "{said}");
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub struct Needs {
     pub writes: Vec<PathBuf>,
     /// It runs guests on `/dev/kvm`.
     pub kvm: bool,
-    /// Control groups that limit guests, one for each of a run.
-    pub groups: usize,
+    /// The kernel keeps a quota of it, whose counts it reads.
+    pub quota: bool,
     /// Directories in which it will put a whole file in the place of another.
     pub replaces: Vec<PathBuf>,
 }

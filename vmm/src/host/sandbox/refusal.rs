@@ -1,29 +1,26 @@
-//! A call that a filter refused: the process ends with it. A debug build says which call it was. Others have no handler for that,
-//! because an attacker who controls a thread could make use of it; the host's kernel has the call in its log.
+//! A call that a filter refused: the process ends with it, and says which call it was. Where a thread has blocked the signal, the kernel
+//! ends the process without a word.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-use seccompiler::SeccompAction;
+/// Variables that are set here and bring other code into the process, which makes calls of its own.
+static BLAMED: OnceLock<Vec<&'static str>> = OnceLock::new();
 
-/// Action of the kernel on such a call.
-pub(super) fn action() -> SeccompAction {
-    if cfg!(debug_assertions) { SeccompAction::Trap } else { SeccompAction::KillProcess }
-}
-
-/// Lets a refused call say what it was, once in a process, where a handler sees it.
+/// Lets a refused call say what it was, once in a process.
 pub(super) fn explain() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    if action() != SeccompAction::Trap {
-        return;
-    }
-    ONCE.get_or_init(|| {
+    BLAMED.get_or_init(|| {
         // SAFETY: plain data for which zero is a valid value of every field.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_refusal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         // SAFETY: a live action with a handler of the right type.
         unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) };
+        let others = ["LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES"];
+        others
+            .into_iter()
+            .filter(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+            .collect()
     });
 }
 
@@ -51,7 +48,16 @@ extern "C" fn on_refusal(_: libc::c_int, info: *mut libc::siginfo_t, context: *m
         line.push(before.as_bytes());
         line.push_number(registers[register as usize].cast_unsigned(), 16);
     }
-    line.push(b"), which the sandbox refuses: this is a fault of haltkick, or a guest has got hold of it; --no-sandbox leaves out the walls\n");
+    line.push(b"), which the sandbox refuses: ");
+    match BLAMED.get().and_then(|blamed| blamed.first()) {
+        Some(variable) => {
+            line.push(variable.as_bytes());
+            line.push(b" brings in code that may have made it: start haltkick without, or with --no-sandbox\n");
+        }
+        None => line.push(
+            b"this is a fault of haltkick, or a guest has got hold of it; --no-sandbox leaves out the walls\n",
+        ),
+    }
     // SAFETY: writes bytes that live until it returns, and ends the process without running anything else of it.
     unsafe {
         libc::write(2, line.bytes.as_ptr().cast(), line.used);

@@ -1,0 +1,54 @@
+//! The system's allocator, which says in a line that there is no memory and ends the process: Rust's own ends it with SIGABRT.
+#![expect(unsafe_code, reason = "an allocator that gives up has the contract of the one that it calls")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use crate::host::error::MEMORY_LIMITS;
+
+/// The allocator.
+#[derive(Debug)]
+pub struct OrGivesUp {
+    /// The code with which the process ends.
+    pub exit: i32,
+}
+
+impl OrGivesUp {
+    #[inline(always)]
+    fn given(&self, pointer: *mut u8) -> *mut u8 {
+        if pointer.is_null() { self.give_up() } else { pointer }
+    }
+
+    /// Allocates nothing itself.
+    #[cold]
+    fn give_up(&self) -> ! {
+        for text in ["haltkick: there is no memory left: see ", MEMORY_LIMITS, "\n"] {
+            // Nobody is left to be told of a failure.
+            _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+        }
+        // SAFETY: ends the process at once; what the allocator's caller holds is not looked at again.
+        unsafe { libc::_exit(self.exit) }
+    }
+}
+
+// SAFETY: every call goes to the system's allocator as it came, and what it returns is returned, unless it is null.
+unsafe impl GlobalAlloc for OrGivesUp {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        self.given(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        self.given(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        self.given(unsafe { System.realloc(pointer, layout, size) })
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
