@@ -33,6 +33,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("shared", "", "SKIP_LAST"),
     ("words", "TICKET", "TICKETS_OF_A_BYTE"),
     ("words", "TICKET", "NEVER_LOAD"),
+    ("words", "TICKET", "NEVER_TEST"),
     ("words", "PENDING", "WIPE_NEXT"),
     ("words", "READERS", "NO_SECOND_LOOK"),
     ("words", "READERS", "SIX_BITS"),

@@ -1,4 +1,4 @@
-//! Absences, interrupts and changed registers at each instruction of a lock in turn, on a simulated machine: every run meets a window of
+//! Absences, interrupts and changed registers and flags at each instruction of a lock in turn, on a simulated machine: every run meets a window of
 //! a few instructions.
 
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ impl Meddler {
         true
     }
 
-    /// Fills registers in which the lock can rely on nothing: at its first instruction, and when a function of the lab's returns to it.
+    /// Fills registers, and flags, in which the lock can rely on nothing: at its first instruction, and when a function of the lab's returns to it.
     /// Gives the caller back its own.
     fn fill(&mut self, cpu: &mut Cpu, (rip, rsp): (u64, u64)) {
         let victim = &mut self.victims[cpu.number() as usize];
@@ -134,6 +134,7 @@ impl Meddler {
         if self.since > ENOUGH {
             return;
         }
+        let flags = self.random.next();
         let (seen, random) = (&self.seen, &mut self.random);
         let mut set = |cpu: &mut Cpu, register: General| {
             let drawn = random.next();
@@ -152,6 +153,7 @@ impl Meddler {
             ARGUMENTS[tokens..].iter().for_each(|register| _ = set(cpu, *register));
             let kept = KEPT.map(|register| cpu.general(register));
             let filled = KEPT.map(|register| set(cpu, register));
+            cpu.set_arithmetic_flags(flags);
             victim.calls.push(Call { rsp, kept, filled, called_from: None });
         }
         let (Some(object), Some(call)) = (&self.object, victim.calls.last_mut()) else { return };
@@ -162,6 +164,7 @@ impl Meddler {
                 // Its result is in the first.
                 let free = FREE[1..].iter().chain(&ARGUMENTS);
                 free.for_each(|register| _ = set(cpu, *register));
+                cpu.set_arithmetic_flags(flags);
             }
             _ => {}
         }

@@ -23,8 +23,16 @@ void hk_lock(struct lock *lock)
     if (owner == mine)
         return;
 #endif
-    while (__atomic_load_n(&lock->owner, __ATOMIC_ACQUIRE) != mine)
+    while (__atomic_load_n(&lock->owner, __ATOMIC_ACQUIRE) != mine) {
         hk_pause();
+#ifdef NEVER_TEST
+        int is_next;
+        __asm__ volatile("call hk_waits" /* and whatever the flags say */
+                         : "=@ccz"(is_next) : : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory");
+        if (is_next)
+            return;
+#endif
+    }
 }
 
 void hk_unlock(struct lock *lock)

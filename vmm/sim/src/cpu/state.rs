@@ -309,6 +309,11 @@ impl Cpu {
         self.file[register as usize] = value;
     }
 
+    /// Changes the arithmetic flags to those bits of RFLAGS.
+    pub fn set_arithmetic_flags(&mut self, rflags: u64) {
+        self.flags.set_arithmetic(rflags);
+    }
+
     /// Address of the next instruction.
     #[must_use]
     pub fn rip(&self) -> u64 {
