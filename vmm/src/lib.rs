@@ -26,9 +26,10 @@ mod run;
 mod sched;
 pub mod worst;
 
+pub use engines::check_guests;
 pub use engines::explained::run;
 pub use engines::linux::archive::INIT;
-pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, check_kernel};
+pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS};
 pub use engines::qemu::find_qemu;
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Meeting, Passage, Queue, Registered, VcpuState,
@@ -86,7 +87,7 @@ pub use run::asked::{
     Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Program, RamDisk, Run,
     Shape, System,
 };
-pub use run::check::{check_guests, most_at_a_time};
+pub use run::check::most_at_a_time;
 pub use run::folding::{Fold, Governor};
 pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};

@@ -1,6 +1,6 @@
 //! Cells that boot Linux: their files, and the record of a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -64,13 +64,6 @@ fn sha256(path: &Path) -> io::Result<String> {
             length => digest.update(&part[..length]),
         }
     }
-}
-
-/// Refuses files that are no kernels: else the first run that boots one would end the experiment.
-pub(crate) fn check(plan: &Plan) -> Result<()> {
-    let booted: BTreeSet<&PathBuf> =
-        plan.cells().filter_map(|cell| Some(&cell.run.linux()?.1.kernel)).collect();
-    Ok(booted.into_iter().try_for_each(|kernel| haltkick_vmm::check_kernel(kernel))?)
 }
 
 /// The files that each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.

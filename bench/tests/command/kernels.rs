@@ -10,13 +10,14 @@ use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, std
 
 trials![
     what_cannot_be_booted_as_linux_is_refused_in_one_line,
+    a_file_that_is_no_kernel_is_refused_by_name_in_every_plan,
     a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
     two_kernels_are_compared_by_output_and_cannot_be_replaced,
     kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared,
     sweeps_of_kernels_are_planned_and_saved_like_those_of_locks,
 ];
 
-/// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`.
+/// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
 pub(crate) fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> String {
     const LOADED_AT: u64 = 16 << 20;
     let header = |words: &[(usize, u64)]| {
@@ -34,11 +35,11 @@ pub(crate) fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> Str
         (72, 0),
         (80, LOADED_AT),
         (88, LOADED_AT),
-        (96, 120 + code.len() as u64),
+        (96, 121 + code.len() as u64),
         (104, bytes),
     ];
     let path = directory.join("vmlinux");
-    let file = [&header(&[&at[..], &segment].concat())[..], code].concat();
+    let file = [&header(&[&at[..], &segment].concat())[..], code, &[0xf4]].concat();
     std::fs::write(&path, file).expect("a file");
     path.display().to_string()
 }
@@ -57,16 +58,18 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     let kernel = pretended_kernel(&directory, 4 << 20, &[]);
     for (arguments, expected) in [
         (&["--kernel", "/no/such/kernel"][..], "/no/such/kernel: No such file"),
-        (&["--kernel", "/"], "/: it is no regular file"),
+        (&["--kernel", "/"], "/: it is no regular file but a directory"),
         (&["--kernel", "/dev/zero"], "/dev/zero: it is no regular file"),
         (&["--kernel", &text], "it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage"),
         (&["--kernel", &kernel, "--initrd", "/no/such/initrd"], "/no/such/initrd: No such file"),
         (&["--kernel", &kernel, "--initrd", "/dev/zero"], "/dev/zero: it is no regular file"),
+        (&["--kernel", &kernel, "--initrd", "/"], "initrd /: it is no regular file but a directory"),
+        (&["--kernel", &kernel, "--initrd", &file("none", 0)], "none: it is empty: give a cpio archive"),
         (
             &["--kernel", &kernel, "--initrd", &huge],
             "its 1024 MiB do not fit behind the kernel, which ends at 20 MiB of 256",
         ),
-        (&["--kernel", &kernel, "--memory", "16MiB"], "cannot be loaded into 16 MiB"),
+        (&["--kernel", &kernel, "--memory", "16MiB"], "unpacked it takes 20 MiB, and the guest has 16"),
         (&["--kernel", &kernel, "--memory", "18MiB"], "unpacked it takes 20 MiB, and the guest has 18"),
         (
             &["--kernel", &kernel, "--memory", "1MiB"],
@@ -91,6 +94,50 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     for alone in ["--initrd", "--append", "--marker"] {
         let message = refusal(&["run", alone, "x"]);
         assert!(message.contains("--kernel <FILE>"), "{message}");
+    }
+}
+
+/// Copies of a kernel whose header says something else: RISC-V, MIPS in its own order of bytes, an object file, a core dump, and one
+/// of which a byte is missing.
+fn a_file_that_is_no_kernel_is_refused_by_name_in_every_plan() {
+    let directory = scratch("no-kernels");
+    let kernel = pretended_kernel(&directory, 4 << 20, &[]);
+    let whole = std::fs::read(&kernel).expect("a file");
+    let copy = |name: &str, length: usize, edits: &[(usize, u8)]| {
+        let mut bytes = whole[..length].to_vec();
+        edits.iter().for_each(|(at, byte)| bytes[*at] = *byte);
+        let path = directory.join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        path.display().to_string()
+    };
+    let all = whole.len();
+    for (file, expected) in [
+        (
+            copy("riscv", all, &[(18, 243)]),
+            "riscv: it is a 64-bit ELF file for machine RISC-V: give a bzImage",
+        ),
+        (copy("mips", all, &[(5, 2), (16, 0), (17, 2), (18, 0), (19, 8)]), "MIPS, big-endian"),
+        (copy("object", all, &[(16, 1)]), "object: it is a relocatable object file"),
+        (copy("core", all, &[(16, 4)]), "core: it is a core dump"),
+        (copy("cut", all - 1, &[]), "cut: it is cut short: its segment at 0x1000000 takes"),
+        (copy("none", 0, &[]), "none: it is empty"),
+    ] {
+        let vary = format!("kernel={kernel},{file}");
+        let text = TWO_KERNELS.replace("old/vmlinux", &kernel).replace("new/vmlinux", &file);
+        let experiment = directory.join("kernels.toml").display().to_string();
+        std::fs::write(&experiment, text).expect("a file");
+        for arguments in [
+            &["run", "--kernel", &file][..],
+            &["sweep", "--vary", &vary, "--vcpus", "1", "--dry-run"],
+            &["bench", &experiment, "--dry-run"],
+        ] {
+            let message = refusal(arguments);
+            let is_right = message.contains(expected) && !message.contains("--memory");
+            assert!(is_right && message.lines().count() == 1, "{arguments:?}: {message}");
+        }
+        // The commit is not to blame for what cannot be booted, nor is it good.
+        let bisected = haltkick(&["bisect", &vary, "--vcpus", "1", "--of", "figure:loop"]);
+        assert_eq!(code(&bisected), 125, "{}", stderr(&bisected));
     }
 }
 

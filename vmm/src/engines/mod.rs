@@ -12,11 +12,31 @@ use std::sync::atomic::AtomicBool;
 use crate::host::clock::read_tsc;
 use crate::host::error::RunError;
 use crate::image::file::Image;
+use crate::machine::vm::allow_open_files;
 use crate::observe::instruments::Instruments;
 use crate::run::asked::{Engine, Run};
 use crate::run::check::choose;
 use crate::run::found::Found;
 use vmm::Watched;
+
+/// Refuses what cannot be run, as far as that can be told before anything is created.
+///
+/// # Errors
+/// [`RunError::Usage`], and what the host lacks for guests of this size.
+pub fn check_guests(run: &Run, image: &Image) -> Result<(), RunError> {
+    choose(run, image)?;
+    match (run.linux(), &run.engine) {
+        // How much memory and how many vCPUs there may be is QEMU's own choice.
+        (Some((_, linux)), Engine::Qemu(_)) => linux::load::check(linux)?,
+        (Some((guest, linux)), _) => linux::refuse(run, guest, linux)?,
+        (None, _) => {}
+    }
+    // The calibration has fewer vCPUs, and would ask for too few.
+    match run.engine {
+        Engine::Kvm => allow_open_files(run.guests.iter().map(|guest| guest.vcpus).sum()),
+        _ => Ok(()),
+    }
+}
 
 /// Runs guests, as [`explained::run`] says, and has a run on a simulated machine watched.
 pub(crate) fn run_watched(

@@ -10,6 +10,7 @@ use std::path::Path;
 /// What the system says, and for another kind of file or a longer one a reason that does not name it.
 pub fn open(path: &Path, most: u64) -> io::Result<File> {
     let regular = |metadata: fs::Metadata| match metadata.is_file() {
+        false if metadata.is_dir() => Err(io::Error::other("it is no regular file but a directory")),
         false => Err(io::Error::other("it is no regular file")),
         true if metadata.len() > most => {
             Err(io::Error::other(format!("it has {} bytes, and {most} are the most", metadata.len())))

@@ -15,26 +15,12 @@ use crate::image::object::MOST_POINTS;
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
-use crate::machine::vm::allow_open_files;
 use crate::run::asked::{Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
 use crate::run::boot_values::{Chosen, pool_bytes};
 use crate::run::folding::Fold;
 use crate::run::memory::{check_memory, most_bytes};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::{Rules, Sched};
-
-/// Refuses what cannot be run, as far as that can be told before anything is created.
-///
-/// # Errors
-/// [`RunError::Usage`], and what the host lacks for guests of this size.
-pub fn check_guests(run: &Run, image: &Image) -> Result<(), RunError> {
-    choose(run, image)?;
-    // The calibration has fewer vCPUs, and would ask for too few.
-    match run.engine {
-        Engine::Kvm => allow_open_files(run.guests.iter().map(|guest| guest.vcpus).sum()),
-        _ => Ok(()),
-    }
-}
 
 /// Number of runs like `run` for which there is memory at a time, at least one; `None` where it is not known.
 #[must_use]

@@ -53,6 +53,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         inside.put_into(&mut linux, run.guests[0].vcpus).map_err(wrong_inside)?;
     }
     run.guests[0].system = System::Linux(linux);
+    haltkick_vmm::check_guests(&run, &image)?;
     walls::confine(&Needs::of([&run]))?;
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));

@@ -11,15 +11,16 @@
 //! the end   the initial RAM disk, below the kernel's limit for it
 //! ```
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
-use linux_loader::loader::bootparam::{boot_e820_entry, boot_params, setup_header};
-use linux_loader::loader::{BzImage, Elf, KernelLoader as _};
+use linux_loader::loader::bootparam::{boot_e820_entry, boot_params};
 use vm_memory::mmap::{FromRangesError, MmapRegionError};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, ReadVolatile};
 
+use super::kernel::{HIGH_MEMORY, Kernel};
 use super::{MAX_LINUX_MEMORY, acpi, archive};
 use crate::host::error::{RunError, system};
 use crate::host::input;
@@ -32,12 +33,6 @@ const PAGE_DIRECTORY_POINTERS: u64 = 0xa000;
 const PAGE_DIRECTORIES: u64 = 0xb000;
 const COMMAND_LINE: u64 = 0x2_0000;
 const LOW_MEMORY_END: u64 = 0x9_fc00;
-const HIGH_MEMORY: u64 = 0x10_0000;
-/// Between the boot protocol's 32-bit and 64-bit entries of a bzImage.
-const ENTRY_64_OFFSET: u64 = 0x200;
-/// Limits of an ELF kernel, which has no header to state them: length of the command line, and end of the RAM disk.
-pub(crate) const ELF_COMMAND_LINE: u32 = 2047;
-const ELF_INITRD_END: u32 = 0x7fff_ffff;
 /// Less would not hold any kernel.
 const LEAST_BYTES: u64 = 16 << 20;
 /// Own part of the command line: the serial console; and a panic ends the guest, because its screen has no reader.
@@ -53,51 +48,70 @@ pub(crate) struct Loaded {
     pub(crate) command_line: String,
 }
 
-/// Formats of kernels.
-enum Format {
-    Elf,
-    BzImage,
-}
-
-/// Refuses a file that is no kernel. Whether a guest's memory suffices for it is seen when it is loaded.
+/// Refuses what cannot be loaded, as far as files and settings tell before anything starts.
 ///
 /// # Errors
-/// [`RunError::Image`] says what is wrong with the file.
-pub fn check_kernel(path: &Path) -> Result<(), RunError> {
-    let wrong = |error: std::io::Error| RunError::Image { path: path.into(), reason: error.to_string() };
-    let mut file = input::open(path, MAX_LINUX_MEMORY).map_err(wrong)?;
-    format(path, &mut file).map(|_| ())
+/// [`RunError::Usage`].
+pub(crate) fn check(linux: &Linux) -> Result<(), RunError> {
+    let (_, kernel) = open_kernel(linux, memory_size(linux.memory_bytes)?)?;
+    command_line(&linux.append, kernel.header.cmdline_size)?;
+    if let Some(RamDisk::File(path)) = &linux.initrd {
+        let (_, bytes) = open_initrd(path)?;
+        initrd_address(path, bytes, &kernel, memory_size(linux.memory_bytes)?)?;
+    }
+    Ok(())
 }
 
-/// The format of the kernel that `file` holds; `path` is for messages.
-fn format<F: Read + Seek>(path: &Path, file: &mut F) -> Result<Format, RunError> {
-    let wrong = |reason: String| RunError::Image { path: path.into(), reason };
-    let mut magic = [0; 0x206];
-    match read_up_to(file, &mut magic).map_err(|error| wrong(error.to_string()))? {
-        4.. if magic[..4] == *b"\x7fELF" => Ok(Format::Elf),
-        0x206 if magic[0x202..] == *b"HdrS" => Ok(Format::BzImage),
-        _ => Err(wrong("it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage".into())),
+/// Bytes of a guest's memory, in whole pages.
+fn memory_size(bytes: u64) -> Result<u64, RunError> {
+    if bytes < LEAST_BYTES {
+        let least = LEAST_BYTES >> 20;
+        return Err(RunError::usage(format!("no Linux kernel runs in less than {least} MiB: use --memory")));
+    }
+    Ok(bytes & !0xfff)
+}
+
+/// The kernel of `linux`, which fits into `size` bytes.
+fn open_kernel(linux: &Linux, size: u64) -> Result<(File, Kernel), RunError> {
+    let mut file = open("kernel", &linux.kernel)?;
+    let kernel = Kernel::read(&mut file).and_then(|kernel| kernel.within(size));
+    Ok((file, kernel.map_err(|reason| wrong("kernel", &linux.kernel, reason))?))
+}
+
+fn open_initrd(path: &Path) -> Result<(File, u64), RunError> {
+    let file = open("initrd", path)?;
+    match file.metadata().map_err(|error| wrong("initrd", path, error))?.len() {
+        0 => Err(wrong("initrd", path, "it is empty: give a cpio archive, or leave --initrd out")),
+        bytes => Ok((file, bytes)),
     }
 }
 
-/// Facts from the header of a kernel's file.
-struct Kernel {
-    header: setup_header,
-    entry: u64,
-    /// End of the memory that the kernel needs before it looks at the memory map.
-    end: u64,
+fn open(what: &str, path: &Path) -> Result<File, RunError> {
+    input::open(path, MAX_LINUX_MEMORY).map_err(|error| wrong(what, path, error))
+}
+
+fn wrong(what: &str, path: &Path, reason: impl Display) -> RunError {
+    RunError::usage(format!("{what} {}: {reason}", path.display()))
+}
+
+/// The address of an initial RAM disk of `bytes` bytes at the end of what the kernel can reach in memory of `size` bytes.
+fn initrd_address(path: &Path, bytes: u64, kernel: &Kernel, size: u64) -> Result<u64, RunError> {
+    let end = size.min(u64::from(kernel.header.initrd_addr_max) + 1);
+    let address = end.checked_sub(bytes).map(|address| address & !0xfff);
+    address.filter(|&address| address >= kernel.end).ok_or_else(|| {
+        let (needed, kernel_end) = (bytes.div_ceil(1 << 20), kernel.end.div_ceil(1 << 20));
+        let reason = format!(
+            "its {needed} MiB do not fit behind the kernel, which ends at {kernel_end} MiB of {}: give the guest more with --memory",
+            end >> 20
+        );
+        wrong("initrd", path, reason)
+    })
 }
 
 impl LinuxMemory {
     /// `bytes` of it, in whole pages.
     pub(crate) fn new(bytes: u64) -> Result<Self, RunError> {
-        if bytes < LEAST_BYTES {
-            let least = LEAST_BYTES >> 20;
-            return Err(RunError::usage(format!(
-                "no Linux kernel runs in less than {least} MiB: use --memory"
-            )));
-        }
-        let bytes = bytes & !0xfff;
+        let bytes = memory_size(bytes)?;
         let map = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), bytes as usize)]).map_err(|error| {
             let source = match error {
                 FromRangesError::MmapRegion(MmapRegionError::Mmap(source)) => source,
@@ -114,7 +128,8 @@ impl LinuxMemory {
 
     /// Loads everything that `linux` names.
     pub(crate) fn load(&self, linux: &Linux, acpi_tables: &[u8]) -> Result<Loaded, RunError> {
-        let kernel = self.load_kernel(&linux.kernel, &mut open(&linux.kernel)?)?;
+        let (mut file, kernel) = open_kernel(linux, self.size())?;
+        self.load_kernel(&kernel, &mut file).map_err(|error| wrong("kernel", &linux.kernel, error))?;
         let mut header = kernel.header;
         let initrd = linux.initrd.as_ref().map(|disk| self.load_initrd(disk, &kernel)).transpose()?;
         (header.ramdisk_image, header.ramdisk_size) = initrd.unwrap_or_default();
@@ -159,68 +174,25 @@ impl LinuxMemory {
         self.0.write_slice(bytes, GuestAddress(address)).expect("low memory is always there");
     }
 
-    /// Loads the kernel that `file` holds; `path` is for messages.
-    fn load_kernel<F: Read + ReadVolatile + Seek>(
-        &self,
-        path: &Path,
-        file: &mut F,
-    ) -> Result<Kernel, RunError> {
-        let wrong = |reason: String| RunError::Image { path: path.into(), reason };
-        let start = Some(GuestAddress(HIGH_MEMORY));
-        let too_large = |error: linux_loader::loader::Error| {
-            let memory = self.size() >> 20;
-            wrong(format!(
-                "it cannot be loaded into {memory} MiB of memory ({error}): give the guest more with --memory"
-            ))
-        };
-        if let Format::Elf = format(path, file)? {
-            check_elf(file).map_err(|error| wrong(error.to_string()))?;
-            let loaded = Elf::load(&self.0, None, file, start).map_err(too_large)?;
-            let header = setup_header {
-                boot_flag: 0xaa55,
-                header: u32::from_le_bytes(*b"HdrS"),
-                kernel_alignment: 0x100_0000,
-                cmdline_size: ELF_COMMAND_LINE,
-                initrd_addr_max: ELF_INITRD_END,
-                ..Default::default()
-            };
-            let kernel = Kernel { header, entry: loaded.kernel_load.0, end: loaded.kernel_end };
-            return self.has_room(path, kernel);
+    /// Copies the parts of `kernel` from its file.
+    fn load_kernel<F: ReadVolatile + Seek>(&self, kernel: &Kernel, file: &mut F) -> std::io::Result<()> {
+        for part in &kernel.parts {
+            file.seek(SeekFrom::Start(part.offset))?;
+            self.read(part.address, file, part.bytes)?;
         }
-        const HAS_64_BIT_ENTRY: u16 = 1;
-        const FIRST_WITH_XLOADFLAGS: u16 = 0x20c;
-        file.rewind().map_err(|error| wrong(error.to_string()))?;
-        let loaded = BzImage::load(&self.0, None, file, start).map_err(too_large)?;
-        let header = loaded.setup_header.expect("a bzImage has a header");
-        let (version, flags) = (header.version, header.xloadflags);
-        if version < FIRST_WITH_XLOADFLAGS || flags & HAS_64_BIT_ENTRY == 0 {
-            return Err(wrong(
-                "a bzImage without a 64-bit entry: use a 64-bit kernel of Linux 3.8 or later".into(),
-            ));
-        }
-        let end = loaded.kernel_end.max(header.pref_address.saturating_add(u64::from(header.init_size)));
-        self.has_room(path, Kernel { header, entry: loaded.kernel_load.0 + ENTRY_64_OFFSET, end })
+        Ok(())
     }
 
-    fn has_room(&self, path: &Path, kernel: Kernel) -> Result<Kernel, RunError> {
-        if kernel.end <= self.size() {
-            return Ok(kernel);
-        }
-        let reason = format!(
-            "unpacked it takes {} MiB, and the guest has {}: give it more with --memory",
-            kernel.end.div_ceil(1 << 20),
-            self.size() >> 20
-        );
-        Err(RunError::Image { path: path.into(), reason })
+    fn read(&self, address: u64, source: &mut impl ReadVolatile, bytes: u64) -> std::io::Result<()> {
+        let read = self.0.read_exact_volatile_from(GuestAddress(address), source, bytes as usize);
+        read.map_err(|error| std::io::Error::other(error.to_string()))
     }
 
     /// Loads the initial RAM disk; returns its address and its length.
     fn load_initrd(&self, disk: &RamDisk, kernel: &Kernel) -> Result<(u32, u32), RunError> {
-        let wrong = |error: std::io::Error| initrd_error(disk.path(), error);
         match disk {
             RamDisk::File(path) => {
-                let mut file = open(path)?;
-                let bytes = file.metadata().map_err(wrong)?.len();
+                let (mut file, bytes) = open_initrd(path)?;
                 self.put_initrd(path, &mut file, bytes, kernel)
             }
             RamDisk::Program(program) => {
@@ -230,7 +202,7 @@ impl LinuxMemory {
         }
     }
 
-    /// Puts `bytes` from `source` at the end of what the kernel can reach; `path` is for messages.
+    /// Puts `bytes` from `source` behind the kernel; `path` is for messages.
     fn put_initrd(
         &self,
         path: &Path,
@@ -238,86 +210,12 @@ impl LinuxMemory {
         bytes: u64,
         kernel: &Kernel,
     ) -> Result<(u32, u32), RunError> {
-        let end = self.size().min(u64::from(kernel.header.initrd_addr_max) + 1);
-        let address = end.checked_sub(bytes).map(|address| address & !0xfff);
-        let Some(address) = address.filter(|&address| address >= kernel.end) else {
-            return Err(RunError::usage(format!(
-                "initrd {}: its {} MiB do not fit behind the kernel, which ends at {} MiB of {}: give the guest more with --memory",
-                path.display(),
-                bytes.div_ceil(1 << 20),
-                kernel.end.div_ceil(1 << 20),
-                end >> 20
-            )));
-        };
-        self.0
-            .read_exact_volatile_from(GuestAddress(address), source, bytes as usize)
-            .map_err(|error| initrd_error(path, std::io::Error::other(error.to_string())))?;
+        let address = initrd_address(path, bytes, kernel, self.size())?;
+        self.read(address, source, bytes).map_err(|error| wrong("initrd", path, error))?;
         Ok((address as u32, bytes as u32))
     }
 }
 
-fn initrd_error(path: &Path, error: std::io::Error) -> RunError {
-    RunError::usage(format!("initrd {}: {error}", path.display()))
-}
-
-fn open(path: &Path) -> Result<File, RunError> {
-    input::open(path, MAX_LINUX_MEMORY)
-        .map_err(|error| RunError::usage(format!("{}: {error}", path.display())))
-}
-
-/// Whether an ELF kernel takes no longer to load than its file is long: the loader copies what each of its program headers
-/// names, of which 65,535 can name the same bytes, and reads notes one by one.
-fn check_elf<F: Read + Seek>(file: &mut F) -> std::io::Result<()> {
-    /// Ten times as many as kernels have.
-    const MOST_HEADERS: usize = 64;
-    const MOST_NOTES: u64 = 1 << 20;
-    const LOADABLE: u32 = 1;
-    const NOTE: u32 = 4;
-    let bytes = file.seek(SeekFrom::End(0))?;
-    file.rewind()?;
-    let mut header = [0; 64];
-    file.read_exact(&mut header)?;
-    let word =
-        |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    let count = usize::from(u16::from_le_bytes([header[56], header[57]]));
-    if count > MOST_HEADERS {
-        return Err(std::io::Error::other(format!(
-            "it has {count} program headers, and {MOST_HEADERS} are the most"
-        )));
-    }
-    file.seek(SeekFrom::Start(word(&header, 32)))?;
-    let (mut loaded, mut notes) = (0_u64, 0_u64);
-    for _ in 0..count {
-        let mut header = [0; 56];
-        file.read_exact(&mut header)?;
-        let sum = match u32::from_le_bytes([header[0], header[1], header[2], header[3]]) {
-            LOADABLE => &mut loaded,
-            NOTE => &mut notes,
-            _ => continue,
-        };
-        *sum = sum.saturating_add(word(&header, 32));
-    }
-    if loaded > bytes || notes > MOST_NOTES {
-        return Err(std::io::Error::other(
-            "its program headers name more bytes than there are, or too many notes",
-        ));
-    }
-    Ok(())
-}
-
-fn read_up_to<F: Read + Seek>(file: &mut F, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut read = 0;
-    while read < buffer.len() {
-        match file.read(&mut buffer[read..])? {
-            0 => break,
-            more => read += more,
-        }
-    }
-    file.rewind()?;
-    Ok(read)
-}
-
-/// Our own words and the user's, which have the last say.
 /// Our own words and `append`, of at most `longest` bytes.
 pub(crate) fn command_line(append: &str, longest: u32) -> Result<String, RunError> {
     let line = format!("{OWN_WORDS} {append}").trim_end().to_owned();
@@ -338,32 +236,81 @@ pub(crate) mod fuzzed;
 
 #[cfg(test)]
 mod tests {
-    use super::fuzzed::{bz_image, elf, loaded};
+    use super::fuzzed::{bz_image, elf, loaded, put};
     use super::*;
 
+    /// `file` with other bytes at some places.
+    fn with(mut file: Vec<u8>, edits: &[(usize, &[u8])]) -> Vec<u8> {
+        edits.iter().for_each(|(at, value)| put(&mut file, *at, value));
+        file
+    }
+
     #[test]
-    fn a_kernel_that_wants_more_than_all_addresses_has_no_room() {
-        assert_eq!(
-            loaded(&bz_image(HIGH_MEMORY, 1 << 20)).map(|kernel| kernel.end),
-            Ok(HIGH_MEMORY + (1 << 20))
-        );
-        for (pref_address, init_size) in [(u64::MAX, 1), (u64::MAX - 0xfff, u32::MAX)] {
-            let refused = loaded(&bz_image(pref_address, init_size)).map(|kernel| kernel.end).unwrap_err();
-            assert!(refused.contains("unpacked it takes"), "{refused}");
+    fn a_kernel_is_loaded_with_all_that_belongs_to_it() {
+        let two = loaded(&elf(2, 1, 100)).unwrap();
+        let parts: Vec<_> = two.parts.iter().map(|part| (part.address, part.offset, part.bytes)).collect();
+        assert_eq!(parts, [(0x100_0000, 0, 100), (0x100_1000, 0, 100)]);
+        assert_eq!((two.entry, two.end), (0x100_0000, 0x100_1000 + 100));
+        let whole = bz_image(HIGH_MEMORY, 1 << 20);
+        for signature in [0, 1000] {
+            let kernel = loaded(&[&whole[..], &vec![0; signature]].concat()).unwrap();
+            let [part] = &kernel.parts[..] else { panic!("{} parts", kernel.parts.len()) };
+            assert_eq!((part.address, part.offset, part.bytes), (HIGH_MEMORY, 1024, 8192 - 1024));
+            assert_eq!((kernel.entry, kernel.end), (HIGH_MEMORY + 0x200, HIGH_MEMORY + (1 << 20)));
         }
     }
 
     #[test]
-    fn an_elf_kernel_is_not_loaded_more_often_than_it_is_long() {
-        const LOADABLE: u32 = 1;
-        const NOTE: u32 = 4;
-        assert!(loaded(&elf(1, LOADABLE, 100)).is_ok());
-        for (headers, kind, bytes) in
-            [(u16::MAX, LOADABLE, 1), (60, LOADABLE, 3000), (2, LOADABLE, u64::MAX), (1, NOTE, 2 << 20)]
-        {
-            let refused = loaded(&elf(headers, kind, bytes)).map(|kernel| kernel.end).unwrap_err();
-            assert!(refused.contains("program headers"), "{headers} of {bytes} bytes: {refused}");
+    fn a_file_that_is_no_kernel_is_named_with_what_is_wrong() {
+        let of = |edits: &[(usize, &[u8])]| with(elf(2, 1, 100), edits);
+        let bz = |edits: &[(usize, &[u8])]| with(bz_image(HIGH_MEMORY, 1 << 20), edits);
+        let (first, second) = (64, 64 + 56);
+        for (file, expected) in [
+            (vec![], "it is empty"),
+            (b"#include <stdio.h>".to_vec(), "neither an ELF file"),
+            (b"\x1f\x8b\x08".to_vec(), "compressed: unpack it"),
+            (b"\x28\xb5\x2f\xfd".to_vec(), "compressed: unpack it"),
+            (b"070701".to_vec(), "an initial RAM disk (cpio): give it with --initrd"),
+            (with(vec![0; 100], &[(0x38, b"ARM\x64")]), "a kernel for AArch64"),
+            (b"MZ".to_vec(), "a program for EFI"),
+            (elf(0, 1, 0)[..63].to_vec(), "an ELF file cut short, of 63 bytes"),
+            (of(&[(4, &[1])]), "a 32-bit ELF file for machine x86-64"),
+            (of(&[(4, &[1]), (18, &[3, 0])]), "a 32-bit ELF file for machine i386"),
+            (of(&[(18, &[243, 0])]), "a 64-bit ELF file for machine RISC-V"),
+            (of(&[(18, &[0x34, 0x12])]), "for machine 4660"),
+            (of(&[(5, &[2]), (16, &[0, 2, 0, 22])]), "for machine S390, big-endian"),
+            (of(&[(16, &[1])]), "a relocatable object file, which is not linked"),
+            (of(&[(16, &[3])]), "a shared object or a position-independent executable"),
+            (of(&[(16, &[4])]), "a core dump"),
+            (of(&[(16, &[0, 0xfe])]), "an ELF file, but no executable"),
+            (of(&[(56, &[0])]), "no segment to load"),
+            (of(&[(56, &[65])]), "broken or cut off"),
+            (of(&[(54, &[55])]), "broken or cut off"),
+            (elf(65, 1, 0), "65 program headers, and 64 are the most"),
+            (of(&[(first, &[3])]), "a program of user space"),
+            (of(&[(first, &[7])]), "a program of user space"),
+            (of(&[(second + 32, &[177])]), "cut short: its segment at 0x1001000 takes 177 bytes"),
+            (of(&[(second + 8, &[0xff; 8])]), "cut short"),
+            (of(&[(second + 40, &[99])]), "has 100 bytes in the file and 99 in memory"),
+            (of(&[(second + 24, &[0, 0xf0, 0x0f, 0])]), "0xff000 is in the first MiB"),
+            (of(&[(second + 24, &[99, 0])]), "segments at 0x1000000 and 0x1000063 overlap"),
+            (of(&[(second + 24, &[0xff; 8])]), "0xffffffffffffffff has no end"),
+            (of(&[(second + 28, &[1])]), "a Linux guest has 3072 MiB at most"),
+            (of(&[(24, &[100])]), "its entry at 0x1000064 is not"),
+            (bz(&[])[..8191].to_vec(), "cut short: it has 8191 bytes of 8192"),
+            (bz(&[(0x1f4, &[0, 0, 16])]), "cut short: it has 8192 bytes of 16778240"),
+            (bz(&[])[..0x210].to_vec(), "a bzImage cut short"),
+            (bz(&[(0x1f4, &[0; 4])]), "a bzImage without a kernel in it"),
+            (bz(&[(0x211, &[0])]), "without a 64-bit entry"),
+            (bz(&[(0x236, &[0])]), "without a 64-bit entry"),
+            (bz(&[(0x206, &[0x0b])]), "without a 64-bit entry"),
+            (bz_image(u64::MAX, 1), "a Linux guest has 3072 MiB at most"),
+        ] {
+            let refused = loaded(&file).map(|kernel| kernel.end).unwrap_err();
+            assert!(refused.contains(expected) && !refused.contains("--memory"), "'{expected}': {refused}");
         }
+        let large = loaded(&bz_image(HIGH_MEMORY, 40 << 20)).map(|kernel| kernel.end).unwrap_err();
+        assert!(large.contains("takes 41 MiB, and the guest has 32: give it more with --memory"), "{large}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! The guest's inside is unknown. The schedulers' books are kept all the same; to them every vCPU is at work, neither in a section
 //! nor waiting for one.
 //!
-//! One file per concept: `load` (kernel, initial RAM disk, command line), `acpi` (the tables that Linux finds its CPUs in),
+//! One file per concept: `kernel` (its file), `load` (kernel, initial RAM disk, command line in memory), `acpi` (the tables that Linux finds its CPUs in),
 //! `archive` (an initial RAM disk that holds a program), `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial port, power switch), `console`.
 
 mod acpi;
@@ -12,10 +12,9 @@ pub(crate) mod archive;
 pub(crate) mod console;
 mod cpu;
 pub(crate) mod devices;
+pub(crate) mod kernel;
 pub(crate) mod load;
 mod spool;
-
-pub use load::check_kernel;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,7 +164,7 @@ fn obstacle() -> Result<Option<String>, RunError> {
 }
 
 /// Makes the checks that are possible before anything is created.
-fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
+pub(super) fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::usage(text));
     if asked.vcpus > MAX_LINUX_VCPUS {
         return usage(format!(
@@ -184,6 +183,7 @@ fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
         deschedule.check_for_linux()?;
     }
     run.check()?;
+    load::check(linux)?;
     let own_bytes = memory::own_bytes(&run.engine, run.guests[0].vcpus);
     memory::check_memory(std::iter::once(linux.memory_bytes + own_bytes), limits::available())
 }

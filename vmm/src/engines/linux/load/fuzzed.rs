@@ -1,7 +1,6 @@
 //! Files that call themselves kernels.
 
 use std::io::Cursor;
-use std::path::Path;
 
 use haltkick_fuzzing::{Script, Target, edited, no_seeds};
 
@@ -28,12 +27,14 @@ fn execute(bytes: &[u8]) {
 
 pub(super) fn loaded(bytes: &[u8]) -> Result<Kernel, String> {
     KEPT.with(|memory| {
-        let loaded = memory.load_kernel(Path::new("kernel"), &mut Cursor::new(bytes));
-        loaded.map_err(|error| error.to_string())
+        let mut file = Cursor::new(bytes);
+        let kernel = Kernel::read(&mut file)?.within(MEMORY)?;
+        memory.load_kernel(&kernel, &mut file).map_err(|error| error.to_string())?;
+        Ok(kernel)
     })
 }
 
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+pub(super) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
@@ -41,6 +42,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 pub(super) fn bz_image(pref_address: u64, init_size: u32) -> Vec<u8> {
     let mut bytes = vec![0; 8192];
     put(&mut bytes, 0x1f1, &[1]);
+    put(&mut bytes, 0x1f4, &((8192 - 2 * 512) / 16_u32).to_le_bytes());
     put(&mut bytes, 0x202, b"HdrS");
     put(&mut bytes, 0x206, &0x20f_u16.to_le_bytes());
     put(&mut bytes, 0x211, &[1]);
@@ -51,7 +53,8 @@ pub(super) fn bz_image(pref_address: u64, init_size: u32) -> Vec<u8> {
     bytes
 }
 
-/// An ELF kernel with `headers` program headers of type `kind`, each of which names `bytes` bytes from the file's beginning.
+/// An ELF kernel with `headers` program headers of type `kind`, each of which names `bytes` bytes from the file's beginning, for a
+/// page of its own.
 pub(super) fn elf(headers: u16, kind: u32, bytes: u64) -> Vec<u8> {
     let mut file = vec![0; 64 + 56 * usize::from(headers)];
     put(&mut file, 0, b"\x7fELF\x02\x01\x01");
@@ -63,7 +66,7 @@ pub(super) fn elf(headers: u16, kind: u32, bytes: u64) -> Vec<u8> {
     for number in 0..usize::from(headers) {
         let at = 64 + 56 * number;
         put(&mut file, at, &kind.to_le_bytes());
-        put(&mut file, at + 24, &(16_u64 << 20).to_le_bytes());
+        put(&mut file, at + 24, &((16_u64 << 20) + ((number as u64) << 12)).to_le_bytes());
         put(&mut file, at + 32, &bytes.to_le_bytes());
         put(&mut file, at + 40, &bytes.to_le_bytes());
     }
