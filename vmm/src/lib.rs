@@ -90,7 +90,7 @@ pub use run::asked::{
 pub use run::check::most_at_a_time;
 pub use run::folding::{Fold, Governor};
 pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
-pub use run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
+pub use run::linux_outcome::{Complaint, Complaints, LinuxEnd, LinuxOutcome, LinuxVcpu};
 pub use run::outcome::{Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed};
 pub use sched::books::Graces;
 pub use sched::closed::ClosedByHeads;

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
-    Accelerator, AnyOutcome, ConsoleSink, Engine, Found, Image, Instruments, LinuxConsole, LinuxEnd,
-    LinuxOutcome, LinuxVcpu, Run, RunError, Sched, Unknown, printable,
+    Accelerator, AnyOutcome, Complaint, ConsoleSink, Engine, Found, Image, Instruments, LinuxConsole,
+    LinuxEnd, LinuxOutcome, LinuxVcpu, Run, RunError, Sched, Unknown, printable,
 };
 
 use super::console::Heard;
@@ -31,6 +31,9 @@ const UNKNOWN_INSIDE: &str = "nothing inside a Linux guest is known to the VMM";
 
 /// Lines of the console that are told of a guest that failed.
 const LAST_LINES: usize = 40;
+
+/// Characters of a kernel's complaint that are told.
+const LONGEST_COMPLAINT: usize = 200;
 
 /// The outcome of the only guest.
 fn outcome_of(found: &Found) -> &LinuxOutcome {
@@ -145,6 +148,11 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
         let code = if is_emulated(run) { "emulated" } else { "interpreted" };
         record.warn(code, format!("{obstacle}: its figures say nothing about hardware"));
     }
+    for (kind, (times, first)) in &outcome.complaints {
+        let (code, name) = complaint(*kind);
+        let first = printable(&first.chars().take(LONGEST_COMPLAINT).collect::<String>());
+        record.warn(code, format!("the guest's kernel reported {name} ({times} in all): {first}"));
+    }
     if let Some(message) = failed_inside(seen) {
         record.warn("inside-failed", message);
     }
@@ -222,6 +230,18 @@ fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
         trusted: true,
         warnings: vec![],
         why: why.0,
+    }
+}
+
+/// The code of a warning, and the name of what the guest's kernel complained of.
+fn complaint(kind: Complaint) -> (&'static str, &'static str) {
+    match kind {
+        Complaint::Lockup => ("guest-lockup", "a lockup"),
+        Complaint::Stall => ("guest-stall", "an RCU stall"),
+        Complaint::HungTask => ("guest-hung-task", "a hung task"),
+        Complaint::Oops => ("guest-oops", "an oops"),
+        Complaint::Bug => ("guest-bug", "a bug"),
+        Complaint::Warning => ("guest-warning", "a warning"),
     }
 }
 
@@ -309,7 +329,7 @@ fn per_vcpu(vcpu: &LinuxVcpu) -> PerVcpu {
 mod tests {
     use std::time::SystemTime;
 
-    use haltkick_vmm::{Guest, Linux, System};
+    use haltkick_vmm::{Complaints, Guest, Linux, System};
 
     use super::*;
     use crate::analysis::rate::estimate;
@@ -323,6 +343,11 @@ mod tests {
 
     /// The record of a kernel that switched itself off, with this inside.
     fn with(inside: Result<Record, String>) -> LinuxRecord {
+        after(Some(inside), Complaints::new())
+    }
+
+    /// The record of a kernel that complained of this and switched itself off.
+    fn after(inside: Option<Result<Record, String>>, complaints: Complaints) -> LinuxRecord {
         let linux = Linux {
             kernel: "kernel".into(),
             initrd: None,
@@ -333,8 +358,11 @@ mod tests {
         };
         let guests = vec![Guest { system: System::Linux(linux), ..Guest::default() }];
         let run = Run { cpus: vec![0], guests, ..Run::default() };
-        let seen = kernels::seen(&run, LinuxEnd::PowerOff, &[]);
-        let seen = RunResult { inside: Some(inside.map(Box::new)), ..seen };
+        let mut seen = kernels::seen(&run, LinuxEnd::PowerOff, &[]);
+        seen.inside = inside.map(|inside| inside.map(Box::new));
+        if let Ok(AnyOutcome::Linux(outcome)) = &mut seen.found.guests[0].result {
+            outcome.complaints = complaints;
+        }
         let origin = Origin::new(SystemTime::now(), Host::default(), Ok((Noise::default(), 0.01)));
         record(&run, &seen, &origin, None)
     }
@@ -367,6 +395,20 @@ mod tests {
             with(Ok(of(8))).rate(&Measure::Figure("wait-p99".into())).map(|it| it.resolution),
             Some(0.0)
         );
+    }
+
+    #[test]
+    fn a_kernels_complaints_are_told_by_kind_and_make_the_run_invalid() {
+        let stall = "rcu: INFO: rcu_preempt self-detected stall on CPU";
+        let long = format!("WARNING: \u{1b}[2J{}", "x".repeat(4000));
+        let complaints = [(Complaint::Stall, (3, stall.into())), (Complaint::Warning, (1, long))];
+        let record = after(None, complaints.into());
+        let [first, second] = &record.warnings[..] else { panic!("{:?}", record.warnings) };
+        assert_eq!(first.code, "guest-stall");
+        assert_eq!(first.message, format!("the guest's kernel reported an RCU stall (3 in all): {stall}"));
+        assert_eq!(second.code, "guest-warning");
+        assert!(second.message.len() < 300 && !second.message.contains('\u{1b}'), "{}", second.message);
+        assert!(!record.trusted && after(None, Complaints::new()).trusted);
     }
 
     #[test]

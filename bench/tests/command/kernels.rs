@@ -11,6 +11,7 @@ use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, std
 trials![
     what_cannot_be_booted_as_linux_is_refused_in_one_line,
     a_file_that_is_no_kernel_is_refused_by_name_in_every_plan,
+    a_kernels_complaints_count_and_what_programs_quote_does_not,
     a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
     two_kernels_are_compared_by_output_and_cannot_be_replaced,
     kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared,
@@ -139,6 +140,33 @@ fn a_file_that_is_no_kernel_is_refused_by_name_in_every_plan() {
         let bisected = haltkick(&["bisect", &vary, "--vcpus", "1", "--of", "figure:loop"]);
         assert_eq!(code(&bisected), 125, "{}", stderr(&bisected));
     }
+}
+
+fn a_kernels_complaints_count_and_what_programs_quote_does_not() -> Tested {
+    kvm()?;
+    let directory = scratch("own-words");
+    const RUN: &str = "[    0.500000] Run /init as init process\r\n";
+    const STALL: &str = "[   22.000000] rcu: INFO: rcu_preempt self-detected stall on CPU\r\n";
+    for (console, told) in [
+        (format!("{RUN}{STALL}[   50.0 {STALL}{STALL}"), Some(("guest-stall", "(2 in all)"))),
+        (format!("{RUN}the log has {STALL}"), None),
+        ("Run /init\nBUG: Bad page state in process work".into(), Some(("guest-bug", "(1 in all)"))),
+    ] {
+        let kernel = printing_kernel(&directory, &console);
+        let arguments = ["run", "--kernel", &kernel, "--vcpus", "1", "--duration", "60s", "--format", "json"];
+        let output = haltkick(&arguments);
+        let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        let mut warnings = record["warnings"].as_array().expect("warnings").iter();
+        let found = warnings.find(|it| it["code"].as_str().is_some_and(|code| code.starts_with("guest-")));
+        assert_eq!((&record["end"], found.is_some()), (&"power-off".into(), told.is_some()), "{record}");
+        if let (Some(found), Some((warning, words))) = (found, told) {
+            assert_eq!((found["code"].as_str(), code(&output)), (Some(warning), 7), "{record}");
+            assert!(found["message"].as_str().is_some_and(|message| message.contains(words)), "{record}");
+            let message = stderr(&output);
+            assert!(message.contains("invalid run: the guest's kernel reported"), "{message}");
+        }
+    }
+    Ok(())
 }
 
 fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Tested {

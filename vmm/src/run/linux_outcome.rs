@@ -1,5 +1,6 @@
 //! The outcome of a Linux guest, of which nothing inside is known.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::host::error::RunError;
@@ -19,6 +20,26 @@ pub enum LinuxEnd {
     /// It died.
     Failed(RunError),
 }
+
+/// A kind of message with which a guest's kernel says that it is in trouble, and goes on.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Complaint {
+    /// A CPU did not get on with anything else for long.
+    Lockup,
+    /// RCU waits for a CPU or a task.
+    Stall,
+    /// A task sleeps for long.
+    HungTask,
+    /// An exception in the kernel.
+    Oops,
+    /// Another fault of the kernel.
+    Bug,
+    /// A doubt of the kernel.
+    Warning,
+}
+
+/// How often a kernel complained, by kind, and the first line of each.
+pub type Complaints = BTreeMap<Complaint, (u64, String)>;
 
 /// One vCPU, seen from outside, whole run.
 #[derive(Clone, Debug)]
@@ -60,6 +81,8 @@ pub struct LinuxOutcome {
     pub kvm_stats: Known<Vec<(String, u64)>>,
     /// Each vCPU, in order.
     pub vcpus: Vec<LinuxVcpu>,
+    /// The kernel's complaints on its console.
+    pub complaints: Complaints,
     /// Report on a pinned thread that did not stay on its pCPU.
     pub pinning_lost: Option<String>,
 }

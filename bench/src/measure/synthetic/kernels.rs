@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{AnyOutcome, LinuxEnd, LinuxOutcome, Run};
+use haltkick_vmm::{AnyOutcome, Complaints, LinuxEnd, LinuxOutcome, Run};
 
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
@@ -22,6 +22,7 @@ pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
         end,
         run: Duration::from_secs(3),
         user_space: Some(Duration::from_secs(1)),
+        complaints: Complaints::new(),
         command_line: "console=ttyS0".into(),
         obstacle: None,
         pv_features: vec![],

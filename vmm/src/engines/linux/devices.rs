@@ -20,7 +20,7 @@ use crate::host::locks::lock;
 use crate::host::sandbox;
 use crate::machine::vcpu::Ports;
 use crate::observe::instruments::LinuxConsole;
-use crate::run::linux_outcome::LinuxEnd;
+use crate::run::linux_outcome::{Complaints, LinuxEnd};
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
 const KEYBOARD_PORT: u16 = 0x64;
@@ -93,6 +93,11 @@ impl Devices {
     /// Whether the kernel reported a panic at least `length` ago.
     pub(crate) fn panicked_before(&self, length: Duration) -> bool {
         lock(&self.serial).writer().panicked_before(length)
+    }
+
+    /// The kernel's complaints so far.
+    pub(crate) fn complaints(&self) -> Complaints {
+        lock(&self.serial).writer().complaints()
     }
 
     /// Passes on a remaining line without an end, and waits until all lines are out, unless the output is stuck.

@@ -4,8 +4,9 @@
 //! The guest's inside is unknown. The schedulers' books are kept all the same; to them every vCPU is at work, neither in a section
 //! nor waiting for one.
 //!
-//! One file per concept: `kernel` (its file), `load` (kernel, initial RAM disk, command line in memory), `acpi` (the tables that Linux finds its CPUs in),
-//! `archive` (an initial RAM disk that holds a program), `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial port, power switch), `console`.
+//! One file per concept: `kernel` (its file), `load` (kernel, initial RAM disk, command line in memory), `acpi` (the tables that
+//! Linux finds its CPUs in), `archive` (an initial RAM disk that holds a program), `cpu` (what CPUID says, and the state in which the
+//! first vCPU starts), `devices` (serial port, power switch), `console`, `printk` (what the kernel says there).
 
 mod acpi;
 pub(crate) mod archive;
@@ -14,6 +15,7 @@ mod cpu;
 pub(crate) mod devices;
 pub(crate) mod kernel;
 pub(crate) mod load;
+mod printk;
 mod spool;
 
 use std::sync::Arc;
@@ -119,6 +121,7 @@ pub(super) fn run(
         end,
         run: length,
         user_space: machine.devices.user_space(),
+        complaints: machine.devices.complaints(),
         obstacle,
         command_line: machine.command_line,
         pv_features: machine.pv_features,

@@ -71,6 +71,7 @@ pub(crate) fn run(
         end,
         run: length,
         user_space: console.user_space(start),
+        complaints: console.complaints(),
         obstacle: (accelerator == Accelerator::Tcg).then(|| "QEMU's emulator ran the kernel".to_owned()),
         command_line,
         pv_features: vec![],
