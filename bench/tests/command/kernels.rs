@@ -10,7 +10,7 @@ use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, std
 
 trials![
     what_cannot_be_booted_as_linux_is_refused_in_one_line,
-    a_file_that_is_no_kernel_is_refused_by_name_in_every_plan,
+    a_file_that_is_no_kernel_is_refused_by_name_in_plans,
     a_kernels_complaints_count_and_what_programs_quote_does_not,
     a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
     two_kernels_are_compared_by_output_and_cannot_be_replaced,
@@ -100,7 +100,7 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
 
 /// Copies of a kernel whose header says something else: RISC-V, MIPS in its own order of bytes, an object file, a core dump, and one
 /// of which a byte is missing.
-fn a_file_that_is_no_kernel_is_refused_by_name_in_every_plan() {
+fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     let directory = scratch("no-kernels");
     let kernel = pretended_kernel(&directory, 4 << 20, &[]);
     let whole = std::fs::read(&kernel).expect("a file");
