@@ -104,8 +104,6 @@ list-workloads          0 list workloads --guest guest --format json
 list-points             0 list points --guest guest
 list-experiments        0 list experiments --format json
 list-machines           0 list machines
-disasm                  0 disasm qspinlock --guest guest
-disasm-all              0 disasm qspinlock --pv on --all --guest guest
 no-such-lock            2 RUN --lock tikcet
 no-such-workload        2 RUN --workload critical-selection
 no-such-machine         2 run --engine sim --machine nehalem
@@ -134,7 +132,7 @@ man                     0 man --dir man
 completions             0 completions bash
 """ + "".join(
     f"help-{name} 0 {name} --help\n"
-    for name in "run bench sweep check top compare predict report merge reproduce doctor list disasm schema".split()
+    for name in "run bench sweep check top compare predict report merge reproduce doctor list schema".split()
 ) + "".join(
     f"schema-{name} 0 schema {name}\n"
     for name in "experiment run failure linux manifest summary comparison prediction reproduction top doctor list".split()

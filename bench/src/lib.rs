@@ -30,10 +30,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::Cli;
+use text::exit::Exit;
 
 #[global_allocator]
-static ALLOCATOR: haltkick_vmm::OrGivesUp =
-    haltkick_vmm::OrGivesUp { exit: text::exit::Exit::HostLacks as i32 };
+static ALLOCATOR: haltkick_vmm::OrGivesUp = haltkick_vmm::OrGivesUp { exit: Exit::HostLacks as i32 };
 
 /// The command.
 #[must_use]
@@ -42,14 +42,20 @@ pub fn main() -> ExitCode {
         return commands::first_process::run();
     }
     let cli = Cli::try_parse().unwrap_or_else(|error| {
-        // Repeats the error without control characters, which names of files may have.
-        let printable =
-            std::env::args_os().map(|argument| haltkick_vmm::printable(&argument.to_string_lossy()));
-        let error = Cli::try_parse_from(printable).err().unwrap_or(error);
-        // Git would take the code 2 for a bad commit.
-        if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|word| word == "bisect") {
-            let _ = error.print();
-            std::process::exit(text::exit::Exit::EndsBisection as i32);
+        // Names of files may have control characters.
+        let printable: Vec<String> = std::env::args_os()
+            .map(|argument| haltkick_vmm::printable(&argument.to_string_lossy()))
+            .collect();
+        let error = Cli::try_parse_from(&printable).err().unwrap_or(error);
+        if error.use_stderr() {
+            let instead = cli::gone::instead(printable.iter().skip(1).cloned());
+            match &instead {
+                Some(instead) => text::output::talk(&format!("haltkick: {instead}")),
+                None => _ = error.print(),
+            }
+            // Git would take the code 2 for a bad commit.
+            let bisects = printable.get(1).is_some_and(|word| word == "bisect");
+            std::process::exit(if bisects { Exit::EndsBisection } else { Exit::Usage } as i32);
         }
         error.exit()
     });

@@ -7,6 +7,7 @@ mod compare;
 mod conduct;
 mod doctor;
 mod flips;
+pub(crate) mod gone;
 mod judge;
 mod report;
 mod sweep;
@@ -16,14 +17,13 @@ mod worst;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::builder::{PossibleValuesParser, styling};
+use clap::builder::styling;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use haltkick_vmm::Span;
 
 use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
-use crate::settings::choices::{Offer as _, SWITCH};
 use crate::text::pages::FOR_THE_HELP;
 
 pub(crate) use answer::{AnswerArgs, Question};
@@ -147,9 +147,6 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// List locks, workloads, experiments, points in locks, machines or hosts to simulate
     List(ListArgs),
-    /// Show a lock's call sites before and after the VMM has rewritten them
-    #[command(after_help = DISASM_EXAMPLES)]
-    Disasm(DisasmArgs),
     /// Print the JSON Schema of a file format
     Schema(SchemaArgs),
     /// Print a completion script for a shell
@@ -394,31 +391,6 @@ pub(crate) struct ListArgs {
     /// How to print it
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
-    /// Look into this guest image instead of the built-in one
-    #[arg(long, value_name = "FILE")]
-    pub(crate) guest: Option<PathBuf>,
-}
-
-const DISASM_EXAMPLES: &str = "\
-Examples:
-  haltkick disasm qspinlock
-      the native unlock: a byte store in the place of a call
-  haltkick disasm qspinlock --pv on --all
-      every site, calling the paravirtual functions directly";
-
-/// Options of `haltkick disasm`.
-#[derive(Args, Debug)]
-pub(crate) struct DisasmArgs {
-    /// The lock; `haltkick list locks` shows them, and file:FILE is that of an object file
-    #[arg(value_name = "LOCK")]
-    pub(crate) lock: String,
-    /// Its paravirtual form: on or off [default: off, unless the lock has only a paravirtual form]
-    #[arg(long, value_name = "SWITCH", value_parser = PossibleValuesParser::new(SWITCH.offered()),
-          hide_possible_values = true)]
-    pub(crate) pv: Option<String>,
-    /// Show every site, not only one of each kind
-    #[arg(long)]
-    pub(crate) all: bool,
     /// Look into this guest image instead of the built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,

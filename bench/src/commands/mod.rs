@@ -6,7 +6,6 @@ mod bisect;
 mod check;
 mod compare;
 mod completions;
-mod disasm;
 mod doctor;
 mod dry_run;
 mod earlier;
@@ -49,7 +48,6 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),
-        Command::Disasm(args) => disasm::disasm(&args),
         Command::Schema(args) => schema::print(args.format),
         Command::Completions { shell } => completions::completions(shell),
         Command::Man { dir } => completions::man(dir.as_deref()),

@@ -7,7 +7,6 @@ mod browser;
 mod cached;
 mod calls;
 mod defaults;
-mod disasm;
 mod experiments;
 mod exports;
 mod files;
@@ -51,7 +50,6 @@ fn main() -> ExitCode {
     let trials = [
         browser::trials,
         defaults::trials,
-        disasm::trials,
         experiments::trials,
         exports::trials,
         files::trials,

@@ -1,0 +1,45 @@
+//! Words that one can no longer type, and what to do instead. docs/not-here.md has the same table.
+
+/// The words in their order, of which a command is the first one, and what to do instead.
+const GONE: &[(&str, &str)] = &[("disasm", "`objdump -d my_lock.o` shows a lock object's code")];
+
+/// What to do instead of something that is gone, if `arguments`, which were not understood, ask for it.
+pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<String> {
+    let arguments: Vec<String> = arguments
+        .into_iter()
+        .flat_map(|argument| match argument.split_once('=').filter(|(flag, _)| flag.starts_with("--")) {
+            Some((flag, value)) => vec![flag.to_owned(), value.to_owned()],
+            None => vec![argument],
+        })
+        .collect();
+    let command = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let asks = |words: &str| {
+        let mut rest = arguments.iter();
+        let is_command = |word: &str| word.starts_with('-') || command.is_some_and(|command| command == word);
+        words.split(' ').next().is_some_and(is_command)
+            && words.split(' ').all(|word| rest.any(|argument| argument == word))
+    };
+    let (words, instead) = GONE.iter().find(|(words, _)| asks(words))?;
+    Some(format!("`{words}` is gone (docs/not-here.md): {instead}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_gone_name_what_to_do_instead() {
+        let asked = |line: &str| instead(line.split(' ').map(String::from));
+        assert!(asked("disasm qspinlock").is_some_and(|said| said.contains("objdump")));
+        assert_eq!(asked("run --lock disasm"), None);
+    }
+
+    #[test]
+    fn the_page_of_what_is_not_here_has_the_same_table() {
+        let page = include_str!("../../../docs/not-here.md");
+        for (words, instead) in GONE {
+            assert!(page.contains(&format!("| `{words}` | {instead} |")), "docs/not-here.md: {words}");
+        }
+        assert_eq!(page.lines().filter(|line| line.starts_with("| `")).count(), GONE.len());
+    }
+}
