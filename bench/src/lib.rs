@@ -62,16 +62,12 @@ pub fn main() -> ExitCode {
     if cli.no_sandbox {
         haltkick_vmm::disable_sandbox();
     }
-    if cli.no_cache {
-        host::kvm_cache::disable();
-    }
     commands::interrupt::survive_size_limit();
     host::identity::read_before_the_walls();
     let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
         text::output::talk(&format!("haltkick: {failure}"));
         failure.exit
     });
-    host::kvm_cache::keep();
     ExitCode::from(exit as u8)
 }
 

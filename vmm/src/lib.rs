@@ -70,7 +70,6 @@ pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use machine::capabilities::KernelHalts;
-pub use machine::findings::KvmFindings;
 pub use machine::pv_backend::PvBackend;
 pub use machine::ring::Ring;
 pub use observe::instruments::{ConsoleSink, Instruments, LinuxConsole};

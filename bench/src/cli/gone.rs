@@ -1,7 +1,10 @@
 //! Words that one can no longer type, and what to do instead. docs/not-here.md has the same table.
 
 /// The words in their order, of which a command is the first one, and what to do instead.
-const GONE: &[(&str, &str)] = &[("disasm", "`objdump -d my_lock.o` shows a lock object's code")];
+const GONE: &[(&str, &str)] = &[
+    ("--no-cache", "nothing is kept of KVM from one run to the next"),
+    ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
+];
 
 /// What to do instead of something that is gone, if `arguments`, which were not understood, ask for it.
 pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<String> {

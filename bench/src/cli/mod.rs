@@ -71,9 +71,6 @@ pub(crate) struct Cli {
     /// Run without the sandbox around this process and its threads, for example to attach a debugger; records say so
     #[arg(long, global = true, hide_short_help = true)]
     pub(crate) no_sandbox: bool,
-    /// Find out anew what this host's KVM can do, instead of reading it from ~/.cache/haltkick/kvm, and keep nothing there
-    #[arg(long, global = true, hide_short_help = true)]
-    pub(crate) no_cache: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -4,7 +4,6 @@ pub(crate) mod cpu_choice;
 pub(crate) mod cpulist;
 pub(crate) mod facts;
 pub(crate) mod identity;
-pub(crate) mod kvm_cache;
 pub(crate) mod noise;
 pub(crate) mod numa;
 pub(crate) mod probe;

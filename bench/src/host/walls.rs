@@ -2,15 +2,14 @@
 
 use haltkick_vmm::{Known, Needs, RunError};
 
-use crate::host::kvm_cache;
 use crate::text::output;
 
-/// Recalls what earlier processes have found out of KVM, and then gives up all but `needs`, as [`haltkick_vmm::confine_process`] has it, and says which wall the kernel has not.
+/// Gives up all but `needs`, as [`haltkick_vmm::confine_process`] has it, and says which wall the kernel has not.
 ///
 /// # Errors
 /// What the kernel refuses.
 pub(crate) fn confine(needs: &Needs) -> Result<(), RunError> {
-    haltkick_vmm::confine_process(&kvm_cache::recall(needs))?;
+    haltkick_vmm::confine_process(needs)?;
     // Walls that are left out on purpose need no word.
     if haltkick_vmm::is_sandboxed() && !needs.programs {
         let walls = haltkick_vmm::walls();

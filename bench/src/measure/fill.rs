@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Engine, Found, Graces, HintCheck, Ideal, KernelThrottled, Known, KvmFindings, OurGuest,
-    Outcome, PreemptedSource, Repeated, RunDelay, Sched, SwitchReports, Throttled, Unknown, VcpuOutcome,
+    ByActivity, Found, Graces, HintCheck, Ideal, KernelThrottled, Known, OurGuest, Outcome, PreemptedSource,
+    Repeated, RunDelay, Sched, SwitchReports, Throttled, Unknown, VcpuOutcome,
 };
 
 use super::costs::lock_cost;
@@ -54,11 +54,6 @@ impl Record {
             host: context.host,
             sandbox: Some(why.holds("sandbox", haltkick_vmm::walls().calls)),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
-            kvm_findings_cached: why.given(
-                "kvm_findings_cached",
-                (asked.run.engine == Engine::Kvm).then(KvmFindings::given_were_used),
-                "only --engine kvm goes by findings about KVM",
-            ),
             memory: GuestMemory::new(outcome.residence.clone(), &mut why),
             timing: timing(asked, (outcome, found), &mut why),
             lock_cost: lock_cost(asked, outcome, &mut why),

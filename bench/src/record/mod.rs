@@ -59,10 +59,6 @@ pub(crate) struct Record {
     /// The version of Landlock that kept the process from files that it did not need; null where none did.
     #[serde(default)]
     pub(crate) landlock_abi: Option<u32>,
-    /// Whether the run went by what an earlier process had found out of this host's KVM and kept in its cache; null for other
-    /// engines, and in records older than the field.
-    #[serde(default)]
-    pub(crate) kvm_findings_cached: Option<bool>,
     /// How the host backed the guest's memory; null in records older than the field.
     #[serde(default)]
     pub(crate) memory: Option<GuestMemory>,

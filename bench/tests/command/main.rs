@@ -4,7 +4,6 @@
 //! the reason: a skip is never a pass.
 
 mod browser;
-mod cached;
 mod calls;
 mod defaults;
 mod experiments;
@@ -80,7 +79,6 @@ fn main() -> ExitCode {
         trace::trials,
         walls::trials,
         worst::trials,
-        cached::trials,
         calls::trials,
     ];
     let trials = trials.into_iter().flat_map(|trials| trials()).collect();

@@ -5,8 +5,6 @@ pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod capabilities;
 pub(crate) mod exits;
-pub(crate) mod finding;
-pub(crate) mod findings;
 pub(crate) mod in_kernel;
 pub(crate) mod invalidate;
 pub(crate) mod irqchip;

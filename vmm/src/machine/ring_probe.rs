@@ -4,6 +4,7 @@
 //! instructions a second. A loop of known length with one exit at its end tells them apart; the cost of the exit is
 //! taken off by a second loop of another length.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::PORT_BOOTED;
@@ -15,7 +16,6 @@ use crate::host::error::{RunError, system};
 use crate::host::signal::{self, KickTimer};
 use crate::machine::boot::START_FLAGS;
 use crate::machine::exits::Exit;
-use crate::machine::finding::Finding;
 use crate::machine::ring::{Ring, is_native};
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
@@ -26,38 +26,28 @@ const ROUNDS: u64 = 500;
 const TIME_LIMIT: Duration = Duration::from_millis(700);
 /// Times that each loop is timed at most.
 const LOOKS: u32 = 3;
-static RING0_RATE: Finding<f64> = Finding::unknown();
+static RING0_RATE: OnceLock<f64> = OnceLock::new();
 
 /// `dec rcx; jnz -5; mov dx, PORT_BOOTED; out dx, eax; jmp -3`
 const CODE: [u8; 12] =
     [0x48, 0xff, 0xc9, 0x75, 0xfb, 0x66, 0xba, PORT_BOOTED as u8, (PORT_BOOTED >> 8) as u8, 0xef, 0xeb, 0xfd];
 
-/// Instructions a second in ring 0, measured once in a process unless it was given, by `vm`'s first vCPU. Leaves its registers changed.
+/// Instructions a second in ring 0, measured once in a process, by `vm`'s first vCPU. Leaves its registers changed.
 pub(crate) fn ring0_rate(vm: &mut Vm) -> Result<f64, RunError> {
     match known_ring0_rate() {
         Some(rate) => Ok(rate),
-        None => instructions_per_second(vm, Ring::Ring0).map(|rate| *RING0_RATE.found(rate)),
+        None => instructions_per_second(vm, Ring::Ring0).map(found_ring0_rate),
     }
 }
 
-/// Returns ring 0's rate, if it is known, to go by.
+/// Returns ring 0's rate, if it is known.
 pub(crate) fn known_ring0_rate() -> Option<f64> {
-    RING0_RATE.used().copied()
+    RING0_RATE.get().copied()
 }
 
-/// Returns ring 0's rate, if it is known, for another process.
-pub(crate) fn told_ring0_rate() -> Option<f64> {
-    RING0_RATE.told().copied()
-}
-
-/// Ring 0's rate was measured just now.
-pub(crate) fn found_ring0_rate(rate: f64) {
-    RING0_RATE.found(rate);
-}
-
-/// Gives the process ring 0's rate, as another one has measured it.
-pub(crate) fn give_ring0_rate(rate: f64) {
-    RING0_RATE.give(rate);
+/// Ring 0's rate was measured just now. The first one stays.
+pub(crate) fn found_ring0_rate(rate: f64) -> f64 {
+    *RING0_RATE.get_or_init(|| rate)
 }
 
 /// Instructions a second in `ring`.

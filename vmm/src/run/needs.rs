@@ -14,7 +14,6 @@ impl Needs {
             needs.foreign_code |= run.engine == Engine::Threads;
             needs.switches |= run.has_vcpu_threads() && !programs && run.linux().is_none();
             needs.counters |= run.pmu;
-            needs.kvm |= run.engine == Engine::Kvm;
             needs.quota |= run.inherits_quota();
             for file in run.linux().into_iter().flat_map(|(_, linux)| linux.files()) {
                 if !needs.reads.iter().any(|known| known == file) {

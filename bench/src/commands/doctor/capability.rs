@@ -6,7 +6,6 @@ use std::io::ErrorKind;
 use super::{Finding, Level, start_up, wake_ups};
 use crate::host::cpulist;
 use crate::host::identity;
-use crate::host::kvm_cache;
 use crate::host::probe;
 use crate::text::quantity::si;
 
@@ -92,7 +91,6 @@ fn pcpus() -> Finding {
 
 /// Findings that only a guest can make.
 fn measured() -> Vec<Finding> {
-    kvm_cache::renew();
     let probe = haltkick_vmm::probe().map_err(|error| error.to_string());
     let rates = probe.clone().map(|probe| {
         format!(

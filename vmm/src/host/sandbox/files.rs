@@ -74,15 +74,12 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     // The names in a panic's backtrace.
     mapped_files().iter().try_for_each(|path| open(path, AccessFs::ReadFile.into()))?;
     needs.reads.iter().try_for_each(|path| open(path, read))?;
-    let replace = make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg | RemoveFile});
-    needs.replaces.iter().try_for_each(|path| open(path, replace))?;
     for path in &needs.writes {
         open(path, write)?;
         // A directory that is removed is removed from its parent; only empty ones can be. It holds for all directories below.
         let parent = path.parent().unwrap_or(path);
         open(if parent == Path::new("") { Path::new(".") } else { parent }, AccessFs::RemoveDir.into())?;
     }
-    // Groups are open by now; at the end they are removed from their parent.
     Ok(gates)
 }
 

@@ -19,10 +19,6 @@ pub struct Needs {
     pub reads: Vec<PathBuf>,
     /// Directories that it will write to.
     pub writes: Vec<PathBuf>,
-    /// It runs guests on `/dev/kvm`.
-    pub kvm: bool,
     /// The kernel keeps a quota of it, whose counts it reads.
     pub quota: bool,
-    /// Directories in which it will put a whole file in the place of another.
-    pub replaces: Vec<PathBuf>,
 }

@@ -8,12 +8,13 @@
 
 mod trial;
 
+use std::sync::OnceLock;
+
 use haltkick_hypercalls::BootFlags;
 use kvm_bindings::CpuId;
 
 use crate::host::error::RunError;
 use crate::host::known::Known;
-use crate::machine::finding::Finding;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::{self, Ring};
 use crate::machine::ring_probe;
@@ -59,7 +60,7 @@ pub(crate) fn may_be_chosen(wanted: &Wanted) -> bool {
 }
 
 /// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, with exits at HLT or without, if it cannot:
-/// tried once in a process unless it was given, on `vm` if it is fit for that, and with more patience on `another`.
+/// tried once in a process, on `vm` if it is fit for that, and with more patience on `another`.
 pub(crate) fn probe(
     backend: PvBackend,
     hlt_exits: bool,
@@ -67,32 +68,16 @@ pub(crate) fn probe(
     another: impl Fn() -> Result<Vm, RunError>,
 ) -> Result<&'static Known<()>, RunError> {
     let verdict = verdict_on(backend, hlt_exits);
-    if let Some(verdict) = verdict.used() {
+    if let Some(verdict) = verdict.get() {
         return Ok(verdict);
     }
     let tried = trial::run_patiently(backend, vm, another)?;
-    Ok(verdict.found(tried))
+    Ok(verdict.get_or_init(|| tried))
 }
 
-fn verdict_on(backend: PvBackend, hlt_exits: bool) -> &'static Finding<Known<()>> {
-    static VERDICTS: [[Finding<Known<()>>; 2]; 2] = [const { [const { Finding::unknown() }; 2] }; 2];
+fn verdict_on(backend: PvBackend, hlt_exits: bool) -> &'static OnceLock<Known<()>> {
+    static VERDICTS: [[OnceLock<Known<()>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
     &VERDICTS[usize::from(backend == PvBackend::Kvm)][usize::from(hlt_exits)]
-}
-
-/// The back ends that are known to work, each with exits at HLT or without, for another process.
-pub(crate) fn known_to_work() -> Vec<(PvBackend, bool)> {
-    let all = [PvBackend::Kvm, PvBackend::Ipi].map(|backend| [(backend, true), (backend, false)]);
-    let works = |(backend, hlt_exits): &(PvBackend, bool)| {
-        verdict_on(*backend, *hlt_exits).told().is_some_and(Result::is_ok)
-    };
-    all.into_iter().flatten().filter(works).collect()
-}
-
-/// Gives the process the verdict that `backend` works, as another one has tried it.
-pub(crate) fn give(backend: PvBackend, hlt_exits: bool) {
-    if matches!(backend, PvBackend::Kvm | PvBackend::Ipi) {
-        verdict_on(backend, hlt_exits).give(Ok(()));
-    }
 }
 
 /// Picks the back end for `wanted`, and says why.
