@@ -1,6 +1,6 @@
 //! Objections to a run: what the host did to it, and what it did not do as it was asked.
 
-use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, SwitchReports};
+use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, Schedule, SwitchReports};
 
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::config::Config;
@@ -103,8 +103,11 @@ fn judge_work(record: &mut Record) {
     }
 }
 
-/// Warns of a recorded schedule that was not repeated as it is.
-fn judge_schedule(record: &mut Record) {
+/// Warns of a recorded schedule that is not whole, or that was not repeated as it is.
+fn judge_schedule(record: &mut Record, schedule: Option<&Schedule>) {
+    if let Some(doubts) = schedule.and_then(Schedule::doubts) {
+        record.warn("schedule-doubtful", format!("the recorded schedule lacks events: {doubts}"));
+    }
     if let Some(kept) = record.schedule.filter(|kept| kept.honoured < LEAST_HONOURED) {
         let share = percent(kept.honoured);
         let message = format!("vCPUs were off their pCPUs for {share} of the time that the schedule says");
@@ -195,7 +198,7 @@ pub(crate) fn judge(
         let message = "no vCPU was descheduled on purpose: the event that --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
     }
-    judge_schedule(record);
+    judge_schedule(record, asked.run.schedule.as_deref());
     if let Ok(SwitchReports { read, dropped }) = outcome.switches
         && dropped as f64 > LOST_REPORTS_LIMIT * (read + dropped) as f64
     {

@@ -70,7 +70,7 @@ const HOSTILITY: &[Setting] = &[
     name(
         "schedule",
         "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run --trace`, or the text of perf script \
-         or trace-cmd report with sched_switch; see docs/worst.md",
+         or trace-cmd report with sched_switch and sched_waking; see docs/worst.md",
     )
     .default_in_help("none")
     .recorded("config.schedule"),

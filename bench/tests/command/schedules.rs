@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 
 use crate::support::{SIMULATED, code, haltkick, refusal, scratch, stderr, stdout, trials};
 
-trials![a_recorded_schedule_repeats_under_another_lock, what_is_no_schedule_is_refused_in_one_line,];
+trials![
+    a_recorded_schedule_repeats_under_another_lock,
+    a_schedule_that_lacks_events_makes_the_run_invalid,
+    what_is_no_schedule_is_refused_in_one_line,
+];
 
 fn record(more: &[&str]) -> Value {
     let machine =
@@ -36,12 +40,47 @@ fn a_recorded_schedule_repeats_under_another_lock() {
     }
 }
 
+fn a_schedule_that_lacks_events_makes_the_run_invalid() {
+    let file = scratch("schedule-lacks").join("x.txt");
+    let text = "\
+CPU 0/KVM-9 [000] 1.5: sched_switch: CPU 0/KVM:9 [120] R ==> x:1 [120]
+x-1 [000] 1.501: sched_switch: x:1 [120] S ==> CPU 0/KVM:9 [120]
+CPU:0 [LOST 7 EVENTS]
+";
+    let end = "x-1 [001] 1.6: sched_switch: x:1 [120] S ==> y:2 [120]\n";
+    fs::write(&file, [text, end].concat()).unwrap();
+    let run = [
+        "run",
+        "--engine",
+        "sim",
+        "--machine",
+        "nehalem-2s",
+        "--cpus",
+        "0-1",
+        "--ratio",
+        "1",
+        "--window",
+        "5ms",
+        "--lock",
+        "tas",
+    ];
+    let done = haltkick(
+        &[&run[..], &["--no-ideal", "--format", "json", "--schedule", file.to_str().unwrap()]].concat(),
+    );
+    let record: Value = serde_json::from_str(&stdout(&done)).expect("a record");
+    let warning = json!({
+        "code": "schedule-doubtful",
+        "message": "the recorded schedule lacks events: line 3: events were lost: record with larger buffers (7 in all)",
+    });
+    assert_eq!((code(&done), &record["trusted"], &record["warnings"]), (7, &json!(false), &json!([warning])));
+}
+
 fn what_is_no_schedule_is_refused_in_one_line() {
     let directory = scratch("no-schedule");
     let (file, good) = (directory.join("x.txt"), directory.join("good.txt"));
-    fs::write(&file, "1.5: sched_switch: nonsense\n").unwrap();
+    fs::write(&file, "1.5: sched_switch: vcpu0 nonsense\n").unwrap();
     let line = "CPU 0/KVM-9 [000] 1.5: sched_switch: CPU 0/KVM:9 [120] R ==> x:1 [120]\n";
-    fs::write(&good, [line, &line.replace("1.5", "1.6").replace("R ==> x:1", "S ==> CPU 0/KVM:9")].concat())
+    fs::write(&good, [line, "x-1 [000] 1.6: sched_switch: x:1 [120] S ==> CPU 0/KVM:9 [120]\n"].concat())
         .unwrap();
     let refused = |path: &str, more: &[&str], expected: &str| {
         let refused = refusal(&[&["run"], more, &["--schedule", path]].concat());

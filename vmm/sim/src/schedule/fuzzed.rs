@@ -48,8 +48,8 @@ fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
     [&varint(field << 3 | 2), &varint(content.len() as u64), content].concat()
 }
 
-/// A trace as `haltkick run --trace` writes them, in which vCPU 0 is preempted once.
-fn perfetto() -> Vec<u8> {
+/// A trace as `haltkick run --trace` writes them, in which vCPU 0 is preempted once, and an instant of the run.
+pub(super) fn perfetto(instant: &str) -> Vec<u8> {
     const RUN: u64 = 1;
     const VCPU: u64 = 2;
     let packet = |parts: &[Vec<u8>]| bytes(1, &parts.concat());
@@ -65,6 +65,8 @@ fn perfetto() -> Vec<u8> {
         track(VCPU, b"vCPU 0"),
         named(1, b"window"),
         named(2, b"preempted: in the section"),
+        named(3, instant.as_bytes()),
+        event(9, RUN, 3, 3),
         event(10, RUN, 1, 1),
         event(20, VCPU, 1, 2),
         event(60, VCPU, 2, 2),
@@ -74,7 +76,7 @@ fn perfetto() -> Vec<u8> {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    vec![PERF.into(), TRACE_CMD.into(), perfetto()]
+    vec![PERF.into(), TRACE_CMD.into(), perfetto("dropped")]
 }
 
 /// Any file is refused in one line, or the absences of each vCPU are in order, apart and within the recorded time.

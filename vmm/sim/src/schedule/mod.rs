@@ -1,12 +1,16 @@
 //! Recorded schedules: when each vCPU of a guest was off its pCPU against its will.
 //!
-//! Read from what this project's own VMM recorded (`perfetto`), or from the text of `perf script` and `trace-cmd report` (`text`).
+//! Read from what this project's own VMM recorded (`perfetto`), or from the text of `perf script`, `trace-cmd report` and ftrace
+//! (`text`, `lines`).
 //! A vCPU that went to sleep did so for its lock: that time is not in here, since another lock decides anew.
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
+mod lines;
 mod perfetto;
+#[cfg(test)]
+mod tests;
 mod text;
 
 /// Most vCPUs of a schedule.
@@ -31,6 +35,7 @@ pub struct Schedule {
     /// For each vCPU, in order and apart.
     absences: Vec<Vec<Absence>>,
     length_ns: u64,
+    doubts: Option<String>,
 }
 
 impl Schedule {
@@ -39,15 +44,18 @@ impl Schedule {
     /// # Errors
     /// What is wrong with the file, in one line.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, String> {
-        let spells = match std::str::from_utf8(bytes) {
-            Ok(text) if text.contains("sched_switch:") => text::read(text)?,
-            _ if perfetto::looks_like(bytes) => perfetto::read(bytes)?,
-            _ => {
-                return Err(
-                    "no trace of `haltkick run --trace`, and no line of text that has sched_switch: in it"
-                        .into(),
-                );
-            }
+        // A thread's name may have any bytes.
+        let text = String::from_utf8_lossy(bytes);
+        let spells = if lines::has_switch(&text) {
+            text::read(&text)?
+        } else if perfetto::looks_like(bytes) {
+            perfetto::read(bytes)?
+        } else if text.contains("sched_switch") {
+            text::read(&text)?
+        } else {
+            return Err(
+                "no trace of `haltkick run --trace`, and no line of text that has sched_switch: in it".into(),
+            );
         };
         Ok(Self { name: name.to_owned(), ..spells.finish()? })
     }
@@ -68,6 +76,12 @@ impl Schedule {
     #[must_use]
     pub fn sha256(&self) -> &str {
         &self.sha256
+    }
+
+    /// Reasons not to trust it: events that were lost or not recorded, and contradictions.
+    #[must_use]
+    pub fn doubts(&self) -> Option<&str> {
+        self.doubts.as_deref()
     }
 
     /// Number of vCPUs: one more than the largest number that the file names.
@@ -112,6 +126,14 @@ impl Schedule {
     }
 }
 
+/// A reason not to trust a file, and how often it was seen.
+struct Doubt {
+    what: &'static str,
+    /// The first line that shows it; 0 if the file has no lines.
+    line: usize,
+    count: u64,
+}
+
 /// Spells of vCPUs while a file is read.
 #[derive(Default)]
 struct Spells {
@@ -123,9 +145,39 @@ struct Spells {
     window_ns: Option<(u64, u64)>,
     first_ns: Option<u64>,
     last_ns: u64,
+    doubts: Vec<Doubt>,
 }
 
 impl Spells {
+    /// Counts `what`, which a line shows.
+    fn doubt(&mut self, what: &'static str, line: usize, count: u64) {
+        match self.doubts.iter_mut().find(|doubt| doubt.what == what) {
+            Some(doubt) => doubt.count = doubt.count.saturating_add(count),
+            None => self.doubts.push(Doubt { what, line, count }),
+        }
+    }
+
+    /// All doubts in one line.
+    fn doubts(&self) -> Option<String> {
+        let told = |&Doubt { what, line, count }: &Doubt| match line {
+            0 => format!("{what} ({count})"),
+            _ => format!("line {line}: {what} ({count} in all)"),
+        };
+        (!self.doubts.is_empty()).then(|| self.doubts.iter().map(told).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Drops the absence of `vcpu` that goes on: its beginning is unknown.
+    fn forget(&mut self, vcpu: u32) {
+        if let Some(open) = self.open.get_mut(vcpu as usize) {
+            *open = None;
+        }
+    }
+
+    /// Drops all absences that go on.
+    fn forget_open(&mut self) {
+        self.open.fill(None);
+    }
+
     /// Something was seen at `at_ns`.
     fn passes(&mut self, at_ns: u64) {
         self.first_ns = Some(self.first_ns.map_or(at_ns, |first| first.min(at_ns)));
@@ -184,69 +236,11 @@ impl Spells {
         let absences: Vec<Vec<_>> =
             self.absences.iter().map(|of_vcpu| of_vcpu.iter().filter_map(within).collect()).collect();
         let length_ns = until_ns.saturating_sub(from_ns);
-        let schedule = Schedule { absences, length_ns, ..Schedule::default() };
+        let schedule = Schedule { absences, length_ns, doubts: self.doubts(), ..Schedule::default() };
         if schedule.count() == 0 {
-            return Err("no vCPU was off its pCPU against its will in it".into());
+            let doubts = schedule.doubts.map_or(String::new(), |doubts| format!(": {doubts}"));
+            return Err(format!("no vCPU was off its pCPU against its will in it{doubts}"));
         }
         Ok(schedule)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fuzzed::{PERF, TRACE_CMD};
-    use super::*;
-
-    fn at(from_us: u64, until_us: u64) -> Absence {
-        Absence { from_ns: from_us * 1000, until_ns: until_us * 1000 }
-    }
-
-    #[test]
-    fn both_programs_tell_of_the_same_schedule() {
-        let (perf, trace_cmd) =
-            (Schedule::parse("x", PERF.as_bytes()), Schedule::parse("x", TRACE_CMD.as_bytes()));
-        let schedule = perf.expect("perf's text");
-        assert_eq!(Ok(&schedule), trace_cmd.as_ref());
-        // vCPU 1 slept, was woken and waited; what it slept is no absence. vCPU 0 is away when the recording ends.
-        let expected = vec![vec![at(0, 50), at(80, 100)], vec![at(70, 75)]];
-        assert_eq!((schedule.absences.clone(), schedule.length_ns()), (expected, 100_000));
-        assert_eq!((schedule.vcpus(), schedule.count()), (2, 3));
-        assert_eq!(schedule.next(0, 49_999), Some(at(0, 50)));
-        assert_eq!((schedule.next(0, 50_000), schedule.next(0, 100_000)), (Some(at(80, 100)), None));
-        assert_eq!((schedule.next(2, 0), schedule.absent_ns(2, 0, 9)), (None, 0));
-        assert_eq!(schedule.absent_ns(0, 40_000, 90_000), 20_000);
-    }
-
-    #[test]
-    fn a_vcpu_that_is_woken_while_it_runs_is_not_absent() {
-        let woken = "\
-           a b-9     [002]   100.000060: sched_wakeup:         CPU 0/KVM:1234 [120] CPU:002
-           a b-9     [002]   100.000070: sched_wakeup:         CPU 1/KVM:1235 [120] CPU:003
-";
-        let (before, after) =
-            TRACE_CMD.split_at(TRACE_CMD.find("       CPU 0/KVM-1234  [002]   100.000070").unwrap());
-        let schedule = Schedule::parse("x", [before, woken, after].concat().as_bytes());
-        assert_eq!(schedule, Schedule::parse("x", TRACE_CMD.as_bytes()));
-    }
-
-    #[test]
-    fn what_is_no_schedule_is_refused_in_one_line() {
-        let refused = |text: &str, expected: &str| {
-            let error = Schedule::parse("x", text.as_bytes()).expect_err(text);
-            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
-        };
-        refused("", "no trace of");
-        refused("hello", "no trace of");
-        refused(&PERF.replace("CPU ", "cpu "), "none of its threads");
-        refused(&PERF.replace("100.000050:", "then"), "line 3: no time");
-        refused(&PERF.replace("100.000050", "90.0"), "line 3: vCPU 0 goes back in time");
-        refused(
-            &PERF.replace("prev_state=R", "prev_state=S").replace("sched_wakeup", "other"),
-            "no vCPU was off",
-        );
-        refused(&PERF.replace("CPU 1/KVM", "CPU 0/KVM"), "threads 1234 and 1235 are both");
-        refused(&PERF.replace("CPU 1/KVM", "CPU 9999/KVM"), "it names vCPU 9999");
-        refused(&PERF.replace("==>", "to"), "line 2: a switch without ==>");
-        refused("\n\u{1}\u{2}", "in the midst of a packet");
     }
 }

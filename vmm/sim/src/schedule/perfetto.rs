@@ -22,6 +22,13 @@ mod field {
 
 const BEGIN: u64 = 1;
 const END: u64 = 2;
+const INSTANT: u64 = 3;
+
+/// Instants of a run that tell what its trace lacks, by how they begin, and what that means.
+const LACKS: [(&str, &str); 2] = [
+    ("lost reports", "reports of the host's switches were lost: record fewer vCPUs, or --sched vmm"),
+    ("without who ran", "the host's switches are not in it: record as root, or --sched vmm"),
+];
 
 /// Names of slices in which a vCPU would rather run. What follows a colon says what it was doing.
 const ABSENT: [&str; 3] = ["preempted", "descheduled", "ready"];
@@ -191,6 +198,11 @@ impl<'a> Declared<'a> {
             }
             (None, Some(END)) if track == self.run => {
                 spells.window_ns = self.opened_ns.take().map(|opened_ns| (opened_ns, at_ns));
+                Ok(())
+            }
+            (None, Some(INSTANT)) if track == self.run => {
+                let lacks = LACKS.iter().filter(|(begins, _)| name.starts_with(begins));
+                lacks.for_each(|(_, means)| spells.doubt(means, 0, 1));
                 Ok(())
             }
             _ => Ok(()),

@@ -1,114 +1,348 @@
-//! Text of `perf script` and of `trace-cmd report`: one event a line.
+//! Text of `perf script`, of `trace-cmd report` and of ftrace's `trace`.
+//!
+//! A vCPU's thread is known by its name, `CPU 0/KVM` in QEMU, `fc_vcpu 0` in Firecracker, `vcpu0` elsewhere, and from then on by its
+//! number. One that is switched out in state R would rather run. One that slept is absent from its wake-up until it runs.
 //!
 //! ```text
-//! CPU 0/KVM  1234 [002] 12345.678901: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 prev_state=R ==> next_comm=...
-//! CPU 0/KVM-1234  [002] 12345.678901: sched_switch:       CPU 0/KVM:1234 [120] R ==> swapper/2:0 [120]
+//! unknown, runs   switched out in state R    ready: absent until it is switched in
+//! unknown, runs   switched out               asleep
+//! unknown, asleep woken                      ready
+//! unknown, ready  switched in                runs
 //! ```
 //!
-//! A vCPU's thread is known by its name: `CPU 0/KVM` in QEMU, `fc_vcpu 0` in Firecracker, `vcpu0` elsewhere. One that is switched out in
-//! state R would rather run. One that slept, and of which `sched_wakeup` tells, is absent from then until it runs.
+//! Any other order shows that the file lacks events: it is counted, and the time in doubt is no absence.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::Spells;
+use super::lines::{self, Event, Line, Thread, What};
+
+/// Longest time between the wake-up of a thread that sets out to sleep and its leaving the CPU.
+const ON_ITS_WAY_NS: u64 = 100_000;
+/// Longest time in which a thread that is switched out may still leave traces.
+const LEAVING_NS: u64 = 20_000;
+/// Name that recorders give to threads which they do not know.
+const UNNAMED: &str = "<...>";
+
+const LOST: &str = "events were lost: record with larger buffers";
+const OUT_TWICE: &str = "a vCPU that has no CPU is switched out: record all CPUs";
+const IN_TWICE: &str = "a vCPU that runs is switched in, or is on another CPU";
+const ELSEWHERE: &str = "a vCPU runs where another thread is switched out";
+const ACTS: &str = "a vCPU that has no CPU does something";
+const SLEEPS: &str = "it has no wake-ups, and a vCPU slept: record sched_waking, too";
+const UNWOKEN: &str = "a vCPU slept and runs without a wake-up: record sched_waking, too";
+const NAMELESS: &str = "a thread is called <...>, and may be a vCPU's";
 
 pub(super) fn read(text: &str) -> Result<Spells, String> {
-    let mut spells = Spells::default();
+    let in_line = |number| move |message| format!("line {number}: {message}");
     let mut threads = Threads::default();
-    for (line, number) in text.lines().zip(1_usize..) {
-        event(line, &mut spells, &mut threads).map_err(|message| format!("line {number}: {message}"))?;
+    for (number, line) in lines::lines(text) {
+        if let Line::Event(event) = line {
+            threads.learn(&event).map_err(in_line(number))?;
+        }
     }
-    if threads.pids.is_empty() {
+    let vcpus = threads.vcpus();
+    let mut replay = Replay { vcpus, ..Replay::default() };
+    for (number, line) in lines::lines(text) {
+        replay.line = number;
+        replay.goes_on(&line).map_err(in_line(number))?;
+    }
+    if replay.vcpus.is_empty() {
         return Err("none of its threads is called as a vCPU's: CPU 0/KVM, fc_vcpu 0, vcpu0".into());
     }
-    Ok(spells)
+    Ok(replay.finish())
 }
 
-/// Threads of vCPUs.
+/// Threads of vCPUs, by the vCPU's number.
 #[derive(Default)]
 struct Threads {
-    /// By the vCPU's number.
-    pids: BTreeMap<u32, u32>,
-    /// Those that have been switched in, and not out again.
-    running: BTreeSet<u32>,
+    /// Threads that are switched or woken by a vCPU's name.
+    named: BTreeMap<u32, u32>,
+    /// Threads that ran by a vCPU's name: the recorder may have guessed it.
+    seen: BTreeMap<u32, u32>,
 }
 
-/// A thread: its name and number.
-type Thread<'a> = (&'a str, u32);
+impl Threads {
+    fn learn(&mut self, event: &Event<'_>) -> Result<(), String> {
+        match event.what {
+            What::Switch { out, into, .. } => {
+                self.is_called(out)?;
+                self.is_called(into)?;
+            }
+            What::Wakes { woken, .. } => self.is_called(woken)?,
+            What::Other(_) | What::Broken(_) => {}
+        }
+        if let Some((name, pid)) = event.by
+            && let Some(vcpu) = vcpu_of(name)
+        {
+            self.seen.entry(vcpu).or_insert(pid);
+        }
+        Ok(())
+    }
 
-fn event(line: &str, spells: &mut Spells, threads: &mut Threads) -> Result<(), String> {
-    if let Some((before, after)) = line.split_once("sched_switch:") {
-        let at_ns = time(before)?;
-        let (out, into) = after.split_once("==>").ok_or("a switch without ==>")?;
-        let ((out, state), into) = (switched_out(out)?, thread(into, "next")?);
-        spells.passes(at_ns);
-        if let Some(vcpu) = vcpu_of(out, threads)? {
-            threads.running.remove(&vcpu);
-            spells.is_absent(vcpu, at_ns, state.starts_with('R'))?;
-        }
-        if let Some(vcpu) = vcpu_of(into, threads)? {
-            threads.running.insert(vcpu);
-            spells.is_absent(vcpu, at_ns, false)?;
-        }
-    } else if let Some((before, after)) = line.split_once("sched_wakeup:") {
-        let at_ns = time(before)?;
-        let woken = thread(after, "")?;
-        spells.passes(at_ns);
-        // A kick may come before the thread that wanted to sleep has left its CPU: then it stays.
-        if let Some(vcpu) = vcpu_of(woken, threads)?.filter(|vcpu| !threads.running.contains(vcpu)) {
-            spells.is_absent(vcpu, at_ns, true)?;
+    /// Each vCPU has one thread.
+    fn is_called(&mut self, (name, pid): Thread<'_>) -> Result<(), String> {
+        let Some(vcpu) = vcpu_of(name) else { return Ok(()) };
+        match *self.named.entry(vcpu).or_insert(pid) {
+            known if known == pid => Ok(()),
+            known => Err(format!(
+                "threads {known} and {pid} are both vCPU {vcpu}'s by their names: keep one guest's"
+            )),
         }
     }
-    Ok(())
+
+    /// The vCPUs by their threads.
+    fn vcpus(self) -> HashMap<u32, u32> {
+        let by_thread = |threads: BTreeMap<u32, u32>| threads.into_iter().map(|(vcpu, pid)| (pid, vcpu));
+        let seen = self.seen.into_iter().filter(|(vcpu, _)| !self.named.contains_key(vcpu)).collect();
+        by_thread(seen).chain(by_thread(self.named)).collect()
+    }
 }
 
-/// Nanoseconds of the time that stands before an event's name: seconds with a fraction and a colon.
-fn time(before: &str) -> Result<u64, String> {
-    let wrong = || "no time before the event's name, such as 12345.678901:".to_owned();
-    // `sched:` is a part of the name in perf's text.
-    let is_time = |token: &&str| token.ends_with(':') && token.as_bytes()[0].is_ascii_digit();
-    let token = before.split_whitespace().rev().find(is_time).ok_or_else(wrong)?.trim_end_matches(':');
-    let (seconds, fraction) = token.split_once('.').unwrap_or((token, "0"));
+/// The vCPU whose thread has this name.
+fn vcpu_of(name: &str) -> Option<u32> {
+    let qemu = name.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));
+    let others = ["fc_vcpu ", "vcpu-", "vcpu"].into_iter().find_map(|prefix| name.strip_prefix(prefix));
+    qemu.or(others)?.trim().parse().ok()
+}
+
+/// Place of a vCPU.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Place {
+    #[default]
+    Unknown,
+    Runs(Option<u32>),
+    Ready,
+    Asleep,
+}
+
+/// A vCPU while the file is gone through.
+#[derive(Clone, Copy, Default)]
+struct Vcpu {
+    place: Place,
+    since_ns: u64,
+    /// When it was woken last while it ran.
+    woken_ns: Option<u64>,
+}
+
+/// The file's events so far.
+#[derive(Default)]
+struct Replay {
+    spells: Spells,
+    /// By the numbers of their threads.
+    vcpus: HashMap<u32, u32>,
+    states: BTreeMap<u32, Vcpu>,
+    /// The vCPU that was switched in last on each CPU.
+    on: HashMap<u32, u32>,
+    line: usize,
+    has_wakeups: bool,
+    /// The line that tells of events that were overwritten, and how many.
+    overwritten: Option<(usize, u64)>,
+}
+
+impl Replay {
+    fn goes_on(&mut self, line: &Line<'_>) -> Result<(), String> {
+        match line {
+            Line::Event(event) => return self.event(event),
+            Line::Lost(count) => {
+                self.spells.doubt(LOST, self.line, *count);
+                self.states.clear();
+                self.spells.forget_open();
+            }
+            Line::Overwritten(count) => self.overwritten = Some((self.line, *count)),
+            // The lines before lack a CPU.
+            Line::Started => {
+                let mut doubts = std::mem::take(&mut self.spells.doubts);
+                doubts.retain(|doubt| doubt.what == LOST);
+                self.spells = Spells { doubts, ..Spells::default() };
+                self.states.clear();
+                self.overwritten = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, Event { at, cpu, by, what }: &Event<'_>) -> Result<(), String> {
+        if let What::Broken(why) = what {
+            return Err((*why).into());
+        }
+        let at_ns = time(at);
+        let by = by.and_then(|(_, pid)| self.vcpus.get(&pid).copied());
+        match *what {
+            What::Switch { out, state, into } => {
+                let (left, entered) = (self.vcpu(out), self.vcpu(into));
+                if left.or(entered).is_none() {
+                    // Other programs' times may be anything.
+                    at_ns.iter().for_each(|at_ns| self.spells.passes(*at_ns));
+                }
+                self.runs_elsewhere(*cpu, left);
+                if let Some(vcpu) = left {
+                    self.leaves(vcpu, at_ns.clone()?, *cpu, state)?;
+                }
+                if let Some(vcpu) = entered {
+                    self.enters(vcpu, at_ns?, *cpu)?;
+                }
+            }
+            What::Wakes { woken, begins } => {
+                self.has_wakeups = true;
+                let woken = self.vcpu(woken);
+                if let Some(vcpu) = by {
+                    self.acts(vcpu, at_ns.clone()?, *cpu, true);
+                }
+                match woken {
+                    Some(vcpu) => self.is_woken(vcpu, at_ns?, begins)?,
+                    None => at_ns.iter().for_each(|at_ns| self.spells.passes(*at_ns)),
+                }
+            }
+            What::Other(name) => {
+                if let (Some(vcpu), Ok(at_ns)) = (by, at_ns) {
+                    self.acts(vcpu, at_ns, *cpu, matches!(name, "kvm_exit" | "kvm_entry"));
+                }
+            }
+            What::Broken(_) => {}
+        }
+        Ok(())
+    }
+
+    fn doubt(&mut self, what: &'static str) {
+        self.spells.doubt(what, self.line, 1);
+    }
+
+    /// The vCPU of a thread.
+    fn vcpu(&mut self, (name, pid): Thread<'_>) -> Option<u32> {
+        let vcpu = self.vcpus.get(&pid).copied();
+        if vcpu.is_none() && name == UNNAMED {
+            self.doubt(NAMELESS);
+        }
+        vcpu
+    }
+
+    /// A thread is switched out on `cpu`, `left` if it is a vCPU's: no other one runs there.
+    fn runs_elsewhere(&mut self, cpu: Option<u32>, left: Option<u32>) {
+        let Some(vcpu) = cpu.and_then(|cpu| self.on.get(&cpu).copied()).filter(|vcpu| left != Some(*vcpu))
+        else {
+            return;
+        };
+        let state = self.states.entry(vcpu).or_default();
+        if state.place == Place::Runs(cpu) {
+            state.place = Place::Unknown;
+            self.doubt(ELSEWHERE);
+        }
+    }
+
+    /// The state of `vcpu` before an event at `at_ns`.
+    fn before(&self, vcpu: u32, at_ns: u64) -> Result<Vcpu, String> {
+        let before = self.states.get(&vcpu).copied().unwrap_or_default();
+        if at_ns < before.since_ns {
+            return Err(format!("vCPU {vcpu} goes back in time: sort the lines by time"));
+        }
+        Ok(before)
+    }
+
+    fn leaves(&mut self, vcpu: u32, at_ns: u64, cpu: Option<u32>, state: &str) -> Result<(), String> {
+        let before = self.before(vcpu, at_ns)?;
+        match before.place {
+            Place::Ready | Place::Asleep => {
+                self.doubt(OUT_TWICE);
+                self.spells.forget(vcpu);
+            }
+            Place::Runs(on) if differ(on, cpu) => self.doubt(IN_TWICE),
+            Place::Runs(_) | Place::Unknown => {}
+        }
+        let is_ready = state.starts_with('R');
+        if !is_ready {
+            self.doubt(SLEEPS);
+        }
+        let place = if is_ready { Place::Ready } else { Place::Asleep };
+        let woken_ns = before.woken_ns.filter(|woken_ns| at_ns.saturating_sub(*woken_ns) <= ON_ITS_WAY_NS);
+        self.states.insert(vcpu, Vcpu { place, since_ns: at_ns, woken_ns });
+        self.spells.is_absent(vcpu, at_ns, is_ready)
+    }
+
+    fn enters(&mut self, vcpu: u32, at_ns: u64, cpu: Option<u32>) -> Result<(), String> {
+        let before = self.before(vcpu, at_ns)?;
+        match before.place {
+            Place::Runs(_) => self.doubt(IN_TWICE),
+            // It was woken before it had left its CPU.
+            Place::Asleep if before.woken_ns.is_some() => {
+                self.spells.is_absent(vcpu, before.since_ns, true)?
+            }
+            Place::Asleep => self.doubt(UNWOKEN),
+            Place::Ready | Place::Unknown => {}
+        }
+        self.runs(vcpu, at_ns, cpu);
+        self.spells.is_absent(vcpu, at_ns, false)
+    }
+
+    fn is_woken(&mut self, vcpu: u32, at_ns: u64, begins: bool) -> Result<(), String> {
+        let before = self.before(vcpu, at_ns)?;
+        self.spells.passes(at_ns);
+        let since_ns = match before.place {
+            // A kick may come before the thread that wanted to sleep has left its CPU: then it may stay.
+            Place::Runs(_) => {
+                self.states.insert(vcpu, Vcpu { woken_ns: begins.then_some(at_ns), ..before });
+                return Ok(());
+            }
+            Place::Ready => return Ok(()),
+            Place::Asleep if before.woken_ns.is_some() && !begins => before.since_ns,
+            Place::Asleep | Place::Unknown => at_ns,
+        };
+        self.states.insert(vcpu, Vcpu { place: Place::Ready, since_ns, woken_ns: None });
+        self.spells.is_absent(vcpu, since_ns, true)
+    }
+
+    /// The thread of `vcpu` does something that only a thread does which runs, if `surely`.
+    fn acts(&mut self, vcpu: u32, at_ns: u64, cpu: Option<u32>, surely: bool) {
+        let state = self.states.get(&vcpu).copied().unwrap_or_default();
+        match state.place {
+            Place::Ready | Place::Asleep if surely || at_ns > state.since_ns + LEAVING_NS => {
+                self.doubt(ACTS);
+                self.spells.forget(vcpu);
+            }
+            Place::Runs(on) if differ(on, cpu) => self.doubt(IN_TWICE),
+            Place::Unknown => {}
+            _ => return,
+        }
+        self.runs(vcpu, at_ns, cpu);
+    }
+
+    fn runs(&mut self, vcpu: u32, since_ns: u64, cpu: Option<u32>) {
+        self.states.insert(vcpu, Vcpu { place: Place::Runs(cpu), since_ns, woken_ns: None });
+        if let Some(cpu) = cpu {
+            self.on.insert(cpu, vcpu);
+        }
+    }
+
+    fn finish(mut self) -> Spells {
+        // Without any wake-up each sleep is one doubt; with some, each that lacks one.
+        let moot = if self.has_wakeups { SLEEPS } else { UNWOKEN };
+        self.spells.doubts.retain(|doubt| doubt.what != moot);
+        if let Some((line, count)) = self.overwritten {
+            self.spells.doubt(LOST, line, count);
+        }
+        self.spells
+    }
+}
+
+/// Whether these are two CPUs.
+fn differ(on: Option<u32>, cpu: Option<u32>) -> bool {
+    on.zip(cpu).is_some_and(|(on, cpu)| on != cpu)
+}
+
+/// Nanoseconds of a time in seconds with a fraction.
+fn time(at: &str) -> Result<u64, String> {
+    let wrong = || format!("the time {at} is no number of seconds with up to nine decimals");
+    let (seconds, fraction) = at.split_once('.').ok_or_else(|| {
+        format!(
+            "times without a fraction, such as {at}, are cycles, counts or nanoseconds: record with the clock local or mono, or \
+             convert them by trace-cmd report --ts2secs"
+        )
+    })?;
     let digits = fraction.len();
-    if digits > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !(1..=9).contains(&digits) || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());
     }
     let seconds: u64 = seconds.parse().map_err(|_| wrong())?;
     let nanoseconds = fraction.parse::<u64>().map_err(|_| wrong())? * 10_u64.pow(9 - digits as u32);
     seconds.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanoseconds)).ok_or_else(wrong)
-}
-
-/// The thread that was switched out, and its state.
-fn switched_out(text: &str) -> Result<(Thread<'_>, &str), String> {
-    let out = thread(text, "prev")?;
-    let state = match text.split_once("prev_state=") {
-        Some((_, state)) => state.split_whitespace().next(),
-        None => text.split_whitespace().last(),
-    };
-    Ok((out, state.ok_or("a switch without the state of the thread that is switched out")?))
-}
-
-/// A thread as `comm=NAME pid=NUMBER`, each word with a prefix, or as `NAME:NUMBER [PRIORITY]`.
-fn thread<'a>(text: &'a str, prefix: &str) -> Result<Thread<'a>, String> {
-    let wrong = || "no thread as comm=NAME pid=NUMBER, or as NAME:NUMBER".to_owned();
-    let number = |text: &str| text.split_whitespace().next()?.parse().ok();
-    if let Some((_, named)) = text.split_once("comm=") {
-        let pid = if prefix.is_empty() { " pid=".to_owned() } else { format!(" {prefix}_pid=") };
-        let (name, rest) = named.split_once(pid.as_str()).ok_or_else(wrong)?;
-        return Ok((name, number(rest).ok_or_else(wrong)?));
-    }
-    let (named, _) = text.split_once('[').ok_or_else(wrong)?;
-    let (name, pid) = named.trim().rsplit_once(':').ok_or_else(wrong)?;
-    Ok((name, number(pid).ok_or_else(wrong)?))
-}
-
-/// The vCPU of a thread, if it is one's; each vCPU has one thread.
-fn vcpu_of((name, pid): Thread<'_>, threads: &mut Threads) -> Result<Option<u32>, String> {
-    let qemu = name.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));
-    let others = ["fc_vcpu ", "vcpu-", "vcpu"].into_iter().find_map(|prefix| name.strip_prefix(prefix));
-    let Some(vcpu) = qemu.or(others).and_then(|number| number.trim().parse().ok()) else { return Ok(None) };
-    match *threads.pids.entry(vcpu).or_insert(pid) {
-        known if known == pid => Ok(Some(vcpu)),
-        known => Err(format!("threads {known} and {pid} are both called {name}: keep one guest's")),
-    }
 }

@@ -349,4 +349,31 @@ mod tests {
         assert_eq!(clock.ns(52_000), Some(2_000));
         assert_eq!((clock.ns(49_999), clock.ns(52_001), clock.ns(u64::MAX)), (None, None, None));
     }
+
+    #[test]
+    fn a_trace_without_some_switches_is_a_doubtful_schedule() {
+        let rows = [
+            (0, None, None),
+            (3, None, Some("were lost")),
+            (0, Some("who ran on which pCPU: x"), Some("not in it")),
+        ];
+        for (lost_reports, missing, expected) in rows {
+            let guest = AboutGuest { name: "main".into(), vcpus: 1, locks: 1, workload: "x".into() };
+            let missing = missing.map(str::to_owned).into_iter().collect();
+            let about =
+                About { guests: vec![guest], pcpus: vec![], window_ns: [0, 90], lost_reports, missing };
+            let stops =
+                What::Stops { vcpu: 0, to: Where::Preempted(crate::guest::activity::Activity::Other) };
+            let events = vec![runs(10, 0), Event { at_ns: 20, what: stops }, runs(60, 0)];
+            let clock = Clock { start: Moment { ns: 0, tsc: 0 }, end: Moment { ns: 90, tsc: 90 } };
+            let trace =
+                Trace { about, clock, events, dropped_events: lost_reports, sections: Sections::default() };
+            let mut bytes = Vec::new();
+            trace.write(&mut bytes).expect("memory takes all");
+            let schedule = haltkick_sim::schedule::Schedule::parse("x", &bytes).expect("an absence");
+            let doubts = schedule.doubts();
+            assert_eq!((schedule.count(), doubts.is_some()), (1, expected.is_some()), "{doubts:?}");
+            assert!(doubts.unwrap_or_default().contains(expected.unwrap_or_default()), "{doubts:?}");
+        }
+    }
 }

@@ -94,6 +94,11 @@ impl Trace {
             ];
             writer.event(&TrackEvent { annotations: &dropped, ..instant(RUN, start_ns, "dropped") })?;
         }
+        if self.about.lost_reports > 0 {
+            // Unlike events that a ring has dropped, they leave holes.
+            let lost = [("switches", self.about.lost_reports)];
+            writer.event(&TrackEvent { annotations: &lost, ..instant(RUN, start_ns, "lost reports") })?;
+        }
         for missing in &self.about.missing {
             writer.event(&instant(RUN, start_ns, &format!("without {missing}")))?;
         }
