@@ -70,7 +70,7 @@ pub(crate) struct Conduct {
     /// Print all that stands below the table, not only six lines
     #[arg(long, help_heading = "Output")]
     pub(crate) verbose: bool,
-    /// Also write the results as markdown, latex, csv or json, into the directory or into FILE
+    /// Also write the results as markdown or csv, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(crate) export: Vec<Export>,

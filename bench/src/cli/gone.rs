@@ -3,6 +3,8 @@
 /// The words in their order, of which a command is the first one, and what to do instead.
 const GONE: &[(&str, &str)] = &[
     ("--no-cache", "nothing is kept of KVM from one run to the next"),
+    ("--export latex", "`pandas.read_csv(\"summary.csv\").to_latex()`"),
+    ("--export json", "`pandas.read_csv(\"runs.csv\")`; `runs.jsonl` and `summary.json` are there anyway"),
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
 

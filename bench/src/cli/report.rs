@@ -29,7 +29,7 @@ pub(crate) struct ShowArgs {
     /// Print all that stands below the table, not only six lines
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Also write the results as markdown, latex, csv or json, into the directory or into FILE
+    /// Also write the results as markdown or csv, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) export: Vec<Export>,

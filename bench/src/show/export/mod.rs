@@ -1,7 +1,5 @@
-//! Results as other programs take them: a table for a paper, values one by one. A file for each.
+//! Results as other programs take them: a table, values one by one. A file for each.
 
-mod json;
-mod latex;
 mod markdown;
 
 use std::path::{Path, PathBuf};
@@ -18,9 +16,7 @@ use crate::text::nearest;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExportFormat {
     Markdown,
-    Latex,
     Csv,
-    Json,
 }
 
 /// A format, and the file that is asked for; `-` is standard output.
@@ -32,12 +28,8 @@ pub(crate) struct Export {
 
 impl ExportFormat {
     /// All of them, by name, with the file of a directory that each is written to.
-    const ALL: [(Self, &'static str, &'static str); 4] = [
-        (Self::Markdown, "markdown", "table.md"),
-        (Self::Latex, "latex", "table.tex"),
-        (Self::Csv, "csv", "runs.csv"),
-        (Self::Json, "json", "runs.json"),
-    ];
+    const ALL: [(Self, &'static str, &'static str); 2] =
+        [(Self::Markdown, "markdown", "table.md"), (Self::Csv, "csv", "runs.csv")];
 }
 
 impl FromStr for Export {
@@ -72,9 +64,7 @@ impl Export {
     pub(crate) fn content(&self, summary: &Summary, long: &Long<'_>) -> String {
         match self.format {
             ExportFormat::Markdown => markdown::write(summary),
-            ExportFormat::Latex => latex::write(summary),
             ExportFormat::Csv => csv::runs(long),
-            ExportFormat::Json => json::write(long),
         }
     }
 }
@@ -102,11 +92,11 @@ mod tests {
     fn a_format_goes_to_its_own_file_or_to_a_given_one() {
         let export: Export = "markdown".parse().unwrap();
         assert_eq!(export.path(Path::new("results")), Path::new("results/table.md"));
-        let export: Export = "latex=paper/table.tex".parse().unwrap();
-        assert_eq!(export.file.as_deref(), Some(Path::new("paper/table.tex")));
+        let export: Export = "csv=paper/runs.csv".parse().unwrap();
+        assert_eq!(export.file.as_deref(), Some(Path::new("paper/runs.csv")));
         assert!("csv=-".parse::<Export>().unwrap().is_stdout());
         for (text, complaint) in [
-            ("markdwn", "unknown format 'markdwn': did you mean 'markdown'? There is markdown, latex, csv, "),
+            ("markdwn", "unknown format 'markdwn': did you mean 'markdown'? There is markdown, csv"),
             ("csv=", "csv= names no file"),
         ] {
             let error = text.parse::<Export>().unwrap_err();
