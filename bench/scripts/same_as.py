@@ -83,8 +83,6 @@ sweep                   0 SWEEP --vary lock=tas,qspinlock,mcs --vary ratio=1,2 -
 sweep-of-hold           0 SWEEP --lock ticket --vary hold=1us,2us --blocks 2 --output holds
 sweep-dry               0 SWEEP --vary lock=tas,mcs --dry-run
 bench                   0 bench sweep.toml --guest guest --blocks 8 --seed 2 --output again
-bench-cell              0 bench sweep.toml --guest guest --blocks 1 --cell tas_ratio-1_block-0 --output part
-bench-list              0 bench sweep.toml --guest guest --list-cells --blocks 1
 sweep-precise           0 SWEEP --vary lock=ticket,mcs --compare --ratio 1 --blocks 6 --target-precision 1% --output precise
 bench-overcommit        0 BENCH overcommit --quick --ratios 1,4 --blocks 1 --output overcommit
 bench-osq               0 BENCH osq --quick --blocks 1 --dry-run

@@ -57,14 +57,6 @@ impl Records {
         of_either!(self, records => records.iter().filter(|record| !record.is_trusted()).count())
     }
 
-    /// Records from position `first` on.
-    pub(crate) fn from(&self, first: usize) -> Self {
-        match self {
-            Self::Ours(records) => Self::Ours(records[first..].to_vec()),
-            Self::Linux(records) => Self::Linux(records[first..].to_vec()),
-        }
-    }
-
     /// Records that count, of the blocks before `block`.
     pub(crate) fn last_before(&self, block: u32) -> Self {
         let mut last = self.last();

@@ -47,9 +47,6 @@ pub(crate) struct Conduct {
     /// arms at that: lock-share=23%:ticket
     #[arg(long, value_name = "lock-share=PERCENT:ARM", help_heading = "With --set engine=sim")]
     pub(crate) load_to: Option<LoadTo>,
-    /// Take over the runs of cells that the experiment in DIR has with the same settings and lock objects
-    #[arg(long, value_name = "DIR", help_heading = "With --set engine=sim")]
-    pub(crate) reuse: Option<PathBuf>,
     /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
     /// [default: as the file says; 2 in built-in experiments and sweeps]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),

@@ -5,6 +5,9 @@ const GONE: &[(&str, &str)] = &[
     ("--no-cache", "nothing is kept of KVM from one run to the next"),
     ("--export latex", "`pandas.read_csv(\"summary.csv\").to_latex()`"),
     ("--export json", "`pandas.read_csv(\"runs.csv\")`; `runs.jsonl` and `summary.json` are there anyway"),
+    ("--cell", "`--blocks N` on each host, with a `--seed` of its own, and `haltkick merge`"),
+    ("--list-cells", "`--dry-run` shows the cells; `haltkick merge` unites what several hosts have run"),
+    ("--reuse", "`haltkick bench --resume DIR` completes what is there"),
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
 

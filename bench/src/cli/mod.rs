@@ -304,19 +304,11 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) conduct: Conduct,
     /// Complete the experiment that this directory holds
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "output", "print", "list_cells", "cell",
-          "dry_run"], help_heading = "Output")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "output", "print", "dry_run"], help_heading = "Output")]
     pub(crate) resume: Option<PathBuf>,
     /// Print the experiment file and stop
     #[arg(long, help_heading = "Parts")]
     pub(crate) print: bool,
-    /// Print one command per cell and stop
-    #[arg(long, conflicts_with_all = ["print", "dry_run"], help_heading = "Parts")]
-    pub(crate) list_cells: bool,
-    /// Run only this cell, and the lock-free one that gives its ideal; ids are those of --list-cells
-    #[arg(long, value_name = "ID", requires = "output", conflicts_with_all = ["print", "list_cells", "dry_run"],
-          help_heading = "Parts")]
-    pub(crate) cell: Option<String>,
 }
 
 const PREDICT_EXAMPLES: &str = "\

@@ -299,6 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn the_seed_decides_the_order_and_each_block_has_its_own() {
+        use crate::measure::synthetic::Sketch;
+        let order = |seed: u64, block: u32| {
+            let sketch = Sketch::new().axis("ratio", &["1", "2", "4", "8"]).arm("a", "tas").arm("b", "mcs");
+            let plan = Plan { seed, ..sketch.plan(3) };
+            plan.block(block).iter().map(|cell| cell.id.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(1, 0), order(1, 0));
+        assert!(order(1, 0) != order(2, 0) && order(1, 0) != order(1, 1));
+    }
+
+    #[test]
     fn a_plan_lengthens_windows_unless_somebody_chose_them() {
         let set = |key: &str, value: &str| Overrides {
             sets: vec![(key.into(), value.into())],

@@ -127,24 +127,6 @@ impl<'a> Session<'a> {
         self.progress.announce(all, simulators.ahead.jobs(), self.time_left(cells, blocks));
     }
 
-    /// Runs one cell, after the lock-free one that gives its ideal.
-    pub(crate) fn run_single(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
-        let ended = self.with_simulators(|session| session.run_after_ideal(cell, block, retries));
-        ended.and(self.directory.sync()).and_then(|()| self.without_failed_runs())
-    }
-
-    fn run_after_ideal(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
-        let plan = self.plan;
-        let ideal = plan.cells().find(|other| Some(&other.id) == cell.ideal.as_ref());
-        for cell in ideal.into_iter().chain([cell]) {
-            let order = plan.block(block);
-            let position = order.iter().position(|other| other.id == cell.id).unwrap_or(0);
-            let order_index = u64::from(block) * order.len() as u64 + position as u64;
-            self.run_cell(cell, (block, order_index), vec![], Retries { left: retries, until: None })?;
-        }
-        Ok(())
-    }
-
     /// The cells of `block` that the rule asks for; none if it is met.
     ///
     /// The planned blocks are whole. Those that precision asks for beyond them are of what is not known that well yet.

@@ -10,7 +10,6 @@ use haltkick_vmm::{input, printable};
 
 use crate::analysis::recorded::Recorded;
 use crate::analysis::records::Records;
-use crate::record::run_id::run_id;
 use crate::results::opened::create_anew;
 use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
@@ -25,18 +24,11 @@ const MOST_RUNS_BYTES: u64 = 2 << 30;
 /// Further than any experiment goes, and so far from the ends of the numbers that hold them that two hundred directories can be merged.
 pub(crate) const MOST_BLOCK: u32 = 1 << 24;
 const MOST_INDEX: u64 = 1 << 40;
-/// How the names of files begin that hold single cells.
-const PART: &str = "runs-";
-/// How the names of files begin that tell of failed runs of single cells, whose processes cannot change the manifest at once.
-const FAILED: &str = "failed-";
-
 /// A directory that takes results. As long as this lives, no other process takes it for one of its own.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// `runs.jsonl`, locked: by one process that runs whole blocks, or by any number of those that run one cell each.
-    _lock: File,
-    /// File that records go to: `runs.jsonl`, or a file of a single cell.
+    /// `runs.jsonl`, locked by the process that adds to it.
     runs: PathBuf,
     file: File,
 }
@@ -107,20 +99,8 @@ impl Directory {
     fn open(path: &Path) -> Result<Self> {
         let runs = path.join(RUNS);
         let file = append_to(&runs).map_err(|error| unwritable(path, &error))?;
-        let lock = file.try_clone().map_err(|error| unwritable(path, &error))?;
-        check_lock(path, lock.try_lock())?;
-        Ok(Self { path: path.to_owned(), _lock: lock, runs, file })
-    }
-
-    /// A directory that is new, or that other processes add single cells to: `part` goes to a file of its own, since
-    /// several hosts that append to one file over NFS lose lines.
-    pub(crate) fn join(path: &Path, part: &str) -> Result<Self> {
-        fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
-        let lock = append_to(&path.join(RUNS)).map_err(|error| unwritable(path, &error))?;
-        check_lock(path, lock.try_lock_shared())?;
-        let runs = path.join(format!("{PART}{part}-{}.jsonl", run_id(SystemTime::now())));
-        let file = append_to(&runs).map_err(|error| unwritable(path, &error))?;
-        Ok(Self { path: path.to_owned(), _lock: lock, runs, file })
+        check_lock(path, file.try_lock())?;
+        Ok(Self { path: path.to_owned(), runs, file })
     }
 
     pub(crate) fn has_manifest(&self) -> bool {
@@ -133,9 +113,8 @@ impl Directory {
 
     /// Removes what was made for an experiment of which nothing was measured.
     pub(crate) fn discard(self) {
-        let is_empty = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() == 0);
-        let for_cells = self.runs != self.path.join(RUNS);
-        if is_empty(&self.runs) && (for_cells || !self.has_manifest()) {
+        let is_empty = fs::metadata(&self.runs).is_ok_and(|file| file.len() == 0);
+        if is_empty && !self.has_manifest() {
             let _ = fs::remove_file(&self.runs);
         }
         let _ = fs::remove_dir(&self.path); // fails, rightly, if the directory holds something else
@@ -178,7 +157,7 @@ fn append_to(path: &Path) -> std::io::Result<File> {
 
 fn refuse_taken(path: &Path) -> Result<()> {
     // An empty runs.jsonl alone is what a run leaves that was killed before its first record.
-    let has_records = part_files(path).iter().any(|part| fs::metadata(part).is_ok_and(|runs| runs.len() > 0));
+    let has_records = fs::metadata(path.join(RUNS)).is_ok_and(|runs| runs.len() > 0);
     if path.join(MANIFEST).exists() || has_records {
         return Err(Failure::usage(format!(
             "{} already holds an experiment: choose another --output directory",
@@ -232,40 +211,7 @@ fn sync_names_beside(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The files of a directory whose names are as `is_wanted` says.
-fn files(directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let wanted = entries.filter(|entry| is_wanted(&entry.file_name().to_string_lossy()));
-    wanted.map(|entry| entry.path()).collect()
-}
-
-/// Path and text of the lists of failed runs that processes with a single cell left.
-pub(crate) fn failures_of_cells(directory: &Path) -> Result<Vec<(PathBuf, String)>> {
-    const MOST_BYTES: u64 = 1 << 20;
-    let lists = files(directory, |name| name.starts_with(FAILED) && name.ends_with(".json"));
-    let read = |path: PathBuf| match input::read_text(&path, MOST_BYTES) {
-        Ok(text) => Ok((path, text)),
-        Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
-    };
-    lists.into_iter().map(read).collect()
-}
-
-/// The list of failed runs of `part`, a single cell.
-pub(crate) fn failures_of(directory: &Path, part: &str) -> PathBuf {
-    directory.join(format!("{FAILED}{part}.json"))
-}
-
-/// The files with records in a directory: `runs.jsonl`, then those of single cells by name.
-fn part_files(directory: &Path) -> Vec<PathBuf> {
-    let is_part = |name: &str| name == RUNS || (name.starts_with(PART) && name.ends_with(".jsonl"));
-    let mut parts = files(directory, is_part);
-    parts.sort_by_key(|path| (!path.ends_with(RUNS), path.clone()));
-    parts
-}
-
-/// All records of a directory, those of single cells in the experiment's order. A last line without its end is the mark
-/// of a killed run and is left out.
-/// Records of Linux, or of our own guest.
+/// All records of a directory: of Linux, or of our own guest.
 pub(crate) fn read(directory: &Path, of_linux: bool) -> Result<Records> {
     Ok(match of_linux {
         true => Records::Linux(read_records(directory)?),
@@ -273,27 +219,14 @@ pub(crate) fn read(directory: &Path, of_linux: bool) -> Result<Records> {
     })
 }
 
-/// Records of one kind, in the order in which they were made.
+/// Records of one kind, in the order in which they were made. A last line without its end is the mark of a killed run and is left out.
 pub(crate) fn read_records<R: Recorded>(directory: &Path) -> Result<Vec<R>> {
-    let parts = part_files(directory);
-    if parts.is_empty() {
-        let path = directory.join(RUNS);
+    let path = &directory.join(RUNS);
+    if !path.exists() {
         let message =
             format!("{}: no such file: give a directory that `haltkick bench` made", path.display());
         return Err(Failure::usage(message));
     }
-    let (runs, cells): (Vec<&PathBuf>, _) = parts.iter().partition(|path| path.ends_with(RUNS));
-    let read = |paths: Vec<&PathBuf>| -> Result<Vec<R>> {
-        let records: Vec<Vec<R>> = paths.into_iter().map(|path| read_part(path)).collect::<Result<_>>()?;
-        Ok(records.into_iter().flatten().collect())
-    };
-    let (mut records, mut of_cells) = (read(runs)?, read(cells)?);
-    of_cells.sort_by_key(|record| record.place().map(|place| place.order_index));
-    records.append(&mut of_cells);
-    Ok(records)
-}
-
-fn read_part<R: Recorded>(path: &Path) -> Result<Vec<R>> {
     let text = input::read_text(path, MOST_RUNS_BYTES)
         .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
     let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
@@ -361,19 +294,11 @@ mod tests {
     use crate::measure::synthetic::{Scratch, Sketch, World};
     use crate::record::Record;
 
-    fn names(path: &Path) -> Vec<String> {
-        let entries = fs::read_dir(path).unwrap().flatten();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-
     #[test]
     fn a_directory_is_refused_while_another_process_writes_to_it() {
         let scratch = Scratch::new("locked");
         let first = Directory::create(scratch.path()).unwrap();
-        for second in [Directory::create, Directory::reopen, |path: &Path| Directory::join(path, "cell")] {
+        for second in [Directory::create, Directory::reopen] {
             let message = second(scratch.path()).unwrap_err().message;
             assert!(message.starts_with("another haltkick writes to "), "{message}");
         }
@@ -412,43 +337,6 @@ mod tests {
                 "{message}"
             );
         }
-    }
-
-    #[test]
-    fn failures_of_single_cells_are_read_with_the_manifest() {
-        let scratch = Scratch::new("failures");
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
-        let manifest = World::new(1).manifest(&plan);
-        fs::write(scratch.path().join(MANIFEST), manifest.to_json().unwrap()).unwrap();
-        let list = r#"[{"cell_id": "b", "block": 2, "message": "nothing\u001b[2J moved"}]"#;
-        fs::write(failures_of(scratch.path(), "b_block-2"), list).unwrap();
-        let read = || super::super::manifest::Manifest::read(scratch.path());
-        let manifest = read().unwrap();
-        let warning = "FAILED: b made no progress, twice, in blocks 2, and has no runs there";
-        assert_eq!(manifest.failed_cells(), [("b", warning.to_owned())]);
-        assert!(!manifest.failed[0].message.contains('\u{1b}'));
-        fs::write(failures_of(scratch.path(), "b_block-2"), "[{]").unwrap();
-        assert!(read().unwrap_err().message.contains("failed-b_block-2.json: a broken list of failures"));
-    }
-
-    #[test]
-    fn each_process_with_a_cell_writes_a_file_that_is_read() {
-        let scratch = Scratch::new("parts");
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
-        let mut records = World::new(1).records(&plan);
-        let mut parts: Vec<Directory> =
-            ["x", "x", "y"].map(|part| Directory::join(scratch.path(), part).unwrap()).into();
-        for (part, record) in parts.iter_mut().zip(&records) {
-            part.append(&crate::text::output::to_json(record).unwrap()).unwrap();
-        }
-        assert_eq!(names(scratch.path()).len(), 4, "three parts and runs.jsonl");
-        assert!(Directory::reopen(scratch.path()).is_err(), "whole blocks wait for single cells");
-        drop(parts);
-        records.sort_by_key(|record| record.place.as_ref().unwrap().order_index);
-        assert_eq!(read_records::<Record>(scratch.path()).unwrap(), records);
-        Directory::join(scratch.path(), "empty").unwrap().discard();
-        assert_eq!(names(scratch.path()).len(), 4);
-        assert!(Directory::create(scratch.path()).is_err(), "it holds records");
     }
 
     #[test]

@@ -210,14 +210,8 @@ impl Manifest {
                 "not a manifest of version {SCHEMA_VERSION}, the one that this haltkick reads: use the haltkick that wrote it"
             )));
         }
-        let mut manifest: Self = serde_json::from_value(value)
+        let manifest: Self = serde_json::from_value(value)
             .map_err(|error| complain(format!("a broken manifest ({error}): restore the file")))?;
-        for (path, text) in crate::results::directory::failures_of_cells(directory)? {
-            let failed = untrusted::json(&text).and_then(serde_json::from_value).map_err(|error| {
-                Failure::usage(format!("{}: a broken list of failures ({error}): remove it", path.display()))
-            })?;
-            manifest.note_failed(failed, []);
-        }
         match manifest.outline.trial_blocks {
             Some(0) => Err(complain("trials of 0 blocks: restore the file".into())),
             _ => Ok(manifest),

@@ -114,22 +114,6 @@ fn an_experiment_is_completed_with_the_defaults_that_it_was_begun_with() {
     let records = crate::tiny::records(&results);
     assert_eq!(crate::tiny::runs(&results).len(), crate::tiny::CELLS_PER_BLOCK);
     assert!(records.iter().all(|record| record["config"]["hold_ns"] == 3_000));
-    // A cell from another file has them too, or is refused.
-    let listed =
-        with(&[("HALTKICK_HOLD", "3us")], &[&["bench", &experiment, "--list-cells"], &threads[..]].concat());
-    assert!(
-        stdout(&listed).lines().all(|line| line.starts_with("HALTKICK_HOLD=3us haltkick bench ")),
-        "{}",
-        stdout(&listed)
-    );
-    let cell = ["--cell", "tas_ratio-1_block-0"];
-    let other = with(&[], &[&["bench", &experiment], &threads[..], &cell].concat());
-    assert_eq!(code(&other), 2);
-    assert!(
-        stderr(&other).contains("was begun with defaults: hold=3us (HALTKICK_HOLD): have the same"),
-        "{}",
-        stderr(&other)
-    );
 }
 
 fn defaults_that_cannot_be_are_refused_with_their_place() {

@@ -69,7 +69,6 @@ fn no_control_character_of_a_name_reaches_a_terminal() {
         (&["bench", &good, "--output", &results], 2),
         (&["bench", "--resume", &results], 0),
         (&["bench", "--resume", &none], 2),
-        (&["bench", &good, "--list-cells", "--output", &results], 2),
         (&["report", &results], 0),
         (&["report", &none], 2),
         (&["merge", &results, "--output", &merged], 0),

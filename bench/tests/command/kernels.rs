@@ -370,8 +370,6 @@ fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Tested {
     printing_kernel(&directory.join("new"), "haltkick: loop=999 turns/s");
     let message = refusal(&["bench", "--resume", &results]);
     assert!(message.contains("was begun with other kernels: arm 'new'"), "{message}");
-    let cell = ["bench", &file, "--output", &results, "--cell", "new_block-1"];
-    assert!(refusal(&cell).contains("was begun with other kernels"), "a cell by itself");
     std::fs::remove_file(directory.join("old/vmlinux")).expect("a file");
     let output = haltkick(&["bench", &file, "--output", &merged]);
     assert_eq!(code(&output), 3, "{}", stderr(&output));

@@ -2,50 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{FINISHED, Tested, assert_valid, code, finished, haltkick, json, kvm, stderr, trials};
+use crate::support::{Tested, assert_valid, finished, haltkick, kvm, trials};
 use crate::tiny::{CELLS_PER_BLOCK, TINY, records, run_tiny, runs, tiny};
 
 trials![
-    cells_run_one_by_one_merge_into_the_same_experiment,
     merging_two_whole_runs_doubles_the_blocks,
     compare_finds_a_loss_within_and_between_directories,
     directories_of_different_experiments_are_not_compared_or_merged,
 ];
-
-fn cells_run_one_by_one_merge_into_the_same_experiment() -> Tested {
-    kvm()?;
-    let (experiment, path) = tiny("spread");
-    let whole = path.join("whole");
-    let mut parts = vec![];
-    for part in ["a", "b"] {
-        let directory = path.join(part);
-        let list = finished(&[
-            "bench",
-            &experiment,
-            "--blocks",
-            "1",
-            "--list-cells",
-            "--output",
-            directory.to_str().unwrap(),
-        ]);
-        let commands = String::from_utf8(list.stdout).unwrap();
-        let half = commands.lines().enumerate().filter(|(i, _)| (i % 2 == 0) == (part == "a"));
-        for (_, line) in half {
-            let line = line.replacen("haltkick", env!("CARGO_BIN_EXE_haltkick"), 1);
-            let output = Command::new("sh").args(["-c", &line]).output().expect("sh can be started");
-            assert!(FINISHED.contains(&code(&output)), "{line}: {}", stderr(&output));
-        }
-        parts.push(directory.display().to_string());
-    }
-    finished(&["merge", &parts[0], &parts[1], "--output", whole.to_str().unwrap()]);
-    assert_eq!(runs(&whole).len(), CELLS_PER_BLOCK);
-    assert_eq!(json(&whole.join("manifest.json"))["outline"]["blocks"], 1);
-    Ok(())
-}
 
 fn merging_two_whole_runs_doubles_the_blocks() -> Tested {
     kvm()?;

@@ -99,6 +99,6 @@ fn what_is_no_schedule_is_refused_in_one_line() {
     let text = "format = 1\nname = \"x\"\ntitle = \"x\"\nblocks = 1\n[settings]\nengine = \"sim\"\nmachine = \"nehalem-2s\"\n\
                 schedule = \"/nonexistent\"\n[[arm]]\nname = \"a\"\nlock = \"tas\"\n[control]\narm = \"a\"\n";
     fs::write(&experiment, text).unwrap();
-    let done = haltkick(&["bench", experiment.to_str().unwrap(), "--list-cells"]);
+    let done = haltkick(&["bench", experiment.to_str().unwrap(), "--dry-run"]);
     assert!(code(&done) == 3 && stderr(&done).contains("/nonexistent"), "{}", stderr(&done));
 }

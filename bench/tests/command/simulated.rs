@@ -341,24 +341,9 @@ fn a_changed_machine_file_is_neither_resumed_nor_reused() {
     let begun = format!("{results}/runs.jsonl");
     let records = fs::read_to_string(&begun).unwrap();
     fs::write(&begun, records.lines().take(4).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
-    let reused = |output: &str| {
-        let done = haltkick(&[
-            "bench",
-            &experiment,
-            "--reuse",
-            &results,
-            "--output",
-            &format!("{results}-{output}"),
-        ]);
-        stderr(&done)
-    };
-    let said = reused("unchanged");
-    assert!(said.contains("4 of 9 runs are taken over"), "{said}");
     let changed = text.replace("exit-ns = { value = 800,", "exit-ns = { value = 900,");
     assert_ne!(changed, text);
     fs::write(&machine, changed).unwrap();
-    let said = reused("changed");
-    assert!(said.contains("0 of 9 runs are taken over"), "{said}");
     let refused = refusal(&["bench", "--resume", &results]);
     assert!(refused.contains("was begun with another machine in cell "), "{refused}");
     assert_eq!(fs::read_to_string(&begun).unwrap().lines().count(), 4, "nothing was added");

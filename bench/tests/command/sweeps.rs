@@ -11,7 +11,6 @@ use crate::tiny::{CELLS_PER_BLOCK, records, runs, tiny};
 
 trials![
     a_sweep_does_what_the_experiment_file_does_that_it_saves,
-    simulated_runs_of_unchanged_cells_are_taken_over,
     a_sweep_that_cannot_be_is_refused_in_one_line,
     a_dry_run_prints_cells_and_their_time_and_runs_nothing,
     a_cell_that_is_repeated_has_as_many_records_and_one_table,
@@ -68,36 +67,6 @@ fn a_sweep_that_cannot_be_is_refused_in_one_line() {
     }
     let message = refusal(&["sweep", "--vary", "lokc=tas"]);
     assert!(message.contains("unknown setting 'lokc': did you mean 'lock'?"), "{message}");
-}
-
-fn simulated_runs_of_unchanged_cells_are_taken_over() {
-    let directory = scratch("reuse");
-    let path = |name: &str| directory.join(name).display().to_string();
-    let sweep = |locks: &str, output: &str, more: &[&str]| {
-        let vary = format!("lock={locks}");
-        let sweep = ["sweep", "--vary", &vary, "--compare", "--blocks", "2", "--output", &path(output)];
-        haltkick(&[&sweep[..], &SIMULATED, more].concat())
-    };
-    let lines = |name: &str| std::fs::read_to_string(directory.join(name).join("runs.jsonl")).unwrap();
-    let first = sweep("ticket,mcs", "first", &[]);
-    assert_eq!(code(&first), 0, "{}", stderr(&first));
-    let more = sweep("ticket,mcs,tas", "more", &["--reuse", &path("first")]);
-    assert!(stderr(&more).contains("8 of 10 runs are taken over from "), "{}", stderr(&more));
-    let run_id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["run_id"].clone();
-    let known: Vec<Value> = lines("first").lines().map(run_id).collect();
-    let taken = lines("more").lines().map(run_id).filter(|id| known.contains(id)).count();
-    assert_eq!((known.len(), taken, lines("more").lines().count()), (8, 8, 10));
-    let longer = sweep("ticket,mcs", "longer", &["--hold", "3us", "--reuse", &path("first")]);
-    assert!(stderr(&longer).contains("0 of 8 runs are taken over from "), "{}", stderr(&longer));
-    // Files that cannot be written are found before anything is taken over: the directory is as good as new.
-    let nowhere = format!("csv={}", path("nowhere/at.csv"));
-    let failed = sweep("ticket,mcs", "again", &["--reuse", &path("first"), "--export", &nowhere]);
-    assert_eq!(code(&failed), 2, "{}", stderr(&failed));
-    let again = sweep("ticket,mcs", "again", &["--reuse", &path("first")]);
-    assert_eq!(code(&again), 0, "{}", stderr(&again));
-    let measured =
-        ["sweep", "--vary", "lock=ticket,mcs", "--reuse", &path("first"), "--output", &path("none")];
-    assert!(refusal(&measured).contains("only simulated runs are taken over"));
 }
 
 fn a_dry_run_prints_cells_and_their_time_and_runs_nothing() {

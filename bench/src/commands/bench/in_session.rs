@@ -78,7 +78,7 @@ fn start<'a>(
         host,
         calibrations,
         versions: job.versions.clone(),
-        directory: with_manifest(job, directory, &records)?,
+        directory: with_manifest(job, directory)?,
         records,
         progress: Progress::start(),
         disturbed_again: 0,
@@ -87,8 +87,8 @@ fn start<'a>(
     })
 }
 
-/// The directory with its manifest. If there was none it is new, and `records` that are taken over from another follow.
-fn with_manifest(job: &Job, mut directory: Directory, records: &Records) -> Result<Directory> {
+/// The directory with its manifest, which a new one has not yet.
+fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
     if directory.has_manifest() {
         return Ok(directory);
     }
@@ -96,7 +96,6 @@ fn with_manifest(job: &Job, mut directory: Directory, records: &Records) -> Resu
         directory.discard();
         return Err(failure);
     }
-    records.lines()?.iter().try_for_each(|line| directory.append(line))?;
     Ok(directory)
 }
 

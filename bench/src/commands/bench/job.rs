@@ -137,8 +137,7 @@ impl Job {
         match asked {
             None | Some(NonZeroUsize::MIN) => Ok(None),
             Some(_) => Err(Failure::usage(
-                "--jobs: only simulated cells run at the same time: those that are measured would take each other's CPUs \
-                 (--list-cells prints commands for several hosts)",
+                "--jobs: only simulated cells run at the same time: those that are measured would take each other's CPUs",
             )),
         }
     }

@@ -4,7 +4,6 @@ mod in_session;
 mod job;
 mod load;
 mod quiet;
-mod reuse;
 mod same;
 
 use std::borrow::Cow;
@@ -16,15 +15,13 @@ use haltkick_vmm::Needs;
 
 use crate::analysis::records::Records;
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, Format, ImageArgs};
+use crate::cli::{BenchArgs, Conduct, ImageArgs};
 use crate::commands::dry_run;
 use crate::commands::earlier;
 use crate::commands::report::{self, Show};
-use crate::experiment::defaults::{self, Defaults, UserDefault};
+use crate::experiment::defaults::Defaults;
 use crate::experiment::names::slug;
 use crate::experiment::overrides::Overrides;
-use crate::experiment::place::Place;
-use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source, user_defaults};
 use crate::host::facts;
 use crate::host::identity::Host;
@@ -52,13 +49,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let job = loaded(source, &args.overrides, &args.conduct)?;
-    if args.list_cells {
-        return list_cells(args, name, &job);
-    }
-    match &args.cell {
-        Some(id) => run_one(&args.conduct, &job, id, &output(&args.conduct, &job)?),
-        None => begin(&args.conduct, &job),
-    }
+    begin(&args.conduct, &job)
 }
 
 /// Runs what is in no file.
@@ -96,13 +87,9 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     }
     // Runs that cannot be simulated at the same time are refused before there is a directory.
     job.jobs(conduct.jobs)?;
-    let records = match &conduct.reuse {
-        Some(path) => reuse::reused(job, &conduct.image, path)?,
-        None => Records::none(job.has_kernels()),
-    };
     quiet::wait(conduct, &job.plan)?;
     let directory = Directory::create(&output(conduct, job)?)?;
-    run_all(conduct, job, directory, records)
+    run_all(conduct, job, directory, Records::none(job.has_kernels()))
 }
 
 fn output(conduct: &Conduct, job: &Job) -> Result<PathBuf> {
@@ -137,10 +124,6 @@ fn measure(
     let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
     manifest.note_failed(failed, records.placed().into_iter().map(|(_, place)| place));
     let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
-    // The manifest has these now.
-    directory::failures_of_cells(directory.path())?
-        .iter()
-        .for_each(|(path, _)| _ = std::fs::remove_file(path));
     rounds::tell_of_too_few(job.plan.cells().map(|cell| &cell.run));
     Ok((directory, manifest, records, ending.and(written)))
 }
@@ -215,7 +198,7 @@ fn another_experiment(path: &Path) -> Failure {
 /// Completes what a directory holds.
 fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     let conduct = &args.conduct;
-    if args.overrides != Overrides::default() || conduct.load_to.is_some() || conduct.reuse.is_some() {
+    if args.overrides != Overrides::default() || conduct.load_to.is_some() {
         return Err(Failure::usage(
             "--resume takes everything from the directory: of the other options only --target-precision, \
              --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",
@@ -253,162 +236,7 @@ fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Records)>
     }
 }
 
-/// Prints one command per cell and block, in the order in which one process would run them.
-fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
-    let conduct = &args.conduct;
-    let output = conduct.output.clone().unwrap_or_else(|| PathBuf::from(slug(&job.experiment.name)));
-    // The commands name the defaults: where they are run, this user's may not exist.
-    let variable = |one: &UserDefault| format!("{}={}", defaults::variable(&one.key), quote(&one.value));
-    let mut common: Vec<String> = job.experiment.defaults.each.iter().map(variable).collect();
-    common.extend(["haltkick".into(), "bench".into(), quote(name)]);
-    common.extend(job.overrides.to_arguments().iter().map(|option| quote_option(option)));
-    common.extend(
-        conduct.image.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))),
-    );
-    common.extend(conduct.image.trust_image.then(|| "--trust-image".into()));
-    common.extend(conduct.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
-    common.extend(conduct.wait_quiet.map(|most| format!("--wait-quiet={most}")));
-    common.extend(conduct.strict.then(|| "--strict".into()));
-    common.push(format!("--output={}", quote(&output.display().to_string())));
-    let common = common.join(" ");
-    if haltkick_vmm::printable(&common) != common || common.contains(char::REPLACEMENT_CHARACTER) {
-        return Err(Failure::usage(format!(
-            "--list-cells: {}: a command is not printed with names that are no UTF-8, or have control characters: rename the file",
-            haltkick_vmm::printable(&common)
-        )));
-    }
-    let mut text = String::new();
-    for block in 0..job.plan.outline.blocks {
-        for cell in job.plan.block(block) {
-            text += &format!("{common} --cell={}\n", in_block(&cell.id, block));
-        }
-    }
-    output::data(&text)?;
-    Ok(Exit::Done)
-}
-
-/// An option as a shell reads it back. Its equals signs stay bare, as people write them.
-fn quote_option(option: &str) -> String {
-    option.split('=').map(quote).collect::<Vec<_>>().join("=")
-}
-
 /// A word as a shell reads it back. (Only a zero byte cannot be quoted, and no argument has one.)
 pub(super) fn quote(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), Cow::into_owned)
-}
-
-/// Name of one cell in one block.
-fn in_block(id: &str, block: u32) -> String {
-    format!("{id}_block-{block}")
-}
-
-/// Runs one cell of one block into a directory that other processes may be adding to.
-fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> {
-    let (cell, block) = find_cell(&job.plan, id)?;
-    let directory = Directory::join(path, id)?;
-    let records = directory::read(path, job.has_kernels())?;
-    if directory.has_manifest()
-        && let Err(failure) = check_same(path, &records, job)
-    {
-        directory.discard();
-        return Err(failure);
-    }
-    let is_it = |(_, place): &(&str, &Place)| place.cell_id == cell.id && place.block == block;
-    if records.placed().iter().any(is_it) {
-        directory.discard();
-        output::talk(&format!("{id} is recorded already"));
-        return Ok(Exit::Done);
-    }
-    quiet::wait(conduct, &job.plan)?;
-    let live = job.live(path)?;
-    walls::confine(&job.needs(path))?;
-    let how = (cell.run.engine.is_simulated().then_some(NonZeroUsize::MIN), live.as_ref(), None);
-    let before = records.len();
-    let retries = job.rule(conduct).retries;
-    let run = |session: &mut Session<'_>| {
-        (session.run_single(cell, block, retries), std::mem::take(&mut session.failed))
-    };
-    let (directory, records, (ending, failed)) = in_session(job, directory, records, how, run)?;
-    let failures = directory::failures_of(path, id);
-    if !failed.is_empty() {
-        directory::write_whole(&failures, output::to_json(&failed)?)?;
-    }
-    if records.len() == before {
-        directory.discard();
-        return ending.map(|()| Exit::Done);
-    }
-    ending?;
-    let _ = std::fs::remove_file(&failures); // those of an earlier attempt, if there was one
-    let added = records.from(before);
-    if conduct.format == Format::Json {
-        added.lines()?.iter().try_for_each(|line| output::data(&format!("{line}\n")))?;
-    }
-    let records = added.last();
-    let spoiled = records.invalid();
-    if spoiled > 0 {
-        output::talk(&format!("warning: {spoiled} of {} runs of {id} are invalid", records.len()));
-    }
-    Ok(if conduct.strict && spoiled > 0 { Exit::Untrusted } else { Exit::Done })
-}
-
-/// Refuses to add a cell of `job` to what another experiment has left, or the same one with other settings, files or defaults.
-fn check_same(path: &Path, records: &Records, job: &Job) -> Result<()> {
-    let manifest = Manifest::read(path)?;
-    if manifest.outline != job.plan.outline {
-        return Err(another_experiment(path));
-    }
-    let path = path.display();
-    let refuse = |begun: &str| {
-        Err(Failure::usage(format!(
-            "{path} was begun with {begun}: have the same, or choose another --output"
-        )))
-    };
-    if let Some(difference) = same::difference(&manifest, records, job) {
-        return refuse(&difference);
-    }
-    if manifest.defaults.iter().map(of_default).ne(job.experiment.defaults.each.iter().map(of_default)) {
-        let begun =
-            Defaults::new(manifest.defaults)?.told().unwrap_or_else(|| "no defaults of a user".into());
-        return refuse(&begun);
-    }
-    if manifest.seed != job.plan.seed {
-        return refuse(&format!("seed {}", manifest.seed));
-    }
-    // Texts are cleaned where they are read back.
-    if manifest.source.text != output::clean(&job.experiment.source.text) {
-        return refuse("another text of the experiment file");
-    }
-    let begun = manifest.source.overrides.join(" ");
-    if begun != output::clean(&job.overrides.to_arguments().join(" ")) {
-        return refuse(&format!("the options '{begun}'"));
-    }
-    Ok(())
-}
-
-/// A default, wherever it is from: hosts that run a cell each may have it from different places.
-fn of_default(default: &UserDefault) -> (&str, &str) {
-    (&default.key, &default.value)
-}
-
-fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
-    let wrong =
-        || Failure::usage(format!("no cell is called '{id}': --list-cells prints those that there are"));
-    let (name, block) = id.rsplit_once("_block-").ok_or_else(wrong)?;
-    // A record of a block beyond is refused when it is read, and the directory with it.
-    let block = block.parse().ok().filter(|block: &u32| *block <= directory::MOST_BLOCK).ok_or_else(wrong)?;
-    let cell = plan.cells().find(|cell| cell.id == name).ok_or_else(wrong)?;
-    Ok((cell, block))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_are_read_back_by_a_shell_as_they_were() {
-        assert_eq!(quote_option("--set=hold=5us"), "--set=hold=5us");
-        for option in ["--set=hold=5us", "--set=vm=lock=tas; name=b", "--guest=it's \"mine\"", "--quick"] {
-            assert_eq!(shlex::split(&quote_option(option)), Some(vec![option.to_owned()]));
-        }
-    }
 }
