@@ -67,7 +67,7 @@ fn check_finds_the_faults_that_were_planted() -> Tested {
     let mut missed = Vec::new();
     for (source, lock, fault) in FAULTS {
         let object = planted(&directory, source, &[lock, fault])?;
-        let checked = haltkick(&["check", &object, "--time", "20s", "--watchdog", "3s"]);
+        let checked = haltkick(&["check", &object, "--time", "60s", "--watchdog", "3s"]);
         if !matches!(code(&checked), 5 | 6) {
             missed.push(format!("{fault}: {}{}", stdout(&checked), stderr(&checked)));
         } else {

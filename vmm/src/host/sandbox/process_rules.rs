@@ -142,7 +142,6 @@ fn files() -> Vec<SandboxRule> {
         rule(libc::SYS_ftruncate, [], "cuts off what did not fit on the disk").elsewhere(),
         rule(libc::SYS_fsync, [], "what is written outlasts a power cut").elsewhere(),
         rule(libc::SYS_rename, [], "a file appears complete or not at all"),
-        rule(libc::SYS_renameat, [], "the same, in a directory that was looked at"),
         rule(libc::SYS_unlink, [], "removes what is half a file").elsewhere(),
         rule(libc::SYS_rmdir, [], "removes the directory of an experiment of which nothing was measured")
             .elsewhere(),
