@@ -67,7 +67,7 @@ pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let given = args.output.as_ref().map(|path| Path::new(".").join(path));
     let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
     let (budget, begun) = (args.budget.0, Instant::now());
-    let ran = bench::run_within(source, &overrides, &bench::of_user()?, (None, Some(budget)), &path);
+    let ran = bench::run_within(source, &overrides, (None, Some(budget)), &path);
     let is_over = |failure: &Failure| failure.exit == Exit::Interrupted && begun.elapsed() >= budget;
     let (ending, concluded) = match ran {
         Err(failure) if failure.exit == Exit::Interrupted => {

@@ -11,7 +11,6 @@ use crate::analysis::verdict::Verdict;
 use crate::cli::BisectArgs;
 use crate::commands::bench;
 use crate::experiment::Source;
-use crate::experiment::defaults::Defaults;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::sweep::Sweep;
 use crate::experiment::vary::Vary;
@@ -51,11 +50,10 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
         ));
     }
     let source = source(args, &args.vary, Some(""))?;
-    let defaults = bench::of_user()?;
     let path = Directory::fresh("bisect")?;
-    let ran = bench::run_in(source.clone(), &Overrides::default(), &defaults, None, &path);
+    let ran = bench::run_in(source.clone(), &Overrides::default(), None, &path);
     let (summary, _) = ran.map_err(|failure| match failure.exit {
-        Exit::Usage | Exit::BadExperiment if is_fault_of_new(args, &source, &defaults) => {
+        Exit::Usage | Exit::BadExperiment if is_fault_of_new(args, &source) => {
             Failure { exit: Exit::CannotTell, ..failure }
         }
         _ => failure,
@@ -88,10 +86,9 @@ fn source(args: &BisectArgs, vary: &Vary, baseline: Option<&str>) -> Result<Sour
 }
 
 /// Whether the command could be carried out but for the new file, which then says something about this commit alone.
-fn is_fault_of_new(args: &BisectArgs, both: &Source, defaults: &Defaults) -> bool {
-    let is_good =
-        || source(args, &args.vary.first(), None).and_then(|good| bench::check(good, defaults)).is_ok();
-    args.vary.ends_in_file() && bench::check(both.clone(), defaults).is_err() && is_good()
+fn is_fault_of_new(args: &BisectArgs, both: &Source) -> bool {
+    let is_good = || source(args, &args.vary.first(), None).and_then(bench::check).is_ok();
+    args.vary.ends_in_file() && bench::check(both.clone()).is_err() && is_good()
 }
 
 /// Good, bad, or neither.

@@ -132,9 +132,7 @@ fn simulate(args: &FlipsArgs, output: &Path, name: &str, variants: &[Variant]) -
     }
     let paths: Vec<PathBuf> = variants.iter().map(path_of).collect();
     let source = flips::source([&args.arm, &args.baseline], &paths, args.seeds, &args.settings);
-    let defaults = bench::of_user()?;
-    let (summary, _) =
-        bench::run_in(source, &Overrides::default(), &defaults, args.jobs, &output.join(name))?;
+    let (summary, _) = bench::run_in(source, &Overrides::default(), args.jobs, &output.join(name))?;
     let point = |(variant, path): (&Variant, &PathBuf)| {
         let is_of = |setting: &BTreeMap<String, String>| {
             setting.get("machine").is_some_and(|machine| Path::new(machine) == path)

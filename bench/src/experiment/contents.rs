@@ -3,7 +3,6 @@
 use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 
 use super::boot::Boot;
-use super::defaults::Defaults;
 use super::keys::MOST_CELLS;
 use super::measure::Measure;
 use super::names::{beside, is_taken, slug};
@@ -34,8 +33,6 @@ pub(crate) struct Experiment {
     pub(crate) settings: Patch,
     /// The kernel of all arms, as far as it is the same.
     pub(crate) boot: Boot,
-    /// The user's defaults, for what none of the above sets.
-    pub(crate) defaults: Defaults,
     /// Settings that vary together; none is one without settings.
     pub(crate) points: Vec<PointValues>,
     /// Settings that vary each by itself, at each of the points.
@@ -188,8 +185,7 @@ impl Experiment {
         let patches = std::iter::once(&self.settings).chain(self.arms.iter().map(|arm| &arm.patch));
         let given = patches.flat_map(|patch| patch.settings.locks()).map(String::from);
         let varying = self.varying().into_iter().filter(|axis| axis.key == "lock");
-        let of_user = self.defaults.settings.locks().map(String::from);
-        given.chain(of_user).chain(varying.flat_map(|axis| axis.values).map(|(value, _)| value)).collect()
+        given.chain(varying.flat_map(|axis| axis.values).map(|(value, _)| value)).collect()
     }
 
     /// Adds arms for a lock object: one for each form that it has.

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use super::contents::{Experiment, PointValues};
-use super::defaults::Defaults;
 use super::keys;
 use super::names::{is_taken, slug};
 use super::reader::{Reader, stands_against};
@@ -39,7 +38,6 @@ impl Experiment {
                 .transpose()?
                 .unwrap_or_default(),
             boot: top.table("settings")?.map(|table| table.boot()).transpose()?.unwrap_or_default(),
-            defaults: Defaults::default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
             axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,

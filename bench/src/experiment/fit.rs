@@ -24,7 +24,7 @@ impl Experiment {
         let varied = varied.filter_map(|cpus| cpus.parse().ok());
         let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
         let chosen = varied.chain(of_arms.map(|cpus| cpus.cpus().clone()));
-        let common = || self.settings.settings.clone().over(&self.defaults.settings);
+        let common = || self.settings.settings.clone();
         let chosen: Vec<CpuChoice> = chosen.collect();
         let of_axes = self.axes.iter().filter(|axis| axis.key == "machine").flat_map(|axis| &axis.values);
         let of_points = self.points.iter().flat_map(|point| &point.0).filter(|(key, _)| key == "machine");

@@ -3,7 +3,6 @@
 mod boot;
 mod booted;
 mod contents;
-pub(crate) mod defaults;
 pub(crate) mod figure_name;
 mod file;
 mod fit;
@@ -15,7 +14,6 @@ mod keys;
 pub(crate) mod lock_free;
 pub(crate) mod measure;
 pub(crate) mod names;
-pub(crate) mod origins;
 pub(crate) mod outline;
 pub(crate) mod overrides;
 pub(crate) mod place;
@@ -25,7 +23,6 @@ mod robust;
 pub(crate) mod schema;
 mod source;
 pub(crate) mod sweep;
-pub(crate) mod user_defaults;
 pub(crate) mod vary;
 pub(crate) mod workload_inside;
 

@@ -19,7 +19,7 @@ use super::names::{LOCK_FREE, slug};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
 use super::place::{Place, Role};
 use crate::settings::value::Value;
-use crate::settings::{Linux, Settings, Supply, rounds, table};
+use crate::settings::{Settings, Supply, rounds, table};
 use crate::text::exit::{Failure, Result};
 
 /// All cells of an experiment.
@@ -188,11 +188,7 @@ fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply
         of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
     }
     let has_kernel = experiment.has_kernels();
-    // Defaults for our own guest say nothing of Linux.
-    let is_used = |key: &str| !has_kernel || table::find(key).is_some_and(|it| it.linux == Linux::Used);
-    let defaults = experiment.defaults.clone().only(is_used)?;
-    let below = experiment.settings.settings.clone().over(&defaults.settings);
-    let mut settings = arm.patch.settings.clone().over(&of_grid.over(&below));
+    let mut settings = arm.patch.settings.clone().over(&of_grid.over(&experiment.settings.settings));
     if !has_kernel && settings.given("min-turns").is_none() && !is_window_chosen(experiment, arm) {
         settings
             .put(table::find("min-turns").expect("a row of the table"), Value::Number(rounds::LEAST.into()));
@@ -220,10 +216,6 @@ fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Refused)
     });
     let place = arm.patch.place(wrong.about).or(of_axis).or(experiment.settings.place(wrong.about));
     let message = format!("arm '{}': {}: {}", arm.name, wrong.about, wrong.message);
-    let of_user = experiment.defaults.origin(wrong.about).filter(|_| place.is_none());
-    if let Some(origin) = of_user {
-        return Failure::usage(format!("{message} (a default of {origin})"));
-    }
     match place {
         Some(None) => Failure::usage(message),
         Some(at) => experiment.source.complain(at, message),

@@ -7,7 +7,6 @@ use haltkick_vmm::{input, printable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::defaults::UserDefault;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Place;
 use crate::host::facts::Fact;
@@ -36,12 +35,6 @@ pub(crate) struct Manifest {
     pub(crate) command_line: Vec<String>,
     /// The experiment file as it was read, and what the command line changed in it.
     pub(crate) source: ManifestSource,
-    /// Defaults of the user instead of the program's, in the environment or in a file.
-    #[serde(default)]
-    pub(crate) defaults: Vec<UserDefault>,
-    /// Origin of each setting: a line of the file, the command line, the user's default, or the program's.
-    #[serde(default)]
-    pub(crate) origins: BTreeMap<String, String>,
     /// Order of the results.
     pub(crate) outline: Outline,
     /// The kernels of the arms, where arms are kernels.

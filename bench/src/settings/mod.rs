@@ -31,7 +31,7 @@ pub(crate) use read::seed;
 pub(crate) use resolve::{layouts, simulated_for};
 #[cfg(test)]
 pub(crate) use row::InRecord;
-pub(crate) use row::{Kind, Linux, Setting};
+pub(crate) use row::{Kind, Setting};
 pub(crate) use value::Settings;
 use value::Value;
 use vm::Vm;

@@ -52,7 +52,6 @@ fn experiment(within: &Path) -> PathBuf {
 fn shell(script: &str, more: &[&Path]) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_haltkick")]).args(more);
-    shell.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("HALTKICK_DEFAULTS");
     shell.output().expect("there is a shell")
 }
 

@@ -5,7 +5,6 @@
 
 mod browser;
 mod calls;
-mod defaults;
 mod experiments;
 mod exports;
 mod files;
@@ -48,7 +47,6 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let trials = [
         browser::trials,
-        defaults::trials,
         experiments::trials,
         exports::trials,
         files::trials,

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Completion;
 use serde_json::Value;
 
-/// Makes the command without the defaults and the cache of the user who runs the tests.
+/// Makes the command.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
-    command.args(arguments).env("XDG_CONFIG_HOME", "/nonexistent").env_remove("HALTKICK_DEFAULTS");
-    command.env("XDG_CACHE_HOME", "/nonexistent/cache");
+    command.args(arguments);
     command
 }
 

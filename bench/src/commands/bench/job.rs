@@ -9,8 +9,6 @@ use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs};
 use crate::cli::{Conduct, ImageArgs};
 use crate::commands::guest_image;
 use crate::commands::pcpus;
-use crate::experiment::defaults::Defaults;
-use crate::experiment::origins;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source};
@@ -38,14 +36,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(
-        source: Source,
-        overrides: &Overrides,
-        defaults: Defaults,
-        from: &ImageArgs,
-    ) -> Result<Self> {
+    pub(super) fn new(source: Source, overrides: &Overrides, from: &ImageArgs) -> Result<Self> {
         let mut experiment = Experiment::parse(source)?;
-        experiment.defaults = defaults;
         experiment.apply(overrides)?;
         let with: Vec<String> = overrides.with.iter().map(|file| format!("{FILE_PREFIX}{file}")).collect();
         let named = experiment.locks();
@@ -155,8 +147,6 @@ impl Job {
                 text: self.experiment.source.text.clone(),
                 overrides: self.overrides.to_arguments(),
             },
-            defaults: self.experiment.defaults.each.clone(),
-            origins: origins::origins(&self.experiment),
             outline: self.plan.outline.clone(),
             kernels: self.kernels.clone(),
             seed: self.plan.seed,

@@ -19,10 +19,9 @@ use crate::cli::{BenchArgs, Conduct, ImageArgs};
 use crate::commands::dry_run;
 use crate::commands::earlier;
 use crate::commands::report::{self, Show};
-use crate::experiment::defaults::Defaults;
 use crate::experiment::names::slug;
 use crate::experiment::overrides::Overrides;
-use crate::experiment::{Experiment, Source, user_defaults};
+use crate::experiment::{Experiment, Source};
 use crate::host::facts;
 use crate::host::identity::Host;
 use crate::host::walls;
@@ -59,7 +58,7 @@ pub(super) fn run_source(source: Source, conduct: &Conduct) -> Result<Exit> {
 
 /// The job, with the think time that `--load-to` finds in it.
 fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Job> {
-    let job = |overrides: &Overrides| Job::new(source.clone(), overrides, of_user()?, &conduct.image);
+    let job = |overrides: &Overrides| Job::new(source.clone(), overrides, &conduct.image);
     let first = job(overrides)?;
     let Some(load) = &conduct.load_to else { return Ok(first) };
     let think = load::think(&first, load)?;
@@ -67,13 +66,6 @@ fn loaded(source: Source, overrides: &Overrides, conduct: &Conduct) -> Result<Jo
     let mut overrides = overrides.clone();
     overrides.sets.push(("think".into(), think.to_string()));
     job(&overrides)
-}
-
-/// The user's defaults; says what they are, so that they are not forgotten.
-pub(super) fn of_user() -> Result<Defaults> {
-    let defaults = user_defaults::of_user()?;
-    defaults.told().iter().for_each(|line| output::talk(line));
-    Ok(defaults)
 }
 
 /// Runs all cells, or says what they are.
@@ -129,8 +121,8 @@ fn measure(
 }
 
 /// Refuses an experiment that cannot be run here.
-pub(crate) fn check(source: Source, defaults: &Defaults) -> Result<()> {
-    Job::new(source, &Overrides::default(), defaults.clone(), &ImageArgs::default())?.check()
+pub(crate) fn check(source: Source) -> Result<()> {
+    Job::new(source, &Overrides::default(), &ImageArgs::default())?.check()
 }
 
 /// Runs an experiment into `path`, or completes what is there; simulates `jobs` cells at the same time. Its table is left to the
@@ -138,11 +130,10 @@ pub(crate) fn check(source: Source, defaults: &Defaults) -> Result<()> {
 pub(crate) fn run_in(
     source: Source,
     overrides: &Overrides,
-    defaults: &Defaults,
     jobs: Option<NonZeroUsize>,
     path: &Path,
 ) -> Result<(Summary, Exit)> {
-    let (ending, concluded) = run_within(source, overrides, defaults, (jobs, None), path)?;
+    let (ending, concluded) = run_within(source, overrides, (jobs, None), path)?;
     ending.and(concluded)
 }
 
@@ -153,7 +144,6 @@ type Ended = (Result<()>, Result<(Summary, Exit)>);
 pub(crate) fn run_within(
     source: Source,
     overrides: &Overrides,
-    defaults: &Defaults,
     (jobs, budget): (Option<NonZeroUsize>, Option<Duration>),
     path: &Path,
 ) -> Result<Ended> {
@@ -171,7 +161,7 @@ pub(crate) fn run_within(
         }
         (job, directory, records)
     } else {
-        let job = Job::new(source, overrides, defaults.clone(), &ImageArgs::default());
+        let job = Job::new(source, overrides, &ImageArgs::default());
         let job = job.and_then(|job| job.check().map(|()| job)).inspect_err(|_| {
             let _ = std::fs::remove_dir(path); // an empty one was made for this
         })?;
@@ -218,9 +208,7 @@ fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Records)>
         complain(format!("overrides that this haltkick does not know ({})", error.kind()))
     })?;
     let source = Source { origin: manifest.source.origin.clone(), text: manifest.source.text.clone() };
-    // The defaults are those that it was begun with, no matter who completes it.
-    let defaults = Defaults::new(manifest.defaults.clone())?;
-    let job = Job::new(source, &overrides, defaults, image)?;
+    let job = Job::new(source, &overrides, image)?;
     if job.plan.outline != manifest.outline {
         return Err(complain(
             "plans other cells than this haltkick would: use the version that wrote it".into(),

@@ -148,15 +148,12 @@ impl Alike {
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
     let names = chosen(&args.experiments, args.engine)?;
     let output = args.output.clone().map_or_else(|| Directory::fresh("reproduce"), Ok)?;
-    // Behind the walls around the first experiment's guests no file of the user's can be read.
-    let defaults = bench::of_user()?;
     let mut exit = Exit::Done;
     let (mut results, mut failures) = (BTreeMap::new(), BTreeMap::new());
     for (i, name) in names.iter().enumerate() {
         output::talk(&format!("experiment {} of {}: {name}", i + 1, names.len()));
         let path = output.join(name);
-        let ran = Source::find(name)
-            .and_then(|source| bench::run_in(source, &args.overrides, &defaults, None, &path));
+        let ran = Source::find(name).and_then(|source| bench::run_in(source, &args.overrides, None, &path));
         match ran {
             Ok((summary, ending)) => {
                 let records = attempts::last(&directory::read_records(&path)?);

@@ -9,7 +9,6 @@ use haltkick_vmm::{Image, Linux as Kernel, Needs, RamDisk, System, printable};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::commands::pcpus;
-use crate::experiment::user_defaults;
 use crate::experiment::workload_inside::WorkloadInside;
 use crate::host::cpulist;
 use crate::host::identity::Host;
@@ -19,7 +18,7 @@ use crate::measure::run_result::RunResult;
 use crate::measure::{self, origin::Origin};
 use crate::record::linux::LinuxRecord;
 use crate::settings::value::Value;
-use crate::settings::{Linux, Supply, linux, table};
+use crate::settings::{Supply, linux};
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -32,13 +31,9 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let inside = inside.map_err(wrong_inside)?;
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
-    // A setting that is only for our own guest has no effect here.
-    let is_used = |key: &str| table::find(key).is_some_and(|setting| setting.linux == Linux::Used);
-    let defaults = user_defaults::of_user()?.only(is_used)?;
-    defaults.told().iter().for_each(|line| output::talk(line));
-    let mut run = super::resolve(&args.settings, &defaults, Supply { image: &image, allowed: &allowed })?;
+    let mut run = super::resolve(&args.settings, Supply { image: &image, allowed: &allowed })?;
     pcpus::say_before(&allowed, std::iter::once(&run));
-    let settings = args.settings.clone().over(&defaults.settings);
+    let settings = &args.settings;
     // Unlike a lock's, these are there unless they are hidden.
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
     let mut linux = Kernel {

@@ -15,9 +15,7 @@ use crate::cli::RunArgs;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
 use crate::commands::pcpus;
-use crate::experiment::defaults::Defaults;
 use crate::experiment::guest_set;
-use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::host::walls;
 use crate::measure::calibrate::Calibration;
@@ -25,7 +23,6 @@ use crate::results::live::LiveFile;
 use crate::results::opened::{OpenedFile, create_anew};
 use crate::settings::{Settings, Supply, rounds};
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output;
 use guests::Files;
 use trace::TraceFile;
 
@@ -33,13 +30,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.kernel {
         return linux::run(args, kernel);
     }
-    let defaults = user_defaults::of_user()?;
-    defaults.told().iter().for_each(|line| output::talk(line));
     let settings = settings(args)?;
-    let locks = settings.locks().chain(defaults.settings.locks());
-    let image = guest_image::load(args.image.guest.as_deref(), locks)?;
+    let image = guest_image::load(args.image.guest.as_deref(), settings.locks())?;
     let allowed = cpulist::allowed()?;
-    let run = resolve(&settings, &defaults, Supply { image: &image, allowed: &allowed })?;
+    let run = resolve(&settings, Supply { image: &image, allowed: &allowed })?;
     pcpus::say_before(&allowed, std::iter::once(&run));
     guest_image::check_trust(
         (args.image.guest.as_deref(), &image),
@@ -71,14 +65,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     Ok(ended)
 }
 
-/// The configuration that `settings` and the user's defaults below them are here.
-fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Result<Run> {
-    let resolved = settings.clone().over(&defaults.settings).resolve(supply);
-    resolved.map_err(|wrong| {
-        let of_user = defaults.origin(wrong.about).filter(|_| settings.given(wrong.about).is_none());
-        let origin = of_user.map_or_else(String::new, |origin| format!(" (a default of {origin})"));
-        Failure::usage(format!("--{}: {}{origin}", wrong.about, wrong.message))
-    })
+/// The configuration that `settings` are here.
+fn resolve(settings: &Settings, supply: Supply<'_>) -> Result<Run> {
+    settings.resolve(supply).map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))
 }
 
 /// Mean time between the samples of a pCPU, unless it is said.

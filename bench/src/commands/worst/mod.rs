@@ -14,7 +14,6 @@ use haltkick_vmm::worst::{Kind, Scope};
 use haltkick_vmm::{FILE_PREFIX, Run};
 
 use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
-use crate::experiment::user_defaults;
 use crate::results::directory::{self, Directory};
 use crate::settings::Settings;
 use crate::show;
@@ -79,21 +78,18 @@ fn scope(run: &Run, length: Duration, every: bool) -> Scope {
     Scope { span: LEAST_SPAN.max(round * 2), horizon: length + LEAST_HORIZON.max(round * 3 / 2), every }
 }
 
-/// Settings of the command line, over the user's defaults and those of this command.
+/// Settings of the command line, over those of this command.
 fn settings(args: &WorstArgs) -> Result<Settings> {
-    let mut given = args.settings.clone();
+    let mut settings = args.settings.clone();
     if let Some(object) = &args.lock_object {
-        given.set("lock", &format!("{FILE_PREFIX}{}", object.display())).map_err(Failure::usage)?;
+        settings.set("lock", &format!("{FILE_PREFIX}{}", object.display())).map_err(Failure::usage)?;
     }
-    if given.given("engine").is_some_and(|engine| engine.text() != "sim") {
+    if settings.given("engine").is_some_and(|engine| engine.text() != "sim") {
         return Err(Failure::usage("--engine: only a simulated machine can be copied: leave it out"));
     }
-    if given.given("machine").is_none() {
+    if settings.given("machine").is_none() {
         return Err(Failure::usage("--machine: name one of `haltkick list machines`, or a file"));
     }
-    let defaults = user_defaults::of_user()?;
-    defaults.told().iter().for_each(|line| output::talk(line));
-    let mut settings = given.over(&defaults.settings);
     settings.set("engine", "sim").map_err(Failure::usage)?;
     if settings.given("ratio").is_none() && settings.given("vcpus").is_none() {
         settings.set("ratio", DEFAULT_RATIO).map_err(Failure::usage)?;

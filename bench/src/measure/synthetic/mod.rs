@@ -212,8 +212,6 @@ impl World {
             started: "2026-01-01T00:00:00Z".into(),
             command_line: vec![],
             source: ManifestSource { origin: "sketch.toml".into(), text: String::new(), overrides: vec![] },
-            defaults: vec![],
-            origins: BTreeMap::new(),
             outline: plan.outline.clone(),
             kernels: vec![],
             seed: plan.seed,
