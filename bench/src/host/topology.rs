@@ -127,7 +127,8 @@ mod tests {
         type Cpus = &'static [(u32, u32, &'static str)];
         let dies: Cpus = &[(0, 0, "0"), (0, 1, "1"), (0, 0, "2"), (0, 1, "3")];
         let smt: Cpus = &[(0, 0, "0,2"), (0, 1, "1,3"), (0, 0, "0,2"), (0, 1, "1,3")];
-        let cases: [(&str, Cpus, &str, Result<[u32; 3], &str>); 8] = [
+        type Case = (&'static str, Cpus, &'static str, Result<[u32; 3], &'static str>);
+        let cases: [Case; 8] = [
             ("dies", dies, "", Ok([1, 4, 1])),
             ("siblings", smt, "", Ok([1, 2, 2])),
             ("sockets", &[(0, 0, "0"), (3, 0, "1")], "", Ok([2, 1, 1])),

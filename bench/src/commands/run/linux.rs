@@ -40,9 +40,9 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         kernel: kernel.into(),
         initrd: args.initrd.clone().map(RamDisk::File),
         append: args.append.clone().unwrap_or_default(),
-        memory_bytes: linux::memory_bytes(&settings),
+        memory_bytes: linux::memory_bytes(settings),
         marker: args.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
-        limit: Some(linux::limit(&settings)),
+        limit: Some(linux::limit(settings)),
     };
     if let Some(inside) = inside {
         inside.put_into(&mut linux, run.guests[0].vcpus).map_err(wrong_inside)?;
