@@ -11,7 +11,7 @@ const GONE: &[(&str, &str)] = &[
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
 
-/// What to do instead of something that is gone, if `arguments`, which were not understood, ask for it.
+/// A sentence that names the new way, if `arguments`, which were not understood, ask for something that is gone.
 pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<String> {
     let arguments: Vec<String> = arguments
         .into_iter()

@@ -15,6 +15,7 @@ trials![
     a_bad_experiment_file_ends_with_3_and_names_line_and_column,
     an_override_that_makes_cells_impossible_is_a_usage_error,
     a_printed_experiment_can_be_run_from_the_copy,
+    experiments_among_the_examples_are_read,
     the_tutorials_experiment_can_be_run_as_it_stands,
     precision_and_time_decide_the_number_of_blocks,
     extra_blocks_hold_only_cells_that_are_not_precise_enough,
@@ -63,6 +64,15 @@ fn a_printed_experiment_can_be_run_from_the_copy() {
     let again = haltkick(&["bench", copy.to_str().unwrap(), "--print"]);
     assert_eq!(stdout(&again), stdout(&printed));
     assert!(stdout(&printed).contains("[[arm]]"));
+}
+
+fn experiments_among_the_examples_are_read() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/experiments");
+    let files = fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
+    for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
+        let printed = haltkick(&["bench", file.to_str().unwrap(), "--print"]);
+        assert_eq!(code(&printed), 0, "{}: {}", file.display(), stderr(&printed));
+    }
 }
 
 fn the_tutorials_experiment_can_be_run_as_it_stands() -> Tested {

@@ -67,7 +67,7 @@ pub(super) struct Meddler {
     met: BTreeMap<u64, u32>,
     victims: Vec<Victim>,
     random: SplitMix,
-    /// What the lock's functions left in registers last: numbers and addresses that it works with.
+    /// Contents of registers when the lock's functions returned last: numbers and addresses that it works with.
     seen: [u64; SEEN],
     /// vCPU 0 has let others start: they, and soon it, are in the workload.
     has_begun: bool,

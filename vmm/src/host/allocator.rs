@@ -22,7 +22,7 @@ impl OrGivesUp {
     #[cold]
     fn give_up(&self) -> ! {
         for text in ["haltkick: there is no memory left: see ", MEMORY_LIMITS, "\n"] {
-            // Nobody is left to be told of a failure.
+            // A failure cannot be told: this is the last word.
             _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
         }
         // SAFETY: ends the process at once; what the allocator's caller holds is not looked at again.

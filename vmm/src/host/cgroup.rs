@@ -146,7 +146,7 @@ fn limit(group: &Path, version: Version) -> Option<Bandwidth> {
             (run.into(), period.into(), text("cpu.max.burst"))
         }
     };
-    // Neither "max" nor "-1" is a time. Older kernels have no burst.
+    // "max" and "-1" are no times. Older kernels have no burst.
     let burst = burst.and_then(|burst| micros(&burst)).unwrap_or_default();
     let period = micros(&period).filter(|period| !period.is_zero())?;
     Some(Bandwidth { run: micros(&run)?, period, burst })

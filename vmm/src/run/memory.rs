@@ -24,10 +24,10 @@ pub(crate) fn check_memory(
 const OWN_BYTES: u64 = 12 << 20;
 /// Memory that each vCPU takes, in bytes: thread, stacks, area.
 const VCPU_BYTES: u64 = 64 << 10;
-/// The same on KVM, which fills caches of 40 pages for a vCPU when it first runs, and twice as many where it shadows page tables.
+/// Memory that each vCPU takes on KVM, in bytes: a cache of 40 pages when it first runs, and a second one where KVM shadows page tables.
 const KVM_VCPU_BYTES: u64 = 512 << 10;
 
-/// Memory that a run takes for a guest of `vcpus` vCPUs beside the guest's own, in bytes.
+/// Memory that a run takes for a guest of `vcpus` vCPUs in addition to the guest's own, in bytes.
 pub(crate) fn own_bytes(engine: &Engine, vcpus: u32) -> u64 {
     let each = if *engine == Engine::Kvm { KVM_VCPU_BYTES } else { VCPU_BYTES };
     OWN_BYTES + u64::from(vcpus) * each
