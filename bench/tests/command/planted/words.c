@@ -141,7 +141,8 @@ static hk_u64 asleep[64][MOST / 64];
 
 static hk_u64 *bits(struct lock *lock)
 {
-    return asleep[((hk_u64)lock >> 6) % 64];
+    /* Locks lie 256 bytes apart: two that share bits would wake each other's sleepers in place of their own. */
+    return asleep[((hk_u64)lock >> 8) % 64];
 }
 
 void hk_pv_lock(struct lock *lock)
