@@ -34,6 +34,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("words", "TICKET", "TICKETS_OF_A_BYTE"),
     ("words", "TICKET", "NEVER_LOAD"),
     ("words", "TICKET", "NEVER_TEST"),
+    ("words", "TICKET", "TAKE_A_RESULT"),
     ("words", "PENDING", "WIPE_NEXT"),
     ("words", "READERS", "NO_SECOND_LOOK"),
     ("words", "READERS", "SIX_BITS"),

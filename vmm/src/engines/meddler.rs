@@ -1,7 +1,7 @@
 //! Absences, interrupts and changed registers and flags at each instruction of a lock in turn, on a simulated machine: every run meets a window of
 //! a few instructions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use haltkick_sim::board::{Step, Witness};
@@ -11,6 +11,7 @@ use crate::engines::lock_code::{LockCode, Part};
 use crate::host::error::RunError;
 use crate::host::random::SplitMix;
 use crate::image::file::Image;
+use crate::image::symbols::Symbol;
 use crate::run::asked::OurGuest;
 
 /// Interrupts and absences before an instruction, over all vCPUs: some of them meet it with others in the lock.
@@ -37,6 +38,18 @@ const KEPT: [General; 6] =
 /// Values of registers that are remembered: of the last few calls.
 const SEEN: usize = 4 * (FREE.len() + ARGUMENTS.len());
 
+/// Functions of the header that return nothing.
+const VOID: [&str; 8] = [
+    "hk_waits",
+    "hk_wait",
+    "hk_wait_u32",
+    "hk_kick",
+    "hk_yield_to",
+    "hk_announce",
+    "hk_count_event",
+    "hk_at_point",
+];
+
 /// A call of one of the lock's functions that has not returned.
 struct Call {
     /// The stack pointer at its first instruction.
@@ -44,8 +57,8 @@ struct Call {
     /// Values of the registers [`KEPT`]: the caller's, and the ones that stand there instead.
     kept: [u64; KEPT.len()],
     filled: [u64; KEPT.len()],
-    /// The stack pointer in a function of the lab's that the lock has called.
-    called_from: Option<u64>,
+    /// The stack pointer in a function of the lab's that the lock has called, and whether that returns nothing.
+    called_from: Option<(u64, bool)>,
 }
 
 /// A vCPU.
@@ -69,6 +82,8 @@ pub(super) struct Meddler {
     random: SplitMix,
     /// Contents of registers when the lock's functions returned last: numbers and addresses that it works with.
     seen: [u64; SEEN],
+    /// Addresses of [`VOID`].
+    void: BTreeSet<u64>,
     /// vCPU 0 has let others start: they, and soon it, are in the workload.
     has_begun: bool,
     /// Instructions since the last one that counts.
@@ -83,6 +98,8 @@ impl Meddler {
         interrupts: bool,
         other: Option<Box<dyn Witness>>,
     ) -> Result<Self, RunError> {
+        let is_void = |symbol: &&Symbol| VOID.contains(&symbol.name.rsplit("::").next().unwrap_or_default());
+        let void = image.symbols().iter().filter(is_void).map(|symbol| symbol.address);
         Ok(Self {
             code: LockCode::with_try(asked, image)?,
             object: image.object_addresses(&asked.ours.lock),
@@ -91,6 +108,7 @@ impl Meddler {
             victims: (0..asked.guest.vcpus).map(|_| Victim::default()).collect(),
             random: SplitMix::new(asked.guest.seed),
             seen: [0; SEEN],
+            void: void.collect(),
             has_begun: false,
             since: 0,
             other,
@@ -134,7 +152,7 @@ impl Meddler {
         if self.since > ENOUGH {
             return;
         }
-        let flags = self.random.next();
+        let (void, flags) = (&self.void, self.random.next());
         let (seen, random) = (&self.seen, &mut self.random);
         let mut set = |cpu: &mut Cpu, register: General| {
             let drawn = random.next();
@@ -158,11 +176,13 @@ impl Meddler {
         }
         let (Some(object), Some(call)) = (&self.object, victim.calls.last_mut()) else { return };
         match call.called_from {
-            None if !object.contains(&rip) && victim.handles.is_none() => call.called_from = Some(rsp),
-            Some(called_from) if object.contains(&rip) && rsp == called_from + 8 => {
+            None if !object.contains(&rip) && victim.handles.is_none() => {
+                call.called_from = Some((rsp, void.contains(&rip)));
+            }
+            Some((called_from, returns_nothing)) if object.contains(&rip) && rsp == called_from + 8 => {
                 call.called_from = None;
-                // Its result is in the first.
-                let free = FREE[1..].iter().chain(&ARGUMENTS);
+                // A result is in the first.
+                let free = FREE[usize::from(!returns_nothing)..].iter().chain(&ARGUMENTS);
                 free.for_each(|register| _ = set(cpu, *register));
                 cpu.set_arithmetic_flags(flags);
             }
