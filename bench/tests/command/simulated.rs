@@ -24,9 +24,7 @@ trials![
     pause_loops_exit_on_a_modelled_host_by_its_limits,
     a_modelled_host_loses_no_vcpu_that_starts_as_another_yields,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
-    a_changed_machine_file_is_neither_resumed_nor_reused,
-    a_cell_with_other_settings_is_not_added_to_a_directory,
-    a_cell_of_a_block_that_no_reader_takes_is_not_run,
+    an_experiment_does_not_go_on_with_a_changed_machine_file,
     an_arm_differs_from_itself_by_nothing,
     any_number_of_cells_at_a_time_write_the_same_records,
     only_simulated_cells_run_at_the_same_time,
@@ -330,7 +328,7 @@ fn an_experiment_on_a_simulated_machine_resumes_where_it_ended() {
     assert_eq!(findings(&results), whole, "what is run again is what it was");
 }
 
-fn a_changed_machine_file_is_neither_resumed_nor_reused() {
+fn an_experiment_does_not_go_on_with_a_changed_machine_file() {
     let (experiment, results) = twice_in("changed-machine");
     let (results, machine) = (results.display().to_string(), format!("{}.machine.toml", results.display()));
     let record = record(&["--machine", "nehalem-2s"]);
@@ -349,33 +347,6 @@ fn a_changed_machine_file_is_neither_resumed_nor_reused() {
     assert_eq!(fs::read_to_string(&begun).unwrap().lines().count(), 4, "nothing was added");
     fs::write(&machine, text).unwrap();
     bench(&["--resume", &results]);
-}
-
-fn a_cell_with_other_settings_is_not_added_to_a_directory() {
-    let (experiment, results) = twice_in("other-cells");
-    let results = results.display().to_string();
-    let cell = ["bench", &experiment, "--output", &results, "--cell"];
-    let first = haltkick(&[&cell[..], &["a_block-0"]].concat());
-    assert_eq!(code(&first), 0, "{}", stderr(&first));
-    let refused = |more: &[&str], expected: &str| {
-        let refused = refusal(&[&cell[..], &["b_block-0"], more].concat());
-        assert!(refused.contains(expected) && refused.contains("another --output"), "{refused}");
-    };
-    refused(&["--set", "hold=20us"], "was begun with the options '': have the same");
-    refused(&["--seed", "7"], "was begun with seed 1");
-    fs::write(&experiment, TWICE.replace("warmup = \"1ms\"", "warmup = \"2ms\"")).unwrap();
-    refused(&[], "was begun with another text");
-    fs::write(&experiment, TWICE).unwrap();
-    let same = haltkick(&[&cell[..], &["b_block-0"]].concat());
-    assert_eq!(code(&same), 0, "{}", stderr(&same));
-}
-
-fn a_cell_of_a_block_that_no_reader_takes_is_not_run() {
-    let (experiment, results) = twice_in("last-block");
-    let output = results.to_str().unwrap();
-    let refused = refusal(&["bench", &experiment, "--output", output, "--cell", "a_block-4294967295"]);
-    assert!(refused.contains("no cell is called 'a_block-4294967295'"), "{refused}");
-    assert!(!results.exists(), "nothing was begun");
 }
 
 fn an_arm_differs_from_itself_by_nothing() {

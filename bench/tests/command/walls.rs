@@ -44,8 +44,6 @@ pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Calls, Skipped> {
     let directory = scratch(&format!("traced-{name}"));
     let file = directory.join("calls");
     let output = Command::new("strace")
-        // Each of these finds out what KVM can do, and keeps it.
-        .env("XDG_CACHE_HOME", directory.join("cache"))
         .args([
             "-f",
             "-n",

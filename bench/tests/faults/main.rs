@@ -62,8 +62,6 @@ impl Tried {
     fn command(self, directory: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
         command.current_dir(directory).env("RUST_BACKTRACE", "0");
-        // Each launch finds out what KVM can do, and keeps it.
-        command.env("XDG_CACHE_HOME", directory.join("cache"));
         if self.writes {
             fs::write(directory.join("tiny.toml"), TINY).expect("the scratch directory can be written");
             command.args(["bench", "tiny.toml", "--output", "results"]);
