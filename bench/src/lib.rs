@@ -53,12 +53,15 @@ pub fn main() -> ExitCode {
                 Some(instead) => text::output::talk(&format!("haltkick: {instead}")),
                 None => _ = error.print(),
             }
-            // Git would take the code 2 for a bad commit.
-            let bisects = printable.get(1).is_some_and(|word| word == "bisect");
-            std::process::exit(if bisects { Exit::EndsBisection } else { Exit::Usage } as i32);
+            refuse();
         }
         error.exit()
     });
+    let mut set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+    if let Some(gone) = set.find_map(|(name, _)| cli::gone::variable(name.to_str()?)) {
+        text::output::talk(&format!("haltkick: {gone}"));
+        refuse();
+    }
     if cli.no_sandbox {
         haltkick_vmm::disable_sandbox();
     }
@@ -69,6 +72,13 @@ pub fn main() -> ExitCode {
         failure.exit
     });
     ExitCode::from(exit as u8)
+}
+
+/// Ends the process because of its command line or its environment.
+fn refuse() -> ! {
+    // Git would take the code 2 for a bad commit.
+    let bisects = std::env::args_os().nth(1).is_some_and(|word| word == "bisect");
+    std::process::exit(if bisects { Exit::EndsBisection } else { Exit::Usage } as i32)
 }
 
 /// Code that the targets in `fuzz/` execute on bytes that coverage has chosen.

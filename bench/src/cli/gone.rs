@@ -1,5 +1,7 @@
 //! Words that one can no longer type, and what to do instead. docs/not-here.md has the same table.
 
+use crate::settings::table;
+
 /// The words in their order, of which a command is the first one, and what to do instead.
 const GONE: &[(&str, &str)] = &[
     ("--no-cache", "nothing is kept of KVM from one run to the next"),
@@ -31,6 +33,13 @@ pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<Str
     Some(format!("`{words}` is gone (docs/not-here.md): {instead}"))
 }
 
+/// A sentence about a variable of the environment that once was the default of a setting, if `name` is one: it must not be ignored silently.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    let key = name.strip_prefix("HALTKICK_")?.to_lowercase().replace('_', "-");
+    let is_gone = key == "defaults" || table::all().any(|setting| setting.name == key);
+    is_gone.then(|| format!("{name} is gone (docs/not-here.md): write an experiment file, and unset {name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,7 +48,10 @@ mod tests {
     fn words_that_are_gone_name_what_to_do_instead() {
         let asked = |line: &str| instead(line.split(' ').map(String::from));
         assert!(asked("disasm qspinlock").is_some_and(|said| said.contains("objdump")));
+        assert!(asked("bench locks --export=latex").is_some_and(|said| said.contains("pandas")));
         assert_eq!(asked("run --lock disasm"), None);
+        assert!(variable("HALTKICK_SPIN_THRESHOLD").is_some() && variable("HALTKICK_DEFAULTS").is_some());
+        assert_eq!(variable("HALTKICK_QEMU"), None);
     }
 
     #[test]

@@ -41,10 +41,12 @@ impl Places {
     fn below(devices: &Path, cpus: &[u32]) -> Result<Self, String> {
         let places =
             cpus.iter().map(|&cpu| Ok((cpu, place(devices, cpu)?))).collect::<Result<Vec<_>, String>>()?;
-        let differ = |what: &str, (cpu, has): (u32, u32), (other, other_has): (u32, u32)| {
+        let differ = |(whole, parts): (&str, &str),
+                      (cpu, has): (u32, u32),
+                      (other, other_has): (u32, u32)| {
             Err(format!(
-                "these CPUs cannot be described, for they are not all alike: {what} of CPU {cpu} has {has} of them, that of CPU {other} has \
-                 {other_has}; choose CPUs that are alike, as by taskset"
+                "these CPUs are not all alike, so they cannot be described: the {whole} of CPU {cpu} has {has} {parts}, and the {whole} of CPU \
+                 {other} has {other_has}; choose CPUs that are alike, as by taskset"
             ))
         };
         one_kind(devices, cpus)?;
@@ -57,10 +59,10 @@ impl Places {
             let (_, place) = places.iter().find(|(it, _)| it == cpu).expect("it is one of them");
             packages.entry(place.package).or_insert((*cpu, 0)).1 += 1;
         }
-        for (what, counts) in [("the core", &threads), ("the package", &packages)] {
+        for (words, counts) in [(("core", "threads"), &threads), (("package", "cores"), &packages)] {
             let first = *counts.values().next().ok_or("no CPU")?;
             if let Some(other) = counts.values().find(|other| other.1 != first.1) {
-                return differ(what, first, *other);
+                return differ(words, first, *other);
             }
         }
         let each = |counts: &BTreeMap<u32, (u32, u32)>| counts.values().next().map_or(1, |(_, count)| *count);
@@ -94,7 +96,7 @@ fn one_kind(devices: &Path, cpus: &[u32]) -> Result<(), String> {
     };
     match cpus.iter().find(|cpu| kind(**cpu) != kind(cpus[0])) {
         Some(other) => Err(format!(
-            "these CPUs cannot be described, for they are of several kinds (hybrid), such as CPU {} and CPU {other}; choose CPUs of one kind, as by \
+            "these CPUs are of several kinds (hybrid), such as CPU {} and CPU {other}, so they cannot be described; choose CPUs of one kind, as by \
              taskset",
             cpus[0]
         )),
@@ -137,9 +139,14 @@ mod tests {
                 "some with siblings",
                 &[(0, 0, "0-1"), (0, 0, "0-1"), (0, 4, "2")],
                 "",
-                Err("the core of CPU 0 has 2"),
+                Err("the core of CPU 0 has 2 threads, and the core of CPU 2 has 1"),
             ),
-            ("unequal sockets", &[(0, 0, "0"), (0, 1, "1"), (1, 0, "2")], "", Err("that of CPU 2 has 1")),
+            (
+                "unequal sockets",
+                &[(0, 0, "0"), (0, 1, "1"), (1, 0, "2")],
+                "",
+                Err("the package of CPU 2 has 1"),
+            ),
             ("two kinds of like cores", dies, "2-3", Err("hybrid")),
             ("one kind of two", &[(0, 0, "0"), (0, 1, "1")], "2-3", Ok([1, 2, 1])),
         ];

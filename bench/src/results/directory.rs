@@ -24,6 +24,7 @@ const MOST_RUNS_BYTES: u64 = 2 << 30;
 /// Further than any experiment goes, and so far from the ends of the numbers that hold them that two hundred directories can be merged.
 pub(crate) const MOST_BLOCK: u32 = 1 << 24;
 const MOST_INDEX: u64 = 1 << 40;
+
 /// A directory that takes results. As long as this lives, no other process takes it for one of its own.
 #[derive(Debug)]
 pub(crate) struct Directory {

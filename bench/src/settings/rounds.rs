@@ -42,7 +42,7 @@ pub(crate) fn period(run: &Run) -> Duration {
 
 /// A warning of the run of `runs` whose window holds the fewest periods of a quota, if it does not hold whole ones.
 pub(crate) fn cut_period<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<String> {
-    /// Periods in a window of which a part of one is below what a figure shows.
+    /// Periods in a window after which the part of one that it cuts no longer shows in a figure.
     const MANY: u32 = 20;
     let is_cut = |run: &&Run| {
         let period = period(run);

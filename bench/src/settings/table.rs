@@ -76,10 +76,11 @@ const HOSTILITY: &[Setting] = &[
     .recorded("config.schedule"),
     other(
         "quota",
-        "RUN/PERIOD",
+        "RUN/PERIOD|inherited",
         Kind::Quota,
         "CPU time of a guest's vCPUs together in each period, such as 200us/1ms, after which all wait for the next period; \
-         +BURST behind it: what may be left for a later one; see docs/hostile-host.md",
+         +BURST behind it: what may be left for a later one; inherited: under sched host, the quota of the control group in which haltkick \
+         was started; see docs/hostile-host.md",
     )
     .default("none")
     .of_guest()

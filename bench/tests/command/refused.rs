@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::qemu::{pretended_qemu, with_qemu};
-use crate::support::{code, haltkick, refusal, scratch, stdout, trials};
+use crate::support::{code, command, haltkick, refusal, scratch, stderr, stdout, trials};
 
 trials![
     impossible_runs_are_refused_in_one_line_that_says_what_to_do,
+    what_is_gone_is_refused_with_the_new_way,
     a_forbidden_cpu_is_refused_with_the_list_of_allowed_ones,
     values_that_cannot_be_read_are_refused_with_a_hint,
     an_unreadable_or_foreign_guest_is_refused,
@@ -103,6 +104,18 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         all.extend(arguments);
         assert_eq!(refusal(&all), expected);
     }
+}
+
+fn what_is_gone_is_refused_with_the_new_way() {
+    let said = refusal(&["report", "results", "--export", "latex=table.tex"]);
+    assert!(said.contains("docs/not-here.md") && said.lines().count() == 1, "{said}");
+    for (arguments, code_of_refusal) in [(&["list", "locks"][..], 2), (&["bisect", "lock=a,b"], 129)] {
+        let refused = command(arguments).env("HALTKICK_SLICE", "2ms").output().expect("it can be started");
+        assert_eq!(code(&refused), code_of_refusal, "{arguments:?}");
+        assert!(stderr(&refused).starts_with("haltkick: HALTKICK_SLICE is gone"), "{}", stderr(&refused));
+    }
+    let empty = command(&["list", "locks"]).env("HALTKICK_SLICE", "").output().expect("it can be started");
+    assert_eq!(code(&empty), 0, "{}", stderr(&empty));
 }
 
 fn a_forbidden_cpu_is_refused_with_the_list_of_allowed_ones() {

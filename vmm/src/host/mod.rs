@@ -12,7 +12,6 @@ pub(crate) mod crew;
 pub(crate) mod error;
 pub mod input;
 pub(crate) mod known;
-pub(crate) mod limits;
 pub(crate) mod locks;
 pub(crate) mod mapping;
 pub(crate) mod nearest;
@@ -25,6 +24,7 @@ pub(crate) mod sandbox;
 pub(crate) mod signal;
 pub(crate) mod slice_extension;
 pub(crate) mod span;
+pub(crate) mod spare_memory;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 pub(crate) mod switch_probe;
 pub(crate) mod switches;

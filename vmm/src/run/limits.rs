@@ -37,7 +37,7 @@ impl Run {
                 }
                 (Quota::Inherited, Sched::Vmm) => {
                     return refuse(
-                        "the kernel stops all vCPUs by it, and the VMM's scheduler none: use sched host",
+                        "inherited: the kernel keeps it, which schedules vCPUs under sched host only",
                     );
                 }
                 (Quota::Inherited, Sched::Host) => {}

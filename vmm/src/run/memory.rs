@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn guests_get_no_more_memory_than_the_host_has() {
-        let available = crate::host::limits::available().expect("Linux says what can be had");
+        let available = crate::host::spare_memory::available().expect("Linux says what can be had");
         assert!(check_memory([available / 4; 2].into_iter(), Some(available)).is_ok());
         assert!(check_memory([available].into_iter(), None).is_ok(), "where nobody knows, it is tried");
         let refused =

@@ -72,7 +72,7 @@ impl Place {
 
 /// From one vCPU, which must not wait for itself, to 64.
 const FEW: &[u32] = &[1, 2, 3, 5, 8, 16, 64];
-/// The same, and more than a byte can number.
+/// From one vCPU to more than a byte can number.
 const MANY: &[u32] = &[1, 2, 3, 5, 8, 16, 64, 300];
 /// Several: one vCPU does not interrupt itself.
 const SEVERAL: &[u32] = &[2, 3, 5, 8, 16, 64, 300];

@@ -29,7 +29,7 @@ use vm_memory::GuestMemoryBackend as _;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, now_ns, process_cpu_time};
 use crate::host::error::{RunError, system};
-use crate::host::limits;
+use crate::host::spare_memory;
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
@@ -188,7 +188,7 @@ pub(super) fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunE
     run.check()?;
     load::check(linux)?;
     let own_bytes = memory::own_bytes(&run.engine, run.guests[0].vcpus);
-    memory::check_memory(std::iter::once(linux.memory_bytes + own_bytes), limits::available())
+    memory::check_memory(std::iter::once(linux.memory_bytes + own_bytes), spare_memory::available())
 }
 
 /// Waits for the guest's end; returns `None` if the run is to stop.
