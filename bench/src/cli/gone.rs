@@ -15,13 +15,9 @@ const GONE: &[(&str, &str)] = &[
 
 /// A sentence that names the new way, if `arguments`, which were not understood, ask for something that is gone.
 pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<String> {
-    let arguments: Vec<String> = arguments
-        .into_iter()
-        .flat_map(|argument| match argument.split_once('=').filter(|(flag, _)| flag.starts_with("--")) {
-            Some((flag, value)) => vec![flag.to_owned(), value.to_owned()],
-            None => vec![argument],
-        })
-        .collect();
+    // `--export latex`, `--export latex=FILE` and `--export=latex` are one thing.
+    let arguments: Vec<String> =
+        arguments.into_iter().flat_map(|it| it.split('=').map(String::from).collect::<Vec<_>>()).collect();
     let command = arguments.iter().find(|argument| !argument.starts_with('-'));
     let asks = |words: &str| {
         let mut rest = arguments.iter();
@@ -33,7 +29,7 @@ pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<Str
     Some(format!("`{words}` is gone (docs/not-here.md): {instead}"))
 }
 
-/// A sentence about a variable of the environment that once was the default of a setting, if `name` is one: it must not be ignored silently.
+/// A sentence about a variable of the environment, if `name` once was the default of a setting. Ignored silently it would change figures.
 pub(crate) fn variable(name: &str) -> Option<String> {
     let key = name.strip_prefix("HALTKICK_")?.to_lowercase().replace('_', "-");
     let is_gone = key == "defaults" || table::all().any(|setting| setting.name == key);

@@ -109,7 +109,7 @@ fn quotas_that_the_kernel_does_not_keep_are_refused_in_a_line() -> Tested {
             "--sched host --quota 20ms/10ms",
             "-p CPUQuota=200% -p CPUQuotaPeriodSec=10ms haltkick ...`, with --quota inherited",
         ),
-        ("--sched vmm --quota inherited", "use sched host"),
+        ("--sched vmm --quota inherited", "only under sched host: use that"),
         ("--sched host --quota 1ms/2ms --engine qemu", "--quota: QEMU's vCPUs have none: use engine kvm"),
         (
             "--sched host --quota inherited --engine sim --machine skylake-8s --host linux-6.12",

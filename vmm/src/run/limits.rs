@@ -37,7 +37,7 @@ impl Run {
                 }
                 (Quota::Inherited, Sched::Vmm) => {
                     return refuse(
-                        "inherited: the kernel keeps it, which schedules vCPUs under sched host only",
+                        "inherited is the kernel's quota, which schedules vCPUs only under sched host: use that",
                     );
                 }
                 (Quota::Inherited, Sched::Host) => {}
