@@ -67,7 +67,6 @@ pair-table              0 RUN --vm lock=ticket --vm lock=unfair-ticket,hold=2us
 guest-set               0 RUN JSON --guest-set guests.toml
 repeat                  0 RUN --lock ticket --repeat 3
 repeat-json             0 RUN --lock ticket --repeat 2 --format json
-defaults                0 RUN JSON --lock mcs ENV:HALTKICK_HOLD=3us
 selftest-panic          5 RUN JSON --workload selftest-panic
 selftest-exception      5 RUN --workload selftest-exception
 selftest-exclusion      5 RUN JSON --workload selftest-exclusion
@@ -115,7 +114,6 @@ bad-duration            2 RUN --hold 5
 bad-grace               2 RUN --grace 2ms
 bad-policy              2 RUN --deschedule holder,rate=5,prob=1
 bad-pair                2 RUN --vm lock=tas --vm lcok=mcs
-bad-default             2 RUN ENV:HALTKICK_SLICE=never
 wrong-workload          2 RUN --work 1ms
 no-kernel-there         2 RUN --kernel vmlinux
 no-such-experiment      2 bench overcomit
@@ -171,13 +169,12 @@ def tree_of(revision):
 
 
 def commands(only):
-    """The commands: name, exit code, arguments, environment."""
+    """The commands: name, exit code, arguments."""
     for line in COMMANDS.strip().splitlines():
         name, code, arguments = line.split(maxsplit=2)
         words = [word for part in arguments.split() for word in shlex.split(SHORT.get(part, part))]
-        variables = dict(word[4:].split("=") for word in words if word.startswith("ENV:"))
         if only in name:
-            yield name, int(code), [word for word in words if not word.startswith("ENV:")], variables
+            yield name, int(code), words
 
 
 def run_all(program, image, place, only):
@@ -187,13 +184,13 @@ def run_all(program, image, place, only):
     shutil.copy(image, place / "guest")
     for name, text in FILES.items():
         (place / name).write_text(text)
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("HALTKICK", "XDG_", "COLUMNS"))}
-    for name, _, arguments, variables in commands(only):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("HALTKICK", "COLUMNS"))}
+    for name, _, arguments in commands(only):
         output = subprocess.run(
             ["haltkick", *arguments],
             executable=program,
             cwd=place,
-            env={**clean, "XDG_CONFIG_HOME": str(place), **variables},
+            env=clean,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -316,7 +313,7 @@ def compared(places):
 
 def check_codes(place, arguments):
     """Whether REV does what the table above says: else it would be refusals that are compared."""
-    found = [(name, code, int((place / f"{name}.code").read_text())) for name, code, _, _ in commands(arguments.only)]
+    found = [(name, code, int((place / f"{name}.code").read_text())) for name, code, _ in commands(arguments.only)]
     wrong = [f"{name} ends with {is_now}, not {code}" for name, code, is_now in found if is_now != code]
     if wrong:
         raise Cannot(f"with {arguments.revision} {'; '.join(wrong)}: correct these lines of COMMANDS, see {place}/*.stderr")
