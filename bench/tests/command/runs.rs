@@ -36,14 +36,16 @@ fn threads_need_no_kvm_and_the_record_names_the_engine() {
 }
 
 fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
-    // Its ideal has a window of 200 ms, in which it is there for the same share.
+    // Its ideal has a window of 200 ms, in which it is there for the same share: 50 ms, which a busy host may take away.
     let late = ["run", "--engine", "threads", "--vcpus", "1", "--duration", "400ms", "--from", "300ms"];
-    let output = haltkick(&[&late[..], &["--format", "json"]].concat());
-    assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
-    let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
-    assert_eq!(record["config"]["from_ns"], 300_000_000);
-    let efficiency = record["totals"]["efficiency"].as_f64().expect("it has an ideal");
-    assert!((0.4..2.0).contains(&efficiency), "{efficiency}");
+    eventually("an efficiency of about 1", || {
+        let output = haltkick(&[&late[..], &["--format", "json"]].concat());
+        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+        let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        assert_eq!(record["config"]["from_ns"], 300_000_000);
+        let efficiency = record["totals"]["efficiency"].as_f64().expect("it has an ideal");
+        (0.4..2.0).contains(&efficiency).then_some(())
+    });
 }
 
 fn a_window_lasts_as_many_turns_of_every_vcpu_as_given() {
