@@ -304,3 +304,7 @@ mutants *NAMES:
 # Every instruction of the lock objects deleted, one at a time (`--cpu 40`: on vCPU 40 alone): `haltkick check` must find each that matters. Needs gcc and Python.
 mutants-objects *ARGS: build
     @bench/scripts/mutants_objects.py {{ ARGS }}
+
+# What the house weighs: lines of Rust by room, files, crates, commands, settings, words. Whoever changes much says it before and after.
+weigh:
+    @bench/scripts/weigh.sh

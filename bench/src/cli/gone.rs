@@ -10,6 +10,7 @@ const GONE: &[(&str, &str)] = &[
     ("--cell", "`--blocks N` on each host, with a `--seed` of its own, and `haltkick merge`"),
     ("--list-cells", "`--dry-run` shows the cells; `haltkick merge` unites what several hosts have run"),
     ("--reuse", "`haltkick bench --resume DIR` completes what is there"),
+    ("--work-rate", "the host's rate is measured at each start"),
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
 

@@ -92,12 +92,11 @@ impl Calibration {
 struct Asked {
     engine: haltkick_vmm::Engine,
     ring: Ring,
-    work_rate: Option<u64>,
 }
 
 impl Asked {
     fn of(run: &Run) -> Self {
-        Self { engine: run.engine.clone(), ring: run.ring, work_rate: run.work_rate }
+        Self { engine: run.engine.clone(), ring: run.ring }
     }
 
     /// Whether it is `other` but for the ring.
@@ -153,7 +152,7 @@ impl Calibrations {
         self.of(run).filter(|_| run.ring == Ring::Auto).map(|calibration| calibration.ring_reason.as_str())
     }
 
-    /// Gives a run what was found out, unless it was given something else.
+    /// Gives a run what was found out, unless it asks for a ring, or for the rate of its simulated machine.
     pub(super) fn apply(&self, run: &mut Run) {
         let Some(Calibration { work_rate, ring, .. }) = self.of(run).cloned() else { return };
         run.work_rate = run.work_rate.or(Some(work_rate));
@@ -215,13 +214,7 @@ mod tests {
     /// A plan in which each arm asks for something else, the first for a ring that is not the native one.
     fn mixed() -> Plan {
         let lock = |more: &str| format!("lock = \"tas\"\n{more}");
-        let arms = [
-            ("third", "ring = \"3\""),
-            ("found", ""),
-            ("zeroth", "ring = \"0\""),
-            ("rated", "work-rate = 7777"),
-            ("given", "ring = \"3\"\nwork-rate = 7777"),
-        ];
+        let arms = [("third", "ring = \"3\""), ("found", ""), ("zeroth", "ring = \"0\"")];
         arms.iter().fold(Sketch::new(), |sketch, (name, more)| sketch.arm_with(name, &lock(more))).plan(1)
     }
 
@@ -229,15 +222,10 @@ mod tests {
     fn each_cell_is_calibrated_by_what_it_asks_for() {
         let plan = mixed();
         let (calibrations, measured) = of(&plan, &[], "host-a");
-        let wanted = [
-            ("third", Ring::Ring3, 1000),
-            ("found", Ring::Ring0, 2000),
-            ("zeroth", Ring::Ring0, 2000),
-            ("rated", Ring::Ring0, 7777),
-            ("given", Ring::Ring3, 7777),
-        ];
+        let wanted =
+            [("third", Ring::Ring3, 1000), ("found", Ring::Ring0, 2000), ("zeroth", Ring::Ring0, 2000)];
         assert_eq!(given(&calibrations, &plan), wanted.map(|(id, ring, rate)| (id.into(), ring, rate)));
-        assert_eq!(measured, 3, "cells that ask for the ring that is found share its rate");
+        assert_eq!(measured, 2, "cells that ask for the ring that is found share its rate");
     }
 
     #[test]
@@ -261,6 +249,6 @@ mod tests {
             records.into_iter().filter(|record| record.place.as_ref().unwrap().cell_id == "third").collect();
         let (calibrations, _) = of(&plan, &of_third, "host-a");
         let rates: Vec<u64> = given(&calibrations, &plan).into_iter().map(|(.., rate)| rate).collect();
-        assert_eq!(rates, [55, 2000, 2000, 7777, 7777]);
+        assert_eq!(rates, [55, 2000, 2000]);
     }
 }

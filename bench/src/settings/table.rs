@@ -6,7 +6,6 @@
 
 mod machine;
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES};
@@ -31,8 +30,6 @@ const MAX_WORK: Duration = Duration::from_secs(1);
 /// A shorter watchdog ends runs in which nothing is wrong.
 const SHORTEST_WATCHDOG: Duration = Duration::from_millis(10);
 const LONGEST_WATCHDOG: Duration = Duration::from_secs(24 * 3600);
-/// From one iteration in a microsecond to a hundred in a nanosecond: no CPU is slower or faster.
-const WORK_RATES: RangeInclusive<u64> = 1000..=100_000_000;
 /// Workloads that vary what [`haltkick_vmm::Mix`] holds.
 const MIXED: &[&str] = &["mixed"];
 /// Workloads of tasks, which the guest moves between vCPUs.
@@ -381,16 +378,6 @@ const MEASURING: &[Setting] = &[
         .of_guest()
         .linux(Linux::Used)
         .recorded("config.seed"),
-    other(
-        "work-rate",
-        "N",
-        Kind::LargeNumber,
-        "Iterations of the work loop per 2^20 ns, from an earlier record",
-    )
-    .default_in_help("measured at boot")
-    .within(WORK_RATES)
-    .sets_run(|run, value| run.work_rate = Some(value.number()))
-    .recorded("timing.work_rate"),
 ];
 
 const SEVERAL_GUESTS: &[Setting] = &[

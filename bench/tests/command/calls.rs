@@ -138,7 +138,7 @@ fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Tested {
     const VCPUS: usize = 200;
     let line = format!(
         "run --no-ideal --watchdog 60s --duration 100ms --warmup 1ms --cpus {} --vcpus {VCPUS} --slice 20ms --lock none \
-         --work-rate 500000 --pv-backend vmm --format json",
+         --pv-backend vmm --format json",
         an_allowed_cpu(),
     );
     let seen = traced("start", &line.split_ascii_whitespace().collect::<Vec<_>>())?;
