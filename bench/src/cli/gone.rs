@@ -11,6 +11,10 @@ const GONE: &[(&str, &str)] = &[
     ("--list-cells", "`--dry-run` shows the cells; `haltkick merge` unites what several hosts have run"),
     ("--reuse", "`haltkick bench --resume DIR` completes what is there"),
     ("--work-rate", "the host's rate is measured at each start"),
+    (
+        "flips",
+        "`haltkick sweep --vary lock=A,B --compare --machine M --robust`, or `[robust]` in an experiment file",
+    ),
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
 
@@ -44,6 +48,7 @@ mod tests {
     #[test]
     fn words_that_are_gone_name_what_to_do_instead() {
         let asked = |line: &str| instead(line.split(' ').map(String::from));
+        assert!(asked("flips mcs tas --machine M").is_some_and(|said| said.contains("--robust")));
         assert!(asked("disasm qspinlock").is_some_and(|said| said.contains("objdump")));
         assert!(asked("bench locks --export=latex").is_some_and(|said| said.contains("pandas")));
         assert_eq!(asked("run --lock disasm"), None);

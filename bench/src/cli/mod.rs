@@ -6,7 +6,6 @@ mod check;
 mod compare;
 mod conduct;
 mod doctor;
-mod flips;
 pub(crate) mod gone;
 mod judge;
 mod report;
@@ -32,7 +31,6 @@ pub(crate) use check::{CheckArgs, Language};
 pub(crate) use compare::{CompareArgs, ComparisonFormat};
 pub(crate) use conduct::{Conduct, LoadTo};
 pub(crate) use doctor::DoctorArgs;
-pub(crate) use flips::FlipsArgs;
 pub(crate) use judge::JudgeArgs;
 pub(crate) use report::{MergeArgs, ReportArgs, ShowArgs};
 pub(crate) use sweep::SweepArgs;
@@ -105,9 +103,6 @@ pub(crate) enum Command {
     /// Vary settings, and compare: an experiment without a file
     #[command(after_help = sweep::EXAMPLES)]
     Sweep(Box<SweepArgs>),
-    /// Say whether a simulated comparison depends on what is guessed of the machine
-    #[command(after_help = flips::EXAMPLES)]
-    Flips(Box<FlipsArgs>),
     /// Say what losing the CPU costs at each instruction of a lock, on a simulated machine
     #[command(after_help = worst::EXAMPLES)]
     Worst(Box<WorstArgs>),
@@ -426,8 +421,6 @@ pub(crate) enum SchemaOf {
     Comparison,
     /// The output of `haltkick predict --format json`
     Prediction,
-    /// The output of `haltkick flips --format json`
-    Flips,
     /// The output of `haltkick worst --format json`
     Worst,
     /// The output of `haltkick reproduce --format json`

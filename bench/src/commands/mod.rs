@@ -10,7 +10,6 @@ mod doctor;
 mod dry_run;
 mod earlier;
 pub(crate) mod first_process;
-mod flips;
 mod guest_image;
 pub(crate) mod interrupt;
 mod judge;
@@ -34,7 +33,6 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Sweep(args) => sweep::sweep(&args),
-        Command::Flips(args) => flips::flips(&args),
         Command::Worst(args) => worst::worst(&args),
         Command::Answer(args) => answer::answer(&args),
         Command::Check(args) => check::check(&args),

@@ -1,6 +1,5 @@
 //! `haltkick schema`: the JSON Schema of each file format.
 
-use crate::analysis::flips::Flips;
 use crate::analysis::prediction::Prediction;
 use crate::analysis::summary::Summary;
 use crate::analysis::worst::Worst;
@@ -28,7 +27,6 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),
         SchemaOf::Prediction => schemars::schema_for!(Prediction),
-        SchemaOf::Flips => schemars::schema_for!(Flips),
         SchemaOf::Worst => schemars::schema_for!(Worst),
         SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
         SchemaOf::Top => schemars::schema_for!(View),

@@ -6,7 +6,6 @@ mod contents;
 pub(crate) mod figure_name;
 mod file;
 mod fit;
-pub(crate) mod flips;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub(crate) mod guest_set;

@@ -35,7 +35,7 @@ const COMPARED: &str = "Lock";
 const WINDOW: &str = "200ms";
 
 /// The setting that keeps a plan from lengthening a window of the command line.
-pub(super) fn as_long_as_given(settings: &Settings) -> Option<(&'static str, String)> {
+fn as_long_as_given(settings: &Settings) -> Option<(&'static str, String)> {
     let is_chosen = settings.given("window").is_some() && settings.given("min-turns").is_none();
     is_chosen.then(|| ("min-turns", "0".into()))
 }
@@ -227,7 +227,7 @@ fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
 }
 
 /// A value as a file has it: numbers bare, and what is true or false, all else in quotes.
-pub(super) fn value_in_file(key: &str, value: &str) -> String {
+fn value_in_file(key: &str, value: &str) -> String {
     match value.parse::<i64>() {
         Ok(number) if number.to_string() == value && !boots(key) => value.to_owned(),
         _ if key == keys::NOPVSPIN => value.to_owned(),
@@ -236,7 +236,7 @@ pub(super) fn value_in_file(key: &str, value: &str) -> String {
 }
 
 /// A text in quotes: what JSON makes of it is one of TOML's basic strings.
-pub(super) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

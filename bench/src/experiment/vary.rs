@@ -85,7 +85,7 @@ fn path_with_comma(values: &[String]) -> Option<String> {
 }
 
 /// A setting that can be varied, or what boots a kernel, by its name.
-pub(super) fn named(key: &str) -> std::result::Result<&'static str, String> {
+fn named(key: &str) -> std::result::Result<&'static str, String> {
     if let Some(key) = keys::BOOT.iter().find(|known| **known == key) {
         return Ok(key);
     }
@@ -100,7 +100,7 @@ pub(super) fn named(key: &str) -> std::result::Result<&'static str, String> {
 }
 
 /// Whether `value` can be one of `key`.
-pub(super) fn read(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
+fn read(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
     let Some(setting) = table::find(key) else { return Boot::default().set(key, value, None) };
     let checked = setting.read(value).and_then(|value| setting.check(&value));
     let has_commas = matches!(setting.kind, Kind::Deschedule | Kind::Cpus);

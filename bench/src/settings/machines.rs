@@ -21,15 +21,15 @@ const SEED: u64 = 1;
 const MOST_LIKE: usize = 200;
 
 /// How a machine differs from the one that it is like.
-pub(crate) struct Difference {
+struct Difference {
     /// Figures with their values.
-    pub(crate) figures: Vec<(Guess, f64)>,
+    figures: Vec<(Guess, f64)>,
     /// Choices of its model.
-    pub(crate) choices: Vec<(&'static str, &'static str)>,
+    choices: Vec<(&'static str, &'static str)>,
 }
 
 /// The differences of `points` machines like `machine`, which are a Latin hypercube: its guesses and choices together.
-pub(crate) fn differences(machine: &Machine, points: usize) -> Vec<Difference> {
+fn differences(machine: &Machine, points: usize) -> Vec<Difference> {
     let guesses = machine.guesses();
     let difference = |shares: Vec<f64>| {
         let (of_figures, of_choices) = shares.split_at(guesses.len());

@@ -4,7 +4,6 @@ pub(crate) mod cases;
 pub(crate) mod csv;
 pub(crate) mod export;
 pub(crate) mod failure;
-pub(crate) mod flips;
 pub(crate) mod legend;
 pub(crate) mod linux;
 pub(crate) mod long;

@@ -8,7 +8,6 @@ mod calls;
 mod experiments;
 mod exports;
 mod files;
-mod flips;
 mod full_disk;
 mod help;
 mod inside;
@@ -27,6 +26,7 @@ mod refused;
 mod release;
 mod report;
 mod results;
+mod robust;
 mod runs;
 mod schedules;
 mod schemas;
@@ -50,7 +50,6 @@ fn main() -> ExitCode {
         experiments::trials,
         exports::trials,
         files::trials,
-        flips::trials,
         full_disk::trials,
         help::trials,
         inside::trials,
@@ -68,6 +67,7 @@ fn main() -> ExitCode {
         release::trials,
         report::trials,
         results::trials,
+        robust::trials,
         runs::trials,
         schedules::trials,
         schemas::trials,

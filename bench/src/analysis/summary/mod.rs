@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::attempts;
 use crate::analysis::consistency;
-use crate::analysis::flips::{Robustness, Sensitivity};
 use crate::analysis::noise::Overall;
 use crate::analysis::recorded::Recorded;
+use crate::analysis::robust::{Robustness, Sensitivity};
 use crate::analysis::statistics::{self, Estimate};
 use crate::analysis::trust;
 use crate::analysis::verdict::Verdict;

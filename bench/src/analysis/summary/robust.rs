@@ -6,7 +6,7 @@ use haltkick_vmm::machines::Machine;
 
 use super::placed::{Placed, settings};
 use super::{Comparison, Setting, Summary, comparisons};
-use crate::analysis::flips::{Point, Robustness, Sensitivity, robustness, suspects};
+use crate::analysis::robust::{Point, Robustness, Sensitivity, robustness, suspect};
 use crate::experiment::outline::Outline;
 use crate::record::Record;
 use crate::settings::machines::{is_like, of_likes};
@@ -83,9 +83,7 @@ fn of_comparison(
         other => other,
     };
     let flips_at = match robustness {
-        Robustness::Flips => {
-            suspects(&nominal, &points, 1).pop().map(|(key, value)| format!("{key} = {value}"))
-        }
+        Robustness::Flips => suspect(&nominal, &points).map(|(key, value)| format!("{key} = {value}")),
         Robustness::Robust | Robustness::Undetermined => None,
     };
     Some(Sensitivity { robustness, flips_at, points: points.len() })

@@ -1,6 +1,6 @@
 //! Whether a comparison of two simulated arms depends on what the machine's file guesses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,17 +52,16 @@ impl Sensitivity {
     }
 }
 
-/// A machine like the one that was asked for.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+/// A comparison on one machine: the one that was asked for, or one like it.
 pub(crate) struct Point {
-    /// Figures that differ from the machine's own, in the units of their keys.
-    pub(crate) figures: BTreeMap<String, f64>,
+    /// Guessed figures of the machine, in the units of their keys.
+    figures: BTreeMap<String, f64>,
     /// Choices of its model.
-    pub(crate) choices: BTreeMap<String, String>,
-    /// Throughput of the arm over that of the baseline, over seeds; null if half of the runs or more completed no section.
-    pub(crate) ratio: Option<Estimate>,
+    choices: BTreeMap<String, String>,
+    /// Ratio of the arms over seeds; none if half of the runs or more completed no section.
+    ratio: Option<Estimate>,
     /// Verdict of its interval.
-    pub(crate) verdict: Verdict,
+    verdict: Verdict,
 }
 
 impl Point {
@@ -77,44 +76,6 @@ impl Point {
     }
 }
 
-/// One thing of a machine that was changed by itself.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Alone {
-    /// The figure's key, or that of the choice.
-    pub(crate) key: String,
-    /// Its changed value.
-    pub(crate) value: String,
-    /// The ratio with that.
-    pub(crate) ratio: Option<Estimate>,
-    /// Whether that alone makes the other arm faster.
-    pub(crate) flips: bool,
-}
-
-/// The answer of `haltkick flips`.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Flips {
-    /// "haltkick.flips".
-    pub(crate) schema: String,
-    /// 1.
-    pub(crate) schema_version: u32,
-    /// The arm above the line.
-    pub(crate) arm: String,
-    /// The arm below the line.
-    pub(crate) baseline: String,
-    /// The machine.
-    pub(crate) machine: String,
-    /// Runs of each arm at each point.
-    pub(crate) seeds: u32,
-    /// The answer.
-    pub(crate) robustness: Robustness,
-    /// The machine as its file says.
-    pub(crate) nominal: Point,
-    /// Machines like it.
-    pub(crate) points: Vec<Point>,
-    /// If it flips: what was most often different where it did, each by itself.
-    pub(crate) alone: Vec<Alone>,
-}
-
 /// The verdict on the other side.
 fn opposite(verdict: Verdict) -> Option<Verdict> {
     match verdict {
@@ -124,30 +85,34 @@ fn opposite(verdict: Verdict) -> Option<Verdict> {
     }
 }
 
-/// Verdict of the machine and the points like it together.
-pub(crate) fn robustness(nominal: &Point, points: &[Point]) -> Robustness {
-    match opposite(nominal.verdict) {
-        None => Robustness::Undetermined,
-        Some(other) if points.iter().any(|point| point.verdict == other) => Robustness::Flips,
-        Some(_) if points.iter().all(|point| point.verdict == nominal.verdict) => Robustness::Robust,
-        Some(_) => Robustness::Undetermined,
-    }
-}
-
 /// Whether the other arm is faster at `point` than at `nominal`.
-pub(crate) fn is_flipped(nominal: &Point, point: &Point) -> bool {
+fn is_flipped(nominal: &Point, point: &Point) -> bool {
     opposite(nominal.verdict) == Some(point.verdict)
 }
 
-/// The keys that go with the ratio most, strongest first, each with its value at the flipped point that is farthest that way.
+/// Verdict of the machine and the points like it together.
+pub(crate) fn robustness(nominal: &Point, points: &[Point]) -> Robustness {
+    if points.iter().any(|point| is_flipped(nominal, point)) {
+        return Robustness::Flips;
+    }
+    let is_same = |point: &Point| point.verdict == nominal.verdict;
+    if nominal.verdict.is_difference() && points.iter().all(is_same) {
+        Robustness::Robust
+    } else {
+        Robustness::Undetermined
+    }
+}
+
+/// The figure or choice that goes with the ratio most, and its value at the flipped point that is farthest that way; none if no
+/// point is flipped. Nothing is changed by itself: what is suspected need not flip the comparison alone.
 ///
 /// The strength is the correlation of the logarithms, over all points.
-pub(crate) fn suspects(nominal: &Point, points: &[Point], most: usize) -> Vec<(String, String)> {
+pub(crate) fn suspect(nominal: &Point, points: &[Point]) -> Option<(String, String)> {
     let logs: Vec<f64> = points.iter().map(log_ratio).collect();
     let flipped: Vec<&Point> = points.iter().filter(|point| is_flipped(nominal, point)).collect();
     let mut found = Vec::new();
-    for key in points.iter().flat_map(|point| point.figures.keys()).collect::<std::collections::BTreeSet<_>>()
-    {
+    let keys: BTreeSet<&String> = points.iter().flat_map(|point| point.figures.keys()).collect();
+    for key in keys {
         let of = |point: &Point| point.figures.get(key).map_or(0.0, |value| value.ln());
         let strength = correlation(&points.iter().map(of).collect::<Vec<_>>(), &logs);
         // Towards flipped points the value grows if the ratio falls with it, or does not.
@@ -164,9 +129,8 @@ pub(crate) fn suspects(nominal: &Point, points: &[Point], most: usize) -> Vec<(S
             found.push((strength.abs(), key.clone(), point.choices[key].clone()));
         }
     }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found.truncate(most);
-    found.into_iter().map(|(_, key, value)| (key, value)).collect()
+    let (_, key, value) = found.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some((key, value))
 }
 
 fn log_ratio(point: &Point) -> f64 {
@@ -214,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ratio_follows_is_suspected_first() {
+    fn what_the_ratio_follows_most_is_suspected() {
         let nominal = point(1.2, &[], "last");
         // The ratio falls with `a`, and has nothing to do with `b`.
         let points = [
@@ -223,15 +187,15 @@ mod tests {
             point(0.9, &[("a", 4.0), ("b", 5.1)], "last"),
             point(0.8, &[("a", 5.0), ("b", 6.9)], "last"),
         ];
-        let found = suspects(&nominal, &points, 1);
-        assert_eq!(found, [("a".to_owned(), "5.0000".to_owned())]);
+        let found = suspect(&nominal, &points);
+        assert_eq!(found, Some(("a".into(), "5.0000".into())));
         let by_choice = [
             point(1.3, &[("a", 1.0)], "last"),
             point(0.8, &[("a", 2.0)], "lowest"),
             point(1.2, &[("a", 2.1)], "last"),
             point(0.9, &[("a", 1.1)], "lowest"),
         ];
-        let found = suspects(&nominal, &by_choice, 1);
-        assert_eq!(found, [("placement".to_owned(), "lowest".to_owned())]);
+        let found = suspect(&nominal, &by_choice);
+        assert_eq!(found, Some(("placement".into(), "lowest".into())));
     }
 }
