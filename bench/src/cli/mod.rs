@@ -133,7 +133,7 @@ pub(crate) enum Command {
     #[command(after_help = report::MERGE_EXAMPLES)]
     Merge(MergeArgs),
     /// Put published figures next to those of this host
-    #[command(after_help = REPRODUCE_EXAMPLES)]
+    #[command(after_help = REPRODUCE_EXAMPLES, mut_arg("robust", |robust| robust.hide(true)))]
     Reproduce(ReproduceArgs),
     /// Say what this host can do and what will spoil a measurement
     Doctor(DoctorArgs),

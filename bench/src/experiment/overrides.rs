@@ -50,6 +50,11 @@ pub(crate) struct Overrides {
     /// Passes over all cells
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) blocks: Option<u32>,
+    /// Tell of each comparison on a simulated machine whether it is robust: on N machines like it, too, instead of as many as the
+    /// file's [robust] says; with --quick as well, if there are five blocks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=200), num_args = 0..=1,
+          require_equals = true, default_missing_value = "12")]
+    pub(crate) robust: Option<u32>,
     /// Seed of the order and of everything random [default: 1]
     #[arg(long, value_name = "N", value_parser = settings::seed)]
     pub(crate) seed: Option<u64>,
@@ -82,6 +87,7 @@ impl Overrides {
         add("sched", self.sched.clone());
         add("window", self.window.as_ref().map(Span::to_string));
         add("blocks", self.blocks.map(|it| it.to_string()));
+        add("robust", self.robust.map(|it| it.to_string()));
         add("seed", self.seed.map(|it| it.to_string()));
         if self.quick {
             arguments.push("--quick".into());
@@ -137,7 +143,7 @@ impl Experiment {
         if let Some(ratios) = &overrides.ratios {
             self.override_ratios(ratios).map_err(|error| Failure::usage(format!("--ratios: {error}")))?;
         }
-        self.add_machines_like(overrides.quick)?;
+        self.add_machines_like(overrides)?;
         self.check_boots()
     }
 
@@ -257,6 +263,7 @@ mod tests {
             window: Some("50ms".parse().unwrap()),
             with: vec!["a.o".into(), "b/c.a".into()],
             blocks: Some(7),
+            robust: Some(16),
             seed: Some(42),
         };
         assert_eq!(Overrides::from_arguments(&overrides.to_arguments()).unwrap(), overrides);

@@ -1,9 +1,10 @@
-//! `[robust]`: whether comparisons depend on what is guessed of a simulated machine. Each machine of the experiment is followed by
+//! `[robust]`, or `--robust`: whether comparisons depend on what is guessed of a simulated machine. Each machine of the experiment is followed by
 //! machines like it, which are values of its axis like any other.
 
 use super::contents::{Axis, Experiment};
+use super::overrides::Overrides;
 use crate::settings::machines;
-use crate::text::exit::Result;
+use crate::text::exit::{Failure, Result};
 
 /// Seeds that an interval needs at least.
 const LEAST_BLOCKS: u32 = 5;
@@ -13,17 +14,34 @@ pub(super) const POINTS: u32 = 12;
 pub(super) const MOST_POINTS: std::ops::RangeInclusive<u32> = 4..=200;
 
 impl Experiment {
-    /// Adds the machines that `[robust]` asks for; none to a first look, whose few seeds could not tell.
-    pub(super) fn add_machines_like(&mut self, is_quick: bool) -> Result<()> {
+    /// Adds the machines that `--robust` asks for, or else `[robust]`; that section adds none to a first look, whose few seeds could
+    /// not tell.
+    pub(super) fn add_machines_like(&mut self, overrides: &Overrides) -> Result<()> {
         const KEY: &str = "machine";
-        let Some((points, section)) = self.robust.clone().filter(|_| !is_quick) else { return Ok(()) };
-        let complain =
-            |message: String| Err(self.source.complain(Some(&section), format!("[robust]: {message}")));
+        let of_file = self.robust.clone().filter(|_| !overrides.quick);
+        let (points, section) = match (overrides.robust, of_file) {
+            (Some(points), _) => (points, None),
+            (None, Some((points, section))) => (points, Some(section)),
+            (None, None) => return Ok(()),
+        };
+        let complain = |message: String| {
+            Err(match &section {
+                Some(section) => self.source.complain(Some(section), format!("[robust]: {message}")),
+                None => Failure::usage(format!("--robust: {message}")),
+            })
+        };
+        // What to do is said in terms of what was given.
+        let advice = |of_file: &'static str, of_flag: &'static str| match section {
+            Some(_) => of_file,
+            None => of_flag,
+        };
         let given = |key| self.settings.settings.given(key).map(ToString::to_string);
         if given("engine").as_deref() != Some("sim") {
-            return complain(
-                "only simulated machines have guesses: set engine = \"sim\" in [settings]".into(),
-            );
+            let advice = advice("set engine = \"sim\" in [settings]", "--set engine=sim");
+            return complain(format!("only simulated machines have guesses: {advice}"));
+        }
+        if section.is_none() && self.comparisons.is_empty() {
+            return complain("this experiment compares nothing".into());
         }
         if self.blocks < LEAST_BLOCKS {
             let blocks = self.blocks;
@@ -42,7 +60,11 @@ impl Experiment {
                 self.settings.places.retain(|(key, _)| key != KEY);
                 0
             }
-            (None, None) => return complain("set a machine in [settings], or machines in [grid]".into()),
+            (None, None) => {
+                let advice =
+                    advice("set a machine in [settings], or machines in [grid]", "--set machine=NAME");
+                return complain(advice.into());
+            }
         };
         let like = |(machine, place): &(String, Option<_>)| {
             let others =
@@ -56,22 +78,21 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
-    use super::super::overrides::Overrides;
     use super::super::source::Source;
     use super::*;
     use crate::text::exit::{Exit, Failure};
 
     const ARMS: &str = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n";
 
-    fn applied(text: &str, quick: bool) -> Result<Experiment> {
+    fn applied(text: &str, overrides: &Overrides) -> Result<Experiment> {
         let text = format!("format = 1\nname = \"x\"\ntitle = \"X\"\n{text}{ARMS}[quick]\nblocks = 1\n");
         let mut experiment = Experiment::parse(Source { origin: "x.toml".into(), text })?;
-        experiment.apply(&Overrides { quick, ..Overrides::default() })?;
+        experiment.apply(overrides)?;
         Ok(experiment)
     }
 
-    fn machines_of(text: &str, quick: bool) -> Vec<String> {
-        let axes = applied(text, quick).unwrap().axes;
+    fn machines_of(text: &str, overrides: &Overrides) -> Vec<String> {
+        let axes = applied(text, overrides).unwrap().axes;
         let axis = axes.iter().find(|axis| axis.key == "machine");
         axis.map(|axis| axis.values.iter().map(|(value, _)| value.clone()).collect()).unwrap_or_default()
     }
@@ -81,10 +102,11 @@ mod tests {
         let one =
             "blocks = 5\n[settings]\nengine = \"sim\"\nmachine = \"nehalem-2s\"\n[robust]\npoints = 4\n";
         let like = ["nehalem-2s", "nehalem-2s~1/4", "nehalem-2s~2/4", "nehalem-2s~3/4", "nehalem-2s~4/4"];
-        assert_eq!(machines_of(one, false), like);
-        assert_eq!(machines_of(one, true), [""; 0], "a first look has too few seeds");
+        assert_eq!(machines_of(one, &Overrides::default()), like);
+        let quick = Overrides { quick: true, ..Overrides::default() };
+        assert_eq!(machines_of(one, &quick), [""; 0], "a first look has too few seeds");
         let two = "blocks = 5\n[settings]\nengine = \"sim\"\n[robust]\n[grid]\nmachine = [\"milan-1s\", \"nehalem-2s\"]\n";
-        let found = machines_of(two, false);
+        let found = machines_of(two, &Overrides::default());
         assert_eq!((found.len(), found[0].as_str(), found[13].as_str()), (26, "milan-1s", "nehalem-2s"));
     }
 
@@ -107,9 +129,51 @@ mod tests {
             ("[robust]\npoints = 3\n".into(), "'points' must be a whole number from 4 to 200"),
             ("[robust]\npionts = 3\n".into(), "unknown key 'pionts'"),
         ] {
-            let Failure { exit, message } = applied(&text, false).unwrap_err();
+            let Failure { exit, message } = applied(&text, &Overrides::default()).unwrap_err();
             assert_eq!(exit, Exit::BadExperiment, "{message}");
             assert!(message.starts_with("x.toml:") && message.contains(expected), "{message}");
+        }
+    }
+
+    const COMPARED: &str = "[[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n";
+    const SIMULATED: &str = "[settings]\nengine = \"sim\"\n";
+
+    #[test]
+    fn the_flag_asks_in_the_place_of_the_section() {
+        let asked = Overrides { robust: Some(5), ..Overrides::default() };
+        for section in ["", "[robust]\npoints = 4\n"] {
+            let text = format!("blocks = 5\n{SIMULATED}machine = \"nehalem-2s\"\n{section}{COMPARED}");
+            let found = machines_of(&text, &asked);
+            assert_eq!((found.len(), found[5].as_str()), (6, "nehalem-2s~5/5"));
+            let quick = Overrides { quick: true, blocks: Some(5), ..asked.clone() };
+            assert_eq!(machines_of(&text, &quick), found, "it was asked for, so that it is done");
+        }
+    }
+
+    #[test]
+    fn what_the_flag_cannot_ask_is_refused_in_its_terms() {
+        let machine = "machine = \"nehalem-2s\"\n";
+        let section = "[robust]\n";
+        for (text, expected) in [
+            (
+                format!("blocks = 5\n{section}{COMPARED}"),
+                "only simulated machines have guesses: --set engine=sim",
+            ),
+            (format!("blocks = 5\n{SIMULATED}{section}{COMPARED}"), "--set machine=NAME"),
+            (format!("blocks = 5\n{SIMULATED}{machine}"), "this experiment compares nothing"),
+            (format!("blocks = 4\n{SIMULATED}{machine}{COMPARED}"), "4 blocks are too few seeds: at least 5"),
+            (
+                format!("blocks = 5\n{SIMULATED}{machine}{COMPARED}[[arm]]\nname = \"c\"\n{machine}"),
+                "all arms need the same machine: arm 'c' sets it itself",
+            ),
+        ] {
+            let asked = Overrides { robust: Some(4), ..Overrides::default() };
+            let Failure { exit, message } = applied(&text, &asked).unwrap_err();
+            assert_eq!(
+                (exit, message.starts_with(&format!("--robust: {expected}"))),
+                (Exit::Usage, true),
+                "{message}"
+            );
         }
     }
 }

@@ -2,9 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trials};
+use crate::support::{assert_valid, code, finished, haltkick, refusal, scratch, stderr, stdout, trials};
 
-trials![a_sweep_tells_what_its_comparisons_depend_on, arms_are_measured_at_the_think_time_that_loads_one,];
+trials![
+    a_sweep_tells_what_its_comparisons_depend_on,
+    the_flag_of_bench_asks_the_same_and_is_resumed,
+    arms_are_measured_at_the_think_time_that_loads_one,
+];
 
 const SWEEP: [&str; 14] = [
     "sweep",
@@ -48,6 +52,38 @@ fn a_sweep_tells_what_its_comparisons_depend_on() {
     let (refused, _) = sweep("robust-few", &[&vary[..7], &["--blocks", "4", "--robust"]].concat());
     assert_eq!(code(&refused), 2);
     assert!(stderr(&refused).contains("4 blocks are too few seeds: at least 5"), "{}", stderr(&refused));
+}
+
+fn the_flag_of_bench_asks_the_same_and_is_resumed() {
+    let path = scratch("robust-bench");
+    let [file, results] = ["mine.toml", "results"].map(|name| path.join(name).to_str().unwrap().to_owned());
+    let vary = ["--vary", "hold=1us,4us", "--lock", "mcs", "--compare", "--think", "1us", "--blocks", "5"];
+    finished(&[&SWEEP[..], &vary, &["--save", &file, "--dry-run"]].concat());
+    let asked = ["bench", &file, "--robust=4", "--format", "json", "--output", &results];
+    let summary: Value = serde_json::from_str(&stdout(&finished(&asked))).expect("JSON");
+    let expected = json!({ "robustness": "robust", "flips_at": null, "points": 4 });
+    assert_eq!(summary["comparisons"][0]["sensitivity"], expected, "{summary:#}");
+
+    // What is begun with the flag is completed with it.
+    let records = path.join("results/runs.jsonl");
+    let text = std::fs::read_to_string(&records).unwrap();
+    let kept: Vec<&str> = text.lines().take(9).collect();
+    std::fs::write(&records, kept.join("\n") + "\n").unwrap();
+    let again = stdout(&finished(&["bench", "--resume", &results, "--format", "json"]));
+    let again: Value = serde_json::from_str(&again).expect("JSON");
+    assert_eq!(again["comparisons"], summary["comparisons"]);
+
+    for (arguments, expected) in [
+        (&["bench", "--resume", &results, "--robust"][..], "--resume takes everything from the directory"),
+        (
+            &["bench", "overcommit", "--robust"],
+            "--robust: only simulated machines have guesses: --set engine=sim",
+        ),
+        (&["reproduce", "--robust"], "use `haltkick bench NAME --robust`"),
+    ] {
+        let refused = refusal(arguments);
+        assert!(refused.contains(expected), "{refused}");
+    }
 }
 
 fn arms_are_measured_at_the_think_time_that_loads_one() {

@@ -146,6 +146,11 @@ impl Alike {
 }
 
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
+    if args.overrides.robust.is_some() {
+        return Err(Failure::usage(
+            "--robust: no published figure asks for it: use `haltkick bench NAME --robust`",
+        ));
+    }
     let names = chosen(&args.experiments, args.engine)?;
     let output = args.output.clone().map_or_else(|| Directory::fresh("reproduce"), Ok)?;
     let mut exit = Exit::Done;
