@@ -9,6 +9,7 @@ use haltkick_vmm::Span;
 use haltkick_vmm::hosts::{Fair, Host, PauseCounter};
 
 use crate::analysis::power;
+use crate::analysis::robust::Sensitivity;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Summary};
 use crate::analysis::verdict::Verdict;
@@ -33,8 +34,12 @@ const COMPARED: [(&str, &str); 2] = [
     ("PV / no PV", "a guest on a hypervisor that offers none (test-and-set)"),
     ("PV / nopvspin", "a guest with nopvspin (the native queue)"),
 ];
+/// The word for what there was no time for.
+const NOT_YET: &str = "not tried yet";
 /// Slices of Linux' scheduler on eight CPUs or more: that of EEVDF, and of CFS (before Linux 6.6) where two vCPUs share a CPU.
 const SLICES: [&str; 2] = ["3ms", "12ms"];
+/// Machines like the simulated one on which the answer is tried, and runs on each.
+const LIKE: (u32, u32) = (4, 5);
 /// Built-in hosts with these two schedulers.
 const HOSTS: [&str; 2] = ["linux-7.3", "cfs-2019"];
 
@@ -53,6 +58,8 @@ struct Found<'a> {
     assumptions: &'a [Assumption],
     /// The assumptions in words.
     assumed: String,
+    /// The same on machines like the simulated one, if that was tried.
+    like: Option<&'a Summary>,
 }
 
 pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
@@ -62,7 +69,7 @@ pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let sets = asked.all_given().map(|(setting, value)| (setting.name.to_owned(), value.to_string()));
     let sets = sets.filter(|(key, _)| !assumptions.iter().any(|it| it.key == key)).collect();
     let overrides = Overrides { sets, quick: args.quick, blocks: args.blocks, ..Overrides::default() };
-    let source = Source { origin: "haltkick answer pv".into(), text: experiment(&asked, &assumptions) };
+    let source = source(&asked, &assumptions, assumptions.len());
     // It has a parent directory, which the process may write in.
     let given = args.output.as_ref().map(|path| Path::new(".").join(path));
     let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
@@ -77,14 +84,39 @@ pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
         ran => ran?,
     };
     let (summary, exit) = concluded?;
+    let left = budget.saturating_sub(begun.elapsed());
+    let (like, ending) = match ending {
+        Ok(()) if is_simulated(&asked) && !args.quick && !left.is_zero() => {
+            let source = self::source(&asked, &assumptions, 0);
+            on_machines_like_it(source, overrides, left, &path.join("robust"))?
+        }
+        ending => (None, ending),
+    };
     let records = directory::read_records(&path)?;
     let assumed =
         records.iter().find(|record| is_asked(record, &assumptions)).map(assumed).unwrap_or_default();
-    let found = Found { summary: &summary, assumptions: &assumptions, assumed };
+    let found = Found { summary: &summary, assumptions: &assumptions, assumed, like: like.as_ref() };
     output::data(&text(&found, &path))?;
     match ending {
         Err(failure) if !is_over(&failure) => Err(failure),
         _ => Ok(exit),
+    }
+}
+
+/// The comparisons on machines like the one that was asked for, if all of them ran in the time that is left, and how they ended.
+fn on_machines_like_it(
+    source: Source,
+    overrides: Overrides,
+    left: Duration,
+    path: &Path,
+) -> Result<(Option<Summary>, Result<()>)> {
+    let (machines, blocks) = LIKE;
+    let overrides = Overrides { robust: Some(machines), blocks: Some(blocks), ..overrides };
+    match bench::run_within(source, &overrides, (None, Some(left)), path) {
+        Ok((Ok(()), concluded)) => Ok((Some(concluded?.0), Ok(()))),
+        Ok((ending, _)) => Ok((None, ending)),
+        Err(failure) if failure.exit == Exit::Interrupted => Ok((None, Err(failure))),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -154,8 +186,8 @@ fn assumptions(asked: &Settings) -> Result<Vec<Assumption>> {
     Ok(found)
 }
 
-/// The experiment's text: the file, at what was asked and at each assumption otherwise.
-fn experiment(asked: &Settings, assumptions: &[Assumption]) -> String {
+/// The experiment: the file, at what was asked and with each of the first `otherwise` assumptions otherwise.
+fn source(asked: &Settings, assumptions: &[Assumption], otherwise: usize) -> Source {
     let mut text = include_str!("answer_pv.toml").to_owned();
     if is_simulated(asked) {
         // A simulated host does not drift; seeds make figures precise, not long windows.
@@ -165,13 +197,13 @@ fn experiment(asked: &Settings, assumptions: &[Assumption]) -> String {
     if asked.given("vm").is_some() || asked.given("guests").is_some_and(|it| it.number_u32() > 1) {
         text = text.replace("baseline = ", "of = \"all-guests\"\nbaseline = ");
     }
-    for other in std::iter::once(None).chain((0..assumptions.len()).map(Some)) {
+    for other in std::iter::once(None).chain((0..otherwise).map(Some)) {
         text += "\n[[point]]\n";
         for (key, value) in setting(assumptions, other) {
             let _ = writeln!(text, "{key} = {value:?}");
         }
     }
-    text
+    Source { origin: "haltkick answer pv".into(), text }
 }
 
 /// The setting as it was asked for, or with an assumption otherwise.
@@ -226,7 +258,7 @@ fn assumed(record: &Record) -> String {
 }
 
 fn text(found: &Found<'_>, path: &Path) -> String {
-    let Found { summary, assumptions, assumed } = found;
+    let Found { summary, assumptions, assumed, like } = found;
     let at = |name: &str, other: Option<usize>| {
         let setting = setting(assumptions, other);
         summary.comparisons.iter().find(|it| it.name == name && it.setting == setting)
@@ -239,11 +271,17 @@ fn text(found: &Found<'_>, path: &Path) -> String {
         lines.extend(
             tried.map(|(index, it)| format!("  {}: {}", it.words, otherwise(gain, at(name, Some(index))))),
         );
+        if summary.simulated {
+            let compared = like.and_then(|like| like.comparisons.iter().find(|it| it.name == name));
+            let word = compared.and_then(|it| it.sensitivity.as_ref()).map(Sensitivity::word);
+            let word = word.unwrap_or_else(|| NOT_YET.into());
+            lines.push(format!("  on {} machines like the simulated one: {word}", LIKE.0));
+        }
     }
     if lines.is_empty() {
         lines.push("No answer: no run has ended.".into());
     }
-    lines.extend(surer(summary).into_iter().map(|what| format!("Surer: {what}.")));
+    lines.extend(surer(summary, like.is_some()).into_iter().map(|what| format!("Surer: {what}.")));
     lines.push(format!("Results: {0}, report: {0}/report.html", path.display()));
     lines.join("\n") + "\n"
 }
@@ -251,7 +289,7 @@ fn text(found: &Found<'_>, path: &Path) -> String {
 /// The gain with an assumption otherwise, and whether that turns the answer round.
 fn otherwise(gain: &Comparison, other: Option<&Comparison>) -> String {
     let Some((other, ratio)) = other.and_then(|it| Some((it, it.ratio.as_ref()?))) else {
-        return "not tried yet".into();
+        return NOT_YET.into();
     };
     let is_round = |ratio: &Estimate| {
         let asked = gain.ratio.as_ref().map_or(0.0, |asked| asked.hodges_lehmann.ln());
@@ -308,8 +346,8 @@ fn figure(ratio: &Estimate) -> String {
     format!("{} times{interval}", significant(ratio.hodges_lehmann))
 }
 
-/// Ways to a surer answer.
-fn surer(summary: &Summary) -> Vec<String> {
+/// Ways to a surer answer; `is_like_tried` if machines like the simulated one were tried, too.
+fn surer(summary: &Summary, is_like_tried: bool) -> Vec<String> {
     let mut ways = vec![];
     if summary.simulated {
         ways.push(
@@ -327,6 +365,9 @@ fn surer(summary: &Summary) -> Vec<String> {
     if made < planned {
         ways.push(format!("a longer --for ({made} of {planned} blocks were made)"));
         return ways;
+    }
+    if summary.simulated && !is_like_tried {
+        ways.push("a longer --for, without --quick: machines like the simulated one are tried last".into());
     }
     let blocks = made.saturating_mul(TIMES_MORE);
     let ratios = summary.comparisons.iter().filter_map(|it| it.ratio.as_ref());
@@ -346,6 +387,7 @@ fn surer(summary: &Summary) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::robust::Robustness;
     use crate::measure::synthetic::{Shape, Sketch, World};
 
     fn asked(given: &[(&str, &str)]) -> Settings {
@@ -354,8 +396,19 @@ mod tests {
         completed(&settings).unwrap()
     }
 
-    /// The answer where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms.
-    fn told(scatter: f64, blocks: u32, spoil: bool, [gain, other]: [f64; 2]) -> String {
+    fn told(scatter: f64, blocks: u32, spoil: bool, ratios: [f64; 2]) -> String {
+        told_with(scatter, blocks, spoil, ratios, |_| None)
+    }
+
+    /// The answer where PV has `gain` times the throughput with slices of 3 ms, and `other` times with those of 12 ms. `like` makes
+    /// the summary of machines like the simulated one.
+    fn told_with(
+        scatter: f64,
+        blocks: u32,
+        spoil: bool,
+        [gain, other]: [f64; 2],
+        like: impl Fn(&mut Summary) -> Option<Summary>,
+    ) -> String {
         let arms = Sketch::new().arm("no PV", "tas").arm("nopvspin", "mcs").arm("PV", "qspinlock");
         let sketch = arms.compare("PV / no PV", "PV", "no PV").compare("PV / nopvspin", "PV", "nopvspin");
         let plan = sketch.axis("slice", &SLICES).plan(blocks);
@@ -372,11 +425,45 @@ mod tests {
         }
         let assumptions = assumptions(&asked(&[("ring", "3")])).unwrap();
         let record = records.iter().find(|record| is_asked(record, &assumptions)).unwrap();
-        let summary = Summary::new(&plan.outline, &records);
-        text(
-            &Found { summary: &summary, assumptions: &assumptions, assumed: assumed(record) },
-            Path::new("there"),
-        )
+        let mut summary = Summary::new(&plan.outline, &records);
+        let (assumed, like) = (assumed(record), like(&mut summary));
+        let found = Found { summary: &summary, assumptions: &assumptions, assumed, like: like.as_ref() };
+        text(&found, Path::new("there"))
+    }
+
+    #[test]
+    fn a_simulated_answer_says_whether_it_depends_on_guesses() {
+        for (robustness, flips_at, word) in [
+            (Robustness::Robust, None, "robust"),
+            (Robustness::Flips, Some("cpu.pause-ns = 9"), "flips at cpu.pause-ns = 9"),
+            (Robustness::Undetermined, None, "undetermined"),
+        ] {
+            let sensitivity = Sensitivity { robustness, flips_at: flips_at.map(Into::into), points: 4 };
+            let text = told_with(0.0, 8, false, [2.0, 2.0], |summary| {
+                summary.simulated = true;
+                let mut like = summary.clone();
+                let each = like.comparisons.iter_mut();
+                each.for_each(|it| it.sensitivity = Some(sensitivity.clone()));
+                Some(like)
+            });
+            let line = format!("\n  on 4 machines like the simulated one: {word}\n");
+            assert_eq!(text.matches(&line).count(), 2, "{text}");
+            assert!(!text.contains("a longer --for"), "{text}");
+        }
+        let text = told_with(0.0, 8, false, [2.0, 2.0], |summary| {
+            summary.simulated = true;
+            None
+        });
+        assert_eq!(
+            text.matches("on 4 machines like the simulated one: not tried yet\n").count(),
+            2,
+            "{text}"
+        );
+        assert!(text.contains("Surer: a longer --for, without --quick"), "{text}");
+        assert!(
+            !told(0.0, 8, false, [2.0, 2.0]).contains("machines like"),
+            "hosts that are measured have no guesses"
+        );
     }
 
     #[test]

@@ -72,6 +72,10 @@ fn an_answer_is_given_when_stopped_or_when_its_time_is_over() {
             assert_eq!(said.matches(tried).count(), 2, "{tried}: {said}");
         }
         assert_eq!(said.contains("a longer --for"), blocks != "2", "{said}");
+        let like =
+            said.lines().filter_map(|line| line.strip_prefix("  on 4 machines like the simulated one: "));
+        let tried: Vec<bool> = like.map(|word| word != "not tried yet").collect();
+        assert_eq!(tried, [blocks == "2"; 2], "{said}");
     }
 }
 
