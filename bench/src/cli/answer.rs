@@ -19,6 +19,7 @@ Examples:
 
 The answer names what it assumes: the ring, exits of waiters that spin (pause-loop exits), the scheduler and its slices, the
 machine. It tries the exits on and off, and the slices of another scheduler, and says whether either turns the answer round.
+Of a simulated machine it says whether the answer depends on guesses: it tries four machines like it last, if there is time.
 Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Ctrl-C ends it with the answer so far (exit code 130).";
 
 /// Options of `haltkick answer`.

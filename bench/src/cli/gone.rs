@@ -13,7 +13,7 @@ const GONE: &[(&str, &str)] = &[
     ("--work-rate", "the host's rate is measured at each start"),
     (
         "flips",
-        "`haltkick sweep --vary lock=A,B --compare --machine M --robust`, or `[robust]` in an experiment file",
+        "`haltkick sweep --vary lock=A,B --compare --engine sim --machine M --robust`, or `[robust]` in an experiment file",
     ),
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
