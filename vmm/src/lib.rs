@@ -73,7 +73,7 @@ pub use machine::capabilities::KernelHalts;
 pub use machine::pv_backend::PvBackend;
 pub use machine::ring::Ring;
 pub use observe::instruments::{ConsoleSink, Instruments, LinuxConsole};
-pub use observe::live::{Live, LiveFrame, LiveGuest, LivePhase, LiveVcpu, NoFrame, read_live};
+pub use observe::live::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::ticks_histogram::{TicksHistogram, TicksSpan};
 pub use observe::trace::Trace;

@@ -18,7 +18,7 @@ Examples:
 /// Options of `haltkick top`.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// The directory of an experiment that is under way, or the number of a process; its setting `live` is on
+    /// The directory of an experiment that is under way, or the process number of a single run; its setting `live` is on
     #[arg(value_name = "DIR|PID")]
     pub(crate) target: String,
     /// Print one frame and stop

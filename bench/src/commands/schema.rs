@@ -12,8 +12,8 @@ use crate::experiment;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::record::linux::LinuxRecord;
+use crate::results::live::View;
 use crate::results::manifest::Manifest;
-use crate::show::top::View;
 use crate::text::exit::{Exit, Result};
 use crate::text::output;
 

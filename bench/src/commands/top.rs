@@ -3,11 +3,11 @@
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{LiveFrame, LivePhase, allowed_cpus, keep_off};
+use haltkick_vmm::{allowed_cpus, keep_off};
 
 use crate::cli::{Format, TopArgs};
-use crate::results::live::{FoundLive, is_there};
-use crate::show::top::{table, view};
+use crate::results::live::{FoundLive, View};
+use crate::show::top::{table, with_rates};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
@@ -26,7 +26,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
     if args.once {
         return once(args, &mut watched);
     }
-    let mut earlier: Option<LiveFrame> = None;
+    let mut earlier: Option<View> = None;
     loop {
         let frame = watched.look()?;
         if is_over(earlier.as_ref(), &frame) {
@@ -62,9 +62,9 @@ fn once(args: &TopArgs, watched: &mut Watched) -> Result<Exit> {
 }
 
 /// Whether nothing more is to come: the process says so, or it shows nothing new and is gone.
-fn is_over(earlier: Option<&LiveFrame>, frame: &LiveFrame) -> bool {
-    let is_new = earlier.is_some_and(|earlier| earlier.sequence != frame.sequence);
-    frame.phase == LivePhase::Ended || !is_new && !is_there(frame)
+fn is_over(earlier: Option<&View>, frame: &View) -> bool {
+    let is_new = earlier.is_some_and(|earlier| earlier != frame);
+    frame.is_ended() || !is_new && !frame.is_of_living_process()
 }
 
 /// A view, and the CPUs that the process which looks at it may use.
@@ -77,7 +77,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn look(&mut self) -> Result<LiveFrame> {
+    fn look(&mut self) -> Result<View> {
         let frame = self.found.read()?;
         let is_kept_off = self.off.as_ref().is_some_and(|(cpus, _)| *cpus == frame.cpus);
         if !frame.virtual_time && !frame.cpus.is_empty() && !is_kept_off {
@@ -92,8 +92,8 @@ impl Watched {
 }
 
 /// Shows a frame. Whether anybody takes it.
-fn show(args: &TopArgs, watched: &Watched, earlier: Option<&LiveFrame>, frame: &LiveFrame) -> Result<bool> {
-    let view = view(earlier, frame, watched.is_off());
+fn show(args: &TopArgs, watched: &Watched, earlier: Option<&View>, frame: &View) -> Result<bool> {
+    let view = with_rates(earlier, frame, watched.is_off());
     let is_redrawn = !args.once && io::stdout().is_terminal();
     output::is_taken(&match args.format {
         Format::Json => format!("{}\n", output::to_json(&view)?),

@@ -1,6 +1,6 @@
 //! The whereabouts of a vCPU: one vocabulary for the schedulers' books, timelines, traces, the live view and explanations.
 //!
-//! Timelines, traces and the live view have codes of their own for them, which are public and written out where they are used.
+//! Timelines and traces have codes of their own for them, which are public and written out where they are used.
 
 use crate::guest::activity::Activity;
 

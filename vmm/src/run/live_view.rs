@@ -7,7 +7,7 @@ use crate::guest::activity::Activity;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::{ExitCounts, Vcpu};
 use crate::observe::instruments::Instruments;
-use crate::observe::live::{LiveFrame, LiveGuest, LivePhase, LiveRun, LiveVcpu};
+use crate::observe::live::{LiveFrame, LiveGuest, LiveRun, LiveVcpu};
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::asked::Run;
 use crate::sched::Scheduler;
@@ -42,7 +42,7 @@ impl<'a> LiveView<'a> {
     pub(crate) fn look<'g>(&mut self, scheduler: &Scheduler<'_>, guests: impl Iterator<Item = GuestNow<'g>>) {
         if self.live.is_due() {
             let frame = self.frame(&scheduler.whereabouts(), guests);
-            self.live.show(frame);
+            self.live.show(&frame);
         }
     }
 
@@ -50,12 +50,12 @@ impl<'a> LiveView<'a> {
         &self,
         whereabouts: &[Whereabouts],
         guests: impl Iterator<Item = GuestNow<'g>>,
-    ) -> LiveFrame {
+    ) -> LiveFrame<'a> {
         let run = self.run;
         let mut frame = LiveFrame {
             virtual_time: run.engine.is_simulated(),
-            host_schedules: run.has_vcpu_threads(),
-            cpus: run.cpus.clone(),
+            sched: if run.has_vcpu_threads() { "host" } else { "vmm" },
+            cpus: &run.cpus,
             ..LiveFrame::default()
         };
         for ((now, asked), counts) in guests.zip(run.ours()).zip(&self.counts) {
@@ -68,12 +68,11 @@ impl<'a> LiveView<'a> {
                 vcpu(&now, id as u32, whereabouts[first + id], counts)
             };
             frame.guests.push(LiveGuest {
-                name: asked.guest.name.clone(),
-                lock: asked.ours.lock.clone(),
+                name: &asked.guest.name,
+                lock: &asked.ours.lock,
                 pv: asked.guest.pv,
-                workload: asked.ours.workload.clone(),
+                workload: &asked.ours.workload,
                 locks: asked.ours.lock_count,
-                kicks_seen: !now.guest.halts_in_kernel,
                 vcpus: counts.iter().enumerate().map(vcpu).collect(),
             });
         }
@@ -81,16 +80,16 @@ impl<'a> LiveView<'a> {
     }
 }
 
-fn phase(now: &GuestNow<'_>) -> LivePhase {
+fn phase(now: &GuestNow<'_>) -> &'static str {
     let [opened, _] = now.guest.window.times();
     if now.guest.window.is_closed() {
-        LivePhase::Closed
+        "closed"
     } else if opened != u64::MAX {
-        LivePhase::Window
+        "window"
     } else if now.has_started {
-        LivePhase::WarmsUp
+        "warms-up"
     } else {
-        LivePhase::Starts
+        "starts"
     }
 }
 
@@ -101,18 +100,45 @@ fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) ->
         (Where::Runnable, Some(None)) if !now.guest.halts_in_kernel => Where::Running.into(),
         _ => found,
     };
-    let Some(area) = now.guest.shared.as_ref().map(|shared| shared.area(id)) else {
-        return LiveVcpu { at, since_ns, exits: counts.total(), ..LiveVcpu::default() };
-    };
+    let area = now.guest.shared.as_ref().map(|shared| shared.area(id));
+    let doing = area.map_or(Activity::Other, Activity::of);
+    // Relaxed: figures, each of which its vCPU alone writes.
+    let lock = area.map(|area| area.activity.lock.load(Ordering::Relaxed));
+    let sections = area.map_or(0, |area| area.results.entered.load(Ordering::Relaxed));
+    // Kicks and sleeps in the kernel's hands are no exits: nobody here counts them.
+    let seen = |kind| (!now.guest.halts_in_kernel).then(|| counts.of(kind));
     LiveVcpu {
-        at,
+        vcpu: id,
+        state: at.name(),
         since_ns,
-        doing: Activity::of(area),
-        // Relaxed: figures, each of which its vCPU alone writes.
-        lock: area.activity.lock.load(Ordering::Relaxed),
-        sections: area.results.entered.load(Ordering::Relaxed),
+        doing: doing.name(),
+        lock: lock.filter(|_| doing != Activity::Other),
+        sections,
         exits: counts.total(),
-        kicks: counts.of(Exit::Kick(0).kind()),
-        sleeps: counts.of(Exit::Wait.kind()),
+        kicks: seen(Exit::Kick(0).kind()),
+        sleeps: seen(Exit::Wait.kind()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::tsc::GuestTsc;
+    use crate::host::clock::Clock;
+    use crate::host::time::TscRate;
+    use crate::observe::notes::Notes;
+    use crate::sched::hints::Watcher;
+
+    #[test]
+    fn kicks_that_the_kernel_delivers_are_null_and_not_zero() {
+        let (notes, watcher) = (Notes::none(), Watcher::nothing("made up"));
+        let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
+        let mut guest = GuestRun::new(1, tsc, &Clock::Host, &watcher, &notes);
+        for (halts_in_kernel, counted) in [(false, Some(0)), (true, None)] {
+            guest.halts_in_kernel = halts_in_kernel;
+            let now = GuestNow { guest: &guest, has_started: true, books: None };
+            let shown = vcpu(&now, 0, Where::Running.into(), &ExitCounts::default());
+            assert_eq!((shown.exits, shown.kicks, shown.sleeps), (0, counted, counted));
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Guest, Vcpu, View};
 use crate::host::cpulist::CpuList;
+use crate::results::live::{Guest, Vcpu, View};
 use crate::text::quantity::{si, time_ns};
 
 /// Locks that are shown of a guest.
@@ -168,11 +168,11 @@ fn row(view: &View, vcpu: &Vcpu) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{tests::frame, view};
+    use super::super::{tests::frame, with_rates};
     use super::*;
 
     fn shown(most_lines: usize) -> String {
-        let view = view(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
+        let view = with_rates(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
         table(&view, most_lines)
     }
 
@@ -203,15 +203,15 @@ mod tests {
     #[test]
     fn a_lock_that_a_guest_made_up_is_in_no_list() {
         let mut frame = frame(3_000_000_000, 1, 5000);
-        frame.guests[0].vcpus[1].lock = u32::MAX;
-        let text = table(&view(None, &frame, true), usize::MAX);
+        frame.guests[0].vcpus[1].lock = Some(u32::MAX);
+        let text = table(&with_rates(None, &frame, true), usize::MAX);
         assert!(text.contains("lock 0") && text.contains("changing hands; 2 wait"), "{text}");
         assert!(!text.contains("lock 4294967295"), "{text}");
     }
 
     #[test]
     fn a_view_that_disturbs_what_it_shows_says_so() {
-        let text = table(&view(None, &frame(3_000_000_000, 1, 5000), false), usize::MAX);
+        let text = table(&with_rates(None, &frame(3_000_000_000, 1, 5000), false), usize::MAX);
         assert!(text.contains("it takes time from the run"), "{text}");
     }
 }

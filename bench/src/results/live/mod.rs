@@ -1,21 +1,27 @@
 //! The file in which a process shows its runs while they go, and how others find it.
 //!
 //! An experiment's file lies next to its records and goes when the experiment ends. That of a single run lies in a directory of this
-//! user's, where experiments leave a link: there it is found by the number of the process. A process removes what ended ones have
-//! left there, since a process in its sandbox cannot remove its own.
+//! user's, where it is found by the number of the process. A process removes what ended ones have left there, since a process in its
+//! sandbox cannot remove its own.
+
+mod view;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use haltkick_vmm::{Live, LiveFrame, LivePhase, read_live, walls};
+use haltkick_vmm::{Live, read_live};
 
 use crate::text::exit::{Failure, Result};
 
-/// How the names of such files begin in a directory of results; the process's number follows.
+pub(crate) use view::{Guest, Vcpu, View};
+
+/// How the names of such files begin in a directory of results.
 const PREFIX: &str = "live-";
+/// How all of them end.
+const ENDING: &str = ".jsonl";
 
 /// The file of this process.
 #[derive(Debug)]
@@ -29,19 +35,15 @@ impl LiveFile {
     /// For a run without a directory. Before the walls go up.
     pub(crate) fn of_process() -> Result<Self> {
         let directory = of_user().and_then(|path| prepare(&path).map(|()| path));
-        let path = directory.map_err(unwritable)?.join(std::process::id().to_string());
+        let path = directory.map_err(unwritable)?.join(name_of(std::process::id()));
         let live = create(&path).map_err(|error| unwritable(with(&path, error)))?;
         Ok(Self { live, path: None })
     }
 
     /// For an experiment in `directory`.
     pub(crate) fn within(directory: &Path) -> Result<Self> {
-        let path = directory.join(format!("{PREFIX}{}", std::process::id()));
+        let path = directory.join(format!("{PREFIX}{}", name_of(std::process::id())));
         let live = create(&path).map_err(|error| unwritable(with(&path, error)))?;
-        // Behind walls no link can be made. Without one the directory has to be named, and that is all.
-        if walls().calls.is_err() {
-            _ = link(&path);
-        }
         Ok(Self { live, path: Some(path) })
     }
 
@@ -73,11 +75,12 @@ impl FoundLive {
         let Ok(process) = target.parse::<u32>() else {
             return Err(Failure::usage(format!("{target}: neither a directory nor the number of a process")));
         };
-        let path = of_user().map_err(unwritable)?.join(process.to_string());
+        let path = of_user().map_err(unwritable)?.join(name_of(process));
         match Self::open(&path) {
             Ok(found) => Ok(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::usage(format!(
-                "process {process} shows no run: start it with --live on (or --set live=on), and look while it goes"
+                "process {process} shows no single run: start one with --live on, and look while it goes; \
+                 of an experiment (--set live=on) give its directory"
             ))),
             Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
         }
@@ -92,14 +95,10 @@ impl FoundLive {
     }
 
     /// How things are now.
-    pub(crate) fn read(&mut self) -> Result<LiveFrame> {
-        read_live(&mut self.file).map_err(|why| Failure::usage(format!("{} {why}", self.path.display())))
+    pub(crate) fn read(&self) -> Result<View> {
+        let view = read_live(&self.file).and_then(|line| View::of_line(&line));
+        view.map_err(|why| Failure::usage(format!("{} {why}", self.path.display())))
     }
-}
-
-/// Whether the process is there that wrote `frame`. One on another host, whose directory is seen here, need not be.
-pub(crate) fn is_there(frame: &LiveFrame) -> bool {
-    Path::new("/proc").join(frame.process.to_string()).exists()
 }
 
 /// The view in an experiment's directory that is not over; where all are, or none can be read, what the last one says.
@@ -112,9 +111,9 @@ fn in_results(directory: &Path) -> Result<FoundLive> {
     for path in paths {
         let opened =
             FoundLive::open(&path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
-        let read = opened.and_then(|mut found| found.read().map(|frame| (found, frame)));
+        let read = opened.and_then(|found| found.read().map(|frame| (found, frame)));
         match read {
-            Ok((found, frame)) if frame.phase != LivePhase::Ended && is_there(&frame) => return Ok(found),
+            Ok((found, frame)) if !frame.is_ended() && frame.is_of_living_process() => return Ok(found),
             other => last = Some(other.map(|(found, _)| found)),
         }
     }
@@ -132,16 +131,12 @@ fn create(path: &Path) -> io::Result<Arc<Live>> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
     Live::new(file).map(Arc::new)
 }
 
-fn link(path: &Path) -> io::Result<()> {
-    let directory = of_user()?;
-    prepare(&directory)?;
-    let link = directory.join(std::process::id().to_string());
-    _ = fs::remove_file(&link);
-    symlink(fs::canonicalize(path)?, link)
+fn name_of(process: u32) -> String {
+    format!("{process}{ENDING}")
 }
 
 /// The directory in which this user's processes show themselves.
@@ -166,8 +161,9 @@ fn prepare(directory: &Path) -> io::Result<()> {
         return Err(with(directory, io::Error::other("another user may write there")));
     }
     for entry in fs::read_dir(directory)?.flatten() {
-        let process = entry.file_name().to_string_lossy().parse::<u32>();
-        if process.is_ok_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
+        let process =
+            entry.file_name().to_str().and_then(|name| name.strip_suffix(ENDING)?.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
             _ = fs::remove_file(entry.path());
         }
     }
@@ -196,44 +192,13 @@ mod tests {
         let none = FoundLive::find(&directory).unwrap_err().message;
         assert!(none.contains("no run in it shows itself"), "{none}");
         let file = LiveFile::within(scratch.path()).unwrap();
-        let mut found = FoundLive::find(&directory).unwrap();
+        let found = FoundLive::find(&directory).unwrap();
         let frame = found.read().unwrap();
-        assert_eq!((frame.phase, frame.process), (LivePhase::Between, std::process::id()));
-        assert!(is_there(&frame));
+        assert_eq!((frame.phase.as_str(), frame.process), ("between", std::process::id()));
+        assert!(frame.is_of_living_process());
         drop(file);
-        assert_eq!(found.read().unwrap().phase, LivePhase::Ended, "an observer learns that it is over");
+        assert!(found.read().unwrap().is_ended(), "an observer learns that it is over");
         assert!(FoundLive::find(&directory).is_err());
-    }
-
-    #[test]
-    fn a_damaged_view_and_another_file_are_refused_in_a_line() {
-        let scratch = Scratch::new("no-live");
-        let directory = scratch.path().to_str().unwrap().to_owned();
-        let path = scratch.path().join("live-1");
-        let refused = |what: &str| {
-            let message = FoundLive::find(&directory).unwrap_err().message;
-            assert!(
-                message.contains(what) && message.contains("live-1") && !message.contains('\n'),
-                "{message}"
-            );
-        };
-        fs::write(&path, "something else").unwrap();
-        refused("is not the live view of a run");
-        let file = LiveFile::within(scratch.path()).unwrap();
-        let mut bytes = fs::read(file.path.as_ref().unwrap()).unwrap();
-        drop(file);
-        bytes[30] ^= 1;
-        fs::write(&path, bytes).unwrap();
-        refused("is damaged");
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        refused("is no file");
-    }
-
-    #[test]
-    fn a_name_that_is_neither_directory_nor_process_is_refused() {
-        let message = FoundLive::find("no/such/place").unwrap_err().message;
-        assert_eq!(message, "no/such/place: neither a directory nor the number of a process");
     }
 
     #[test]
@@ -242,7 +207,7 @@ mod tests {
         let scratch = Scratch::new("live-others");
         let directory = scratch.path().join("haltkick");
         prepare(&directory).unwrap();
-        fs::write(directory.join("4294967295"), "left by a process that is gone").unwrap();
+        fs::write(directory.join("4294967295.jsonl"), "left by a process that is gone").unwrap();
         prepare(&directory).unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();

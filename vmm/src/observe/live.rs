@@ -1,0 +1,278 @@
+//! The live view of a run: a file to which the run's own thread appends a line of JSON ten times a second, for `haltkick top` to read.
+//!
+//! Lines are what `haltkick top --format json` prints, without what it takes two of them to know.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::host::locks::lock;
+
+/// Name of the format of a line.
+pub const LIVE_SCHEMA: &str = "haltkick.top";
+/// Version of the format of a line.
+pub const LIVE_SCHEMA_VERSION: u32 = 1;
+
+/// How often a line is written.
+const EVERY: Duration = Duration::from_millis(100);
+/// The file starts over once it is longer than this.
+const MOST_BYTES: u64 = 16 << 20;
+/// How much of its end is looked at: several lines of 1024 vCPUs.
+const MOST_READ: u64 = 4 << 20;
+
+/// A moment of a run, in fields that `haltkick schema top` describes.
+#[derive(Default, Serialize)]
+pub(crate) struct LiveFrame<'a> {
+    pub(crate) phase: &'static str,
+    pub(crate) at_ns: u64,
+    pub(crate) virtual_time: bool,
+    pub(crate) sched: &'static str,
+    pub(crate) cpus: &'a [u32],
+    pub(crate) guests: Vec<LiveGuest<'a>>,
+}
+
+/// A guest of it.
+#[derive(Serialize)]
+pub(crate) struct LiveGuest<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) lock: &'a str,
+    pub(crate) pv: bool,
+    pub(crate) workload: &'a str,
+    pub(crate) locks: u32,
+    pub(crate) vcpus: Vec<LiveVcpu>,
+}
+
+/// A vCPU of it.
+#[derive(Serialize)]
+pub(crate) struct LiveVcpu {
+    pub(crate) vcpu: u32,
+    pub(crate) state: &'static str,
+    pub(crate) since_ns: Option<u64>,
+    pub(crate) doing: &'static str,
+    pub(crate) lock: Option<u32>,
+    pub(crate) sections: u64,
+    pub(crate) exits: u64,
+    pub(crate) kicks: Option<u64>,
+    pub(crate) sleeps: Option<u64>,
+}
+
+/// A frame, and what is of the process.
+#[derive(Serialize)]
+struct Line<F> {
+    schema: &'static str,
+    schema_version: u32,
+    process: u32,
+    run: u64,
+    #[serde(flatten)]
+    frame: F,
+}
+
+/// The file of a process that shows its runs, one at a time. When it is dropped the file says that the process is done.
+#[derive(Debug)]
+pub struct Live {
+    written: Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    file: File,
+    bytes: u64,
+    runs: u64,
+    /// A run is being shown.
+    is_taken: bool,
+}
+
+impl Live {
+    /// In `file`, which is empty and open for appending, and says from now on that no run is under way yet.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn new(file: File) -> io::Result<Self> {
+        let live = Self { written: Mutex::new(Written { file, bytes: 0, runs: 0, is_taken: false }) };
+        live.write(&no_run("between"))?;
+        Ok(live)
+    }
+
+    /// A run begins. `None`: another one of this process is being shown.
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<LiveRun> {
+        let mut written = lock(&self.written);
+        if std::mem::replace(&mut written.is_taken, true) {
+            return None;
+        }
+        written.runs += 1;
+        Some(LiveRun { live: Arc::clone(self), last: None })
+    }
+
+    fn write(&self, frame: &impl Serialize) -> io::Result<()> {
+        let mut written = lock(&self.written);
+        let (process, run) = (std::process::id(), written.runs);
+        let line = Line { schema: LIVE_SCHEMA, schema_version: LIVE_SCHEMA_VERSION, process, run, frame };
+        let mut line = serde_json::to_vec(&line)?;
+        line.push(b'\n');
+        written.append(&line)
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // A full disk must not stop a measurement.
+        _ = self.write(&no_run("ended"));
+    }
+}
+
+impl Written {
+    /// Appends a line in one go, or starts the file over with it.
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.bytes > MOST_BYTES {
+            self.file.set_len(0)?;
+            self.bytes = 0;
+        }
+        self.bytes += line.len() as u64;
+        // Behind half a line no other could be read.
+        self.file.write_all(line).inspect_err(|_| self.bytes = u64::MAX)
+    }
+}
+
+/// The frame while no run is under way.
+fn no_run(phase: &'static str) -> LiveFrame<'static> {
+    LiveFrame { phase, sched: "vmm", ..LiveFrame::default() }
+}
+
+/// A run that is being shown.
+#[derive(Debug)]
+pub(crate) struct LiveRun {
+    live: Arc<Live>,
+    last: Option<Instant>,
+}
+
+impl LiveRun {
+    /// Whether it is time for a frame. The next one is due a while later.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= EVERY);
+        if is_due {
+            self.last = Some(Instant::now());
+        }
+        is_due
+    }
+
+    /// Writes `frame`. Errors are ignored: a full disk must not stop a measurement.
+    pub(crate) fn show(&self, frame: &impl Serialize) {
+        _ = self.live.write(frame);
+    }
+}
+
+impl Drop for LiveRun {
+    fn drop(&mut self) {
+        self.show(&no_run("between"));
+        lock(&self.live.written).is_taken = false;
+    }
+}
+
+/// Reads the last whole line of `file`, which may be written to meanwhile.
+///
+/// # Errors
+/// Why there is none: the rest of a sentence about the file.
+pub fn read_live(file: &File) -> Result<Vec<u8>, String> {
+    const LOOKS: u32 = 20;
+    for _ in 0..LOOKS {
+        let (end, is_all) = end_of(file).map_err(|error| format!("cannot be read: {error}"))?;
+        let mut lines = end.rsplit(|byte| *byte == b'\n').skip(1);
+        match (lines.next(), lines.next()) {
+            // Of the first line the beginning may be missing.
+            (Some(last), before) if is_all || before.is_some() => return Ok(last.to_vec()),
+            _ if !is_all => return Err("has lines too long to be the live view of a run".into()),
+            // It starts over at this moment.
+            _ => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    Err("is not the live view of a run: it has no whole line".into())
+}
+
+/// The end of a file, and whether that is all of it; nothing, if it becomes shorter meanwhile.
+fn end_of(file: &File) -> io::Result<(Vec<u8>, bool)> {
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(MOST_READ);
+    let mut end = vec![0; (length - from) as usize];
+    match file.read_exact_at(&mut end, from) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok((Vec::new(), true)),
+        read => read.map(|()| (end, from == 0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::path::PathBuf;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A view in a file of this test's own.
+    fn scratch(name: &str) -> (PathBuf, Arc<Live>) {
+        let path = std::env::temp_dir().join(format!("haltkick-live-{name}-{}", std::process::id()));
+        _ = std::fs::remove_file(&path);
+        let file = OpenOptions::new().append(true).create_new(true).open(&path).expect("a scratch file");
+        (path, Arc::new(Live::new(file).expect("it can be written")))
+    }
+
+    fn look(file: &File) -> Value {
+        serde_json::from_slice(&read_live(file).expect("a line")).expect("JSON")
+    }
+
+    #[test]
+    fn one_run_is_shown_and_the_file_says_when_none_is() {
+        let (path, live) = scratch("one");
+        let file = File::open(&path).expect("it is there");
+        let shown = || (look(&file)["phase"].clone(), look(&file)["run"].clone());
+        assert_eq!(shown(), (json!("between"), json!(0)));
+        let mut first = live.begin().expect("no other is shown");
+        assert!(live.begin().is_none(), "the first one is");
+        assert!(first.is_due() && !first.is_due());
+        first.show(&json!({ "phase": "window" }));
+        assert_eq!(shown(), (json!("window"), json!(1)));
+        drop(first);
+        assert_eq!(shown(), (json!("between"), json!(1)));
+        drop(live.begin().expect("the first one has ended"));
+        drop(live);
+        assert_eq!(shown(), (json!("ended"), json!(2)));
+        std::fs::remove_file(path).expect("it was there");
+    }
+
+    #[test]
+    fn whoever_reads_sees_whole_lines_of_a_file_that_starts_over() {
+        const MIB: usize = 1 << 20;
+        let (path, live) = scratch("race");
+        let run = live.begin().expect("no other is shown");
+        let file = File::open(&path).expect("it is there");
+        std::thread::scope(|scope| {
+            let frame = |round: usize| json!({ "text": "x".repeat([MIB, 3][round % 2]) });
+            let writer = scope.spawn(move || (0..80).for_each(|round| run.show(&frame(round))));
+            while !writer.is_finished() {
+                let length = look(&file)["text"].as_str().map(str::len);
+                assert!(matches!(length, None | Some(3 | MIB)), "{length:?}");
+                assert!(file.metadata().unwrap().len() <= MOST_BYTES + 2 * MIB as u64);
+            }
+        });
+        std::fs::remove_file(path).expect("it was there");
+    }
+
+    #[test]
+    fn a_file_without_a_line_of_fitting_length_is_refused() {
+        let path = std::env::temp_dir().join(format!("haltkick-live-none-{}", std::process::id()));
+        for (text, why) in [
+            ("half a line".to_owned(), "no whole line"),
+            ("x".repeat(MOST_READ as usize + 1), "too long"),
+            ("x".repeat(MOST_READ as usize) + "\n", "too long"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let refused = read_live(&File::open(&path).unwrap()).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+}
