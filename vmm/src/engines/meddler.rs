@@ -80,6 +80,9 @@ pub(super) struct Meddler {
     met: BTreeMap<u64, u32>,
     victims: Vec<Victim>,
     random: SplitMix,
+    /// Draws the contents of every other vCPU's registers: always the same at one place, so that a loop that waits for the right rubbish
+    /// waits forever.
+    constant: u64,
     /// Contents of registers when the lock's functions returned last: numbers and addresses that it works with.
     seen: [u64; SEEN],
     /// Addresses of [`VOID`].
@@ -100,13 +103,17 @@ impl Meddler {
     ) -> Result<Self, RunError> {
         let is_void = |symbol: &&Symbol| VOID.contains(&symbol.name.rsplit("::").next().unwrap_or_default());
         let void = image.symbols().iter().filter(is_void).map(|symbol| symbol.address);
+        // Trials with one seed draw different things.
+        let mut random = SplitMix::new(asked.guest.seed ^ u64::from(asked.guest.vcpus) << 32);
+        let constant = random.next();
         Ok(Self {
             code: LockCode::with_try(asked, image)?,
             object: image.object_addresses(&asked.ours.lock),
             interrupts,
             met: BTreeMap::new(),
             victims: (0..asked.guest.vcpus).map(|_| Victim::default()).collect(),
-            random: SplitMix::new(asked.guest.seed),
+            random,
+            constant,
             seen: [0; SEEN],
             void: void.collect(),
             has_begun: false,
@@ -133,10 +140,17 @@ impl Meddler {
         true
     }
 
+    /// Whether the vCPU's registers are filled with the same at one place.
+    fn is_constant(&self, number: usize) -> bool {
+        (self.constant ^ number as u64) & 1 == 0
+    }
+
     /// Fills registers, and flags, in which the lock can rely on nothing: at its first instruction, and when a function of the lab's returns to it.
     /// Gives the caller back its own.
     fn fill(&mut self, cpu: &mut Cpu, (rip, rsp): (u64, u64)) {
-        let victim = &mut self.victims[cpu.number() as usize];
+        let number = cpu.number() as usize;
+        let is_constant = self.is_constant(number);
+        let victim = &mut self.victims[number];
         // The return has taken its address off the stack.
         while let Some(call) = victim.calls.pop_if(|call| rsp == call.rsp + 8) {
             let changed = FREE.into_iter().chain(ARGUMENTS).map(|register| cpu.general(register));
@@ -149,14 +163,17 @@ impl Meddler {
                 }
             }
         }
-        if self.since > ENOUGH {
+        if self.since > ENOUGH && !is_constant {
             return;
         }
-        let (void, flags) = (&self.void, self.random.next());
-        let (seen, random) = (&self.seen, &mut self.random);
+        let (void, seen, random) = (&self.void, &self.seen, &mut self.random);
+        let mut fixed = is_constant.then(|| SplitMix::new(self.constant ^ rip));
+        let flags = fixed.as_mut().unwrap_or(random).next();
         let mut set = |cpu: &mut Cpu, register: General| {
-            let drawn = random.next();
+            let drawn = fixed.as_mut().unwrap_or(random).next();
             let filled = match drawn & 7 {
+                // Positive, negative or zero, as often as each other: what a loop looks for is mostly one of these.
+                _ if fixed.is_some() => [0, u64::MAX, drawn][(drawn >> 32) as usize % 3],
                 0..4 => drawn >> 3 & 3,
                 4 => u64::MAX,
                 5 => drawn >> 3,
@@ -206,7 +223,7 @@ impl Witness for Meddler {
         self.has_begun |= number > 0;
         let is_of_lock = self.code.part(cpu.number(), place.0, place.1) == Some(Part::Code);
         let victim = self.victims.get_mut(number).filter(|_| self.has_begun)?;
-        self.since += 1;
+        self.since = self.since.saturating_add(1);
         // One that comes while another is handled is put off to its end: not here.
         if victim.handles.take_if(|back| *back == place).is_some() {
             return None;
@@ -225,8 +242,11 @@ impl Witness for Meddler {
 
     fn is_done(&self) -> bool {
         let calls = |victim: &Victim| !victim.calls.is_empty();
+        let waits_for_rubbish =
+            || (0..).zip(&self.victims).any(|(number, victim)| self.is_constant(number) && calls(victim));
         // The other witness looks to the end.
         self.other.is_none()
-            && (self.since > TOO_MANY || self.since > ENOUGH && !self.victims.iter().any(calls))
+            && (self.since > TOO_MANY && !waits_for_rubbish()
+                || self.since > ENOUGH && !self.victims.iter().any(calls))
     }
 }

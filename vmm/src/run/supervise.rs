@@ -36,7 +36,7 @@ const STALL_WORTH_WAITING: Duration = Duration::from_millis(100);
 /// The least that the watchdog waits by itself, once all vCPUs have started.
 const WATCHDOG: Duration = Duration::from_secs(1);
 /// How long vCPUs of a simulated machine, which no neighbour delays, may all wait for a lock that none of them holds.
-const SIMULATED_WATCHDOG: Duration = Duration::from_millis(50);
+const SIMULATED_WATCHDOG: Duration = Duration::from_millis(5);
 /// The least that the watchdog waits while vCPUs start, which takes a long time on emulated hosts.
 const WATCHDOG_START: Duration = Duration::from_secs(10);
 /// Fixed part of the limit on a phase that ends when the guest has done something; [`MARGIN_PATIENCES`] times the guest's longest
@@ -414,7 +414,8 @@ impl Supervised<'_> {
             || self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep());
         match self.asked.run.watchdog {
             Some(limit) => {
-                let simulated = self.asked.run.engine.is_simulated() && self.still > SIMULATED_WATCHDOG;
+                let simulated =
+                    self.asked.run.engine.is_simulated() && self.still > self.simulated_patience();
                 self.still > limit + self.longest_absence()
                     || self.asked.run.drain && self.all_wait(scheduler) && (simulated || had_its_chances())
             }
@@ -433,14 +434,33 @@ impl Supervised<'_> {
         if self.has_started() { self.working_patience() } else { WATCHDOG_START }
     }
 
-    /// How long the guest may stand still in any case once it has started.
-    fn working_patience(&self) -> Duration {
-        let ratio = self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32);
-        // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
+    /// How long all vCPUs of a simulated guest may wait: one of them may have been let in, and be away.
+    fn simulated_patience(&self) -> Duration {
+        let ratio = self.ratio();
+        let turns = match self.asked.run.rules.sched {
+            Sched::Vmm if ratio == 1 => Duration::ZERO,
+            Sched::Vmm => self.asked.run.rules.slice * ratio,
+            Sched::Host => HOST_SLICE * ratio,
+        };
+        SIMULATED_WATCHDOG + turns * 4 + self.kept_away()
+    }
+
+    fn ratio(&self) -> u32 {
+        self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32)
+    }
+
+    /// How long a vCPU may be kept from running, turns of others aside.
+    fn kept_away(&self) -> Duration {
         let away = self.asked.run.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
         let quota = self.asked.guest.quota.map(|quota| quota.period() * 4);
-        let kept = quota.unwrap_or_default() + self.longest_absence();
-        let work = (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away + kept;
+        away + quota.unwrap_or_default() + self.longest_absence()
+    }
+
+    /// How long the guest may stand still in any case once it has started.
+    fn working_patience(&self) -> Duration {
+        let ratio = self.ratio();
+        // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
+        let work = (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + self.kept_away();
         match self.asked.run.rules.sched {
             Sched::Vmm => WATCHDOG + work,
             Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,
@@ -511,14 +531,15 @@ impl Supervised<'_> {
 
     fn no_progress(&self, all_asleep: bool, all_wait: bool) -> RunError {
         let seconds = self.still.as_secs_f64();
+        // A simulated guest may not stand still for long.
+        let still =
+            if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") };
         RunError::NoProgress(if all_asleep {
-            format!("all vCPUs have slept in pv_wait for {seconds:.1} s: a wake-up was lost")
+            format!("all vCPUs have slept in pv_wait for {still}: a wake-up was lost")
         } else if all_wait {
-            format!(
-                "for {seconds:.1} s all vCPUs that have not left have waited for a lock that none of them holds"
-            )
+            format!("for {still} all vCPUs that have not left have waited for a lock that none of them holds")
         } else {
-            format!("nothing has moved for {seconds:.1} s; a slower lock needs a longer --watchdog")
+            format!("nothing has moved for {still}; a slower lock needs a longer --watchdog")
         })
     }
 }

@@ -189,7 +189,7 @@ impl Job<'_> {
             .resolve(supply)
             .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
         if run.engine.is_simulated() {
-            run.watchdog = run.watchdog.map(|watchdog| watchdog.min(torture::SIMULATED_PATIENCE));
+            run.watchdog = run.watchdog.map(|watchdog| watchdog.min(trial.simulated_patience()));
         } else {
             run.work_rate = run.work_rate.or(work_rate);
         }

@@ -134,6 +134,19 @@ const KINDS: &[Kind] = {
                 ("hold", "500ns"),
             ],
         ),
+        // A node, or a byte, for each level is one too few.
+        kind(
+            "nested sections, many locks",
+            Lock,
+            (Here, MANY),
+            &[
+                ("workload", "mixed"),
+                ("locks", "24"),
+                ("nested-one-in", "2"),
+                ("slice", "100us"),
+                ("hold", "500ns"),
+            ],
+        ),
         kind(
             "many locks",
             Lock,
@@ -172,6 +185,20 @@ const KINDS: &[Kind] = {
             (Here, MANY),
             &[("spin-threshold", "0us"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
         ),
+        // Sleepers of several locks, each woken before or after it went to sleep for another.
+        kind(
+            "nested sections, long holds, sleep at once",
+            Paravirt,
+            (Here, FEW),
+            &[
+                ("workload", "mixed"),
+                ("locks", "4"),
+                ("nested-one-in", "2"),
+                ("hold", "20us"),
+                ("spin-threshold", "0us"),
+                ("slice", "500us"),
+            ],
+        ),
         kind(
             "long spinning",
             Paravirt,
@@ -201,6 +228,19 @@ const KINDS: &[Kind] = {
             Readers,
             (Here, FEW),
             &[("read-share", "95%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
+        ),
+        // Readers that stay longer than anybody looks without a pause, and waiters that are away for less.
+        kind(
+            "long readers, waiters taken off",
+            Readers,
+            (Here, FEW),
+            &[
+                ("read-share", "50%"),
+                ("deschedule", "waiter,rate=20000,for=20us"),
+                ("hold", "5us"),
+                ("think", "1us"),
+                ("slice", "100us"),
+            ],
         ),
         kind(
             "readers inside at once",
@@ -322,7 +362,9 @@ const fn sleep_after(spinning: &'static str) -> [(&'static str, &'static str); 5
 
 /// Virtual time without progress after which a lock hangs: no neighbour takes a simulated pCPU, and seconds of spinning with stores
 /// would take minutes to simulate.
-pub(super) const SIMULATED_PATIENCE: Duration = Duration::from_millis(200);
+const SIMULATED_PATIENCE: Duration = Duration::from_millis(200);
+/// The same where vCPUs are looked at before each instruction, which takes ten times as long, and each has a pCPU of its own.
+const PATIENCE_AT_EACH: Duration = Duration::from_millis(20);
 /// More vCPUs than this have the shortest slices: after each trial every waiter has the lock once, for which a strict queue takes a
 /// round of slices each.
 const MOST_OF_ANY_SLICE: u32 = 16;
@@ -379,14 +421,28 @@ fn trial(kind: &'static Kind, vcpus: u32, pv: bool) -> Trial {
     Trial { name: format!("{}, {vcpus} vCPUs, {form}", kind.name), kind, vcpus, pv, settings }
 }
 
-/// The trials in a random order, but first one of each kind with a number of vCPUs that finds most; how many those are.
+impl Trial {
+    /// Virtual time without progress after which a simulated lock hangs.
+    pub(super) fn simulated_patience(&self) -> Duration {
+        if self.looks_at_each() { PATIENCE_AT_EACH } else { SIMULATED_PATIENCE }
+    }
+
+    /// Whether vCPUs are looked at before each instruction.
+    fn looks_at_each(&self) -> bool {
+        self.kind.vcpus == CROWDED
+    }
+}
+
+/// The trials in a random order, but first one of each kind with a number of vCPUs that finds most, and all that look at each
+/// instruction: what they draw decides what each finds. How many those are.
 pub(super) fn each_kind_first<'a>(trials: &'a [Trial], random: &mut impl Rng) -> (Vec<&'a Trial>, usize) {
     let mut order: Vec<&Trial> = trials.iter().collect();
     order.shuffle(random);
     let mut seen = BTreeSet::new();
     let is_first = |trial: &&Trial| {
         let finds_most = FINDS_MOST.contains(&trial.vcpus) || trial.kind.vcpus.len() == 1;
-        finds_most && seen.insert((trial.kind.name, trial.pv))
+        let each = trial.looks_at_each().then_some(trial.vcpus);
+        finds_most && seen.insert((trial.kind.name, trial.pv, each))
     };
     let (mut first, others): (Vec<&Trial>, Vec<&Trial>) = order.into_iter().partition(is_first);
     let kinds = first.len();

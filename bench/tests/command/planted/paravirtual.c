@@ -120,8 +120,10 @@ static void head(struct lock *lock, struct node *node)
             __atomic_store_n(&lock->word, LOCKED, __ATOMIC_RELEASE);
             return;
         }
+#ifndef NEVER_SLEEP /* and enter itself once more */
         while (__atomic_load_n(&node->state, __ATOMIC_ACQUIRE) == HALTED)
             hk_wait(&node->state, HALTED);
+#endif
     }
 }
 
