@@ -231,15 +231,16 @@ const KINDS: &[Kind] = {
         ),
         // Readers that stay longer than anybody looks without a pause, and waiters that are away for less.
         kind(
-            "long readers, waiters taken off",
+            "eight simulated pCPUs, long readers, waiters taken off",
             Readers,
-            (Here, FEW),
+            (Simulated, &[4, 8]),
             &[
                 ("read-share", "50%"),
                 ("deschedule", "waiter,rate=20000,for=20us"),
                 ("hold", "5us"),
                 ("think", "1us"),
                 ("slice", "100us"),
+                ("window", "100ms"),
             ],
         ),
         kind(
