@@ -15,7 +15,7 @@ setup:
 
 # Build the `haltkick` command with the guest inside.
 build: setup
-    cargo build --release
+    cargo build --release --package haltkick
 
 # Check that each library crate can be packaged, with all that it needs and nothing of the others.
 package:
