@@ -15,7 +15,7 @@ rm -rf "$stage" "$stage.tar.gz" "$stage.tar.gz.sha256"
 # Neither where the sources lie nor whose home they are built from is to be seen in the program. Only the program is stripped: by a
 # variable of the environment the guest would be too, and its symbols are what explanations are made of.
 export RUSTFLAGS="--remap-path-prefix=$PWD=/haltkick --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$(rustc --print sysroot)=/rust"
-cargo build --release --locked --package haltkick --target "$target" --target-dir "$dist/build" --config 'profile.release.strip=true'
+cargo build --release --locked --package haltkick --features schema --target "$target" --target-dir "$dist/build" --config 'profile.release.strip=true'
 
 mkdir -p "$stage"/{bin,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d,docs}
 haltkick=$stage/bin/haltkick

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::recorded::Recorded;
@@ -11,7 +10,8 @@ use crate::text::quantity::significant;
 
 /// Other load during all runs of an experiment together. Hundreds of runs can show noise that one short run cannot tell
 /// from a tick.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Overall {
     /// Busy with other processes and interrupts, as a share of the pCPUs' time; null where no run tells.
     pub(crate) others_share: Option<f64>,

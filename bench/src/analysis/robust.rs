@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::statistics::Estimate;
 use crate::analysis::verdict::Verdict;
 
 /// Dependence of a comparison on guesses.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Robustness {
     /// One arm is faster on the machine and at every point, with the whole interval.
@@ -32,7 +32,8 @@ impl Robustness {
 }
 
 /// Dependence of an experiment's comparison on guesses.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Sensitivity {
     /// The answer.
     pub(crate) robustness: Robustness,

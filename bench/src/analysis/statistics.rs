@@ -7,7 +7,6 @@
 //! Percentile bootstraps miss far more often than they say with so few values (`coverage_is_what_the_interval_promises` has
 //! the simulation), so there is none here and nothing to seed.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pairs::{Averages, Differences, Ranked as _, sorted};
@@ -15,7 +14,8 @@ use super::verdict::Verdict;
 use crate::text::quantity::factor;
 
 /// A value with its 95 % interval.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Estimate {
     /// Number of values.
     pub(crate) n: usize,
@@ -28,7 +28,8 @@ pub(crate) struct Estimate {
 }
 
 /// A 95 % interval; of rates never narrower than counting sections allows.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Interval {
     /// Lower end.
     pub(crate) low: f64,
@@ -39,7 +40,8 @@ pub(crate) struct Interval {
 }
 
 /// How an interval was made.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Method {
     /// Exact, from the signed-rank distribution: six values or more.

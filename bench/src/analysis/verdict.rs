@@ -1,12 +1,12 @@
 //! The word for a ratio and its interval.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::measure::Measure;
 
 /// Verdict of a ratio's interval.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
     /// The interval lies above 1: the arm does better than its baseline.

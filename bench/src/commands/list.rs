@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use haltkick_vmm::hosts::{self, HostPreset};
 use haltkick_vmm::machines::{Preset, presets};
 use haltkick_vmm::{Entry, Target};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Format, ListArgs, Listed};
@@ -16,7 +15,8 @@ use crate::text::exit::{Exit, Result};
 use crate::text::output;
 
 /// Output of `list --format json`.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Listing {
     /// "haltkick.list".
     pub(crate) schema: &'static str,
@@ -29,7 +29,8 @@ pub(crate) struct Listing {
 }
 
 /// One thing to choose from.
-#[derive(Debug, Default, JsonSchema, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Choice {
     /// Its name on the command line and in files.
     pub(crate) name: String,

@@ -1,24 +1,27 @@
 //! `haltkick schema`: the JSON Schema of each file format.
 
-use crate::analysis::prediction::Prediction;
-use crate::analysis::summary::Summary;
-use crate::analysis::worst::Worst;
+#[cfg(feature = "schema")]
+use {
+    crate::analysis::prediction::Prediction, crate::analysis::summary::Summary,
+    crate::analysis::worst::Worst, crate::commands::compare::Compared, crate::commands::doctor::Examination,
+    crate::commands::list::Listing, crate::commands::reproduce::Reproduction, crate::record::Record,
+    crate::record::failure::FailureRecord, crate::record::linux::LinuxRecord, crate::results::live::View,
+    crate::results::manifest::Manifest,
+};
+
 use crate::cli::SchemaOf;
-use crate::commands::compare::Compared;
-use crate::commands::doctor::Examination;
-use crate::commands::list::Listing;
-use crate::commands::reproduce::Reproduction;
 use crate::experiment;
-use crate::record::Record;
-use crate::record::failure::FailureRecord;
-use crate::record::linux::LinuxRecord;
-use crate::results::live::View;
-use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Result};
 use crate::text::output;
 
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
-    let schema = match of {
+    output::data(&output::to_indented_json(&schema(of)?)?)?;
+    Ok(Exit::Done)
+}
+
+#[cfg(feature = "schema")]
+fn schema(of: SchemaOf) -> Result<schemars::Schema> {
+    Ok(match of {
         SchemaOf::Experiment => experiment::schema::schema().try_into().expect("it is an object"),
         SchemaOf::Run => schemars::schema_for!(Record),
         SchemaOf::Failure => schemars::schema_for!(FailureRecord),
@@ -32,7 +35,17 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Top => schemars::schema_for!(View),
         SchemaOf::Doctor => schemars::schema_for!(Examination),
         SchemaOf::List => schemars::schema_for!(Listing),
-    };
-    output::data(&output::to_indented_json(&schema)?)?;
-    Ok(Exit::Done)
+    })
+}
+
+/// That of experiment files is made from the table of settings; the others come from the types themselves, for a tenth of the build.
+#[cfg(not(feature = "schema"))]
+fn schema(of: SchemaOf) -> Result<serde_json::Value> {
+    if matches!(of, SchemaOf::Experiment) {
+        return Ok(experiment::schema::schema());
+    }
+    Err(crate::text::exit::Failure::lacking(
+        "this build has the schema of experiment files alone; a release has all, as has `cargo build --release --package haltkick \
+         --features schema`",
+    ))
 }

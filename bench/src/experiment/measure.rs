@@ -1,8 +1,5 @@
 //! Measures of comparisons.
 
-use std::borrow::Cow;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::figure_name::{LOCK_EVENT, check_name};
@@ -71,8 +68,8 @@ impl Measure {
     }
 
     /// Returns its part of a schema.
-    pub(crate) fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(throughput|lock-cpu|all-guests|slowest-guest|slowest-vcpu|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
+    pub(crate) fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "string", "pattern": "^(throughput|lock-cpu|all-guests|slowest-guest|slowest-vcpu|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
     }
 }
 
@@ -110,13 +107,14 @@ impl From<Measure> for String {
     }
 }
 
-impl JsonSchema for Measure {
-    fn schema_name() -> Cow<'static, str> {
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Measure {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Measure".into()
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let mut schema = Self::schema();
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let mut schema = schemars::Schema::try_from(Self::schema()).expect("it is an object");
         schema.insert(
             "description".into(),
             "What a comparison compares. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has \

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use haltkick_vmm::Span;
@@ -11,7 +10,8 @@ use super::measure::Measure;
 use crate::settings::table;
 
 /// Order of results, as the manifest keeps it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Outline {
     /// Name of the experiment.
     pub(crate) experiment: String,
@@ -82,7 +82,8 @@ impl Outline {
 }
 
 /// A setting that varies.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct OutlineAxis {
     /// Name of the setting.
     pub(crate) key: String,
@@ -91,7 +92,8 @@ pub(crate) struct OutlineAxis {
 }
 
 /// A ratio to report.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct OutlineComparison {
     /// Measure that is compared.
     #[serde(default)]
@@ -105,7 +107,8 @@ pub(crate) struct OutlineComparison {
 }
 
 /// The cell that runs twice in every block.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct OutlineControl {
     /// Its arm.
     pub(crate) arm: String,

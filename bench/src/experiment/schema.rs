@@ -76,7 +76,7 @@ fn arm() -> Json {
 }
 
 fn comparison() -> Json {
-    let mut of = Json::from(Measure::schema());
+    let mut of = Measure::schema();
     of["description"] =
         "What is compared; of kernels figure:NAME, what they print [default: throughput]".into();
     let names = [

@@ -2,14 +2,14 @@
 
 use std::sync::LazyLock;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::host::probe::{self, Answer};
 
 /// The host in short. An experiment's `manifest.json` says more.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Host {
     /// Tells hosts apart without naming them: a hash of the machine id.
     pub(crate) host_id: Option<String>,

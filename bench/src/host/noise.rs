@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::Known;
 use rustix::time::{ClockId, clock_gettime};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::probe;
@@ -15,7 +14,8 @@ use crate::host::stops::Stops;
 const TICK: Duration = Duration::from_millis(10);
 
 /// Other load on the pCPUs meanwhile, as shares of their time.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Noise {
     /// Busy with other processes and interrupts.
     pub(crate) others_share: Option<f64>,

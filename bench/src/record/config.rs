@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use haltkick_vmm::{Accelerator, Engine, OurGuest, Outcome, Ring, Run, Sched};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::why::Why;
@@ -19,7 +18,8 @@ use crate::text::output::clean;
 macro_rules! config {
     (|$asked:ident, $outcome:ident, $why:ident| $($(#[$about:meta])* $field:ident: $type:ty = $value:expr;)*) => {
         /// The request.
-        #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+        #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub(crate) struct Config {
             $($(#[$about])* pub(crate) $field: $type,)*
         }

@@ -1,15 +1,16 @@
 //! Data for programs about a guest that failed.
 
 use haltkick_vmm::{Explanation, OurGuest};
-use schemars::JsonSchema;
 use serde::Serialize;
+#[cfg(feature = "schema")]
 use serde_json::Value;
 
 use crate::settings::choices::SCHEDULERS;
 use crate::text::exit::Failure;
 
 /// A run that failed in the guest. The output of `haltkick run --format json` then.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct FailureRecord {
     /// "haltkick.failure".
     pub(crate) schema: &'static str,
@@ -24,12 +25,13 @@ pub(crate) struct FailureRecord {
     /// Output of the guest to its console.
     pub(crate) console: String,
     /// Verdict, locks, and vCPUs as they were: see docs/explain.md.
-    #[schemars(with = "Value")]
+    #[cfg_attr(feature = "schema", schemars(with = "Value"))]
     pub(crate) explanation: haltkick_vmm::Explanation,
 }
 
 /// The request of a run that failed.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Asked {
     /// Number of vCPUs.
     pub(crate) vcpus: u32,

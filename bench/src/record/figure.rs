@@ -1,10 +1,10 @@
 //! A figure that a guest says of itself.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A figure that a guest printed on its console, as `haltkick: name=value unit`.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Figure {
     /// The last value that it printed under this name.
     pub(crate) value: f64,

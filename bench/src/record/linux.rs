@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::figure::Figure;
@@ -21,7 +20,8 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// A run of a Linux guest. The output of `haltkick run --kernel --format json`. Fields of other records whose content
 /// a Linux guest does not tell are there, and null.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct LinuxRecord {
     /// "haltkick.linux".
     pub(crate) schema: String,
@@ -67,7 +67,7 @@ pub(crate) struct LinuxRecord {
     /// The record of the workload that ran inside, as of `haltkick schema run`; `host.kernel` in it names the kernel. Null if
     /// there was none.
     #[serde(default)]
-    #[schemars(with = "Option<serde_json::Value>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Value>"))]
     pub(crate) inside: Option<Box<Record>>,
     /// The kernel's counts of its locks, if the guest printed them as `haltkick: lock_event.NAME=value count`; null if
     /// not.
@@ -97,7 +97,8 @@ pub(crate) struct LinuxRecord {
 }
 
 /// The request.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Config {
     /// The engine that ran the kernel: "kvm", "qemu-kvm" or "qemu-tcg"; empty in records older than the field, where it was "kvm".
     #[serde(default)]
@@ -139,7 +140,8 @@ pub(crate) struct Config {
 }
 
 /// How the run went.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Timing {
     /// From the first instruction to the end.
     pub(crate) run_ns: u64,
@@ -152,7 +154,8 @@ pub(crate) struct Timing {
 }
 
 /// One vCPU, whole run.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct PerVcpu {
     /// Time on a pCPU; under the host's scheduler, CPU time of its thread.
     pub(crate) run_ns: Option<u64>,

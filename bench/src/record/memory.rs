@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{Known, Residence};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::why::Why;
 
 /// How the host backed all of the guest's memory when the run ended.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct GuestMemory {
     /// Bytes that something had touched.
     pub(crate) resident_bytes: u64,

@@ -17,7 +17,6 @@ pub(crate) mod why;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::place::Place;
@@ -36,7 +35,8 @@ pub(crate) const SCHEMA: &str = "haltkick.run";
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// One run of one cell.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Record {
     /// "haltkick.run".
     pub(crate) schema: String,
@@ -144,7 +144,7 @@ pub(crate) struct Record {
     pub(crate) timeline: Option<Timeline>,
     /// With `--profile`: samples of instruction pointers, by function and by what the vCPU was doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "serde_json::Value")]
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
     pub(crate) profile: Option<serde_json::Value>,
     /// With `--trace`: what the file holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,7 +160,8 @@ pub(crate) struct Record {
 }
 
 /// A recorded schedule that was repeated.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ScheduleKept {
     /// Times that a vCPU was to be off its pCPU, inside the window.
     pub(crate) absences: u64,
@@ -171,7 +172,8 @@ pub(crate) struct ScheduleKept {
 }
 
 /// Times that a quota kept vCPUs from running, inside the window.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ThrottledCounts {
     /// How often a vCPU was kept until the next period; null under `sched` host, where the kernel keeps the quota.
     pub(crate) times: Option<u64>,
@@ -192,7 +194,8 @@ pub(crate) struct ThrottledCounts {
 }
 
 /// How the run went.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Timing {
     /// From the start of the run to the first section entered.
     pub(crate) start_up_ns: u64,
@@ -222,7 +225,8 @@ pub(crate) struct Timing {
 
 /// How fast the calibrated work really went: each vCPU times one piece of it in 61. As shares of the promised speed: 1 means
 /// that a section of 1 us took 1 us of its vCPU's time on a pCPU.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct WorkSpeed {
     /// Median over the vCPUs of the median of their last 30 pieces.
     pub(crate) over_promised: f64,
@@ -236,7 +240,8 @@ pub(crate) struct WorkSpeed {
 
 /// Cost of the uncontended lock, and the memory that it takes. Cycles of the TSC per pair of lock and unlock with a
 /// rest after it: the best of several short runs at boot, less what the rests take alone.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct LockCost {
     /// At call sites that the VMM has rewritten; null with patch off, and for locks without call sites.
     pub(crate) patched_tsc_cycles: Option<f64>,
@@ -256,7 +261,8 @@ pub(crate) struct LockCost {
 }
 
 /// Measurement overhead without other vCPUs, in cycles of the TSC, measured like the pairs of lock and unlock.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct InstrumentCost {
     /// Reading the clock as it is.
     pub(crate) stamp_tsc_cycles: Option<f64>,
@@ -271,7 +277,8 @@ pub(crate) struct InstrumentCost {
 }
 
 /// All vCPUs together, inside the window.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
     /// Sections completed.
     pub(crate) acquisitions: u64,
@@ -301,7 +308,8 @@ pub(crate) struct Totals {
 }
 
 /// How evenly the acquisitions fell on the vCPUs.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Fairness {
     /// Jain's index: 1 when all vCPUs did the same, 1/n when one did all; null when too little was done to tell.
     pub(crate) jain: Option<f64>,
@@ -316,7 +324,8 @@ pub(crate) struct Fairness {
 
 /// A distribution of times. Quantiles count each value once, so that they are made by the vCPUs that get many sections;
 /// `half_of_time` and `longest` tell what the others bear.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Distribution {
     /// Values that came to their end inside the window.
     pub(crate) count: u64,
@@ -349,7 +358,8 @@ pub(crate) struct Distribution {
 }
 
 /// One value per thing that a vCPU can be doing.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Activities {
     /// Held a lock.
     pub(crate) holder: u64,
@@ -365,7 +375,8 @@ pub(crate) struct Activities {
 }
 
 /// Heads that were taken off while they forbade stealing.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ClosedByHeads {
     /// How often.
     pub(crate) absences: u64,
@@ -378,7 +389,8 @@ pub(crate) struct ClosedByHeads {
 }
 
 /// Looks of vCPUs at the `preempted` flags of others, inside the window.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct HintErrors {
     /// Looks.
     pub(crate) samples: u64,
@@ -396,7 +408,8 @@ pub(crate) struct HintErrors {
 }
 
 /// Reports of a BPF program about the host's scheduler, whole run.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct SwitchCounts {
     /// Reports that were read.
     pub(crate) read: u64,
@@ -408,7 +421,8 @@ pub(crate) struct SwitchCounts {
 }
 
 /// Slices that were extended, inside the window.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct GraceCounts {
     /// How often.
     pub(crate) granted: u64,
@@ -419,7 +433,8 @@ pub(crate) struct GraceCounts {
 }
 
 /// One vCPU.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct PerVcpu {
     /// Sections completed inside the window.
     pub(crate) acquisitions: u64,
@@ -436,7 +451,8 @@ pub(crate) struct PerVcpu {
 }
 
 /// Something that speaks against a run.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Warning {
     /// Stable name.
     pub(crate) code: String,

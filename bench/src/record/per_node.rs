@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{OurGuest, Rules, Sched, Share, node_of_cpu};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PerVcpu;
 
 /// The vCPUs that began on one node. Schedulers deal them out to the pCPUs in turn, and may move them.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct PerNode {
     /// The node; on a simulated machine the socket.
     pub(crate) node: u32,

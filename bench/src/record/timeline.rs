@@ -2,11 +2,11 @@
 //! alike.
 
 use haltkick_vmm::{Timeline as Noted, Where};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Place of each vCPU in the beginning of the window, bin by bin.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Timeline {
     /// Length of a bin: half a slice. The first begins when the window opens. There are 100 for each of up to
     /// 256 vCPUs of a run, and fewer for more: 25 for 1024.

@@ -1,10 +1,10 @@
 //! Content of a trace file.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Content of a trace file, and its gaps.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Traced {
     /// The file.
     pub(crate) path: String,

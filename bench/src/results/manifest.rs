@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use haltkick_vmm::{input, printable};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::outline::Outline;
@@ -23,7 +22,8 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 const MOST_BYTES: u64 = 64 << 20;
 
 /// One experiment.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Manifest {
     /// "haltkick.manifest".
     pub(crate) schema: String,
@@ -54,7 +54,8 @@ pub(crate) struct Manifest {
 }
 
 /// A run that has no record, since it failed.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct FailedRun {
     /// The cell.
     pub(crate) cell_id: String,
@@ -69,7 +70,8 @@ pub(crate) struct FailedRun {
 }
 
 /// Files that an arm boots.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct KernelFiles {
     /// The arm.
     pub(crate) arm: String,
@@ -122,7 +124,8 @@ impl KernelFiles {
 }
 
 /// Origin of the plan.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ManifestSource {
     /// A path, or the name of a built-in experiment.
     pub(crate) origin: String,

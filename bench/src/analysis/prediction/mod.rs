@@ -8,7 +8,6 @@ mod nulls;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::rate::Rate;
@@ -25,7 +24,8 @@ pub(crate) use nulls::{Group, Predictor};
 pub(crate) const NEAR: f64 = 0.25;
 
 /// One arm at one setting.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Cell {
     /// Settings that vary.
     pub(crate) setting: BTreeMap<String, String>,
@@ -46,7 +46,8 @@ pub(crate) struct Cell {
 }
 
 /// All arms at one setting.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Order {
     /// Settings that vary.
     pub(crate) setting: BTreeMap<String, String>,
@@ -71,7 +72,8 @@ pub(crate) struct Order {
 }
 
 /// A simulation next to real runs.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Prediction {
     /// "haltkick.prediction".
     pub(crate) schema: String,

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Cell;
 use crate::analysis::statistics::median;
 
 /// One predictor of all cells.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Predictor {
     /// Directory of its simulated runs, or what it assumes.
     pub(crate) name: String,
@@ -21,7 +21,8 @@ pub(crate) struct Predictor {
 }
 
 /// Cells that have something in common.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Group {
     /// The common trait.
     pub(crate) name: String,

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Summary, calibration};
@@ -17,7 +16,8 @@ use crate::record::linux::LinuxRecord;
 use crate::text::quantity::significant;
 
 /// Something that was looked at, or was to be.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Check {
     /// Stable name.
     pub(crate) name: String,
@@ -39,7 +39,8 @@ const STEAL: &str = "steal";
 const WORK: &str = "work";
 
 /// How a check went.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CheckOutcome {
     /// No finding.

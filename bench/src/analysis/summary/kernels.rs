@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Setting;
@@ -13,7 +12,8 @@ use crate::experiment::place::Role;
 use crate::record::linux::LinuxRecord;
 
 /// One kernel at one setting.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct KernelRow {
     /// Settings that vary.
     pub(crate) setting: BTreeMap<String, String>,
@@ -32,7 +32,8 @@ pub(crate) struct KernelRow {
 }
 
 /// A figure over all runs.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct FigureRow {
     /// Its unit, as the guests wrote it.
     pub(crate) unit: String,

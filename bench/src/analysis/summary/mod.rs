@@ -11,7 +11,6 @@ mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::attempts;
@@ -42,7 +41,8 @@ pub(crate) const SCHEMA: &str = "haltkick.summary";
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The figures of an experiment.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Summary {
     /// "haltkick.summary".
     pub(crate) schema: String,
@@ -93,7 +93,8 @@ pub(crate) struct Summary {
 }
 
 /// One arm at one setting.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Row {
     /// Settings that vary.
     pub(crate) setting: BTreeMap<String, String>,
@@ -149,7 +150,8 @@ pub(crate) struct Row {
 }
 
 /// Cost of an arm's lock without contention: TSC cycles per pair of lock and unlock, over all runs.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ArmCost {
     /// The arm.
     pub(crate) arm: String,
@@ -166,7 +168,8 @@ pub(crate) struct ArmCost {
 }
 
 /// Throughput of one arm over that of another, within blocks.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Comparison {
     /// Name of the comparison.
     pub(crate) name: String,
@@ -194,7 +197,8 @@ pub(crate) struct Comparison {
 }
 
 /// Verdicts over many trials of the same comparison.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Trials {
     /// The comparison.
     pub(crate) name: String,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Setting;
@@ -16,7 +15,8 @@ use crate::experiment::place::Role;
 use crate::record::Record;
 
 /// All guests of one arm at one setting.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Together {
     /// Settings that vary.
     pub(crate) setting: BTreeMap<String, String>,

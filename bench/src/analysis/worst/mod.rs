@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haltkick_vmm::LOCK_SOURCES;
 use haltkick_vmm::worst::{Effect, Occurrence};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::statistics::Estimate;
 
 /// The situation in which a vCPU comes to an instruction.
-#[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Situation {
     /// Other vCPUs on their way to the lock; 3 stands for three or more.
     pub(crate) waiting: u32,
@@ -72,7 +72,8 @@ pub(crate) struct Tries {
 }
 
 /// Causes of lost time, over the time that the vCPU was off. Their sum is the lost time.
-#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Parts {
     /// pCPUs were idle.
     pub(crate) idle: f64,
@@ -98,7 +99,8 @@ impl Parts {
 }
 
 /// Source place of an instruction.
-#[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct SourcePlace {
     /// The function, without what was inlined into it.
     pub(crate) function: String,
@@ -142,7 +144,8 @@ pub(crate) struct Heat {
 }
 
 /// One line of a lock.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Row {
     /// 1 for the worst.
     pub(crate) rank: usize,
@@ -185,7 +188,8 @@ pub(crate) struct Row {
 }
 
 /// Effects of an exit alone at the same instructions.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Placebo {
     /// Attempts.
     pub(crate) n: usize,
@@ -196,7 +200,8 @@ pub(crate) struct Placebo {
 }
 
 /// How much of the lock was tried.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Coverage {
     /// Instructions of the functions that the lock came to.
     pub(crate) instructions: usize,
@@ -213,7 +218,8 @@ pub(crate) struct Coverage {
 }
 
 /// A preemption that broke the lock.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct BrokenLock {
     /// Source place of the vCPU.
     #[serde(flatten)]
@@ -229,7 +235,8 @@ pub(crate) struct BrokenLock {
 }
 
 /// One preemption of a set.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Member {
     /// The vCPU.
     pub(crate) vcpu: u32,
@@ -243,7 +250,8 @@ pub(crate) struct Member {
 }
 
 /// Preemptions in one run, of which each is needed.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Set {
     /// pCPU time that was lost by all of them, over the time that one vCPU is off.
     pub(crate) lost: f64,
@@ -254,7 +262,8 @@ pub(crate) struct Set {
 }
 
 /// The answer of `haltkick worst`.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Worst {
     /// "haltkick.worst".
     pub(crate) schema: String,

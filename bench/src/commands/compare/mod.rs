@@ -9,7 +9,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::comparable::Better;
@@ -35,7 +34,8 @@ use cell::{Asked, Cell, Run, Setting};
 use left_out::LeftOut;
 
 /// Output of `compare --format json`.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Compared {
     /// "haltkick.comparison".
     pub(crate) schema: String,

@@ -16,7 +16,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Format};
@@ -29,7 +28,8 @@ use crate::text::wrap::paragraph;
 const INDENT: usize = 29;
 
 /// How a finding bears on measurements.
-#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Level {
     /// As it should be.
@@ -45,7 +45,8 @@ pub(crate) enum Level {
 }
 
 /// One thing that was looked at.
-#[derive(Clone, Debug, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Finding {
     /// Subject of the check.
     pub(crate) name: &'static str,
@@ -60,7 +61,8 @@ pub(crate) struct Finding {
 }
 
 /// Output of `doctor --format json`.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Examination {
     /// "haltkick.doctor".
     pub(crate) schema: &'static str,

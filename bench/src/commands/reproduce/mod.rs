@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::attempts;
@@ -34,7 +33,8 @@ use row::{Figure, Mark, Row, Share};
 use verdict::{Agreement, MARGIN, MARGIN_NEAR_1};
 
 /// Result of `haltkick reproduce`; `reproduction.json`.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Reproduction {
     /// "haltkick.reproduction".
     pub(crate) schema: String,
@@ -47,7 +47,8 @@ pub(crate) struct Reproduction {
 }
 
 /// A published figure and ours.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Reproduced {
     /// The thread that it comes from, and its year.
     seed: String,
@@ -92,7 +93,8 @@ pub(crate) struct Reproduced {
 }
 
 /// Kind of a figure.
-#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum Quantity {
     /// A ratio.
@@ -102,7 +104,8 @@ enum Quantity {
 }
 
 /// Aspects that are as they were in the reference study: true, false, or null if not published.
-#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Alike {
     /// The version of the locks, their spin threshold included.
     lock: Option<bool>,

@@ -4,13 +4,13 @@
 //! contains nearly everything. So agreement is equivalence: the whole interval must lie within a margin around the
 //! published value. Where it lies partly inside and partly outside, more blocks would tell, and about how many is said.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::statistics::{Estimate, Interval};
 
 /// How our ratio stands to a published one.
-#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Agreement {
     /// Our whole interval lies within the margin around the published ratio.

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use haltkick_vmm::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, printable};
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Output of `haltkick top --format json`, a line each time.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct View {
     /// "haltkick.top".
     pub(crate) schema: String,
@@ -39,7 +39,8 @@ pub(crate) struct View {
 }
 
 /// A guest.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Guest {
     /// Its name.
     #[serde(deserialize_with = "cleaned")]
@@ -59,7 +60,8 @@ pub(crate) struct Guest {
 }
 
 /// A vCPU. Rates are per second.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Vcpu {
     /// Its index.
     pub(crate) vcpu: u32,
