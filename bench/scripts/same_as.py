@@ -146,7 +146,7 @@ class Cannot(Exception):
 
 def built(tree, target):
     """Builds haltkick of a tree; its path, and that of its guest image."""
-    cargo = ["cargo", "build", "--release", "--package", "haltkick", "--message-format=json-render-diagnostics"]
+    cargo = ["cargo", "build", "--release", "--package", "haltkick", "--all-features", "--message-format=json-render-diagnostics"]
     output = subprocess.run(cargo, cwd=tree, env={**os.environ, "CARGO_TARGET_DIR": str(target)}, stdout=subprocess.PIPE, check=False)
     if output.returncode:
         raise Cannot(f"{tree} does not build")
