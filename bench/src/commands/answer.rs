@@ -58,7 +58,7 @@ struct Found<'a> {
     assumptions: &'a [Assumption],
     /// The assumptions in words.
     assumed: String,
-    /// The same on machines like the simulated one, if that was tried.
+    /// Comparisons on machines like the simulated one, if they were tried.
     like: Option<&'a Summary>,
 }
 

@@ -38,7 +38,7 @@ fn schema(of: SchemaOf) -> Result<schemars::Schema> {
     })
 }
 
-/// That of experiment files is made from the table of settings; the others come from the types themselves, for a tenth of the build.
+/// The schema of experiment files, which is made from the table of settings. Others are made from types, for a tenth of the build.
 #[cfg(not(feature = "schema"))]
 fn schema(of: SchemaOf) -> Result<serde_json::Value> {
     if matches!(of, SchemaOf::Experiment) {

@@ -30,7 +30,7 @@ impl Experiment {
                 None => Failure::usage(format!("--robust: {message}")),
             })
         };
-        // What to do is said in terms of what was given.
+        // The advice is about what was given.
         let advice = |of_file: &'static str, of_flag: &'static str| match section {
             Some(_) => of_file,
             None => of_flag,

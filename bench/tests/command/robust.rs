@@ -64,7 +64,7 @@ fn the_flag_of_bench_asks_the_same_and_is_resumed() {
     let expected = json!({ "robustness": "robust", "flips_at": null, "points": 4 });
     assert_eq!(summary["comparisons"][0]["sensitivity"], expected, "{summary:#}");
 
-    // What is begun with the flag is completed with it.
+    // An experiment that began with the flag is completed with it.
     let records = path.join("results/runs.jsonl");
     let text = std::fs::read_to_string(&records).unwrap();
     let kept: Vec<&str> = text.lines().take(9).collect();

@@ -182,7 +182,7 @@ pub fn read_live(file: &File) -> Result<Vec<u8>, String> {
         let (end, is_all) = end_of(file).map_err(|error| format!("cannot be read: {error}"))?;
         let mut lines = end.rsplit(|byte| *byte == b'\n').skip(1);
         match (lines.next(), lines.next()) {
-            // Of the first line the beginning may be missing.
+            // The first line may lack its beginning.
             (Some(last), before) if is_all || before.is_some() => return Ok(last.to_vec()),
             _ if !is_all => return Err("has lines too long to be the live view of a run".into()),
             // It starts over at this moment.

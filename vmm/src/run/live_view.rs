@@ -105,7 +105,7 @@ fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) ->
     // Relaxed: figures, each of which its vCPU alone writes.
     let lock = area.map(|area| area.activity.lock.load(Ordering::Relaxed));
     let sections = area.map_or(0, |area| area.results.entered.load(Ordering::Relaxed));
-    // Kicks and sleeps in the kernel's hands are no exits: nobody here counts them.
+    // Kicks and sleeps in the kernel's hands are no exits, so the VMM cannot count them.
     let seen = |kind| (!now.guest.halts_in_kernel).then(|| counts.of(kind));
     LiveVcpu {
         vcpu: id,

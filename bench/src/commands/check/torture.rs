@@ -364,7 +364,7 @@ const fn sleep_after(spinning: &'static str) -> [(&'static str, &'static str); 5
 /// Virtual time without progress after which a lock hangs: no neighbour takes a simulated pCPU, and seconds of spinning with stores
 /// would take minutes to simulate.
 const SIMULATED_PATIENCE: Duration = Duration::from_millis(200);
-/// The same where vCPUs are looked at before each instruction, which takes ten times as long, and each has a pCPU of its own.
+/// [`SIMULATED_PATIENCE`] where vCPUs are looked at before each instruction, which takes ten times as long, and each has its own pCPU.
 const PATIENCE_AT_EACH: Duration = Duration::from_millis(20);
 /// More vCPUs than this have the shortest slices: after each trial every waiter has the lock once, for which a strict queue takes a
 /// round of slices each.
