@@ -32,6 +32,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("levels", "", "NEVER_TAKE"),
     ("levels", "", "TAKE_AND_DENY"),
     ("shared", "", "SKIP_LAST"),
+    ("shared", "", "NO_LAST_LOOK"),
     ("words", "TICKET", "TICKETS_OF_A_BYTE"),
     ("words", "TICKET", "NEVER_LOAD"),
     ("words", "TICKET", "NEVER_TEST"),
@@ -41,6 +42,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("words", "READERS", "NO_SECOND_LOOK"),
     ("words", "READERS", "SIX_BITS"),
     ("words", "FUTEX", "FORGET_SLEEPERS"),
+    ("words", "FUTEX", "SHARE_BITS"),
 ];
 
 /// The object that gcc makes of a source here with these defines.

@@ -21,6 +21,7 @@ trials![
     an_unknown_missing_or_bad_machine_is_refused_with_a_hint,
     what_no_simulated_machine_can_do_is_refused,
     two_guests_on_one_machine_leave_a_record_each,
+    a_lock_does_not_hang_while_other_guests_have_their_turns,
     pause_loops_exit_on_a_modelled_host_by_its_limits,
     a_modelled_host_loses_no_vcpu_that_starts_as_another_yields,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
@@ -217,6 +218,16 @@ fn pause_loops_exit_on_a_modelled_host_by_its_limits() {
     }
     let (longer, _) = run(&["--ple", "window=16384"]);
     assert!(longer < exits, "{longer} exits with four times the window, {exits} with one");
+}
+
+fn a_lock_does_not_hang_while_other_guests_have_their_turns() {
+    // Each guest has a pCPU for each vCPU, but not for itself: who was let in waits for three turns.
+    let guests =
+        "--cpus 0-1 --guests 4 --vcpus 2 --lock ticket --slice 20ms --hold 1us --think 0s --drain on";
+    let times =
+        "run --engine sim --machine nehalem-2s --duration 200ms --warmup 10ms --watchdog 10s --no-ideal";
+    let output = haltkick(&times.split(' ').chain(guests.split(' ')).collect::<Vec<_>>());
+    assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
 }
 
 fn two_guests_on_one_machine_leave_a_record_each() {

@@ -445,8 +445,10 @@ impl Supervised<'_> {
         SIMULATED_WATCHDOG + turns * 4 + self.kept_away()
     }
 
+    /// vCPUs of all guests that share a pCPU: each may be before the one that this guest waits for.
     fn ratio(&self) -> u32 {
-        self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32)
+        let vcpus: u32 = self.asked.run.guests.iter().map(|guest| guest.vcpus).sum();
+        vcpus.div_ceil(self.asked.run.cpus.len() as u32)
     }
 
     /// How long a vCPU may be kept from running, turns of others aside.

@@ -134,7 +134,7 @@ const KINDS: &[Kind] = {
                 ("hold", "500ns"),
             ],
         ),
-        // A node, or a byte, for each level is one too few.
+        // A lock may keep sleepers in a table by its address: some of these share an entry.
         kind(
             "nested sections, many locks",
             Lock,

@@ -1,4 +1,4 @@
-/* A lock that readers share, with every function that an object can have but hk_init. SKIP_LAST is a fault; without it the lock is sound. */
+/* A lock that readers share, with every function that an object can have but hk_init. SKIP_LAST and NO_LAST_LOOK are faults; without them the lock is sound. */
 #include "haltkick.h"
 
 #define WRITER 0x80000000u /* a writer is inside, or waits for the readers to leave */
@@ -24,7 +24,9 @@ static inline void wait_for(struct lock *lock, hk_u32 bits, int pv)
         hk_u32 turn = __atomic_load_n(&lock->turn, __ATOMIC_ACQUIRE);
         /* The bit before the looks: whoever changes the word counts the turn and looks at the bits afterwards. */
         __atomic_fetch_or(word, bit, __ATOMIC_SEQ_CST);
+#ifndef NO_LAST_LOOK
         if (__atomic_load_n(&lock->word, __ATOMIC_SEQ_CST) & bits)
+#endif
             hk_wait_u32(&lock->turn, turn);
         __atomic_fetch_and(word, ~bit, __ATOMIC_RELAXED);
     }

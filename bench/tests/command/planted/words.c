@@ -155,8 +155,12 @@ static hk_u64 asleep[64][MOST / 64];
 
 static hk_u64 *bits(struct lock *lock)
 {
+#ifdef SHARE_BITS
+    return asleep[((hk_u64)lock >> 6) % 64];
+#else
     /* Locks lie 256 bytes apart: two that share bits would wake each other's sleepers in place of their own. */
     return asleep[((hk_u64)lock >> 8) % 64];
+#endif
 }
 
 void hk_pv_lock(struct lock *lock)
