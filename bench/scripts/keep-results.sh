@@ -19,9 +19,9 @@ jq --slurp --slurpfile manifest "$directory/manifest.json" "$counted"' |
     | {
         experiment: $m.outline.experiment, started: $m.started, commit: $m.facts["tool.git_commit"].value,
         cpu: $m.host.cpu_model, kernel: $m.host.kernel, kvm_module: $m.host.kvm_module, nested: $m.host.nested,
-        engine: values(.config.engine), machine: values(.config.machine | strings | capture("name = \"(?<name>[^\"]*)").name), pcpus: values(.config.cpus | length),
-        ring: values(.config.ring), sched: values(.config.sched),
-        slice_ns: map(select(.config.sched == "vmm")) | values(.config.slice_ns),
+        engine: values(.settings.engine), machine: values(.settings.machine), pcpus: values(.settings.cpus | length),
+        ring: values(.settings.ring), sched: values(.settings.sched),
+        slice_ns: map(select(.settings.sched == "vmm")) | values(.settings.slice_ns),
         pause_loop_exits: ($parameters | test("(ple_gap|pause_filter_count)=[1-9]")),
         runs: length, invalid: map(select(.trusted | not)) | length
     }' "$directory/runs.jsonl" > "$kept/record.json"
@@ -35,26 +35,31 @@ six='def six: if type != "number" or . == 0 then . else (fabs | log10 | floor) a
         def line($name; $at; it): it | select(. != null)
             | [$name, $at, (.hodges_lehmann, .interval.low, .interval.high | six)] | @tsv;
         (.rows[] | (.arm + if .role == "control" then " (control)" else "" end) as $arm | (.setting | setting) as $at |
-            line("throughput of \($arm)"; $at; .acquisitions_per_second),
-            line("efficiency of \($arm)"; $at; .efficiency),
-            line("fairness of \($arm)"; $at; .jain),
-            line("long waits of \($arm)"; $at; .wait_half_of_time_ns),
-            line("completion of \($arm)"; $at; .completion_ns),
-            line("lock share of \($arm)"; $at; .lock_cpu_share)),
+            (.figures | map_values(.estimate)) as $of |
+            line("throughput of \($arm)"; $at; $of.acquisitions_per_second),
+            line("efficiency of \($arm)"; $at; $of.efficiency),
+            line("fairness of \($arm)"; $at; $of.jain),
+            line("long waits of \($arm)"; $at; $of.wait_half_of_time_ns),
+            line("completion of \($arm)"; $at; $of.completion_ns),
+            line("lock share of \($arm)"; $at; $of.lock_cpu_share),
+            line("lost of \($arm)"; $at; $of.lost_ns),
+            line("lost by a holder of \($arm)"; $at; $of.lost_per_holder_ns),
+            line("lost by a head of \($arm)"; $at; $of.lost_per_head_ns)),
         ((.together // [])[] | .arm as $arm | (.setting | setting) as $at |
-            line("all guests of \($arm)"; $at; .per_second),
-            line("slowest guest of \($arm)"; $at; .slowest_guest_per_second),
-            line("slowest vCPU of \($arm)"; $at; .slowest_vcpu_per_second),
-            line("p99 of \($arm)"; $at; .wait_p99_ns)),
+            (.figures | map_values(.estimate)) as $of |
+            line("all guests of \($arm)"; $at; $of.all_guests_per_second),
+            line("slowest guest of \($arm)"; $at; $of.slowest_guest_per_second),
+            line("slowest vCPU of \($arm)"; $at; $of.slowest_vcpu_per_second),
+            line("p99 of \($arm)"; $at; $of.worst_guest_wait_p99_ns)),
         (.comparisons[] | line(.name; .setting | setting; .ratio)),
         (.control // empty | line("A/A"; .setting | setting; .ratio))' "$directory/summary.json"
     jq -r --slurp "$six $counted"' | map(select(.place.role == "arm"))
         | group_by([.place.arm, .place.setting])[]
         | .[0].place as $place | ($place.setting | setting) as $at
-        | (map(.preemptions // {} | [.holder, .head, .waiter, .other] | add) | add // 0) as $ended
-        | ((map(.preempted_ns.holder) | add // 0) / (map(.timing.window_ns) | add)) as $off
-        | (map(.preemptions.holder) | add // 0) as $inside
-        | (map(.grace.granted) | add // 0) as $graces | (map(.grace.expired) | add // 0) as $expired
+        | (map(.figures | [.preemptions_holder, .preemptions_head, .preemptions_waiter, .preemptions_other] | add) | add // 0) as $ended
+        | ((map(.figures.preempted_holder_ns) | add // 0) / (map(.figures.window_ns) | add)) as $off
+        | (map(.figures.preemptions_holder) | add // 0) as $inside
+        | (map(.figures.grace_granted) | add // 0) as $graces | (map(.figures.grace_expired) | add // 0) as $expired
         | (select($ended > 0) | ["holders off of \($place.arm)", $at, ($off | six)],
             ["slices ended of \($place.arm)", $at, $ended],
             ["slices ended inside of \($place.arm)", $at, ($inside / $ended | six)]),

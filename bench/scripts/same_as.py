@@ -6,11 +6,16 @@
     same_as.py REV --only TEXT         only commands whose names contain TEXT (later ones may need earlier ones)
 
 Both sides run the commands below on simulated machines, each in a directory of its own: target/same-as/runs. Exit codes, both
-streams and every file are compared, byte for byte but for run ids, times of day, commits, and what a manifest tells about the host.
+streams and every file are compared but for run ids, times of day, commits, and what a manifest tells about the host. JSON and CSV are
+compared value by value under the names of version 2 of the formats, so that a commit which wrote version 1 can be compared, too.
 """
 
 import argparse
+import collections
+import csv
 import difflib
+import hashlib
+import io
 import itertools
 import json
 import os
@@ -131,13 +136,17 @@ completions             0 completions bash
     for name in "run bench sweep check top compare predict report merge reproduce doctor list schema".split()
 ) + "".join(
     f"schema-{name} 0 schema {name}\n"
-    for name in "experiment run failure linux manifest summary comparison prediction reproduction top doctor list".split()
+    for name in "experiment run failure manifest summary comparison prediction reproduction top doctor list".split()
 )
 FILES = {
     "guests.toml": 'format = 1\n[[vm]]\nname = "left"\nlock = "mcs"\n[[vm]]\nname = "right"\nlock = "clh"\nthink = "5us"\n',
     "bad.toml": 'format = 1\nname = "bad"\ntitle = "Bad"\n[settings]\nlokc = "tas"\n[[arm]]\nname = "a"\n',
     "empty.toml": 'format = 1\nname = "empty"\ntitle = "Empty"\n',
 }
+
+
+# Lines that are printed of a file, at most.
+MOST_LINES = 60
 
 
 class Cannot(Exception):
@@ -270,26 +279,142 @@ def without_clocks(trace):
     return b"".join(packets[:1] + packets[2:])
 
 
-def lines(text):
-    """Lines of a text; of one that is JSON, a line for each value."""
+# Version 1's name of a value in a record, and version 2's. Reasons are compared as a set: version 2 gives one for a whole family.
+ACTIVITY = "(holder|head|waiter|halted|other)"
+RECORD_NAMES = [
+    (r"config\.(.*)", r"settings.\1"),
+    (r"timing\.preempted_flag", r"settings.preempted_flag"),
+    (r"timing\.work_speed\.(.*)", r"figures.work_\1"),
+    (r"(?:totals|timing|fairness)\.(.*)", r"figures.\1"),
+    (r"closed_by_heads\.free_ns\.(.*)", r"times_ns.closed_free.\1"),
+    (r"(wait|hold|unlock)_ns\.(.*)", r"times_ns.\1.\2"),
+    (r"times_ns\.(\w+)\.buckets\.(.*)", r"distributions.\1.\2"),
+    (r"times_ns\.(\w+)\.at_least\..*", r"at_least.\1"),
+    (r"times_ns\.(\w+)\.(count|pending)", r"figures.\1_\2"),
+    (r"times_ns\.(\w+)\.(\w+)", r"figures.\1_\2_ns"),
+    (r"lock_cost\.instrument\.oracle(.*)", r"figures.oracle\1"),
+    (r"lock_cost\.instrument\.(.*)", r"figures.instrument_\1"),
+    (r"lock_cost\.(\w+_tsc_cycles)", r"figures.pair_\1"),
+    (r"lock_cost\.(.*)", r"figures.\1"),
+    (rf"(preemptions|injected)\.{ACTIVITY}", r"figures.\1_\2"),
+    (rf"(preempted|lost)_ns\.{ACTIVITY}", r"figures.\1_\2_ns"),
+    (r"closed_by_heads\.(.*)", r"figures.closed_\1"),
+    (r"throttled\.total_ns", r"figures.throttled_ns"),
+    (r"throttled\.periods", r"figures.throttled_of_periods"),
+    (r"throttled\.throttled_periods", r"figures.throttled_periods"),
+    (r"switches\.switched_(.*)", r"figures.switches_\1"),
+    (r"per_node\.(\d+)\.(.*)", r"figures.node_\1_\2"),
+    (r"memory\.node_bytes\.(\d+)", r"figures.memory_node_\1_bytes"),
+    (r"(hint|grace|throttled|switches|schedule|memory|pmu)\.(.*)", r"figures.\1_\2"),
+    (r"(handed_over|skipped_losses)", r"figures.\1"),
+]
+# The same of a row of a summary.
+ROW = r"(rows|together|lock_costs)\.(\d+)\."
+SUMMARY_NAMES = [
+    (ROW + r"mean_per_second", r"\1.\2.figures.acquisitions_per_second.mean"),
+    (ROW + r"starved_vcpus", r"\1.\2.figures.starved_vcpus.median"),
+    (ROW + r"(wait_longest_ns|overtaken_most)", r"\1.\2.figures.\3.most"),
+    (ROW + r"(lock|cpu)_bytes", r"\1.\2.figures.\3_bytes.median"),
+    (r"together\.(\d+)\.per_second\.(.*)", r"together.\1.figures.all_guests_per_second.estimate.\2"),
+    (r"together\.(\d+)\.wait_p99_ns\.(.*)", r"together.\1.figures.worst_guest_wait_p99_ns.estimate.\2"),
+    (r"lock_costs\.(\d+)\.(\w+_tsc_cycles)\.(.*)", r"lock_costs.\1.figures.pair_\2.estimate.\3"),
+    (ROW + r"(\w+)\.(n|median|hodges_lehmann|interval\..*)", r"\1.\2.figures.\3.estimate.\4"),
+]
+METRICS = {"waits_pending": "wait_pending"}
+
+
+def flat(value, path=""):
+    """Values of JSON by their paths."""
+    if isinstance(value, (dict, list)) and value:
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        return {key: leaf for name, part in parts for key, leaf in flat(part, f"{path}{name}.").items()}
+    return {path[:-1]: value}
+
+
+def named(path, names):
+    """A path under the names of version 2."""
+    for pattern, name in names:
+        if re.fullmatch(pattern, path):
+            return named(re.sub(pattern, name, path), names)
+    return path
+
+
+def values(document):
+    """Values of a document by path, under the names of version 2."""
+    if not isinstance(document, dict):
+        return flat(document)
+    schema, version = document.get("schema"), document.pop("schema_version", None)
+    names = RECORD_NAMES if schema == "haltkick.run" else SUMMARY_NAMES if schema == "haltkick.summary" else []
+    if schema == "haltkick.run":
+        document["why"] = sorted({*document.get("why", {}).values()})
+        document.pop("files", None)
+    for part, text in [(part, document.get("config", {}).get(part)) for part in ("machine", "host")] if version == 1 else []:
+        if text:
+            document["config"][part] = re.search(r'^name = "(.*)"', text, re.MULTILINE)[1]
+            document["config"][f"{part}_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    return {named(path, names if version == 1 else []): leaf for path, leaf in flat(document).items()}
+
+
+def of_csv(text):
+    """Values of a table by all that stands before them in a line."""
+    rows = list(csv.reader(io.StringIO(text)))
+    if not rows or "metric" not in rows[0]:
+        return None
+    at = rows[0].index("metric")
+    name = lambda metric: METRICS.get(metric, metric.removeprefix("figure:"))
+    return {",".join([*row[:at], name(row[at])]): ",".join(row[at + 1 :]) for row in rows}
+
+
+def taken_apart(name, text):
+    """Values of a file by path: of JSON and CSV; none of other texts."""
+    if name.endswith(".csv"):
+        return of_csv(text)
     try:
-        return [line for part in text.splitlines() for line in json.dumps(json.loads(part), indent=1).splitlines()]
+        documents = [json.loads(text)]
     except ValueError:
-        return text.splitlines()
+        try:
+            documents = [json.loads(line) for line in text.splitlines()]
+        except ValueError:
+            return None
+    of_all = [values(document) for document in documents]
+    return {(f"{number}: {path}" if len(of_all) > 1 else path): leaf for number, of_one in enumerate(of_all) for path, leaf in of_one.items()}
 
 
-def shown(base, candidate):
+def of_values(base, candidate):
+    """How the values of a file differ: names that one side alone has, once each, and values that are others."""
+    found = []
+    for side, here, there in [("base", base, candidate), ("candidate", candidate, base)]:
+        bare = lambda path: re.sub(r"^\d+: |\b\d+\b(?=\.)", "", path)
+        alone = collections.Counter(bare(path) for path, value in here.items() if path not in there and value not in (None, "", [], {}))
+        found += [f"only the {side} has {path} ({times})" for path, times in sorted(alone.items())]
+    both = [path for path in base if path in candidate]
+    found += [f"{path}: {base[path]} and {candidate[path]}" for path in both if is_other(base[path], candidate[path])]
+    return [line[:160] for line in found]
+
+
+def is_other(one, other):
+    """Whether two values differ: 1 and 1.0 do not."""
+    try:
+        return one != other and float(one) != float(other)
+    except (TypeError, ValueError):
+        return one != other
+
+
+def shown(name, base, candidate):
     """How two contents of a file differ, in a few lines."""
     if isinstance(base, bytes) or isinstance(candidate, bytes):
         first = next((i for i, (one, other) in enumerate(zip(base, candidate)) if one != other), min(len(base), len(candidate)))
         return [f"{len(base)} and {len(candidate)} bytes, which differ from byte {first} on"]
-    found = list(difflib.unified_diff(lines(base), lines(candidate), lineterm="", n=0))[2:]
+    parts = taken_apart(name, base), taken_apart(name, candidate)
+    if None not in parts:
+        return of_values(*parts)
+    found = list(difflib.unified_diff(base.splitlines(), candidate.splitlines(), lineterm="", n=0))[2:]
     found = [line for line in found if not line.startswith("@@")]
     if len(found) == 2:
         # One line, which may be long: where it differs.
         first = max(0, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(found[0][1:], found[1][1:]))) - 40)
         found = [line[0] + line[1 + first :] for line in found]
-    return [line[:160] for line in found[:12]] + ([f"... {len(found) - 12} lines more"] if len(found) > 12 else [])
+    return [line[:160] for line in found] or ["other spaces or ends of lines"]
 
 
 def compared(places):
@@ -302,12 +427,11 @@ def compared(places):
             found = [f"not written by the {missing[0]}"]
         else:
             contents = base.read(name), candidate.read(name)
-            found = shown(*contents) if contents[0] != contents[1] else []
-            if contents[0] != contents[1] and not found:
-                found = ["other spaces or ends of lines"]
+            found = shown(name, *contents) if contents[0] != contents[1] else []
         if found:
             differ += 1
-            print(f"{name}:\n" + "\n".join(f"    {line}" for line in found))
+            rest = [f"... {len(found) - MOST_LINES} lines more"] if len(found) > MOST_LINES else []
+            print(f"{name}:\n" + "\n".join(f"    {line}" for line in [*found[:MOST_LINES], *rest]))
     return differ, len(base.files)
 
 

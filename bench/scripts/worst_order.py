@@ -67,7 +67,7 @@ def measured(haltkick, side, text, more):
     if done.returncode not in (0, 7):
         sys.exit(2)
     records = [json.loads(line) for line in (place / "runs.jsonl").read_text().splitlines()]
-    return [record for record in records if record.get("totals")]
+    return [record for record in records if record["figures"].get("acquisitions")]
 
 
 def losses(records):
@@ -75,10 +75,10 @@ def losses(records):
     rates, injected, window, pcpus = defaultdict(dict), {}, {}, 0
     for record in records:
         arm, block = record["place"]["arm"], record["place"]["block"]
-        rates[arm][block] = record["totals"]["acquisitions_per_second"]
-        injected[arm, block] = sum((record["injected"] or {}).values())
-        window[arm, block] = record["timing"]["window_ns"] / 1e6
-        pcpus = len(record["config"]["cpus"])
+        rates[arm][block] = record["figures"]["acquisitions_per_second"]
+        injected[arm, block] = record["figures"]["injected"] or 0
+        window[arm, block] = record["figures"]["window_ns"] / 1e6
+        pcpus = len(record["settings"]["cpus"])
     found = {}
     for arm, of_blocks in rates.items():
         if arm == NONE:

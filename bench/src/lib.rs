@@ -5,8 +5,8 @@
 //! * `text`: what people type and read, and how the command speaks and ends;
 //! * `host`: the machine under the experiment;
 //! * `settings`: what a cell can be asked to be;
+//! * `record`: what one run was asked, and what it found: the table of figures;
 //! * `experiment`: an experiment's file, and the plan of its cells;
-//! * `record`: what one run was asked, and what it found;
 //! * `analysis`: from records to figures, and what speaks against them;
 //! * `results`: the directory of an experiment;
 //! * `show`: figures as tables, pictures, CSV, the report;

@@ -1,20 +1,18 @@
-//! The figures that two directories of an experiment are compared by, and which changes are a loss.
+//! The measures that two directories of an experiment are compared by, and which changes are a loss.
 
 use std::collections::BTreeSet;
 
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
-use crate::record::linux::LinuxRecord;
+use crate::record::Record;
+use crate::record::figures::Better;
 
-/// The better direction of a figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Better {
-    More,
-    Less,
-}
-
-/// The figures by which the experiment compares its arms; where it compares none, all but events of locks.
-pub(super) fn figures(outline: &Outline, records: &[LinuxRecord]) -> Vec<Measure> {
+/// The measures by which the experiment compares kernels; where it compares none, all that these printed. Locks are compared by their
+/// throughput.
+pub(crate) fn measures(outline: &Outline, records: &[Record]) -> Vec<Measure> {
+    if !records.iter().any(Record::is_linux) {
+        return vec![Measure::Throughput];
+    }
     let mut measures: Vec<Measure> = Vec::new();
     for it in &outline.comparisons {
         if !measures.contains(&it.of) {
@@ -22,24 +20,23 @@ pub(super) fn figures(outline: &Outline, records: &[LinuxRecord]) -> Vec<Measure
         }
     }
     if measures.is_empty() {
-        let names: BTreeSet<&String> = records.iter().flat_map(|record| record.figures.keys()).collect();
-        measures = names.into_iter().map(|name| Measure::Figure(name.clone())).collect();
+        let names: BTreeSet<&String> = records.iter().flat_map(|record| record.units.keys()).collect();
+        measures = names.into_iter().map(|name| Measure::Printed(name.clone())).collect();
     }
     measures
 }
 
-/// Rates and times say it by their units.
-pub(super) fn better_by_unit(measure: &Measure, records: &[LinuxRecord]) -> Option<Better> {
-    let name = measure.figure()?;
-    let units: BTreeSet<String> =
-        records.iter().filter_map(|record| record.named().remove(name)).map(|(_, unit)| unit).collect();
-    let better = |unit: &str| match unit {
-        "ns" | "us" | "µs" | "ms" | "s" | "min" | "h" => Some(Better::Less),
-        unit if unit.ends_with("/s") => Some(Better::More),
-        _ => None,
-    };
+/// The better direction of a measure; none where nothing tells it. Rates and times that a guest prints tell it by their units.
+pub(crate) fn better(measure: &Measure, records: &[Record]) -> Option<Better> {
+    let Measure::Printed(name) = measure else { return measure.better() };
+    let units: BTreeSet<&str> = records
+        .iter()
+        .filter(|record| record.figure(name).is_some())
+        .map(|record| record.unit(name))
+        .collect();
     match &Vec::from_iter(units)[..] {
-        [unit] => better(unit),
+        ["ns" | "us" | "µs" | "ms" | "s" | "min" | "h"] => Some(Better::Less),
+        [unit] if unit.ends_with("/s") => Some(Better::More),
         _ => None,
     }
 }

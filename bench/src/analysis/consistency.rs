@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::recorded::Recorded;
 use crate::experiment::outline::Outline;
-use crate::experiment::place::Role;
+use crate::record::Record;
+use crate::record::place::Role;
 
 /// Warnings about them, for a summary.
-pub(crate) fn warnings(outline: &Outline, records: &[impl Recorded]) -> Vec<String> {
-    let hosts: BTreeSet<String> = records.iter().map(|record| record.host().identity()).collect();
+pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
+    let hosts: BTreeSet<String> = records.iter().map(|record| record.host.identity()).collect();
     let mut warnings = Vec::new();
     let twice = repeated(records);
     if let [first, ..] = &twice[..] {
@@ -33,25 +33,25 @@ pub(crate) fn warnings(outline: &Outline, records: &[impl Recorded]) -> Vec<Stri
 }
 
 /// Cells that were run more than once in one block on one host, but for lock-free ones, which go along with any other.
-fn repeated(records: &[impl Recorded]) -> Vec<String> {
+fn repeated(records: &[Record]) -> Vec<String> {
     let mut runs: BTreeMap<(String, &str, u32), BTreeSet<&str>> = BTreeMap::new();
     for record in records {
-        let Some(place) = record.place().filter(|place| place.role != Role::Ideal) else { continue };
-        let run = (record.host().identity(), place.cell_id.as_str(), place.block);
-        runs.entry(run).or_default().insert(record.run_id());
+        let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Ideal) else { continue };
+        let run = (record.host.identity(), place.cell_id.as_str(), place.block);
+        runs.entry(run).or_default().insert(&*record.run_id);
     }
     let twice = runs.into_iter().filter(|(_, ids)| ids.len() > 1);
     twice.map(|((_, cell, block), _)| format!("{cell} in block {block}")).collect()
 }
 
 /// Pairs of compared arms that one block has both of, but on different hosts.
-fn torn_pairs(outline: &Outline, records: &[impl Recorded]) -> usize {
+fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
     type Where<'a> = (&'a BTreeMap<String, String>, u32, &'a str);
     let mut hosts: BTreeMap<Where<'_>, BTreeSet<String>> = BTreeMap::new();
     for record in records {
-        let Some(place) = record.place().filter(|place| place.role != Role::Control) else { continue };
+        let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Control) else { continue };
         let run = (&place.setting, place.block, place.arm.as_str());
-        hosts.entry(run).or_default().insert(record.host().identity());
+        hosts.entry(run).or_default().insert(record.host.identity());
     }
     let is_torn = |comparison: &crate::experiment::outline::OutlineComparison| {
         let (arm, baseline) = (comparison.arm.as_str(), comparison.baseline.as_str());

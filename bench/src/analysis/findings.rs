@@ -9,7 +9,8 @@ use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::trust;
 use crate::analysis::verdict::Verdict;
 use crate::experiment::outline::OutlineComparison;
-use crate::experiment::place::Role;
+use crate::record::figures::EFFICIENCY;
+use crate::record::place::Role;
 use crate::text::quantity::significant;
 
 /// A sentence.
@@ -106,7 +107,7 @@ fn most_efficient(summary: &Summary) -> Option<Finding> {
     let rows = summary.rows.iter().filter(|row| row.role == Role::Arm && row.setting == *setting);
     let mut known: Vec<(&Row, &Estimate, Interval)> = rows
         .filter_map(|row| {
-            let efficiency = row.efficiency.as_ref()?;
+            let efficiency = row.estimate(EFFICIENCY)?;
             Some((row, efficiency, efficiency.interval?))
         })
         .collect();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::recorded::Recorded;
-use crate::experiment::place::Role;
+use crate::record::Record;
+use crate::record::place::Role;
 
 /// Settings that may differ: what is random, words for people, and where files lie; the manifest tells those apart.
 const NO_SETTINGS: [&str; 6] = ["seed", "ring_reason", "pv_backend_reason", "cpus", "kernel", "initrd"];
@@ -15,13 +15,15 @@ type Values = BTreeMap<String, BTreeSet<String>>;
 
 /// Reasons why `a` and `b` cannot be compared, one phrase each; none if they can: settings of the cells that both have,
 /// pCPUs and hosts.
-pub(crate) fn differences<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
+pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
     let mut differences = of_settings(a, b);
-    let pcpus = |records: &[R]| distinct(records, |record| format!("{:?}", record.cpus()));
+    let pcpus = |records: &[Record]| {
+        distinct(records, |record| record.settings.get("cpus").map_or(String::new(), ToString::to_string))
+    };
     if pcpus(a) != pcpus(b) {
         differences.push(format!("pCPUs {} and {}", pcpus(a), pcpus(b)));
     }
-    let hosts = |records: &[R]| distinct(records, |record| record.host().identity());
+    let hosts = |records: &[Record]| distinct(records, |record| record.host.identity());
     if hosts(a) != hosts(b) {
         differences.push(format!("host {} and {}", hosts(a), hosts(b)));
     }
@@ -30,14 +32,14 @@ pub(crate) fn differences<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
 
 /// Cells that only one of them has, one phrase for each side. `failed` names cells whose runs on the other side are known to have
 /// failed: in A, and in B.
-pub(crate) fn cells_of_one<R: Recorded>(a: &[R], b: &[R], failed: [&BTreeSet<&str>; 2]) -> Vec<String> {
+pub(crate) fn cells_of_one(a: &[Record], b: &[Record], failed: [&BTreeSet<&str>; 2]) -> Vec<String> {
     let mut differences = Vec::new();
     let [failed_in_a, failed_in_b] = failed;
     for (side, here, there, failed) in [("first", a, b, failed_in_b), ("second", b, a, failed_in_a)] {
         let there = cells(there);
         let is_to_be_there =
-            |record: &&R| record.place().is_none_or(|place| !failed.contains(&*place.cell_id));
-        let here: Vec<R> = here.iter().filter(is_to_be_there).cloned().collect();
+            |record: &&Record| record.place.as_ref().is_none_or(|place| !failed.contains(&*place.cell_id));
+        let here: Vec<Record> = here.iter().filter(is_to_be_there).cloned().collect();
         let only: Vec<String> =
             cells(&here).keys().filter(|cell| !there.contains_key(*cell)).map(name).collect();
         match &only[..] {
@@ -52,7 +54,7 @@ pub(crate) fn cells_of_one<R: Recorded>(a: &[R], b: &[R], failed: [&BTreeSet<&st
 }
 
 /// Settings that differ in the cells that both have, but for which pCPUs they ran on.
-pub(crate) fn of_settings<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
+pub(crate) fn of_settings(a: &[Record], b: &[Record]) -> Vec<String> {
     let (a, b) = (cells(a), cells(b));
     let mut differing: BTreeMap<(&str, String, String), usize> = BTreeMap::new();
     for (cell, of_a) in &a {
@@ -71,22 +73,21 @@ pub(crate) fn of_settings<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
     differing.iter().map(phrase).collect()
 }
 
-fn cells(records: &[impl Recorded]) -> BTreeMap<Cell<'_>, Values> {
+fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {
     let mut cells: BTreeMap<Cell<'_>, Values> = BTreeMap::new();
     for record in records {
-        let Some(place) = record.place() else { continue };
+        let Some(place) = record.place.as_ref() else { continue };
         let cell = (&place.setting, place.arm.as_str(), place.role == Role::Control);
         let values = cells.entry(cell).or_default();
-        values.entry("pcpus".into()).or_default().insert(record.cpus().len().to_string());
-        let serde_json::Value::Object(config) = record.asked() else { continue };
-        for (key, value) in config.into_iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str())) {
-            values.entry(key).or_default().insert(value.to_string());
+        values.entry("pcpus".into()).or_default().insert(record.settings.pcpus().to_string());
+        for (key, value) in record.settings.iter().filter(|(key, _)| !NO_SETTINGS.contains(key)) {
+            values.entry(key.into()).or_default().insert(value.to_string());
         }
     }
     cells
 }
 
-fn distinct<R>(records: &[R], of: impl Fn(&R) -> String) -> String {
+fn distinct(records: &[Record], of: impl Fn(&Record) -> String) -> String {
     join(&records.iter().map(of).collect())
 }
 
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(differences(&a, &b), [""; 0]);
         let mut other = b;
         for record in &mut other {
-            record.config.hold_ns = 2000;
+            record.settings.set("hold_ns", 2000);
             record.host.host_id = Some("host-b".into());
         }
         other.retain(|record| record.place.as_ref().unwrap().arm != "b");

@@ -11,8 +11,6 @@ pub(crate) mod pairs;
 pub(crate) mod power;
 pub(crate) mod prediction;
 pub(crate) mod rate;
-pub(crate) mod recorded;
-pub(crate) mod records;
 pub(crate) mod robust;
 pub(crate) mod significance;
 pub(crate) mod statistics;

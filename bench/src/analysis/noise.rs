@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::recorded::Recorded;
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
+use crate::record::Record;
 use crate::text::quantity::significant;
 
 /// Other load during all runs of an experiment together. Hundreds of runs can show noise that one short run cannot tell
@@ -22,10 +22,10 @@ pub(crate) struct Overall {
 }
 
 impl Overall {
-    pub(crate) fn of(records: &[impl Recorded]) -> Self {
+    pub(crate) fn of(records: &[Record]) -> Self {
         // Guests of one run have the noise in common.
         let runs: BTreeMap<&str, &Noise> =
-            records.iter().map(|record| (record.run_id(), record.noise())).collect();
+            records.iter().map(|record| (record.run_id.as_str(), &record.noise)).collect();
         let mean = |share: fn(&Noise) -> Option<f64>| {
             let shares = runs.values().filter_map(|noise| Some((share(noise)?, noise.of_ns as f64)));
             let (taken, whole) =

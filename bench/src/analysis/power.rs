@@ -38,14 +38,14 @@ mod tests {
     use crate::analysis::statistics::median;
     use crate::analysis::summary::Summary;
     use crate::analysis::verdict::Verdict;
-    use crate::experiment::names::BESIDE;
     use crate::experiment::outline::OutlineComparison;
     use crate::experiment::overrides::Overrides;
-    use crate::experiment::place::Role;
     use crate::experiment::plan::Plan;
     use crate::experiment::{BUILT_IN, Experiment, Source};
     use crate::host::cpulist::CpuList;
     use crate::measure::synthetic::{Scatter, Shape, Sketch, World};
+    use crate::record::names::BESIDE;
+    use crate::record::place::Role;
     use crate::settings::machines::is_like;
     use crate::settings::{Supply, rounds};
 

@@ -15,6 +15,7 @@ use crate::analysis::significance;
 use crate::analysis::statistics::{Estimate, Interval};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, COMPLETION, FEWEST, LOCK_CPU, THROUGHPUT, WINDOW};
 
 /// Sections per second of the window, or of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,23 +31,29 @@ impl Rate {
     /// The rate that `measure` measures, in one run; `None` where the run does not tell.
     pub(crate) fn by(measure: &Measure, record: &Record) -> Option<Self> {
         match measure {
-            Measure::Throughput | Measure::AllGuests | Measure::SlowestGuest => Some(Self::of(record)),
-            Measure::SlowestVcpu => {
-                let count = record.fairness.min_per_vcpu;
-                let per_second = (count as f64).max(0.5) / (record.timing.window_ns as f64 / 1e9);
-                let resolution = 1.0 / (count as f64).max(0.5);
-                Some(Self { per_second, is_floor: count == 0, resolution })
-            }
+            Measure::Throughput | Measure::AllGuests | Measure::SlowestGuest => Self::of(record),
+            Measure::SlowestVcpu => Self::counted(record.figure(FEWEST)?, record.figure(WINDOW)?),
             Measure::LockCpu => {
-                let seconds = record.totals.lock_cpu_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
-                let acquisitions = record.totals.acquisitions;
-                let is_floor = acquisitions == 0;
-                let resolution = resolution(record);
-                Some(Self { per_second: (acquisitions as f64).max(0.5) / seconds, is_floor, resolution })
+                let of_locks = Self::counted(record.figure(ACQUISITIONS)?, record.figure(LOCK_CPU)?)?;
+                Some(Self { resolution: resolution(record)?, ..of_locks })
             }
-            // Only Linux guests print any.
-            Measure::Figure(_) => None,
+            // A figure that is not positive has no ratio to another.
+            Measure::Figure(name) | Measure::Printed(name) => record.figure(name).and_then(Self::exact),
         }
+    }
+
+    /// The rate of a number of sections in a time.
+    fn counted(sections: f64, ns: f64) -> Option<Self> {
+        let at_least_half = sections.max(0.5);
+        let per_second = at_least_half / (ns / 1e9);
+        let rate = Self { per_second, is_floor: sections == 0.0, resolution: 1.0 / at_least_half };
+        (ns > 0.0).then_some(rate)
+    }
+
+    /// A positive figure that counts no sections.
+    pub(crate) fn exact(value: f64) -> Option<Self> {
+        let rate = Self { per_second: value, is_floor: false, resolution: 0.0 };
+        (value > 0.0 && value.is_finite()).then_some(rate)
     }
 
     /// The rate that `measure` measures in a run of several guests, from the rates of each.
@@ -67,13 +74,11 @@ impl Rate {
         })
     }
 
-    pub(crate) fn of(record: &Record) -> Self {
-        let window_s = record.timing.window_ns as f64 / 1e9;
-        let resolution = resolution(record);
-        match record.totals.acquisitions {
-            0 => Self { per_second: 0.5 / window_s, is_floor: true, resolution },
-            _ => Self { per_second: record.totals.acquisitions_per_second, is_floor: false, resolution },
-        }
+    /// The throughput of a run, if it tells it.
+    pub(crate) fn of(record: &Record) -> Option<Self> {
+        let counted = Self::counted(record.figure(ACQUISITIONS)?, record.figure(WINDOW)?)?;
+        let per_second = if counted.is_floor { counted.per_second } else { record.figure(THROUGHPUT)? };
+        Some(Self { per_second, resolution: resolution(record)?, ..counted })
     }
 
     /// `self` over `below`.
@@ -86,11 +91,9 @@ impl Rate {
     }
 }
 
-fn resolution(record: &Record) -> f64 {
-    match record.timing.completion_ns {
-        Some(_) => 0.0,
-        None => 1.0 / (record.totals.acquisitions as f64).max(0.5),
-    }
+fn resolution(record: &Record) -> Option<f64> {
+    let acquisitions = record.figure(ACQUISITIONS)?;
+    Some(if record.figure(COMPLETION).is_some() { 0.0 } else { 1.0 / acquisitions.max(0.5) })
 }
 
 /// The least half of an interval of `rates`, on a logarithmic scale: what counting whole sections can tell.

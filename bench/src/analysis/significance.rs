@@ -198,7 +198,7 @@ mod tests {
             let records = World::new(seed).shape(Shape::LogNormal(0.1)).records(&plan);
             let of = |arm: &str| -> Vec<f64> {
                 let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
-                of_arm.map(|record| record.totals.acquisitions_per_second).collect()
+                of_arm.map(|record| record.amount(crate::record::figures::THROUGHPUT)).collect()
             };
             let (a, b) = (of("a"), of("b"));
             for (a, b) in a.chunks_exact(blocks).zip(b.chunks_exact(blocks)) {

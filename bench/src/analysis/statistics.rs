@@ -9,9 +9,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pairs::{Averages, Differences, Ranked as _, sorted};
+use super::pairs::{Averages, Differences, Ranked as _};
 use super::verdict::Verdict;
 use crate::text::quantity::factor;
+
+pub(crate) use crate::record::figures::median;
 
 /// A value with its 95 % interval.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -124,13 +126,6 @@ impl Estimate {
     pub(crate) fn half_width(&self) -> Option<f64> {
         self.interval.map(|interval| ((interval.high / interval.low).sqrt()) - 1.0)
     }
-}
-
-/// The middle of `values`, which must not be empty.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let sorted = sorted(values);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
 }
 
 /// The 95 % interval for the share that `found` of `trials` is of: Wilson's score interval (1927).

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::recorded::Recorded;
+use super::rate::Rate;
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
-use crate::experiment::place::Role;
+use crate::record::Record;
+use crate::record::place::Role;
 
 /// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
 /// anything at all.
@@ -21,7 +22,7 @@ pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
 }
 
 /// A warning for each headline that is not valid.
-pub(crate) fn lost(outline: &Outline, records: &[impl Recorded]) -> Vec<String> {
+pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
     if let Some(headline) = outline.comparisons.first() {
         let pairs = pairs(records, &headline.of, &headline.arm, &headline.baseline);
         let what = format!("the headline comparison '{}'", headline.name);
@@ -63,24 +64,24 @@ type Setting = BTreeMap<String, String>;
 
 /// Whether each pair is valid, by setting. A measure of all guests is spoiled by any guest of the run.
 fn pairs<'a>(
-    records: &'a [impl Recorded],
+    records: &'a [Record],
     measure: &Measure,
     arm: &str,
     baseline: &str,
 ) -> BTreeMap<&'a Setting, Vec<bool>> {
-    let untrusted = records.iter().filter(|record| !record.is_trusted());
+    let untrusted = records.iter().filter(|record| !record.trusted);
     let spoiled: BTreeSet<&str> =
-        untrusted.filter(|_| measure.is_of_all_guests()).map(|record| record.run_id()).collect();
+        untrusted.filter(|_| measure.is_of_all_guests()).map(|record| &*record.run_id).collect();
     let of = |wanted: &str| -> BTreeMap<(&'a Setting, u32, String), bool> {
-        let placed = records.iter().filter_map(|record| Some((record.place()?, record)));
+        let placed = records.iter().filter_map(|record| Some((record.place.as_ref()?, record)));
         let of_arm = placed.filter(|(place, _)| place.arm == wanted && place.role != Role::Control);
         of_arm
             .map(|(place, record)| {
                 // A run without the figure that is compared says as little as one that is spoiled.
-                let is_trusted = record.is_trusted()
-                    && !spoiled.contains(record.run_id())
-                    && record.rate(measure).is_some();
-                ((&place.setting, place.block, record.host().identity()), is_trusted)
+                let is_trusted = record.trusted
+                    && !spoiled.contains(&*record.run_id)
+                    && Rate::by(measure, record).is_some();
+                ((&place.setting, place.block, record.host.identity()), is_trusted)
             })
             .collect()
     };

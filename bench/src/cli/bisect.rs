@@ -14,7 +14,7 @@ Examples:
       find the commit that made a lock slower than the one in good.o
   haltkick bisect kernel=good/vmlinuz,arch/x86/boot/bzImage --initrd initrd.cpio --ratio 4 --of figure:page-loop
       the same for a kernel, by a figure that it prints
-  haltkick bisect kernel=good/vmlinuz,arch/x86/boot/bzImage --vcpus 2 --workload-inside 'run --lock ticket' --of figure:throughput
+  haltkick bisect kernel=good/vmlinuz,arch/x86/boot/bzImage --vcpus 2 --workload-inside 'run --lock ticket' --of throughput
       the same for its scheduler, by a lock on its threads
 
 Exit codes, as `git bisect run` reads them:
@@ -34,7 +34,7 @@ pub(crate) struct BisectArgs {
     /// A loss of more than this is bad
     #[arg(long, value_name = "PERCENT", value_parser = share::part, default_value = "10%")]
     pub(crate) threshold: f64,
-    /// Measure: throughput, lock-cpu, or of kernels figure:NAME, which they print
+    /// Measure: throughput, lock-cpu, a figure of `haltkick list figures`, or of kernels figure:NAME, which they print
     #[arg(long, value_name = "MEASURE", value_parser = |word: &str| Measure::try_from(word.to_owned()),
           default_value = "throughput")]
     pub(crate) of: Measure,

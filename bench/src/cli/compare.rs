@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::experiment::measure::Measure;
 use crate::text::share;
 
 pub(super) const EXAMPLES: &str = "\
@@ -20,6 +21,10 @@ pub(crate) struct CompareArgs {
     /// The candidate: a directory, or DIR:ARM
     #[arg(value_name = "B")]
     pub(crate) candidate: String,
+    /// Compare by this, not by what the experiment does: `throughput`, `lock-cpu`, or a figure of `haltkick list figures`; several
+    /// times for several
+    #[arg(long, value_name = "FIGURE", value_parser = |word: &str| Measure::try_from(word.to_owned()))]
+    pub(crate) of: Vec<Measure>,
     /// A slow-down that is surely beyond this is a regression: at 2.5 % for all cells together, by Holm's correction
     #[arg(long, value_name = "PERCENT", value_parser = share::part, default_value = "5%")]
     pub(crate) threshold: f64,

@@ -392,6 +392,8 @@ pub(crate) enum Listed {
     Hosts,
     /// Machines that --engine sim can simulate
     Machines,
+    /// Figures in records and summaries, by which arms can be compared
+    Figures,
 }
 
 /// Options of `haltkick schema`.
@@ -411,8 +413,6 @@ pub(crate) enum SchemaOf {
     Run,
     /// The output of `haltkick run --format json` when the guest fails
     Failure,
-    /// The output of `haltkick run --kernel --format json`
-    Linux,
     /// manifest.json
     Manifest,
     /// summary.json

@@ -37,7 +37,8 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "",
           help_heading = "Sweep")]
     pub(crate) compare: Option<String>,
-    /// Measure to compare: throughput, lock-cpu, or figure:NAME, which kernels print; may be given several times
+    /// Measure to compare: throughput, lock-cpu, a figure of `haltkick list figures`, or figure:NAME, which kernels print; may be given
+    /// several times
     /// [default: throughput]
     #[arg(long, value_name = "MEASURE", value_parser = |word: &str| Measure::try_from(word.to_owned()),
           requires = "compare", help_heading = "Sweep")]
@@ -82,7 +83,7 @@ pub(crate) struct BootArgs {
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(long, value_name = "TEXT", help_heading = "Linux guest")]
     pub(crate) marker: Option<String>,
-    /// Run this workload on the kernels: `run` and settings of it. It prints figure:throughput, figure:wait-p50, figure:wait-p99
+    /// Run this workload on the kernels: `run` and settings of it. Its figures are those of any run
     #[arg(long, value_name = "WORDS", conflicts_with = "initrd", help_heading = "Linux guest")]
     pub(crate) workload_inside: Option<String>,
 }

@@ -19,7 +19,8 @@ use crate::commands::doctor::pauses;
 use crate::experiment::Source;
 use crate::experiment::overrides::Overrides;
 use crate::record::Record;
-use crate::results::directory::{self, Directory};
+use crate::results::directory::Directory;
+use crate::results::manifest::Manifest;
 use crate::settings::{Settings, machines, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -92,7 +93,7 @@ pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
         }
         ending => (None, ending),
     };
-    let records = directory::read_records(&path)?;
+    let records = Manifest::read(&path)?.records(&path)?;
     let assumed =
         records.iter().find(|record| is_asked(record, &assumptions)).map(assumed).unwrap_or_default();
     let found = Found { summary: &summary, assumptions: &assumptions, assumed, like: like.as_ref() };
@@ -222,40 +223,35 @@ fn is_asked(record: &Record, assumptions: &[Assumption]) -> bool {
 
 /// Ring, exits, scheduler, guests and machine of a run as it was asked for, in words.
 fn assumed(record: &Record) -> String {
-    let config = &record.config;
-    let (guests, vcpus, pcpus) = (config.beside.len() + 1, config.vcpus, config.cpus.len());
-    let is_simulated = config.engine == "sim";
-    let exits = if is_simulated {
-        config.ple.is_some()
-    } else {
-        config.pause_exits && config.ring == 0 && pauses::act()
+    let settings = &record.settings;
+    let beside = settings.get("beside").and_then(|guests| guests.as_array()).map_or(0, Vec::len);
+    let (guests, vcpus, pcpus) = (beside + 1, settings.vcpus(), settings.pcpus());
+    let ring = settings.count("ring");
+    let exits = match settings.is_simulated() {
+        true => settings.get("ple").is_some(),
+        false => settings.is("pause_exits") && ring == 0 && pauses::act(),
     };
     let exits = if exits { "exit" } else { "do not exit" };
     let each = (guests as u32 * vcpus).div_ceil(pcpus.max(1) as u32);
-    let name = |text: &str| -> String {
-        let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
-        name.unwrap_or("a file").into()
-    };
-    let scheduler = match (&config.host, config.slice_ns) {
-        (Some(text), _) => match Host::parse("host", text) {
-            Ok(host) => {
+    let file = |name: &str| record.files.get(settings.text(name)?);
+    let scheduler = match (settings.text("host"), settings.number("slice_ns")) {
+        (Some(name), _) => match file("host_sha256").and_then(|text| Host::parse("host", text).ok()) {
+            Some(host) => {
                 let slice = rounds::round_of_host(&host, pcpus as u32, each) / each.max(1);
-                format!("slices of {} by the scheduler of {}", Span(slice), name(text))
+                format!("slices of {} by the scheduler of {name}", Span(slice))
             }
-            Err(_) => format!("the scheduler of {}", name(text)),
+            None => format!("the scheduler of {name}"),
         },
         (None, Some(slice_ns)) => {
             format!("slices of {} that the VMM ends", Span(Duration::from_nanos(slice_ns)))
         }
         (None, None) => "this host's scheduler".into(),
     };
-    let machine =
-        config.machine.as_deref().map_or("this host".into(), |text| format!("the simulated {}", name(text)));
+    let machine = settings.text("machine").map_or("this host".into(), |name| format!("the simulated {name}"));
     let guests =
         if guests == 1 { format!("{vcpus} vCPUs") } else { format!("{guests} guests of {vcpus} vCPUs") };
     format!(
-        "in ring {}, where waiters that spin {exits}, {scheduler}, {guests} on {pcpus} pCPUs of {machine}",
-        config.ring
+        "in ring {ring}, where waiters that spin {exits}, {scheduler}, {guests} on {pcpus} pCPUs of {machine}"
     )
 }
 

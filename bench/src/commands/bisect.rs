@@ -3,7 +3,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
-use crate::analysis::comparable::Better;
+use crate::analysis::comparable;
 use crate::analysis::significance;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Comparison;
@@ -14,7 +14,8 @@ use crate::experiment::Source;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::sweep::Sweep;
 use crate::experiment::vary::Vary;
-use crate::results::directory::{self, Directory};
+use crate::record::figures::{Better, THROUGHPUT};
+use crate::results::directory::Directory;
 use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -58,15 +59,15 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
         }
         _ => failure,
     })?;
-    let records = directory::read(&path, Manifest::read(&path)?.has_kernels())?;
-    let Some(better) = records.better(&args.of) else {
+    let records = Manifest::read(&path)?.records(&path)?;
+    let Some(better) = comparable::better(&args.of, &records) else {
         return Err(Failure::lacking("--of: it is not known whether more or less of it is better"));
     };
     let Some(compared) = summary.comparisons.first() else {
         return Err(Failure::lacking("one of the two has no figures"));
     };
     let baseline = summary.row(&compared.setting, &compared.baseline);
-    let is_baseline_seen = baseline.is_some_and(|row| row.acquisitions_per_second.is_some());
+    let is_baseline_seen = baseline.is_some_and(|row| row.estimate(THROUGHPUT).is_some());
     let word = judged(compared, is_baseline_seen, better, args.threshold);
     output::data(&line(compared, word, &path))?;
     Ok(word)

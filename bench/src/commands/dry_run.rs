@@ -6,10 +6,10 @@ use haltkick_vmm::Span;
 
 use crate::analysis::power;
 use crate::commands::earlier::Earlier;
-use crate::experiment::place::Role;
 use crate::experiment::plan::{Cell, Plan};
 use crate::measure::progress::{self, Planned};
 use crate::measure::rule::{MOST_TIMES_PLANNED, Rule};
+use crate::record::place::Role;
 use crate::text::output;
 use crate::text::quantity::{patience, significant};
 

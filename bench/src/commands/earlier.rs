@@ -3,13 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::analysis::records::{Records, of_either};
-use crate::analysis::summary::Comparison;
+use crate::analysis::attempts;
+use crate::analysis::summary::{Comparison, Summary};
 use crate::analysis::trust;
 use crate::experiment::outline::OutlineComparison;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
-use crate::results::directory;
 use crate::results::manifest::Manifest;
 use crate::text::exit::Result;
 
@@ -45,21 +44,17 @@ fn read(
     of: &OutlineComparison,
     is_simulated: bool,
 ) -> Result<Option<Earlier>> {
-    let records = directory::read(&path, manifest.has_kernels())?.last();
-    let engine_is_simulated = match &records {
-        Records::Ours(records) => records.iter().map(|record| record.config.engine == "sim").collect(),
-        Records::Linux(records) => vec![false; records.len()],
-    };
-    if engine_is_simulated.contains(&!is_simulated) {
+    let records = attempts::last(&manifest.records(&path)?);
+    if records.iter().any(|record| record.settings.is_simulated() != is_simulated) {
         return Ok(None);
     }
     let is_headline = |it: &Comparison| {
         (&it.arm, &it.baseline, &it.of) == (&of.arm, &of.baseline, &of.of)
             && it.ratio.as_ref().is_some_and(|ratio| ratio.interval.is_some())
     };
-    let comparisons = records.summary(&manifest.outline).comparisons;
+    let comparisons = Summary::new(&manifest.outline, &records).comparisons;
     let headline: Vec<Comparison> = comparisons.into_iter().filter(is_headline).collect();
-    let is_valid = of_either!(&records, records => trust::lost(&manifest.outline, records)).is_empty();
+    let is_valid = trust::lost(&manifest.outline, &records).is_empty();
     Ok((!headline.is_empty()).then_some(Earlier { path, headline, is_valid }))
 }
 
@@ -67,6 +62,7 @@ fn read(
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
+    use crate::results::directory;
 
     /// Leaves the results of an experiment of `blocks` blocks that began at this hour.
     fn leave(within: &Path, name: &str, hour: u32, blocks: u32, world: &World) {

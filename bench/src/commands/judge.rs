@@ -9,6 +9,8 @@ use haltkick_vmm::FILE_PREFIX;
 
 use super::bench::quote;
 use super::bisect::ratio_in_words;
+use crate::analysis::attempts;
+use crate::analysis::summary::Summary;
 use crate::cli::JudgeArgs;
 use crate::commands::guest_image;
 use crate::results::directory::{self, Directory};
@@ -121,7 +123,7 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
         return Ok(format!("{ending} ({}.txt)", part.name));
     }
     let manifest = Manifest::read(&path)?;
-    let summary = directory::read(&path, false)?.last().summary(&manifest.outline);
+    let summary = Summary::new(&manifest.outline, &attempts::last(&manifest.records(&path)?));
     let ending = if code == 0 { String::new() } else { format!("{ending}; ") };
     let mut text = format!("{ending}report: {}", path.join("report.html").display());
     for compared in &summary.comparisons {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::cli::{Format, ListArgs, Listed};
 use crate::commands::guest_image;
 use crate::experiment::{self, BUILT_IN};
+use crate::record::figures::{Better, Center, FIGURES, Figure};
 use crate::settings::layouts;
 use crate::text::exit::{Exit, Result};
 use crate::text::output;
@@ -22,7 +23,7 @@ pub(crate) struct Listing {
     pub(crate) schema: &'static str,
     /// 1.
     pub(crate) schema_version: u32,
-    /// Kind of the listed things: "locks", "workloads", "points", "experiments", "hosts" or "machines".
+    /// Kind of the listed things: "locks", "workloads", "points", "experiments", "hosts", "machines" or "figures".
     pub(crate) of: &'static str,
     /// In the order in which the program has them.
     pub(crate) entries: Vec<Choice>,
@@ -48,6 +49,15 @@ pub(crate) struct Choice {
     /// Kind of vCPU that passes a point: "holder", "head" or "waiter".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) who: Option<&'static str>,
+    /// Unit of a figure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unit: Option<&'static str>,
+    /// Better direction of a figure: "more" or "less".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) better: Option<&'static str>,
+    /// Value of a figure that stands for the runs of a cell in summaries: "estimate", "median" or "most".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) summary_has: Option<&'static str>,
     /// CPUs of a machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpus: Option<u32>,
@@ -61,6 +71,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
         Listed::Locks => ("locks", locks(&image()?.locks)),
         Listed::Machines => ("machines", presets().iter().map(machine).collect()),
         Listed::Points => ("points", image()?.points.iter().map(point).collect()),
+        Listed::Figures => ("figures", FIGURES.iter().map(figure).collect()),
         Listed::Workloads => ("workloads", image()?.workloads.iter().map(workload).collect()),
     };
     match args.format {
@@ -113,6 +124,17 @@ fn host(preset: &HostPreset) -> Choice {
     Choice { name: host.name, summary: host.title, ..Choice::default() }
 }
 
+fn figure(figure: &Figure) -> Choice {
+    let better = figure.better.map(|better| if better == Better::More { "more" } else { "less" });
+    let summary_has = figure.center.map(|center| match center {
+        Center::HodgesLehmann => "estimate",
+        Center::Median => "median",
+        Center::Most => "most",
+    });
+    let (name, summary, unit) = (figure.name.into(), figure.about.into(), Some(figure.unit.word()));
+    Choice { name, summary, unit, better, summary_has, ..Choice::default() }
+}
+
 fn point(point: &Entry) -> Choice {
     let who = Target::of_point(point).map(Target::name);
     Choice { name: point.name.clone(), summary: point.summary.clone(), who, ..Choice::default() }
@@ -146,6 +168,10 @@ fn text(what: Listed, entries: &[Choice]) -> String {
                 writeln!(text, "{name:<18} {forms:<11} {summary}{layouts}")
             }
             Listed::Machines => writeln!(text, "{name:<18} {:>4} CPUs  {summary}", entry.cpus.unwrap_or(0)),
+            Listed::Figures => {
+                let (unit, better) = (entry.unit.unwrap_or_default(), entry.better.unwrap_or_default());
+                writeln!(text, "{name:<width$} {unit:<10} {better:<4} {summary}")
+            }
             Listed::Points => writeln!(text, "{name:<18} {:<11} {summary}", entry.who.unwrap_or_default()),
             Listed::Workloads => {
                 let times = entry.times.as_deref().unwrap_or_default().join(", ");
@@ -155,4 +181,26 @@ fn text(what: Listed, entries: &[Choice]) -> String {
         };
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_data_has_the_table_of_figures() {
+        let page = include_str!("../../../docs/data.md");
+        let line = |it: Choice| {
+            let Choice { name, summary, unit, better, summary_has, .. } = it;
+            let words = [unit, better, summary_has].map(Option::unwrap_or_default);
+            format!("| `{name}` | {} | {} | {} | {summary} |\n", words[0], words[1], words[2])
+        };
+        let missing: Vec<_> =
+            FIGURES.iter().map(|it| line(figure(it))).filter(|line| !page.contains(line)).collect();
+        assert!(
+            missing.is_empty(),
+            "`just docs` writes these lines into docs/data.md:\n{}",
+            missing.concat()
+        );
+    }
 }

@@ -9,13 +9,9 @@ use crate::analysis::prediction::{Prediction, Side};
 use crate::analysis::summary::Summary;
 use crate::cli::{Format, PredictArgs};
 use crate::commands::report;
-use crate::record::Record;
 use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-
-/// How `config.engine` names the simulated machine.
-const SIMULATED: &str = "sim";
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
     let (real, _, mut failed) = side(&args.real, false)?;
@@ -55,21 +51,21 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
 /// The figures of a directory, all of whose runs have to be simulated, or none; and whether lines of other cores cost nothing there.
 /// And how a comparison ends that lacks runs which failed, if there are any.
 fn side(path: &Path, simulated: bool) -> Result<(Side, bool, Option<Exit>)> {
-    let (manifest, records) = report::read::<Record>(path)?;
+    let (manifest, records) = report::read(path)?;
     for (_, failure) in manifest.failed_cells() {
         output::talk(&format!("warning: {}: {failure}", path.display()));
     }
-    if let Some(record) = records.iter().find(|record| (record.config.engine == SIMULATED) != simulated) {
+    if let Some(record) = records.iter().find(|record| record.settings.is_simulated() != simulated) {
         let expected = if simulated { "simulated runs" } else { "real runs" };
         return Err(Failure::usage(format!(
             "{} holds a run with engine {}: {expected} belong there (haltkick predict REAL SIMULATED)",
             path.display(),
-            record.config.engine
+            record.settings.engine()
         )));
     }
     let records = attempts::last(&records);
-    let file = records.first().and_then(|record| record.config.machine.as_deref());
-    let machine = file.and_then(|text| Machine::parse("config.machine", text).ok());
+    let file = records.first().and_then(|record| record.machine_text());
+    let machine = file.and_then(|text| Machine::parse("settings.machine", text).ok());
     let is_null = machine.is_some_and(|machine| machine.costs.line.socket_ps == 0);
     Ok((Side::new(Summary::new(&manifest.outline, &records), &records), is_null, manifest.ending_of_failed()))
 }

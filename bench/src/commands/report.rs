@@ -3,17 +3,18 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::analysis::recorded::Recorded;
-use crate::analysis::records::{Records, of_either};
+use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs, ShowArgs};
+use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
 use crate::show::csv;
 use crate::show::export::Exports;
-use crate::show::of_records;
+use crate::show::plot::{self, Data};
+use crate::show::report;
 use crate::show::table::{self, Detail};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -40,11 +41,11 @@ impl<'a> Show<'a> {
 pub(crate) fn conclude(
     directory: &Path,
     manifest: &Manifest,
-    records: &Records,
+    records: &[Record],
     show: Show<'_>,
 ) -> Result<Exit> {
     let kept = records.len();
-    let records = records.last();
+    let records = attempts::last(records);
     let summary = summarized(manifest, &records);
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
@@ -68,8 +69,8 @@ pub(crate) fn conclude(
 }
 
 /// Summary of the records. Runs that failed have none, and are told first.
-fn summarized(manifest: &Manifest, records: &Records) -> Summary {
-    let mut summary = records.summary(&manifest.outline);
+fn summarized(manifest: &Manifest, records: &[Record]) -> Summary {
+    let mut summary = Summary::new(&manifest.outline, records);
     summary.warnings.splice(0..0, manifest.failed_cells().into_iter().map(|(_, warning)| warning));
     summary
 }
@@ -84,9 +85,9 @@ fn detail(manifest: &Manifest, show: Show<'_>) -> Detail {
 }
 
 /// Writes what was asked for, and says where it is.
-fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &Records) -> Result<()> {
+fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
     for (export, file) in &exports.0 {
-        let content = export.content(summary, &of_records::long(&summary.outline, records));
+        let content = export.content(summary, records);
         match file {
             None if export.is_stdout() => output::data(&content)?,
             None => {
@@ -104,8 +105,8 @@ fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &Reco
 }
 
 /// Writes what the records say.
-pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &Records) -> Result<(Summary, Exit)> {
-    let records = records.last();
+pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -> Result<(Summary, Exit)> {
+    let records = attempts::last(records);
     let summary = summarized(manifest, &records);
     write_files(directory, manifest, &summary, &records)?;
     Ok((summary, exit(manifest, &records, false)))
@@ -113,20 +114,20 @@ pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &Records) ->
 
 /// Whether the figures are valid: those of the headline, or strictly all. A first look only notes it. Where runs failed, figures of
 /// the others are not all that there is to know.
-fn exit(manifest: &Manifest, records: &Records, strict: bool) -> Exit {
+fn exit(manifest: &Manifest, records: &[Record], strict: bool) -> Exit {
     if let Some(failed) = manifest.ending_of_failed() {
         return failed;
     }
-    let lost = || of_either!(records, records => trust::lost(&manifest.outline, records));
+    let lost = || trust::lost(&manifest.outline, records);
     let trusted = match strict {
-        true => records.invalid() == 0,
-        false => manifest.is_quick() && records.len() > 0 || lost().is_empty(),
+        true => records.iter().all(|record| record.trusted),
+        false => manifest.is_quick() && !records.is_empty() || lost().is_empty(),
     };
     if trusted { Exit::Done } else { Exit::Untrusted }
 }
 
 /// Writes all that is made of records. They themselves are on disk already.
-fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records: &Records) -> Result<()> {
+fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records: &[Record]) -> Result<()> {
     let write = |name: &str, content: &str| {
         directory::write_whole(&directory.join(name), content.as_bytes()).map_err(|failure| Failure {
             message: format!(
@@ -138,20 +139,20 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
     };
     write("summary.json", &output::to_indented_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
-    write("runs.csv", &csv::runs(&of_records::long(&manifest.outline, records)))?;
-    for picture in of_records::pictures(summary, records) {
+    write("runs.csv", &csv::runs(&manifest.outline, records))?;
+    for picture in plot::pictures(Data::new(summary, records)) {
         if let Some(svg) = &picture.svg {
             write(&format!("{}.svg", picture.name), &svg.file())?;
         }
     }
-    write("report.html", &of_records::page(manifest, summary, records))
+    write("report.html", &report::page(manifest, summary, records))
 }
 
 /// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let exports = Exports::open(&args.show.export)?;
     let manifest = Manifest::read(&args.directory)?;
-    let records = directory::read(&args.directory, manifest.has_kernels())?;
+    let records = manifest.records(&args.directory)?;
     let exit = conclude(&args.directory, &manifest, &records, Show::new(&args.show, &exports))?;
     if args.open {
         open(&args.directory.join("report.html"))?;
@@ -176,31 +177,23 @@ fn open(page: &Path) -> Result<()> {
 
 /// `haltkick merge`.
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
-    let first = args.directories.first().map(|path| Manifest::read(path)).transpose()?;
-    let (manifest, records) = match first.is_some_and(|manifest| manifest.has_kernels()) {
-        true => merged(args).map(|(manifest, records)| (manifest, Records::Linux(records))),
-        false => merged(args).map(|(manifest, records)| (manifest, Records::Ours(records))),
-    }?;
+    let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
     let exports = Exports::open(&args.show.export)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
-    for line in records.lines()? {
-        directory.append(&line)?;
+    for record in &records {
+        directory.append(&directory::lines(std::slice::from_ref(record))?)?;
     }
     directory.sync()?;
     conclude(directory.path(), &manifest, &records, Show::new(&args.show, &exports))
 }
 
-/// The directories as one experiment.
-fn merged<R: Recorded>(args: &MergeArgs) -> Result<(Manifest, Vec<R>)> {
-    let parts = args.directories.iter().map(|path| read::<R>(path)).collect::<Result<Vec<_>>>()?;
-    merge::merge(&args.directories, parts, args.anyway)
-}
-
 /// Reads a directory: its manifest and its records.
-pub(crate) fn read<R: Recorded>(path: &Path) -> Result<(Manifest, Vec<R>)> {
+pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
     let manifest = Manifest::read(path)?;
-    Ok((manifest, directory::read_records(path)?))
+    let records = manifest.records(path)?;
+    Ok((manifest, records))
 }
 
 #[cfg(test)]
@@ -224,7 +217,7 @@ mod tests {
         let mut manifest = world.manifest(&plan);
         manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
         let show = Show { format: Format::Table, strict, verbose: false, exports: &Exports::default() };
-        conclude(scratch.path(), &manifest, &Records::Ours(records), show).unwrap()
+        conclude(scratch.path(), &manifest, &records, show).unwrap()
     }
 
     #[test]
@@ -243,7 +236,7 @@ mod tests {
     fn results_that_lack_failed_runs_never_end_well() {
         let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(8);
         let (scratch, world) = (Scratch::new("conclude-failed"), World::new(1));
-        let ending = |failed: &[Option<u8>], overrides: &[&str], records| {
+        let ending = |failed: &[Option<u8>], overrides: &[&str], records: Vec<Record>| {
             let mut manifest = world.manifest(&plan);
             manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
             let run = |ended_with| FailedRun {
@@ -253,7 +246,7 @@ mod tests {
                 ended_with,
             };
             manifest.failed = failed.iter().copied().map(run).collect();
-            write(scratch.path(), &manifest, &Records::Ours(records)).unwrap()
+            write(scratch.path(), &manifest, &records).unwrap()
         };
         for (failed, expected) in [
             (&[][..], Exit::Done),

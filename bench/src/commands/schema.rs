@@ -5,8 +5,7 @@ use {
     crate::analysis::prediction::Prediction, crate::analysis::summary::Summary,
     crate::analysis::worst::Worst, crate::commands::compare::Compared, crate::commands::doctor::Examination,
     crate::commands::list::Listing, crate::commands::reproduce::Reproduction, crate::record::Record,
-    crate::record::failure::FailureRecord, crate::record::linux::LinuxRecord, crate::results::live::View,
-    crate::results::manifest::Manifest,
+    crate::record::failure::FailureRecord, crate::results::live::View, crate::results::manifest::Manifest,
 };
 
 use crate::cli::SchemaOf;
@@ -25,7 +24,6 @@ fn schema(of: SchemaOf) -> Result<schemars::Schema> {
         SchemaOf::Experiment => experiment::schema::schema().try_into().expect("it is an object"),
         SchemaOf::Run => schemars::schema_for!(Record),
         SchemaOf::Failure => schemars::schema_for!(FailureRecord),
-        SchemaOf::Linux => schemars::schema_for!(LinuxRecord),
         SchemaOf::Manifest => schemars::schema_for!(Manifest),
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),

@@ -10,6 +10,7 @@ use super::contents::{Arm, Experiment};
 use super::keys;
 use super::source::At;
 use super::workload_inside::WorkloadInside;
+use crate::experiment::measure::Measure;
 use crate::settings::value::Value;
 use crate::settings::{Settings, Supply, linux};
 use crate::text::exit::{Failure, Result};
@@ -58,21 +59,21 @@ impl Experiment {
             let message = format!("arm '{}' has no kernel, where others have one", arm.name);
             return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
-        let compared = self.comparisons.iter().find(|it| it.of.figure().is_some() != has_kernels);
-        match compared {
-            None => Ok(()),
-            Some(it) if has_kernels => {
-                let message = format!(
-                    "comparison '{}': of kernels, figures are compared that they print: of = \"figure:NAME\"",
-                    it.name
-                );
-                Err(self.source.complain(None, message))
+        let runs_inside = self.boot.text("workload-inside").is_some()
+            || self.arms.iter().all(|arm| arm.boot.text("workload-inside").is_some());
+        let is_wrong = |of: &Measure| match of {
+            Measure::Printed(_) => !has_kernels || runs_inside,
+            _ => has_kernels && !runs_inside,
+        };
+        let Some(it) = self.comparisons.iter().find(|it| is_wrong(&it.of)) else { return Ok(()) };
+        let message = match (has_kernels, runs_inside) {
+            (true, false) => "of kernels, figures are compared that they print: of = \"figure:NAME\"",
+            (true, true) => {
+                "a workload inside has the figures of any run: of = \"throughput\", or a name of `haltkick list figures`"
             }
-            Some(it) => {
-                let message = format!("comparison '{}': only arms with a 'kernel' print figures", it.name);
-                Err(self.source.complain(None, message))
-            }
-        }
+            (false, _) => "only arms with a 'kernel' print figures",
+        };
+        Err(self.source.complain(None, format!("comparison '{}': {message}", it.name)))
     }
 
     /// A complaint about what was said of the kernel at a place, or on the command line.

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use super::contents::{Experiment, PointValues};
 use super::keys;
-use super::names::{is_taken, slug};
 use super::reader::{Reader, stands_against};
 use super::source::{At, Source};
+use crate::record::names::{is_taken, slug};
 use crate::settings::table;
 use crate::text::exit::Result;
 use crate::text::nearest;

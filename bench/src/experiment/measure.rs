@@ -2,11 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::figure_name::{LOCK_EVENT, check_name};
+use crate::record::figures::{Better, Figure, LOCK_EVENT, THROUGHPUT, check_name};
 use crate::text::nearest;
 
-/// Measure of a comparison. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has more
-/// of it.
+/// Measure of a comparison. Above 1, the arm does better than the baseline; of any other figure, it has more of it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum Measure {
@@ -21,25 +20,34 @@ pub(crate) enum Measure {
     SlowestGuest,
     /// Sections per second of the run's slowest vCPU, whichever guest it belongs to.
     SlowestVcpu,
-    /// A figure that a Linux guest prints on its console, by its name.
+    /// A figure of the table, by its name.
     Figure(String),
+    /// A figure that a Linux guest prints on its console, or an event of its locks, by its name.
+    Printed(String),
 }
 
 /// How figures of guests are named.
-const FIGURE: &str = "figure:";
-/// The words in addition to those.
-const WORDS: [&str; 5] = ["throughput", "lock-cpu", "all-guests", "slowest-guest", "slowest-vcpu"];
+const PRINTED: &str = "figure:";
+/// The words in addition to names of figures.
+const WORDS: [(&str, Measure); 5] = [
+    ("throughput", Measure::Throughput),
+    ("lock-cpu", Measure::LockCpu),
+    ("all-guests", Measure::AllGuests),
+    ("slowest-guest", Measure::SlowestGuest),
+    ("slowest-vcpu", Measure::SlowestVcpu),
+];
 
 impl Measure {
     /// Returns the quantity of its ratios.
-    pub(crate) fn ratio_of(&self) -> &'static str {
+    pub(crate) fn ratio_of(&self) -> String {
         match self {
-            Self::Throughput => "ratio of throughputs",
-            Self::LockCpu => "ratio of sections per CPU time in locks",
-            Self::AllGuests => "ratio of throughputs of all guests",
-            Self::SlowestGuest => "ratio of throughputs of the slowest guest",
-            Self::SlowestVcpu => "ratio of throughputs of the slowest vCPU",
-            Self::Figure(_) => "ratio of the guests' figures",
+            Self::Throughput => "ratio of throughputs".into(),
+            Self::LockCpu => "ratio of sections per CPU time in locks".into(),
+            Self::AllGuests => "ratio of throughputs of all guests".into(),
+            Self::SlowestGuest => "ratio of throughputs of the slowest guest".into(),
+            Self::SlowestVcpu => "ratio of throughputs of the slowest vCPU".into(),
+            Self::Figure(name) => format!("ratio of {name}"),
+            Self::Printed(_) => "ratio of the guests' figures".into(),
         }
     }
 
@@ -50,14 +58,28 @@ impl Measure {
                 ("faster", "slower")
             }
             Self::LockCpu => ("less CPU time", "more CPU time"),
-            Self::Figure(_) => ("higher", "lower"),
+            Self::Figure(_) => match self.better() {
+                Some(Better::More) => ("more, which is better", "less, which is worse"),
+                Some(Better::Less) => ("more, which is worse", "less, which is better"),
+                None => ("more", "less"),
+            },
+            Self::Printed(_) => ("higher", "lower"),
         }
     }
 
-    /// The figure of a guest that it names.
+    /// The better direction of its ratios; none of figures of which nobody says it, or guests do.
+    pub(crate) fn better(&self) -> Option<Better> {
+        match self {
+            Self::Figure(name) => Figure::find(name)?.better,
+            Self::Printed(_) => None,
+            _ => Some(Better::More),
+        }
+    }
+
+    /// The figure that it names, of a guest or of the table.
     pub(crate) fn figure(&self) -> Option<&str> {
         match self {
-            Self::Figure(name) => Some(name),
+            Self::Figure(name) | Self::Printed(name) => Some(name),
             _ => None,
         }
     }
@@ -69,7 +91,7 @@ impl Measure {
 
     /// Returns its part of a schema.
     pub(crate) fn schema() -> serde_json::Value {
-        serde_json::json!({ "type": "string", "pattern": "^(throughput|lock-cpu|all-guests|slowest-guest|slowest-vcpu|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
+        serde_json::json!({ "type": "string", "pattern": "^(throughput|lock-cpu|all-guests|slowest-guest|slowest-vcpu|[a-z][a-z0-9_]{1,63}|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
     }
 }
 
@@ -77,18 +99,20 @@ impl TryFrom<String> for Measure {
     type Error = String;
 
     fn try_from(word: String) -> Result<Self, String> {
-        match (word.as_str(), word.strip_prefix(FIGURE)) {
-            ("throughput", _) => Ok(Self::Throughput),
-            ("lock-cpu", _) => Ok(Self::LockCpu),
-            ("all-guests", _) => Ok(Self::AllGuests),
-            ("slowest-guest", _) => Ok(Self::SlowestGuest),
-            ("slowest-vcpu", _) => Ok(Self::SlowestVcpu),
-            (_, Some(name)) => {
-                check_name(name.strip_prefix(LOCK_EVENT).unwrap_or(name))?;
-                Ok(Self::Figure(name.into()))
-            }
-            (word, None) => {
-                Err(format!("{}, or figure:NAME", nearest::unknown_of_few("measure", word, &WORDS)))
+        if let Some(name) = word.strip_prefix(PRINTED) {
+            check_name(name.strip_prefix(LOCK_EVENT).unwrap_or(name))?;
+            return Ok(Self::Printed(name.into()));
+        }
+        if let Some((_, measure)) = WORDS.into_iter().find(|(known, _)| *known == word) {
+            return Ok(measure);
+        }
+        match Figure::find(&word) {
+            Some(_) if word == THROUGHPUT => Ok(Self::Throughput),
+            Some(_) => Ok(Self::Figure(word)),
+            None => {
+                let words = WORDS.map(|(word, _)| word);
+                let unknown = nearest::unknown_of_few("measure", &word, &words);
+                Err(format!("{unknown}, a figure of `haltkick list figures`, or figure:NAME of a kernel"))
             }
         }
     }
@@ -97,12 +121,11 @@ impl TryFrom<String> for Measure {
 impl From<Measure> for String {
     fn from(measure: Measure) -> Self {
         match measure {
-            Measure::Throughput => "throughput".into(),
-            Measure::LockCpu => "lock-cpu".into(),
-            Measure::AllGuests => "all-guests".into(),
-            Measure::SlowestGuest => "slowest-guest".into(),
-            Measure::SlowestVcpu => "slowest-vcpu".into(),
-            Measure::Figure(name) => format!("{FIGURE}{name}"),
+            Measure::Figure(name) => name,
+            Measure::Printed(name) => format!("{PRINTED}{name}"),
+            other => {
+                WORDS.into_iter().find(|(_, it)| *it == other).map_or_else(Self::new, |(word, _)| word.into())
+            }
         }
     }
 }
@@ -117,8 +140,8 @@ impl schemars::JsonSchema for Measure {
         let mut schema = schemars::Schema::try_from(Self::schema()).expect("it is an object");
         schema.insert(
             "description".into(),
-            "What a comparison compares. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has \
-             more of it."
+            "What a comparison compares. Above 1, the arm does better than the baseline; of a figure by its name, it has more \
+             of it."
                 .into(),
         );
         schema
@@ -131,7 +154,13 @@ mod tests {
 
     #[test]
     fn a_measure_is_written_as_read_and_a_wrong_one_refused() {
-        for word in WORDS.into_iter().chain(["figure:page-loop", "figure:lock_event.pv_kick_wake"]) {
+        let words = WORDS.map(|(word, _)| word).into_iter();
+        for word in words.chain([
+            "lost_ns",
+            "preemptions_holder",
+            "figure:page-loop",
+            "figure:lock_event.pv_kick_wake",
+        ]) {
             assert_eq!(Measure::try_from(word.to_owned()).map(String::from).as_deref(), Ok(word));
         }
         for (word, complaint) in [

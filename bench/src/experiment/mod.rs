@@ -3,7 +3,6 @@
 mod boot;
 mod booted;
 mod contents;
-pub(crate) mod figure_name;
 mod file;
 mod fit;
 #[cfg(any(test, fuzzing))]
@@ -12,10 +11,8 @@ pub(crate) mod guest_set;
 mod keys;
 pub(crate) mod lock_free;
 pub(crate) mod measure;
-pub(crate) mod names;
 pub(crate) mod outline;
 pub(crate) mod overrides;
-pub(crate) mod place;
 pub(crate) mod plan;
 mod reader;
 mod robust;

@@ -11,6 +11,7 @@ use crate::experiment::lock_free::lock_free;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::record::Record;
+use crate::record::figures::WORK_RATE;
 
 /// Findings of a few first runs, which later ones are given.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,9 +173,9 @@ fn of_records(asked: &Asked, plan: &Plan, records: &[Record], host: &Host) -> Op
         |record: &&Record| record.place.as_ref().is_some_and(|place| alike.contains(place.cell_id.as_str()));
     let record = records.iter().filter(of_alike).find(|record| record.host.identity() == here)?;
     Some(Calibration {
-        work_rate: record.timing.work_rate,
-        ring: if record.config.ring == 0 { Ring::Ring0 } else { Ring::Ring3 },
-        ring_reason: record.config.ring_reason.clone(),
+        work_rate: record.figure(WORK_RATE)? as u64,
+        ring: if record.settings.count("ring") == 0 { Ring::Ring0 } else { Ring::Ring3 },
+        ring_reason: record.settings.text("ring_reason")?.to_owned(),
     })
 }
 
@@ -183,9 +184,9 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::experiment::place::Role;
     use crate::experiment::plan::Cell as PlannedCell;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::record::place::Role;
 
     /// The calibrations of a plan on the host called `host`, where ring 0 is native and CPUs are half as fast in ring 3; and
     /// how often it was measured.

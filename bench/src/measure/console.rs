@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::figure_name::{LOCK_EVENT, check_name};
-use crate::record::figure::Figure;
+use crate::record::Counts;
+use crate::record::figures::{LOCK_EVENT, check_name};
 
 /// How a line begins that tells a figure.
 const PREFIX: &str = "haltkick: ";
@@ -22,10 +22,10 @@ const MOST_TOLD: usize = 3;
 /// The figures that one guest has told so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Heard {
-    /// By name.
-    pub(crate) figures: BTreeMap<String, Figure>,
+    /// Value and unit, by name.
+    pub(crate) figures: BTreeMap<String, (f64, String)>,
     /// By name, without what all of them begin with.
-    pub(crate) lock_events: BTreeMap<String, f64>,
+    pub(crate) lock_events: Counts,
     /// Lines that were refused.
     pub(crate) refused: u64,
     /// Why the first of them were.
@@ -52,21 +52,20 @@ impl Heard {
         match name.strip_prefix(LOCK_EVENT) {
             Some(event) => {
                 check_name(event)?;
-                self.check_room(self.lock_events.contains_key(event))?;
-                self.lock_events.insert(event.to_owned(), value);
+                self.check_room(self.lock_events.get(event).is_some())?;
+                self.lock_events.set(event, value);
             }
             None => {
                 check_name(name)?;
                 self.check_room(self.figures.contains_key(name))?;
-                let lines = self.figures.get(name).map_or(0, |figure| figure.lines).saturating_add(1);
-                self.figures.insert(name.to_owned(), Figure { value, unit: unit.to_owned(), lines });
+                self.figures.insert(name.to_owned(), (value, unit.to_owned()));
             }
         }
         Ok(())
     }
 
     fn check_room(&self, is_known: bool) -> Result<(), String> {
-        if is_known || self.figures.len() + self.lock_events.len() < MOST_FIGURES {
+        if is_known || self.figures.len() + self.lock_events.iter().count() < MOST_FIGURES {
             return Ok(());
         }
         Err(format!("more than {MOST_FIGURES} figures"))
@@ -111,17 +110,16 @@ mod tests {
             "haltkick: lock_event.pv_kick_wake=17 count",
             "[    1.0] haltkick: within=1 line",
         ]);
-        let figure = |value, unit: &str| Figure { value, unit: unit.into(), lines: 1 };
-        let figures = [("page-loop", figure(123.5, "ops/s")), ("wait_p99", figure(2500.0, "ns"))];
+        let figures = [("page-loop", (123.5, "ops/s".into())), ("wait_p99", (2500.0, "ns".into()))];
         assert_eq!(heard.figures, figures.map(|(name, figure)| (name.to_owned(), figure)).into());
-        assert_eq!(heard.lock_events, [("pv_kick_wake".to_owned(), 17.0)].into());
+        assert_eq!(heard.lock_events.iter().collect::<Vec<_>>(), [("pv_kick_wake", 17.0)]);
         assert_eq!((heard.refused, heard.reasons.len()), (0, 0));
     }
 
     #[test]
     fn a_name_that_comes_again_has_the_new_value() {
         let heard = heard(&["haltkick: a=1 x", "haltkick: a=2 x", "haltkick: a=broken x"]);
-        assert_eq!(heard.figures["a"], Figure { value: 2.0, unit: "x".into(), lines: 2 });
+        assert_eq!(heard.figures["a"], (2.0, "x".into()));
         assert_eq!(heard.refused, 1);
     }
 
@@ -152,7 +150,11 @@ mod tests {
             (long_line.as_str(), "bytes, where"),
         ] {
             let heard = heard(&[line]);
-            assert_eq!((heard.refused, heard.figures.len(), heard.lock_events.len()), (1, 0, 0), "{line}");
+            assert_eq!(
+                (heard.refused, heard.figures.len(), heard.lock_events.iter().count()),
+                (1, 0, 0),
+                "{line}"
+            );
             assert!(heard.reasons[0].contains(reason), "{line}: {:?}", heard.reasons);
         }
     }
@@ -165,11 +167,11 @@ mod tests {
             heard.hear(&format!("haltkick: f{number}=1 count"));
             heard.hear("haltkick: never right");
         }
-        assert_eq!(heard.figures.len() + heard.lock_events.len(), MOST_FIGURES);
+        assert_eq!(heard.figures.len() + heard.lock_events.iter().count(), MOST_FIGURES);
         assert_eq!(heard.reasons.len(), MOST_TOLD);
         assert_eq!(heard.refused as usize, (20 * MOST_FIGURES - MOST_FIGURES) + 10 * MOST_FIGURES);
         heard.hear("haltkick: f0=2 count");
-        assert_eq!(heard.figures["f0"].value, 2.0, "what is known has room");
+        assert_eq!(heard.figures["f0"].0, 2.0, "what is known has room");
     }
 
     fn seeds() -> Vec<Vec<u8>> {
@@ -186,11 +188,13 @@ mod tests {
             heard.hear(&format!("{PREFIX}a={line}"));
             heard.hear(&format!("{PREFIX}{LOCK_EVENT}{line}"));
         }
-        let names = heard.figures.keys().chain(heard.lock_events.keys());
+        let names =
+            heard.figures.keys().map(String::as_str).chain(heard.lock_events.iter().map(|(name, _)| name));
         names.for_each(|name| check_name(name).unwrap());
-        let values = heard.figures.values().map(|figure| &figure.value).chain(heard.lock_events.values());
+        let values = heard.figures.values().map(|(value, _)| *value);
+        let values = values.chain(heard.lock_events.iter().map(|(_, value)| value));
         values.for_each(|value| assert!(value.is_finite()));
-        assert!(heard.figures.values().all(|figure| figure.unit.len() <= LONGEST_UNIT));
+        assert!(heard.figures.values().all(|(_, unit)| unit.len() <= LONGEST_UNIT));
         assert!(heard.reasons.len() <= MOST_TOLD);
     }
 

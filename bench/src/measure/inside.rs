@@ -9,14 +9,10 @@
 //! Other lines may come in between, such as the kernel's. The guest is not trusted: whatever it prints, what is kept is bounded, and a
 //! record that is not whole is none.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use haltkick_vmm::printable;
 
-use crate::analysis::rate::Rate;
-use crate::record::figure::Figure;
-use crate::record::linux::THROUGHPUT;
 use crate::record::{Record, Warning};
 use crate::results::directory::read_record;
 use crate::text::exit::Exit;
@@ -116,8 +112,8 @@ impl Told {
             None => return Err("it did not say how it ended".into()),
         }
         let record = self.record.as_deref().filter(|_| self.is_whole).ok_or("it printed no record")?;
-        let record: Result<Record, _> = read_record(record);
-        let mut record = record.map_err(|(reason, _)| format!("its record cannot be read: {reason}"))?;
+        let mut record =
+            read_record(record).map_err(|(reason, _)| format!("its record cannot be read: {reason}"))?;
         bound(&mut record.warnings);
         Ok(record)
     }
@@ -138,22 +134,6 @@ fn bound(warnings: &mut Vec<Warning>) {
 
 fn between<'a>(line: &'a str, [before, after]: [&str; 2]) -> Option<&'a str> {
     line.strip_prefix(before)?.strip_suffix(after)
-}
-
-/// Figures of a record, by which kernels are compared.
-pub(crate) fn figures(record: &Record) -> BTreeMap<String, Figure> {
-    // Half a section stands for none where runs are compared. It is no figure.
-    let throughput = Some(Rate::of(record)).filter(|rate| !rate.is_floor).map(|rate| rate.per_second);
-    let each = [
-        (THROUGHPUT, throughput, "sections/s"),
-        ("wait-p50", record.wait_ns.p50, "ns"),
-        ("wait-p99", record.wait_ns.p99, "ns"),
-    ];
-    let known = each.into_iter().filter_map(|(name, value, unit)| {
-        let value = value.filter(|value| value.is_finite())?;
-        Some((name.to_owned(), Figure { value, unit: unit.to_owned(), lines: 1 }))
-    });
-    known.collect()
 }
 
 #[cfg(test)]
@@ -213,7 +193,7 @@ mod tests {
             (lines(&good_record(), 2), "it ended with exit code 2"),
             (lines("", 5), "it ended with exit code 5"),
             (lines("", 0), "its record cannot be read: no JSON"),
-            (lines("{\"schema\": \"haltkick.linux\", \"schema_version\": 1}", 0), "this is no run record"),
+            (lines("{\"schema\": \"haltkick.summary\", \"schema_version\": 2}", 0), "this is no run record"),
             (lines(&(good_record() + &good_record()), 0), "its record cannot be read: no JSON"),
             (lines(&"[".repeat(100_000), 0), "its record cannot be read: no JSON"),
         ] {
@@ -252,19 +232,6 @@ mod tests {
         }
         record.warnings.truncate(16);
         assert_eq!(told(&lines(&to_json(&record).unwrap(), 7)).unwrap().warnings.len(), 16);
-    }
-
-    #[test]
-    fn figures_are_those_of_the_record() {
-        let record = record_of(&good(), Ok(1e6));
-        let figures = figures(&record);
-        assert_eq!(figures["throughput"].value, record.totals.acquisitions_per_second);
-        assert_eq!(figures["throughput"].unit, "sections/s");
-        let mut empty = record;
-        empty.totals.acquisitions = 0;
-        empty.wait_ns.p50 = None;
-        assert!(!super::figures(&empty).contains_key("throughput"), "half a section is none");
-        assert!(!super::figures(&empty).contains_key("wait-p50"));
     }
 
     fn seeds() -> Vec<Vec<u8>> {

@@ -3,8 +3,8 @@
 use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, Schedule, SwitchReports};
 
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
-use crate::record::config::Config;
-use crate::record::{PerVcpu, Record, Warning, WorkSpeed};
+use crate::record::figures::{ACQUISITIONS, WINDOW, WORK_SPEED};
+use crate::record::{PerVcpu, Record, Warning};
 use crate::text::memory_size::MemorySize;
 use crate::text::quantity;
 
@@ -73,10 +73,12 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
 
 /// Compares the work that was done with the work that was promised: a section of 1 us that takes 0.2 us makes another lock.
 fn judge_work(record: &mut Record) {
-    let Config { hold_ns, think_ns, .. } = record.config;
+    let [hold_ns, think_ns] = ["hold_ns", "think_ns"].map(|name| record.settings.count(name));
     let shortest_ns = [hold_ns, think_ns].into_iter().filter(|piece_ns| *piece_ns > 0).min();
     let resolution = shortest_ns.map_or(0.0, |piece_ns| TIMED_WITHIN_NS / piece_ns as f64);
-    if let Some(WorkSpeed { over_promised, slowest_vcpu, fastest_vcpu, .. }) = record.timing.work_speed {
+    if let Some(over_promised) = record.figure(WORK_SPEED) {
+        let [slowest_vcpu, fastest_vcpu] =
+            ["work_slowest_vcpu", "work_fastest_vcpu"].map(|name| record.amount(name));
         if (over_promised - 1.0).abs() > WORK_TOLERANCE.max(resolution) {
             let message = format!(
                 "the work went at {} of its promised speed, so that holds and pauses are not as long as the settings say: the \
@@ -108,8 +110,8 @@ fn judge_schedule(record: &mut Record, schedule: Option<&Schedule>) {
     if let Some(doubts) = schedule.and_then(Schedule::doubts) {
         record.warn("schedule-doubtful", format!("the recorded schedule lacks events: {doubts}"));
     }
-    if let Some(kept) = record.schedule.filter(|kept| kept.honoured < LEAST_HONOURED) {
-        let share = percent(kept.honoured);
+    if let Some(honoured) = record.figure("schedule_honoured").filter(|share| *share < LEAST_HONOURED) {
+        let share = percent(honoured);
         let message = format!("vCPUs were off their pCPUs for {share} of the time that the schedule says");
         record.warn("schedule-missed", message);
     }
@@ -129,17 +131,18 @@ const ASLEEP_LIMIT: f64 = 0.001;
 /// Warns of vCPUs that slept through the window of a lock that others took all the time, while hardly any vCPU went to sleep.
 /// Where sleepers come and go, a lock that chooses among them may leave some out, and no wake-up is lost.
 fn judge_sleep(record: &mut Record) {
-    let config = &record.config;
-    if config.fold.as_ref().is_some_and(|fold| fold != "off")
-        || config.tasks.is_some_and(|tasks| tasks < config.vcpus)
+    let settings = &record.settings;
+    let vcpus = u64::from(settings.vcpus());
+    if settings.text("fold").is_some_and(|fold| fold != "off")
+        || settings.number("tasks").is_some_and(|tasks| tasks < vcpus)
     {
         return; // The guest lets them sleep.
     }
-    let window_ns = record.timing.window_ns;
+    let window_ns = record.amount(WINDOW) as u64;
     let slept = |vcpu: &&PerVcpu| {
         let idle = |run_ns: u64| run_ns as f64 <= ASLEEP_LIMIT * window_ns as f64;
         let waited_for_pcpu = vcpu.steal_ns.is_some_and(|steal_ns| steal_ns >= window_ns);
-        vcpu.acquisitions == 0
+        vcpu.acquisitions == Some(0)
             && vcpu.run_ns.is_some_and(idle)
             && !waited_for_pcpu
             && vcpu.waits.is_some_and(|waits| waits > 0)
@@ -147,10 +150,10 @@ fn judge_sleep(record: &mut Record) {
     let asleep = record.per_vcpu.iter().filter(slept).count() as u64;
     // Waits of the whole run, where those of the window are not known: this includes those that ended before it.
     let of_run = || record.per_vcpu.iter().map(|vcpu| vcpu.waits).sum::<Option<u64>>().map(|all| all / 4);
-    let sleeps = record.preemptions.as_ref().map(|by| by.halted).or_else(of_run);
-    let (vcpus, pcpus) = (u64::from(record.config.vcpus), record.config.cpus.len().max(1) as u64);
-    let round_ns = record.config.slice_ns.unwrap_or(HOST_SLICE_NS) * vcpus.div_ceil(pcpus);
-    let taken = record.totals.acquisitions;
+    let sleeps = record.figure("preemptions_halted").map(|count| count as u64).or_else(of_run);
+    let pcpus = settings.pcpus().max(1) as u64;
+    let round_ns = settings.number("slice_ns").unwrap_or(HOST_SLICE_NS) * vcpus.div_ceil(pcpus);
+    let taken = record.amount(ACQUISITIONS) as u64;
     if asleep > 0
         && sleeps.is_some_and(|sleeps| sleeps < SLEEPS_FOR_EACH * asleep)
         && taken >= TURNS_FOR_EACH * vcpus

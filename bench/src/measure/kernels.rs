@@ -11,11 +11,11 @@ use sha2::{Digest as _, Sha256};
 use super::linux;
 use super::origin::Origin;
 use super::run_result::RunResult;
-use crate::analysis::recorded::Recorded as _;
+use crate::analysis::rate::Rate;
 use crate::experiment::boots;
-use crate::experiment::place::Place;
 use crate::experiment::plan::{Cell, Plan};
-use crate::record::linux::LinuxRecord;
+use crate::record::Record;
+use crate::record::place::Place;
 use crate::results::manifest::KernelFiles;
 use crate::text::exit::{Failure, Result};
 
@@ -106,7 +106,7 @@ pub(super) fn record(
     seen: RunResult,
     origin: &Origin,
     place: &Place,
-) -> Result<LinuxRecord> {
+) -> Result<Record> {
     let mut record = linux::record(run, &seen, origin, Some(place.clone()));
     if let Some(failure) = linux::failure(seen) {
         return Err(failure);
@@ -116,11 +116,11 @@ pub(super) fn record(
 }
 
 /// A run without a figure by which its arm is compared is not what was asked for.
-fn warn_of_missing(record: &mut LinuxRecord, plan: &Plan, arm: &str) {
+fn warn_of_missing(record: &mut Record, plan: &Plan, arm: &str) {
     for compared in &plan.outline.comparisons {
         if [&compared.arm, &compared.baseline].contains(&&arm.to_owned())
             && let Some(figure) = compared.of.figure()
-            && record.rate(&compared.of).is_none()
+            && Rate::by(&compared.of, record).is_none()
         {
             let message = format!(
                 "the guest printed no positive figure '{figure}', by which '{}' compares it: its pair is left out",
@@ -136,7 +136,6 @@ mod tests {
     use haltkick_vmm::{Image, LinuxEnd};
 
     use super::*;
-    use crate::analysis::records::Records;
     use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::analysis::trust;
     use crate::analysis::verdict::Verdict;
@@ -155,7 +154,7 @@ mod tests {
     use crate::results::merge;
     use crate::settings::Supply;
     use crate::show::csv;
-    use crate::show::of_records;
+    use crate::show::report;
     use crate::show::table;
     use crate::text::exit::Exit;
 
@@ -199,7 +198,7 @@ mod tests {
         plan: &'a Plan,
         engine: Engine<'a>,
         directory: Directory,
-        records: Vec<LinuxRecord>,
+        records: Vec<Record>,
     ) -> Session<'a> {
         Session {
             plan,
@@ -209,7 +208,7 @@ mod tests {
             calibrations: Calibrations::default(),
             versions: versions(plan).unwrap(),
             directory,
-            records: Records::Linux(records),
+            records,
             progress: Progress::start(),
             disturbed_again: 0,
             failed: vec![],
@@ -226,12 +225,9 @@ mod tests {
         let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
         session.run(ONCE).unwrap();
         drop(session);
-        let records: Vec<LinuxRecord> = read_records(&path).unwrap();
+        let records: Vec<Record> = read_records(&path).unwrap();
         assert_eq!(records.len(), 8 * (2 * 2 + 1), "two arms at two settings, and half of the A/A pair");
-        assert!(
-            read_records::<crate::record::Record>(&path).unwrap_err().message.contains("'haltkick.linux'")
-        );
-        let summary = Summary::of_kernels(&plan.outline, &records);
+        let summary = Summary::new(&plan.outline, &records);
         let [first, second] = &summary.comparisons[..] else { panic!("{:?}", summary.comparisons) };
         for found in [first, second] {
             assert_eq!(
@@ -245,7 +241,7 @@ mod tests {
         assert_eq!((control.per_block.len(), control.of.figure()), (8, Some("page-loop")));
         // The kernel that does not use them has no such event.
         let untold =
-            |record: &&LinuxRecord| record.warnings.iter().any(|warning| warning.code == "figure-missing");
+            |record: &&Record| record.warnings.iter().any(|warning| warning.code == "figure-missing");
         assert_eq!(records.iter().filter(untold).count(), 16);
         assert!(
             records
@@ -263,16 +259,15 @@ mod tests {
         }
         let mut manifest = World::new(1).manifest(&plan);
         manifest.kernels = files(&plan).unwrap();
-        let of_linux = Records::Linux(records.clone());
-        let page = of_records::page(&manifest, &summary, &of_linux);
+        let page = report::page(&manifest, &summary, &records);
         for words in
             ["All that the kernels printed", &manifest.kernels[0].kernel_sha256, "nopvspin", "A/A pair"]
         {
             assert!(page.contains(words), "{words}");
         }
-        let long = csv::runs(&of_records::long(&plan.outline, &of_linux));
-        assert_eq!(long.matches(",figure:page-loop,").count(), records.len(), "{long}");
-        assert!(csv::summary(&summary).contains("figure:page-loop"));
+        let long = csv::runs(&plan.outline, &records);
+        assert_eq!(long.matches(",page-loop,").count(), records.len(), "{long}");
+        assert!(csv::summary(&summary).contains(",page-loop,"));
     }
 
     #[test]
@@ -291,7 +286,7 @@ mod tests {
             "{failure}"
         );
         drop(first);
-        let before: Vec<LinuxRecord> = read_records(&path).unwrap();
+        let before: Vec<Record> = read_records(&path).unwrap();
         assert_eq!(before.len(), 2 * 5, "two whole blocks");
         let goes = |run: &Run| {
             assert!(run.guests[0].seed >= 3, "what is there is not run again");
@@ -300,8 +295,7 @@ mod tests {
         let mut second = session(&plan, &goes, Directory::reopen(&path).unwrap(), before.clone());
         second.run(ONCE).unwrap();
         assert_eq!(second.records.len(), 8 * 5);
-        let Records::Linux(records) = second.records else { panic!("records of Linux") };
-        assert_eq!(records[..10], before[..]);
+        assert_eq!(second.records[..10], before[..]);
     }
 
     #[test]
@@ -331,7 +325,7 @@ mod tests {
         let part = || {
             let mut manifest = World::new(1).manifest(&plan);
             manifest.kernels = files(&plan).unwrap();
-            (manifest, Vec::<LinuxRecord>::new())
+            (manifest, Vec::<Record>::new())
         };
         let first = part();
         assert_eq!(first.0.kernels.len(), 2, "{:?}", first.0.kernels);

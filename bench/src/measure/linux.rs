@@ -1,33 +1,28 @@
 //! One run of a Linux guest: from its kernel to its record.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
     Accelerator, AnyOutcome, Complaint, ConsoleSink, Engine, Found, Image, Instruments, LinuxConsole,
-    LinuxEnd, LinuxOutcome, LinuxVcpu, Run, RunError, Sched, Unknown, printable,
+    LinuxEnd, LinuxOutcome, Run, RunError, Sched, printable,
 };
 
 use super::console::Heard;
-use super::inside::{Told, figures, is_ours};
+use super::fill::explain_vcpus;
+use super::inside::{Told, is_ours};
 use super::judge;
-use super::origin::{Context, Origin, explain_noise};
+use super::origin::{Context, Origin};
 use super::run_result::RunResult;
-use crate::experiment::place::Place;
-use crate::record::Warning;
-use crate::record::config::{self, ns};
-use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
+use crate::record::figures::{FIGURES, OfLinux};
+use crate::record::place::Place;
+use crate::record::settings::{Settings, ns};
 use crate::record::why::Why;
-use crate::settings::choices::SCHEDULERS;
-use crate::settings::deschedule::Policy;
+use crate::record::{PerVcpu, Record, Warning};
 use crate::text::exit::{Exit, Failure};
 use crate::text::output;
 use crate::text::quantity::time_ns;
-
-/// Why a field is null that tells of the inside of our own guest.
-const UNKNOWN_INSIDE: &str = "nothing inside a Linux guest is known to the VMM";
 
 /// Lines of the console that are told of a guest that failed.
 const LAST_LINES: usize = 40;
@@ -138,7 +133,7 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
 }
 
 /// The record of a run of Linux, with what speaks against it.
-pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> LinuxRecord {
+pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
     let context = origin.context(place, Err("".into()));
     let mut record = unjudged(run, seen, context);
@@ -175,11 +170,9 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
     record
 }
 
-fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
+fn unjudged(run: &Run, seen: &RunResult, context: Context) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
-    let mut why = why(run, outcome, seen, &context);
-    let inside = seen.inside.clone().unwrap_or_else(|| Err("no workload was to run inside".into()));
-    let inside = why.known("inside", inside.map_err(Unknown::from));
+    let mut why = why(run, seen);
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", failed_inside(seen)),
         LinuxEnd::Reset => ("reset", None),
@@ -187,50 +180,45 @@ fn unjudged(run: &Run, seen: &RunResult, context: Context) -> LinuxRecord {
         LinuxEnd::TimeLimit => ("time-limit", None),
         LinuxEnd::Failed(error) => ("failed", Some(error.to_string())),
     };
-    LinuxRecord {
-        schema: SCHEMA.into(),
-        schema_version: SCHEMA_VERSION,
-        run_id: context.run_id,
-        started: context.started,
-        place: context.place,
-        config: echo(run, outcome),
-        host: context.host,
-        sandbox: why.holds("sandbox", haltkick_vmm::walls().calls),
-        landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
+    let settings = Settings::of_linux(run, outcome, &mut why);
+    let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(Into::into).collect();
+    explain_vcpus(&per_vcpu, &mut why);
+    let vm_exits = outcome.vm_exits.iter().filter(|(_, times)| *times > 0);
+    let run_delay = Err("runs of Linux do not look".into());
+    let mut record = Record {
         end: end.into(),
-        clean: matches!(outcome.end, LinuxEnd::PowerOff),
         failure,
-        timing: Timing {
-            run_ns: ns(outcome.run),
-            user_space_ns: outcome.user_space.map(ns),
-            cpu_ns: ns(seen.found.cpu_time),
-            tsc_khz: outcome.tsc_khz,
-        },
-        lock_cost: None,
-        totals: None,
-        fairness: None,
-        wait_ns: None,
-        hold_ns: None,
-        figures: inside.as_deref().map_or(heard.figures, figures),
-        inside,
-        lock_events: (!heard.lock_events.is_empty()).then_some(heard.lock_events),
-        vm_exits: outcome
-            .vm_exits
-            .iter()
-            .filter(|(_, times)| *times > 0)
-            .map(|(name, times)| ((*name).to_owned(), *times))
-            .collect(),
-        kvm_stats: why.known("kvm_stats", outcome.kvm_stats.clone()).map(BTreeMap::from_iter),
-        preemptions: None,
-        preempted_ns: None,
-        lost_ns: None,
-        injected: run.deschedule.is_some().then(|| outcome.vcpus.iter().map(|vcpu| vcpu.injected).sum()),
-        per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
-        noise: context.noise.unwrap_or_default(),
-        trusted: true,
-        warnings: vec![],
-        why: why.0,
+        vm_exits: vm_exits.map(|(name, times)| ((*name).to_owned(), *times)).collect(),
+        per_vcpu,
+        ..Record::begun(context, settings, run_delay, &outcome.kvm_stats, why)
+    };
+    match &seen.inside {
+        Some(Ok(inside)) => take_from_inside(&mut record, inside),
+        _ => {
+            record.lock_events = heard.lock_events;
+            for (name, (value, unit)) in heard.figures {
+                record.figures.set(name.clone(), value);
+                record.units.insert(name, unit);
+            }
+        }
     }
+    let of = OfLinux { outcome, found: &seen.found, is_injected: run.deschedule.is_some() };
+    for row in FIGURES.iter().filter(|row| seen.inside.is_none() || row.is_of_linux_alone()) {
+        let Some(value) = row.value_of_linux(&of) else { continue };
+        let mut why = Why::default();
+        record.figures.set(row.name, why.known(row.name, value));
+        record.why.extend(why.0);
+    }
+    record
+}
+
+/// Figures of a workload inside are those of the run.
+fn take_from_inside(record: &mut Record, inside: &Record) {
+    record.figures = inside.figures.clone();
+    record.at_least = inside.at_least.clone();
+    record.distributions = inside.distributions.clone();
+    record.lock_events = inside.lock_events.clone();
+    record.inside = Some(Box::new(inside.clone()));
 }
 
 /// The code of a warning, and the name of what the guest's kernel complained of.
@@ -246,40 +234,23 @@ fn complaint(kind: Complaint) -> (&'static str, &'static str) {
 }
 
 /// Why a field is null, by its path.
-fn why(run: &Run, outcome: &LinuxOutcome, seen: &RunResult, context: &Context) -> Why {
+fn why(run: &Run, seen: &RunResult) -> Why {
     let mut why = Why::default();
-    for inside in
-        ["lock_cost", "totals", "fairness", "wait_ns", "hold_ns", "preemptions", "preempted_ns", "lost_ns"]
-    {
-        why.explain(inside, UNKNOWN_INSIDE);
-    }
-    explain_noise(&context.noise, &mut why);
-    why.explain("noise.run_delay_share", "runs of Linux do not look");
-    for (name, reason) in context.host.why() {
-        why.explain(format!("host.{name}"), reason);
-    }
-    if outcome.user_space.is_none() {
-        why.explain(
-            "timing.user_space_ns",
-            "no line of the console had the marker in it: see --marker, and leave `quiet` off the command line",
-        );
-    }
-    if seen.heard.lock_events.is_empty() {
+    why.explain("timeline", "no scheduler notes it for Linux guests");
+    if seen.heard.lock_events.iter().next().is_none() && seen.inside.is_none() {
         why.explain(
             "lock_events",
             "the guest printed none: see \"Figures of the guest\" in docs/linux-guest.md",
         );
     }
     if matches!(run.engine, Engine::Qemu(_)) {
-        why.explain("config.pv_features", "QEMU decides");
         why.explain("per_vcpu", "the vCPUs' threads are QEMU's");
     }
-    if run.deschedule.is_none() {
-        why.explain("injected", "no vCPU was to be descheduled on purpose");
-    }
     if run.rules.sched == Sched::Host {
-        why.explain("config.slice_ns", "the host's scheduler decides");
         why.explain("per_vcpu.halted_ns", "the host's scheduler does not tell sleeping from being held back");
+    }
+    if let Some(Err(reason)) = &seen.inside {
+        why.explain("inside", reason.clone());
     }
     why
 }
@@ -289,42 +260,6 @@ fn is_emulated(run: &Run) -> bool {
     run.engine == Engine::Qemu(Accelerator::Tcg)
 }
 
-fn echo(run: &Run, outcome: &LinuxOutcome) -> Config {
-    let (guest, linux) = run.linux().expect("a run of Linux");
-    let path = |path: &Path| path.display().to_string();
-    Config {
-        engine: config::engine(&run.engine).into(),
-        kernel: path(&linux.kernel),
-        initrd: linux.initrd.as_ref().map(|disk| path(disk.path())),
-        command_line: outcome.command_line.clone(),
-        memory_bytes: linux.memory_bytes,
-        vcpus: guest.vcpus,
-        cpus: run.cpus.clone(),
-        ratio: f64::from(guest.vcpus) / run.cpus.len() as f64,
-        sched: SCHEDULERS.of(run.rules.sched).into(),
-        slice_ns: (run.rules.sched == Sched::Vmm).then(|| ns(run.rules.slice)),
-        pv: guest.pv && !is_emulated(run),
-        pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),
-        deschedule: run.deschedule.clone().map(|policy| Policy(policy).to_string()),
-        halt_poll_ns: run.halts.poll.map(ns),
-        pause_exits: run.halts.pause_exits,
-        marker: linux.marker.clone(),
-        limit_ns: linux.limit.map(ns),
-        seed: guest.seed,
-    }
-}
-
-fn per_vcpu(vcpu: &LinuxVcpu) -> PerVcpu {
-    PerVcpu {
-        run_ns: vcpu.run_ns,
-        descheduled_ns: vcpu.descheduled_ns,
-        halted_ns: vcpu.halted_ns,
-        descheduled: vcpu.descheduled,
-        injected: vcpu.injected,
-        halts: vcpu.halts,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
@@ -332,22 +267,21 @@ mod tests {
     use haltkick_vmm::{Complaints, Guest, Linux, System};
 
     use super::*;
-    use crate::analysis::rate::estimate;
-    use crate::analysis::recorded::Recorded as _;
+    use crate::analysis::rate::{Rate, estimate};
     use crate::experiment::measure::Measure;
     use crate::host::identity::Host;
     use crate::host::noise::Noise;
     use crate::measure::fuzzed::{good, record_of};
     use crate::measure::synthetic::kernels;
-    use crate::record::Record;
+    use crate::record::figures::{ACQUISITIONS, COMPLETION, THROUGHPUT, WINDOW};
 
     /// The record of a kernel that switched itself off, with this inside.
-    fn with(inside: Result<Record, String>) -> LinuxRecord {
+    fn with(inside: Result<Record, String>) -> Record {
         after(Some(inside), Complaints::new())
     }
 
     /// The record of a kernel that complained of this and switched itself off.
-    fn after(inside: Option<Result<Record, String>>, complaints: Complaints) -> LinuxRecord {
+    fn after(inside: Option<Result<Record, String>>, complaints: Complaints) -> Record {
         let linux = Linux {
             kernel: "kernel".into(),
             initrd: None,
@@ -371,30 +305,30 @@ mod tests {
     fn of(sections: u64) -> Record {
         let mut record = record_of(&good(), Ok(1e6));
         (record.trusted, record.warnings) = (true, vec![]);
-        (record.timing.window_ns, record.timing.completion_ns) = (1_000_000_000, None);
-        (record.totals.acquisitions, record.totals.acquisitions_per_second) = (sections, sections as f64);
+        for (name, value) in [(WINDOW, Some(1e9)), (COMPLETION, None)] {
+            record.figures.set(name, value);
+        }
+        for name in [ACQUISITIONS, THROUGHPUT] {
+            record.figures.set(name, sections as f64);
+        }
         record
     }
 
     #[test]
     fn a_throughput_inside_is_as_exact_as_its_count() {
-        let measure = Measure::Figure("throughput".into());
-        let rate = |sections| with(Ok(of(sections))).rate(&measure).unwrap();
+        let rate = |sections| Rate::by(&Measure::Throughput, &with(Ok(of(sections)))).unwrap();
         let none = rate(0);
         assert!(none.is_floor && none.per_second == 0.5, "{none:?}");
-        assert!(!with(Ok(of(0))).figures.contains_key("throughput"));
         // One section more or less is no difference, one eighth of many is.
         for (fewer, more, overlap) in [(8, 9, true), (8000, 9000, false)] {
             let interval = |sections| estimate(&[rate(sections); 4]).unwrap().interval.unwrap();
             assert_eq!(interval(fewer).high > interval(more).low, overlap, "{fewer} {more}");
         }
         let mut no_window = of(0);
-        no_window.timing.window_ns = 0;
-        assert_eq!(with(Ok(no_window)).rate(&measure), None);
-        assert_eq!(
-            with(Ok(of(8))).rate(&Measure::Figure("wait-p99".into())).map(|it| it.resolution),
-            Some(0.0)
-        );
+        no_window.figures.set(WINDOW, 0.0);
+        assert_eq!(Rate::by(&Measure::Throughput, &with(Ok(no_window))), None);
+        let waits = Measure::Figure("wait_p99_ns".into());
+        assert_eq!(Rate::by(&waits, &with(Ok(of(8)))).map(|it| it.resolution), Some(0.0));
     }
 
     #[test]
@@ -413,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_failure_or_doubt_inside_makes_the_run_invalid() {
-        let codes = |record: &LinuxRecord| -> Vec<String> {
+        let codes = |record: &Record| -> Vec<String> {
             record.warnings.iter().map(|warning| warning.code.clone()).collect()
         };
         let failed = with(Err("it printed no record".into()));

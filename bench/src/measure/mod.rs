@@ -4,7 +4,6 @@ pub(crate) mod ahead;
 pub(crate) mod calibrate;
 pub(crate) mod companion;
 pub(crate) mod console;
-mod costs;
 pub(crate) mod engine;
 mod fill;
 #[cfg(any(test, fuzzing))]
@@ -24,4 +23,3 @@ pub(crate) mod session;
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]
 pub(crate) mod synthetic;
 mod timeline;
-mod times;

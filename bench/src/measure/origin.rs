@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{Known, Unknown};
 
-use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::{Found, NO_STEAL, Noise};
 use crate::host::stops::NO_STOPS;
+use crate::record::place::Place;
 use crate::record::run_id::run_id;
 use crate::record::why::Why;
 use crate::text::timestamp;

@@ -4,8 +4,8 @@ use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run};
 
 use super::judge::judge;
 use super::origin::Origin;
-use crate::experiment::place::Place;
 use crate::record::Record;
+use crate::record::place::Place;
 
 /// The record of a guest that came to this `outcome`. `lock_free` holds the throughput of each guest of the run without a lock.
 pub(crate) fn record(

@@ -14,14 +14,16 @@ use super::progress::{Planned, Position, Progress};
 use super::records::records;
 use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
 use super::run_result::RunResult;
-use crate::analysis::records::Records;
-use crate::experiment::names::BESIDE;
-use crate::experiment::place::{Place, Role};
+use crate::analysis::attempts;
+use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
 use crate::record::Record;
-use crate::results::directory::Directory;
+use crate::record::figures::THROUGHPUT;
+use crate::record::names::BESIDE;
+use crate::record::place::{Place, Role};
+use crate::results::directory::{Directory, lines};
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -46,7 +48,7 @@ pub(crate) struct Session<'a> {
     pub(crate) versions: Versions,
     pub(crate) directory: Directory,
     /// Records on disk.
-    pub(crate) records: Records,
+    pub(crate) records: Vec<Record>,
     pub(crate) progress: Progress,
     /// Further attempts in a row that were disturbed as well.
     pub(crate) disturbed_again: u32,
@@ -145,7 +147,9 @@ impl<'a> Session<'a> {
             return vec![];
         }
         // Only the blocks before this one count: so the answer is the same when an experiment is resumed.
-        let summary = self.records.last_before(block).summary(&plan.outline);
+        let mut last = attempts::last(&self.records);
+        last.retain(|record| record.place.as_ref().is_some_and(|place| place.block < block));
+        let summary = Summary::new(&plan.outline, &last);
         let is_lost = |setting: &_, name: &str| {
             let of_arm = |cell: &&Cell| cell.setting == *setting && is_of(name, &cell.arm);
             plan.cells().filter(of_arm).any(|cell| self.is_given_up(&cell.id))
@@ -194,7 +198,8 @@ impl<'a> Session<'a> {
 
     /// Ids and places of the runs of `block`.
     fn of_block(&self, block: u32) -> impl Iterator<Item = (&str, &Place)> {
-        self.records.placed().into_iter().filter(move |(_, place)| place.block == block)
+        let placed = self.records.iter().filter_map(|record| Some((&*record.run_id, record.place.as_ref()?)));
+        placed.filter(move |(_, place)| place.block == block)
     }
 
     /// Ids of runs of `cell` in `block` of which a killed process left the records of some guests only.
@@ -244,8 +249,8 @@ impl<'a> Session<'a> {
         loop {
             let Some((records, took)) = self.progressing(cell, &place, has_record)? else { return Ok(()) };
             has_record = true;
-            let disturbed = records.are_disturbed();
-            let run_id = records.placed().first().map(|(run_id, _)| (*run_id).to_owned());
+            let disturbed = records.iter().any(attempts::is_disturbed);
+            let run_id = records.first().map(|record| record.run_id.clone());
             self.keep(records)?;
             together += took;
             self.note_attempt(disturbed, !place.replaces.is_empty());
@@ -266,7 +271,7 @@ impl<'a> Session<'a> {
         cell: &Cell,
         place: &Place,
         has_record: bool,
-    ) -> Result<Option<(Records, Duration)>> {
+    ) -> Result<Option<(Vec<Record>, Duration)>> {
         // A simulated machine has no busy moments.
         let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
@@ -336,9 +341,8 @@ impl<'a> Session<'a> {
     }
 
     /// Writes down what was found.
-    fn keep(&mut self, records: Records) -> Result<()> {
-        let lines = records.lines()?;
-        self.directory.append(&lines.join("\n")).map_err(|failure| self.with_what_is_kept(failure))?;
+    fn keep(&mut self, records: Vec<Record>) -> Result<()> {
+        self.directory.append(&lines(&records)?).map_err(|failure| self.with_what_is_kept(failure))?;
         self.records.extend(records);
         Ok(())
     }
@@ -377,15 +381,16 @@ impl Session<'_> {
     }
 
     /// One run of a cell, and how long it took.
-    fn attempt(&mut self, cell: &Cell, place: &Place) -> Result<(Records, Duration)> {
+    fn attempt(&mut self, cell: &Cell, place: &Place) -> Result<(Vec<Record>, Duration)> {
         let run = self.run_of(cell, place.block);
         let (ran, took) = self.ran(cell, place.block, &run);
         let fails = |failure| in_cell(&cell.id, place.block, failure);
         let ran = kernels::check_unchanged(&run, &self.versions).and(ran.map_err(Failure::from));
         let records = ran.and_then(|(seen, origin)| match run.linux() {
-            None => Ok(Records::Ours(self.of_ours(cell, place, &run, &seen.found, &origin))),
-            Some(_) => kernels::record(self.plan, cell, &run, seen, &origin, place)
-                .map(|record| Records::Linux(vec![record])),
+            None => Ok(self.of_ours(cell, place, &run, &seen.found, &origin)),
+            Some(_) => {
+                kernels::record(self.plan, cell, &run, seen, &origin, place).map(|record| vec![record])
+            }
         });
         let records = records.map_err(|failure| {
             self.progress.finish();
@@ -408,7 +413,7 @@ impl Session<'_> {
         };
         let mut records = records(run, found, origin, Some(place), &lock_free);
         if let Some(reason) = self.calibrations.ring_reason(&cell.run) {
-            records.iter_mut().for_each(|record| record.config.ring_reason = reason.into());
+            records.iter_mut().for_each(|record| record.settings.set("ring_reason", reason));
         }
         records
     }
@@ -416,13 +421,13 @@ impl Session<'_> {
     /// Throughput of each guest in the last run of the lock-free cell `id` in `block`; none if it was not run on this host.
     fn lock_free(&self, id: &str, block: u32) -> Vec<f64> {
         let last = self.of_block(block).filter(|(_, place)| place.cell_id == *id).last();
-        let (Some((last, _)), Records::Ours(records)) = (last, &self.records) else { return vec![] };
+        let Some((last, _)) = last else { return vec![] };
         let here = self.host.identity();
         let is_of_run = |record: &&Record| {
             record.run_id == last && is_in(record, block) && record.host.identity() == here
         };
-        let of_run = records.iter().filter(is_of_run);
-        of_run.map(|record| record.totals.acquisitions_per_second).collect()
+        let of_run = self.records.iter().filter(is_of_run);
+        of_run.filter_map(|record| record.figure(THROUGHPUT)).collect()
     }
 
     /// Runs a cell, or has it run, and says how long that took.

@@ -2,7 +2,7 @@
 
 use haltkick_vmm::{OurGuest, Outcome, Sched};
 
-use crate::experiment::place::{Place, Role};
+use crate::record::place::{Place, Role};
 use crate::record::timeline::Timeline;
 use crate::record::why::Why;
 

@@ -1,5 +1,6 @@
 //! An experiment's directory: whole files appear complete or not at all, records are appended one by one.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,11 +9,11 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{input, printable};
 
-use crate::analysis::recorded::Recorded;
-use crate::analysis::records::Records;
+use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
 use crate::results::opened::create_anew;
 use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output::to_json;
 use crate::text::timestamp;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -212,16 +213,14 @@ fn sync_names_beside(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// All records of a directory: of Linux, or of our own guest.
-pub(crate) fn read(directory: &Path, of_linux: bool) -> Result<Records> {
-    Ok(match of_linux {
-        true => Records::Linux(read_records(directory)?),
-        false => Records::Ours(read_records(directory)?),
-    })
+/// Lines of JSON for records, without the files that they read: the manifest has these.
+pub(crate) fn lines(records: &[Record]) -> Result<String> {
+    let line = |record: &Record| to_json(&Record { files: BTreeMap::new(), ..record.clone() });
+    Ok(records.iter().map(line).collect::<Result<Vec<_>>>()?.join("\n"))
 }
 
-/// Records of one kind, in the order in which they were made. A last line without its end is the mark of a killed run and is left out.
-pub(crate) fn read_records<R: Recorded>(directory: &Path) -> Result<Vec<R>> {
+/// Records in the order in which they were made. A last line without its end is the mark of a killed run and is left out.
+pub(crate) fn read_records(directory: &Path) -> Result<Vec<Record>> {
     let path = &directory.join(RUNS);
     if !path.exists() {
         let message =
@@ -234,7 +233,7 @@ pub(crate) fn read_records<R: Recorded>(directory: &Path) -> Result<Vec<R>> {
     complete.lines().enumerate().map(|(i, line)| parse_record(path, i + 1, line)).collect()
 }
 
-pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &str) -> Result<R> {
+pub(crate) fn parse_record(path: &Path, line_number: usize, line: &str) -> Result<Record> {
     read_record(line).map_err(|(reason, remedy)| {
         Failure::usage(printable(&format!("{}:{line_number}: {reason}{remedy}", path.display())))
     })
@@ -242,29 +241,31 @@ pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &
 
 /// Reads a record from a text that may come from anywhere; or returns the reason, for a terminal, and the remedy, if it comes from
 /// a file.
-pub(crate) fn read_record<R: Recorded>(line: &str) -> std::result::Result<R, (String, &'static str)> {
+pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'static str)> {
     const RESTORE: &str = ": remove the line, or restore the file";
-    let (schema, schema_version) = (R::SCHEMA, R::SCHEMA_VERSION);
     // A line's own words go to a terminal.
     let complain = |message: String, remedy| (printable(&message), remedy);
     let value = untrusted::json(line).map_err(|error| complain(format!("no JSON ({error})"), RESTORE))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {
-        (Some(found), Some(version)) if found == schema && version == u64::from(schema_version) => {}
-        (Some(found), version) if found == schema => {
+        (Some(found), Some(version)) if found == SCHEMA && version == u64::from(SCHEMA_VERSION) => {}
+        (Some(found), version) if found == SCHEMA => {
             let version = version.map_or("no version".into(), |version| format!("version {version}"));
             let message =
-                format!("a record of {version}, where this haltkick reads version {schema_version}");
+                format!("a record of {version}, where this haltkick reads version {SCHEMA_VERSION}");
             return Err(complain(message, ": use the haltkick that wrote it"));
         }
         (other, _) => {
             let other = other.map_or("nothing".into(), |name| format!("'{name}'"));
-            return Err(complain(format!("schema is {other}, not '{schema}': this is no run record"), ""));
+            return Err(complain(format!("schema is {other}, not '{SCHEMA}': this is no run record"), ""));
         }
     }
-    let record: R = serde_json::from_value(value)
+    let record: Record = serde_json::from_value(value)
         .map_err(|error| complain(format!("a broken record ({error})"), RESTORE))?;
+    if let Some(fault) = record.settings.fault() {
+        return Err(complain(fault.into(), RESTORE));
+    }
     // Blocks and places in the order are counted on where directories are merged.
-    match record.place() {
+    match &record.place {
         Some(place) if place.block > MOST_BLOCK || place.order_index > MOST_INDEX => {
             let message = format!(
                 "block {} and index {}, of which {MOST_BLOCK} and {MOST_INDEX} are the most",
@@ -293,7 +294,6 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Scratch, Sketch, World};
-    use crate::record::Record;
 
     #[test]
     fn a_directory_is_refused_while_another_process_writes_to_it() {
@@ -345,9 +345,7 @@ mod tests {
         let scratch = Scratch::new("untrusted");
         let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
         let mut record = World::new(1).records(&plan).remove(0);
-        let read = |record: &Record| {
-            parse_record::<Record>(Path::new("runs.jsonl"), 7, &crate::text::output::to_json(record).unwrap())
-        };
+        let read = |record: &Record| parse_record(Path::new("runs.jsonl"), 7, &to_json(record).unwrap());
         record.place.as_mut().unwrap().arm = "a\u{1b}]0;b".into();
         assert!(!read(&record).unwrap().place.unwrap().arm.contains('\u{1b}'));
         record.place.as_mut().unwrap().block = u32::MAX;

@@ -5,11 +5,14 @@ use std::path::Path;
 
 use haltkick_vmm::{input, printable};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::experiment::outline::Outline;
-use crate::experiment::place::Place;
 use crate::host::facts::Fact;
 use crate::host::identity::Host;
+use crate::record::Record;
+use crate::record::place::Place;
+use crate::results::directory::read_records;
 use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output::to_indented_json;
@@ -17,7 +20,7 @@ use crate::text::output::to_indented_json;
 /// Name of the manifest's schema.
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
 /// Version of the manifest's schema.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 2;
 /// Limit of a manifest; that of an experiment has about 16 KiB.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -27,7 +30,7 @@ const MOST_BYTES: u64 = 64 << 20;
 pub(crate) struct Manifest {
     /// "haltkick.manifest".
     pub(crate) schema: String,
-    /// 1.
+    /// 2.
     pub(crate) schema_version: u32,
     /// When the experiment began, RFC 3339.
     pub(crate) started: String,
@@ -40,6 +43,10 @@ pub(crate) struct Manifest {
     /// The kernels of the arms, where arms are kernels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kernels: Vec<KernelFiles>,
+    /// Files of simulated machines, and of hosts whose schedulers are modelled, by the SHA-256 of their text: `settings` of records
+    /// name them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) files: BTreeMap<String, String>,
     /// Seed of the order and of everything random.
     pub(crate) seed: u64,
     /// The host in short.
@@ -192,6 +199,18 @@ impl Manifest {
         to_indented_json(self)
     }
 
+    /// The records of its directory, with the files that their runs read.
+    pub(crate) fn records(&self, directory: &Path) -> Result<Vec<Record>> {
+        let mut records = read_records(directory)?;
+        for record in &mut records {
+            let named =
+                ["machine_sha256", "host_sha256"].into_iter().filter_map(|name| record.settings.text(name));
+            let known = named.filter_map(|name| self.files.get_key_value(name));
+            record.files = known.map(|(name, text)| (name.clone(), text.clone())).collect();
+        }
+        Ok(records)
+    }
+
     /// The manifest of an experiment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(crate::results::directory::MANIFEST);
@@ -202,8 +221,12 @@ impl Manifest {
             .map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
         let (schema, version) = (value["schema"].as_str(), value["schema_version"].as_u64());
         if (schema, version) != (Some(SCHEMA), Some(u64::from(SCHEMA_VERSION))) {
+            let known = |value: &Value| value.as_str().map_or("unknown".into(), String::from);
+            let writer = known(&value["host"]["haltkick_version"]);
+            let commit = known(&value["facts"]["tool.git_commit"]["value"]);
             return Err(complain(format!(
-                "not a manifest of version {SCHEMA_VERSION}, the one that this haltkick reads: use the haltkick that wrote it"
+                "not a manifest of version {SCHEMA_VERSION}, the one that this haltkick reads: use the haltkick that wrote it, version \
+                 {writer}, commit {commit}"
             )));
         }
         let manifest: Self = serde_json::from_value(value)

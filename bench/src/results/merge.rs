@@ -9,18 +9,18 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::analysis::likeness;
-use crate::analysis::recorded::Recorded;
 use crate::experiment::outline::OutlineAxis;
-use crate::experiment::place::Role;
+use crate::record::Record;
+use crate::record::place::Role;
 use crate::results::manifest::{KernelFiles, Manifest};
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
 
-pub(crate) fn merge<R: Recorded>(
+pub(crate) fn merge(
     paths: &[PathBuf],
-    parts: Vec<(Manifest, Vec<R>)>,
+    parts: Vec<(Manifest, Vec<Record>)>,
     anyway: bool,
-) -> Result<(Manifest, Vec<R>)> {
+) -> Result<(Manifest, Vec<Record>)> {
     let mut parts = parts.into_iter().zip(paths);
     let ((mut manifest, mut records), first_path) =
         parts.next().ok_or_else(|| Failure::usage("nothing to merge: give at least one directory"))?;
@@ -52,15 +52,17 @@ pub(crate) fn merge<R: Recorded>(
             }
             output::talk(&format!("warning: {message}"));
         }
-        let known: BTreeSet<String> = records.iter().map(|record| record.run_id().to_owned()).collect();
-        let mut added: Vec<R> = added.into_iter().filter(|record| !known.contains(record.run_id())).collect();
+        let known: BTreeSet<String> = records.iter().map(|record| record.run_id.to_owned()).collect();
+        let mut added: Vec<Record> =
+            added.into_iter().filter(|record| !known.contains(&record.run_id)).collect();
         let mut failed = other.failed;
         if overlap(&records, &added) {
             failed.iter_mut().for_each(|run| run.block += blocks(&records));
             renumber(&records, &mut added);
         }
+        manifest.files.extend(other.files);
         records.append(&mut added);
-        manifest.note_failed(failed, records.iter().filter_map(|record| record.place()));
+        manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
     }
     manifest.outline.blocks = blocks(&records);
     Ok((manifest, records))
@@ -89,27 +91,28 @@ fn unite_axes(axes: &mut [OutlineAxis], others: &[OutlineAxis]) -> Vec<String> {
 }
 
 /// Whether some cell was run in the same block by both. Lock-free cells go along with any other.
-fn overlap<R: Recorded>(records: &[R], added: &[R]) -> bool {
-    let runs = |records: &[R]| -> BTreeSet<(String, u32)> {
-        let places = records.iter().filter_map(|record| record.place());
+fn overlap(records: &[Record], added: &[Record]) -> bool {
+    let runs = |records: &[Record]| -> BTreeSet<(String, u32)> {
+        let places = records.iter().filter_map(|record| record.place.as_ref());
         let arms = places.filter(|place| place.role != Role::Ideal);
         arms.map(|place| (place.cell_id.clone(), place.block)).collect()
     };
     !runs(records).is_disjoint(&runs(added))
 }
 
-fn renumber<R: Recorded>(records: &[R], added: &mut [R]) {
+fn renumber(records: &[Record], added: &mut [Record]) {
     let first_block = blocks(records);
-    let indices = records.iter().filter_map(|record| record.place()).map(|place| place.order_index + 1);
+    let indices =
+        records.iter().filter_map(|record| record.place.as_ref()).map(|place| place.order_index + 1);
     let first_index = indices.max().unwrap_or(0);
-    for place in added.iter_mut().filter_map(Recorded::place_mut) {
+    for place in added.iter_mut().filter_map(|record| record.place.as_mut()) {
         place.block += first_block;
         place.order_index += first_index;
     }
 }
 
-fn blocks(records: &[impl Recorded]) -> u32 {
-    let places = records.iter().filter_map(|record| record.place());
+fn blocks(records: &[Record]) -> u32 {
+    let places = records.iter().filter_map(|record| record.place.as_ref());
     places.map(|place| place.block + 1).max().unwrap_or(0)
 }
 
@@ -118,7 +121,6 @@ mod tests {
     use super::*;
     use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Sketch, World};
-    use crate::record::Record;
 
     fn sketch() -> Sketch {
         Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a")
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn parts_with_other_settings_are_merged_only_if_that_is_insisted_on() {
         let (first, mut second) = (part(&World::new(1), 2), part(&World::new(2), 2));
-        second.1.iter_mut().for_each(|record| record.config.slice_ns = Some(500_000));
+        second.1.iter_mut().for_each(|record| record.settings.set("slice_ns", 500_000));
         let parts = || vec![first.clone(), second.clone()];
         let refused = merge(&paths(), parts(), false).unwrap_err().message;
         let expected = "two was measured with other settings than those before it: slice_ns 1000000 and 500000 in 3 cells";

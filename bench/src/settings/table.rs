@@ -1,7 +1,7 @@
 //! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
-//! guests, the record's `config`, and where each came from: all of it comes from here.
+//! guests, and the record's `settings`: all of it comes from here.
 //!
-//! To add a setting, add a row, and one to [`crate::record::config`] for the field that it is `recorded` in. Its value goes into
+//! To add a setting, add a row, and one to [`crate::record::settings`] for the name that it is `recorded` in. Its value goes into
 //! the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without either is combined with others in `Settings::resolve`.
 
 mod machine;
@@ -63,14 +63,14 @@ const HOSTILITY: &[Setting] = &[
     .default("none")
     .linux(Linux::Used)
     .sets_run(|run, value| run.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
-    .recorded("config.deschedule"),
+    .recorded("settings.deschedule"),
     name(
         "schedule",
         "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run --trace`, or the text of perf script \
          or trace-cmd report with sched_switch and sched_waking; see docs/worst.md",
     )
     .default_in_help("none")
-    .recorded("config.schedule"),
+    .recorded("settings.schedule"),
     other(
         "quota",
         "RUN/PERIOD|inherited",
@@ -81,53 +81,53 @@ const HOSTILITY: &[Setting] = &[
     )
     .default("none")
     .of_guest()
-    .recorded("config.quota"),
+    .recorded("settings.quota"),
     time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
         .sets_run(|run, value| run.rules.grace = value.time())
-        .recorded("config.grace_ns"),
+        .recorded("settings.grace_ns"),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
         .sets_ours(|ours, value| ours.slice_margin = value.time())
-        .recorded("config.slice_margin_ns"),
+        .recorded("settings.slice_margin_ns"),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
         .default("off")
         .sets_run(|run, value| run.rules.kick_yields = value.is_on())
-        .recorded("config.kick_yield"),
+        .recorded("settings.kick_yield"),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
     .default("on")
     .sets_run(|run, value| run.attribution = value.is_on())
-    .recorded("config.attribution"),
+    .recorded("settings.attribution"),
 ];
 
 const LOCK: &[Setting] = &[
     name("lock", "The lock; `haltkick list locks` shows them")
         .default("qspinlock")
         .of_guest()
-        .recorded("config.lock"),
+        .recorded("settings.lock"),
     name("layout", "Layout of the lock's queue, where it has several")
         .default_in_help("its first")
-        .recorded("config.lock"),
+        .recorded("settings.lock"),
     switch("pv", "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a host without PV it runs --lock virt-tas")
         .default_in_help("off, unless the lock has only a paravirtual form")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("config.pv"),
+        .recorded("settings.pv"),
     switch(
         "patch",
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
     )
     .default("on")
     .sets_ours(|ours, value| ours.patch = value.is_on())
-    .recorded("config.patch"),
+    .recorded("settings.patch"),
     switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
         .default("on")
         .of_guest()
         .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
-        .recorded("config.preempted_hint"),
+        .recorded("settings.preempted_hint"),
     word(
         "pv-backend",
         "BACKEND",
@@ -136,13 +136,13 @@ const LOCK: &[Setting] = &[
     )
     .default("auto")
     .sets_run(|run, value| run.pv_backend = value.among(&PV_BACKENDS))
-    .recorded("config.pv_backend"),
+    .recorded("settings.pv_backend"),
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
         .default_in_help("the host's")
         .lasting(Duration::ZERO..=Duration::from_secs(4))
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.poll = Some(value.time()))
-        .recorded("config.halt_poll_ns"),
+        .recorded("settings.halt_poll_ns"),
     word(
         "preempted-by",
         "WRITER",
@@ -151,7 +151,7 @@ const LOCK: &[Setting] = &[
     )
     .default("auto")
     .sets_run(|run, value| run.preempted_by = value.among(&FLAG_WRITERS))
-    .recorded("timing.preempted_flag"),
+    .recorded("settings.preempted_flag"),
     other(
         "spin-threshold",
         "TIME|linux",
@@ -163,7 +163,7 @@ const LOCK: &[Setting] = &[
     .sets_ours(|ours, value| {
         (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
-    .recorded("config.spin_threshold_ns"),
+    .recorded("settings.spin_threshold_ns"),
 ];
 
 const WORKLOAD: &[Setting] = &[
@@ -175,25 +175,25 @@ const WORKLOAD: &[Setting] = &[
             let name = value.text();
             ours.workload = if name == "selftest-unborn" { "selftest-not-started" } else { name }.into();
         })
-        .recorded("config.workload"),
+        .recorded("settings.workload"),
     time("hold", "Work inside a critical section")
         .default("1us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .sets_ours(|ours, value| ours.hold = value.time())
-        .recorded("config.hold_ns"),
+        .recorded("settings.hold_ns"),
     time("think", "Work between two critical sections")
         .default("2us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .sets_ours(|ours, value| ours.think = value.time())
-        .recorded("config.think_ns"),
+        .recorded("settings.think_ns"),
     number("locks", "Number of locks that the sections are spread over")
         .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
         .sets_ours(|ours, value| ours.lock_count = value.number_u32())
-        .recorded("config.locks"),
+        .recorded("settings.locks"),
     other(
         "memory",
         "SIZE",
@@ -203,48 +203,48 @@ const WORKLOAD: &[Setting] = &[
     .default("64MiB")
     .linux(Linux::Used)
     .sets_ours(|ours, value| ours.memory_bytes = value.bytes())
-    .recorded("config.memory_bytes"),
+    .recorded("settings.memory_bytes"),
     time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
         .of_guest()
         .only_in(MIXED)
-        .recorded("config.work_sections"),
+        .recorded("settings.work_sections"),
     word("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on", &AFTER_WORK)
         .default("leave")
         .of_guest()
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.go_on = value.among(&AFTER_WORK))
-        .recorded("config.go_on"),
+        .recorded("settings.go_on"),
     time("long-hold", "Work inside a long critical section [workload mixed]")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .only_in(MIXED)
-        .recorded("config.long_hold_ns"),
+        .recorded("settings.long_hold_ns"),
     number("long-one-in", "Make one section in N, chosen at random, a long one of --long-hold")
         .default("0")
         .default_in_help("0, none")
         .of_guest()
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.long_one_in = value.number_u32())
-        .recorded("config.long_one_in"),
+        .recorded("settings.long_one_in"),
     word("slice-extension", "WHO", "Which sections ask for --grace: kernel (all) or user (short ones)", &EXTENSIONS)
         .default("kernel")
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.only_short_ask = value.among(&EXTENSIONS))
-        .recorded("config.slice_extension"),
+        .recorded("settings.slice_extension"),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_in_help("0, none")
         .of_guest()
         .only_in(MIXED)
         .sets_ours(|ours, value| ours.mix.nested_one_in = value.number_u32())
-        .recorded("config.nested_one_in"),
+        .recorded("settings.nested_one_in"),
     number("tasks", "Number of tasks, which take turns on the vCPUs [workload tasks]")
         .default_in_help("as many as vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .of_guest()
         .only_in(TASKS)
         .sets_ours(|ours, value| ours.tasks = Some(value.number_u32()))
-        .recorded("config.tasks"),
+        .recorded("settings.tasks"),
     other(
         "fold",
         "HOW",
@@ -255,7 +255,7 @@ const WORKLOAD: &[Setting] = &[
     .of_guest()
     .only_in(TASKS)
     .sets_ours(|ours, value| ours.fold = value.fold().0)
-    .recorded("config.fold"),
+    .recorded("settings.fold"),
     word(
         "think-distribution",
         "HOW",
@@ -265,7 +265,7 @@ const WORKLOAD: &[Setting] = &[
     .default("fixed")
     .only_in(SHAPED)
     .sets_ours(|ours, value| ours.shape.exponential_think = value.among(&DISTRIBUTIONS))
-    .recorded("config.exponential_think"),
+    .recorded("settings.exponential_think"),
     other(
         "hold-jitter",
         "SHARE",
@@ -275,7 +275,7 @@ const WORKLOAD: &[Setting] = &[
     .default("0%")
     .only_in(SHAPED)
     .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.percent())
-    .recorded("config.hold_jitter_percent"),
+    .recorded("settings.hold_jitter_percent"),
     other(
         "zipf",
         "POWER",
@@ -285,7 +285,7 @@ const WORKLOAD: &[Setting] = &[
     .default_in_help("each lock in turn")
     .only_in(SHAPED)
     .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.hundredths())
-    .recorded("config.zipf"),
+    .recorded("settings.zipf"),
     other(
         "arrivals",
         "RATE",
@@ -294,60 +294,60 @@ const WORKLOAD: &[Setting] = &[
     )
     .only_in(ARRIVING)
     .sets_ours(|ours, value| ours.shape.arrivals = Some(value.arrivals().apart()))
-    .recorded("config.arrivals_ns"),
+    .recorded("settings.arrivals_ns"),
     other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
         .default("0")
         .within(0..=MOST_LINES)
         .only_in(SHAPED)
         .sets_ours(|ours, value| ours.shape.footprint_lines = value.number_u32())
-        .recorded("config.footprint_lines"),
+        .recorded("settings.footprint_lines"),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
-        .recorded("config.dirty_lines"),
+        .recorded("settings.dirty_lines"),
     switch("embed", "Put the first line of --footprint into the line in which its lock ends: on or off")
         .default("off")
         .only_in(EMBEDDING)
         .sets_ours(|ours, value| ours.shape.embed = value.is_on())
-        .recorded("config.embed"),
+        .recorded("settings.embed"),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
         .only_in(SHAPED)
         .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
-        .recorded("config.read_percent"),
+        .recorded("settings.read_percent"),
     time("read-hold", "Work inside a section that only reads")
         .default_in_help("--hold")
         .only_in(SHAPED)
-        .recorded("config.read_hold_ns"),
+        .recorded("settings.read_hold_ns"),
 ];
 
 const MEASURING: &[Setting] = &[
     switch("pmu", "Count cache events of the guest, where the host has a PMU: on or off")
         .default("off")
         .sets_run(|run, value| run.pmu = value.is_on())
-        .recorded("pmu"),
+        .recorded("pmu_*"),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
         .default("off")
         .sets_run(|run, value| run.live = value.is_on())
-        .recorded("config.live"),
+        .recorded("settings.live"),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
         .sets_ours(|ours, value| ours.oracle = value.is_on())
-        .recorded("config.oracle"),
+        .recorded("settings.oracle"),
     word("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)", &STAMPS)
         .default("ordered")
         .sets_ours(|ours, value| ours.ordered_stamps = value.among(&STAMPS))
-        .recorded("config.ordered_stamps"),
+        .recorded("settings.ordered_stamps"),
     time("window", "Length of the measuring window")
         .flag("duration")
         .default_in_help("1s, or eight scheduling rounds if longer")
         .linux(Linux::Used)
-        .recorded("config.window_ns"),
+        .recorded("settings.window_ns"),
     number("min-turns", "Lengthen the window until every vCPU has at least N turns in it")
         .default("0")
         .default_in_help("8 in experiments, 0 for a window that the command line gives")
-        .recorded("config.window_ns"),
+        .recorded("settings.window_ns"),
     other(
         "min-sections",
         "N",
@@ -357,10 +357,10 @@ const MEASURING: &[Setting] = &[
     .default("0")
     .default_in_help("0, it stays as it is")
     .sets_run(|run, value| run.min_sections = value.number())
-    .recorded("config.min_sections"),
+    .recorded("settings.min_sections"),
     time("warmup", "Time between start and window")
         .default_in_help("20ms, or two rounds of slices if longer")
-        .recorded("config.warmup_ns"),
+        .recorded("settings.warmup_ns"),
     switch(
         "drain",
         "After the window, wait until every vCPU has left, and fail if one never does: on or off",
@@ -377,7 +377,7 @@ const MEASURING: &[Setting] = &[
         .default("1")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("config.seed"),
+        .recorded("settings.seed"),
 ];
 
 const SEVERAL_GUESTS: &[Setting] = &[
@@ -388,24 +388,24 @@ const SEVERAL_GUESTS: &[Setting] = &[
         "A guest, as key=value,...; given several times, the guests run at once and their records bear one run id",
     )
     .instead_of("guests")
-    .recorded("config.guest"),
+    .recorded("settings.guest"),
     number("guests", "Number of guests, all alike, that run at once; their records bear one run id")
         .default_in_help("1")
         .within(1..=26)
         .instead_of("vm")
-        .recorded("config.guest"),
+        .recorded("settings.guest"),
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
         .default("vcpu")
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
-        .recorded("config.share"),
+        .recorded("settings.share"),
     time("from", "When the guest gets its first pCPU in the window, such as 100ms after its opening")
         .default_in_help("at once")
         .of_guest()
-        .recorded("config.from_ns"),
+        .recorded("settings.from_ns"),
     time("until", "When the guest gets no pCPU any longer until the window closes")
         .default_in_help("never")
         .of_guest()
-        .recorded("config.until_ns"),
+        .recorded("settings.until_ns"),
 ];
 
 /// All rows.

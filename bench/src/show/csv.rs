@@ -8,46 +8,19 @@ use std::collections::BTreeMap;
 use csv::Writer;
 
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::Summary;
+use crate::analysis::summary::{Summary, Told};
 use crate::experiment::outline::Outline;
-use crate::experiment::place::Role;
-use crate::show::long::Long;
+use crate::record::Record;
+use crate::record::figures::LOCK_EVENT;
+use crate::record::place::Role;
 
 /// Estimates: `setting...,arm,baseline,metric,n,median,hodges_lehmann,low,high`.
 pub(crate) fn summary(summary: &Summary) -> String {
     let columns = ["arm", "baseline", "metric", "n", "median", "hodges_lehmann", "low", "high"];
     let mut csv = Table::new(&summary.outline, &columns);
-    for row in &summary.rows {
-        let metrics = [
-            ("acquisitions_per_second", &row.acquisitions_per_second),
-            ("efficiency", &row.efficiency),
-            ("jain", &row.jain),
-            ("wait_half_of_time_ns", &row.wait_half_of_time_ns),
-            ("wait_p50_ns", &row.wait_p50_ns),
-            ("wait_p99_ns", &row.wait_p99_ns),
-            ("completion_ns", &row.completion_ns),
-            ("lock_cpu_share", &row.lock_cpu_share),
-            ("wait_p999_ns", &row.wait_p999_ns),
-        ];
-        let arm = named(&row.arm, row.role);
-        for (metric, estimate) in metrics {
-            csv.estimate(&row.setting, [&arm, "", metric], estimate.as_ref());
-        }
-    }
-    for row in &summary.together {
-        for (metric, estimate) in [
-            ("all_guests_per_second", &row.per_second),
-            ("slowest_guest_per_second", &row.slowest_guest_per_second),
-            ("slowest_vcpu_per_second", &row.slowest_vcpu_per_second),
-            ("worst_guest_wait_p99_ns", &row.wait_p99_ns),
-        ] {
-            csv.estimate(&row.setting, [&row.arm, "", metric], estimate.as_ref());
-        }
-    }
-    for row in &summary.kernels {
-        let arm = named(&row.arm, row.role);
-        for (name, figure) in &row.figures {
-            csv.estimate(&row.setting, [&arm, "", &format!("figure:{name}")], figure.estimate.as_ref());
+    for row in summary.rows.iter().chain(&summary.together) {
+        for (name, told) in &row.figures {
+            csv.figure(&row.setting, [&named(&row.arm, row.role), "", name], told);
         }
     }
     for comparison in summary.comparisons.iter().chain(&summary.control) {
@@ -62,18 +35,33 @@ fn named(arm: &str, role: Role) -> String {
     if role == Role::Control { format!("{arm} (control)") } else { arm.into() }
 }
 
-/// Raw values: the long form.
-pub(crate) fn runs(long: &Long<'_>) -> String {
-    let mut csv = Table { outline: long.outline, writer: Writer::from_writer(vec![]) };
-    csv.write(long.columns().collect::<Vec<_>>().iter().map(String::as_str));
-    for row in &long.rows {
-        let value = row.value.map_or(String::new(), |value| value.to_string());
-        let (block, index, trusted) =
-            (row.block.to_string(), row.order_index.to_string(), row.trusted.to_string());
-        let of_run = [row.arm, &row.role, row.cell_id, &block, &index, row.run_id, &row.host, &trusted];
-        let fields =
-            row.setting.iter().map(String::as_str).chain(of_run).chain([row.metric.as_ref(), &value]);
-        csv.write(std::iter::once(long.outline.experiment.as_str()).chain(fields));
+/// Raw values, one per line. The name of the experiment and the settings that vary stand before these columns.
+const COLUMNS: [&str; 10] =
+    ["arm", "role", "cell_id", "block", "order_index", "run_id", "host", "trusted", "metric", "value"];
+
+/// All figures of all runs, and shares of the pCPUs' time that others took.
+pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
+    let mut csv = Table::new(outline, &COLUMNS);
+    for record in records {
+        let Some(place) = &record.place else { continue };
+        let role = format!("{:?}", place.role).to_lowercase();
+        let (block, index) = (place.block.to_string(), place.order_index.to_string());
+        let (host, trusted) = (record.host.identity(), record.trusted.to_string());
+        let of_run = [&place.arm, &role, &place.cell_id, &block, &index, &record.run_id, &host, &trusted];
+        let noise = &record.noise;
+        let events = record.lock_events.iter().filter(|_| record.is_linux());
+        let figures = record.figures.iter().map(|(name, value)| (name.to_owned(), value));
+        let figures =
+            figures.chain(events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), Some(count)))).chain(
+                [("others_share", noise.others_share), ("steal_share", noise.steal_share)]
+                    .map(|(name, share)| (name.into(), share)),
+            );
+        for (name, value) in figures {
+            let value = value.map_or(String::new(), |value| value.to_string());
+            let fields: Vec<&str> =
+                of_run.iter().map(|field| field.as_str()).chain([name.as_str(), &value]).collect();
+            csv.line(&place.setting, &fields);
+        }
     }
     csv.finish()
 }
@@ -98,6 +86,15 @@ impl<'a> Table<'a> {
         let values = outline.setting_values(setting);
         let experiment = std::iter::once(outline.experiment.as_str());
         self.write(experiment.chain(values.iter().map(String::as_str)).chain(fields.iter().copied()));
+    }
+
+    /// A figure: where there is no estimate, which needs values above 0, its median.
+    fn figure(&mut self, setting: &BTreeMap<String, String>, names: [&str; 3], told: &Told) {
+        if told.estimate.is_some() {
+            return self.estimate(setting, names, told.estimate.as_ref());
+        }
+        let (n, median) = (told.runs.to_string(), told.median.to_string());
+        self.line(setting, &[names[0], names[1], names[2], &n, &median, "", "", ""]);
     }
 
     fn estimate(
@@ -131,14 +128,14 @@ mod tests {
 
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
-    use crate::show::long::metrics;
+    use crate::record::figures::FIGURES;
 
     #[test]
     fn runs_have_their_host_and_whether_they_are_to_be_trusted() {
         let plan = Sketch::new().arm("a", "tas").plan(2);
         let mut records = World::new(1).host_id(Some("host-a")).records(&plan);
         records[0].warn("busy-neighbour", "somebody".into());
-        let text = runs(&Long::new(&plan.outline, &records));
+        let text = runs(&plan.outline, &records);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let header = reader.headers().unwrap().clone();
         let column = |name: &str| header.iter().position(|column| column == name).unwrap();
@@ -147,7 +144,9 @@ mod tests {
             let record = records.iter().find(|record| record.run_id == row[run_id]).unwrap();
             assert_eq!((&row[host], &row[trusted]), ("host-a", record.trusted.to_string().as_str()));
         }
-        for metric in ["wait_p999_ns", "preemptions_holder", "preempted_waiter_ns"] {
+        for metric in
+            ["wait_p999_ns", "preemptions_holder", "preempted_waiter_ns", "lost_ns", "lost_per_head_ns"]
+        {
             assert!(text.contains(&format!(",{metric},")), "{metric}");
         }
     }
@@ -158,8 +157,11 @@ mod tests {
         let records = World::new(1).records(&plan);
         let summary = Summary::new(&plan.outline, &records);
         for (text, lines) in [
-            (super::summary(&summary), summary.rows.len() * 9),
-            (runs(&Long::new(&plan.outline, &records)), records.len() * metrics(&records[0]).len()),
+            (super::summary(&summary), summary.rows.iter().map(|row| row.figures.len()).sum::<usize>()),
+            (
+                runs(&plan.outline, &records),
+                records.iter().map(|record| record.figures.iter().count() + 2).sum(),
+            ),
         ] {
             let mut reader = csv::Reader::from_reader(text.as_bytes());
             let arm = reader.headers().unwrap().iter().position(|name| name == "arm").unwrap();
@@ -177,7 +179,7 @@ mod tests {
             Sketch::new().axis("ratio", &["8"]).axis("hold", &["500ns", "1.5us"]).arm("a", "tas").plan(1);
         let records = World::new(1).records(&plan);
         let summary = super::summary(&Summary::new(&plan.outline, &records));
-        for text in [summary, runs(&Long::new(&plan.outline, &records))] {
+        for text in [summary, runs(&plan.outline, &records)] {
             let mut reader = csv::Reader::from_reader(text.as_bytes());
             let headers: Vec<String> = reader.headers().unwrap().iter().map(String::from).collect();
             assert_eq!(headers[..4], ["experiment", "ratio", "hold", "hold_ns"], "{headers:?}");
@@ -196,13 +198,43 @@ mod tests {
         let plan = sketch.compare("-O2/=1+1", "-O2", "=1+1").plan(1);
         let records = World::new(1).records(&plan);
         let summary = Summary::new(&plan.outline, &records);
-        for (text, column) in [(super::summary(&summary), 1), (runs(&Long::new(&plan.outline, &records)), 1)]
-        {
+        for (text, column) in [(super::summary(&summary), 1), (runs(&plan.outline, &records), 1)] {
             let mut reader = csv::Reader::from_reader(text.as_bytes());
             let arms: BTreeSet<String> = reader.records().map(|row| row.unwrap()[column].into()).collect();
             let in_records = records.iter().map(|record| record.place.as_ref().unwrap().arm.clone());
             assert_eq!(arms, in_records.collect(), "{text}");
         }
         assert!(super::summary(&summary).contains(",ratio: -O2/=1+1,"));
+    }
+
+    #[test]
+    fn every_figure_is_in_csv_summary_and_schema_under_one_name() {
+        let plan = Sketch::new().arm("a", "tas").plan(2);
+        let mut records = World::new(1).records(&plan);
+        let rows = || FIGURES.iter().filter(|row| !row.name.contains('*'));
+        for record in &mut records {
+            rows().for_each(|row| record.figures.set(row.name, 7.0));
+        }
+        let found = Summary::new(&plan.outline, &records);
+        let (runs, estimates) = (runs(&plan.outline, &records), super::summary(&found));
+        let schema = serde_json::to_value(schemars::schema_for!(Record)).unwrap();
+        let figures = &schema["$defs"]["Figures"];
+        for row in FIGURES {
+            let part = if row.name.contains('*') { "patternProperties" } else { "properties" };
+            let name = if row.name.contains('*') {
+                format!("^{}$", row.name.replace('*', ".+"))
+            } else {
+                row.name.into()
+            };
+            let told = figures[part][name]["description"].as_str().expect(row.name);
+            assert!(told.ends_with(&format!("Unit: {}.", row.unit.word())), "{}: {told}", row.name);
+        }
+        for row in rows() {
+            let line = format!(",{},", row.name);
+            assert!(runs.contains(&line), "{}", row.name);
+            assert_eq!(estimates.contains(&line), row.center.is_some(), "{}", row.name);
+            let told = found.rows.iter().find_map(|arm| arm.figure(row.name));
+            assert_eq!(told.map(|it| it.unit.as_str()), row.center.map(|_| row.unit.word()), "{}", row.name);
+        }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::record::per_node::PerNode;
-use crate::record::{
-    Activities, ClosedByHeads, Distribution, GraceCounts, LockCost, Record, ScheduleKept, ThrottledCounts,
+use crate::record::Record;
+use crate::record::figures::{
+    COMPLETION, CPU, CPU_BYTES, EFFICIENCY, FEWEST, Figure, IDEAL, JAIN, LOCK_BYTES, LOCK_CPU,
+    LOCK_CPU_SHARE, PAIRS, STARVED, THROUGHPUT, WINDOW, WORK_SPEED,
 };
 use crate::text::quantity::{LATENCIES, count, event, si, significant, time_ns};
 
@@ -13,10 +14,18 @@ type Line = (String, String);
 
 /// The record in about fifteen lines of at most 100 columns.
 pub(crate) fn record(record: &Record) -> String {
-    let lines = [head(record), throughput(record), times(record), preemptions(record), costs(record)];
+    let lines = match record.is_linux() {
+        true => linux(record),
+        false => {
+            [head(record), throughput(record), times(record), preemptions(record), costs(record)].concat()
+        }
+    };
     let mut text = String::new();
-    for (name, value) in lines.into_iter().flatten() {
+    for (name, value) in lines {
         let _ = writeln!(text, "{name:<14} {value}");
+    }
+    if let Some(inside) = &record.inside {
+        text += &format!("\ninside\n{}", self::record(inside));
     }
     text
 }
@@ -25,10 +34,34 @@ fn line(name: &str, value: impl Into<String>) -> Line {
     (name.into(), value.into())
 }
 
+/// A figure as people read it, or why there is none.
+fn shown(record: &Record, name: &str) -> String {
+    let unit = Figure::find(name).map(|row| row.unit);
+    let value = record.figure(name).zip(unit).map(|(value, unit)| unit.show(value));
+    value.unwrap_or_else(|| missing(record, name))
+}
+
+fn missing(record: &Record, name: &str) -> String {
+    record.why(name).map_or("not available".into(), |reason| format!("not available: {reason}"))
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", significant(share * 100.0))
+}
+
+/// A time that several lines have.
+fn time(record: &Record, name: &str) -> String {
+    time_ns(record.amount(name))
+}
+
+fn times_of(record: &Record, name: &str) -> String {
+    count(record.amount(name) as u64)
+}
+
 /// Lines about what ran.
 fn head(record: &Record) -> Vec<Line> {
-    let guest = Some(&record.config.guest).filter(|guest| !guest.is_empty() && *guest != "guest");
-    let engine = match record.config.engine.as_str() {
+    let guest = record.settings.text("guest").filter(|guest| !guest.is_empty() && *guest != "guest");
+    let engine = match record.settings.engine() {
         "qemu-tcg" => Some("qemu-tcg: emulated, not comparable with figures of a real CPU"),
         "qemu-kvm" => Some("qemu-kvm"),
         _ => None,
@@ -38,258 +71,228 @@ fn head(record: &Record) -> Vec<Line> {
     guest.into_iter().chain([line("cell", cell(record))]).chain(engine).collect()
 }
 
-/// How much was done, and how evenly.
-fn throughput(record: &Record) -> Vec<Line> {
-    let (totals, timing) = (&record.totals, &record.timing);
-    let per_second = format!("{}/s", si(totals.acquisitions_per_second));
-    let ideal = totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal)));
-    let mut lines = vec![
-        line(
-            "throughput",
-            format!("{per_second} in {}{}", time_ns(timing.window_ns as f64), of_each_pcpu(record)),
-        ),
-        line("ideal", missing(record, "totals.ideal_per_second", ideal)),
-    ];
-    if record.config.work_sections.is_some() {
-        let completion = timing.completion_ns.map(|ns| time_ns(ns as f64));
-        lines.push(line("completion", missing(record, "timing.completion_ns", completion)));
-    }
-    let efficiency = totals.efficiency.map(significant);
-    lines.push(line("efficiency", missing(record, "totals.efficiency", efficiency)));
-    if let Some(speed) = &timing.work_speed {
-        let percent = |share: f64| significant(share * 100.0);
-        let (all, slowest, fastest) =
-            (percent(speed.over_promised), percent(speed.slowest_vcpu), percent(speed.fastest_vcpu));
-        let work = format!("{all} % of the promised speed, {slowest} to {fastest} % on single vCPUs");
-        lines.push(line("work", work));
-    }
-    lines.push(line("fairness", fairness(record)));
-    if let Some(nodes) = &record.per_node {
-        lines.push(line("by node", by_node(nodes, record.timing.window_ns)));
-    }
-    lines
+fn cell(record: &Record) -> String {
+    let settings = &record.settings;
+    let text = |name| settings.text(name).unwrap_or_default();
+    let time = |name| time_ns(settings.count(name) as f64);
+    let form = if settings.is("pv") { " pv on" } else { "" };
+    let slice = settings.number("slice_ns").map_or(String::new(), |_| format!(" slice {}", time("slice_ns")));
+    format!(
+        "{}{form}, {} vCPUs on {} pCPUs, sched {}{slice}, ring {}, hold {}, think {}",
+        text("lock"),
+        settings.vcpus(),
+        settings.pcpus(),
+        text("sched"),
+        settings.count("ring"),
+        time("hold_ns"),
+        time("think_ns"),
+    )
 }
 
-/// Throughput of the vCPUs that began on each NUMA node.
-fn by_node(nodes: &[PerNode], window_ns: u64) -> String {
-    let of_node = |PerNode { node, vcpus, acquisitions, .. }: &PerNode| {
-        let rate = *acquisitions as f64 / (window_ns as f64 / 1e9);
-        format!("{node}: {}/s by {vcpus} vCPUs", si(rate))
-    };
-    nodes.iter().map(of_node).collect::<Vec<_>>().join(", ")
+/// How much was done, and how evenly.
+fn throughput(record: &Record) -> Vec<Line> {
+    let per_second = shown(record, THROUGHPUT);
+    let mut lines = vec![
+        line("throughput", format!("{per_second} in {}{}", time(record, WINDOW), of_each_pcpu(record))),
+        line("ideal", shown(record, IDEAL)),
+    ];
+    if record.settings.get("work_sections").is_some() {
+        lines.push(line("completion", shown(record, COMPLETION)));
+    }
+    lines.push(line("efficiency", shown(record, EFFICIENCY)));
+    if let Some(speed) = record.figure(WORK_SPEED) {
+        let [slowest, fastest] =
+            ["work_slowest_vcpu", "work_fastest_vcpu"].map(|name| record.amount(name) * 100.0);
+        let single = format!("{} to {} % on single vCPUs", significant(slowest), significant(fastest));
+        lines.push(line("work", format!("{} of the promised speed, {single}", percent(speed))));
+    }
+    lines.push(line("fairness", fairness(record)));
+    lines.extend(by_node(record).map(|text| line("by node", text)));
+    lines
 }
 
 /// The share of one pCPU in the throughput, and the time of that pCPU for one operation.
 fn of_each_pcpu(record: &Record) -> String {
-    let of_each = record.totals.acquisitions_per_second / record.config.cpus.len() as f64;
-    if of_each > 0.0 {
-        format!("; each pCPU {}/s, one in {}", si(of_each), time_ns(1e9 / of_each))
-    } else {
-        String::new()
+    let of_each = record.amount(THROUGHPUT) / record.settings.pcpus() as f64;
+    match of_each > 0.0 {
+        true => format!("; each pCPU {}/s, one in {}", si(of_each), time_ns(1e9 / of_each)),
+        false => String::new(),
     }
+}
+
+fn fairness(record: &Record) -> String {
+    let starved = match record.figure(STARVED) {
+        Some(starved) if starved > 0.0 => {
+            format!("; {starved} of {} vCPUs completed nothing", record.settings.vcpus())
+        }
+        _ => String::new(),
+    };
+    let [fewest, most] = [FEWEST, "max_per_vcpu"].map(|name| times_of(record, name));
+    format!("Jain {}, {fewest} to {most} per vCPU{starved}", shown(record, JAIN))
+}
+
+/// Throughput of the vCPUs that began on each NUMA node.
+fn by_node(record: &Record) -> Option<String> {
+    let nodes = record.figures.iter().filter_map(|(name, vcpus)| {
+        let node = name.strip_prefix("node_")?.strip_suffix("_vcpus")?;
+        let rate = record.amount(&format!("node_{node}_acquisitions")) / (record.amount(WINDOW) / 1e9);
+        Some(format!("{node}: {}/s by {} vCPUs", si(rate), vcpus.unwrap_or_default()))
+    });
+    let nodes: Vec<String> = nodes.collect();
+    (!nodes.is_empty()).then(|| nodes.join(", "))
 }
 
 /// How long things took.
 fn times(record: &Record) -> Vec<Line> {
     let mut lines = vec![
-        line("wait", missing(record, "wait_ns", distribution(&record.wait_ns))),
-        line("waiting", missing(record, "wait_ns", waiting(&record.wait_ns))),
-        line("hold", missing(record, "hold_ns", distribution(&record.hold_ns))),
+        line("wait", distribution(record, "wait")),
+        line("waiting", waiting(record).unwrap_or_else(|| missing(record, "wait_half_of_time_ns"))),
+        line("hold", distribution(record, "hold")),
     ];
-    if record.unlock_ns.count > 0 {
-        lines.push(line("unlock", missing(record, "unlock_ns", distribution(&record.unlock_ns))));
-    }
-    let others = record.times_ns.iter();
-    lines.extend(others.map(|(name, times)| line(name, missing(record, "times_ns", distribution(times)))));
+    let others = record.distributions.iter().filter(|(name, buckets)| {
+        !["wait", "hold", "closed_free"].contains(&name.as_str()) && !buckets.is_empty()
+    });
+    lines.extend(others.map(|(name, _)| line(name, distribution(record, name))));
     lines
-}
-
-/// Lines about preemptions: the activities that they hit, and what that did.
-fn preemptions(record: &Record) -> Vec<Line> {
-    let by_activity = |path: &str, values: &Option<Activities>, show: fn(u64) -> String| {
-        missing(record, path, values.as_ref().map(|values| activities(values, show)))
-    };
-    let time: fn(u64) -> String = |ns| time_ns(ns as f64);
-    let mut lines = vec![
-        line("preemptions", by_activity("preemptions", &record.preemptions, count)),
-        line("preempted", by_activity("preempted_ns", &record.preempted_ns, time)),
-        line("lost by others", by_activity("lost_ns", &record.lost_ns, time)),
-    ];
-    if let Some(ClosedByHeads { absences, free_ns, lost_ns, .. }) = &record.closed_by_heads {
-        let free_ns = free_ns.mean.map_or(0.0, |mean| mean * free_ns.count as f64);
-        let (absences, free, lost) = (count(*absences), time_ns(free_ns), time(*lost_ns));
-        lines.push(line("closed by head", format!("{absences} absences, free for {free}, lost {lost}")));
-    }
-    if let Some(hint) = &record.hint {
-        let percent = significant(hint.error_rate * 100.0);
-        lines.push(line("hint", format!("{percent} % of {} looks wrong", count(hint.samples))));
-    }
-    if let Some(GraceCounts { granted, expired, overrun_ns }) = &record.grace {
-        let (granted, expired, overrun) = (count(*granted), count(*expired), time(*overrun_ns));
-        lines
-            .push(line("grace", format!("{granted} slices extended by {overrun}, {expired} without effect")));
-    }
-    lines.extend(record.throttled.as_ref().and_then(throttled));
-    if let Some(injected) = &record.injected {
-        let policy = record.config.deschedule.as_deref().unwrap_or("none");
-        lines.push(line("on purpose", format!("{} ({policy})", activities(injected, count))));
-    }
-    if let Some(ScheduleKept { absences, absent_ns, honoured }) = &record.schedule {
-        let (share, absent) = (significant(honoured * 100.0), time(*absent_ns));
-        lines.push(line(
-            "schedule",
-            format!("{share} % of {} absences honoured, {absent} in all", count(*absences)),
-        ));
-    }
-    lines
-}
-
-/// A line about a quota: the VMM counts vCPUs, the kernel periods and pCPUs.
-fn throttled(counts: &ThrottledCounts) -> Option<Line> {
-    let time = |ns: u64| time_ns(ns as f64);
-    let text = match *counts {
-        ThrottledCounts { times: Some(times), holders: Some(holders), total_ns: Some(total), .. } => {
-            let (times, holders, total) = (count(times), count(holders), time(total));
-            format!("{times} times, {total} in all, {holders} times with a lock held")
-        }
-        ThrottledCounts {
-            periods: Some(periods),
-            throttled_periods: Some(throttled),
-            pcpu_ns: Some(total),
-            ..
-        } => {
-            let (periods, throttled, total) = (count(periods), count(throttled), time(total));
-            format!("in {throttled} of {periods} periods, pCPUs together for {total}")
-        }
-        _ => return None,
-    };
-    Some(line("throttled", text))
-}
-
-/// Lines about what the run cost.
-fn costs(record: &Record) -> Vec<Line> {
-    let totals = &record.totals;
-    let cpu_time = time_ns(totals.cpu_ns as f64);
-    let mut lines = vec![
-        line("lock cost", lock_cost(&record.lock_cost)),
-        line("lock events", largest(&record.lock_events)),
-        line("vm exits", largest(&record.vm_exits)),
-        line("cpu time", format!("{cpu_time} on {} pCPUs", record.config.cpus.len())),
-    ];
-    if let (Some(in_locks), Some(share)) = (totals.lock_cpu_ns, totals.lock_cpu_share) {
-        let (in_locks, share) = (time_ns(in_locks as f64), significant(share * 100.0));
-        lines.push(line("in locks", format!("{in_locks}, {share} % of the vCPUs' time on pCPUs")));
-    }
-    let lost = totals.lost_updates.map(|lost| lost.to_string());
-    lines.push(line("lost updates", missing(record, "totals.lost_updates", lost)));
-    lines
-}
-
-fn lock_cost(cost: &LockCost) -> String {
-    let cycles = [
-        ("patched", cost.patched_tsc_cycles),
-        ("through a table", cost.through_table_tsc_cycles),
-        ("compiled in", cost.compiled_in_tsc_cycles),
-    ];
-    let known = cycles.iter().filter_map(|(how, cycles)| Some(format!("{} {how}", significant((*cycles)?))));
-    let cycles: Vec<String> = known.collect();
-    let bytes = |bytes: Option<u32>| bytes.map_or("?".into(), |bytes| bytes.to_string());
-    format!(
-        "{} TSC cycles a pair; {} bytes a lock, {} a vCPU",
-        if cycles.is_empty() { "unknown".into() } else { cycles.join(", ") },
-        bytes(cost.lock_bytes),
-        bytes(cost.cpu_bytes)
-    )
-}
-
-fn cell(record: &Record) -> String {
-    let config = &record.config;
-    let form = if config.pv { " pv on" } else { "" };
-    let slice = config.slice_ns.map_or(String::new(), |slice| format!(" slice {}", time_ns(slice as f64)));
-    format!(
-        "{}{form}, {} vCPUs on {} pCPUs, sched {}{slice}, ring {}, hold {}, think {}",
-        config.lock,
-        config.vcpus,
-        config.cpus.len(),
-        config.sched,
-        config.ring,
-        time_ns(config.hold_ns as f64),
-        time_ns(config.think_ns as f64),
-    )
-}
-
-fn fairness(record: &Record) -> String {
-    let fairness = &record.fairness;
-    let jain = missing(record, "fairness.jain", fairness.jain.map(significant));
-    let starved = match fairness.starved_vcpus {
-        Some(starved) if starved > 0 => {
-            format!("; {starved} of {} vCPUs completed nothing", record.config.vcpus)
-        }
-        _ => String::new(),
-    };
-    format!(
-        "Jain {jain}, {} to {} per vCPU{starved}",
-        count(fairness.min_per_vcpu),
-        count(fairness.max_per_vcpu)
-    )
 }
 
 /// Quantiles, as far as there are any; "at least" before those that are decided by what had not ended.
-fn distribution(times: &Distribution) -> Option<String> {
-    let quantiles = [
-        ("p50", times.p50),
-        ("p90", times.p90),
-        ("p99", times.p99),
-        ("p99.9", times.p999),
-        ("longest", times.longest.or(times.max)),
-    ];
-    let names = ["p50", "p90", "p99", "p999", "longest"];
-    let known = quantiles.into_iter().zip(names).filter_map(|((shown, value), name)| {
-        Some(format!("{shown} {}{}", at_least(times, name), time_ns(value?)))
-    });
-    let known: Vec<String> = known.collect();
-    (!known.is_empty()).then(|| known.join(", "))
+fn distribution(record: &Record, times: &str) -> String {
+    let part = |(shown, end): (&str, &str)| {
+        let name = format!("{times}_{end}_ns");
+        Some(format!("{shown} {}{}", at_least(record, &name), time_ns(record.figure(&name)?)))
+    };
+    let quantiles =
+        [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p99.9", "p999"), ("longest", "longest")];
+    let known: Vec<String> = quantiles.into_iter().filter_map(part).collect();
+    if known.is_empty() { missing(record, &format!("{times}_p50_ns")) } else { known.join(", ") }
 }
 
 /// The cost of waiting, by time and not by section.
-fn waiting(times: &Distribution) -> Option<String> {
-    let half = time_ns(times.half_of_time?);
-    let half = match at_least(times, "half_of_time") {
+fn waiting(record: &Record) -> Option<String> {
+    const HALF: &str = "wait_half_of_time_ns";
+    let half = time_ns(record.figure(HALF)?);
+    let half = match at_least(record, HALF) {
         "" => format!("{half} or more"),
         _ => format!("more than {half}"),
     };
-    let pending = match times.pending {
+    let pending = match record.figure("wait_pending") {
         None => String::new(),
-        Some(0) => "; none was pending at the end".into(),
-        Some(1) => "; 1 was pending at the end".into(),
+        Some(0.0) => "; none was pending at the end".into(),
+        Some(1.0) => "; 1 was pending at the end".into(),
         Some(pending) => format!("; {pending} were pending at the end"),
     };
     Some(format!("half of all waiting time in waits of {half}{pending}"))
 }
 
-fn at_least(times: &Distribution, name: &str) -> &'static str {
-    if times.at_least.iter().any(|figure| figure == name) { "> " } else { "" }
+fn at_least(record: &Record, name: &str) -> &'static str {
+    if record.at_least.iter().any(|figure| figure == name) { "> " } else { "" }
 }
 
-fn activities(values: &Activities, show: fn(u64) -> String) -> String {
-    let parts = [
-        ("holder", values.holder),
-        ("head", values.head),
-        ("waiter", values.waiter),
-        ("halted", values.halted),
-        ("neither", values.other),
+/// Lines about preemptions: the activities that they hit, and what that did.
+fn preemptions(record: &Record) -> Vec<Line> {
+    let mut lines = vec![
+        line("preemptions", by_activity(record, "preemptions_", "")),
+        line("preempted", by_activity(record, "preempted_", "_ns")),
+        line("lost by others", by_activity(record, "lost_", "_ns")),
     ];
-    parts.map(|(name, value)| format!("{name} {}", show(value))).join(", ")
+    // A line where the run has the figure that it is about.
+    let mut told = |name: &str, figure: &str, text: &dyn Fn() -> String| {
+        if record.figure(figure).is_some() {
+            lines.push(line(name, text()));
+        }
+    };
+    told("closed by head", "closed_absences", &|| {
+        let free = time_ns(record.amount("closed_free_mean_ns") * record.amount("closed_free_count"));
+        let (absences, lost) = (times_of(record, "closed_absences"), time(record, "closed_lost_ns"));
+        format!("{absences} absences, free for {free}, lost {lost}")
+    });
+    told("hint", "hint_error_rate", &|| {
+        format!(
+            "{} of {} looks wrong",
+            percent(record.amount("hint_error_rate")),
+            times_of(record, "hint_samples")
+        )
+    });
+    told("grace", "grace_granted", &|| {
+        let (granted, expired) = (times_of(record, "grace_granted"), times_of(record, "grace_expired"));
+        format!("{granted} slices extended by {}, {expired} without effect", time(record, "grace_overrun_ns"))
+    });
+    // The VMM counts vCPUs, the kernel periods and pCPUs.
+    told("throttled", "throttled_times", &|| {
+        let (times, holders) = (times_of(record, "throttled_times"), times_of(record, "throttled_holders"));
+        format!("{times} times, {} in all, {holders} times with a lock held", time(record, "throttled_ns"))
+    });
+    told("throttled", "throttled_of_periods", &|| {
+        let (throttled, of) =
+            (times_of(record, "throttled_periods"), times_of(record, "throttled_of_periods"));
+        format!("in {throttled} of {of} periods, pCPUs together for {}", time(record, "throttled_pcpu_ns"))
+    });
+    told("on purpose", "injected", &|| {
+        let policy = record.settings.text("deschedule").unwrap_or("none");
+        format!("{} ({policy})", by_activity(record, "injected_", ""))
+    });
+    told("schedule", "schedule_honoured", &|| {
+        let (share, absences) =
+            (percent(record.amount("schedule_honoured")), times_of(record, "schedule_absences"));
+        format!("{share} of {absences} absences honoured, {} in all", time(record, "schedule_absent_ns"))
+    });
+    lines
+}
+
+/// The members of a family by what a vCPU was doing.
+fn by_activity(record: &Record, before: &str, behind: &str) -> String {
+    let each = [
+        ("holder", "holder"),
+        ("head", "head"),
+        ("waiter", "waiter"),
+        ("halted", "halted"),
+        ("neither", "other"),
+    ];
+    let name = |key: &str| format!("{before}{key}{behind}");
+    if record.figure(&name("holder")).is_none() {
+        return missing(record, &name("holder"));
+    }
+    each.map(|(shown_as, key)| format!("{shown_as} {}", shown(record, &name(key)))).join(", ")
+}
+
+/// Lines about what the run cost.
+fn costs(record: &Record) -> Vec<Line> {
+    let mut lines = vec![
+        line("lock cost", lock_cost(record)),
+        line("lock events", largest(record.lock_events.iter())),
+        line("vm exits", largest(record.vm_exits.iter().map(|(name, count)| (name.as_str(), *count as f64)))),
+        line("cpu time", format!("{} on {} pCPUs", time(record, CPU), record.settings.pcpus())),
+    ];
+    if let Some(share) = record.figure(LOCK_CPU_SHARE) {
+        let in_locks = time(record, LOCK_CPU);
+        lines.push(line("in locks", format!("{in_locks}, {} of the vCPUs' time on pCPUs", percent(share))));
+    }
+    lines.push(line("lost updates", shown(record, "lost_updates")));
+    lines
+}
+
+fn lock_cost(record: &Record) -> String {
+    let ways = PAIRS.into_iter().zip(["patched", "through a table", "compiled in"]);
+    let known = ways.filter_map(|(name, how)| Some(format!("{} {how}", significant(record.figure(name)?))));
+    let cycles: Vec<String> = known.collect();
+    let bytes = |name| record.figure(name).map_or("?".into(), |bytes| bytes.to_string());
+    format!(
+        "{} TSC cycles a pair; {} bytes a lock, {} a vCPU",
+        if cycles.is_empty() { "unknown".into() } else { cycles.join(", ") },
+        bytes(LOCK_BYTES),
+        bytes(CPU_BYTES)
+    )
 }
 
 /// The non-zero counts, largest first, as many as fit a line.
-fn largest(counts: &std::collections::BTreeMap<String, u64>) -> String {
+fn largest<'a>(counts: impl Iterator<Item = (&'a str, f64)>) -> String {
     const WIDTH: usize = 84;
-    let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let mut counts: Vec<_> = counts.filter(|(_, count)| *count > 0.0).collect();
+    counts.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut text = String::new();
     for (name, value) in counts {
-        let shown = if name.contains(LATENCIES) { event(name, *value as f64) } else { count(*value) };
+        let shown = if name.contains(LATENCIES) { event(name, value) } else { count(value as u64) };
         let part = format!("{name} {shown}");
         if text.len() + part.len() + 2 > WIDTH {
             return text + " and more";
@@ -299,9 +302,57 @@ fn largest(counts: &std::collections::BTreeMap<String, u64>) -> String {
     if text.is_empty() { "none".into() } else { text }
 }
 
-fn missing(record: &Record, path: &str, value: Option<String>) -> String {
-    value.unwrap_or_else(|| match record.why.get(path) {
-        Some(reason) => format!("not available: {reason}"),
-        None => "not available".into(),
-    })
+/// Lines about a Linux guest.
+fn linux(record: &Record) -> Vec<Line> {
+    let settings = &record.settings;
+    let (sched, pv) =
+        (settings.text("sched").unwrap_or_default(), if settings.is("pv") { "on" } else { "off" });
+    let guest =
+        format!("Linux, {} vCPUs on {} pCPUs, sched {sched}, pv {pv}", settings.vcpus(), settings.pcpus());
+    let mut lines = vec![line("guest", guest)];
+    let offered = settings.get("pv_features").and_then(|it| it.as_array()).into_iter().flatten();
+    let offered: Vec<&str> = offered.filter_map(|feature| feature.as_str()).collect();
+    if !offered.is_empty() {
+        lines.push(line("offered", offered.join(", ")));
+    }
+    let end = record.failure.as_ref().map_or(record.end.clone(), |failure| format!("failed: {failure}"));
+    lines.push(line("end", format!("{end}, after {}", time(record, "until_end_ns"))));
+    if let Some(inside) = &record.inside {
+        let release = inside.host.kernel.as_deref().unwrap_or("of unknown release");
+        lines.push(line("kernel", format!("{release} ({})", settings.text("kernel").unwrap_or_default())));
+    }
+    lines.push(line("user space", shown(record, "user_space_ns")));
+    lines.extend(of_vcpus(record));
+    if let (Some(injected), Some(policy)) = (record.figure("injected"), settings.text("deschedule")) {
+        lines.push(line("injected", format!("{} ({policy})", count(injected as u64))));
+    }
+    for (name, unit) in &record.units {
+        lines.push(line(name, format!("{} {unit}", si(record.amount(name)))));
+    }
+    let events = record.lock_events.iter().count();
+    if events > 0 && record.inside.is_none() {
+        lines.push(line("lock events", format!("{events} kinds, with --format json")));
+    }
+    if let Some(share) = record.noise.others_share {
+        lines.push(line("others", format!("{} of the pCPUs", percent(share))));
+    }
+    lines
+}
+
+/// Time and halts of the vCPUs of a Linux guest, seen from outside.
+fn of_vcpus(record: &Record) -> Vec<Line> {
+    if record.per_vcpu.is_empty() {
+        return vec![];
+    }
+    let all = || record.per_vcpu.iter();
+    let shown = |ns: Option<u64>| ns.map_or("unknown".into(), |ns| time_ns(ns as f64));
+    let run = shown(all().map(|vcpu| vcpu.run_ns).sum());
+    let off = shown(all().map(|vcpu| vcpu.steal_ns).sum());
+    let halted = shown(all().map(|vcpu| vcpu.halted_ns).sum());
+    let descheduled = count(all().map(|vcpu| vcpu.preemptions).fold(0, u64::saturating_add));
+    let halts = all().map(|vcpu| vcpu.waits).sum::<Option<u64>>().map_or("unknown".into(), count);
+    vec![
+        line("vCPUs", format!("running {run}, descheduled {off}, halted {halted}")),
+        line("times", format!("descheduled {descheduled}, halted {halts}")),
+    ]
 }

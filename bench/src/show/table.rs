@@ -5,8 +5,8 @@ mod columns;
 mod compared;
 mod grid;
 mod kernels;
+mod legend;
 mod notes;
-mod together;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +15,14 @@ use anstyle::{AnsiColor, Style};
 
 use crate::analysis::prediction::{self, Prediction};
 use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::{Comparison, Summary};
+use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::verdict::Verdict;
-use crate::experiment::place::Role;
+use crate::record::place::Role;
 use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
 pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
+pub(crate) use columns::{Shows, shown, value};
 use columns::{header, line, names_at};
 pub(crate) use compared::{Found, comparisons};
 pub(crate) use grid::{grid, signs};
@@ -104,16 +105,18 @@ fn figures(summary: &Summary, detail: Detail) -> (Vec<String>, Vec<Vec<Field>>) 
     }
 }
 
+/// Rows that the table has: of arms, or where guests vary of all guests.
+pub(crate) fn arms(summary: &Summary) -> Vec<&Row> {
+    let rows = if summary.together.is_empty() { &summary.rows } else { &summary.together };
+    rows.iter().filter(|row| row.role != Role::Control).collect()
+}
+
 /// The lines of each setting.
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
-    if summary.is_of_kernels() {
+    if summary.of_kernels {
         return kernels::groups(summary);
     }
-    if !summary.together.is_empty() {
-        return together::groups(summary);
-    }
-    let rows = summary.rows.iter().filter(|row| row.role != Role::Control);
-    by_setting(rows, |row| &row.setting, |row, is_first| vec![line(summary, row, is_first)])
+    by_setting(&arms(summary), |row, is_first| vec![line(summary, row, is_first)])
 }
 
 /// Fields that say the setting of a row, in the first line of that setting alone.
@@ -138,13 +141,8 @@ fn of_headline(
 }
 
 /// Groups rows that follow one another and have one setting. `lines` makes those of a row, and knows the first of a group.
-fn by_setting<'a, R: 'a>(
-    rows: impl IntoIterator<Item = &'a R>,
-    setting: fn(&R) -> &BTreeMap<String, String>,
-    lines: impl Fn(&R, bool) -> Vec<Vec<Field>>,
-) -> Vec<Vec<Vec<Field>>> {
-    let rows: Vec<&R> = rows.into_iter().collect();
-    let groups = rows.chunk_by(|a, b| setting(a) == setting(b));
+fn by_setting(rows: &[&Row], lines: impl Fn(&Row, bool) -> Vec<Vec<Field>>) -> Vec<Vec<Vec<Field>>> {
+    let groups = rows.chunk_by(|a, b| a.setting == b.setting);
     groups.map(|group| group.iter().enumerate().flat_map(|(at, row)| lines(row, at == 0)).collect()).collect()
 }
 

@@ -46,12 +46,12 @@ fn a_lock_runs_on_threads_of_a_real_kernel() -> Tested {
         .expect("haltkick can be started");
     assert_eq!(code(&output), 7, "an emulator's figures are not valid: {}", stderr(&output));
     let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_valid("linux", &record);
+    assert_valid("run", &record);
     assert_valid("run", &record["inside"]);
     let inside = &record["inside"];
-    assert_eq!((&record["config"]["engine"], &record["end"]), (&"qemu-tcg".into(), &"power-off".into()));
-    assert!(record["timing"]["user_space_ns"].as_u64() > Some(0), "{}", record["timing"]);
-    let config = &inside["config"];
+    assert_eq!((&record["settings"]["engine"], &record["end"]), (&"qemu-tcg".into(), &"power-off".into()));
+    assert!(record["figures"]["user_space_ns"].as_u64() > Some(0), "{}", record["figures"]);
+    let config = &inside["settings"];
     assert_eq!((&config["engine"], &config["sched"]), (&"threads".into(), &"host".into()));
     assert_eq!(
         (&config["lock"], &config["vcpus"], &config["seed"]),
@@ -60,8 +60,12 @@ fn a_lock_runs_on_threads_of_a_real_kernel() -> Tested {
     // It was that kernel, and not the one of this host.
     let here = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert!(inside["host"]["kernel"].is_string() && inside["host"]["kernel"] != here.trim(), "{inside}");
-    assert!(inside["totals"]["acquisitions"].as_u64() > Some(0), "{}", inside["totals"]);
-    assert!(record["figures"]["throughput"]["value"].as_f64() > Some(0.0), "{}", record["figures"]);
+    assert!(inside["figures"]["acquisitions"].as_u64() > Some(0), "{}", inside["figures"]);
+    assert!(
+        record["figures"]["acquisitions_per_second"] == inside["figures"]["acquisitions_per_second"],
+        "{}",
+        record["figures"]
+    );
     assert!(
         !stderr(&output).contains("haltkick-inside"),
         "its lines are not for people: {}",
@@ -179,7 +183,7 @@ fn a_kernel_that_switches_off_without_a_record_has_failed() -> Tested {
 /// The console of a workload whose record is `record`, with as many sections in a second.
 fn console(record: &Value, sections: u64) -> String {
     let mut record = record.clone();
-    record["totals"]["acquisitions_per_second"] = (sections as f64).into();
+    record["figures"]["acquisitions_per_second"] = (sections as f64).into();
     let record = record.to_string();
     let mut text = "haltkick-inside: the record begins\n".to_owned();
     for part in record.as_bytes().chunks(1000) {
@@ -221,7 +225,7 @@ fn noise_between_two_kernels_is_never_a_bad_commit() {
         let vary = format!("kernel={0}/old/vmlinux,{0}/later/vmlinux", place.display());
         let output = command(&["bisect", &vary, "--engine", "qemu", "--accel", "kvm", "--vcpus", "1"])
             .args(["--cpus", &an_allowed_cpu(), "--workload-inside", "run --lock ticket", "--blocks", "8"])
-            .args(["--of", "figure:throughput"])
+            .args(["--of", "throughput"])
             .env("HALTKICK_QEMU", pretended_qemu(&format!("inside-bisect-{name}"), &script))
             .current_dir(&directory)
             .output()

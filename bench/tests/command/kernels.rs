@@ -344,11 +344,14 @@ fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Tested {
             _ => (200.0, "new/vmlinux", "console=ttyS0 panic=-1 quiet nopvspin"),
         };
         assert_eq!(
-            (record["end"].as_str(), record["figures"]["loop"]["value"].as_f64()),
+            (record["end"].as_str(), record["figures"]["loop"].as_f64()),
             (Some("power-off"), Some(turns))
         );
-        assert!(record["config"]["kernel"].as_str().is_some_and(|kernel| kernel.ends_with(file)), "{record}");
-        assert_eq!(record["config"]["command_line"], words);
+        assert!(
+            record["settings"]["kernel"].as_str().is_some_and(|kernel| kernel.ends_with(file)),
+            "{record}"
+        );
+        assert_eq!(record["settings"]["command_line"], words);
     }
     assert!(haltkick(&["report", &results]).status.code().is_some_and(|code| matches!(code, 0 | 7)));
     let merged = directory.join("merged").display().to_string();

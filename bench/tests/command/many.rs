@@ -65,7 +65,7 @@ fn doctor_and_cpu_choices_know_each_node() -> Tested {
         assert!(found("topology").contains(&words), "{words}: {}", found("topology"));
         for choice in [format!("node:{node}"), cpus.trim().to_owned()] {
             let [record] = &run(&["--cpus", &choice])[..] else { panic!("one guest") };
-            let chosen: Vec<u64> = record["config"]["cpus"]
+            let chosen: Vec<u64> = record["settings"]["cpus"]
                 .as_array()
                 .unwrap()
                 .iter()
@@ -103,20 +103,20 @@ fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Tested {
             panic!("one guest")
         };
         let vcpus = record["per_vcpu"].as_array().unwrap();
-        let pcpus = record["config"]["cpus"].as_array().unwrap().len();
+        let pcpus = record["settings"]["cpus"].as_array().unwrap().len();
         assert_eq!(vcpus.len(), 2 * pcpus, "{more:?}");
         // Null for a thread that has ended before the VMM looks at the window's end.
         let run_ns: Vec<u64> = vcpus.iter().filter_map(|vcpu| vcpu["run_ns"].as_u64()).collect();
-        let window_ns = record["timing"]["window_ns"].as_u64().unwrap();
+        let window_ns = record["figures"]["window_ns"].as_u64().unwrap();
         let all: u64 = run_ns.iter().sum();
         assert!(all as f64 <= pcpus as f64 * window_ns as f64 * 1.001, "{more:?}: {all} ns in {window_ns}");
-        assert!(record["totals"]["acquisitions"].as_u64().unwrap() > 0, "{more:?}");
+        assert!(record["figures"]["acquisitions"].as_u64().unwrap() > 0, "{more:?}");
         // A vCPU that sleeps for the whole window may do so; most have their turn.
         let ran = run_ns.iter().filter(|ns| **ns > 0).count();
         assert!(ran > vcpus.len() / 2, "{more:?}: {ran} of {} vCPUs ran", vcpus.len());
-        match record["config"]["sched"].as_str() {
+        match record["settings"]["sched"].as_str() {
             Some("vmm") => nodes_add_up(record),
-            _ => assert!(record["per_node"].is_null(), "the kernel moves threads: {:#}", record["per_node"]),
+            _ => assert!(record["figures"]["node_0_vcpus"].is_null(), "the kernel moves threads"),
         }
     }
     Ok(())
@@ -124,15 +124,17 @@ fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Tested {
 
 /// Two nodes have done together what all vCPUs did, and each of them has done a part.
 fn nodes_add_up(record: &Value) {
-    let nodes = record["per_node"].as_array().expect("two nodes");
-    let of = |key: &str| -> Vec<u64> { nodes.iter().map(|node| node[key].as_u64().unwrap()).collect() };
+    let figures = &record["figures"];
+    assert!(figures["node_2_vcpus"].is_null(), "two nodes: {figures}");
+    let of =
+        |key: &str| [0, 1].map(|node| figures[format!("node_{node}_{key}")].as_u64().expect("two nodes"));
     let sum = |key: &str| of(key).iter().sum::<u64>();
     let vcpus = record["per_vcpu"].as_array().unwrap();
     let run_ns = vcpus.iter().map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).sum::<u64>();
-    assert_eq!((of("node"), sum("vcpus")), (vec![0, 1], vcpus.len() as u64), "{nodes:?}");
-    assert_eq!(sum("acquisitions"), record["totals"]["acquisitions"], "{nodes:?}");
-    assert_eq!(sum("run_ns"), run_ns, "{nodes:?}");
-    assert!(of("run_ns").iter().all(|ns| *ns > 0), "{nodes:?}");
+    assert_eq!(sum("vcpus"), vcpus.len() as u64, "{figures}");
+    assert_eq!(sum("acquisitions"), figures["acquisitions"], "{figures}");
+    assert_eq!(sum("run_ns"), run_ns, "{figures}");
+    assert!(of("run_ns").iter().all(|ns| *ns > 0), "{figures}");
 }
 
 fn several_guests_share_sixteen_pcpus() -> Tested {
@@ -153,8 +155,11 @@ fn memory_lies_on_the_nodes_that_were_asked_for() -> Tested {
     many()?;
     let on_nodes = |arguments: &[&str]| -> Vec<String> {
         let [record] = &run(arguments)[..] else { panic!("one guest") };
-        let bytes = record["memory"]["node_bytes"].as_object().unwrap();
-        bytes.iter().filter(|(_, bytes)| bytes.as_u64().unwrap() > 0).map(|(node, _)| node.clone()).collect()
+        let of_node = |(name, bytes): (&String, &Value)| {
+            let node = name.strip_prefix("memory_node_")?.strip_suffix("_bytes")?;
+            (bytes.as_u64() > Some(0)).then(|| node.to_owned())
+        };
+        record["figures"].as_object().unwrap().iter().filter_map(of_node).collect()
     };
     assert_eq!(on_nodes(&["--cpus", "all", "--numa", "interleave"]), ["0", "1"]);
     assert_eq!(on_nodes(&["--cpus", "all", "--numa", "1"]), ["1"]);

@@ -44,7 +44,7 @@ fn compare_finds_a_loss_within_and_between_directories() -> Tested {
             for mut record in records(&before).into_iter().take(3 * CELLS_PER_BLOCK) {
                 record["place"]["block"] = (record["place"]["block"].as_u64().unwrap() + copy * 3).into();
                 let speed = 1000.0 + record["place"]["order_index"].as_f64().unwrap();
-                record["totals"]["acquisitions_per_second"] = (speed * factor).into();
+                record["figures"]["acquisitions_per_second"] = (speed * factor).into();
                 // Other load does not matter here: this is about a loss.
                 (record["trusted"], record["warnings"]) = (true.into(), Value::Array(vec![]));
                 lines += &format!("{record}\n");

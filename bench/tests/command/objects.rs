@@ -147,9 +147,9 @@ fn a_lock_object_runs_and_its_record_names_it() -> Tested {
         let output = haltkick(&arguments);
         assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
         let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
-        assert_eq!(record["config"]["lock"], format!("file:{object}"));
-        assert_eq!(record["config"]["pv"], false);
-        if record["totals"]["acquisitions"].as_u64().is_some_and(|count| count > 0) {
+        assert_eq!(record["settings"]["lock"], format!("file:{object}"));
+        assert_eq!(record["settings"]["pv"], false);
+        if record["figures"]["acquisitions"].as_u64().is_some_and(|count| count > 0) {
             return Ok(());
         }
     }

@@ -103,7 +103,7 @@ fn an_emulated_record_keeps_the_schema_and_says_it_is_incomparable() -> Tested {
     assert_eq!(code(&output), 7, "{}", stderr(&output));
     let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_valid("run", &record);
-    assert_eq!(record["config"]["engine"], "qemu-tcg");
+    assert_eq!(record["settings"]["engine"], "qemu-tcg");
     assert_eq!(record["trusted"], false);
     assert!(record["warnings"].as_array().unwrap().iter().any(|warning| warning["code"] == "emulated"));
     let table = with_qemu(program, &arguments).output().unwrap();

@@ -92,11 +92,12 @@ fn the_quota_of_the_own_control_group_is_read_and_counted() -> Tested {
         let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
         assert_valid("run", &record);
         assert_eq!(nulls_without_reason(&record), Vec::<String>::new());
-        assert_eq!(record["config"]["quota"], "inherited");
-        let throttled = &record["throttled"];
-        let count = |name: &str| throttled[name].as_u64().unwrap_or_else(|| panic!("{name}: {throttled}"));
-        assert!(count("throttled_periods") <= count("periods"), "{throttled}");
-        if count("throttled_periods") > 0 && count("pcpu_ns") > 0 {
+        assert_eq!(record["settings"]["quota"], "inherited");
+        let figures = &record["figures"];
+        let count = |name: &str| figures[name].as_u64().unwrap_or_else(|| panic!("{name}: {figures}"));
+        let throttled = count("throttled_periods");
+        assert!(throttled <= count("throttled_of_periods"), "{figures}");
+        if throttled > 0 && count("throttled_pcpu_ns") > 0 {
             return Ok(());
         }
     }

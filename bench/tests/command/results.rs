@@ -101,14 +101,14 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Tested {
     for (replacement, expected) in [
         ("garbage".to_owned(), "no JSON"),
         (
-            "{\"schema\":\"somebody.else\",\"schema_version\":1}".to_owned(),
+            "{\"schema\":\"somebody.else\",\"schema_version\":2}".to_owned(),
             "schema is 'somebody.else', not 'haltkick.run'",
         ),
         (
-            good.lines().nth(1).unwrap().replace("\"schema_version\":1", "\"schema_version\":9"),
-            "a record of version 9, where this haltkick reads version 1",
+            good.lines().nth(1).unwrap().replace("\"schema_version\":2", "\"schema_version\":9"),
+            "a record of version 9, where this haltkick reads version 2",
         ),
-        ("{\"schema\":\"haltkick.run\",\"schema_version\":1}".to_owned(), "a broken record"),
+        ("{\"schema\":\"haltkick.run\",\"schema_version\":2}".to_owned(), "a broken record"),
     ] {
         let mut lines: Vec<&str> = good.lines().collect();
         lines[1] = &replacement;

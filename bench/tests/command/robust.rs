@@ -96,11 +96,11 @@ fn arms_are_measured_at_the_think_time_that_loads_one() {
     let records: Vec<Value> =
         records.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
     let thinks: std::collections::BTreeSet<u64> =
-        records.iter().map(|record| record["config"]["think_ns"].as_u64().expect("a time")).collect();
+        records.iter().map(|record| record["settings"]["think_ns"].as_u64().expect("a time")).collect();
     assert_eq!(thinks.len(), 1, "{thinks:?}");
     // A vCPU's time, less its sections and pauses, went into the ticket lock.
-    let ticket = records.iter().find(|record| record["config"]["lock"] == "ticket").expect("a record");
-    let each_ns = 4e9 / ticket["totals"]["acquisitions_per_second"].as_f64().expect("a rate");
+    let ticket = records.iter().find(|record| record["settings"]["lock"] == "ticket").expect("a record");
+    let each_ns = 4e9 / ticket["figures"]["acquisitions_per_second"].as_f64().expect("a rate");
     let share = 1.0 - (200.0 + *thinks.first().unwrap() as f64) / each_ns;
     assert!((0.2..0.45).contains(&share), "{share} at {thinks:?}");
     for (load, more, expected) in [

@@ -28,8 +28,8 @@ fn threads_need_no_kvm_and_the_record_names_the_engine() {
         haltkick(&["run", "--engine", "threads", "--duration", "20ms", "--no-ideal", "--format", "json"]);
     assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
     let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(record["config"]["engine"], "threads");
-    assert_eq!(record["config"]["ring"], 3);
+    assert_eq!(record["settings"]["engine"], "threads");
+    assert_eq!(record["settings"]["ring"], 3);
     assert_valid("run", &record);
     let message = refusal(&["run", "--perf-map"]);
     assert!(message.contains("only --engine threads"), "{message}");
@@ -42,8 +42,8 @@ fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
         let output = haltkick(&[&late[..], &["--format", "json"]].concat());
         assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
         let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
-        assert_eq!(record["config"]["from_ns"], 300_000_000);
-        let efficiency = record["totals"]["efficiency"].as_f64().expect("it has an ideal");
+        assert_eq!(record["settings"]["from_ns"], 300_000_000);
+        let efficiency = record["figures"]["efficiency"].as_f64().expect("it has an ideal");
         (0.4..2.0).contains(&efficiency).then_some(())
     });
 }
@@ -55,7 +55,7 @@ fn a_window_lasts_as_many_turns_of_every_vcpu_as_given() {
     let window_ns = |more: &[&str]| {
         let output = haltkick(&[&fixed, more, &["--format", "json"]].concat());
         let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
-        record["config"]["window_ns"].as_u64()
+        record["settings"]["window_ns"].as_u64()
     };
     assert_eq!(window_ns(&["--duration", "10ms", "--min-turns", "5"]), Some(4 * 2 * 5 * 1_000_000));
     assert_eq!(window_ns(&["--duration", "50ms", "--min-turns", "5"]), Some(50_000_000));
@@ -80,7 +80,7 @@ fn a_record_without_a_value_says_why() -> Tested {
     assert_valid("run", &record);
     assert_eq!(nulls_without_reason(&record), [""; 0], "{}", record["why"]);
     for (path, pointer) in
-        [("config.slice_ns", "/config/slice_ns"), ("totals.lost_updates", "/totals/lost_updates")]
+        [("settings.slice_ns", "/settings/slice_ns"), ("lost_updates", "/figures/lost_updates")]
     {
         assert_eq!(record.pointer(pointer), Some(&Value::Null), "{path}");
         assert!(record["why"][path].as_str().is_some_and(|why| !why.is_empty()), "{path}: {}", record["why"]);
@@ -147,7 +147,7 @@ fn a_guest_that_dies_is_named_beside_the_others_record() -> Tested {
     assert!(words.contains("haltkick: guest `doomed`: guest panicked"), "{words}");
     let record: Value = serde_json::from_slice(&output.stdout).expect("one record");
     assert_valid("run", &record);
-    assert_eq!((&record["config"]["guest"], &record["trusted"]), (&"other".into(), &false.into()));
+    assert_eq!((&record["settings"]["guest"], &record["trusted"]), (&"other".into(), &false.into()));
     assert!(record["warnings"].to_string().contains("guest doomed died"), "{}", record["warnings"]);
     Ok(())
 }

@@ -64,18 +64,24 @@ fn machines_are_listed_and_run_by_their_names() {
     for machine in &listed {
         // With slices far shorter than the window no holder is off for all of it.
         let record = record(&["--machine", machine, "--lock", "tas", "--slice", "50us"]);
-        assert_eq!(record["config"]["vcpus"], 8, "{machine}");
-        assert!(record["totals"]["acquisitions"].as_u64() > Some(0), "{machine}");
+        assert_eq!(record["settings"]["vcpus"], 8, "{machine}");
+        assert!(record["figures"]["acquisitions"].as_u64() > Some(0), "{machine}");
     }
+}
+
+/// The text of the machine that a run was simulated on.
+fn machine_file(record: &Value) -> &str {
+    let hash = record["settings"]["machine_sha256"].as_str().expect("the file has a hash");
+    record["files"][hash].as_str().expect("the file is in the record")
 }
 
 fn a_simulated_record_holds_its_machine_and_is_valid() {
     let record = record(&["--machine", "cascadelake-2s", "--lock", "qspinlock", "--pv", "on"]);
     assert_valid("run", &record);
-    assert_eq!(record["config"]["engine"], "sim");
-    let machine = record["config"]["machine"].as_str().expect("the file is in the record");
+    assert_eq!(record["settings"]["engine"], "sim");
+    let machine = machine_file(&record);
     assert!(machine.starts_with("format = 1\nname = \"cascadelake-2s\""), "{machine}");
-    assert_eq!((&record["trusted"], &record["totals"]["lost_updates"]), (&json!(true), &json!(0)));
+    assert_eq!((&record["trusted"], &record["figures"]["lost_updates"]), (&json!(true), &json!(0)));
     assert_eq!(record["noise"]["steal_share"], Value::Null);
     assert_eq!(nulls_without_reason(&record), Vec::<String>::new());
     let why = record["why"].as_object().expect("reasons").iter();
@@ -95,10 +101,11 @@ fn a_record_adds_up_what_each_node_did() {
     let output =
         haltkick(&[&["run", "--engine", "sim", "--no-ideal", "--format", "json"], &two_sockets[..]].concat());
     let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
-    let nodes = record["per_node"].as_array().expect("two nodes");
-    let of = |key: &str| nodes.iter().map(|node| node[key].as_u64().unwrap()).collect::<Vec<_>>();
-    assert_eq!((of("node"), of("vcpus")), (vec![0, 1], vec![3, 2]));
-    assert_eq!(of("acquisitions").iter().sum::<u64>(), record["totals"]["acquisitions"], "{nodes:?}");
+    let figures = &record["figures"];
+    let of =
+        |key: &str| [0, 1].map(|node| figures[format!("node_{node}_{key}")].as_u64().expect("two nodes"));
+    assert_eq!(of("vcpus"), [3, 2]);
+    assert_eq!(of("acquisitions").iter().sum::<u64>(), figures["acquisitions"], "{figures}");
     let of_vcpus = |first: usize| -> u64 {
         let vcpus = record["per_vcpu"].as_array().unwrap().iter().skip(first).step_by(2);
         vcpus.map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).sum()
@@ -107,7 +114,7 @@ fn a_record_adds_up_what_each_node_did() {
     let shown = stdout(&haltkick(&[&["run", "--engine", "sim", "--no-ideal"], &two_sockets[..]].concat()));
     assert!(shown.contains("by node") && shown.contains("by 3 vCPUs, 1: "), "{shown}");
     let one = self::record(&["--machine", "ivybridge-ex-4s"]);
-    assert!(one["per_node"].is_null() && one["why"]["per_node"].is_string());
+    assert!(one["figures"]["node_0_vcpus"].is_null() && one["why"]["node_*_vcpus"].is_string());
 }
 
 fn two_runs_with_one_seed_write_one_record() {
@@ -154,8 +161,8 @@ fn an_unknown_missing_or_bad_machine_is_refused_with_a_hint() {
     let path = scratch("bad-machine").join("here.toml");
     let file = path.to_str().unwrap();
     assert!(run(&["--machine", file]).contains("No such file"));
-    let good = self::record(&["--machine", "nehalem-2s"])["config"]["machine"].clone();
-    let good = good.as_str().expect("the file is in the record");
+    let record = self::record(&["--machine", "nehalem-2s"]);
+    let good = machine_file(&record);
     for (from, to, complaint) in [
         ("socket-ns = {", "socket-ms = {", "unknown field `socket-ms`"),
         ("threads-per-core = 2", "threads-per-core = 2000", "must be 1 to 1024"),
@@ -207,7 +214,7 @@ fn pause_loops_exit_on_a_modelled_host_by_its_limits() {
     let run = |more: &[&str]| {
         let ring = if more.contains(&"--ring") { &[][..] } else { &["--ring", "0"] };
         let record = record(&[&waits[..], &["--sched", "host", "--host", "linux-7.3"], ring, more].concat());
-        (record["vm_exits"]["pause_loop"].as_u64().expect("it is counted"), record["config"]["ple"].clone())
+        (record["vm_exits"]["pause_loop"].as_u64().expect("it is counted"), record["settings"]["ple"].clone())
     };
     let (exits, limits) = run(&[]);
     assert!(exits > 0);
@@ -242,11 +249,11 @@ fn two_guests_on_one_machine_leave_a_record_each() {
     assert_eq!(records.len(), 2);
     for (record, (name, lock)) in records.iter().zip([("a", "tas"), ("b", "qspinlock")]) {
         assert_valid("run", record);
-        let config = &record["config"];
+        let config = &record["settings"];
         assert_eq!((&config["guest"], &config["lock"]), (&json!(name), &json!(lock)));
         assert!(config["machine"].as_str().is_some_and(|machine| machine.contains("nehalem-2s")), "{config}");
         assert_eq!(
-            (&record["trusted"], &record["totals"]["lost_updates"]),
+            (&record["trusted"], &record["figures"]["lost_updates"]),
             (&json!(true), &json!(0)),
             "{name}"
         );
@@ -343,7 +350,7 @@ fn an_experiment_does_not_go_on_with_a_changed_machine_file() {
     let (experiment, results) = twice_in("changed-machine");
     let (results, machine) = (results.display().to_string(), format!("{}.machine.toml", results.display()));
     let record = record(&["--machine", "nehalem-2s"]);
-    let text = record["config"]["machine"].as_str().expect("the file is in the record");
+    let text = machine_file(&record);
     fs::write(&machine, text).unwrap();
     fs::write(&experiment, TWICE.replace("\"nehalem-2s\"", &format!("\"{machine}\""))).unwrap();
     bench(&[&experiment, "--output", &results]);
@@ -366,7 +373,7 @@ fn an_arm_differs_from_itself_by_nothing() {
     let comparison = &summary["comparisons"][0];
     assert_eq!(comparison["ratio"]["hodges_lehmann"], 1.0, "{comparison}");
     assert!(comparison["per_block"].as_array().unwrap().iter().all(|ratio| *ratio == 1.0), "{comparison}");
-    let acquisitions = |record: &Value| record["totals"]["acquisitions"].clone();
+    let acquisitions = |record: &Value| record["figures"]["acquisitions"].clone();
     let all = records(&results);
     let blocks: std::collections::BTreeSet<_> =
         all.iter().map(|record| acquisitions(record).to_string()).collect();

@@ -108,10 +108,10 @@ fn a_cell_that_is_repeated_has_as_many_records_and_one_table() {
     for (i, record) in records.iter().enumerate() {
         assert_valid("run", record);
         assert_eq!(
-            (record["place"]["block"].as_u64(), record["config"]["seed"].as_u64()),
+            (record["place"]["block"].as_u64(), record["settings"]["seed"].as_u64()),
             (Some(i as u64), Some(i as u64 + 1))
         );
-        assert!(record["totals"]["efficiency"].is_f64(), "each has an ideal of its own");
+        assert!(record["figures"]["efficiency"].is_f64(), "each has an ideal of its own");
     }
     let table = stdout(&finished(&run));
     assert!(table.starts_with("3 runs of ticket\n3 runs in 3 blocks on 2 pCPUs"), "{table}");

@@ -205,8 +205,8 @@ fn an_experiment_is_watched_by_its_directory_and_leaves_no_view() {
     let (ended, said) = bench.end();
     assert_eq!(ended, Some(130), "{said}");
     assert_eq!(views_in(&results), [""; 0], "the view goes with the experiment");
-    let live = |record: &Value| record["config"]["live"].as_bool();
-    let of_arm = |record: &Value| record["config"]["lock"] != "none";
+    let live = |record: &Value| record["settings"]["live"].as_bool();
+    let of_arm = |record: &Value| record["settings"]["lock"] != "none";
     assert!(
         records(&results).iter().filter(|record| of_arm(record)).all(|record| live(record) == Some(true))
     );
@@ -219,7 +219,7 @@ fn a_run_that_nobody_asked_shows_itself_to_nobody() {
         ["run", "--engine", "threads", "--vcpus", "2", "--cpus", &cpu, "--duration", "10ms", "--no-ideal"];
     let output = place.output(&[&run[..], &["--format", "json"]].concat());
     let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
-    assert_eq!(record["config"]["live"], false);
+    assert_eq!(record["settings"]["live"], false);
     assert_eq!(fs::read_dir(&place.0).expect("a directory").count(), 0);
 }
 

@@ -13,8 +13,9 @@ use serde::Serialize;
 use crate::analysis::rate::Rate;
 use crate::analysis::statistics::{Estimate, median};
 use crate::analysis::summary::{Row, Summary};
-use crate::experiment::place::Role;
 use crate::record::Record;
+use crate::record::figures::{EFFICIENCY, IDEAL};
+use crate::record::place::Role;
 
 use kendall::{concordance, mean_of_pairs, tau_b};
 pub(crate) use nulls::{Group, Predictor};
@@ -112,8 +113,8 @@ impl Side {
         let mut runs: BTreeMap<Setting, BTreeMap<u32, Efficiencies>> = BTreeMap::new();
         for record in records {
             let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) else { continue };
-            let Some(ideal_per_second) = record.totals.ideal_per_second else { continue };
-            let efficiency = Rate::of(record).per_second / ideal_per_second;
+            let Some((rate, ideal)) = Rate::of(record).zip(record.figure(IDEAL)) else { continue };
+            let efficiency = rate.per_second / ideal;
             let blocks = runs.entry(place.setting.clone()).or_default();
             blocks.entry(place.block).or_default().insert(place.arm.clone(), efficiency);
         }
@@ -183,8 +184,8 @@ impl Prediction {
 
 impl Cell {
     fn new(real: &Row, simulated: &Row) -> Option<Self> {
-        let measured = real.efficiency.clone()?;
-        let predicted = simulated.efficiency.as_ref()?.hodges_lehmann;
+        let measured = real.estimate(EFFICIENCY).cloned()?;
+        let predicted = simulated.estimate(EFFICIENCY)?.hodges_lehmann;
         let (pcpus, vcpus) = (real.pcpus, real.vcpus);
         let (setting, arm) = (real.setting.clone(), real.arm.clone());
         let cell = Self { setting, arm, pcpus, vcpus, measured, predicted, factor: 1.0, is_near: true };

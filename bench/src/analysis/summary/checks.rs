@@ -7,12 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Summary, calibration};
 use crate::analysis::drift;
-use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics::{Estimate, Method};
 use crate::analysis::verdict::Verdict;
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::Record;
-use crate::record::linux::LinuxRecord;
+use crate::record::figures::WORK_SPEED;
 use crate::text::quantity::significant;
 
 /// Something that was looked at, or was to be.
@@ -78,19 +77,10 @@ pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
         ("jumps", of_host(records, "sudden changes of the host's speed", || jumps(&summary.calibration))),
         ("outliers", outliers(summary, records)),
     ];
-    findings.map(named).into()
-}
-
-/// Makes the checks that are possible where arms are kernels.
-pub(super) fn of_kernels(summary: &Summary, records: &[LinuxRecord]) -> Vec<Check> {
-    let findings = [
-        ("runs", runs(records)),
-        (NEIGHBOURS, noise(records, &others(summary))),
-        (STEAL, noise(records, &steal(summary))),
-        ("control", control(summary)),
-        ("drift", not_checked("drift: kernels have no lock-free runs between them")),
-    ];
-    findings.map(named).into()
+    // Kernels time no work of ours, and have no lock-free runs between them.
+    let is_made =
+        |(name, _): &(&str, Finding)| !summary.of_kernels || ![WORK, "jumps", "outliers"].contains(name);
+    findings.into_iter().filter(is_made).map(named).collect()
 }
 
 fn named((name, (outcome, text)): (&str, Finding)) -> Check {
@@ -98,8 +88,8 @@ fn named((name, (outcome, text)): (&str, Finding)) -> Check {
 }
 
 /// Whether every run is valid, by the load that was watched in it.
-fn runs(records: &[impl Recorded]) -> Finding {
-    let spoiled = records.iter().filter(|record| !record.is_trusted()).count();
+fn runs(records: &[Record]) -> Finding {
+    let spoiled = records.iter().filter(|record| !record.trusted).count();
     if records.is_empty() {
         return not_checked("runs: there are none");
     }
@@ -107,7 +97,7 @@ fn runs(records: &[impl Recorded]) -> Finding {
         return passed(format!("none of {} runs was disturbed by what was watched", records.len()));
     }
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-    for warning in records.iter().flat_map(|record| record.warnings()) {
+    for warning in records.iter().flat_map(|record| &record.warnings) {
         *codes.entry(warning.code.as_str()).or_default() += 1;
     }
     let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code} {count}")).collect();
@@ -154,7 +144,7 @@ fn steal(summary: &Summary) -> Kind {
 }
 
 /// Whether a kind of noise took more than it may, in a run or in all together, and whether it could be watched.
-fn noise<R: Recorded>(records: &[R], kind: &Kind) -> Finding {
+fn noise(records: &[Record], kind: &Kind) -> Finding {
     let Kind { who, code, path, of, shares, limit } = kind;
     let share = shares.iter().copied().fold(0.0, f64::max);
     let took = format!("{who} took {} % of the pCPUs' time", significant(share * 100.0));
@@ -162,7 +152,7 @@ fn noise<R: Recorded>(records: &[R], kind: &Kind) -> Finding {
     if disturbed > 0 || share > *limit {
         return failed(format!("{took}; too much in {disturbed} of {} runs", records.len()));
     }
-    let blind: Vec<&R> = records.iter().filter(|record| of(record.noise()).is_none()).collect();
+    let blind: Vec<&Record> = records.iter().filter(|record| of(&record.noise).is_none()).collect();
     match blind.first() {
         None if records.is_empty() => not_checked(format!("time that {who} took: there are no runs")),
         None => passed(format!("{took} (limit {} %)", significant(limit * 100.0))),
@@ -176,10 +166,9 @@ fn noise<R: Recorded>(records: &[R], kind: &Kind) -> Finding {
 }
 
 /// Runs with a warning of one of these codes.
-fn warned(records: &[impl Recorded], codes: &[&str]) -> usize {
-    let is_warned = |record: &&_| {
-        Recorded::warnings(*record).iter().any(|warning| codes.contains(&warning.code.as_str()))
-    };
+fn warned(records: &[Record], codes: &[&str]) -> usize {
+    let is_warned =
+        |record: &&Record| record.warnings.iter().any(|warning| codes.contains(&warning.code.as_str()));
     records.iter().filter(is_warned).count()
 }
 
@@ -189,7 +178,7 @@ fn work(records: &[Record]) -> Finding {
     if off > 0 {
         return failed(format!("the work went at another speed in {off} of {} runs", records.len()));
     }
-    let timed = records.iter().filter(|record| record.timing.work_speed.is_some()).count();
+    let timed = records.iter().filter(|record| record.figure(WORK_SPEED).is_some()).count();
     match records.len() - timed {
         _ if records.is_empty() => not_checked("speed of the work: there are no runs"),
         0 => passed("the work went at the calibrated speed in every run"),
@@ -226,7 +215,11 @@ fn control(summary: &Summary) -> Finding {
 
 /// Makes a check of hosts alone: on simulated machines lock-free runs differ by their seeds.
 fn of_host(records: &[Record], what: &str, check: impl FnOnce() -> Finding) -> Finding {
-    match !records.is_empty() && records.iter().all(|record| record.config.engine == "sim") {
+    let all = |is: fn(&Record) -> bool| !records.is_empty() && records.iter().all(is);
+    if all(Record::is_linux) {
+        return not_checked(format!("{what}: kernels have no lock-free runs between them"));
+    }
+    match all(|record| record.settings.is_simulated()) {
         true => not_checked(format!("{what}: a simulated machine has none")),
         false => check(),
     }
@@ -304,6 +297,7 @@ fn outliers(summary: &Summary, records: &[Record]) -> Finding {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::record::figures::THROUGHPUT;
 
     fn found(summary: &Summary, name: &str) -> (CheckOutcome, String) {
         let check = summary.checks.iter().find(|check| check.name == name).unwrap();
@@ -347,7 +341,7 @@ mod tests {
         for record in &mut records {
             let block = record.place.as_ref().unwrap().block;
             let level = if block < 10 { 1e6 } else { 0.7e6 };
-            record.totals.acquisitions_per_second = level * (1.0 + 0.001 * f64::from(block % 10 % 3));
+            record.figures.set(THROUGHPUT, level * (1.0 + 0.001 * f64::from(block % 10 % 3)));
         }
         let summary = Summary::new(&plan.outline, &records);
         for name in ["jumps", "drift"] {
@@ -374,18 +368,18 @@ mod tests {
         let mut records = world.records(&plan);
         for record in &mut records {
             let block = f64::from(record.place.as_ref().unwrap().block);
-            record.totals.acquisitions_per_second *= 1.0 - 0.01 * block;
+            let slower = record.amount(THROUGHPUT) * (1.0 - 0.01 * block);
+            record.figures.set(THROUGHPUT, slower);
         }
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
         assert!(outcome == CheckOutcome::Failed && text.contains("drifted by -2"), "{text}");
         // A run that did nothing has no logarithm, and is no all-clear.
-        let ideal = |record: &&mut Record| {
-            record.place.as_ref().unwrap().role == crate::experiment::place::Role::Ideal
-        };
-        records.iter_mut().find(ideal).unwrap().totals.acquisitions_per_second = 0.0;
+        let ideal =
+            |record: &&mut Record| record.place.as_ref().unwrap().role == crate::record::place::Role::Ideal;
+        records.iter_mut().find(ideal).unwrap().figures.set(THROUGHPUT, 0.0);
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
         assert!(outcome == CheckOutcome::NotChecked, "{text}");
-        records.iter_mut().for_each(|record| record.config.engine = "sim".into());
+        records.iter_mut().for_each(|record| record.settings.set("engine", "sim"));
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "jumps");
         assert!(outcome == CheckOutcome::NotChecked && text.contains("simulated machine"), "{text}");
     }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::placed::{Pair, Placed};
 use super::{Comparison, Setting};
 use crate::analysis::rate::{self, Rate};
-use crate::analysis::recorded::Recorded;
 use crate::analysis::significance;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::trust;
@@ -14,11 +13,7 @@ use crate::experiment::measure::Measure;
 use crate::experiment::outline::{Outline, OutlineComparison};
 
 /// All comparisons at all settings, with words that are corrected for the number of settings.
-pub(super) fn comparisons<R: Recorded>(
-    outline: &Outline,
-    settings: &[Setting],
-    placed: &Placed<'_, R>,
-) -> Vec<Comparison> {
+pub(super) fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
     let at = |asked: &OutlineComparison, setting: &Setting| {
         let pairs = placed.pairs(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
         is_measured(&pairs).then(|| comparison_of_pairs(asked, setting, &pairs))
@@ -95,7 +90,7 @@ pub(crate) fn comparison_of(
 }
 
 /// The A/A pair.
-pub(super) fn control<R: Recorded>(outline: &Outline, placed: &Placed<'_, R>) -> Option<Comparison> {
+pub(super) fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
     let control = outline.control.as_ref()?;
     // Kernels have no throughput: the headline says what they are compared by.
     let headline = outline.comparisons.first().map(|it| &it.of).filter(|of| of.figure().is_some());

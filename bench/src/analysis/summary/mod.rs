@@ -2,11 +2,9 @@
 
 mod checks;
 mod compared;
-mod kernels;
 mod placed;
 mod robust;
 mod rows;
-mod together;
 mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,29 +14,27 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::attempts;
 use crate::analysis::consistency;
 use crate::analysis::noise::Overall;
-use crate::analysis::recorded::Recorded;
 use crate::analysis::robust::{Robustness, Sensitivity};
 use crate::analysis::statistics::{self, Estimate};
 use crate::analysis::trust;
 use crate::analysis::verdict::Verdict;
 use crate::experiment::measure::Measure;
-use crate::experiment::names::LOCK_FREE;
 use crate::experiment::outline::Outline;
-use crate::experiment::place::{Place, Role};
-use crate::record::linux::LinuxRecord;
-use crate::record::{LockCost, Record};
+use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGHPUT};
+use crate::record::names::LOCK_FREE;
+use crate::record::place::{Place, Role};
 
 pub(crate) use checks::{Check, CheckOutcome};
 pub(crate) use compared::{comparison, comparison_of, corrected};
 use compared::{comparisons, control};
-pub(crate) use kernels::{FigureRow, KernelRow};
 use placed::{Placed, settings};
-pub(crate) use together::Together;
+pub(crate) use rows::{Row, Told};
 
 /// Name of the summary's schema.
 pub(crate) const SCHEMA: &str = "haltkick.summary";
 /// Version of the summary's schema.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 /// The figures of an experiment.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -46,7 +42,7 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 pub(crate) struct Summary {
     /// "haltkick.summary".
     pub(crate) schema: String,
-    /// 1.
+    /// 2.
     pub(crate) schema_version: u32,
     /// Order of the figures.
     pub(crate) outline: Outline,
@@ -67,10 +63,9 @@ pub(crate) struct Summary {
     pub(crate) rows: Vec<Row>,
     /// One row per setting and arm for all guests that ran at once, where their number varies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) together: Vec<Together>,
-    /// Rows of kernels, where arms are kernels; there are no other rows then.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) kernels: Vec<KernelRow>,
+    pub(crate) together: Vec<Row>,
+    /// Whether arms are kernels.
+    pub(crate) of_kernels: bool,
     /// Ratios within blocks, per setting.
     pub(crate) comparisons: Vec<Comparison>,
     /// Uncontended costs, one per arm; empty unless the experiment asks for them.
@@ -92,79 +87,14 @@ pub(crate) struct Summary {
     pub(crate) warnings: Vec<String>,
 }
 
-/// One arm at one setting.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub(crate) struct Row {
-    /// Settings that vary.
-    pub(crate) setting: BTreeMap<String, String>,
-    /// The arm.
-    pub(crate) arm: String,
-    /// Purpose of the row.
-    pub(crate) role: Role,
-    /// vCPUs.
-    pub(crate) vcpus: u32,
-    /// pCPUs.
-    pub(crate) pcpus: usize,
-    /// Runs.
-    pub(crate) runs: usize,
-    /// Number of these runs that are invalid.
-    #[serde(default)]
-    pub(crate) invalid_runs: usize,
-    /// Acquisitions per second of all runs together.
-    pub(crate) mean_per_second: f64,
-    /// Acquisitions per second; null if half of the runs or more had none.
-    pub(crate) acquisitions_per_second: Option<Estimate>,
-    /// Measured over ideal; null if a run had no ideal, or half of the runs no acquisition, and of lock-free runs that do more than one
-    /// lock allows.
-    pub(crate) efficiency: Option<Estimate>,
-    /// Jain's fairness index.
-    pub(crate) jain: Option<Estimate>,
-    /// vCPUs that completed no section in a run, median over the runs; null where that is not recorded.
-    #[serde(default)]
-    pub(crate) starved_vcpus: Option<f64>,
-    /// Half of all time spent waiting went into waits at least this long.
-    #[serde(default)]
-    pub(crate) wait_half_of_time_ns: Option<Estimate>,
-    /// Longest wait of all runs.
-    #[serde(default)]
-    pub(crate) wait_longest_ns: Option<f64>,
-    /// Most sections that others began in one wait, over all runs; null if none were counted, as in most workloads.
-    #[serde(default)]
-    pub(crate) overtaken_most: Option<u64>,
-    /// Names of the figures of this row that are lower bounds, since waits that had not ended decide them.
-    #[serde(default)]
-    pub(crate) at_least: Vec<String>,
-    /// Median time to get the lock.
-    pub(crate) wait_p50_ns: Option<Estimate>,
-    /// 99th percentile of the time to get the lock.
-    pub(crate) wait_p99_ns: Option<Estimate>,
-    /// Time that the fixed amount of work took; null without one, or if half of the runs or more did not get it done.
-    pub(crate) completion_ns: Option<Estimate>,
-    /// Share of the vCPUs' time on pCPUs that went into acquiring and releasing locks.
-    pub(crate) lock_cpu_share: Option<Estimate>,
-    /// 99.9th percentile of the time to get the lock.
-    pub(crate) wait_p999_ns: Option<Estimate>,
-    /// Blocks whose throughput lies far from the others'.
-    pub(crate) outlier_blocks: Vec<u32>,
-}
-
-/// Cost of an arm's lock without contention: TSC cycles per pair of lock and unlock, over all runs.
+/// Cost of an arm's lock without contention, over all runs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ArmCost {
     /// The arm.
     pub(crate) arm: String,
-    /// At call sites that the VMM has rewritten.
-    pub(crate) patched_tsc_cycles: Option<Estimate>,
-    /// Called through a table.
-    pub(crate) through_table_tsc_cycles: Option<Estimate>,
-    /// Compiled into the caller.
-    pub(crate) compiled_in_tsc_cycles: Option<Estimate>,
-    /// Bytes of one lock.
-    pub(crate) lock_bytes: Option<u32>,
-    /// Bytes that each vCPU needs for all locks of this kind.
-    pub(crate) cpu_bytes: Option<u32>,
+    /// Costs by name: `pair_patched_tsc_cycles` and its kin, `lock_bytes`, `cpu_bytes`.
+    pub(crate) figures: BTreeMap<String, Told>,
 }
 
 /// Throughput of one arm over that of another, within blocks.
@@ -238,84 +168,49 @@ impl Comparison {
 }
 
 impl Summary {
-    /// Whether the workload counts how often a waiter is overtaken.
-    pub(crate) fn counts_overtaking(&self) -> bool {
-        self.rows.iter().any(|row| row.overtaken_most.is_some())
-    }
-
     pub(crate) fn new(outline: &Outline, records: &[Record]) -> Self {
         if let Some((own, rest, likes)) = robust::apart(outline, records) {
             let mut summary = Self::new(&own, &rest);
             robust::tell(&mut summary, outline, &rest, &likes);
             return summary;
         }
-        let placed = Placed::sort(records);
+        let placed = &Placed::sort(records);
+        let settings = &settings(outline, placed);
+        let comparisons = comparisons(outline, settings, placed);
         let mut summary = Self {
-            rows: rows::rows(outline, &settings(outline, &placed), &placed),
-            together: together::rows(outline, &settings(outline, &placed), &placed),
-            lock_costs: lock_costs(outline, records),
-            calibration: calibration(records).into_iter().map(|(_, speed)| speed).collect(),
-            ..Self::of_any(outline, records, &placed)
-        };
-        summary.checks = checks::checks(&summary, records);
-        let warnings = warnings(&summary, records, idle(records));
-        summary.warnings = warnings;
-        summary
-    }
-
-    /// Summarizes runs of kernels.
-    pub(crate) fn of_kernels(outline: &Outline, records: &[LinuxRecord]) -> Self {
-        let placed = Placed::sort(records);
-        let mut summary = Self {
-            kernels: kernels::rows(outline, &settings(outline, &placed), &placed),
-            ..Self::of_any(outline, records, &placed)
-        };
-        summary.checks = checks::of_kernels(&summary, records);
-        summary.warnings = warnings(&summary, records, None);
-        summary
-    }
-
-    /// Summarizes the parts that do not depend on the kind of guest.
-    fn of_any<R: Recorded>(outline: &Outline, records: &[R], placed: &Placed<'_, R>) -> Self {
-        let comparisons = comparisons(outline, &settings(outline, placed), placed);
-        Self {
             schema: SCHEMA.into(),
             schema_version: SCHEMA_VERSION,
             outline: outline.clone(),
             runs: records.len(),
-            invalid_runs: records.iter().filter(|record| !record.is_trusted()).count(),
-            simulated: records.iter().any(|record| record.engine() == Some("sim")),
+            invalid_runs: records.iter().filter(|record| !record.trusted).count(),
+            simulated: records.iter().any(|record| record.settings.is_simulated()),
             replaced: attempts::replaced(records),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
-            rows: vec![],
-            together: vec![],
-            kernels: vec![],
+            rows: rows::rows(outline, settings, placed),
+            together: rows::together(outline, settings, placed),
+            of_kernels: records.iter().any(Record::is_linux),
             trials: trials::trials(outline, &comparisons, placed),
             comparisons,
-            lock_costs: vec![],
+            lock_costs: lock_costs(outline, records),
             control: control(outline, placed),
-            calibration: vec![],
+            calibration: calibration(records).into_iter().map(|(_, speed)| speed).collect(),
             checks: vec![],
             noise: Overall::of(records),
             warnings: vec![],
-        }
-    }
-
-    /// Whether arms are kernels.
-    pub(crate) fn is_of_kernels(&self) -> bool {
-        !self.kernels.is_empty()
+        };
+        summary.checks = checks::checks(&summary, records);
+        summary.warnings = warnings(&summary, records);
+        summary
     }
 
     /// The numbers of pCPUs that the cells have.
     pub(crate) fn pcpus(&self) -> BTreeSet<usize> {
-        let of_kernels = self.kernels.iter().map(|row| row.pcpus);
-        self.rows.iter().map(|row| row.pcpus).chain(of_kernels).collect()
+        self.rows.iter().map(|row| row.pcpus).collect()
     }
 
     /// Runs of the cell that has the fewest.
     fn fewest_runs(&self) -> usize {
-        let of_kernels = self.kernels.iter().map(|row| row.runs);
-        self.rows.iter().map(|row| row.runs).chain(of_kernels).min().unwrap_or(0)
+        self.rows.iter().map(|row| row.runs).min().unwrap_or(0)
     }
 
     /// Lists the arms, with their settings, whose interval on either side is wider than `target`, or missing. The
@@ -326,19 +221,19 @@ impl Summary {
         target: f64,
         is_lost: impl Fn(&Setting, &str) -> bool,
     ) -> Vec<(&Setting, &str)> {
-        let is_vague = |estimate: &Option<Estimate>| {
-            estimate.as_ref().and_then(Estimate::half_width).is_none_or(|half| half > target)
+        let is_vague = |estimate: Option<&Estimate>| {
+            estimate.and_then(Estimate::half_width).is_none_or(|half| half > target)
         };
         if self.comparisons.is_empty() {
             let rows = self.rows.iter().filter(|row| row.role == Role::Arm);
             let vague =
-                rows.filter(|row| is_vague(&row.acquisitions_per_second) && !is_lost(&row.setting, &row.arm));
+                rows.filter(|row| is_vague(row.estimate(THROUGHPUT)) && !is_lost(&row.setting, &row.arm));
             return vague.map(|row| (&row.setting, row.arm.as_str())).collect();
         }
         let is_known =
             |it: &&Comparison| ![&it.arm, &it.baseline].iter().any(|arm| is_lost(&it.setting, arm));
         let compared = self.comparisons.iter().chain(&self.control).filter(is_known);
-        let vague = compared.filter(|comparison| is_vague(&comparison.ratio));
+        let vague = compared.filter(|comparison| is_vague(comparison.ratio.as_ref()));
         vague.flat_map(|it| [&it.arm, &it.baseline].map(|arm| (&it.setting, arm.as_str()))).collect()
     }
 
@@ -360,33 +255,17 @@ impl Summary {
 
 type Setting = BTreeMap<String, String>;
 
-fn throughput(record: &Record) -> f64 {
-    record.totals.acquisitions_per_second
-}
-
 fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     if !outline.lock_costs {
         return vec![];
     }
     let of_arm = |arm: &String| {
-        let costs: Vec<&LockCost> = records
-            .iter()
-            .filter(|record| record.place.as_ref().is_some_and(|place| place.arm == *arm))
-            .map(|record| &record.lock_cost)
-            .collect();
-        let estimate = |cycles: fn(&LockCost) -> Option<f64>| {
-            let values: Option<Vec<f64>> = costs.iter().map(|cost| cycles(cost)).collect();
-            values.and_then(|values| Estimate::of_positive(&values))
-        };
-        let first = costs.first()?;
-        Some(ArmCost {
-            arm: arm.clone(),
-            patched_tsc_cycles: estimate(|cost| cost.patched_tsc_cycles),
-            through_table_tsc_cycles: estimate(|cost| cost.through_table_tsc_cycles),
-            compiled_in_tsc_cycles: estimate(|cost| cost.compiled_in_tsc_cycles),
-            lock_bytes: first.lock_bytes,
-            cpu_bytes: first.cpu_bytes,
-        })
+        let is_of_arm = |record: &&Record| record.place.as_ref().is_some_and(|place| place.arm == *arm);
+        let of_arm: Vec<_> = records.iter().filter(is_of_arm).map(|record| (0, record)).collect();
+        let names = PAIRS.into_iter().chain([LOCK_BYTES, CPU_BYTES]);
+        let figures =
+            names.filter_map(|name| Some((name.to_owned(), rows::figure(name, &of_arm)?))).collect();
+        (!of_arm.is_empty()).then(|| ArmCost { arm: arm.clone(), figures })
     };
     std::iter::once(&LOCK_FREE.to_owned()).chain(&outline.arms).filter_map(of_arm).collect()
 }
@@ -395,7 +274,9 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
 fn calibration(records: &[Record]) -> Vec<(String, f64)> {
     let mut ideals: Vec<(&Place, String, f64)> = records
         .iter()
-        .filter_map(|record| Some((record.place.as_ref()?, record.host.identity(), throughput(record))))
+        .filter_map(|record| {
+            Some((record.place.as_ref()?, record.host.identity(), record.figure(THROUGHPUT)?))
+        })
         .filter(|(place, ..)| place.role == Role::Ideal)
         .collect();
     ideals.sort_by_key(|(place, ..)| place.order_index);
@@ -413,14 +294,14 @@ fn calibration(records: &[Record]) -> Vec<(String, f64)> {
 }
 
 /// Returns the findings of the checks, and other facts that a reader must know.
-fn warnings(summary: &Summary, records: &[impl Recorded], idle: Option<String>) -> Vec<String> {
+fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
     let mut warnings = trust::lost(&summary.outline, records);
     warnings.extend(summary.noise.warnings());
     warnings.extend(consistency::warnings(&summary.outline, records));
     let failed =
         summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed && !check.is_told());
     warnings.extend(failed.map(|check| check.text.clone()));
-    warnings.extend(idle);
+    warnings.extend(idle(records));
     if summary.fewest_runs() == 1 {
         warnings.push("only one block: no intervals; run more blocks".into());
     }
@@ -429,7 +310,7 @@ fn warnings(summary: &Summary, records: &[impl Recorded], idle: Option<String>) 
 
 /// Runs that completed nothing, in words.
 fn idle(records: &[Record]) -> Option<String> {
-    let idle = records.iter().filter(|record| record.totals.acquisitions == 0).count();
+    let idle = records.iter().filter(|record| record.figure(ACQUISITIONS) == Some(0.0)).count();
     (idle > 0).then(|| {
         format!(
             "{idle} of {} runs completed no section and count as half of one: a longer --window shows what they do",

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::Setting;
 use crate::analysis::rate::Rate;
-use crate::analysis::recorded::Recorded;
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
-use crate::experiment::place::Role;
+use crate::record::Record;
+use crate::record::place::Role;
 
 /// Two runs of a block that are compared.
 pub(super) struct Pair {
@@ -18,42 +18,42 @@ pub(super) struct Pair {
 }
 
 /// Records by setting, arm, role and block.
-pub(super) struct Placed<'a, R> {
-    pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a R>,
+pub(super) struct Placed<'a> {
+    pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
     /// Records of the guests of each run, by its id.
-    runs: HashMap<&'a str, Vec<&'a R>>,
+    runs: HashMap<&'a str, Vec<&'a Record>>,
 }
 
-impl<'a, R: Recorded> Placed<'a, R> {
-    pub(super) fn sort(records: &'a [R]) -> Self {
+impl<'a> Placed<'a> {
+    pub(super) fn sort(records: &'a [Record]) -> Self {
         let keyed = records.iter().filter_map(|record| {
-            let place = record.place()?;
+            let place = record.place.as_ref()?;
             Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
         });
-        let mut runs: HashMap<&str, Vec<&R>> = HashMap::new();
-        records.iter().for_each(|record| runs.entry(record.run_id()).or_default().push(record));
+        let mut runs: HashMap<&str, Vec<&Record>> = HashMap::new();
+        records.iter().for_each(|record| runs.entry(&record.run_id).or_default().push(record));
         Self { cells: keyed.collect(), runs }
     }
 
     /// Records of all guests of the run of `record`.
-    pub(super) fn guests(&self, record: &R) -> &[&'a R] {
-        &self.runs[record.run_id()]
+    pub(super) fn guests(&self, record: &Record) -> &[&'a Record] {
+        &self.runs[record.run_id.as_str()]
     }
 
     /// The rate that `measure` measures in the run of `record`; `None` where it does not tell.
-    pub(super) fn rate(&self, measure: &Measure, record: &R) -> Option<Rate> {
+    pub(super) fn rate(&self, measure: &Measure, record: &Record) -> Option<Rate> {
         if !measure.is_of_all_guests() {
-            return record.rate(measure);
+            return Rate::by(measure, record);
         }
-        let each: Option<Vec<Rate>> = self.guests(record).iter().map(|it| it.rate(measure)).collect();
+        let each: Option<Vec<Rate>> = self.guests(record).iter().map(|it| Rate::by(measure, it)).collect();
         Rate::of_guests(measure, each?.into_iter())
     }
 
     /// Whether nothing spoiled what `measure` measures in the run of `record`.
-    fn is_trusted(&self, measure: &Measure, record: &R) -> bool {
+    fn is_trusted(&self, measure: &Measure, record: &Record) -> bool {
         match measure.is_of_all_guests() {
-            true => self.guests(record).iter().all(|it| it.is_trusted()),
-            false => record.is_trusted(),
+            true => self.guests(record).iter().all(|it| it.trusted),
+            false => record.trusted,
         }
     }
 
@@ -63,7 +63,7 @@ impl<'a, R: Recorded> Placed<'a, R> {
         setting: &'s Setting,
         arm: &'s str,
         control: bool,
-    ) -> impl Iterator<Item = (u32, &'a R)> + 's {
+    ) -> impl Iterator<Item = (u32, &'a Record)> + 's {
         let range = (setting, arm, control, 0)..=(setting, arm, control, u32::MAX);
         self.cells
             .range::<(&Setting, &str, bool, u32), _>(range)
@@ -80,8 +80,8 @@ impl<'a, R: Recorded> Placed<'a, R> {
     ) -> Vec<Pair> {
         let runs = |(arm, control)| {
             let records = self.of(setting, arm, control);
-            let pass = |block, record: &R| (block, record.host().identity());
-            let run = move |record: &R| (self.rate(measure, record), self.is_trusted(measure, record));
+            let pass = |block, record: &Record| (block, record.host.identity());
+            let run = move |record: &Record| (self.rate(measure, record), self.is_trusted(measure, record));
             records.map(move |(block, record)| (pass(block, record), run(record)))
         };
         let below: BTreeMap<(u32, String), (Option<Rate>, bool)> = runs(baseline).collect();
@@ -95,7 +95,7 @@ impl<'a, R: Recorded> Placed<'a, R> {
 }
 
 /// The settings that occur, in the outline's order.
-pub(super) fn settings<R>(outline: &Outline, placed: &Placed<'_, R>) -> Vec<Setting> {
+pub(super) fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
     let mut settings: Vec<Setting> = placed.cells.keys().map(|(setting, ..)| (*setting).clone()).collect();
     settings.dedup();
     settings.sort_by_key(|setting| outline.rank(setting));

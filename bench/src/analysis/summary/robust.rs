@@ -38,7 +38,7 @@ pub(super) fn tell(summary: &mut Summary, outline: &Outline, records: &[Record],
     let placed = Placed::sort(likes);
     let of_likes = comparisons(outline, &settings(outline, &placed), &placed);
     let named = records.iter().chain(likes).filter_map(|record| Some((machine_of(record)?, record)));
-    let parsed = named.filter_map(|(name, record)| Some((name, record.config.machine.as_deref()?)));
+    let parsed = named.filter_map(|(name, record)| Some((name, record.machine_text()?)));
     let texts: BTreeMap<&str, &str> = parsed.collect();
     let machine = |name: &str| Machine::parse(name, texts.get(name)?).ok();
     let machines: BTreeMap<&str, Machine> =
@@ -94,6 +94,7 @@ mod tests {
     use super::*;
     use crate::analysis::findings::findings;
     use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
     use crate::settings::machines;
 
     const MACHINES: [&str; 5] =
@@ -113,9 +114,12 @@ mod tests {
             let place = record.place.as_ref().unwrap();
             let number = MACHINES.iter().position(|name| *name == place.setting["machine"]).unwrap();
             let factor = if place.arm == "b" { ratios[number] } else { 1.0 };
-            record.config.machine = Some(machines::find(MACHINES[number]).unwrap().text);
-            record.totals.acquisitions = (record.totals.acquisitions as f64 * factor) as u64;
-            record.totals.acquisitions_per_second *= factor;
+            record.settings.set("machine_sha256", MACHINES[number]);
+            record.files = [(MACHINES[number].into(), machines::find(MACHINES[number]).unwrap().text)].into();
+            for name in [ACQUISITIONS, THROUGHPUT] {
+                let value = (record.amount(name) * factor).floor();
+                record.figures.set(name, value);
+            }
             record.trusted = true;
         }
         Summary::new(&plan.outline, &records)

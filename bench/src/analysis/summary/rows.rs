@@ -1,17 +1,80 @@
-//! One row per setting and arm.
+//! One row per setting and arm, and where guests vary one for all guests that run at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
+use super::Setting;
 use super::placed::Placed;
-use super::{Row, Setting, throughput};
 use crate::analysis::drift;
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::{self, Estimate};
+use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
-use crate::experiment::place::Role;
 use crate::record::Record;
+use crate::record::figures::{EFFICIENCY, Figure, IDEAL, LOCK_EVENT, OF_ALL_GUESTS, THROUGHPUT, WAIT_P99};
+use crate::record::names::BESIDE;
+use crate::record::place::Role;
 
-pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_, Record>) -> Vec<Row> {
+/// One arm at one setting.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Row {
+    /// Settings that vary.
+    pub(crate) setting: BTreeMap<String, String>,
+    /// The arm.
+    pub(crate) arm: String,
+    /// Purpose of the row.
+    pub(crate) role: Role,
+    /// vCPUs; of all guests, where the row is one of all of them.
+    pub(crate) vcpus: u32,
+    /// pCPUs.
+    pub(crate) pcpus: usize,
+    /// Runs.
+    pub(crate) runs: usize,
+    /// Number of these runs that are invalid.
+    pub(crate) invalid_runs: usize,
+    /// Figures by name: those that `haltkick list figures` gives an estimate, and what kernels printed, events of their locks with
+    /// `lock_event.` before the name.
+    pub(crate) figures: BTreeMap<String, Told>,
+    /// Names of the figures of this row that are lower bounds, since waits that had not ended decide them.
+    pub(crate) at_least: Vec<String>,
+    /// Blocks whose throughput lies far from the others'.
+    pub(crate) outlier_blocks: Vec<u32>,
+}
+
+/// A figure over all runs of a cell.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Told {
+    /// Its unit.
+    pub(crate) unit: String,
+    /// Runs that have it.
+    pub(crate) runs: usize,
+    /// The least.
+    pub(crate) least: f64,
+    /// Arithmetic mean.
+    pub(crate) mean: f64,
+    /// Median.
+    pub(crate) median: f64,
+    /// The most.
+    pub(crate) most: f64,
+    /// Estimate over all runs with its interval; null if half of the runs or more do not have it, a guest did not print it each time, or
+    /// not all values are positive.
+    pub(crate) estimate: Option<Estimate>,
+}
+
+impl Row {
+    pub(crate) fn figure(&self, name: &str) -> Option<&Told> {
+        self.figures.get(name)
+    }
+
+    pub(crate) fn estimate(&self, name: &str) -> Option<&Estimate> {
+        self.figures.get(name)?.estimate.as_ref()
+    }
+}
+
+pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     for setting in settings {
         for arm in arms(outline, setting, placed) {
@@ -24,11 +87,50 @@ pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_, 
     rows
 }
 
+/// A row for all guests of an arm, where their number varies.
+pub(super) fn together(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
+    if !outline.varies_guests() {
+        return vec![];
+    }
+    let mut rows = Vec::new();
+    for setting in settings {
+        for arm in arms(outline, setting, placed).filter(|arm| !arm.contains(BESIDE)) {
+            let firsts: Vec<_> = placed.of(setting, arm, false).collect();
+            let Some(row) = row(setting, arm, &firsts) else { continue };
+            rows.push(Row {
+                vcpus: placed.guests(firsts[0].1).iter().map(|guest| guest.settings.vcpus()).sum(),
+                figures: of_all_guests(placed, &firsts),
+                at_least: vec![],
+                outlier_blocks: vec![],
+                ..row
+            });
+        }
+    }
+    rows
+}
+
+fn of_all_guests(placed: &Placed<'_>, firsts: &[(u32, &Record)]) -> BTreeMap<String, Told> {
+    let measures = [Measure::AllGuests, Measure::SlowestGuest, Measure::SlowestVcpu];
+    let rates = |measure: &Measure| -> Option<Vec<Rate>> {
+        firsts.iter().map(|(_, record)| placed.rate(measure, record)).collect()
+    };
+    let of_measures = measures.iter().zip(OF_ALL_GUESTS).filter_map(|(measure, name)| {
+        let rates = rates(measure)?;
+        let values: Vec<f64> = rates.iter().map(|rate| rate.per_second).collect();
+        Some((name.to_owned(), told(&values, "1/s", rate::estimate(&rates))?))
+    });
+    let longest =
+        |first: &Record| placed.guests(first).iter().filter_map(|it| it.figure(WAIT_P99)).reduce(f64::max);
+    let p99: Vec<f64> = firsts.iter().filter_map(|(_, record)| longest(record)).collect();
+    let of_waits = told(&p99, "ns", of_most(&p99, firsts.len()));
+    of_measures.chain(of_waits.map(|it| (OF_ALL_GUESTS[3].to_owned(), it))).collect()
+}
+
 /// The lock-free arms of a setting, then the others.
-pub(super) fn arms<'a>(
+fn arms<'a>(
     outline: &'a Outline,
     setting: &Setting,
-    placed: &Placed<'a, Record>,
+    placed: &Placed<'a>,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
     let ideals: BTreeSet<&str> = placed
         .cells
@@ -39,52 +141,92 @@ pub(super) fn arms<'a>(
     ideals.into_iter().chain(outline.arms.iter().map(String::as_str))
 }
 
-pub(super) fn role(record: &Record) -> Option<Role> {
+fn role(record: &Record) -> Option<Role> {
     record.place.as_ref().map(|place| place.role)
 }
 
 fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> {
     let (_, first) = records.first()?;
-    let rates: Vec<Rate> = records.iter().map(|(_, record)| Rate::of(record)).collect();
-    let efficiencies: Option<Vec<Rate>> = records
-        .iter()
-        .zip(&rates)
-        .map(|((_, record), rate)| {
-            let ideal =
-                Rate { per_second: record.totals.ideal_per_second?, is_floor: false, resolution: 0.0 };
-            Some(rate.over(ideal))
-        })
-        .collect();
-    let throughputs: Vec<f64> = records.iter().map(|(_, record)| throughput(record)).collect();
-    // A figure that a run without acquisitions cannot have is that of the others.
-    let of_runs_with = |value: fn(&Record) -> Option<f64>| {
-        let values: Vec<f64> = records.iter().filter_map(|(_, record)| value(record)).collect();
-        if 2 * values.len() > records.len() { Estimate::of_positive(&values) } else { None }
-    };
     Some(Row {
         setting: setting.clone(),
         arm: arm.into(),
         role: role(first)?,
-        vcpus: first.config.vcpus,
-        pcpus: first.config.cpus.len(),
+        vcpus: first.settings.vcpus(),
+        pcpus: first.settings.pcpus(),
         runs: records.len(),
         invalid_runs: records.iter().filter(|(_, record)| !record.trusted).count(),
-        mean_per_second: throughputs.iter().sum::<f64>() / throughputs.len() as f64,
-        acquisitions_per_second: rate::estimate(&rates),
-        efficiency: rate::estimate(&efficiencies.unwrap_or_default()).filter(|it| is_share(first, it)),
-        jain: of_runs_with(|record| record.fairness.jain),
-        starved_vcpus: median_of(records.iter().filter_map(|(_, record)| record.fairness.starved_vcpus)),
-        wait_half_of_time_ns: of_runs_with(|record| record.wait_ns.half_of_time),
-        wait_longest_ns: records.iter().filter_map(|(_, record)| record.wait_ns.longest).reduce(f64::max),
-        overtaken_most: overtaken_most(records),
-        at_least: at_least(records),
-        wait_p50_ns: of_runs_with(|record| record.wait_ns.p50),
-        wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
-        completion_ns: of_runs_with(|record| record.timing.completion_ns.map(|ns| ns as f64)),
-        lock_cpu_share: of_runs_with(|record| record.totals.lock_cpu_share),
-        wait_p999_ns: of_runs_with(|record| record.wait_ns.p999),
+        figures: figures(records),
+        at_least: records
+            .iter()
+            .flat_map(|(_, record)| &record.at_least)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .cloned()
+            .collect(),
         outlier_blocks: outlier_blocks(records),
     })
+}
+
+/// The figures that a summary has.
+fn figures(records: &[(u32, &Record)]) -> BTreeMap<String, Told> {
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for (_, record) in records {
+        let is_told = |name: &str| {
+            record.units.contains_key(name) || Figure::find(name).is_some_and(|row| row.center.is_some())
+        };
+        names.extend(
+            record.figures.iter().map(|(name, _)| name).filter(|name| is_told(name)).map(String::from),
+        );
+        let events = record.lock_events.iter().filter(|_| record.is_linux());
+        names.extend(events.map(|(name, _)| format!("{LOCK_EVENT}{name}")));
+    }
+    names
+        .into_iter()
+        .filter_map(|name| Some((figure(&name, records)?, name)))
+        .map(|(it, name)| (name, it))
+        .collect()
+}
+
+/// A figure over all runs of a cell; none where no run has it.
+pub(super) fn figure(name: &str, records: &[(u32, &Record)]) -> Option<Told> {
+    let values: Vec<f64> = records.iter().filter_map(|(_, record)| record.figure(name)).collect();
+    let (_, last) = records.iter().rev().find(|(_, record)| record.figure(name).is_some())?;
+    let is_printed = last.units.contains_key(name) || name.starts_with(LOCK_EVENT);
+    let estimate = match name {
+        THROUGHPUT => all(records, Rate::of).and_then(|rates| rate::estimate(&rates)),
+        EFFICIENCY => {
+            all(records, efficiency).and_then(|rates| rate::estimate(&rates)).filter(|it| is_share(last, it))
+        }
+        _ if is_printed && values.len() < records.len() => None,
+        _ => of_most(&values, records.len()),
+    };
+    told(&values, last.unit(name), estimate)
+}
+
+fn told(values: &[f64], unit: &str, estimate: Option<Estimate>) -> Option<Told> {
+    (!values.is_empty()).then(|| Told {
+        unit: unit.into(),
+        runs: values.len(),
+        least: values.iter().copied().fold(f64::INFINITY, f64::min),
+        mean: values.iter().sum::<f64>() / values.len() as f64,
+        median: statistics::median(values),
+        most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        estimate,
+    })
+}
+
+/// A figure that a run without acquisitions cannot have is that of the others.
+fn of_most(values: &[f64], runs: usize) -> Option<Estimate> {
+    if 2 * values.len() > runs { Estimate::of_positive(values) } else { None }
+}
+
+/// The rates of all runs, if each has one.
+fn all(records: &[(u32, &Record)], rate: impl Fn(&Record) -> Option<Rate>) -> Option<Vec<Rate>> {
+    records.iter().map(|(_, record)| rate(record)).collect()
+}
+
+fn efficiency(record: &Record) -> Option<Rate> {
+    Some(Rate::of(record)?.over(Rate::exact(record.figure(IDEAL)?)?))
 }
 
 /// Whether an efficiency is a share of what can be had: sections without a lock overlap, and are no share of what one lock allows.
@@ -97,9 +239,10 @@ fn is_share(record: &Record, efficiency: &Estimate) -> bool {
 fn outlier_blocks(records: &[(u32, &Record)]) -> Vec<u32> {
     let mut hosts: BTreeMap<String, (Vec<u32>, Vec<f64>)> = BTreeMap::new();
     for (block, record) in records {
+        let Some(throughput) = record.figure(THROUGHPUT) else { continue };
         let (blocks, throughputs) = hosts.entry(record.host.identity()).or_default();
         blocks.push(*block);
-        throughputs.push(throughput(record));
+        throughputs.push(throughput);
     }
     let mut outliers = Vec::new();
     for (blocks, throughputs) in hosts.values() {
@@ -109,19 +252,28 @@ fn outlier_blocks(records: &[(u32, &Record)]) -> Vec<u32> {
     outliers
 }
 
-fn median_of(counts: impl Iterator<Item = u32>) -> Option<f64> {
-    let counts: Vec<f64> = counts.map(f64::from).collect();
-    (!counts.is_empty()).then(|| statistics::median(&counts))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::summary::Summary;
+    use crate::measure::synthetic::{Sketch, World};
 
-fn overtaken_most(records: &[(u32, &Record)]) -> Option<u64> {
-    let of_runs = records.iter().filter_map(|(_, record)| record.lock_events.get("overtaken_most"));
-    of_runs.copied().max().filter(|most| *most > 0)
-}
-
-/// The figures of waits that are lower bounds in any of the runs.
-fn at_least(records: &[(u32, &Record)]) -> Vec<String> {
-    let of_runs = records.iter().flat_map(|(_, record)| &record.wait_ns.at_least);
-    let names: BTreeSet<String> = of_runs.map(|name| format!("wait_{name}_ns")).collect();
-    names.into_iter().collect()
+    #[test]
+    fn guests_that_run_at_once_have_a_row_together() {
+        let sketch = Sketch::new().axis("guests", &["1", "3"]).arm("a", "tas").arm("b", "ticket");
+        let plan = sketch.plan(4);
+        let world = World::new(1).truth(|asked| if asked.index == 1 { 1e5 } else { 1e6 });
+        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        let of_three = |arm: &str| {
+            let is_it = |row: &&Row| row.arm == arm && row.setting["guests"] == "3";
+            let row = summary.together.iter().find(is_it).expect("a row for each arm");
+            let of = |name: &str| row.estimate(name).map(|it| (it.hodges_lehmann / 1e5).round());
+            (row.runs, of(OF_ALL_GUESTS[0]), of(OF_ALL_GUESTS[1]))
+        };
+        for arm in ["a", "b"] {
+            assert_eq!(of_three(arm), (4, Some(21.0), Some(1.0)));
+        }
+        // Two arms and the lock-free cell, at two settings.
+        assert_eq!(summary.together.len(), 6);
+    }
 }

@@ -3,17 +3,12 @@
 use super::placed::Placed;
 use super::{Comparison, Trials};
 use crate::analysis::rate::{self, Rate};
-use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics;
 use crate::analysis::verdict::Verdict;
 use crate::experiment::outline::Outline;
 
 /// Cuts the blocks of each comparison into trials and counts the verdicts.
-pub(super) fn trials<R: Recorded>(
-    outline: &Outline,
-    comparisons: &[Comparison],
-    placed: &Placed<'_, R>,
-) -> Vec<Trials> {
+pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Placed<'_>) -> Vec<Trials> {
     let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
     let of = |comparison: &Comparison| {
         let Comparison { of, setting, arm, baseline, .. } = comparison;
@@ -46,6 +41,7 @@ pub(super) fn trials<R: Recorded>(
 mod tests {
     use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::record::figures::{ACQUISITIONS, THROUGHPUT, WINDOW};
 
     #[test]
     fn trials_of_few_sections_show_no_difference_that_counting_hides() {
@@ -55,9 +51,10 @@ mod tests {
             let mut records = World::new(1).records(&plan);
             for record in &mut records {
                 let is_b = record.place.as_ref().unwrap().arm == "b";
-                record.totals.acquisitions = if is_b { 2 * sections } else { 3 * sections };
-                let window_s = record.timing.window_ns as f64 / 1e9;
-                record.totals.acquisitions_per_second = record.totals.acquisitions as f64 / window_s;
+                let sections = if is_b { 2 * sections } else { 3 * sections } as f64;
+                record.figures.set(ACQUISITIONS, sections);
+                let per_second = sections / (record.amount(WINDOW) / 1e9);
+                record.figures.set(THROUGHPUT, per_second);
             }
             let trials = Summary::new(&plan.outline, &records).trials;
             (trials[0].trials, trials[0].faster, trials[0].slower)

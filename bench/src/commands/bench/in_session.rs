@@ -7,7 +7,6 @@ use std::time::Duration;
 use haltkick_vmm::{Needs, Run, RunError};
 
 use super::job::Job;
-use crate::analysis::records::Records;
 use crate::commands::dry_run::Pace;
 use crate::commands::interrupt;
 use crate::host::identity::Host;
@@ -19,6 +18,7 @@ use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::sample;
 use crate::measure::session::Session;
+use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::text::exit::Result;
@@ -27,10 +27,10 @@ use crate::text::exit::Result;
 pub(super) fn in_session<T>(
     job: &Job,
     directory: Directory,
-    records: Records,
+    records: Vec<Record>,
     (simulate, live, budget): (Option<NonZeroUsize>, Option<&LiveFile>, Option<Duration>),
     work: impl FnOnce(&mut Session<'_>) -> T,
-) -> Result<(Directory, Records, T)> {
+) -> Result<(Directory, Vec<Record>, T)> {
     let stop = interrupt::catch_within(budget)?;
     let shown = || live.map(LiveFile::live);
     let engine = engine::kvm(&job.image, &stop, shown());
@@ -61,7 +61,7 @@ fn start<'a>(
     job: &'a Job,
     engine: Engine<'a>,
     directory: Directory,
-    records: Records,
+    records: Vec<Record>,
 ) -> Result<Session<'a>> {
     let host = Host::probe();
     let calibrations = match calibrations(engine, job, &records, &host) {
@@ -103,10 +103,12 @@ fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
 fn calibrations(
     engine: Engine<'_>,
     job: &Job,
-    records: &Records,
+    records: &[Record],
     host: &Host,
 ) -> std::result::Result<Calibrations, RunError> {
-    let Records::Ours(records) = records else { return Ok(Calibrations::default()) };
+    if job.has_kernels() {
+        return Ok(Calibrations::default());
+    }
     let measure = |run: &Run| Calibration::measure(engine, run, &job.image, CALIBRATION_BOOTS);
     Calibrations::of_plan(&job.plan, records, host, measure)
 }

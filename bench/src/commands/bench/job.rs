@@ -17,6 +17,7 @@ use crate::host::facts;
 use crate::host::identity::Host;
 use crate::measure::kernels::{self, Versions};
 use crate::measure::rule::Rule;
+use crate::record::settings;
 use crate::results::live::LiveFile;
 use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
 use crate::settings::Supply;
@@ -149,6 +150,7 @@ impl Job {
             },
             outline: self.plan.outline.clone(),
             kernels: self.kernels.clone(),
+            files: self.plan.cells().flat_map(|cell| settings::files(&cell.run)).collect(),
             seed: self.plan.seed,
             host: Host::probe(),
             facts: facts::all(&self.image),

@@ -9,7 +9,7 @@ use haltkick_vmm::{Image, Instruments, Outcome, Run, Span, System};
 use super::job::Job;
 use crate::cli::LoadTo;
 use crate::commands::interrupt;
-use crate::experiment::place::Role;
+use crate::record::place::Role;
 use crate::settings::machines::is_like;
 use crate::text::exit::{Failure, Result};
 use crate::text::output;

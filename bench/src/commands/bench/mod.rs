@@ -13,13 +13,11 @@ use std::time::Duration;
 
 use haltkick_vmm::Needs;
 
-use crate::analysis::records::Records;
 use crate::analysis::summary::Summary;
 use crate::cli::{BenchArgs, Conduct, ImageArgs};
 use crate::commands::dry_run;
 use crate::commands::earlier;
 use crate::commands::report::{self, Show};
-use crate::experiment::names::slug;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::{Experiment, Source};
 use crate::host::facts;
@@ -27,6 +25,8 @@ use crate::host::identity::Host;
 use crate::host::walls;
 use crate::measure::rule::Rule;
 use crate::measure::session::Session;
+use crate::record::Record;
+use crate::record::names::slug;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::results::manifest::Manifest;
@@ -81,14 +81,14 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     job.jobs(conduct.jobs)?;
     quiet::wait(conduct, &job.plan)?;
     let directory = Directory::create(&output(conduct, job)?)?;
-    run_all(conduct, job, directory, Records::none(job.has_kernels()))
+    run_all(conduct, job, directory, vec![])
 }
 
 fn output(conduct: &Conduct, job: &Job) -> Result<PathBuf> {
     conduct.output.clone().map_or_else(|| Directory::fresh(&slug(&job.experiment.name)), Ok)
 }
 
-fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Records) -> Result<Exit> {
+fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?, None);
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.export)?;
@@ -106,15 +106,15 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Records)
 fn measure(
     job: &Job,
     directory: Directory,
-    records: Records,
+    records: Vec<Record>,
     (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
     live: Option<LiveFile>,
-) -> Result<(Directory, Manifest, Records, Result<()>)> {
+) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
     let run = |session: &mut Session<'_>| (session.run(rule), std::mem::take(&mut session.failed));
     let (directory, records, (ending, failed)) =
         in_session(job, directory, records, (jobs, live.as_ref(), budget), run)?;
     let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
-    manifest.note_failed(failed, records.placed().into_iter().map(|(_, place)| place));
+    manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
     let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
     rounds::tell_of_too_few(job.plan.cells().map(|cell| &cell.run));
     Ok((directory, manifest, records, ending.and(written)))
@@ -165,8 +165,7 @@ pub(crate) fn run_within(
         let job = job.and_then(|job| job.check().map(|()| job)).inspect_err(|_| {
             let _ = std::fs::remove_dir(path); // an empty one was made for this
         })?;
-        let records = Records::none(job.has_kernels());
-        (job, Directory::create(path)?, records)
+        (job, Directory::create(path)?, vec![])
     };
     // Further experiments go next to this one, and may need more of the host.
     let live = job.live(path)?;
@@ -200,7 +199,7 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
 }
 
 /// The job that a directory's manifest describes, if this host and this program can still do it, and what there is of it.
-fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Records)> {
+fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Vec<Record>)> {
     let manifest = Manifest::read(path)?;
     let complain =
         |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
@@ -215,7 +214,7 @@ fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Records)>
         ));
     }
     let directory = Directory::reopen(path)?;
-    let records = directory::read(path, job.has_kernels())?;
+    let records = manifest.records(path)?;
     match same::difference(&manifest, &records, &job) {
         None => Ok((job, directory, records)),
         Some(difference) => Err(complain(format!(

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::job::Job;
-use crate::analysis::records::Records;
 use crate::experiment::plan::Cell;
 use crate::host::facts::{self, Fact};
+use crate::record::Record;
 use crate::results::manifest::{KernelFiles, Manifest};
 
 /// A fact that says with what a directory's runs were made.
@@ -29,7 +29,7 @@ pub(super) fn is_same(made: Made, manifest: &Manifest, job: &Job) -> bool {
 }
 
 /// What the runs of a directory were made with that `job` no longer has, in words.
-pub(super) fn difference(manifest: &Manifest, records: &Records, job: &Job) -> Option<String> {
+pub(super) fn difference(manifest: &Manifest, records: &[Record], job: &Job) -> Option<String> {
     if !is_same(Made::With, manifest, job) {
         return Some("another guest image, or with lock objects that have changed".into());
     }
@@ -39,11 +39,13 @@ pub(super) fn difference(manifest: &Manifest, records: &Records, job: &Job) -> O
     if job.plan.cells().any(|cell| cell.run.engine.is_simulated()) && !is_same(Made::By, manifest, job) {
         return Some("another haltkick, whose simulated figures may differ".into());
     }
-    let Records::Ours(records) = records else { return None };
+    if manifest.has_kernels() {
+        return None;
+    }
     let cells: BTreeMap<&str, &Cell> = job.plan.cells().map(|cell| (cell.id.as_str(), cell)).collect();
     records.iter().find_map(|record| {
         let cell = cells.get(record.place.as_ref()?.cell_id.as_str())?;
-        let file = record.config.other_file(&cell.run)?;
+        let file = record.settings.other_file(&cell.run)?;
         Some(format!("another {file} in cell {}", cell.id))
     })
 }

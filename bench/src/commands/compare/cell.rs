@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::comparable::Better;
 use crate::analysis::rate::{self, Rate, are_seen, estimate_ratio};
 use crate::analysis::significance;
 use crate::analysis::summary::{Comparison, comparison, comparison_of};
 use crate::analysis::trust;
 use crate::analysis::verdict::Verdict;
 use crate::experiment::measure::Measure;
+use crate::record::figures::Better;
 
 pub(super) type Setting = BTreeMap<String, String>;
 /// Block and host.

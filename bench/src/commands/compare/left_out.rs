@@ -2,9 +2,8 @@
 
 use super::Side;
 use super::cell::Setting;
-use crate::analysis::records::Records;
 use crate::analysis::summary::Comparison;
-use crate::experiment::names::slug;
+use crate::record::names::slug;
 use crate::show::cases::Cases;
 use crate::text::exit::Exit;
 
@@ -62,7 +61,7 @@ fn is_of_arm(side: &Side, cell_id: &str) -> bool {
 }
 
 fn place_of(sides: &[&Side; 2], cell_id: &str) -> Option<(Setting, String)> {
-    let mut placed = sides.iter().flat_map(|side| Records::placed(&side.records));
-    let (_, place) = placed.find(|(_, place)| place.cell_id == cell_id)?;
+    let mut placed = sides.iter().flat_map(|side| &side.records).filter_map(|record| record.place.as_ref());
+    let place = placed.find(|place| place.cell_id == cell_id)?;
     Some((place.setting.clone(), place.arm.clone()))
 }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::analysis::comparable::Better;
+use crate::analysis::attempts;
+use crate::analysis::comparable::{self, measures};
 use crate::analysis::likeness;
-use crate::analysis::recorded::Recorded;
-use crate::analysis::records::{Records, of_either};
+use crate::analysis::rate::Rate;
 use crate::analysis::significance;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, corrected};
@@ -22,8 +22,9 @@ use crate::analysis::trust;
 use crate::analysis::verdict::Verdict;
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
-use crate::experiment::place::Role;
-use crate::results::directory;
+use crate::record::Record;
+use crate::record::figures::Better;
+use crate::record::place::Role;
 use crate::results::manifest::Manifest;
 use crate::show::cases::{Cases, VerdictFormat};
 use crate::show::table::{self, Found};
@@ -78,7 +79,7 @@ struct Side {
     path: PathBuf,
     arm: Option<String>,
     manifest: Manifest,
-    records: Records,
+    records: Vec<Record>,
 }
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
@@ -96,7 +97,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
     let (a, b) = (side(a)?, side(b)?);
     check_same_experiment(&a, &b)?;
     let differences = differences(&a, &b, args.anyway)?;
-    let compared = compare_sides(&a, &b, args.threshold, differences)?;
+    let compared = compare_sides(&a, &b, (&args.of, args.threshold), differences)?;
     let suite = format!("haltkick compare {} {}", args.baseline, args.candidate);
     show(&compared, &suite, args.format)?;
     Ok(compared.exit())
@@ -135,15 +136,8 @@ fn differences<'a>(a: &'a Side, b: &'a Side, anyway: bool) -> Result<Vec<String>
     let failed =
         |side: &'a Side| side.manifest.failed.iter().map(|run| &*run.cell_id).collect::<BTreeSet<_>>();
     let (failed_a, failed_b) = (failed(a), failed(b));
-    let (mut differences, cells_of_one) = match (&a.records, &b.records) {
-        (Records::Ours(a), Records::Ours(b)) => {
-            (likeness::differences(a, b), likeness::cells_of_one(a, b, [&failed_a, &failed_b]))
-        }
-        (Records::Linux(a), Records::Linux(b)) => {
-            (likeness::differences(a, b), likeness::cells_of_one(a, b, [&failed_a, &failed_b]))
-        }
-        _ => unreachable!("both sides are of one kind"),
-    };
+    let mut differences = likeness::differences(&a.records, &b.records);
+    let cells_of_one = likeness::cells_of_one(&a.records, &b.records, [&failed_a, &failed_b]);
     differences.extend(other_programs(a, b));
     if a.arm.is_none() {
         differences.extend(cells_of_one);
@@ -180,13 +174,18 @@ fn other_programs(a: &Side, b: &Side) -> Vec<String> {
     differences
 }
 
-fn compare_sides(a: &Side, b: &Side, threshold: f64, differences: Vec<String>) -> Result<Compared> {
+fn compare_sides(
+    a: &Side,
+    b: &Side,
+    (of, threshold): (&[Measure], f64),
+    differences: Vec<String>,
+) -> Result<Compared> {
     let of_measure = match (&a.arm, &b.arm) {
         (None, None) => arm_by_arm,
         (Some(_), Some(_)) => two_arms,
         _ => return Err(Failure::usage("name an arm on both sides (DIR:ARM), or on neither")),
     };
-    let measures = a.records.measures(&a.manifest.outline);
+    let measures = if of.is_empty() { measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
     let cells = in_order(a, measures.iter().flat_map(|of| of_measure(a, b, of)).collect());
     let failed: Vec<LeftOut> = left_out::of_either([a, b]);
     if cells.is_empty() && failed.is_empty() {
@@ -242,7 +241,7 @@ fn directory_and_arm(text: &str) -> (PathBuf, Option<String>) {
 
 fn side((path, arm): (PathBuf, Option<String>)) -> Result<Side> {
     let manifest = Manifest::read(&path)?;
-    let records = directory::read(&path, manifest.has_kernels())?.last();
+    let records = attempts::last(&manifest.records(&path)?);
     if let Some(arm) = &arm
         && !manifest.outline.arms.contains(arm)
     {
@@ -279,7 +278,7 @@ fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
 
 /// Returns the direction that both sides call better.
 fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
-    a.records.better(of).filter(|better| b.records.better(of) == Some(*better))
+    comparable::better(of, &a.records).filter(|it| comparable::better(of, &b.records) == Some(*it))
 }
 
 /// One arm of B against one of A: within blocks if both are in one directory.
@@ -306,19 +305,15 @@ type Cells = BTreeMap<Key, Vec<Run>>;
 
 /// Returns the value of `of` in each run, by setting and arm.
 fn rates(side: &Side, of: &Measure, only: Option<&str>) -> Cells {
-    of_either!(&side.records, records => rates_of(records, of, only))
-}
-
-fn rates_of(records: &[impl Recorded], of: &Measure, only: Option<&str>) -> Cells {
     let mut cells = Cells::new();
-    for record in records {
-        let Some(place) = record.place().filter(|place| place.role == Role::Arm) else { continue };
+    for record in &side.records {
+        let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) else { continue };
         let wanted = only.is_none_or(|arm| arm == place.arm);
         if wanted {
             let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
-            let pass = (place.block, record.host().identity());
-            let rate = record.rate(of);
-            runs.push(Run { pass, rate, is_valid: record.is_trusted() && rate.is_some() });
+            let pass = (place.block, record.host.identity());
+            let rate = Rate::by(of, record);
+            runs.push(Run { pass, rate, is_valid: record.trusted && rate.is_some() });
         }
     }
     cells

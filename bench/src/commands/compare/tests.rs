@@ -9,6 +9,7 @@ use crate::measure::kernels;
 use crate::measure::synthetic::kernels::records as records_of_kernels;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, FIGURES, THROUGHPUT};
 use crate::results::manifest::FailedRun;
 use crate::settings::Supply;
 
@@ -34,7 +35,7 @@ fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side {
         units.iter().zip(figures).map(line).collect()
     });
     let manifest = Manifest { kernels: kernels::files(&plan).unwrap(), ..World::new(1).manifest(&plan) };
-    Side { path: path.into(), arm: None, manifest, records: Records::Linux(records) }
+    Side { path: path.into(), arm: None, manifest, records }
 }
 
 #[test]
@@ -50,7 +51,7 @@ fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
         [([2e4, 25.0, 70.0], &[][..]), ([5e3, 50.0, 7.0], &["loop"][..]), ([1e4, 75.0, 0.7], &["wake"])]
     {
         let after = side("after", figures);
-        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         assert_eq!((compared.cells.len(), compared.told, compared.can_tell), (3 * 2 * 2, 8, true));
         let of = |cell: &usize| compared.cells[*cell].of.figure().unwrap();
         let found: Vec<&str> = compared.regressions.iter().map(of).collect();
@@ -86,7 +87,7 @@ fn two_kernels_of_one_directory_are_compared_within_blocks() {
         manifest: both.manifest.clone(),
         records: both.records.clone(),
     };
-    let compared = compare_sides(&side("pv"), &side("nopvspin"), 0.05, vec![]).unwrap();
+    let compared = compare_sides(&side("pv"), &side("nopvspin"), (&[], 0.05), vec![]).unwrap();
     assert_eq!(compared.cells.len(), 3 * 2);
     assert!(compared.cells.iter().all(|cell| cell.per_block == [1.0; 8]), "{:?}", compared.cells);
 }
@@ -100,13 +101,7 @@ fn sketch() -> Sketch {
 fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side {
     let plan = sketch.plan(blocks);
     let records = world.records(&plan);
-    Side { path: path.into(), arm: None, manifest: world.manifest(&plan), records: Records::Ours(records) }
-}
-
-/// Records of our own guest.
-fn ours(side: &mut Side) -> &mut Vec<Record> {
-    let Records::Ours(records) = &mut side.records else { panic!("records of our own guest") };
-    records
+    Side { path: path.into(), arm: None, manifest: world.manifest(&plan), records }
 }
 
 #[test]
@@ -121,13 +116,13 @@ fn unlike_directories_are_compared_only_if_that_is_insisted_on() {
     assert!(refused.message.ends_with("--anyway does"), "{refused}");
     let insisted = differences(&before, &after, true).unwrap();
     assert_eq!(insisted.len(), 2);
-    assert_eq!(compare_sides(&before, &after, 0.05, insisted.clone()).unwrap().differences, insisted);
+    assert_eq!(compare_sides(&before, &after, (&[], 0.05), insisted.clone()).unwrap().differences, insisted);
 }
 
 #[test]
 fn arms_are_paired_only_within_a_block_of_one_host() {
     let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
-    for record in ours(&mut both) {
+    for record in &mut both.records {
         let place = record.place.as_ref().unwrap();
         if place.arm == "b" && place.block < 2 {
             record.host.host_id = Some("host-b".into());
@@ -139,7 +134,7 @@ fn arms_are_paired_only_within_a_block_of_one_host() {
         manifest: both.manifest.clone(),
         records: both.records.clone(),
     };
-    let compared = compare_sides(&side("a"), &side("b"), 0.05, vec![]).unwrap();
+    let compared = compare_sides(&side("a"), &side("b"), (&[], 0.05), vec![]).unwrap();
     assert_eq!(compared.cells[0].per_block.len(), 6);
 }
 
@@ -151,12 +146,12 @@ fn a_loss_that_may_be_within_the_threshold_is_no_regression() {
     let few = Sketch::new().arm("a", "tas");
     let before = side("before", &few, 8, &world(1, 1.0));
     let after = side("after", &few, 8, &world(2, 0.93));
-    let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+    let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
     let ratio = compared.cells[0].ratio.clone().unwrap();
     assert!(ratio.hodges_lehmann < 0.95 && ratio.interval.unwrap().high > 0.95, "{ratio:?}");
     assert_eq!(compared.regressions, [0; 0]);
     let lost = side("lost", &few, 8, &world(2, 0.85));
-    let lost = compare_sides(&before, &lost, 0.05, vec![]).unwrap();
+    let lost = compare_sides(&before, &lost, (&[], 0.05), vec![]).unwrap();
     assert_eq!(lost.regressions, [0]);
     let name = "1 a/a throughput";
     let [compared, lost] = [&compared, &lost].map(|compared| cases(compared).ktap());
@@ -173,7 +168,7 @@ fn where_no_loss_could_be_told_there_is_no_all_clear() {
         // Nine tenths are lost.
         let before = side("before", &sketch, blocks, &world(1, 1.0));
         let after = side("after", &sketch, blocks, &world(2, 0.1));
-        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         assert_eq!(compared.cells.len(), 40);
         assert_eq!(
             (compared.can_tell, compared.regressions.len()),
@@ -192,7 +187,7 @@ fn cells_that_lost_just_the_threshold_are_hardly_ever_regressions() {
             |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
         let before = side("before", &sketch, 8, &world(seed, 1.0));
         let after = side("after", &sketch, 8, &world(1000 + seed, 0.95));
-        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         assert_eq!(compared.cells.len(), 40);
         alarms += u32::from(!compared.regressions.is_empty());
     }
@@ -206,13 +201,13 @@ fn disturbed(spoiled: u32, factor: f64) -> Compared {
         |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
     let before = side("before", &sketch, 8, &world(1, 1.0));
     let mut after = side("after", &sketch, 8, &world(2, factor));
-    for record in ours(&mut after) {
+    for record in &mut after.records {
         let place = record.place.as_ref().unwrap();
         if place.arm == "a" && place.setting["ratio"] == "8" && place.block < spoiled {
             record.trusted = false;
         }
     }
-    compare_sides(&before, &after, 0.05, vec![]).unwrap()
+    compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap()
 }
 
 #[test]
@@ -240,11 +235,11 @@ fn a_run_without_the_compared_figure_counts_as_invalid() {
     let side = |path: &str| side_of_kernels(&scratch, path, [1e4, 50.0, 7.0]);
     let (before, mut after) = (side("before"), side("after"));
     for (missing, exit) in [(2, Exit::Done), (3, Exit::Untrusted)] {
-        let Records::Linux(records) = &mut after.records else { panic!("records of kernels") };
-        for record in records.iter_mut().filter(|it| it.place.as_ref().unwrap().block < missing) {
-            record.figures.remove("loop");
+        let early = |it: &&mut Record| it.place.as_ref().unwrap().block < missing;
+        for record in after.records.iter_mut().filter(early) {
+            record.figures.set("loop", None);
         }
-        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         assert_eq!((compared.cells.len(), compared.exit()), (12, exit), "{missing}");
         let arm = |arm: &str| Side {
             path: after.path.clone(),
@@ -252,14 +247,13 @@ fn a_run_without_the_compared_figure_counts_as_invalid() {
             manifest: after.manifest.clone(),
             records: after.records.clone(),
         };
-        let pairs = compare_sides(&arm("pv"), &arm("nopvspin"), 0.05, vec![]).unwrap();
+        let pairs = compare_sides(&arm("pv"), &arm("nopvspin"), (&[], 0.05), vec![]).unwrap();
         assert_eq!((pairs.cells.len(), pairs.exit()), (6, exit), "{missing}");
-        let Records::Linux(records) = &after.records else { panic!("records of kernels") };
-        let summary = Summary::of_kernels(&after.manifest.outline, records);
+        let summary = Summary::new(&after.manifest.outline, &after.records);
         let of_loop = summary.comparisons.iter().find(|it| it.of.figure() == Some("loop")).unwrap();
         let is_valid = of_loop.verdict != Verdict::NotValid;
         assert_eq!((of_loop.invalid_pairs, is_valid), (Some(missing as usize), exit == Exit::Done));
-        assert_eq!(trust::lost(&after.manifest.outline, records).is_empty(), is_valid, "{missing}");
+        assert_eq!(trust::lost(&after.manifest.outline, &after.records).is_empty(), is_valid, "{missing}");
     }
 }
 
@@ -269,9 +263,9 @@ fn an_invalid_loss_is_no_regression_and_a_valid_one_stays_one() {
     assert_eq!((some.exit(), some.regressions.len(), some.invalid.len()), (Exit::Regression, 3, 1));
     assert!(!some.regressions.contains(&some.invalid[0]));
     let mut all = side("all", &Sketch::new().arm("a", "tas"), 8, &World::new(1));
-    ours(&mut all).iter_mut().for_each(|record| record.trusted = false);
+    all.records.iter_mut().for_each(|record| record.trusted = false);
     let gain = side("gain", &Sketch::new().arm("a", "tas"), 8, &World::new(2).truth(|_| 3e6));
-    let compared = compare_sides(&all, &gain, 0.05, vec![]).unwrap();
+    let compared = compare_sides(&all, &gain, (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.exit(), compared.invalid.len()), (Exit::Untrusted, 1));
     let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
     assert!(!shown.contains("faster") && !shown.contains("no regression"), "{shown}");
@@ -280,7 +274,7 @@ fn an_invalid_loss_is_no_regression_and_a_valid_one_stays_one() {
 #[test]
 fn pairs_of_one_directory_lose_their_validity_by_either_run() {
     let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
-    for record in ours(&mut both) {
+    for record in &mut both.records {
         let place = record.place.as_ref().unwrap();
         let spoiled = if place.arm == "a" { 0..2 } else { 2..4 };
         record.trusted = !spoiled.contains(&place.block);
@@ -291,7 +285,7 @@ fn pairs_of_one_directory_lose_their_validity_by_either_run() {
         manifest: both.manifest.clone(),
         records: both.records.clone(),
     };
-    let compared = compare_sides(&side("a"), &side("b"), 0.05, vec![]).unwrap();
+    let compared = compare_sides(&side("a"), &side("b"), (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.exit(), &compared.invalid[..]), (Exit::Untrusted, &[0][..]));
 }
 
@@ -300,12 +294,12 @@ fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
     let sketch = Sketch::new().arm("a", "tas").arm("b", "ticket");
     let before = side("before", &sketch, 8, &World::new(1));
     let mut after = side("after", &sketch, 8, &World::new(2));
-    for record in ours(&mut after) {
+    for record in &mut after.records {
         if record.place.as_ref().unwrap().arm == "b" {
-            record.totals.acquisitions = 0;
+            record.figures.set(ACQUISITIONS, 0.0);
         }
     }
-    let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+    let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.exit(), &compared.regressions[..]), (Exit::Regression, &[1][..]));
     assert_eq!((&compared.cells[1].ratio, compared.cells[1].verdict), (&None, Verdict::Slower));
     let arm = |side: &Side, arm: &str| Side {
@@ -314,14 +308,14 @@ fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
         manifest: side.manifest.clone(),
         records: side.records.clone(),
     };
-    let pairs = compare_sides(&arm(&after, "a"), &arm(&after, "b"), 0.05, vec![]).unwrap();
+    let pairs = compare_sides(&arm(&after, "a"), &arm(&after, "b"), (&[], 0.05), vec![]).unwrap();
     assert_eq!((pairs.exit(), &pairs.regressions[..]), (Exit::Regression, &[0][..]));
     // Of a baseline that did nothing nobody knows what was lost.
-    let compared = compare_sides(&after, &before, 0.05, vec![]).unwrap();
+    let compared = compare_sides(&after, &before, (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.exit(), &compared.untold[..]), (Exit::Untrusted, &[1][..]));
     let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
     assert!(shown.ends_with("no regression beyond 5.00 % in the other 1\n"), "{shown}");
-    let pairs = compare_sides(&arm(&after, "b"), &arm(&after, "a"), 0.05, vec![]).unwrap();
+    let pairs = compare_sides(&arm(&after, "b"), &arm(&after, "a"), (&[], 0.05), vec![]).unwrap();
     assert_eq!((pairs.exit(), &pairs.untold[..]), (Exit::Untrusted, &[0][..]));
 }
 
@@ -331,7 +325,7 @@ fn of_arms(plan: &Plan, world: &World, records: &[Record], arms: [&str; 2]) -> [
         path: "both".into(),
         arm: Some(arm.into()),
         manifest: world.manifest(plan),
-        records: Records::Ours(records.to_vec()),
+        records: records.to_vec(),
     })
 }
 
@@ -350,7 +344,7 @@ fn a_table_and_a_comparison_say_the_same_of_the_same_runs() {
         }
         let summary = Summary::new(&plan.outline, &records);
         let [a, b] = of_arms(&plan, &world, &records, ["a", "b"]);
-        let compared = compare_sides(&a, &b, 0.05, vec![]).unwrap();
+        let compared = compare_sides(&a, &b, (&[], 0.05), vec![]).unwrap();
         let table = table::comparisons(&compared.cells, compared.found(), 0.05);
         let lines = anstream::adapter::strip_str(&table).to_string();
         assert_eq!((summary.comparisons.len(), compared.cells.len()), (6, 6));
@@ -379,7 +373,7 @@ fn where_nothing_changed_hardly_any_cell_is_called_faster_or_slower() {
         let world = |seed| World::new(seed).shape(Shape::LogNormal(0.02));
         let (before, after) =
             (side("before", &sketch(), 8, &world(seed)), side("after", &sketch(), 8, &world(1000 + seed)));
-        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         let differ =
             |arm: &str| compared.cells.iter().any(|cell| cell.arm == arm && cell.verdict.is_difference());
         told += usize::from(differ("a")) + usize::from(differ("b"));
@@ -397,7 +391,8 @@ fn with_failed(side_of_failed: char, blocks: u32, ended_with: Option<u8>) -> [Si
         let place = record.place.as_ref().unwrap();
         (place.arm.as_str(), place.setting["ratio"].as_str()) == ("b", "8") && place.block < blocks
     };
-    let failed = ours(failing).extract_if(.., |record| is_failed(record)).map(|record| record.place.unwrap());
+    let failed =
+        failing.records.extract_if(.., |record| is_failed(record)).map(|record| record.place.unwrap());
     let failed = failed.map(|place| FailedRun {
         cell_id: place.cell_id,
         block: place.block,
@@ -428,7 +423,7 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
     ] {
         let [a, b] = with_failed(at, blocks, ended_with);
         assert_eq!(differences(&a, &b, false).unwrap(), [""; 0], "that a cell failed is known");
-        let compared = compare_sides(&a, &b, 0.05, vec![]).unwrap();
+        let compared = compare_sides(&a, &b, (&[], 0.05), vec![]).unwrap();
         assert_eq!(compared.exit(), exit, "{at} {blocks}");
         let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
         assert!(shown.contains(&format!("{at}: {sentence}")), "{shown}");
@@ -445,9 +440,9 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
             manifest: side.manifest.clone(),
             records: side.records.clone(),
         };
-        let of_a = compare_sides(&arm(&a, "a"), &arm(&b, "a"), 0.05, vec![]).unwrap();
+        let of_a = compare_sides(&arm(&a, "a"), &arm(&b, "a"), (&[], 0.05), vec![]).unwrap();
         assert_eq!((of_a.exit(), of_a.left_out.len()), (Exit::Done, 0));
-        let of_b = compare_sides(&arm(&a, "a"), &arm(&b, "b"), 0.05, vec![]).unwrap();
+        let of_b = compare_sides(&arm(&a, "a"), &arm(&b, "b"), (&[], 0.05), vec![]).unwrap();
         assert_eq!(of_b.exit() == exit, at == 'B', "{at}");
     }
 }
@@ -455,9 +450,38 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
 #[test]
 fn a_comparison_in_which_every_run_failed_names_them() {
     let [a, mut b] = with_failed('B', 8, None);
-    ours(&mut b).clear();
-    let compared = compare_sides(&a, &b, 0.05, vec![]).unwrap();
+    b.records.clear();
+    let compared = compare_sides(&a, &b, (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.cells.len(), compared.exit()), (0, Exit::NoProgress));
     let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
     assert!(shown.contains("B: FAILED: b_ratio-8 ") && shown.contains("nothing was compared"), "{shown}");
+}
+
+/// The value of a figure in each run after a change, where it was about 100.
+fn compared_by(name: &str, after: f64) -> Compared {
+    let with = |path: &str, value: f64| {
+        let mut side = side(path, &Sketch::new().arm("a", "tas"), 8, &World::new(1));
+        for record in &mut side.records {
+            let block = record.place.as_ref().unwrap().block;
+            record.figures.set(name, value + f64::from(block % 3));
+        }
+        side
+    };
+    let of = Measure::try_from(name.to_owned()).unwrap();
+    compare_sides(&with("before", 100.0), &with("after", after), (&[of], 0.05), vec![]).unwrap()
+}
+
+#[test]
+fn a_loss_of_any_figure_is_a_regression_a_gain_none() {
+    let rows = FIGURES.iter().filter(|row| !row.name.contains('*') && row.name != THROUGHPUT);
+    for row in rows {
+        let (more, less) = (compared_by(row.name, 200.0).exit(), compared_by(row.name, 50.0).exit());
+        let expected = match row.better {
+            Some(Better::More) => (Exit::Done, Exit::Regression),
+            Some(Better::Less) => (Exit::Regression, Exit::Done),
+            // It is not known whether it is a loss: no all-clear either.
+            None => (Exit::Untrusted, Exit::Untrusted),
+        };
+        assert_eq!((more, less), expected, "{}", row.name);
+    }
 }

@@ -76,5 +76,5 @@ fn start_up(arguments: &[&str]) -> Result<f64, String> {
             .trim_start_matches("haltkick: ")
             .to_owned()
     })?;
-    Ok(record.timing.start_up_ns as f64)
+    Ok(record.amount("start_up_ns"))
 }

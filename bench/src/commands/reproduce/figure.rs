@@ -6,9 +6,10 @@ use super::row::{Figure, Point, Setting, Share};
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Summary};
-use crate::experiment::names::BESIDE;
-use crate::experiment::place::Role;
 use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, LOCK_CPU_SHARE, WINDOW};
+use crate::record::names::BESIDE;
+use crate::record::place::Role;
 
 /// A figure of ours.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +65,7 @@ impl Results {
     fn slowdown(&self, arm: &str, at: Setting, over: Setting) -> Found {
         let rates = |setting| {
             let pass = |record: &Record| Some((record.place.as_ref()?.block, record.host.identity()));
-            let of_run = move |record: &Record| Some((pass(record)?, Rate::of(record)));
+            let of_run = move |record: &Record| Some((pass(record)?, Rate::of(record)?));
             self.runs(arm, setting).filter_map(of_run).collect::<BTreeMap<_, _>>()
         };
         let slow = rates(at);
@@ -76,9 +77,11 @@ impl Results {
     fn share(&self, of: Share, arm: &str, setting: Setting) -> Found {
         let runs = || self.runs(arm, setting);
         let estimate = if let Share::Events { of, among } = of {
-            let count =
-                |name: &str| -> Option<u64> { runs().map(|record| record.lock_events.get(name)).sum() };
-            Estimate::of_count(count(of).unwrap_or(0), count(among).unwrap_or(0), runs().count())
+            let count = |name: &str| -> u64 {
+                let all: Option<f64> = runs().map(|record| record.lock_events.get(name)).sum();
+                all.unwrap_or_default() as u64
+            };
+            Estimate::of_count(count(of), count(among), runs().count())
         } else {
             let shares: Option<Vec<f64>> = runs().map(|record| of.in_run(record)).collect();
             shares.and_then(|shares| Estimate::of_positive(&shares))
@@ -110,10 +113,10 @@ impl Share {
     /// `None` where the run does not tell, or has only counts: those of all runs are taken together.
     fn in_run(self, record: &Record) -> Option<f64> {
         match self {
-            Self::LockCpu => record.totals.lock_cpu_share,
+            Self::LockCpu => record.figure(LOCK_CPU_SHARE),
             Self::Waiting => {
-                let waited_ns = record.wait_ns.mean? * record.totals.acquisitions as f64;
-                Some(waited_ns / (f64::from(record.config.vcpus) * record.timing.window_ns as f64))
+                let waited_ns = record.figure("wait_mean_ns")? * record.figure(ACQUISITIONS)?;
+                Some(waited_ns / (f64::from(record.settings.vcpus()) * record.figure(WINDOW)?))
             }
             Self::Events { .. } => None,
         }

@@ -23,7 +23,7 @@ fn picks_one(row: &Row, experiment: &Experiment, setting: row::Setting, arms: &[
     assert!(open.is_empty(), "{}: several points, {open:?} are open", row.seed);
     let owned: Vec<_> = setting.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
     for name in arms {
-        let first = name.split(crate::experiment::names::BESIDE).next().unwrap();
+        let first = name.split(crate::record::names::BESIDE).next().unwrap();
         let arm = experiment.arms.iter().find(|arm| arm.name == first).expect(name);
         assert!(arm.stands_at(&owned), "{}: arm '{name}' does not stand there", row.seed);
     }

@@ -16,7 +16,7 @@ use crate::host::noise::Watch;
 use crate::host::walls;
 use crate::measure::run_result::RunResult;
 use crate::measure::{self, origin::Origin};
-use crate::record::linux::LinuxRecord;
+use crate::record::Record;
 use crate::settings::value::Value;
 use crate::settings::{Supply, linux};
 use crate::show;
@@ -59,10 +59,10 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     conclude(&record, seen, args.format)
 }
 
-fn conclude(record: &LinuxRecord, seen: RunResult, format: Format) -> Result<Exit> {
+fn conclude(record: &Record, seen: RunResult, format: Format) -> Result<Exit> {
     match format {
         Format::Json => output::json(record),
-        Format::Table => output::data(&show::linux::record(record)),
+        Format::Table => output::data(&show::record::record(record)),
     }?;
     // A failure is told as one.
     for warning in record.warnings.iter().filter(|it| record.failure.as_ref() != Some(&it.message)) {

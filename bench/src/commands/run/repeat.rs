@@ -9,15 +9,16 @@ use crate::analysis::summary::Summary;
 use crate::analysis::trust;
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
-use crate::experiment::names::beside;
 use crate::experiment::outline::Outline;
-use crate::experiment::place::{Place, Role};
 use crate::host::identity::Host;
 use crate::host::noise;
 use crate::measure::companion::companion;
 use crate::measure::engine::{self, Engine};
 use crate::measure::records::records;
 use crate::record::Record;
+use crate::record::figures::THROUGHPUT;
+use crate::record::names::beside;
+use crate::record::place::{Place, Role};
 use crate::show::table::{self, Detail};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -107,7 +108,7 @@ fn tell(args: &RunArgs, repetition: u32, records: &[Record]) -> Result<()> {
     if args.format == Format::Json {
         return records.iter().try_for_each(output::json);
     }
-    let per_second = records.iter().map(|record| format!("{}/s", si(record.totals.acquisitions_per_second)));
+    let per_second = records.iter().map(|record| format!("{}/s", si(record.amount(THROUGHPUT))));
     let per_second = per_second.collect::<Vec<_>>().join(", ");
     output::talk(&format!("run {} of {}: {per_second}", repetition + 1, args.repeat));
     Ok(())

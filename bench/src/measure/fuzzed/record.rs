@@ -8,7 +8,6 @@ use haltkick_vmm::printable;
 use serde_json::{Value, json};
 
 use super::{good, record_of};
-use crate::record::Record;
 use crate::results::directory::parse_record;
 use crate::show::record;
 use crate::text::output::to_json;
@@ -43,13 +42,13 @@ fn execute(bytes: &[u8]) {
         }
         _ => String::from_utf8_lossy(script.rest()).into_owned(),
     };
-    match parse_record::<Record>(Path::new("runs.jsonl"), 1, &line) {
+    match parse_record(Path::new("runs.jsonl"), 1, &line) {
         Err(failure) => assert_eq!(failure.message, printable(&failure.message)),
         Ok(read) => {
             _ = record::record(&read);
             let written = to_json(&read).expect("what was read can be written");
-            let again = parse_record::<Record>(Path::new("runs.jsonl"), 1, &written)
-                .expect("what was written can be read");
+            let again =
+                parse_record(Path::new("runs.jsonl"), 1, &written).expect("what was written can be read");
             assert_eq!(to_json(&again), Ok(written));
         }
     }
@@ -121,7 +120,7 @@ mod tests {
         let read = |bytes: &[u8]| {
             let mut value = records()[0].clone();
             exchange(&mut value, &mut Script::new(bytes));
-            parse_record::<Record>(Path::new("runs.jsonl"), 1, &value.to_string()).is_ok()
+            parse_record(Path::new("runs.jsonl"), 1, &value.to_string()).is_ok()
         };
         let outcomes = (0..=u8::MAX).map(|which| read(&[2, which, which / 3, which / 7, 7]));
         let (good, bad): (Vec<_>, Vec<_>) = outcomes.partition(|good| *good);

@@ -9,6 +9,7 @@ use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
 use crate::measure::ahead::Ahead;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
+use crate::record::figures::{EFFICIENCY, LOCK_FREE};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
 
@@ -19,13 +20,7 @@ fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
     let directory = Directory::create(scratch.path()).unwrap();
     let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
     session.run(rule).unwrap();
-    ours(session.records)
-}
-
-/// Records of our own guest.
-fn ours(records: Records) -> Vec<Record> {
-    let Records::Ours(records) = records else { panic!("records of our own guest") };
-    records
+    session.records
 }
 
 /// Every second run of one lock is disturbed, and every run of another.
@@ -40,7 +35,9 @@ fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
     let records = records("again", &disturbed_world(), &plan, Rule { retries: 2, ..ONCE });
     let last = attempts::last(&records);
     assert_eq!(last.len(), 4 * 3, "one of each cell and block counts");
-    let of = |lock: &str| last.iter().filter(|record| record.config.lock == lock).collect::<Vec<_>>();
+    let of = |lock: &str| {
+        last.iter().filter(|record| record.settings.text("lock") == Some(lock)).collect::<Vec<_>>()
+    };
     assert!(of("tas").iter().all(|record| record.trusted), "the second attempt goes well");
     let given_up = of("mcs");
     assert!(given_up.iter().all(|record| !record.trusted), "it is disturbed whenever it runs");
@@ -80,7 +77,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, 
     session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
     let before = world.runs();
     session.run(rule).unwrap();
-    let mut records = ours(session.records);
+    let mut records = session.records;
     for record in &mut records {
         // Fields that tell a run from others that are alike.
         (record.run_id, record.started) = (String::new(), String::new());
@@ -153,13 +150,13 @@ fn a_session_records_every_cell_once_and_resumes_another() {
         let directory = Directory::create(scratch.path()).unwrap();
         let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
         session.run(Rule { blocks: 2, ..ONCE }).unwrap();
-        ours(session.records)
+        session.records
     };
-    assert_eq!(crate::results::directory::read_records::<Record>(scratch.path()).unwrap(), records);
+    assert_eq!(crate::results::directory::read_records(scratch.path()).unwrap(), records);
     let directory = Directory::reopen(scratch.path()).unwrap();
     let mut session = world.session(&plan, &engine, &watcher, directory, records);
     session.run(ONCE).unwrap();
-    let records = ours(session.records);
+    let records = session.records;
     let places = records.iter().map(|record| record.place.clone().unwrap());
     let runs: BTreeSet<(u32, String)> = places.map(|place| (place.block, place.cell_id)).collect();
     assert_eq!((runs.len(), records.len()), (4 * 7, 4 * 7));
@@ -185,11 +182,11 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
         // A run of two guests of which one has no record yet is made again.
         let is_cut = kept > 0 && all[kept - 1].run_id == all[kept].run_id;
         assert_eq!(session.records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
-        let counted = attempts::last(&ours(session.records));
+        let counted = attempts::last(&session.records);
         assert_eq!((counted.len(), places(&counted)), (all.len(), places(&all)), "{kept} were kept");
         let ideal = |record: &Record| {
             let place = record.place.as_ref().unwrap();
-            (place.block, record.totals.lock_free_per_second.unwrap().to_bits())
+            (place.block, record.figure(LOCK_FREE).unwrap().to_bits())
         };
         let of_ideals = counted.iter().filter(|record| record.place.as_ref().unwrap().role == Role::Ideal);
         let ideals: BTreeSet<_> = of_ideals.map(ideal).collect();
@@ -213,7 +210,7 @@ fn with_failures(
     let mut session = world.session(plan, &good, &watcher, directory, vec![]);
     session.engine = &engine;
     let ended = session.run(ONCE);
-    (ended, ours(session.records), session.failed)
+    (ended, session.records, session.failed)
 }
 
 #[test]
@@ -293,7 +290,7 @@ fn precision_is_not_sought_where_an_arm_was_given_up() {
     session.engine = &engine;
     let ended = session.run(Rule { target_precision: Some(0.01), ..ONCE });
     assert_eq!((ended.unwrap_err().exit, session.failed.len()), (Exit::NoProgress, MOST_FAILED));
-    let blocks = session.records.placed().into_iter().map(|(_, place)| place.block).max();
+    let blocks = session.records.iter().map(|record| record.place.as_ref().unwrap().block).max();
     assert_eq!(blocks, Some(JUDGED_FROM - 1), "the planned blocks are enough where precision can be had");
 }
 
@@ -308,12 +305,11 @@ fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
     let directory = Directory::create(scratch.path()).unwrap();
     let mut session = world.session(&plan, &engine, &watcher, directory, earlier);
     session.run(Rule { blocks: 1, ..ONCE }).unwrap();
-    let records = ours(session.records);
+    let records = session.records;
     let here: Vec<&Record> = records.iter().filter(|record| !of_ideal(record)).collect();
     assert_eq!(here.len(), 2);
     for record in here {
-        let totals = &record.totals;
-        assert_eq!((totals.lock_free_per_second, totals.efficiency), (None, None));
+        assert_eq!((record.figure(LOCK_FREE), record.figure(EFFICIENCY)), (None, None));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::measure::linux;
 use crate::measure::origin::Origin;
 use crate::measure::run_result::RunResult;
 use crate::measure::synthetic::outcome::found;
-use crate::record::linux::LinuxRecord;
+use crate::record::Record;
 
 /// A guest that ends like this and has printed these lines.
 pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
@@ -37,7 +37,7 @@ pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
 }
 
 /// All runs of a plan, each with what the cell prints in that block.
-pub(crate) fn records(plan: &Plan, prints: impl Fn(&Cell, u32) -> Vec<String>) -> Vec<LinuxRecord> {
+pub(crate) fn records(plan: &Plan, prints: impl Fn(&Cell, u32) -> Vec<String>) -> Vec<Record> {
     let host = Host { host_id: Some("host-a".into()), ..Host::default() };
     let mut records = Vec::new();
     for block in 0..plan.outline.blocks {

@@ -25,8 +25,6 @@ use std::sync::{Mutex, MutexGuard};
 
 use haltkick_vmm::{AnyOutcome, Found, Image, Known, OurGuest, Outcome, Run, RunError};
 
-use crate::analysis::records::Records;
-use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Noise, Watcher};
@@ -37,6 +35,8 @@ use crate::measure::records;
 use crate::measure::run_result::RunResult;
 use crate::measure::session::Session;
 use crate::record::Record;
+use crate::record::figures::THROUGHPUT;
+use crate::record::place::Role;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
 
@@ -195,7 +195,7 @@ impl World {
                 let lock_free = Ok(ideal.unwrap_or_else(|| engine::per_second(&found)));
                 let of_cell = records::records(&cell.run, &found, &origin, Some(&place), &lock_free);
                 if cell.role == Role::Ideal {
-                    let per_second = of_cell.iter().map(|record| record.totals.acquisitions_per_second);
+                    let per_second = of_cell.iter().filter_map(|record| record.figure(THROUGHPUT));
                     ideals.insert(&cell.id, per_second.collect());
                 }
                 records.extend(of_cell);
@@ -214,6 +214,7 @@ impl World {
             source: ManifestSource { origin: "sketch.toml".into(), text: String::new(), overrides: vec![] },
             outline: plan.outline.clone(),
             kernels: vec![],
+            files: plan.cells().flat_map(|cell| crate::record::settings::files(&cell.run)).collect(),
             seed: plan.seed,
             host: self.host.clone(),
             facts: BTreeMap::new(),
@@ -242,7 +243,7 @@ impl World {
             calibrations: calibrations.expect("a world runs whatever it is asked to"),
             versions: BTreeMap::new(),
             directory,
-            records: Records::Ours(records),
+            records,
             progress: Progress::start(),
             disturbed_again: 0,
             failed: vec![],

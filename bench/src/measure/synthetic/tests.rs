@@ -3,6 +3,7 @@
 use super::*;
 use crate::analysis::statistics::median;
 use crate::analysis::summary::Summary;
+use crate::record::figures::EFFICIENCY;
 
 fn two_arms() -> Sketch {
     Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").control("a")
@@ -10,7 +11,7 @@ fn two_arms() -> Sketch {
 
 fn throughputs(records: &[Record], arm: &str) -> Vec<f64> {
     let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
-    of_arm.map(|record| record.totals.acquisitions_per_second).collect()
+    of_arm.filter_map(|record| record.figure(THROUGHPUT)).collect()
 }
 
 #[test]
@@ -60,9 +61,10 @@ fn only_a_disturbed_run_is_slow_and_invalid() {
     let (bad, good): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| !record.trusted);
     assert!(!bad.is_empty() && good.len() > 30);
     assert!(
-        bad.iter().all(|record| record.config.lock == "tas" && record.warnings[0].code == "busy-neighbour")
+        bad.iter().all(|record| record.settings.text("lock") == Some("tas")
+            && record.warnings[0].code == "busy-neighbour")
     );
-    assert!(bad.iter().all(|record| record.totals.acquisitions_per_second < 0.7e6));
+    assert!(bad.iter().all(|record| record.amount(THROUGHPUT) < 0.7e6));
     assert_eq!(world.runs(), 40);
 }
 
@@ -77,8 +79,8 @@ fn what_a_host_does_not_tell_is_null_with_the_reason() {
     for record in world.records(&plan) {
         assert_eq!((record.noise.others_share, record.host.host_id.as_ref()), (None, None));
         assert_eq!(record.why["noise.others_share"], "nobody looked");
-        assert!(record.preemptions.is_none() && record.why.contains_key("preemptions"));
-        assert!(record.trusted && record.timing.work_rate == 5 << 20);
+        assert!(record.figure("preemptions").is_none() && record.why("preemptions_holder").is_some());
+        assert!(record.trusted && record.figure("work_rate") == Some(f64::from(5 << 20)));
     }
 }
 
@@ -92,7 +94,7 @@ fn records_of_a_plan_are_those_that_a_summary_needs() {
         let ratio = comparison.ratio.as_ref().unwrap().hodges_lehmann;
         assert!((ratio - 0.9).abs() < 1e-3, "{ratio}");
     }
-    let efficiency = summary.rows.iter().find(|row| row.arm == "a").unwrap().efficiency.clone().unwrap();
+    let efficiency = summary.rows.iter().find(|row| row.arm == "a").unwrap().estimate(EFFICIENCY).unwrap();
     assert!((efficiency.median - 1e5 / (2.0 / 3e-6)).abs() < 1e-3, "{efficiency:?}");
 }
 
@@ -103,6 +105,6 @@ fn guests_beside_and_fixed_work_are_run_too() {
     let records = World::new(6).records(&plan);
     let arms: Vec<&str> = records.iter().map(|record| record.place.as_ref().unwrap().arm.as_str()).collect();
     assert_eq!(arms, ["lock-free", "lock-free / second", "pair", "pair / second"]);
-    assert!(records.iter().all(|record| record.totals.acquisitions == 1000));
-    assert_eq!(records[2].timing.completion_ns, Some(1_000_000));
+    assert!(records.iter().all(|record| record.figure("acquisitions") == Some(1000.0)));
+    assert_eq!(records[2].figure("completion_ns"), Some(1e6));
 }

@@ -19,27 +19,27 @@ pub(super) const MACHINE: &[Setting] = &[
     )
     .default("kvm")
     .linux(Linux::Only(&["kvm", "qemu"]))
-    .recorded("config.engine"),
+    .recorded("settings.engine"),
     word("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator", &ACCELERATORS)
         .default_in_help("kvm where there is /dev/kvm")
         .linux(Linux::Only(&["kvm", "tcg"]))
-        .recorded("config.engine"),
+        .recorded("settings.engine"),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
         .default_in_help("none")
-        .recorded("config.machine"),
+        .recorded("settings.machine"),
     number("vcpus", "Number of vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("ratio")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("config.vcpus"),
+        .recorded("settings.vcpus"),
     other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
         .default_in_help("8, or less if there would be more than 1024 vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("config.ratio"),
+        .recorded("settings.ratio"),
     other(
         "cpus",
         "CPUS",
@@ -48,7 +48,7 @@ pub(super) const MACHINE: &[Setting] = &[
     )
     .default_in_help("cores: one CPU of each core that this process may use")
     .linux(Linux::Used)
-    .recorded("config.cpus"),
+    .recorded("settings.cpus"),
     other(
         "numa",
         "NODES",
@@ -57,33 +57,33 @@ pub(super) const MACHINE: &[Setting] = &[
     )
     .default("local")
     .sets_run(|run, value| run.numa = value.numa())
-    .recorded("config.numa"),
+    .recorded("settings.numa"),
     word("ring", "RING", "Privilege ring of the guest", &RINGS)
         .default("auto")
         .sets_run(|run, value| run.ring = value.among(&RINGS))
-        .recorded("config.ring"),
+        .recorded("settings.ring"),
     word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
         .default("vmm")
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.sched = value.among(&SCHEDULERS))
-        .recorded("config.sched"),
+        .recorded("settings.sched"),
     name(
         "host",
         "The host whose scheduler engine sim models with sched host: one of `haltkick list hosts`, or a file",
     )
     .default_in_help("none")
-    .recorded("config.host"),
+    .recorded("settings.host"),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.slice = value.time())
-        .recorded("config.slice_ns"),
+        .recorded("settings.slice_ns"),
     switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
         .default("on")
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.pause_exits = value.is_on())
-        .recorded("config.pause_exits"),
+        .recorded("settings.pause_exits"),
     other(
         "ple",
         "LIMITS",
@@ -92,9 +92,9 @@ pub(super) const MACHINE: &[Setting] = &[
          yields: target=round-robin (as KVM does), last-kicked, holder or only-holder",
     )
     .default_in_help("as the host file says")
-    .recorded("config.ple"),
+    .recorded("settings.ple"),
     switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
         .default("on")
         .sets_run(|run, value| run.halts.hlt_exits = value.is_on())
-        .recorded("config.hlt_exits"),
+        .recorded("settings.hlt_exits"),
 ];

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::analysis::summary::Summary;
+use crate::record::Record;
 use crate::results::opened::OpenedFile;
 use crate::show::csv;
-use crate::show::long::Long;
 use crate::text::exit::Result;
 use crate::text::nearest;
 
@@ -61,10 +61,10 @@ impl Export {
     }
 
     /// The text that is written.
-    pub(crate) fn content(&self, summary: &Summary, long: &Long<'_>) -> String {
+    pub(crate) fn content(&self, summary: &Summary, records: &[Record]) -> String {
         match self.format {
             ExportFormat::Markdown => markdown::write(summary),
-            ExportFormat::Csv => csv::runs(long),
+            ExportFormat::Csv => csv::runs(&summary.outline, records),
         }
     }
 }

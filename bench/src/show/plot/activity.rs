@@ -6,6 +6,7 @@ use super::key::{self, Key};
 use super::rows::Rows;
 use super::{Data, Picture, Setting};
 use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, CPU, WINDOW};
 use crate::show::svg::{Svg, shade};
 use crate::text::quantity::{count, significant};
 
@@ -31,12 +32,11 @@ struct Chart {
 
 /// Why the time cannot be divided up, if it cannot.
 fn indivisible(record: &Record) -> Option<&'static str> {
-    let config = &record.config;
-    match config.workload.as_str() {
-        "critical-section" | "mixed" if config.nested_one_in > 0 => {
+    match record.settings.text("workload").unwrap_or_default() {
+        "critical-section" | "mixed" if record.settings.count("nested_one_in") > 0 => {
             Some("where sections nest, the time in a section has waits for the inner lock in it")
         }
-        "critical-section" | "mixed" if record.preempted_ns.is_none() => Some(
+        "critical-section" | "mixed" if record.figure("preempted_holder_ns").is_none() => Some(
             "the time that holders spent off their pCPUs is unknown, and the time in sections contains it",
         ),
         "critical-section" | "mixed" => None,
@@ -99,31 +99,29 @@ pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
 }
 
 fn time_bar(runs: &[&Record]) -> Option<Bar> {
-    let offered: f64 =
-        runs.iter().map(|run| run.timing.window_ns as f64 * run.config.cpus.len() as f64).sum();
+    let offered: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.pcpus() as f64).sum();
     let on_cpu: f64 = runs.iter().map(|run| on_cpu_ns(run)).sum();
     let sum = |of: fn(&Record) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / offered;
     let (hold, think) =
-        (sum(held_on_cpu_ns), sum(|run| run.totals.acquisitions as f64 * run.config.think_ns as f64));
+        (sum(held_on_cpu_ns), sum(|run| run.amount(ACQUISITIONS) * run.settings.count("think_ns") as f64));
     let wait = (on_cpu / offered - hold - think).max(0.0);
     let rest = (1.0 - hold - think - wait).max(0.0);
-    let window: f64 = runs.iter().map(|run| run.timing.window_ns as f64 * f64::from(run.config.locks)).sum();
-    let held_off: Option<f64> = runs.iter().map(|run| Some(run.preempted_ns.as_ref()?.holder as f64)).sum();
+    let window: f64 = runs.iter().map(|run| run.amount(WINDOW) * run.settings.count("locks") as f64).sum();
+    let held_off: Option<f64> = runs.iter().map(|run| run.figure("preempted_holder_ns")).sum();
     let remark = held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns / window * 100.0)));
     (offered > 0.0).then(|| Bar { shares: vec![hold, wait, think, rest], remark })
 }
 
 /// Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
 fn held_on_cpu_ns(run: &Record) -> f64 {
-    let held = run.hold_ns.mean.unwrap_or(0.0) * run.hold_ns.count as f64;
-    let off = run.preempted_ns.as_ref().map_or(0, |by| by.holder);
-    (held - off as f64).max(0.0)
+    let held = run.amount("hold_mean_ns") * run.amount("hold_count");
+    (held - run.amount("preempted_holder_ns")).max(0.0)
 }
 
 /// Time of all vCPUs on a pCPU, or the process's CPU time where that is not measured.
 fn on_cpu_ns(run: &Record) -> f64 {
     let vcpus: Option<f64> = run.per_vcpu.iter().map(|vcpu| vcpu.run_ns.map(|ns| ns as f64)).sum();
-    vcpus.unwrap_or(run.totals.cpu_ns as f64)
+    vcpus.unwrap_or_else(|| run.amount(CPU))
 }
 
 fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
@@ -133,11 +131,10 @@ fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
     let mut sums = [0.0; 4];
     let mut window_ns = 0.0;
     for run in runs {
-        let values = run.preemptions.as_ref()?;
-        for (sum, value) in sums.iter_mut().zip([values.holder, values.head, values.waiter, values.other]) {
-            *sum += value as f64;
+        for (sum, doing) in sums.iter_mut().zip(["holder", "head", "waiter", "other"]) {
+            *sum += run.figure(&format!("preemptions_{doing}"))?;
         }
-        window_ns += run.timing.window_ns as f64;
+        window_ns += run.amount(WINDOW);
     }
     let total: f64 = sums.iter().sum();
     let per_second = total / (window_ns / 1e9);

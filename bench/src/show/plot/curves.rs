@@ -4,10 +4,10 @@
 use super::bars;
 use super::chart::{self, Axes, Curve, YAxis};
 use super::{Data, Picture, Setting, series};
-use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::{Comparison, Row};
-use crate::experiment::names::{LOCK_FREE, slug};
+use crate::analysis::summary::Comparison;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
+use crate::record::figures::{COMPLETION, EFFICIENCY, THROUGHPUT};
+use crate::record::names::{LOCK_FREE, slug};
 use crate::text::quantity::{factor, short, si, significant, time_ns};
 
 /// Properties that the curves of one picture have in common.
@@ -23,7 +23,7 @@ struct Kind {
     name: &'static str,
     title: &'static str,
     caption: &'static str,
-    y_title: &'static str,
+    y_title: String,
     y: YAxis,
     show: fn(f64) -> String,
     tick: fn(f64) -> String,
@@ -32,7 +32,7 @@ struct Kind {
 /// All pictures of curves.
 pub(super) fn pictures(data: &Data<'_>) -> Vec<Picture> {
     let panels = panels(data);
-    let has_fixed_work = data.summary.rows.iter().any(|row| row.completion_ns.is_some());
+    let has_fixed_work = data.summary.rows.iter().any(|row| row.figure(COMPLETION).is_some());
     let speed = if has_fixed_work { completion(data, &panels) } else { throughput(data, &panels) };
     [speed, efficiency(data, &panels), comparison(data, &panels)].into_iter().flatten().collect()
 }
@@ -76,7 +76,7 @@ impl Panel<'_> {
         let axes = Axes {
             values: self.axis.map_or(&[], |axis| axis.values.as_slice()),
             x_title: if key == "ratio" { "vCPUs per pCPU" } else { key },
-            y_title: kind.y_title,
+            y_title: &kind.y_title,
             y: kind.y,
             show: kind.show,
             tick: kind.tick,
@@ -120,12 +120,12 @@ fn throughput(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
         title: "Throughput",
         caption: "Acquisitions per second of all vCPUs together. Estimates over blocks (Hodges-Lehmann) with their 95 % intervals. \
                   Grey: the same work without any lock.",
-        y_title: "acquisitions per second",
+        y_title: "acquisitions per second".into(),
         y: YAxis::Logarithmic,
         show: si,
         tick: |value| short(&si(value)),
     };
-    in_panels(data, panels, &kind, |panel| of_arms(data, panel, true, |row| &row.acquisitions_per_second))
+    in_panels(data, panels, &kind, |panel| of_arms(data, panel, true, THROUGHPUT))
 }
 
 fn completion(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
@@ -135,12 +135,12 @@ fn completion(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
         caption: "Time until the fixed amount of work is done; less is better. Estimates over blocks (Hodges-Lehmann) with their \
                   95 % intervals. Grey: the same work without any lock. A point is missing if at least half of the runs did \
                   not finish the work.",
-        y_title: "time to completion",
+        y_title: "time to completion".into(),
         y: YAxis::Logarithmic,
         show: time_ns,
         tick: |value| short(&time_ns(value)),
     };
-    in_panels(data, panels, &kind, |panel| of_arms(data, panel, true, |row| &row.completion_ns))
+    in_panels(data, panels, &kind, |panel| of_arms(data, panel, true, COMPLETION))
 }
 
 fn efficiency(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
@@ -149,22 +149,17 @@ fn efficiency(data: &Data<'_>, panels: &[Panel<'_>]) -> Vec<Picture> {
         title: "Efficiency",
         caption: "Throughput divided by the ideal of the same block, with 95 % intervals. At 1 the lock costs nothing, and no vCPU \
                   is ever preempted while others wait.",
-        y_title: "efficiency",
+        y_title: "efficiency".into(),
         y: YAxis::FromZero,
         show: significant,
         tick: |value| short(&significant(value)),
     };
-    in_panels(data, panels, &kind, |panel| of_arms(data, panel, false, |row| &row.efficiency))
+    in_panels(data, panels, &kind, |panel| of_arms(data, panel, false, EFFICIENCY))
 }
 
 /// A curve for each arm, and one without any lock.
-fn of_arms(
-    data: &Data<'_>,
-    panel: &Panel<'_>,
-    with_lock_free: bool,
-    of: fn(&Row) -> &Option<Estimate>,
-) -> Vec<Curve> {
-    let point = |setting: Setting, arm: &str| of(data.summary.row(&setting, arm)?).clone();
+fn of_arms(data: &Data<'_>, panel: &Panel<'_>, with_lock_free: bool, name: &str) -> Vec<Curve> {
+    let point = |setting: Setting, arm: &str| data.summary.row(&setting, arm)?.estimate(name).cloned();
     let points = |arm: &str| panel.settings().map(|setting| point(setting, arm)).collect::<Vec<_>>();
     let lock_free =
         with_lock_free.then(|| Curve { name: "no lock".into(), series: 0, points: points(LOCK_FREE) });
@@ -205,9 +200,9 @@ fn compared(data: &Data<'_>, panel: &Panel<'_>, (i, asked): (usize, &OutlineComp
 }
 
 /// The title of the ratios: the measure, if they are all of one.
-fn ratio_title(comparisons: &[OutlineComparison]) -> &'static str {
+fn ratio_title(comparisons: &[OutlineComparison]) -> String {
     match comparisons {
         [first, rest @ ..] if rest.iter().all(|it| it.of == first.of) => first.of.ratio_of(),
-        _ => "ratio, above 1 is better",
+        _ => "ratio, above 1 is better".into(),
     }
 }

@@ -58,7 +58,7 @@ fn columns(data: &Data<'_>, settings: &[&Setting]) -> usize {
 /// Points (time, share of waits at least as long), from the histograms of all runs.
 fn survival(runs: &[&Record]) -> Vec<(f64, f64)> {
     let mut counts: BTreeMap<u64, f64> = BTreeMap::new();
-    for (lower_bound, count) in runs.iter().flat_map(|run| &run.wait_ns.buckets) {
+    for (lower_bound, count) in runs.iter().filter_map(|run| run.distributions.get("wait")).flatten() {
         *counts.entry(lower_bound.to_bits()).or_default() += *count as f64;
     }
     let total: f64 = counts.values().sum();

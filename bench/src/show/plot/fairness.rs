@@ -70,7 +70,9 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
 /// Acquisitions of each vCPU over the mean, all runs together; empty if there were none.
 fn shares(runs: &[&Record]) -> Vec<f64> {
     let vcpus = runs.iter().map(|run| run.per_vcpu.len()).min().unwrap_or(0);
-    let of = |vcpu: usize| runs.iter().map(|run| run.per_vcpu[vcpu].acquisitions as f64).sum::<f64>();
+    let of = |vcpu: usize| {
+        runs.iter().map(|run| run.per_vcpu[vcpu].acquisitions.unwrap_or_default() as f64).sum::<f64>()
+    };
     let sums: Vec<f64> = (0..vcpus).map(of).collect();
     let mean = sums.iter().sum::<f64>() / vcpus as f64;
     if mean > 0.0 { sums.iter().map(|sum| sum / mean).collect() } else { vec![] }

@@ -5,6 +5,7 @@
 use super::key::{self, Key};
 use super::{Data, Picture, Setting};
 use crate::record::Record;
+use crate::record::figures::WINDOW;
 use crate::show::svg::{Anchor, Svg, text_width};
 use crate::text::quantity::{count, short, significant, time_ns};
 
@@ -70,7 +71,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
 pub(super) fn hardest<'a>(data: &Data<'a>) -> Option<&'a Setting> {
     let ratio = |setting: &Setting| {
         let runs = data.arms().iter().flat_map(|arm| data.runs(setting, arm));
-        runs.map(|run| run.config.ratio).fold(0.0, f64::max)
+        runs.filter_map(|run| run.settings.get("ratio")?.as_f64()).fold(0.0, f64::max)
     };
     data.settings().into_iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other)))
 }
@@ -123,10 +124,9 @@ fn part_of(data: &Data<'_>, arm: &str, runs: &[&Record], vcpus: std::ops::Range<
     let each = || runs.iter().flat_map(|run| &run.per_vcpu[vcpus.clone()]);
     let had: f64 = each().filter_map(|vcpu| vcpu.run_ns).map(|ns| ns as f64).sum();
     let ready: Option<f64> = each().map(|vcpu| vcpu.steal_ns.map(|ns| ns as f64)).sum();
-    let sections = each().map(|vcpu| vcpu.acquisitions).fold(0, u64::saturating_add);
-    let fair = |run: &&Record| {
-        run.timing.window_ns as f64 * run.config.cpus.len() as f64 / data.vcpus_of_run(run) as f64
-    };
+    let sections = each().filter_map(|vcpu| vcpu.acquisitions).fold(0, u64::saturating_add);
+    let fair =
+        |run: &&Record| run.amount(WINDOW) * run.settings.pcpus() as f64 / data.vcpus_of_run(run) as f64;
     let fair: f64 = runs.iter().map(fair).sum::<f64>() * vcpus.len() as f64;
     let share = if fair > 0.0 { had / fair } else { 0.0 };
     let of = if vcpus.len() == 1 {

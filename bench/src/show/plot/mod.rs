@@ -16,8 +16,8 @@ mod timeline;
 use std::collections::BTreeMap;
 
 use crate::analysis::summary::Summary;
-use crate::experiment::place::{Place, Role};
 use crate::record::Record;
+use crate::record::place::{Place, Role};
 use crate::show::svg::Svg;
 
 /// A picture with what to say about it.
@@ -153,6 +153,7 @@ fn named_apart(mut pictures: Vec<Picture>) -> Vec<Picture> {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::record::figures::{ACQUISITIONS, THROUGHPUT, WINDOW};
     use crate::record::timeline::Timeline;
 
     fn drawn(sketch: &Sketch) -> Vec<Picture> {
@@ -202,7 +203,7 @@ mod tests {
         let mut records = World::new(1).records(&plan);
         let is_b = |record: &Record| record.place.as_ref().is_some_and(|place| place.arm == "b");
         for record in records.iter_mut().filter(|record| is_b(record)) {
-            (record.totals.acquisitions, record.totals.acquisitions_per_second) = (0, 0.0);
+            [ACQUISITIONS, THROUGHPUT].into_iter().for_each(|name| record.figures.set(name, 0.0));
         }
         let pictures = pictures(Data::new(&Summary::new(&plan.outline, &records), &records));
         let throughput = pictures.iter().find(|it| it.name == "throughput").expect("it is there");
@@ -216,7 +217,7 @@ mod tests {
         let mut records = World::new(1).records(&plan);
         for record in &mut records {
             let fair =
-                record.timing.window_ns * record.config.cpus.len() as u64 / record.per_vcpu.len() as u64;
+                record.amount(WINDOW) as u64 * record.settings.pcpus() as u64 / record.per_vcpu.len() as u64;
             record
                 .per_vcpu
                 .iter_mut()
@@ -256,7 +257,7 @@ mod tests {
         let whole = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
         records.retain(|record| {
             let place = record.place.as_ref().unwrap();
-            place.arm != "b" || record.config.vcpus == record.config.cpus.len() as u32
+            place.arm != "b" || record.settings.vcpus() == record.settings.pcpus() as u32
         });
         let partly = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
         assert_eq!(partly, whole.map(|rows| rows - 1), "of {whole:?}");

@@ -8,8 +8,8 @@ use super::{Data, Picture, Setting};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Comparison;
 use crate::analysis::verdict::Verdict;
-use crate::experiment::names::slug;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
+use crate::record::names::slug;
 use crate::show::svg::{Anchor, Svg, text_width};
 use crate::show::table::over_seeds;
 use crate::text::quantity::{factor, short, significant};
@@ -141,7 +141,8 @@ fn row_name(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting, value: &String)
     let runs =
         settings.into_iter().filter(is_of_row).flat_map(|setting| data.runs(setting, &frame.asked.arm));
     let mut shares: Vec<String> = runs
-        .map(|run| run.config.hold_ns as f64 / (run.config.hold_ns + run.config.think_ns).max(1) as f64)
+        .map(|run| ["hold_ns", "think_ns"].map(|name| run.settings.count(name) as f64))
+        .map(|[hold, think]| hold / (hold + think).max(1.0))
         .map(|share| format!("{} %", short(&significant(share * 100.0))))
         .collect();
     shares.dedup();

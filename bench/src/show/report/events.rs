@@ -7,8 +7,9 @@ use maud::{Markup, html};
 use super::scrolled;
 use crate::analysis::findings::setting_name;
 use crate::analysis::summary::Summary;
-use crate::experiment::place::Role;
 use crate::record::Record;
+use crate::record::figures::ACQUISITIONS;
+use crate::record::place::Role;
 use crate::text::quantity::event;
 
 /// Lock events per thousand acquisitions: a table per arm, a column per setting.
@@ -32,8 +33,8 @@ fn is_arm(record: &Record, arm: &str) -> bool {
 /// `None`: nothing happened.
 fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Markup> {
     let records: Vec<&Record> = records.iter().filter(|record| is_arm(record, arm)).collect();
-    let events = records.iter().flat_map(|record| &record.lock_events);
-    let names: BTreeSet<&String> = events.filter(|(_, count)| **count > 0).map(|(name, _)| name).collect();
+    let events = records.iter().flat_map(|record| record.lock_events.iter());
+    let names: BTreeSet<&str> = events.filter(|(_, count)| *count > 0.0).map(|(name, _)| name).collect();
     let mut settings: Vec<&BTreeMap<String, String>> =
         records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
     settings.sort_by_key(|setting| summary.outline.rank(setting));
@@ -65,8 +66,8 @@ fn events_at(records: &[&Record], setting: &BTreeMap<String, String>, name: &str
         records.iter().filter(|record| record.place.as_ref().is_some_and(|place| place.setting == *setting));
     let (mut events, mut acquisitions) = (0.0, 0.0);
     for record in here {
-        events += *record.lock_events.get(name).unwrap_or(&0) as f64;
-        acquisitions += record.totals.acquisitions as f64;
+        events += record.lock_events.get(name).unwrap_or_default();
+        acquisitions += record.amount(ACQUISITIONS);
     }
     if acquisitions == 0.0 {
         return format!("{} in all", event(name, events));

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::scrolled;
-use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::verdict::Verdict;
-use crate::experiment::place::Role;
-use crate::show::table;
+use crate::record::figures::{FIGURES, Shown};
+use crate::record::place::Role;
+use crate::show::table::{self, Shows};
 use crate::text::pages::READING_A_TABLE;
-use crate::text::quantity::{si, time_ns};
+use crate::text::quantity::si;
 
 /// As many rows of a table are shown as need no click.
 const MOST_OPEN: usize = 24;
@@ -24,7 +24,7 @@ pub(super) fn figures(summary: &Summary) -> Markup {
             ". How to read this table: "
             (READING_A_TABLE) " in Haltkick's source."
         }
-        (scrolled("Figures", &table_of_figures(summary)))
+        (table_of_figures(summary))
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
                 }
             }
             tbody {
-                @for row in summary.kernels.iter().filter(|row| row.role != Role::Control) {
+                @for row in table::arms(summary) {
                     @for (name, figure) in &row.figures {
                         tr {
                             (cells(summary, &row.setting))
@@ -102,110 +102,114 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
             }
         }
     };
-    let any = summary.kernels.iter().any(|row| !row.figures.is_empty());
+    let any = summary.of_kernels && table::arms(summary).iter().any(|row| !row.figures.is_empty());
     any.then(|| scrolled("All that the kernels printed", &table))
 }
 
-/// A column of the table: one of the terminal's, or one for which the terminal has no room.
+/// A column of the table.
 enum Column {
+    /// One of the terminal's that says the setting, the arm or the ratio, by its place.
     Of(usize),
-    Wait(&'static str, fn(&Row) -> Option<&Estimate>),
+    /// A figure, and whether it is shown before somebody picks it.
+    Figure(Shows, bool),
 }
 
-/// A line of the table: of an arm, or of all guests of an arm.
-struct Line<'a> {
-    setting: &'a BTreeMap<String, String>,
-    arm: &'a str,
-    vcpus: u32,
-    role: Role,
-    /// The arm's row; `None` for all guests.
-    row: Option<&'a Row>,
-}
-
-impl<'a> Line<'a> {
-    fn of_arm(row: &'a Row) -> Self {
-        let Row { setting, arm, vcpus, role, .. } = row;
-        Self { setting, arm, vcpus: *vcpus, role: *role, row: Some(row) }
-    }
-}
-
-/// The lines, in the terminal's order.
-fn lines(summary: &Summary) -> Vec<Line<'_>> {
-    let of_all = summary.together.iter().map(|it| Line {
-        setting: &it.setting,
-        arm: &it.arm,
-        vcpus: it.vcpus,
-        role: it.role,
-        row: None,
-    });
-    match summary.together.is_empty() {
-        true => summary.rows.iter().filter(|row| row.role != Role::Control).map(Line::of_arm).collect(),
-        false => of_all.collect(),
-    }
-}
-
-/// The terminal's columns with the ratio next to the figure that it is made of, where narrow windows show it, too.
+/// The terminal's columns with the ratio next to the arm that it is made of, where narrow windows show it, too; then all figures that
+/// the summary has, of which a reader picks some.
 fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column> {
     let has_ratio = !summary.outline.comparisons.is_empty();
     let ratio = has_ratio.then_some(header.len() - 1);
-    let rest = (names_at + 2..header.len()).filter(|at| Some(*at) != ratio);
-    let of_terminal = (0..names_at + 2).chain(ratio).chain(rest).map(Column::Of);
-    let waits = [
-        Column::Wait("wait_p50_ns", |row| row.wait_p50_ns.as_ref()),
-        Column::Wait("wait_p99_ns", |row| row.wait_p99_ns.as_ref()),
-    ];
-    of_terminal.chain(waits.into_iter().filter(|_| summary.together.is_empty())).collect()
+    let named = (0..=names_at).map(Column::Of);
+    if !summary.together.is_empty() {
+        let rest = (names_at + 1..header.len()).filter(|at| Some(*at) != ratio);
+        return named.chain(rest.chain(ratio).map(Column::Of)).collect();
+    }
+    let shown = table::shown(summary);
+    let is_shown = |it: &Shows| shown.iter().any(|(figure, _)| figure.name == it.0.name);
+    let in_report = |it: &Shows| is_shown(it) || it.1.shown == Shown::InReport;
+    let mut figures: Vec<Column> = shown.iter().map(|it| Column::Figure(*it, true)).collect();
+    if let Some(ratio) = ratio {
+        figures.insert(figures.len().min(1), Column::Of(ratio));
+    }
+    let any = |name: &str| summary.rows.iter().any(|row| row.figure(name).is_some());
+    let others = FIGURES.iter().filter(|figure| figure.center.is_some() && any(figure.name));
+    let others = others.map(|figure| (figure, figure.column.unwrap_or_else(|| figure.plain_column())));
+    let others = others.filter(|it| !is_shown(it)).map(|it| Column::Figure(it, in_report(&it)));
+    named.chain(figures).chain(others).collect()
+}
+
+/// Boxes that show and hide the columns of figures, and the rules by which they do: the page has no program.
+fn picker(columns: &[Column]) -> Markup {
+    let figures = columns.iter().filter_map(|column| match column {
+        Column::Figure((figure, column), is_open) => Some((figure.name, column.heading, *is_open)),
+        Column::Of(_) => None,
+    });
+    let figures: Vec<_> = figures.collect();
+    let rule = |name: &str| format!("section:has(#pick-{name}:not(:checked)) .of-{name}{{display:none}}");
+    let rules: String = figures.iter().map(|(name, ..)| rule(name)).collect();
+    html! {
+        style { (PreEscaped(rules)) }
+        details.picker {
+            summary { "Columns" }
+            @for (name, heading, is_open) in &figures {
+                label { input type="checkbox" id={ "pick-" (name) } checked[*is_open]; " " (heading) }
+            }
+        }
+    }
 }
 
 fn table_of_figures(summary: &Summary) -> Markup {
     let grid = table::grid(summary);
     let columns = columns(summary, &grid.header, grid.names_at);
-    let title = |column: &Column| match column {
-        Column::Of(at) => grid.header[*at].clone(),
-        Column::Wait(name, _) => name.replace('_', " ").replace(" ns", ""),
-    };
-    html! {
+    let table = html! {
         table {
             thead {
                 tr {
                     @for column in &columns {
-                        @let is_name = matches!(column, Column::Of(at) if *at == grid.names_at);
-                        th.name[is_name] scope="col" { (title(column)) }
+                        @match column {
+                            Column::Of(at) => th.name[*at == grid.names_at] scope="col" { (grid.header[*at]) },
+                            Column::Figure((figure, column), _) => {
+                                th class={ "of-" (figure.name) } scope="col" title=(figure.about) { (column.heading) }
+                            }
+                        }
                     }
                 }
             }
             tbody {
-                @for ((line, fields), first) in lines(summary).iter().zip(&grid.lines).zip(&grid.begins_group) {
-                    tr.ideal[line.role == Role::Ideal].first[*first] {
-                        @for column in &columns { (cell(summary, line, fields, column, grid.names_at)) }
+                @for ((row, fields), first) in table::arms(summary).iter().zip(&grid.lines).zip(&grid.begins_group) {
+                    tr.ideal[row.role == Role::Ideal].first[*first] {
+                        @for column in &columns { (cell(summary, row, fields, column, grid.names_at)) }
                     }
                 }
             }
         }
+    };
+    html! {
+        @if summary.together.is_empty() { (picker(&columns)) }
+        (scrolled("Figures", &table))
     }
 }
 
-fn cell(summary: &Summary, line: &Line<'_>, fields: &[String], column: &Column, names_at: usize) -> Markup {
+fn cell(summary: &Summary, row: &Row, fields: &[String], column: &Column, names_at: usize) -> Markup {
     let at = match column {
         Column::Of(at) => *at,
-        Column::Wait(name, of) => {
-            return html! { td { @if let Some(row) = line.row { (wait(row, name, of(row))) } } };
+        Column::Figure(it, _) => {
+            return html! { td class={ "of-" (it.0.name) } { (with_interval_apart(table::value(row, it).trim())) } };
         }
     };
     if at == names_at {
-        return html! { th.name scope="row" { (line.arm) } };
+        return html! { th.name scope="row" { (row.arm) } };
     }
     if at == fields.len() - 1
         && let Some(asked) = summary.outline.comparisons.first()
     {
-        return ratio(summary, line, &asked.name);
+        return ratio(summary, row, &asked.name);
     }
     let axis = summary.outline.axes.get(at);
-    let of_setting = axis.and_then(|axis| line.setting.get(&axis.key));
-    match of_setting {
+    match axis.and_then(|axis| row.setting.get(&axis.key)) {
         // The terminal leaves out what the line above says; here that may be out of sight.
         Some(value) => html! { td { (value) } },
-        None if at < names_at => html! { td { (line.vcpus) } },
+        None if at < names_at => html! { td { (row.vcpus) } },
         None => html! { td { (with_interval_apart(&fields[at])) } },
     }
 }
@@ -218,14 +222,9 @@ fn with_interval_apart(text: &str) -> Markup {
     }
 }
 
-fn wait(row: &Row, name: &str, estimate: Option<&Estimate>) -> String {
-    let at_least = if row.at_least.iter().any(|figure| figure == name) { "> " } else { "" };
-    estimate.map_or("\u{2013}".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
-}
-
 /// The comparison called `name`, if this line stands above its line.
-fn ratio(summary: &Summary, line: &Line<'_>, name: &str) -> Markup {
-    let is_it = |it: &&Comparison| it.name == name && it.arm == line.arm && it.setting == *line.setting;
+fn ratio(summary: &Summary, line: &Row, name: &str) -> Markup {
+    let is_it = |it: &&Comparison| it.name == name && it.arm == line.arm && it.setting == line.setting;
     let found = summary.comparisons.iter().find(is_it);
     found.map_or(html! { td {} }, |found| html! { td class=[class(found.verdict)] { (as_ratio(found)) } })
 }

@@ -42,25 +42,6 @@ pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -
     page_of(manifest, summary, &sections(manifest, summary, records))
 }
 
-/// The page where arms are kernels.
-pub(crate) fn page_of_kernels(manifest: &Manifest, summary: &Summary) -> String {
-    let mut sections = vec![
-        Section::new("findings", "Findings", findings(summary)),
-        Section::new("figures", "Figures", figures::of_kernels(summary)),
-    ];
-    let below = [
-        ("trials", "Verdicts over trials", figures::trials(summary)),
-        ("comparisons", "Comparisons", figures::comparisons(summary)),
-        ("printed", "All that the kernels printed", figures::printed(summary)),
-    ];
-    sections
-        .extend(below.into_iter().filter_map(|(id, title, content)| Some(Section::new(id, title, content?))));
-    sections.push(Section::new("kernels", "Kernels", appendix::kernels(manifest)));
-    sections.push(Section::new("method", "How the figures are made", appendix::method()));
-    sections.push(Section::new("manifest", "Manifest", appendix::manifest(manifest)));
-    page_of(manifest, summary, &sections)
-}
-
 /// Head of a page that loads nothing from elsewhere. `style` follows the style of all pages.
 pub(in crate::show) fn head(title: &str, style: &str) -> Markup {
     html! {
@@ -103,15 +84,19 @@ fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> Stri
 
 /// The page's sections, in their order; empty ones are left out.
 fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<Section> {
+    let of_kernels = summary.of_kernels;
     let pictures = plot::pictures(Data::new(summary, records));
+    let figures = if of_kernels { figures::of_kernels(summary) } else { figures::figures(summary) };
     let mut sections = vec![
         Section::new("findings", "Findings", findings(summary)),
-        Section::new("figures", "Figures", figures::figures(summary)),
+        Section::new("figures", "Figures", figures),
     ];
     let below = [
         ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
         ("trials", "Verdicts over trials", figures::trials(summary)),
         ("comparisons", "Comparisons", figures::comparisons(summary)),
+        ("printed", "All that the kernels printed", figures::printed(summary)),
+        ("kernels", "Kernels", of_kernels.then(|| appendix::kernels(manifest))),
     ];
     let found = |(id, title, content): (_, _, Option<Markup>)| Some(Section::new(id, title, content?));
     sections.extend(below.into_iter().filter_map(found));
@@ -281,7 +266,7 @@ mod tests {
                 .map(|text| text.contains("over seeds only"))
         };
         assert_eq!(shown(&records), [false, false]);
-        records.iter_mut().for_each(|record| record.config.engine = "sim".into());
+        records.iter_mut().for_each(|record| record.settings.set("engine", "sim"));
         assert_eq!(shown(&records), [true, true]);
     }
 

@@ -1,8 +1,8 @@
 //! Lines below the table: uncontended costs, and verdicts counted over trials.
 
 use super::of_setting;
-use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{ArmCost, Summary, Trials};
+use crate::record::figures::{CPU_BYTES, LOCK_BYTES, PAIRS};
 use crate::text::quantity::significant;
 
 /// Header of the uncontended costs.
@@ -11,19 +11,13 @@ pub(crate) const LOCK_COSTS: [&str; 6] =
 
 /// The uncontended cost of each lock: a line of fields for each arm.
 pub(crate) fn lock_costs(costs: &[ArmCost]) -> Vec<Vec<String>> {
-    let cycles = |estimate: &Option<Estimate>| {
-        estimate.as_ref().map_or("-".into(), |it| significant(it.hodges_lehmann))
-    };
-    let bytes = |bytes: Option<u32>| bytes.map_or("-".into(), |bytes| bytes.to_string());
     let line = |cost: &ArmCost| {
-        vec![
-            cost.arm.clone(),
-            cycles(&cost.patched_tsc_cycles),
-            cycles(&cost.through_table_tsc_cycles),
-            cycles(&cost.compiled_in_tsc_cycles),
-            bytes(cost.lock_bytes),
-            bytes(cost.cpu_bytes),
-        ]
+        let cycles =
+            |name| cost.figures.get(name)?.estimate.as_ref().map(|it| significant(it.hodges_lehmann));
+        let bytes = |name| cost.figures.get(name).map(|it| format!("{:.0}", it.median));
+        let figures = PAIRS.map(cycles).into_iter().chain([LOCK_BYTES, CPU_BYTES].map(bytes));
+        let fields = figures.map(|text: Option<String>| text.unwrap_or_else(|| "-".into()));
+        std::iter::once(cost.arm.clone()).chain(fields).collect()
     };
     costs.iter().map(line).collect()
 }

@@ -1,26 +1,44 @@
-//! Columns of a table whose arms are locks, and which of them a terminal has room for.
+//! Columns of a table, made from the rows of the table of figures, and which of them a terminal has room for.
 
-use super::{FAINT, Field, kernels, of_axes, of_headline, plus_minus, together};
+use super::{FAINT, Field, kernels, of_axes, of_headline, plus_minus};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Row, Summary};
-use crate::experiment::place::Role;
-use crate::show::legend::{FAIRNESS, HALF_OF_TIME, LONG_WAITS, STARVED};
-use crate::text::quantity::{si, significant, time_ns};
+use crate::record::figures::{COMPLETION, Center, Column, FIGURES, Figure, OF_ALL_GUESTS, Shown, Unit};
+use crate::record::place::Role;
 use crate::text::wrap::WIDTH;
 
-const THROUGHPUT: &str = "throughput";
-const COMPLETION: &str = "completion";
-const EFFICIENCY: &str = "efficiency";
-const IN_LOCKS: &str = "in locks";
+/// Headings of the figures of all guests.
+const TOGETHER: [&str; 4] = ["all guests", "slowest guest", "slowest vCPU", "p99"];
 
-/// Columns of an experiment that counts what fits into a window.
-const WINDOW: [&str; 4] = [THROUGHPUT, EFFICIENCY, FAIRNESS, LONG_WAITS];
-/// Columns of one that waits until a fixed amount of work is done.
-const FIXED_WORK: [&str; 4] = [COMPLETION, EFFICIENCY, FAIRNESS, IN_LOCKS];
+/// A figure with its column.
+pub(crate) type Shows = (&'static Figure, Column);
 
 /// Columns that say the setting stand before the arm's name.
 pub(super) fn names_at(summary: &Summary) -> usize {
     summary.outline.axes.len() + usize::from(!summary.outline.tells_vcpus())
+}
+
+/// The figures that the table of arms has; those of the report alone are not among them.
+pub(crate) fn shown(summary: &Summary) -> Vec<Shows> {
+    let has_fixed_work = summary.rows.iter().any(|row| row.figure(COMPLETION).is_some());
+    let is_shown = |(figure, column): &Shows| match column.shown {
+        Shown::Always => true,
+        Shown::OfWindows => !has_fixed_work,
+        Shown::OfWork => has_fixed_work,
+        Shown::IfAny => summary.rows.iter().any(|row| is_any(row, figure)),
+        Shown::InReport => false,
+    };
+    FIGURES.iter().filter_map(|figure| Some((figure, figure.column?))).filter(is_shown).collect()
+}
+
+/// Whether it is above 0 for an arm.
+fn is_any(row: &Row, figure: &Figure) -> bool {
+    let is_of_arm = row.role != Role::Control && !(figure.needs_lock && row.role == Role::Ideal);
+    let above = |center: Option<Center>| match center {
+        Some(Center::Median) => row.figure(figure.name).is_some_and(|it| it.median > 0.0),
+        _ => row.figure(figure.name).is_some_and(|it| it.most > 0.0),
+    };
+    is_of_arm && above(figure.center)
 }
 
 pub(super) fn header(summary: &Summary) -> Vec<String> {
@@ -28,51 +46,29 @@ pub(super) fn header(summary: &Summary) -> Vec<String> {
     if !summary.outline.tells_vcpus() {
         header.push("vCPUs".into());
     }
-    if summary.is_of_kernels() {
+    if summary.of_kernels {
         header.extend(kernels::HEADER.map(String::from));
-    } else if !summary.together.is_empty() {
-        header.push("lock".into());
-        header.extend(together::HEADER.map(String::from));
     } else {
         header.push("lock".into());
-        header.extend(if has_fixed_work(summary) { FIXED_WORK } else { WINDOW }.map(String::from));
-        if has_starved(summary) {
-            header.insert(header.len() - 1, STARVED.into());
+        match summary.together.is_empty() {
+            true => header.extend(shown(summary).iter().map(|(_, column)| column.heading.to_owned())),
+            false => header.extend(TOGETHER.map(String::from)),
         }
-        header.extend(summary.counts_overtaking().then(|| "overtaken".into()));
     }
     header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
     header
 }
 
-fn has_starved(summary: &Summary) -> bool {
-    summary.rows.iter().any(|row| row.starved_vcpus.is_some_and(|starved| starved > 0.0))
-}
-
-fn has_fixed_work(summary: &Summary) -> bool {
-    summary.rows.iter().any(|row| row.completion_ns.is_some())
-}
-
+/// The line of an arm, or of all guests of it.
 pub(super) fn line(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Field> {
     let mut fields = of_axes(summary, &row.setting, row.vcpus, new_setting);
     let named = fields.len();
     fields.push(Field::new(row.arm.as_str()));
-    fields.push(Field::new(if has_fixed_work(summary) { completion(row) } else { throughput(row) }));
-    let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
-        Field::new(estimate.as_ref().map_or("-".into(), |it| show(it.hodges_lehmann)))
-    };
-    fields.push(Field::new(efficiency(row)));
-    fields.push(plain(&row.jain, significant));
-    if has_starved(summary) {
-        fields.push(Field::new(starved(row)));
-    }
-    fields.push(if has_fixed_work(summary) {
-        plain(&row.lock_cpu_share, |share| format!("{} %", significant(share * 100.0)))
-    } else {
-        Field::new(long_waits(row))
-    });
-    if summary.counts_overtaking() {
-        fields.push(Field::new(overtaken(row)));
+    match summary.together.is_empty() {
+        true => fields.extend(shown(summary).iter().map(|it| Field::new(value(row, it)))),
+        false => fields.extend(
+            OF_ALL_GUESTS.iter().enumerate().map(|(at, name)| Field::new(of_all(row, name, at == 0))),
+        ),
     }
     if row.role == Role::Ideal {
         for field in &mut fields[named..] {
@@ -83,95 +79,83 @@ pub(super) fn line(summary: &Summary, row: &Row, new_setting: bool) -> Vec<Field
     fields
 }
 
-fn throughput(row: &Row) -> String {
-    let shown = |it: &Estimate| format!("{}/s{}", si(it.hodges_lehmann), plus_minus(it));
-    let without_interval = || format!("{}/s        ", si(row.mean_per_second));
-    row.acquisitions_per_second.as_ref().map_or_else(without_interval, shown)
-}
-
-fn completion(row: &Row) -> String {
-    let shown = |it: &Estimate| format!("{}{}", time_ns(it.hodges_lehmann), plus_minus(it));
-    row.completion_ns.as_ref().map_or("not done".into(), shown)
-}
-
-fn efficiency(row: &Row) -> String {
-    // The ideal's own efficiency is 1 by definition, or the serial bound's share of it: its interval says nothing.
-    let shown = |it: &Estimate| {
-        let interval = if row.role == Role::Ideal { "         ".into() } else { plus_minus(it) };
-        format!("{}{interval}", significant(it.hodges_lehmann))
+/// A figure of all guests; the first has its interval.
+fn of_all(row: &Row, name: &str, has_interval: bool) -> String {
+    let figure = Figure::find(name).filter(|figure| !figure.needs_lock || row.role != Role::Ideal);
+    let shown = |(figure, it): (&Figure, &Estimate)| {
+        let interval = if has_interval { plus_minus(it) } else { String::new() };
+        format!("{}{interval}", figure.unit.show(it.hodges_lehmann))
     };
-    row.efficiency.as_ref().map_or("-".into(), shown)
+    figure.zip(row.estimate(name)).map_or("-".into(), shown)
 }
 
-/// `23/46`: vCPUs that completed nothing.
-fn starved(row: &Row) -> String {
-    row.starved_vcpus.map_or("-".into(), |starved| match starved {
-        0.0 => "0".into(),
-        starved => format!("{}/{}", significant_count(starved), row.vcpus),
-    })
-}
-
-/// Sections that others began in the worst wait.
-fn overtaken(row: &Row) -> String {
-    row.overtaken_most.map_or("-".into(), |most| most.to_string())
-}
-
-/// A median of counts: whole, or a half.
-fn significant_count(count: f64) -> String {
-    if count.fract() == 0.0 { format!("{count:.0}") } else { format!("{count:.1}") }
-}
-
-/// Half of all time spent waiting went into waits at least this long.
-fn long_waits(row: &Row) -> String {
-    if row.role == Role::Ideal {
+/// The figure of an arm, with its interval where the column has one.
+pub(crate) fn value(row: &Row, (figure, column): &Shows) -> String {
+    let is_ideal = row.role == Role::Ideal;
+    let Some(told) = row.figure(figure.name) else { return column.none.into() };
+    if figure.needs_lock && is_ideal {
         // No vCPU waits: an apparent wait is a slice that ends between two timestamps.
-        return "-".into();
+        return column.none.into();
     }
-    let at_least = if row.at_least.iter().any(|name| name == HALF_OF_TIME) { "> " } else { "" };
-    row.wait_half_of_time_ns
-        .as_ref()
-        .map_or("-".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
+    let at_least = if row.at_least.iter().any(|name| name == figure.name) { "> " } else { "" };
+    match (figure.center, &told.estimate) {
+        (Some(Center::Median), _) if figure.unit == Unit::Vcpus && told.median > 0.0 => {
+            format!("{}/{}", figure.unit.show(told.median), row.vcpus)
+        }
+        (Some(Center::Median), _) => figure.unit.show(told.median),
+        (Some(Center::Most), _) => format!("{:.0}", told.most),
+        // The ideal's own efficiency is 1 by definition, or the serial bound's share of it: its interval says nothing.
+        (_, Some(it)) if column.has_interval => {
+            let interval =
+                if is_ideal && figure.unit == Unit::Share { NO_INTERVAL.into() } else { plus_minus(it) };
+            format!("{at_least}{}{interval}", figure.unit.show(it.hodges_lehmann))
+        }
+        (_, Some(it)) => format!("{at_least}{}", figure.unit.show(it.hodges_lehmann)),
+        // A figure that is 0 in some runs has a mean, and no estimate.
+        (_, None) if 2 * told.runs > row.runs && figure.unit != Unit::Share => {
+            let interval = if column.has_interval { NO_INTERVAL } else { "" };
+            format!("{}{interval}", figure.unit.show(told.mean))
+        }
+        (_, None) => column.none.into(),
+    }
 }
 
-/// A part of a table that a reader can do without.
-enum Part {
-    /// The interval of a column's figures.
-    Interval(&'static str),
-    Column(&'static str),
-}
-
-/// Parts that a terminal leaves out until the table fits, in this order. The interval of the efficiency says nearly the same as that
-/// of the throughput; the report and `--verbose` have all.
-const LEAST_MISSED: [Part; 5] = [
-    Part::Interval(THROUGHPUT),
-    Part::Interval(COMPLETION),
-    Part::Column(FAIRNESS),
-    Part::Column(LONG_WAITS),
-    Part::Column(STARVED),
-];
+/// As wide as an interval.
+const NO_INTERVAL: &str = "         ";
 
 /// The table without what there is no room for.
 pub(super) fn fitting(mut header: Vec<String>, mut lines: Vec<Vec<Field>>) -> (Vec<String>, Vec<Vec<Field>>) {
-    for part in LEAST_MISSED {
+    for (_, column, is_column) in least_missed() {
         if width(&header, &lines) <= WIDTH {
             break;
         }
-        let (Part::Interval(name) | Part::Column(name)) = part;
-        let Some(at) = header.iter().position(|column| column == name) else { continue };
+        let Some(at) = header.iter().position(|name| name == column.heading) else { continue };
         for line in lines.iter_mut().filter(|line| !line.is_empty()) {
-            match part {
-                Part::Column(_) => _ = line.remove(at),
-                Part::Interval(_) => {
-                    let text = line[at].text.split(" +-").next().unwrap_or_default();
-                    line[at].text = text.trim_end().into();
-                }
+            if is_column {
+                line.remove(at);
+            } else {
+                let text = line[at].text.split(" +-").next().unwrap_or_default();
+                line[at].text = text.trim_end().into();
             }
         }
-        if matches!(part, Part::Column(_)) {
+        if is_column {
             header.remove(at);
         }
     }
     (header, lines)
+}
+
+/// Intervals and columns that a reader can do without, the least missed first: the report and `--verbose` have all. The interval of the
+/// efficiency says nearly the same as that of the throughput.
+fn least_missed() -> Vec<(u8, Column, bool)> {
+    let columns = FIGURES.iter().filter_map(|figure| figure.column);
+    let parts = columns.flat_map(|column| {
+        let (interval, whole) = column.gives_way;
+        [interval.map(|at| (at, column, false)), whole.map(|at| (at, column, true))]
+    });
+    let mut parts: Vec<_> = parts.flatten().collect();
+    parts.sort_by_key(|(at, ..)| *at);
+    parts
 }
 
 fn width(header: &[String], lines: &[Vec<Field>]) -> usize {
@@ -189,7 +173,8 @@ mod tests {
     use super::*;
 
     fn table(arm: &str) -> (Vec<String>, Vec<Vec<Field>>) {
-        let header = ["ratio", "lock", THROUGHPUT, EFFICIENCY, FAIRNESS, STARVED, LONG_WAITS, "PV on/off"];
+        let header =
+            ["ratio", "lock", "throughput", "efficiency", "fairness", "starved", "long waits", "PV on/off"];
         let fields = [
             "8",
             arm,
@@ -210,7 +195,10 @@ mod tests {
         assert!(width(&header, &lines) <= WIDTH && header.len() == 8, "{header:?}");
         let (header, lines) = table("qspinlock pv on, hints");
         assert!(width(&header, &lines) <= WIDTH, "{header:?}");
-        assert!(!header.contains(&FAIRNESS.to_owned()) && header.contains(&STARVED.to_owned()), "{header:?}");
+        assert!(
+            !header.contains(&"fairness".to_owned()) && header.contains(&"starved".to_owned()),
+            "{header:?}"
+        );
         assert_eq!((lines[0][2].text.as_str(), lines[0][3].text.as_str()), ("519 k/s", "0.866 +- 2.8 %"));
         assert_eq!(lines[0].len(), header.len());
     }

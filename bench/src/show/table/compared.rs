@@ -33,7 +33,7 @@ pub(crate) fn comparisons(cells: &[Comparison], found: Found<'_>, threshold: f64
     let figure = has_figures.then_some("figure");
     let header = ["setting", "arm (B)", "baseline (A)"].into_iter().chain(figure).chain(["B/A", "verdict"]);
     let header: Vec<String> = header.map(String::from).collect();
-    let line = |(i, cell)| line(cell, found.invalid.contains(&i));
+    let line = |(i, cell)| line(cell, found.invalid.contains(&i), has_figures);
     let lines: Vec<Vec<Field>> = cells.iter().enumerate().map(line).collect();
     let mut text = layout(&header, &lines, 1);
     conclusions(cells, found, threshold).iter().for_each(|line| _ = writeln!(text, "{line}"));
@@ -41,11 +41,12 @@ pub(crate) fn comparisons(cells: &[Comparison], found: Found<'_>, threshold: f64
 }
 
 /// The figure of an invalid cell is there to be seen, without a verdict.
-fn line(cell: &Comparison, is_invalid: bool) -> Vec<Field> {
+fn line(cell: &Comparison, is_invalid: bool, has_figures: bool) -> Vec<Field> {
     let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
     let mut fields =
         vec![Field::new(setting_words(&cell.setting)), Field::new(cell.arm.as_str()), Field::new(baseline)];
-    fields.extend(cell.of.figure().map(Field::new));
+    let measure = || cell.of.figure().map_or_else(|| String::from(cell.of.clone()), String::from);
+    fields.extend(has_figures.then(|| Field::new(measure())));
     let faint = |text: String| Field { text, style: FAINT };
     fields.extend(match is_invalid {
         true => [faint(cell.as_ratio()), faint("invalid".into())],

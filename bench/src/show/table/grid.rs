@@ -2,7 +2,7 @@
 
 use super::{Field, control, further_comparisons, groups, header, names_at};
 use crate::analysis::summary::Summary;
-use crate::show::legend;
+use crate::show::table::legend;
 
 /// The table proper, for other programs: without colours, and without padding.
 pub(crate) struct Grid {

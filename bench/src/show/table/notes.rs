@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::{FAINT, control};
 use crate::analysis::summary::{CheckOutcome, Summary};
-use crate::show::legend;
+use crate::show::table::legend;
 use crate::text::pages::READING_A_TABLE;
 use crate::text::wrap::{WIDTH, wrap};
 
@@ -162,10 +162,10 @@ mod tests {
             sketch.arm_with("longer", "lock = \"tas\"\nhold = \"5us\"").compare("b/a", "b", "a").plan(10);
         let mut records = World::new(1).disturbed(|_, run| run % 2 == 0).records(&plan);
         for record in &mut records {
-            record.fairness.starved_vcpus = Some(1);
-            record.fairness.jain = None;
-            record.wait_ns.at_least = vec!["half_of_time".into()];
-            record.lock_events.insert("overtaken_most".into(), 7);
+            record.figures.set("starved_vcpus", 1.0);
+            record.figures.set("jain", None);
+            record.at_least = vec!["wait_half_of_time_ns".into()];
+            record.figures.set("overtaken_most", 7.0);
         }
         Summary::new(&plan.outline, &records)
     }

@@ -4,7 +4,7 @@
 pub(crate) const LOCK_FREE: &str = "lock-free";
 
 /// Whether an arm of this name would have the name of a cell without a lock, which are numbered from the second one on.
-pub(super) fn is_taken(arm: &str) -> bool {
+pub(crate) fn is_taken(arm: &str) -> bool {
     let name = slug(arm);
     let number = name.strip_prefix(LOCK_FREE).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
     number.is_some_and(|rest| rest.chars().all(|digit| digit.is_ascii_digit()))

@@ -2,16 +2,10 @@
 
 use crate::analysis::summary::Summary;
 use crate::analysis::verdict::Verdict;
-use crate::experiment::names::{BESIDE, LOCK_FREE};
-use crate::experiment::place::Role;
-
-// Columns that need a word of explanation.
-pub(crate) const FAIRNESS: &str = "fairness";
-pub(crate) const STARVED: &str = "starved";
-pub(crate) const LONG_WAITS: &str = "long waits";
-
-/// The figure of the column "long waits".
-pub(crate) const HALF_OF_TIME: &str = "wait_half_of_time_ns";
+use crate::record::figures::JAIN;
+use crate::record::names::{BESIDE, LOCK_FREE};
+use crate::record::place::Role;
+use crate::show::table;
 
 /// Explains the marks after ratios, those that occur.
 fn marks(summary: &Summary) -> Option<String> {
@@ -47,25 +41,27 @@ pub(crate) fn lines(summary: &Summary, columns: &[String]) -> Vec<String> {
 
 /// A line for each sign and column that needs one.
 fn of_columns(summary: &Summary, columns: &[String]) -> Vec<String> {
-    let rows = || summary.rows.iter().filter(|row| row.role != Role::Control);
-    let is_shown = |name: &str| columns.iter().any(|column| column == name);
-    let mut lines: Vec<&str> = vec![];
-    if is_shown(LONG_WAITS) && rows().any(|row| row.wait_half_of_time_ns.is_some()) {
-        lines.push("long waits: half of all time spent waiting went into waits at least this long");
+    if !summary.together.is_empty() {
+        return vec![];
     }
-    if is_shown(LONG_WAITS) && rows().any(|row| row.at_least.iter().any(|name| name == HALF_OF_TIME)) {
-        lines.push(">: at least, since waits decide it that had not ended when the window closed");
+    let is_there = |heading: &str| columns.iter().any(|name| name == heading);
+    let rows = || table::arms(summary).into_iter();
+    let mut lines = Vec::new();
+    for (figure, column) in table::shown(summary) {
+        if is_there(column.heading)
+            && !column.legend.is_empty()
+            && rows().any(|row| row.figure(figure.name).is_some())
+        {
+            lines.push(format!("{}: {}", column.heading, column.legend));
+        }
+        if is_there(column.heading) && rows().any(|row| row.at_least.iter().any(|name| name == figure.name)) {
+            lines.push(">: at least, since waits decide it that had not ended when the window closed".into());
+        }
+        if figure.name == JAIN && is_there(column.heading) && rows().any(|row| row.figure(JAIN).is_none()) {
+            lines.push("fairness -: too few sections per vCPU to tell".into());
+        }
     }
-    if is_shown(STARVED) {
-        lines.push("starved: vCPUs that completed nothing in the window, median over the runs");
-    }
-    if is_shown(FAIRNESS) && rows().any(|row| row.jain.is_none()) {
-        lines.push("fairness -: too few sections per vCPU to tell");
-    }
-    if summary.counts_overtaking() {
-        lines.push("overtaken: sections that others began in the worst wait of all runs");
-    }
-    lines.into_iter().map(String::from).collect()
+    lines
 }
 
 /// A line for each kind of row that needs one.
@@ -94,7 +90,8 @@ mod tests {
     use super::*;
     use crate::measure::synthetic::{Shape, Sketch, World};
     use crate::record::Record;
-    use crate::show::table::{self, Detail};
+    use crate::record::figures::EFFICIENCY;
+    use crate::show::table::Detail;
 
     fn shown(sketch: &Sketch) -> String {
         let plan = sketch.plan(2);
@@ -121,7 +118,7 @@ mod tests {
         let has_one = |sketch: &Sketch| {
             let plan = sketch.plan(2);
             let rows = Summary::new(&plan.outline, &World::new(1).records(&plan)).rows;
-            rows.iter().any(|row| row.role == Role::Ideal && row.efficiency.is_some())
+            rows.iter().any(|row| row.role == Role::Ideal && row.estimate(EFFICIENCY).is_some())
         };
         // Two pCPUs at once, which no lock allows.
         let overlapping = Sketch::new().arm_with("a", "lock = \"tas\"\nthink = \"0ns\"");
@@ -160,7 +157,7 @@ mod tests {
         assert!(!none.contains("overtaken"), "{none}");
         let of_a = |record: &&mut Record| record.place.as_ref().is_some_and(|place| place.arm == "a");
         for (record, most) in records.iter_mut().filter(of_a).zip([5, 17385, 12]) {
-            record.lock_events.insert("overtaken_most".into(), most);
+            record.figures.set("overtaken_most", f64::from(most));
         }
         let shown = table::summary(&Summary::new(&plan.outline, &records), Detail::Verbose);
         let line_of = |arm: &str| {

@@ -1,0 +1,138 @@
+//! Numbers by name, as records write them: whole ones without a decimal point.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Figures by name; null: this run cannot tell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Figures(BTreeMap<String, Option<f64>>);
+
+/// Counts by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Counts(BTreeMap<String, f64>);
+
+impl Figures {
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied().flatten()
+    }
+
+    /// Notes a figure.
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: impl Into<Option<f64>>) {
+        self.0.insert(name.into(), value.into());
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Option<f64>)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}
+
+impl Counts {
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied()
+    }
+
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: f64) {
+        self.0.insert(name.into(), value);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}
+
+impl FromIterator<(String, f64)> for Counts {
+    fn from_iter<T: IntoIterator<Item = (String, f64)>>(counts: T) -> Self {
+        Self(counts.into_iter().collect())
+    }
+}
+
+/// A number that is whole, where all readers keep it whole, or any.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Number {
+    Whole(i64),
+    Any(f64),
+}
+
+/// Whole numbers up to this are kept by every reader of JSON.
+const MOST_WHOLE: f64 = (1_u64 << 53) as f64;
+
+impl Number {
+    fn of(value: f64) -> Self {
+        let is_whole = value.fract() == 0.0 && value.abs() < MOST_WHOLE;
+        // A negative zero would become a positive one.
+        let is_kept = value != 0.0 || value.is_sign_positive();
+        if is_whole && is_kept { Self::Whole(value as i64) } else { Self::Any(value) }
+    }
+}
+
+impl Serialize for Figures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value.map(Number::of))))
+    }
+}
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, Number::of(*value))))
+    }
+}
+
+impl<'de> Deserialize<'de> for Figures {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        BTreeMap::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        BTreeMap::deserialize(deserializer).map(Self)
+    }
+}
+
+#[cfg(feature = "schema")]
+mod schema {
+    use schemars::{JsonSchema, Schema, SchemaGenerator};
+    use serde_json::{Map, Value, json};
+
+    use super::{Counts, Figures};
+    use crate::record::figures::FIGURES;
+
+    impl JsonSchema for Figures {
+        fn schema_name() -> std::borrow::Cow<'static, str> {
+            "Figures".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            let told = |about: &str, unit: &str| json!({ "description": format!("{about} Unit: {unit}."), "type": ["number", "null"] });
+            let rows =
+                |is_family: bool| FIGURES.iter().filter(move |row| row.name.contains('*') == is_family);
+            let exact: Map<String, Value> =
+                rows(false).map(|row| (row.name.into(), told(row.about, row.unit.word()))).collect();
+            let families: Map<String, Value> = rows(true)
+                .map(|row| (format!("^{}$", row.name.replace('*', ".+")), told(row.about, row.unit.word())))
+                .collect();
+            schemars::json_schema!({
+                "type": "object",
+                "properties": exact,
+                "patternProperties": families,
+                "additionalProperties": { "type": ["number", "null"] },
+            })
+        }
+    }
+
+    impl JsonSchema for Counts {
+        fn schema_name() -> std::borrow::Cow<'static, str> {
+            "Counts".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "number" } })
+        }
+    }
+}
