@@ -93,9 +93,13 @@ bench-walls *ARGS: setup
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 
-# Keep the figures of a results directory that pages quote, in docs/results/NAME (needs jq); `cargo test --test claims` compares the pages with them.
+# Keep the figures of a results directory that pages quote, in docs/results/NAME (needs jq); `just docs` writes them into the pages.
 keep-results DIR NAME: setup
     @bench/scripts/keep-results.sh {{ DIR }} {{ NAME }} {{ haltkick }}
+
+# Write the figures, tables and boxes of docs/results into the pages that name them: `git diff` shows what changed (needs Python).
+docs:
+    @bench/scripts/docs.py
 
 # Draw the pictures of docs/pictures again (needs Python).
 pictures:
@@ -229,7 +233,7 @@ same-as REV *OPTIONS: setup
 _narrow-target:
     @rustup target list --installed | grep -qx thumbv7m-none-eabi || rustup target add thumbv7m-none-eabi
 
-# Formatting, lints, documentation, and whether the models of the model checkers still compile.
+# Formatting, lints, documentation, whether the models of the model checkers still compile, and pages against their records (needs Python).
 check: setup _narrow-target
     cargo fmt --all --check
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
@@ -242,6 +246,8 @@ check: setup _narrow-target
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
     RUSTFLAGS="--cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings
+    bench/scripts/test_docs.py
+    bench/scripts/docs.py --check
 
 # The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs; all states: progress and overtaking), the page faults, the grant tables.
 model:
