@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Keeps the figures of a results directory that pages quote, small enough for the repository: docs/results/NAME.
-# Usage: keep-results.sh DIR NAME HALTKICK... (the last words start the command). `bench/tests/claims` reads the result.
+# Usage: keep-results.sh DIR NAME HALTKICK... (the last words start the command). `just docs` reads the result.
 set -euo pipefail
 
 directory=$1 kept=docs/results/$2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps the tables of `just worst` in docs/results/worst: keep_worst.py DIR COMMIT. `bench/tests/claims` reads figures.tsv."""
+"""Keeps the tables of `just worst` in docs/results/worst: keep_worst.py DIR COMMIT. `just docs` reads figures.tsv."""
 
 import json
 import sys
