@@ -97,9 +97,10 @@ reproduce *ARGS: setup
 keep-results DIR NAME: setup
     @bench/scripts/keep-results.sh {{ DIR }} {{ NAME }} {{ haltkick }}
 
-# Write the figures, tables and boxes of docs/results into the pages that name them: `git diff` shows what changed (needs Python).
-docs:
-    @bench/scripts/docs.py
+# Write figures, tables and boxes of docs/results into the pages that name them, and the table of figures: `git diff` shows what changed (needs Python).
+docs: setup
+    cargo run --quiet --package haltkick -- list figures --format json > target/figures.json
+    @bench/scripts/docs.py --figures target/figures.json
 
 # Draw the pictures of docs/pictures again (needs Python).
 pictures:
