@@ -353,6 +353,13 @@ pub(crate) static FIGURES: &[Figure] = &[
     ns("schedule_absent_ns", "How long vCPUs were to be off by it, all together.", |it| {
         it.found.schedule.map(|kept| kept.absent_ns as f64).ok_or_else(|| "no schedule was repeated".into())
     }),
+    row("kicks_per_section", Unit::Number, "Kicks that vCPUs received in the whole run, over sections in the window.", |it| {
+        let kicks = it.outcome.vcpus.iter().map(|vcpu| vcpu.kicks).sum::<Option<u64>>();
+        let kicks = kicks.ok_or("kicks are not counted with this back end")?;
+        Ok(kicks as f64 / (it.outcome.acquisitions() as f64).max(1.0))
+    })
+    .better(Less)
+    .estimated(),
     // Time.
     ns(CPU, "CPU time of the whole process.", |it| Ok(nanoseconds(it.found.cpu_time)))
         .of_linux(|it| Ok(nanoseconds(it.found.cpu_time))),
