@@ -246,6 +246,28 @@ mod tests {
     }
 
     #[test]
+    fn every_column_of_a_figure_has_its_box_and_its_rule() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(6);
+        let (world, records) = (World::new(1), World::new(1).records(&plan));
+        let page = page(&world.manifest(&plan), &Summary::new(&plan.outline, &records), &records);
+        let columns: BTreeSet<&str> =
+            page.split("<th class=\"of-").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(columns.contains("lost_ns") && columns.contains("wait_p999_ns"), "{columns:?}");
+        for name in columns {
+            assert!(page.contains(&format!("id=\"pick-{name}\"")), "{name}");
+            assert!(
+                page.contains(&format!("section:has(#pick-{name}:not(:checked)) .of-{name}{{display:none}}")),
+                "{name}"
+            );
+            assert_eq!(
+                page.matches(&format!("class=\"of-{name}\"")).count(),
+                1 + 3,
+                "{name}: a head and three rows"
+            );
+        }
+    }
+
+    #[test]
     fn a_long_list_is_folded_behind_its_first_lines() {
         let lines = |most: usize| (0..most).map(|line| format!("line {line}")).collect::<Vec<_>>();
         assert!(!folded(&lines(8)).into_string().contains("<details>"));
