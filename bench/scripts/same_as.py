@@ -289,7 +289,6 @@ RECORD_NAMES = [
     (r"closed_by_heads\.free_ns\.(.*)", r"times_ns.closed_free.\1"),
     (r"(wait|hold|unlock)_ns\.(.*)", r"times_ns.\1.\2"),
     (r"times_ns\.(\w+)\.buckets\.(.*)", r"distributions.\1.\2"),
-    (r"times_ns\.(\w+)\.at_least\..*", r"at_least.\1"),
     (r"times_ns\.(\w+)\.(count|pending)", r"figures.\1_\2"),
     (r"times_ns\.(\w+)\.(\w+)", r"figures.\1_\2_ns"),
     (r"lock_cost\.instrument\.oracle(.*)", r"figures.oracle\1"),
@@ -346,7 +345,10 @@ def values(document):
     schema, version = document.get("schema"), document.pop("schema_version", None)
     names = RECORD_NAMES if schema == "haltkick.run" else SUMMARY_NAMES if schema == "haltkick.summary" else []
     if schema == "haltkick.run":
-        document["why"] = sorted({*document.get("why", {}).values()})
+        document["why"] = {reason: True for reason in document.get("why", {}).values()}
+        times = {part: value for part, value in document.items() if part.endswith("_ns") and isinstance(value, dict)}
+        bounds = [f"{part[:-3]}_{name}_ns" for part, value in times.items() for name in value.pop("at_least", [])]
+        document["at_least"] = {name: True for name in document.get("at_least", bounds)}
         document.pop("files", None)
     for part, text in [(part, document.get("config", {}).get(part)) for part in ("machine", "host")] if version == 1 else []:
         if text:
@@ -384,7 +386,8 @@ def of_values(base, candidate):
     """How the values of a file differ: names that one side alone has, once each, and values that are others."""
     found = []
     for side, here, there in [("base", base, candidate), ("candidate", candidate, base)]:
-        bare = lambda path: re.sub(r"^\d+: |\b\d+\b(?=\.)", "", path)
+        # Of a line of a CSV file the metric alone.
+        bare = lambda path: re.sub(r"^\d+: |\b\d+\b(?=\.)", "", path.rsplit(",", 1)[-1] if path.count(",") > 3 else path)
         alone = collections.Counter(bare(path) for path, value in here.items() if path not in there and value not in (None, "", [], {}))
         found += [f"only the {side} has {path} ({times})" for path, times in sorted(alone.items())]
     both = [path for path in base if path in candidate]

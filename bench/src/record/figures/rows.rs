@@ -131,7 +131,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     .better(Less)
     .center(Median)
     .column("starved", IfAny, "vCPUs that completed nothing in the window, median over the runs")
-    .gives_way(None, Some(7)),
+    .gives_way(None, Some(9)),
     count(FEWEST, "Fewest sections of a vCPU.", |it| Ok(it.of_vcpus().min().unwrap_or(0) as f64)),
     count("max_per_vcpu", "Most sections of a vCPU.", |it| Ok(it.of_vcpus().max().unwrap_or(0) as f64)),
     family("node_*_vcpus", Unit::Count, "vCPUs that began on a NUMA node.", |it| it.of_nodes(|_| Some(1))),
@@ -159,7 +159,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     .estimated()
     .needs_lock()
     .column("long waits", OfWindows, "half of all time spent waiting went into waits at least this long")
-    .gives_way(None, Some(6)),
+    .gives_way(None, Some(8)),
     ns("wait_p50_ns", "Median time from asking for the lock to having it, waits that had not ended included.", |it| {
         it.times[0].quantile(0.5)
     })
@@ -239,7 +239,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     .needs_lock()
     .column("lost/holder", IfAny, "what others lost for each preemption of a lock's holder")
     .with_interval()
-    .gives_way(Some(3), Some(9)),
+    .gives_way(Some(4), Some(7)),
     ns("lost_per_head_ns", "What others lost for each preemption of the first in a strict queue.", |it| {
         it.lost_per(|by| by.head, "head of a queue")
     })
@@ -248,7 +248,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     .needs_lock()
     .column("lost/head", IfAny, "the same for the first vCPU in a strict queue")
     .with_interval()
-    .gives_way(Some(4), Some(8)),
+    .gives_way(Some(3), Some(6)),
     family("lost_*_ns", Unit::Nanoseconds, "The lost time by what the vCPU was doing that was off.", |it| {
         by_activity(it.attributed(it.outcome.lost_ns))
     }),
