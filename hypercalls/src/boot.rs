@@ -106,6 +106,36 @@ pub struct BootBlock {
     pub fold_high: u32,
 }
 
+/// ELF section with the image's [`Request`], for a monitor that does not write the boot block.
+pub const REQUEST_SECTION: &str = ".haltkick.request";
+
+/// Request to an image that runs by itself: the VMM writes it into the copy of the image that the monitor starts. The guest adds what
+/// only it can know there: addresses, how to kick, the clock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The boot block for a clock of a nanosecond a tick, without addresses. `vcpus` 0: nothing is asked.
+    pub boot: BootBlock,
+    /// Time between start and window, in nanoseconds.
+    pub warmup_ns: u64,
+    /// Length of the window, in nanoseconds.
+    pub window_ns: u64,
+    /// TSC ticks per millisecond; 0: the guest measures them.
+    pub tsc_khz: u64,
+    /// How vCPUs are woken: one of the [`WAKES`].
+    pub wakes: u32,
+    /// Port of the console.
+    pub console_port: u16,
+    /// Port of the exit.
+    pub exit_port: u16,
+}
+
+/// Ways to wake a vCPU, by their numbers in [`Request::wakes`]: as CPUID offers, by hypercall, by interrupt.
+pub const WAKES: [&str; 3] = ["auto", "kvm", "ipi"];
+
+/// Ticks of a [`Request`]'s clock in a millisecond.
+pub const NANOSECOND_TICKS_KHZ: u64 = 1_000_000;
+
 /// Length of a vCPU's row of [`BootBlock::entries`]: room for as many locks as there can be, and out of step with the cache's
 /// sets like [`VcpuArea`](crate::VcpuArea).
 pub const ENTRIES_ROW_BYTES: usize = MAX_LOCKS as usize * 8 + 128;

@@ -97,6 +97,7 @@ const _: () = {
     assert!(size_of::<LockObjects>() == 8 + 112 * MAX_OBJECTS);
     assert!(size_of::<Import>() == 40);
     assert!(size_of::<BootBlock>() == 264);
+    assert!(size_of::<Request>() == size_of::<BootBlock>() + 32);
     assert!(size_of::<TraceSection>() == TRACE_SECTION_BYTES);
     assert!(
         histogram_bucket(0) == 0

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
-    Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Ring, Run, RunError, Sched, Shape, Target,
-    find_qemu, probe,
+    Engine, Fold, Governor, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Ring, Run, RunError,
+    Sched, Shape, Target, find_qemu, probe,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{Check, Settings, deschedule, event, start, start_stoppable, trials, watched};
@@ -51,6 +51,7 @@ fn trials_with_tcg(is_lacking: bool) -> Vec<Trial> {
         workloads_that_are_checked_at_rest_come_to_rest,
         a_section_without_a_lock_violates_exclusion,
         a_request_to_stop_ends_the_run,
+        every_setting_reaches_the_guest_on_every_engine,
     ]);
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(is_lacking));
     trials.chain(trials![what_qemu_cannot_serve_is_refused_with_a_reason]).collect()
@@ -253,6 +254,93 @@ fn a_request_to_stop_ends_the_run() -> Check {
     }
 }
 
+/// Fields of the boot block as the guest tells them, in a window that was long enough for it to tell all.
+fn told(config: &Run) -> Result<Vec<String>, Failed> {
+    for factor in [1, 10, 100] {
+        let window = config.window * factor;
+        let config = config.clone().workload("selftest-settings").window(window);
+        let (guest, _) = watched(&config, &Instruments::default())?;
+        guest.result?;
+        // QEMU's guest breaks its text where it has to say something to the VMM.
+        let text = guest.console.replace('\n', "");
+        if let Some(told) = text.strip_prefix("BootBlock { ").and_then(|text| text.strip_suffix(" }")) {
+            return Ok(told.split(", ").map(String::from).collect());
+        }
+    }
+    Err("it never said all".into())
+}
+
+/// A run in which the guest is told something else than by default in each field that an engine passes on.
+fn unlike_the_default() -> Run {
+    let shape = Shape {
+        exponential_think: true,
+        hold_jitter_percent: 10,
+        zipf_hundredths: 90,
+        arrivals: Some(Duration::from_micros(300)),
+        footprint_lines: 6,
+        dirty_lines: 2,
+        embed: true,
+        read_percent: 30,
+        read_hold: Duration::from_micros(4),
+    };
+    let mix = Mix {
+        work_sections: None,
+        go_on: true,
+        long_hold: Duration::from_micros(40),
+        long_one_in: 9,
+        nested_one_in: 7,
+        only_short_ask: true,
+    };
+    let governor = Governor { interval: Duration::from_millis(20), low: 300, high: 700 };
+    let mut run = config().vcpus(3).lock("ticket").pv(false).lock_count(2).seed(77).shape(shape).mix(mix);
+    run.guests[0].ours_mut().expect("our own guest").spin_rounds = 55;
+    run.oracle(false)
+        .ordered_stamps(false)
+        .hold(Duration::from_micros(5))
+        .think(Duration::from_micros(6))
+        .spin_threshold(Duration::from_micros(70))
+        .slice_margin(Duration::from_micros(80))
+        .work_rate(12_345)
+        .tasks(5)
+        .fold(Fold::Governor(governor))
+}
+
+/// QEMU's emulator cannot run the governor, whose settings KVM under QEMU gets in the same way.
+fn every_setting_reaches_the_guest_on_every_engine() -> Check {
+    // No settings, or settings of our own VMM.
+    const OTHERS: [&str; 8] = [
+        "abi_version",
+        "fingerprint",
+        "workload",
+        "tsc_khz",
+        "pool_bytes",
+        "points",
+        "trace_sections",
+        "work_sections",
+    ];
+    let simulated = support::simulated("ivybridge-ex-4s", 2, 1).engine;
+    let here = |run: Run| run.engine(simulated.clone()).sched(Sched::Vmm);
+    let (usual, other) = (told(&here(config()))?, told(&here(unlike_the_default()))?);
+    assert_eq!(usual.len(), other.len());
+    for (usual, other) in usual.iter().zip(&other) {
+        let (name, _) = usual.split_once(": ").expect("a field");
+        let is_told = !other.ends_with("GuestAddress(0)") && !OTHERS.contains(&name);
+        assert_eq!(usual != other, is_told, "{usual}, {other}");
+    }
+    let emulated = |fold: Fold| unlike_the_default().fold(fold);
+    let same = |run: Run| -> Check {
+        let expected = told(&here(run.clone()))?;
+        assert_eq!(told(&run)?, expected, "{:?}", run.engine);
+        Ok(())
+    };
+    same(emulated(Fold::Oracle))?;
+    if probe().is_ok() {
+        same(unlike_the_default().engine(Engine::Qemu(Kvm)))?;
+        same(unlike_the_default().engine(Engine::Kvm))?;
+    }
+    Ok(())
+}
+
 fn what_qemu_cannot_serve_is_refused_with_a_reason() -> Check {
     let on_purpose = deschedule(Target::Random, HowOften::PerSecond(10.0), Duration::from_millis(1), None);
     for (wrong, reason) in [
@@ -261,7 +349,8 @@ fn what_qemu_cannot_serve_is_refused_with_a_reason() -> Check {
         (config().ring(Ring::Ring3), "ring 0"),
         (config().pv_backend(PvBackend::Vmm), "no doorbells"),
         (config().halt_poll(Duration::ZERO), "--halt-poll"),
-        (config().mix(Mix { long_one_in: 8, ..Mix::default() }), "long or nested"),
+        (config().mix(Mix { work_sections: Some(8), ..Mix::default() }), "--work"),
+        (config().fold(Fold::Governor(Governor::LINUX)), "stolen time"),
         (config().workload("selftest-page-fault"), "page tables"),
         (config().vcpus(255), "254"),
     ] {

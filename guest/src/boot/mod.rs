@@ -3,3 +3,4 @@
 mod bare;
 pub(crate) mod entry;
 mod note;
+mod zeroed;

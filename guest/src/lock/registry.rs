@@ -162,24 +162,12 @@ pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
     WorkloadFlags(workloads()[boot().workload as usize].flags)
 }
 
-/// Index of the lock of that name; of one that was linked behind the image the name is `object=` and its number.
+/// Index of the image's lock of that name.
 pub(crate) fn lock_named(name: &str) -> Option<u32> {
-    match name.strip_prefix("object=") {
-        Some(number) => number.parse().ok().map(|number: u32| locks().len() as u32 + number),
-        None => position(locks(), name),
-    }
-}
-
-/// Index of the workload of that name.
-pub(crate) fn workload_named(name: &str) -> Option<u32> {
-    position(workloads(), name)
-}
-
-fn position(entries: &[Descriptor], name: &str) -> Option<u32> {
     let padded = |entry: &Descriptor| {
         entry.name.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.iter().all(|&b| b == 0))
     };
-    entries.iter().position(padded).map(|index| index as u32)
+    locks().iter().position(padded).map(|index| index as u32)
 }
 
 const fn points() -> [Descriptor; Point::ALL.len()] {

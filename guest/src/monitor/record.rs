@@ -24,7 +24,7 @@ use haltkick_hypercalls::{BootBlock, BootFlags, Control, Oracle, VcpuArea};
 
 use crate::cpu::percpu;
 
-/// Port for bytes: QEMU's debug console, unless the command line says otherwise (a serial port takes them too).
+/// Port for bytes: QEMU's debug console, unless the request says otherwise (a serial port takes them too).
 static CONSOLE_PORT: AtomicU16 = AtomicU16::new(0xe9);
 /// Port for the exit code: QEMU's debug exit.
 static EXIT_PORT: AtomicU16 = AtomicU16::new(0xf4);
@@ -35,14 +35,17 @@ pub(crate) static PREEMPTED_SEEN: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// A line is on its way out.
 static SENDING: AtomicBool = AtomicBool::new(false);
+/// The last byte that went out, or is on its way, ends no line.
+static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
 
 /// Exit codes, of which QEMU makes `2 * code + 1`.
 pub(crate) const DONE: u32 = 0x10;
 pub(crate) const FAILED: u32 = 0x11;
 
-/// Sets the port of the console, or of the exit.
-pub(crate) fn set_port(console: bool, port: u16) {
-    if console { &CONSOLE_PORT } else { &EXIT_PORT }.store(port, Ordering::Relaxed);
+/// Sets the ports of the console and of the exit.
+pub(crate) fn set_ports(console: u16, exit: u16) {
+    CONSOLE_PORT.store(console, Ordering::Relaxed);
+    EXIT_PORT.store(exit, Ordering::Relaxed);
 }
 
 /// A line that goes out in one piece, as far as the monitor serves it in one.
@@ -77,26 +80,36 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 120], used: 0 };
     // Cannot fail: what does not fit is cut.
     let _ = writeln!(line, "haltkick: {text}");
-    send(&line.bytes[..line.used]);
+    send(&line.bytes[..line.used], true);
 }
 
 /// Sends a byte of the guest's own text.
 pub(crate) fn console(byte: u8) {
-    send(&[byte]);
+    send(&[byte], false);
 }
 
-fn send(bytes: &[u8]) {
-    let port = CONSOLE_PORT.load(Ordering::Relaxed);
-    // Relaxed, both: what the lock guards is the port, and the host serves port I/O in the order of execution.
+/// Sends bytes, on a line of their own or as the guest's own text goes on.
+fn send(bytes: &[u8], on_own_line: bool) {
+    // Relaxed, all: what the lock guards is the port, and the host serves port I/O in the order of execution.
     while SENDING.swap(true, Ordering::Relaxed) {
         core::hint::spin_loop();
     }
+    if WITHIN_LINE.swap(true, Ordering::Relaxed) && on_own_line {
+        out(b"\n");
+    }
+    out(bytes);
+    WITHIN_LINE.store(bytes.last() != Some(&b'\n'), Ordering::Relaxed);
+    SENDING.store(false, Ordering::Relaxed);
+}
+
+/// Writes bytes to the console's port.
+fn out(bytes: &[u8]) {
+    let port = CONSOLE_PORT.load(Ordering::Relaxed);
     // SAFETY: ring 0; the port takes bytes and does nothing else. Direction is forwards (System V ABI).
     unsafe {
         asm!("rep outsb", in("dx") port, inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,
              options(nostack, preserves_flags));
     }
-    SENDING.store(false, Ordering::Relaxed);
 }
 
 /// Everything in shared memory that the host's program looks at.

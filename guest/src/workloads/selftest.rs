@@ -8,7 +8,9 @@ use core::fmt::Write;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::{
+    ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress, WINDOW_CLOSED, WorkloadFlags,
+};
 
 use crate::cpu::flag_snapshot::FlagSnapshot;
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
@@ -38,6 +40,10 @@ workload! {
 workload! {
     "340" "selftest-latch", "every vCPU kicks itself, then sleeps",
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => latch
+}
+workload! {
+    "345" "selftest-settings", "vCPU 0 writes to the console what it was told",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => settings
 }
 workload! {
     "350" "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run",
@@ -77,6 +83,40 @@ fn panic() {
     if cpu() == 0 {
         let _ = writeln!(Console, "selftest-panic: vCPU 0 is about to panic");
         panic!("this is what a panic looks like");
+    }
+    critical_section::run();
+}
+
+/// vCPU 0 writes down all settings, with times in microseconds and nothing of the host; the others do as usual.
+fn settings() {
+    const HOST_FLAGS: BootFlags = BootFlags::BARE
+        .with(BootFlags::HALT)
+        .with(BootFlags::KICK_HYPERCALL)
+        .with(BootFlags::YIELD_HYPERCALL)
+        .with(BootFlags::VMMCALL)
+        .with(BootFlags::EACH_SAYS_STARTED);
+    let (none, told) = (GuestAddress(0), *boot());
+    let microseconds = |ticks: u64| (ticks * 1000 + told.tsc_khz / 2) / told.tsc_khz;
+    let told = BootBlock {
+        flags: BootFlags(told.flags.0 & !HOST_FLAGS.0),
+        vcpu_areas: none,
+        control: none,
+        oracles: none,
+        tsc_khz: 0,
+        spin_threshold_ticks: microseconds(told.spin_threshold_ticks),
+        page_table: none,
+        pool: none,
+        pool_bytes: 0,
+        slice_margin_ticks: microseconds(told.slice_margin_ticks),
+        preempted_flags: none,
+        trace_rings: none,
+        entries: none,
+        arrival_ticks: microseconds(told.arrival_ticks),
+        fold_interval_ticks: microseconds(told.fold_interval_ticks),
+        ..told
+    };
+    if cpu() == 0 {
+        let _ = writeln!(Console, "{told:?}");
     }
     critical_section::run();
 }

@@ -29,8 +29,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use haltkick_hypercalls::{
-    BootBlock, Control, ENTRIES_ROW_BYTES, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, StealTime, VcpuArea,
-    trace_ring_bytes,
+    BootBlock, Control, ENTRIES_ROW_BYTES, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, Request, StealTime,
+    VcpuArea, trace_ring_bytes,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
@@ -89,6 +89,22 @@ unsafe impl Shared for Oracle {}
 unsafe impl Shared for VcpuArea {}
 // SAFETY: definition in the ABI: atomics of integers and padding.
 unsafe impl Shared for StealTime {}
+
+/// Structures of the ABI whose bytes a guest is given.
+///
+/// # Safety
+/// `repr(C)`, without padding: all bytes are initialised.
+pub(crate) unsafe trait Plain: Sized {
+    /// The bytes, as they lie in memory.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the trait's: they are initialised, and borrowed as long as the structure is.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+}
+// SAFETY: definition in the ABI, which asserts the size that its fields add up to.
+unsafe impl Plain for BootBlock {}
+// SAFETY: as above.
+unsafe impl Plain for Request {}
 
 /// Starts of the parts whose place depends on the image and on the number of vCPUs.
 struct Extent {
@@ -454,10 +470,7 @@ impl Memory {
         boot.entries = GuestAddress(self.entries(0));
         boot.page_table = GuestAddress(PML4);
         (boot.pool, boot.pool_bytes) = (GuestAddress(self.pool), self.pool_bytes());
-        // SAFETY: `BootBlock` is `repr(C)` without padding (its size is asserted in the ABI): all bytes are initialised.
-        let bytes =
-            unsafe { std::slice::from_raw_parts((&raw const boot).cast::<u8>(), size_of::<BootBlock>()) };
-        self.write(BOOT_BLOCK, bytes);
+        self.write(BOOT_BLOCK, boot.bytes());
         for vcpu in 0..self.vcpus as u32 {
             let this = self.area_address(vcpu).0;
             self.write(this + haltkick_hypercalls::SELF_OFFSET as u64, &this.to_le_bytes());

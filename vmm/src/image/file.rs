@@ -215,15 +215,6 @@ impl Image {
         Lines::of(&self.elf).map(|lines| lines.with(of_objects))
     }
 
-    /// The name of lock number `lock` in a guest that reads its settings from a command line.
-    pub(crate) fn name_in_guest(&self, lock: usize) -> String {
-        let own = self.locks.len() - self.objects.len();
-        match lock.checked_sub(own) {
-            Some(object) => format!("object={object}"),
-            None => self.locks[lock].name.clone(),
-        }
-    }
-
     /// The function that takes form `pv` of lock number `lock` if it is free.
     pub(crate) fn try_lock(&self, lock: usize, pv: bool) -> Option<u64> {
         let object = lock.checked_sub(self.locks.len() - self.objects.len())?;

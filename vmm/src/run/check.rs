@@ -15,7 +15,7 @@ use crate::image::object::MOST_POINTS;
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
-use crate::run::asked::{Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
+use crate::run::asked::{Accelerator, Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
 use crate::run::boot_values::{Chosen, pool_bytes};
 use crate::run::folding::Fold;
 use crate::run::memory::{check_memory, most_bytes};
@@ -372,13 +372,10 @@ fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunErro
 /// Refuses to fold where the guest is not told how much time is stolen from it.
 fn check_folding(asked: OurGuest<'_>) -> Result<(), RunError> {
     let is_told = match asked.run.engine {
-        Engine::Kvm | Engine::Sim(_) => true,
+        Engine::Kvm | Engine::Sim(_) | Engine::Qemu(Accelerator::Kvm) => true,
         Engine::Threads => asked.run.rules.sched == Sched::Vmm || asked.ours.fold == Fold::Oracle,
-        Engine::Qemu(_) if asked.ours.tasks.is_some() || asked.ours.fold != Fold::Off => {
-            let message = "--tasks, --fold: QEMU's guest is told neither: use --engine kvm, threads or sim";
-            return Err(RunError::usage(message));
-        }
-        Engine::Qemu(_) => true,
+        // Its emulator has no stolen time; the oracle folds without.
+        Engine::Qemu(Accelerator::Tcg) => asked.ours.fold == Fold::Oracle,
     };
     if asked.ours.fold == Fold::Off || is_told {
         return Ok(());

@@ -2,36 +2,28 @@
 #![expect(unsafe_code, reason = "lays out memory and hands out references to it, in this one place")]
 
 use core::arch::x86_64::__cpuid;
-use core::cell::UnsafeCell;
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use haltkick_hypercalls::{
-    ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, CPU_OFFSET, Control, ENTRIES_ROW_BYTES,
-    EXCEPTION_STACK_OFFSET, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, SELF_OFFSET, VcpuArea, WAKE_VECTOR,
+    BootBlock, BootFlags, CPU_OFFSET, Control, ENTRIES_ROW_BYTES, EXCEPTION_STACK_OFFSET, GuestAddress,
+    MAX_LOCKS, MAX_VCPUS, NANOSECOND_TICKS_KHZ, Oracle, Request, SELF_OFFSET, VcpuArea, WAKE_VECTOR, WAKES,
     WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags,
 };
 
 use crate::boot::entry;
+use crate::boot::zeroed::Zeroed;
 use crate::cpu::time::now;
 use crate::cpu::{apic, halt, percpu};
 use crate::lock::{object, registry};
 
 use super::failure::Failure;
-use super::settings::{Backend, Settings};
-use super::{ground, tables};
+use super::{ground, settings, tables};
 use crate::monitor::record::{self, leave};
 use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 
-/// Zeroed memory for one structure that is written before anybody else looks, or is made of atomics.
-#[repr(C, align(4096))]
-struct Zeroed<T>(UnsafeCell<MaybeUninit<T>>);
-// SAFETY: see the type; every use says why it is alone, or that the contents are atomics.
-unsafe impl<T> Sync for Zeroed<T> {}
-
-static BOOT_BLOCK: Zeroed<BootBlock> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
-static CONTROL: Zeroed<Control> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
-static ORACLES: Zeroed<[Oracle; MAX_LOCKS as usize]> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+static BOOT_BLOCK: Zeroed<BootBlock> = Zeroed::new();
+static CONTROL: Zeroed<Control> = Zeroed::new();
+static ORACLES: Zeroed<[Oracle; MAX_LOCKS as usize]> = Zeroed::new();
 
 /// Bytes of a vCPU's stack for exceptions.
 const EXCEPTION_STACK_BYTES: u64 = 4096;
@@ -41,15 +33,16 @@ static PRESENT: AtomicU32 = AtomicU32::new(0);
 /// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `ground` says; `start_info` is PVH's.
 pub(super) extern "C" fn boot(start_info: u32) -> ! {
     prepare_to_fail();
-    let settings = Settings::from_start_info(start_info).unwrap_or_else(|failure| fail(failure));
-    let boot = lay_out(&settings).unwrap_or_else(|failure| fail(failure));
+    let request = settings::request().unwrap_or_else(|failure| fail(failure));
+    let boot = settings::memory_end(start_info).and_then(|end| lay_out(request, end));
+    let boot = boot.unwrap_or_else(|failure| fail(failure));
     tables::load(boot.vcpus, area_address(boot.vcpus));
     start_others(boot).unwrap_or_else(|failure| fail(failure));
     ground::unmap_null();
     record::line(format_args!("vcpus {}", boot.vcpus));
     FIRST_MAY_BEGIN.store(true, Ordering::Release);
     halt::kick(0);
-    keep_window(boot, &settings);
+    keep_window(boot, request);
     if !record::begin_end() {
         // A vCPU failed, and tells of it.
         stop();
@@ -61,15 +54,14 @@ pub(super) extern "C" fn boot(start_info: u32) -> ! {
 }
 
 /// Area of the boot CPU until it knows where its own lies.
-static EARLY: Zeroed<VcpuArea> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
-static EARLY_STACK: Zeroed<[u8; EXCEPTION_STACK_BYTES as usize]> =
-    Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+static EARLY: Zeroed<VcpuArea> = Zeroed::new();
+static EARLY_STACK: Zeroed<[u8; EXCEPTION_STACK_BYTES as usize]> = Zeroed::new();
 
 /// Before anything can fail: tables that lead an exception to its report, an area to hold that, and no
 /// interrupts from controllers that are not set up.
 fn prepare_to_fail() {
     const PIC_MASKS: [u16; 2] = [0x21, 0xa1];
-    let (area, boot) = ((&raw const EARLY) as u64, BOOT_BLOCK.0.get().cast::<BootBlock>());
+    let (area, boot) = ((&raw const EARLY) as u64, BOOT_BLOCK.pointer());
     // SAFETY: alone: no other CPU runs, and there is no reference to any of it. Ring 0; a machine without that
     // interrupt controller ignores what is written there.
     unsafe {
@@ -123,19 +115,19 @@ fn area_address(cpu: u32) -> u64 {
     end.next_multiple_of(large_page) + u64::from(cpu) * size_of::<VcpuArea>() as u64
 }
 
-/// Writes the boot block and what each vCPU must know of itself. Long: the block has many fields.
-fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
-    let areas = u64::from(settings.vcpus) + 1;
+/// Writes the boot block and what each vCPU must know of itself.
+fn lay_out(request: &Request, memory_end: u64) -> Result<&'static BootBlock, Failure> {
+    let areas = u64::from(request.boot.vcpus) + 1;
     let exception_stacks = area_address(0) + areas * size_of::<VcpuArea>() as u64;
     let stacks = exception_stacks + areas * EXCEPTION_STACK_BYTES;
     let entries = stacks + areas * ground::STACK_BYTES;
     let end = entries + areas * ENTRIES_ROW_BYTES as u64;
-    if end > settings.memory_end {
-        return Err(Failure::Memory { needed: end, there: settings.memory_end });
+    if end > memory_end {
+        return Err(Failure::Memory { needed: end, there: memory_end });
     }
     // SAFETY: unused memory (just checked) behind the image; zero is valid for all that lies there.
     unsafe { core::ptr::write_bytes(area_address(0) as *mut u8, 0, (end - area_address(0)) as usize) };
-    for cpu in 0..=settings.vcpus {
+    for cpu in 0..=request.boot.vcpus {
         let this = area_address(cpu);
         let exception_stack = exception_stacks + u64::from(cpu + 1) * EXCEPTION_STACK_BYTES;
         // SAFETY: within the area; no reference to it exists yet.
@@ -146,68 +138,58 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
         }
     }
     ground::STACKS.store(stacks, Ordering::Relaxed);
-    ground::EXPECTED.store(settings.vcpus, Ordering::Relaxed);
-    let boot = BOOT_BLOCK.0.get().cast::<BootBlock>();
-    let flags = BootFlags::BARE
-        .with(BootFlags::HALT)
-        .with_if(settings.pv, BootFlags::PARAVIRT)
-        .with_if(settings.preempted_hint, BootFlags::PREEMPTED_HINT)
-        .with_if(settings.oracle, BootFlags::ORACLE)
-        .with_if(settings.ordered_stamps, BootFlags::ORDERED_STAMPS)
-        .with_if(settings.exponential_think, BootFlags::EXPONENTIAL_THINK)
-        .with_if(settings.embed, BootFlags::EMBED)
-        .with(kick_flags(settings.backend)?);
-    // SAFETY: alone: no other CPU runs, and there is no reference to it. Fields that are not set stay zero: no
-    // pool, no points, as many sections as fit into the window.
+    ground::EXPECTED.store(request.boot.vcpus, Ordering::Relaxed);
+    let alone = BootFlags::BARE.with(BootFlags::HALT);
+    let block = BootBlock {
+        flags: request.boot.flags.with(alone).with(kick_flags(request.wakes)?),
+        vcpu_areas: GuestAddress(area_address(0)),
+        control: GuestAddress((&raw const CONTROL) as u64),
+        oracles: GuestAddress((&raw const ORACLES) as u64),
+        entries: GuestAddress(entries),
+        page_table: GuestAddress((&raw const ground::PML4) as u64),
+        ..request.boot
+    };
+    let boot = BOOT_BLOCK.pointer();
+    // SAFETY: alone: no other CPU runs, and there is no reference to it.
     unsafe {
-        (*boot).abi_version = ABI_VERSION;
-        (*boot).fingerprint = ABI_FINGERPRINT;
-        (*boot).entries = GuestAddress(entries);
-        (*boot).vcpus = settings.vcpus;
-        (*boot).lock = settings.lock;
-        (*boot).workload = settings.workload;
-        (*boot).flags = flags;
-        (*boot).lock_count = settings.locks;
-        (*boot).vcpu_areas = GuestAddress(area_address(0));
-        (*boot).control = GuestAddress((&raw const CONTROL) as u64);
-        (*boot).oracles = GuestAddress((&raw const ORACLES) as u64);
-        (*boot).hold_ns = settings.hold_ns;
-        (*boot).think_ns = settings.think_ns;
-        (*boot).work_rate = settings.work_rate;
-        (*boot).seed = settings.seed;
-        (*boot).read_hold_ns = settings.read_hold_ns;
-        (*boot).read_percent = settings.read_percent;
-        (*boot).hold_jitter_percent = settings.hold_jitter_percent;
-        (*boot).zipf_hundredths = settings.zipf_hundredths;
-        (*boot).footprint_lines = settings.footprint_lines;
-        (*boot).dirty_lines = settings.dirty_lines;
-        (*boot).spin_rounds = settings.spin_rounds;
-        (*boot).tasks = settings.vcpus;
-        (*boot).preferred_vcpus = settings.vcpus;
-        (*boot).page_table = GuestAddress((&raw const ground::PML4) as u64);
+        *boot = block;
         percpu::init(boot);
         // Needs the APIC, whose form depends on nothing of the above but on the flags.
         prepare_machine();
-        let tsc_khz = if settings.tsc_khz == 0 { measure_tsc_khz() } else { settings.tsc_khz };
-        (*boot).tsc_khz = tsc_khz;
-        let ticks = |ns: u64| (u128::from(ns) * u128::from(tsc_khz) / 1_000_000) as u64;
-        (*boot).spin_threshold_ticks = ticks(settings.spin_threshold_ns);
-        (*boot).arrival_ticks = ticks(settings.arrival_ns);
+        *boot = with_clock(&block, if request.tsc_khz == 0 { measure_tsc_khz() } else { request.tsc_khz });
         BOOT.store(boot, Ordering::Release);
         Ok(&*boot)
     }
 }
 
-/// Returns how to kick: by KVM's hypercall where KVM offers that (and the command line does not ask otherwise),
+/// The boot block of a request, for the clock that there is.
+fn with_clock(block: &BootBlock, tsc_khz: u64) -> BootBlock {
+    let ticks = |ns: u64| ticks(ns, tsc_khz);
+    BootBlock {
+        tsc_khz,
+        spin_threshold_ticks: ticks(block.spin_threshold_ticks),
+        slice_margin_ticks: ticks(block.slice_margin_ticks),
+        arrival_ticks: ticks(block.arrival_ticks),
+        fold_interval_ticks: ticks(block.fold_interval_ticks),
+        ..*block
+    }
+}
+
+/// Ticks of a clock in a time.
+fn ticks(ns: u64, tsc_khz: u64) -> u64 {
+    (u128::from(ns) * u128::from(tsc_khz) / u128::from(NANOSECOND_TICKS_KHZ)) as u64
+}
+
+/// Returns how to kick: by KVM's hypercall where KVM offers that (and the request does not ask otherwise),
 /// else by interrupt.
-fn kick_flags(asked: Backend) -> Result<BootFlags, Failure> {
+fn kick_flags(asked: u32) -> Result<BootFlags, Failure> {
     const PV_SCHED_YIELD: u32 = 1 << 13;
     let kvm = halt::has_pv_unhalt();
-    match asked {
-        Backend::Kvm if !kvm => Err(Failure::NoKvm),
-        Backend::Ipi => Ok(BootFlags::NONE),
+    match WAKES.get(asked as usize) {
+        Some(&"kvm") if !kvm => Err(Failure::NoKvm),
+        Some(&"ipi") => Ok(BootFlags::NONE),
         _ if !kvm => Ok(BootFlags::NONE),
-        Backend::Kvm | Backend::Auto => {
+        _ => {
             let yields = halt::kvm_features() & PV_SCHED_YIELD != 0;
             let vendor = __cpuid(0);
             let amd = [*b"Auth", *b"Hygo"].contains(&vendor.ebx.to_le_bytes());
@@ -308,7 +290,7 @@ fn spin(boot: &BootBlock, microseconds: u64) {
 }
 
 /// Opens and closes the window.
-fn keep_window(boot: &BootBlock, settings: &Settings) {
+fn keep_window(boot: &BootBlock, request: &Request) {
     /// A millisecond where the APIC counts nanoseconds; elsewhere whatever it is, since only the TSC counts.
     const TICK: u32 = 1_000_000;
     apic::start_timer(WAKE_VECTOR, TICK);
@@ -318,13 +300,12 @@ fn keep_window(boot: &BootBlock, settings: &Settings) {
     while !(all(&control.started) && (!rests || all(&control.ready))) {
         tick(boot);
     }
-    let ticks = |ns: u64| (u128::from(ns) * u128::from(boot.tsc_khz) / 1_000_000) as u64;
-    sleep_until(boot, now() + ticks(settings.warmup_ns));
+    sleep_until(boot, now() + ticks(request.warmup_ns, boot.tsc_khz));
     let opened = now();
     // Relaxed: the vCPUs poll it.
     control.window.store(WINDOW_OPEN, Ordering::Relaxed);
     record::line(format_args!("open"));
-    sleep_until(boot, opened + ticks(settings.window_ns));
+    sleep_until(boot, opened + ticks(request.window_ns, boot.tsc_khz));
     control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
     record::line(format_args!("close {}", now() - opened));
     // Acquire: pairs with the release in `at_rest::arrive`. A vCPU that finds something wrong then ends the

@@ -4,21 +4,27 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
+use haltkick_hypercalls::{NANOSECOND_TICKS_KHZ, REQUEST_SECTION, Request, WAKES};
+use object::{Object as _, ObjectSection as _};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::guest::memory::Plain as _;
 use crate::host::affinity;
+use crate::host::clock;
 use crate::host::error::{RunError, system};
+use crate::host::time::Nanoseconds;
 use crate::image::file::Image;
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::vm::Vm;
-use crate::run::asked::{Accelerator, OurGuest, Shape};
+use crate::run::asked::{Accelerator, OurGuest};
+use crate::run::boot_values::{Chosen, boot_block};
 
 /// The program, unless `HALTKICK_QEMU` names another.
 const PROGRAM: &str = "qemu-system-x86_64";
 /// The first with everything that is used here: `microvm`, PVH, threads per emulated CPU.
 const OLDEST: (u32, u32) = (5, 0);
-/// Ports of the debug console and of the debug exit, here and on the guest's command line.
+/// Ports of the debug console and of the debug exit.
 const CONSOLE_PORT: u16 = 0xe9;
 const EXIT_PORT: u16 = 0xf4;
 
@@ -83,7 +89,6 @@ pub(super) fn spawn(
     asked: OurGuest<'_>,
     cpu: &Cpu,
     kernel: &std::fs::File,
-    tsc_khz: u64,
 ) -> Result<Child, RunError> {
     let accel = match cpu.accelerator {
         Accelerator::Tcg => "tcg,thread=multi",
@@ -104,7 +109,6 @@ pub(super) fn spawn(
         .args(["-m", &memory_mib(asked).to_string()])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
-        .args(["-append", &command_line(asked, cpu.accelerator, tsc_khz)])
         .args(["-debugcon", "stdio"])
         .args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=4")]);
     start(command, &asked.run.cpus)
@@ -170,50 +174,35 @@ fn memory_mib(asked: OurGuest<'_>) -> u64 {
     64 + (u64::from(asked.guest.vcpus) * 48).div_ceil(1024)
 }
 
-fn command_line(asked: OurGuest<'_>, accelerator: Accelerator, tsc_khz: u64) -> String {
-    let switch = |on: bool| if on { "on" } else { "off" };
-    let mut line = format!(
-        "console_port={CONSOLE_PORT:#x} exit_port={EXIT_PORT:#x} vcpus={} lock={} pv={} preempted_hint={} pv_backend={} \
-         workload={} locks={} hold_ns={} think_ns={} spin_threshold_ns={} spin_rounds={} warmup_ns={} window_ns={} \
-         seed={} work_rate={} oracle={} ordered_stamps={}",
-        asked.guest.vcpus,
-        asked.ours.lock,
-        switch(asked.guest.pv),
-        switch(asked.ours.preempted_hint),
-        asked.run.pv_backend.name(),
-        asked.ours.workload,
-        asked.ours.lock_count,
-        asked.ours.hold.as_nanos(),
-        asked.ours.think.as_nanos(),
-        asked.ours.spin_threshold.as_nanos(),
-        asked.ours.spin_rounds,
-        asked.run.warmup.as_nanos(),
-        asked.run.window.as_nanos(),
-        asked.guest.seed,
-        asked.run.work_rate.unwrap_or(0),
-        switch(asked.ours.oracle),
-        switch(asked.ours.ordered_stamps),
-    );
-    let shape = asked.ours.shape;
-    if shape != Shape::default() {
-        line += &format!(
-            " exponential_think={} embed={} hold_jitter={} zipf={} arrival_ns={} footprint={} dirty={} read_percent={} read_hold_ns={}",
-            switch(shape.exponential_think),
-            switch(shape.embed),
-            shape.hold_jitter_percent,
-            shape.zipf_hundredths,
-            shape.arrivals.unwrap_or_default().as_nanos(),
-            shape.footprint_lines,
-            shape.dirty_lines,
-            shape.read_percent,
-            shape.read_hold.as_nanos(),
-        );
-    }
-    // The emulated counter is the host's. KVM's may be scaled: there the guest measures it.
-    if accelerator == Accelerator::Tcg {
-        line += &format!(" tsc_khz={tsc_khz}");
-    }
-    line
+/// The image with what is asked of it written into its section for that.
+///
+/// # Errors
+/// [`RunError::Image`] when the image has no such section.
+pub(super) fn asking(
+    asked: OurGuest<'_>,
+    image: &Image,
+    chosen: Chosen,
+    accelerator: Accelerator,
+) -> Result<Vec<u8>, RunError> {
+    let wakes = WAKES.iter().position(|&name| name == asked.run.pv_backend.name());
+    let request = Request {
+        boot: boot_block(asked, chosen, NANOSECOND_TICKS_KHZ),
+        warmup_ns: Nanoseconds::from(asked.run.warmup).0,
+        window_ns: Nanoseconds::from(asked.run.window).0,
+        // The emulated counter is the host's. KVM's may be scaled: there the guest measures it.
+        tsc_khz: if accelerator == Accelerator::Tcg { clock::tsc_khz() } else { 0 },
+        wakes: wakes.map_or(0, |number| number as u32),
+        console_port: CONSOLE_PORT,
+        exit_port: EXIT_PORT,
+    };
+    let mut elf = image.elf().to_vec();
+    let file = object::File::parse(image.elf()).ok();
+    let section = file.as_ref().and_then(|file| file.section_by_name(REQUEST_SECTION)?.file_range());
+    let section = section.and_then(|(start, len)| elf.get_mut(start as usize..)?.get_mut(..len as usize));
+    let place = section.and_then(|section| section.get_mut(..size_of::<Request>()));
+    let reason = format!("has no section {REQUEST_SECTION} for what is asked of a guest under QEMU");
+    place.ok_or(RunError::Image { path: image.path.clone(), reason })?.copy_from_slice(request.bytes());
+    Ok(elf)
 }
 
 #[cfg(test)]

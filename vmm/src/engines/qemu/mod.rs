@@ -1,7 +1,7 @@
 //! The QEMU engine, `--engine qemu`: runs our own guest's image under QEMU, or a Linux kernel (`linux`).
 //!
-//! QEMU's `microvm` machine starts the image at its PVH entry, the image reads its settings from the kernel's command line
-//! and runs by itself (`guest/src/boot/bare`), and what it left in shared memory comes back through the debug console. It is put
+//! QEMU's `microvm` machine starts the image at its PVH entry, the image finds what is asked of it in a section that was
+//! written for it, and runs by itself (`guest/src/boot/bare`); what it left in shared memory comes back through the debug console. It is put
 //! where our own guests have it, so that one program judges both.
 
 mod launch;
@@ -17,14 +17,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::guest::memory::Memory;
 use crate::guest::reports;
-use crate::host::clock;
 use crate::host::error::RunError;
 use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::observe::instruments::Instruments;
-use crate::run::asked::{Accelerator, Mix, OurGuest, Ours};
+use crate::run::asked::{Accelerator, OurGuest};
 use crate::run::boot_values::Chosen;
 use crate::run::collect;
 use crate::run::found::{AnyOutcome, Ended, Found};
@@ -34,7 +33,7 @@ use crate::sched::hints::{PreemptedBy, PreemptedSource};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 
 pub use launch::find_qemu;
-use launch::{Cpu, file_for_qemu, spawn};
+use launch::{Cpu, asking, file_for_qemu, spawn};
 use record::{Said, listen};
 
 /// APIC ids of the older kind, less one for everybody, and the boot CPU.
@@ -52,13 +51,10 @@ pub(crate) fn run(
     check(asked, image, chosen, instruments)?;
     let program = find_qemu()?;
     let memory = Memory::new(image.end, asked.guest.vcpus, 0, 0)?;
-    let tsc_khz = clock::tsc_khz();
-    let kernel = file_for_qemu("guest image", image.elf())?;
+    let kernel = file_for_qemu("guest image", &asking(asked, image, chosen, accelerator)?)?;
     let cpu = Cpu::choose(asked, image, accelerator)?;
     let start = Instant::now();
-    let ours = Ours { lock: image.name_in_guest(chosen.lock as usize), ..asked.ours.clone() };
-    let told = OurGuest { ours: &ours, ..asked };
-    let mut qemu = Running(spawn(&program, told, &cpu, &kernel, tsc_khz)?);
+    let mut qemu = Running(spawn(&program, asked, &cpu, &kernel)?);
     let mut said = listen(&mut qemu.0, &memory, asked, start, stop)?;
     let result = match (said.broke.take(), said.failed) {
         (Some(error), _) => Err(error),
@@ -113,8 +109,8 @@ fn check(
         "--drain on needs to know which vCPUs have left"
     } else if asked.run.live {
         "--live on shows vCPUs that our own VMM runs"
-    } else if asked.ours.mix != (Mix { long_hold: asked.ours.mix.long_hold, ..Mix::default() }) {
-        "--work and sections that are long or nested need our own VMM"
+    } else if asked.ours.mix.work_sections.is_some() {
+        "--work ends the window when it is done, which our own VMM does"
     } else if asked.guest.vcpus > MOST_VCPUS {
         "it runs 254 vCPUs at most"
     } else if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
