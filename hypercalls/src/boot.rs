@@ -1,5 +1,7 @@
 //! The boot block: written by the VMM before the first entry, constant afterwards.
 
+use core::time::Duration;
+
 use crate::bounds::MAX_LOCKS;
 use crate::flags::flags;
 
@@ -61,15 +63,6 @@ pub struct BootBlock {
     pub preempted_flags: GuestAddress,
     /// Bit n: instrumented locks ring [`PORT_POINT`](crate::PORT_POINT) at point n.
     pub points: u64,
-    /// Sections that all vCPUs together are to complete once the window is open; then one of them rings
-    /// [`PORT_WORK_DONE`](crate::PORT_WORK_DONE). 0: as many as fit into the window.
-    pub work_sections: u64,
-    /// Work inside a long critical section, in nanoseconds.
-    pub long_hold_ns: u64,
-    /// One section in this many is long; 0: none.
-    pub long_one_in: u32,
-    /// One section in this many has a second one inside, under another lock; 0: none.
-    pub nested_one_in: u32,
     /// Address of vCPU 0's ring of [`TraceSection`](crate::TraceSection)s; 0: no trace is wanted.
     pub trace_rings: GuestAddress,
     /// Sections per ring, a power of two; see [`trace_ring_bytes`](crate::trace_ring_bytes).
@@ -77,14 +70,49 @@ pub struct BootBlock {
     /// Address of vCPU 0's row of counters, one (u64) for each lock: how often the vCPU has entered its section since boot,
     /// window or not. The others follow every [`ENTRIES_ROW_BYTES`]. Guest-written.
     pub entries: GuestAddress,
+    /// TSC ticks between two samples of the guest's governor, which then changes that number; 0: it has none.
+    pub fold_interval_ticks: u64,
+    /// What sections are like, where the workload has a choice.
+    pub shape: Shape,
+    /// How many rounds a paravirtual waiter spins before it sleeps, instead of `spin_threshold_ticks`; 0: it goes by those.
+    pub spin_rounds: u32,
+    /// Tasks of a workload that has such, at most [`MAX_VCPUS`](crate::MAX_VCPUS).
+    pub tasks: u32,
+    /// Number of vCPUs that these are to run on at first, 1 to `vcpus`.
+    pub preferred_vcpus: u32,
+    /// Stolen time up to which the governor prefers one vCPU more, in hundredths of a percent.
+    pub fold_low: u32,
+    /// Stolen time above which it prefers one fewer.
+    pub fold_high: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+// Without padding: the VMM copies the bytes of both.
+const _: () = assert!(size_of::<BootBlock>() == 272 && size_of::<Request>() == size_of::<BootBlock>() + 32);
+
+/// Variations of sections: memory touched, length, time of arrival, their number, what else is in them. What is zero is left out:
+/// as many sections as fit into the window, of one length, one after the other, under each lock in turn.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Sections that all vCPUs together are to complete once the window is open; then one of them rings
+    /// [`PORT_WORK_DONE`](crate::PORT_WORK_DONE). 0: as many as fit into the window.
+    pub work_sections: u64,
+    /// Mean time between two sections that a vCPU is to begin, in nanoseconds, whether it is done with the one before or not;
+    /// 0: it begins the next when it has thought.
+    pub arrivals_ns: u64,
+    /// Work inside a long critical section, in nanoseconds.
+    pub long_hold_ns: u64,
     /// Work inside a section that only reads, in nanoseconds.
     pub read_hold_ns: u64,
-    /// Mean time between two sections that a vCPU is to begin, in TSC ticks, whether it is done with the one before or not;
-    /// 0: it begins the next when it has worked for `think_ns`.
-    pub arrival_ticks: u64,
+    /// One section in this many is long; 0: none.
+    pub long_one_in: u32,
+    /// One section in this many has a second one inside, under another lock; 0: none.
+    pub nested_one_in: u32,
     /// Sections in a hundred that only read.
     pub read_percent: u32,
-    /// How far the length of a section is off `hold_ns`, at most, in percent of it.
+    /// How far the length of a section is off [`BootBlock::hold_ns`], at most, in percent of it.
     pub hold_jitter_percent: u32,
     /// Lock n (from 1 on) is chosen with a probability that falls with n to this power, in hundredths; 0: in turn.
     pub zipf_hundredths: u32,
@@ -92,18 +120,45 @@ pub struct BootBlock {
     pub footprint_lines: u32,
     /// Number of these lines that it writes, too.
     pub dirty_lines: u32,
-    /// How many rounds a paravirtual waiter spins before it sleeps, instead of `spin_threshold_ticks`; 0: it goes by those.
-    pub spin_rounds: u32,
-    /// Tasks of a workload that has such, at most [`MAX_VCPUS`](crate::MAX_VCPUS).
-    pub tasks: u32,
-    /// Number of vCPUs that these are to run on at first, 1 to `vcpus`.
-    pub preferred_vcpus: u32,
-    /// TSC ticks between two samples of the guest's governor, which then changes that number; 0: it has none.
-    pub fold_interval_ticks: u64,
-    /// Stolen time up to which the governor prefers one vCPU more, in hundredths of a percent.
-    pub fold_low: u32,
-    /// Stolen time above which it prefers one fewer.
-    pub fold_high: u32,
+    /// What holds or not.
+    pub flags: ShapeFlags,
+}
+
+impl Shape {
+    /// Mean work inside a section, where a short one takes `hold`.
+    #[must_use]
+    pub fn mean_hold(&self, hold: Duration) -> Duration {
+        match self.long_one_in {
+            0 => hold,
+            n => (hold * (n - 1) + Duration::from_nanos(self.long_hold_ns)) / n,
+        }
+    }
+
+    /// Whether all sections are of the length asked for, one after the other.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.footprint_lines == 0 && self.read_percent == 0 && self.arrivals_ns == 0
+    }
+
+    /// Sections of a fixed amount of work.
+    #[must_use]
+    pub fn work(&self) -> Option<u64> {
+        Some(self.work_sections).filter(|&sections| sections > 0)
+    }
+}
+
+flags! {
+    /// Switches of a [`Shape`].
+    ShapeFlags: u32 {
+        /// Times between sections are exponentially distributed; else all alike.
+        EXPONENTIAL_THINK = 0;
+        /// The first line of a section's footprint is the line in which its lock ends, as where a kernel's object contains its lock.
+        EMBED = 1;
+        /// When the fixed amount of work is done the vCPUs go on as before, uncounted; else they leave.
+        GO_ON = 2;
+        /// With [`BootFlags::GRACE`]: long sections ask for none.
+        ONLY_SHORT_ASK = 3;
+    }
 }
 
 /// ELF section with the image's [`Request`], for a monitor that does not write the boot block.
@@ -147,36 +202,28 @@ flags! {
         PARAVIRT = 0;
         /// `vcpu_is_preempted` reads the flag; else it always says no.
         PREEMPTED_HINT = 1;
-        /// When the fixed amount of work is done the vCPUs go on as before, uncounted; else they leave.
-        GO_ON = 2;
         /// A slice may be extended for a vCPU that says it holds a lock: mind
         /// [`HostLine::yield_wanted`](crate::HostLine::yield_wanted).
-        GRACE = 3;
+        GRACE = 2;
         /// Watch over every section with its lock's [`Oracle`](crate::Oracle).
-        ORACLE = 4;
+        ORACLE = 3;
         /// Read the clock between fences, so that what comes before a reading is over and what comes after has not begun.
-        ORDERED_STAMPS = 5;
-        /// Times between sections are exponentially distributed; else all alike.
-        EXPONENTIAL_THINK = 6;
-        /// The first line of a section's footprint is the line in which its lock ends.
-        EMBED = 7;
+        ORDERED_STAMPS = 4;
         /// Ring 0 with KVM's interrupt controller in x2APIC mode, APIC ids equal to indices: `pv_wait` is HLT, and `pv_kick` an
         /// interrupt with vector [`WAKE_VECTOR`], instead of [`PORT_WAIT`](crate::PORT_WAIT) and
         /// [`PORT_KICK`](crate::PORT_KICK).
-        HALT = 8;
+        HALT = 5;
         /// With [`BootFlags::HALT`]: `pv_kick` is KVM_HC_KICK_CPU.
-        KICK_HYPERCALL = 9;
+        KICK_HYPERCALL = 6;
         /// With [`BootFlags::HALT`]: a directed yield is KVM_HC_SCHED_YIELD.
-        YIELD_HYPERCALL = 10;
+        YIELD_HYPERCALL = 7;
         /// Hypercalls are VMMCALL (AMD), not VMCALL (Intel).
-        VMMCALL = 11;
+        VMMCALL = 8;
         /// There is no VMM of ours: the guest serves its own hypercalls.
-        BARE = 12;
+        BARE = 9;
         /// Each vCPU rings [`PORT_STARTED`](crate::PORT_STARTED) once, when it is about to enter its workload. Only for images with
         /// [`Features::SAYS_STARTED`](crate::Features::SAYS_STARTED).
-        EACH_SAYS_STARTED = 13;
-        /// With [`BootFlags::GRACE`]: long sections ask for none.
-        ONLY_SHORT_ASK = 14;
+        EACH_SAYS_STARTED = 10;
     }
 }
 

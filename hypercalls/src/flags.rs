@@ -27,6 +27,11 @@ macro_rules! flags {
                 if condition { self.with(others) } else { self }
             }
 
+            /// Adds `flags`, or takes them out.
+            pub const fn set(&mut self, flags: Self, is_on: bool) {
+                self.0 = if is_on { self.0 | flags.0 } else { self.0 & !flags.0 };
+            }
+
             /// Whether all of `flags` are among these.
             #[must_use]
             pub const fn has(self, flags: Self) -> bool {
@@ -111,5 +116,16 @@ flags! {
         /// A simulated machine takes its vCPUs off before each instruction of the lock in turn; with [`WorkloadFlags::INTERRUPTS`] it
         /// interrupts them there. It fills the registers in which a lock can rely on nothing.
         IS_MEDDLED_WITH = 15;
+        /// Its sections have lengths, locks, footprints and readers as [`BootBlock::shape`](crate::BootBlock::shape) says, as far as
+        /// that concerns them.
+        IS_SHAPED = 16;
+        /// It waits for arrivals.
+        HAS_ARRIVALS = 17;
+        /// Its data can lie in the line of its lock.
+        CAN_EMBED = 18;
+        /// It runs [`BootBlock::tasks`](crate::BootBlock::tasks), which the guest can fold.
+        HAS_TASKS = 19;
+        /// It has a fixed amount of work, long and nested sections.
+        IS_MIXED = 20;
     }
 }

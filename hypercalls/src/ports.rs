@@ -25,7 +25,7 @@ pub const PORT_BOOTED: u16 = 0x51c;
 pub const PORT_INVALIDATE: u16 = 0x520;
 /// The vCPU passes point EAX of a lock's slow path, and may be kept there.
 pub const PORT_POINT: u16 = 0x524;
-/// The fixed amount of work is done ([`BootBlock::work_sections`](crate::BootBlock::work_sections)). EAX is zero.
+/// The fixed amount of work is done ([`Shape::work_sections`](crate::Shape::work_sections)). EAX is zero.
 pub const PORT_WORK_DONE: u16 = 0x528;
 /// The vCPU has started, and is about to enter its workload; it goes on when the others have had the time to start, too. EAX is zero.
 /// Rung with [`BootFlags::EACH_SAYS_STARTED`](crate::BootFlags::EACH_SAYS_STARTED) only.

@@ -37,7 +37,9 @@ pub use explain::{
 };
 pub use guest::activity::{Activity, ByActivity};
 pub use guest::placement::Numa;
-pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS};
+pub use haltkick_hypercalls::{
+    ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS, Shape, ShapeFlags, WorkloadFlags,
+};
 /// Models of hosts' schedulers for [`Engine::Sim`].
 pub use haltkick_sim::hosts;
 /// The machines of [`Engine::Sim`].
@@ -83,8 +85,7 @@ pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
 pub use probes::spells::{Gap, gaps};
 pub use run::asked::{
-    Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Program, RamDisk, Run,
-    Shape, System,
+    Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, OurGuest, Ours, Program, RamDisk, Run, System,
 };
 pub use run::check::most_at_a_time;
 pub use run::folding::{Fold, Governor};

@@ -87,7 +87,7 @@ impl<'a> Planned<'a> {
         Self {
             id: &cell.id,
             length: if is_simulated { simulated_for(run) } else { run.warmup + run.window },
-            is_limit: run.guests[0].ours().is_none_or(|ours| ours.mix.work_sections.is_some()),
+            is_limit: run.guests[0].ours().is_none_or(|ours| ours.shape.work().is_some()),
             is_simulated,
         }
     }

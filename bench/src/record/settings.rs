@@ -1,7 +1,6 @@
 //! The request of a run, and what was left for the run to decide: `settings` in its record.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use haltkick_vmm::{
     Accelerator, Engine, Known, LinuxOutcome, OurGuest, Outcome, PreemptedSource, Ring, Run, Sched,
@@ -11,19 +10,19 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::why::Why;
-use crate::settings::choices::{EXTENSIONS, NumaChoice, SCHEDULERS, SHARES};
+use crate::settings::choices::SCHEDULERS;
 use crate::settings::deschedule::Policy;
-use crate::settings::fold::FoldChoice;
-use crate::settings::pause_loops::PauseLoops;
-use crate::settings::quota::QuotaChoice;
+use crate::settings::row::{InRecord, Told, given, ns, told};
+use crate::settings::table;
+pub(crate) use crate::settings::table::engine;
 
 /// The request of a run by the names of its settings, units included.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Settings(BTreeMap<String, Value>);
 
-/// One setting of our own guest, as records tell it.
-pub(crate) struct Row {
+/// A name among the settings of a record that is no row of the table of settings.
+struct Row {
     name: &'static str,
     #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "the schema has it"))]
     about: &'static str,
@@ -40,11 +39,13 @@ impl Settings {
     /// The settings of our own guest.
     pub(crate) fn of_ours(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Self {
         let it = Of { asked, outcome };
-        let told = |row: &Row| {
-            let value = why.known(format!("settings.{}", row.name), (row.value)(&it));
-            (row.name.to_owned(), value.unwrap_or_default())
+        let others = ROWS.iter().map(|row| (row.name, (row.value)(&it)));
+        let values = recorded().map(|(name, _, value)| (name, value(asked))).chain(others);
+        let told = |(name, value): (&str, Known<Value>)| {
+            let value = why.known(format!("settings.{name}"), value);
+            (name.to_owned(), value.unwrap_or_default())
         };
-        Self(ROWS.iter().map(told).collect())
+        Self(values.map(told).collect())
     }
 
     /// The settings of a Linux guest.
@@ -168,6 +169,14 @@ impl Settings {
     }
 }
 
+/// Settings of the table that records tell by their value: name in the record, help, value.
+fn recorded() -> impl Iterator<Item = (&'static str, &'static str, Told)> {
+    table::all().filter_map(|setting| match setting.in_record {
+        InRecord::As(name, value) => Some((name, setting.help, value)),
+        InRecord::At(_) | InRecord::No(_) => None,
+    })
+}
+
 /// Files of machines and hosts that a run reads, by the SHA-256 of their text.
 pub(crate) fn files(run: &Run) -> BTreeMap<String, String> {
     let machine = run.engine.machine().map(|machine| machine.text.clone());
@@ -187,8 +196,12 @@ impl schemars::JsonSchema for Settings {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let property = |row: &Row| (row.name.to_owned(), serde_json::json!({ "description": row.about }));
-        let properties: serde_json::Map<String, Value> = ROWS.iter().map(property).collect();
+        let rows = recorded()
+            .map(|(name, help, _)| (name, help))
+            .chain(ROWS.iter().map(|row| (row.name, row.about)));
+        let property =
+            |(name, about): (&str, &str)| (name.to_owned(), serde_json::json!({ "description": about }));
+        let properties: serde_json::Map<String, Value> = rows.map(property).collect();
         let about = "The request. A Linux guest has engine, vcpus, cpus, ratio, sched, slice_ns, pv, deschedule, halt_poll_ns, \
                      pause_exits, memory_bytes and seed of these, and kernel, initrd, command_line, pv_features (KVM's features that \
                      CPUID offered), marker and limit_ns.";
@@ -200,30 +213,11 @@ const fn row(name: &'static str, about: &'static str, value: fn(&Of<'_>) -> Know
     Row { name, about, value }
 }
 
-fn told(value: impl Into<Value>) -> Known<Value> {
-    Ok(value.into())
-}
-
-fn given(value: Option<impl Into<Value>>, reason: &'static str) -> Known<Value> {
-    value.map(Into::into).ok_or_else(|| reason.into())
-}
-
-/// Settings of our own guest.
-pub(crate) static ROWS: &[Row] = &[
-    row(
-        "engine",
-        "Engine of the guest: \"kvm\", \"threads\", \"qemu-kvm\", \"qemu-tcg\" or \"sim\".",
-        |it| told(engine(&it.asked.run.engine)),
-    ),
-    row("machine", "Name of the simulated machine.", |it| {
-        given(
-            it.asked.run.engine.machine().map(|machine| machine.name.clone()),
-            "a machine that is not simulated",
-        )
-    }),
+/// What else is told of the request, and what came of it.
+static ROWS: &[Row] = &[
     row(
         "machine_sha256",
-        "SHA-256 of its file; `files`, in the record of a run by itself or in manifest.json, has the text.",
+        "SHA-256 of the machine's file; `files`, in the record of a run by itself or in manifest.json, has the text.",
         |it| {
             given(
                 it.asked.run.engine.machine().map(|machine| sha256(&machine.text)),
@@ -231,117 +225,21 @@ pub(crate) static ROWS: &[Row] = &[
             )
         },
     ),
-    row(
-        "host",
-        "Name of the host whose scheduler is modelled on the simulated machine; null where none is.",
-        |it| given(it.asked.run.host.as_ref().map(|host| host.name.clone()), "no model of a host schedules"),
-    ),
-    row("host_sha256", "SHA-256 of its file, as that of the machine.", |it| {
+    row("host_sha256", "SHA-256 of the host's file, as that of the machine.", |it| {
         given(it.asked.run.host.as_ref().map(|host| sha256(&host.text)), "no model of a host schedules")
     }),
-    row("guest", "Name of the guest among those of the run.", |it| told(it.asked.guest.name.clone())),
     row("beside", "Names of the other guests that ran at the same time.", |it| told(beside(it.asked))),
-    row("share", "Unit with equal shares of the pCPUs: \"vcpu\" or \"guest\".", |it| {
-        told(SHARES.of(it.asked.run.rules.share))
-    }),
-    row("vcpus", "Number of vCPUs.", |it| told(it.asked.guest.vcpus)),
-    row("cpus", "Host CPUs that they share.", |it| told(it.asked.run.cpus.clone())),
-    row("numa", "NUMA nodes of the guest's memory: \"local\", \"interleave\" or a number.", |it| {
-        given(numa(it.asked.run), "this engine's guests have no memory that the VMM places on nodes")
-    }),
-    row("ratio", "vCPUs per pCPU.", |it| {
-        told(f64::from(it.asked.guest.vcpus) / it.asked.run.cpus.len() as f64)
-    }),
-    row(
-        "quota",
-        "CPU time of the guest's vCPUs in each period, \"RUN/PERIOD+BURST\"; null where it had no quota.",
-        |it| {
-            given(
-                it.asked.guest.quota.map(|quota| QuotaChoice(Some(quota)).to_string()),
-                "the guest had no quota",
-            )
-        },
-    ),
-    row(
-        "from_ns",
-        "When the guest got its first pCPU in the window, from its opening on; null where it had one at once.",
-        |it| {
-            given(
-                it.asked.guest.presence.map(|presence| ns(presence.from)),
-                "the guest was there all the time",
-            )
-        },
-    ),
-    row(
-        "until_ns",
-        "When the guest got no pCPU any longer, from the opening of the window on; null where it stayed.",
-        |it| {
-            given(
-                it.asked.guest.presence.and_then(|presence| presence.until).map(ns),
-                "the guest stayed until the end",
-            )
-        },
-    ),
-    row(
-        "grace_ns",
-        "How much longer a vCPU could run that said it held a lock when its slice ended.",
-        |it| told(ns(it.asked.run.rules.grace)),
-    ),
-    row(
-        "slice_extension",
-        "Which sections asked for that: \"kernel\" (all) or \"user\" (short ones).",
-        |it| told(EXTENSIONS.of(it.asked.ours.mix.only_short_ask)),
-    ),
-    row("slice_margin_ns", "How much of a slice had to be left for locks that ask for that.", |it| {
-        told(ns(it.asked.ours.slice_margin))
-    }),
-    row("kick_yield", "Whether a kick handed the pCPU to the vCPU that it woke.", |it| {
-        told(it.asked.run.rules.kick_yields)
-    }),
-    row("attribution", "Whether descheduling was attributed to what the vCPU was doing.", |it| {
-        told(it.asked.run.attribution)
-    }),
-    row("deschedule", "vCPUs to take off on purpose, how often and for how long; null: none.", |it| {
-        given(
-            it.asked.run.deschedule.clone().map(|policy| Policy(policy).to_string()),
-            "no vCPU was to be descheduled on purpose",
-        )
-    }),
-    row("schedule", "File of the recorded schedule that was repeated; null where none was.", |it| {
-        given(
-            it.asked.run.schedule.as_ref().map(|schedule| schedule.name().to_owned()),
-            "no schedule was repeated",
-        )
-    }),
-    row("schedule_sha256", "SHA-256 of that file; null where none was repeated.", |it| {
+    row("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it| {
         given(
             it.asked.run.schedule.as_ref().map(|schedule| schedule.sha256().to_owned()),
             "no schedule was repeated",
         )
     }),
-    row("lock", "Name of the lock.", |it| told(it.asked.ours.lock.clone())),
-    row("pv", "Whether its paravirtual form.", |it| told(it.asked.guest.pv)),
-    row("patch", "Whether the lock's call sites were rewritten; else they called through a table.", |it| {
-        told(it.asked.ours.patch)
-    }),
-    row("preempted_hint", "Whether `vcpu_is_preempted` could read the flag.", |it| {
-        told(it.asked.ours.preempted_hint)
-    }),
-    row("spin_threshold_ns", "How long a paravirtual waiter spins before it sleeps.", |it| {
-        told(ns(it.asked.ours.spin_threshold))
-    }),
-    row("spin_rounds", "How many rounds it spins instead; 0: it goes by that time.", |it| {
+    row("spin_rounds", "How many rounds a paravirtual waiter spins before it sleeps; 0: it goes by `spin_threshold_ns`.", |it| {
         told(it.asked.ours.spin_rounds)
     }),
     row("memory_bytes", "Memory that the guest managed, in bytes; 0 in workloads that manage none.", |it| {
         told(it.outcome.memory_bytes)
-    }),
-    row("sched", "\"vmm\" or \"host\".", |it| told(SCHEDULERS.of(it.asked.run.rules.sched))),
-    row("slice_ns", "Length of a slice; null where the host decides.", |it| {
-        given(
-            (it.asked.run.rules.sched == Sched::Vmm).then(|| ns(it.asked.run.rules.slice)),
-            "the host's scheduler decides",
-        )
     }),
     row("ring", "The ring that was used: 0 or 3.", |it| {
         told(if it.outcome.ring == Ring::Ring0 { 0 } else { 3 })
@@ -356,115 +254,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Writer of the `preempted` flag: \"vmm\", \"kvm\" or \"bpf\"; null if it is not written.",
         |it| it.outcome.preempted_source.clone().map(|source| flag_writer(source).into()),
     ),
-    row(
-        "halt_poll_ns",
-        "How long KVM polls before it lets a halted vCPU sleep; null if not set, so that the host's setting holds.",
-        |it| given(it.asked.run.halts.poll.map(ns), "left as the host has it"),
-    ),
-    row("pause_exits", "Whether spin loops in ring 0 may end in exits.", |it| {
-        told(it.asked.run.halts.pause_exits)
-    }),
-    row(
-        "ple",
-        "Limits of pause loops in the model of a host, \"gap=TICKS,window=TICKS\", and \",target=\" if that is not KVM's; null where no model has any.",
-        |it| {
-            given(
-                PauseLoops::of(it.asked.run).map(|loops| loops.to_string()),
-                "no model of a host has pause-loop exits",
-            )
-        },
-    ),
-    row("hlt_exits", "Whether HLT ends in an exit.", |it| told(it.asked.run.halts.hlt_exits)),
-    row("workload", "Name of the workload.", |it| told(it.asked.ours.workload.clone())),
-    row("hold_ns", "Work inside a critical section.", |it| told(ns(it.asked.ours.hold))),
-    row("think_ns", "Work between critical sections.", |it| told(ns(it.asked.ours.think))),
-    row("locks", "Locks that the sections are spread over.", |it| told(it.asked.ours.lock_count)),
-    row("tasks", "Tasks that took turns on the vCPUs; null in workloads without tasks.", |it| {
-        given(
-            (it.asked.ours.workload == "tasks").then(|| it.asked.ours.tasks.unwrap_or(it.asked.guest.vcpus)),
-            "the workload has no tasks",
-        )
-    }),
-    row(
-        "fold",
-        "How the guest chose the vCPUs that run tasks, as `--fold` says it; null in workloads without tasks.",
-        |it| {
-            given(
-                (it.asked.ours.workload == "tasks").then(|| FoldChoice(it.asked.ours.fold).to_string()),
-                "the workload has no tasks",
-            )
-        },
-    ),
-    row(
-        "work_sections",
-        "Sections that make up the fixed amount of work; null: as many as fit into the window.",
-        |it| given(it.asked.ours.mix.work_sections, "as many sections as fit into the window"),
-    ),
-    row("go_on", "Whether vCPUs went on, uncounted, when that was done.", |it| told(it.asked.ours.mix.go_on)),
-    row("long_hold_ns", "Work inside a long critical section.", |it| told(ns(it.asked.ours.mix.long_hold))),
-    row("long_one_in", "One section in this many, chosen at random, is long; 0: none.", |it| {
-        told(it.asked.ours.mix.long_one_in)
-    }),
-    row("nested_one_in", "One section in this many, chosen at random, has another inside; 0: none.", |it| {
-        told(it.asked.ours.mix.nested_one_in)
-    }),
-    row(
-        "exponential_think",
-        "Whether thinking times (or times between arrivals) were exponentially distributed.",
-        |it| told(it.asked.ours.shape.exponential_think),
-    ),
-    row(
-        "hold_jitter_percent",
-        "How far the length of a section was off `hold_ns`, at most, in percent of it.",
-        |it| told(it.asked.ours.shape.hold_jitter_percent),
-    ),
-    row(
-        "zipf",
-        "Locks were chosen with a probability that fell with their number to this power; 0: in turn.",
-        |it| told(f64::from(it.asked.ours.shape.zipf_hundredths) / 100.0),
-    ),
-    row(
-        "arrivals_ns",
-        "Mean time between two sections that each vCPU was to begin; null: it began the next when it had thought.",
-        |it| {
-            given(
-                it.asked.ours.shape.arrivals.map(ns),
-                "vCPUs began their next section when they had thought",
-            )
-        },
-    ),
-    row("footprint_lines", "Cache lines that a section walked.", |it| {
-        told(it.asked.ours.shape.footprint_lines)
-    }),
-    row("dirty_lines", "Number of these lines that it wrote.", |it| told(it.asked.ours.shape.dirty_lines)),
-    row("embed", "Whether the first of those lines was the one in which the lock ends.", |it| {
-        told(it.asked.ours.shape.embed)
-    }),
-    row("read_percent", "Sections in a hundred that only read.", |it| told(it.asked.ours.shape.read_percent)),
-    row("read_hold_ns", "Work inside those; 0 where there are none.", |it| {
-        told(if it.asked.ours.shape.read_percent > 0 { ns(it.asked.ours.shape.read_hold) } else { 0 })
-    }),
-    row("oracle", "Whether every section was watched from inside.", |it| told(it.asked.ours.oracle)),
-    row("live", "Whether the run showed itself to `haltkick top` while it went.", |it| {
-        told(it.asked.run.live)
-    }),
-    row("ordered_stamps", "Whether the clock was read between fences at the edges of sections.", |it| {
-        told(it.asked.ours.ordered_stamps)
-    }),
-    row("warmup_ns", "Time between start and window.", |it| told(ns(it.asked.run.warmup))),
-    row("window_ns", "Length of the window as asked.", |it| told(ns(it.asked.run.window))),
-    row(
-        "min_sections",
-        "The window doubled until at least this many sections were done in it; 0: it stayed as asked.",
-        |it| told(it.asked.run.min_sections),
-    ),
-    row("seed", "Seed of everything random.", |it| told(it.asked.guest.seed)),
 ];
-
-/// A time in nanoseconds, as far as records can hold it.
-pub(crate) fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Names of the other guests. The first guest tells of them.
 fn beside(asked: OurGuest<'_>) -> Vec<String> {
@@ -472,26 +262,10 @@ fn beside(asked: OurGuest<'_>) -> Vec<String> {
     others.map(|guest| guest.name.clone()).collect()
 }
 
-/// NUMA nodes of the guests' memory, where the VMM places it.
-fn numa(run: &Run) -> Option<String> {
-    matches!(run.engine, Engine::Kvm | Engine::Threads).then(|| NumaChoice(run.numa).to_string())
-}
-
 fn flag_writer(source: PreemptedSource) -> &'static str {
     match source {
         PreemptedSource::Vmm => "vmm",
         PreemptedSource::Kvm => "kvm",
         PreemptedSource::Bpf => "bpf",
-    }
-}
-
-/// Name of an engine in records.
-pub(crate) fn engine(engine: &Engine) -> &'static str {
-    match engine {
-        Engine::Kvm => "kvm",
-        Engine::Threads => "threads",
-        Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
-        Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
-        Engine::Sim(_) => "sim",
     }
 }

@@ -14,7 +14,7 @@ mod range;
 mod read;
 mod resolve;
 pub(crate) mod rounds;
-mod row;
+pub(crate) mod row;
 pub(crate) mod schema;
 mod spin_threshold;
 pub(crate) mod table;

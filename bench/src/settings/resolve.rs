@@ -13,7 +13,7 @@ use super::choices::{ACCELERATORS, ENGINES, EngineChoice, Ratio, Words};
 use super::machines;
 use super::range::in_range;
 use super::rounds;
-use super::row::Apply;
+use super::row::{Apply, ns};
 use super::value::Value;
 use super::vm;
 use super::{Settings, Supply, table};
@@ -144,9 +144,13 @@ impl Settings {
         let strange = self
             .all_given()
             .map(|(setting, _)| setting)
-            .find(|setting| !setting.workloads.is_empty() && !setting.workloads.contains(&name));
+            .find(|setting| !workload.workload_flags().has(setting.workloads));
         let Some(setting) = strange else { return Ok(()) };
-        let others = match setting.workloads {
+        let fits =
+            |workload: &&Entry| workload.workload_flags().has(setting.workloads) && !workload.is_selftest();
+        let fitting: Vec<_> =
+            image.workloads.iter().filter(fits).map(|workload| workload.name.as_str()).collect();
+        let others = match &fitting[..] {
             [only] => format!("workload {only}"),
             several => format!("one of {}", several.join(", ")),
         };
@@ -181,16 +185,16 @@ impl Settings {
 
     /// Sets properties of sections that depend on another setting.
     fn finish_sections(&self, ours: &mut Ours) -> Result<(), Refused> {
-        ours.mix.long_hold = self.time("long-hold").unwrap_or(ours.hold);
-        ours.shape.read_hold = self.time("read-hold").unwrap_or(ours.hold);
+        ours.shape.long_hold_ns = ns(self.time("long-hold").unwrap_or(ours.hold));
+        ours.shape.read_hold_ns = ns(self.time("read-hold").unwrap_or(ours.hold));
         ours.check()?;
         if let Some(work) = self.time("work") {
-            let section = ours.mix.mean_hold(ours.hold) + ours.think;
+            let section = ours.shape.mean_hold(ours.hold) + ours.think;
             if section.is_zero() {
                 let message = "there is no work to divide: give hold or think a length".into();
                 return Err(Refused { about: "work", message });
             }
-            ours.mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
+            ours.shape.work_sections = (work.as_nanos() / section.as_nanos()).max(1) as u64;
         }
         Ok(())
     }
@@ -204,7 +208,7 @@ impl Settings {
     /// How long a run warms up and measures.
     fn times(&self, run: &Run) -> Result<(Duration, Duration), Refused> {
         let warmup = self.time("warmup").unwrap_or((rounds::round(run) * 2).max(SHORTEST_WARMUP));
-        let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.mix.work_sections.is_some());
+        let has_work = |guest: &Guest| guest.ours().is_some_and(|ours| ours.shape.work().is_some());
         let window = if run.guests.iter().any(has_work) { LONGEST_WORK } else { DEFAULT_WINDOW };
         let window = match self.time("window") {
             Some(given) => given.max(self.turns(run)),
@@ -384,7 +388,7 @@ mod tests {
         let mut library = Run::default();
         // These follow the length of a section.
         let ours = library.guests[0].ours_mut().unwrap();
-        (ours.mix.long_hold, ours.shape.read_hold) = (ours.hold, ours.hold);
+        (ours.shape.long_hold_ns, ours.shape.read_hold_ns) = (ns(ours.hold), ns(ours.hold));
         assert_eq!(resolved, library);
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn too_few<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<String>
     let held = |run: &Run| run.window.as_secs_f64() / round(run).as_secs_f64();
     // Slices of a host without a model are unknown; fixed work ends when it is done.
     let is_known = |run: &&Run| run.host.is_some() || run.rules.sched == Sched::Vmm;
-    let has_work = |guest: &Guest| guest.ours().is_none_or(|ours| ours.mix.work_sections.is_some());
+    let has_work = |guest: &Guest| guest.ours().is_none_or(|ours| ours.shape.work().is_some());
     let short = runs.filter(is_known).filter(|run| !run.guests.iter().any(has_work));
     let short = short.filter(|run| run.window < last(run, LEAST));
     let run = short.min_by(|a, b| held(a).total_cmp(&held(b)))?;

@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_vmm::{Ours, Run, Span};
+use haltkick_vmm::{Known, OurGuest, Ours, Run, Span, WorkloadFlags};
+use serde_json::Value as Json;
 
 use super::choices::{Offer, Ratio, SWITCH};
 use super::range::in_range;
@@ -29,8 +30,8 @@ pub(crate) struct Setting {
     /// Whether each of several guests has it for itself; else it belongs to the run.
     pub(crate) of_guest: bool,
     pub(crate) linux: Linux,
-    /// Workloads that have such a thing; empty: all.
-    pub(crate) workloads: &'static [&'static str],
+    /// Flags of the workloads that have such a thing; none: all have it.
+    pub(crate) workloads: WorkloadFlags,
     pub(crate) apply: Apply,
     /// Its place in the record.
     pub(crate) in_record: InRecord,
@@ -92,13 +93,32 @@ pub(crate) enum Apply {
     Combined,
 }
 
+/// How the record tells of a setting.
+pub(crate) type Told = fn(OurGuest<'_>) -> Known<Json>;
+
 /// Place of a setting in the record.
-#[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))]
 pub(crate) enum InRecord {
-    /// In the field with this path, which may have others in it.
-    At(&'static str),
+    /// Among its `settings` under this name, with this value.
+    As(&'static str, Told),
+    /// In the field with this path, which tells of others, too, or of what came of them.
+    At(#[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))] &'static str),
     /// Nowhere, for this reason.
-    No(&'static str),
+    No(#[cfg_attr(not(test), expect(dead_code, reason = "as above"))] &'static str),
+}
+
+/// A value of the record.
+pub(crate) fn told(value: impl Into<Json>) -> Known<Json> {
+    Ok(value.into())
+}
+
+/// A value of the record, or the reason why there is none.
+pub(crate) fn given(value: Option<impl Into<Json>>, reason: &'static str) -> Known<Json> {
+    value.map(Into::into).ok_or_else(|| reason.into())
+}
+
+/// A time in nanoseconds, as far as records can hold it.
+pub(crate) fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Setting {
@@ -120,7 +140,7 @@ impl Setting {
             instead_of: None,
             of_guest: false,
             linux: Linux::Refused,
-            workloads: &[],
+            workloads: WorkloadFlags::NONE,
             apply: Apply::Combined,
             in_record: InRecord::No(""),
         }
@@ -170,7 +190,8 @@ impl Setting {
         self
     }
 
-    pub(super) const fn only_in(mut self, workloads: &'static [&'static str]) -> Self {
+    /// Only for workloads with this flag.
+    pub(super) const fn only_in(mut self, workloads: WorkloadFlags) -> Self {
         self.workloads = workloads;
         self
     }
@@ -182,6 +203,12 @@ impl Setting {
 
     pub(super) const fn sets_ours(mut self, apply: fn(&mut Ours, &Value)) -> Self {
         self.apply = Apply::Ours(apply);
+        self
+    }
+
+    /// Its name and value among the record's `settings`.
+    pub(super) const fn recorded_as(mut self, name: &'static str, value: Told) -> Self {
+        self.in_record = InRecord::As(name, value);
         self
     }
 

@@ -1,19 +1,23 @@
 //! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
 //! guests, and the record's `settings`: all of it comes from here.
 //!
-//! To add a setting, add a row, and one to [`crate::record::settings`] for the name that it is `recorded` in. Its value goes into
-//! the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without either is combined with others in `Settings::resolve`.
+//! To add a setting, add a row. Its value goes into the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without
+//! either is combined with others in `Settings::resolve`. A number for the guest's sections goes into its `Shape`, which the guest reads as it is.
 
 mod machine;
 
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES};
+use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, ShapeFlags, WorkloadFlags};
 
 use super::choices::{AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PV_BACKENDS, SHARES, STAMPS};
-use super::row::{Kind, Linux, Setting, name, number, other, switch, time, word};
+use super::deschedule::Policy;
+use super::fold::FoldChoice;
+use super::quota::QuotaChoice;
+use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
 use machine::MACHINE;
+pub(crate) use machine::engine;
 
 /// The rows, under the headings of the help.
 pub(crate) static TABLE: &[(&str, &[Setting])] = &[
@@ -30,28 +34,6 @@ const MAX_WORK: Duration = Duration::from_secs(1);
 /// A shorter watchdog ends runs in which nothing is wrong.
 const SHORTEST_WATCHDOG: Duration = Duration::from_millis(10);
 const LONGEST_WATCHDOG: Duration = Duration::from_secs(24 * 3600);
-/// Workloads that vary what [`haltkick_vmm::Mix`] holds.
-const MIXED: &[&str] = &["mixed"];
-/// Workloads of tasks, which the guest moves between vCPUs.
-const TASKS: &[&str] = &["tasks"];
-/// Workloads whose sections have a shape, as far as it concerns them.
-const SHAPED: &[&str] = &[
-    "critical-section",
-    "tasks",
-    "hash-table",
-    "hash-table-global",
-    "list",
-    "list-refcount",
-    "bounded-queue",
-    "barrier",
-    "grace-period",
-    "call-all",
-];
-/// Workloads that wait for arrivals.
-const ARRIVING: &[&str] = &["critical-section"];
-/// Workloads whose data can lie in the line of their lock.
-const EMBEDDING: &[&str] = &["critical-section", "tasks"];
-
 const HOSTILITY: &[Setting] = &[
     other(
         "deschedule",
@@ -63,14 +45,24 @@ const HOSTILITY: &[Setting] = &[
     .default("none")
     .linux(Linux::Used)
     .sets_run(|run, value| run.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
-    .recorded("settings.deschedule"),
+    .recorded_as("deschedule", |it| {
+        given(
+            it.run.deschedule.clone().map(|policy| Policy(policy).to_string()),
+            "no vCPU was to be descheduled on purpose",
+        )
+    }),
     name(
         "schedule",
         "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run --trace`, or the text of perf script \
          or trace-cmd report with sched_switch and sched_waking; see docs/worst.md",
     )
     .default_in_help("none")
-    .recorded("settings.schedule"),
+    .recorded_as("schedule", |it| {
+        given(
+            it.run.schedule.as_ref().map(|schedule| schedule.name().to_owned()),
+            "no schedule was repeated",
+        )
+    }),
     other(
         "quota",
         "RUN/PERIOD|inherited",
@@ -81,33 +73,44 @@ const HOSTILITY: &[Setting] = &[
     )
     .default("none")
     .of_guest()
-    .recorded("settings.quota"),
+    .recorded_as("quota", |it| {
+            given(
+                it.guest.quota.map(|quota| QuotaChoice(Some(quota)).to_string()),
+                "the guest had no quota",
+            )
+        }),
     time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
         .sets_run(|run, value| run.rules.grace = value.time())
-        .recorded("settings.grace_ns"),
+        .recorded_as("grace_ns", |it| told(ns(it.run.rules.grace))),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
         .sets_ours(|ours, value| ours.slice_margin = value.time())
-        .recorded("settings.slice_margin_ns"),
+        .recorded_as("slice_margin_ns", |it| {
+        told(ns(it.ours.slice_margin))
+    }),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
         .default("off")
         .sets_run(|run, value| run.rules.kick_yields = value.is_on())
-        .recorded("settings.kick_yield"),
+        .recorded_as("kick_yield", |it| {
+        told(it.run.rules.kick_yields)
+    }),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
     .default("on")
     .sets_run(|run, value| run.attribution = value.is_on())
-    .recorded("settings.attribution"),
+    .recorded_as("attribution", |it| {
+        told(it.run.attribution)
+    }),
 ];
 
 const LOCK: &[Setting] = &[
     name("lock", "The lock; `haltkick list locks` shows them")
         .default("qspinlock")
         .of_guest()
-        .recorded("settings.lock"),
+        .recorded_as("lock", |it| told(it.ours.lock.clone())),
     name("layout", "Layout of the lock's queue, where it has several")
         .default_in_help("its first")
         .recorded("settings.lock"),
@@ -115,19 +118,23 @@ const LOCK: &[Setting] = &[
         .default_in_help("off, unless the lock has only a paravirtual form")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("settings.pv"),
+        .recorded_as("pv", |it| told(it.guest.pv)),
     switch(
         "patch",
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
     )
     .default("on")
     .sets_ours(|ours, value| ours.patch = value.is_on())
-    .recorded("settings.patch"),
+    .recorded_as("patch", |it| {
+        told(it.ours.patch)
+    }),
     switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
         .default("on")
         .of_guest()
         .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
-        .recorded("settings.preempted_hint"),
+        .recorded_as("preempted_hint", |it| {
+        told(it.ours.preempted_hint)
+    }),
     word(
         "pv-backend",
         "BACKEND",
@@ -142,7 +149,7 @@ const LOCK: &[Setting] = &[
         .lasting(Duration::ZERO..=Duration::from_secs(4))
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.poll = Some(value.time()))
-        .recorded("settings.halt_poll_ns"),
+        .recorded_as("halt_poll_ns", |it| given(it.run.halts.poll.map(ns), "left as the host has it")),
     word(
         "preempted-by",
         "WRITER",
@@ -163,7 +170,9 @@ const LOCK: &[Setting] = &[
     .sets_ours(|ours, value| {
         (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
-    .recorded("settings.spin_threshold_ns"),
+    .recorded_as("spin_threshold_ns", |it| {
+        told(ns(it.ours.spin_threshold))
+    }),
 ];
 
 const WORKLOAD: &[Setting] = &[
@@ -175,25 +184,25 @@ const WORKLOAD: &[Setting] = &[
             let name = value.text();
             ours.workload = if name == "selftest-unborn" { "selftest-not-started" } else { name }.into();
         })
-        .recorded("settings.workload"),
+        .recorded_as("workload", |it| told(it.ours.workload.clone())),
     time("hold", "Work inside a critical section")
         .default("1us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .sets_ours(|ours, value| ours.hold = value.time())
-        .recorded("settings.hold_ns"),
+        .recorded_as("hold_ns", |it| told(ns(it.ours.hold))),
     time("think", "Work between two critical sections")
         .default("2us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .sets_ours(|ours, value| ours.think = value.time())
-        .recorded("settings.think_ns"),
+        .recorded_as("think_ns", |it| told(ns(it.ours.think))),
     number("locks", "Number of locks that the sections are spread over")
         .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
         .sets_ours(|ours, value| ours.lock_count = value.number_u32())
-        .recorded("settings.locks"),
+        .recorded_as("locks", |it| told(it.ours.lock_count)),
     other(
         "memory",
         "SIZE",
@@ -206,45 +215,54 @@ const WORKLOAD: &[Setting] = &[
     .recorded("settings.memory_bytes"),
     time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
         .of_guest()
-        .only_in(MIXED)
-        .recorded("settings.work_sections"),
+        .only_in(WorkloadFlags::IS_MIXED)
+        .recorded_as("work_sections", |it| given(it.ours.shape.work(), "as many sections as fit into the window")),
     word("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on", &AFTER_WORK)
         .default("leave")
         .of_guest()
-        .only_in(MIXED)
-        .sets_ours(|ours, value| ours.mix.go_on = value.among(&AFTER_WORK))
-        .recorded("settings.go_on"),
+        .only_in(WorkloadFlags::IS_MIXED)
+        .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
+        .recorded_as("go_on", |it| told(it.ours.shape.flags.has(ShapeFlags::GO_ON))),
     time("long-hold", "Work inside a long critical section [workload mixed]")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
-        .only_in(MIXED)
-        .recorded("settings.long_hold_ns"),
+        .only_in(WorkloadFlags::IS_MIXED)
+        .recorded_as("long_hold_ns", |it| told(it.ours.shape.long_hold_ns)),
     number("long-one-in", "Make one section in N, chosen at random, a long one of --long-hold")
         .default("0")
         .default_in_help("0, none")
         .of_guest()
-        .only_in(MIXED)
-        .sets_ours(|ours, value| ours.mix.long_one_in = value.number_u32())
-        .recorded("settings.long_one_in"),
+        .only_in(WorkloadFlags::IS_MIXED)
+        .sets_ours(|ours, value| ours.shape.long_one_in = value.number_u32())
+        .recorded_as("long_one_in", |it| {
+        told(it.ours.shape.long_one_in)
+    }),
     word("slice-extension", "WHO", "Which sections ask for --grace: kernel (all) or user (short ones)", &EXTENSIONS)
         .default("kernel")
-        .only_in(MIXED)
-        .sets_ours(|ours, value| ours.mix.only_short_ask = value.among(&EXTENSIONS))
-        .recorded("settings.slice_extension"),
+        .only_in(WorkloadFlags::IS_MIXED)
+        .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::ONLY_SHORT_ASK, value.among(&EXTENSIONS)))
+        .recorded_as("slice_extension", |it| told(EXTENSIONS.of(it.ours.shape.flags.has(ShapeFlags::ONLY_SHORT_ASK)))),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_in_help("0, none")
         .of_guest()
-        .only_in(MIXED)
-        .sets_ours(|ours, value| ours.mix.nested_one_in = value.number_u32())
-        .recorded("settings.nested_one_in"),
+        .only_in(WorkloadFlags::IS_MIXED)
+        .sets_ours(|ours, value| ours.shape.nested_one_in = value.number_u32())
+        .recorded_as("nested_one_in", |it| {
+        told(it.ours.shape.nested_one_in)
+    }),
     number("tasks", "Number of tasks, which take turns on the vCPUs [workload tasks]")
         .default_in_help("as many as vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .of_guest()
-        .only_in(TASKS)
+        .only_in(WorkloadFlags::HAS_TASKS)
         .sets_ours(|ours, value| ours.tasks = Some(value.number_u32()))
-        .recorded("settings.tasks"),
+        .recorded_as("tasks", |it| {
+        given(
+            (it.ours.workload == "tasks").then(|| it.ours.tasks.unwrap_or(it.guest.vcpus)),
+            "the workload has no tasks",
+        )
+    }),
     other(
         "fold",
         "HOW",
@@ -253,9 +271,14 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("off")
     .of_guest()
-    .only_in(TASKS)
+    .only_in(WorkloadFlags::HAS_TASKS)
     .sets_ours(|ours, value| ours.fold = value.fold().0)
-    .recorded("settings.fold"),
+    .recorded_as("fold", |it| {
+            given(
+                (it.ours.workload == "tasks").then(|| FoldChoice(it.ours.fold).to_string()),
+                "the workload has no tasks",
+            )
+        }),
     word(
         "think-distribution",
         "HOW",
@@ -263,9 +286,9 @@ const WORKLOAD: &[Setting] = &[
         &DISTRIBUTIONS,
     )
     .default("fixed")
-    .only_in(SHAPED)
-    .sets_ours(|ours, value| ours.shape.exponential_think = value.among(&DISTRIBUTIONS))
-    .recorded("settings.exponential_think"),
+    .only_in(WorkloadFlags::IS_SHAPED)
+    .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EXPONENTIAL_THINK, value.among(&DISTRIBUTIONS)))
+    .recorded_as("exponential_think", |it| told(it.ours.shape.flags.has(ShapeFlags::EXPONENTIAL_THINK))),
     other(
         "hold-jitter",
         "SHARE",
@@ -273,9 +296,9 @@ const WORKLOAD: &[Setting] = &[
         "By how much a section's length may differ from --hold, such as 20%",
     )
     .default("0%")
-    .only_in(SHAPED)
+    .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.percent())
-    .recorded("settings.hold_jitter_percent"),
+    .recorded_as("hold_jitter_percent", |it| told(it.ours.shape.hold_jitter_percent)),
     other(
         "zipf",
         "POWER",
@@ -283,43 +306,54 @@ const WORKLOAD: &[Setting] = &[
         "Choose lock n with a probability that falls with n to this power, such as 0.99",
     )
     .default_in_help("each lock in turn")
-    .only_in(SHAPED)
+    .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.hundredths())
-    .recorded("settings.zipf"),
+    .recorded_as("zipf", |it| told(f64::from(it.ours.shape.zipf_hundredths) / 100.0)),
     other(
         "arrivals",
         "RATE",
         Kind::Arrivals,
         "Sections that each vCPU begins per second, even if the last one is not done; waits count from then",
     )
-    .only_in(ARRIVING)
-    .sets_ours(|ours, value| ours.shape.arrivals = Some(value.arrivals().apart()))
-    .recorded("settings.arrivals_ns"),
+    .only_in(WorkloadFlags::HAS_ARRIVALS)
+    .sets_ours(|ours, value| ours.shape.arrivals_ns = ns(value.arrivals().apart()))
+    .recorded_as("arrivals_ns", |it| {
+            given(
+                Some(it.ours.shape.arrivals_ns).filter(|&ns| ns > 0),
+                "vCPUs began their next section when they had thought",
+            )
+        }),
     other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
         .default("0")
         .within(0..=MOST_LINES)
-        .only_in(SHAPED)
+        .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.footprint_lines = value.number_u32())
-        .recorded("settings.footprint_lines"),
+        .recorded_as("footprint_lines", |it| {
+        told(it.ours.shape.footprint_lines)
+    }),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
-        .only_in(SHAPED)
+        .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
-        .recorded("settings.dirty_lines"),
+        .recorded_as("dirty_lines", |it| told(it.ours.shape.dirty_lines)),
     switch("embed", "Put the first line of --footprint into the line in which its lock ends: on or off")
         .default("off")
-        .only_in(EMBEDDING)
-        .sets_ours(|ours, value| ours.shape.embed = value.is_on())
-        .recorded("settings.embed"),
+        .only_in(WorkloadFlags::CAN_EMBED)
+        .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EMBED, value.is_on()))
+        .recorded_as("embed", |it| {
+        told(it.ours.shape.flags.has(ShapeFlags::EMBED))
+    }),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
-        .only_in(SHAPED)
+        .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
-        .recorded("settings.read_percent"),
+        .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
     time("read-hold", "Work inside a section that only reads")
         .default_in_help("--hold")
-        .only_in(SHAPED)
-        .recorded("settings.read_hold_ns"),
+        .only_in(WorkloadFlags::IS_SHAPED)
+        .recorded_as("read_hold_ns", |it| {
+        told(if it.ours.shape.read_percent > 0 { it.ours.shape.read_hold_ns } else { 0 })
+    }),
 ];
 
 const MEASURING: &[Setting] = &[
@@ -330,20 +364,20 @@ const MEASURING: &[Setting] = &[
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
         .default("off")
         .sets_run(|run, value| run.live = value.is_on())
-        .recorded("settings.live"),
+        .recorded_as("live", |it| told(it.run.live)),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
         .sets_ours(|ours, value| ours.oracle = value.is_on())
-        .recorded("settings.oracle"),
+        .recorded_as("oracle", |it| told(it.ours.oracle)),
     word("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)", &STAMPS)
         .default("ordered")
         .sets_ours(|ours, value| ours.ordered_stamps = value.among(&STAMPS))
-        .recorded("settings.ordered_stamps"),
+        .recorded_as("ordered_stamps", |it| told(it.ours.ordered_stamps)),
     time("window", "Length of the measuring window")
         .flag("duration")
         .default_in_help("1s, or eight scheduling rounds if longer")
         .linux(Linux::Used)
-        .recorded("settings.window_ns"),
+        .recorded_as("window_ns", |it| told(ns(it.run.window))),
     number("min-turns", "Lengthen the window until every vCPU has at least N turns in it")
         .default("0")
         .default_in_help("8 in experiments, 0 for a window that the command line gives")
@@ -357,10 +391,10 @@ const MEASURING: &[Setting] = &[
     .default("0")
     .default_in_help("0, it stays as it is")
     .sets_run(|run, value| run.min_sections = value.number())
-    .recorded("settings.min_sections"),
+    .recorded_as("min_sections", |it| told(it.run.min_sections)),
     time("warmup", "Time between start and window")
         .default_in_help("20ms, or two rounds of slices if longer")
-        .recorded("settings.warmup_ns"),
+        .recorded_as("warmup_ns", |it| told(ns(it.run.warmup))),
     switch(
         "drain",
         "After the window, wait until every vCPU has left, and fail if one never does: on or off",
@@ -377,7 +411,7 @@ const MEASURING: &[Setting] = &[
         .default("1")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("settings.seed"),
+        .recorded_as("seed", |it| told(it.guest.seed)),
 ];
 
 const SEVERAL_GUESTS: &[Setting] = &[
@@ -388,7 +422,7 @@ const SEVERAL_GUESTS: &[Setting] = &[
         "A guest, as key=value,...; given several times, the guests run at once and their records bear one run id",
     )
     .instead_of("guests")
-    .recorded("settings.guest"),
+    .recorded_as("guest", |it| told(it.guest.name.clone())),
     number("guests", "Number of guests, all alike, that run at once; their records bear one run id")
         .default_in_help("1")
         .within(1..=26)
@@ -397,15 +431,27 @@ const SEVERAL_GUESTS: &[Setting] = &[
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
         .default("vcpu")
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
-        .recorded("settings.share"),
+        .recorded_as("share", |it| {
+        told(SHARES.of(it.run.rules.share))
+    }),
     time("from", "When the guest gets its first pCPU in the window, such as 100ms after its opening")
         .default_in_help("at once")
         .of_guest()
-        .recorded("settings.from_ns"),
+        .recorded_as("from_ns", |it| {
+            given(
+                it.guest.presence.map(|presence| ns(presence.from)),
+                "the guest was there all the time",
+            )
+        }),
     time("until", "When the guest gets no pCPU any longer until the window closes")
         .default_in_help("never")
         .of_guest()
-        .recorded("settings.until_ns"),
+        .recorded_as("until_ns", |it| {
+            given(
+                it.guest.presence.and_then(|presence| presence.until).map(ns),
+                "the guest stayed until the end",
+            )
+        }),
 ];
 
 /// All rows.

@@ -6,10 +6,10 @@
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{BootFlags, WINDOW_CLOSED};
+use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED};
 
 use crate::cpu::percpu::{boot, control, cpu};
-use crate::cpu::time::{iterations, now, work};
+use crate::cpu::time::{iterations, now, ticks, work};
 use crate::image::hot::hot;
 use crate::monitor::hypercall;
 use crate::work::random::{Random, log2, power_of_half};
@@ -24,7 +24,7 @@ hot! {
 
 /// vCPU 0, before any other vCPU runs: the weight of rank n, from 1 on, is n to the power of minus `--zipf`.
 pub(crate) fn prepare() {
-    let power = u64::from(boot().zipf_hundredths);
+    let power = u64::from(boot().shape.zipf_hundredths);
     if power == 0 {
         return;
     }
@@ -81,13 +81,13 @@ impl Choices {
         Self {
             random: dice_of(number),
             hold: iterations(boot.hold_ns),
-            jitter_percent: boot.hold_jitter_percent,
+            jitter_percent: boot.shape.hold_jitter_percent,
             think: iterations(boot.think_ns),
-            is_exponential: boot.flags.has(BootFlags::EXPONENTIAL_THINK),
+            is_exponential: boot.shape.flags.has(ShapeFlags::EXPONENTIAL_THINK),
             index: number % locks,
             locks,
-            is_zipf: boot.zipf_hundredths > 0,
-            arrival_ticks: boot.arrival_ticks,
+            is_zipf: boot.shape.zipf_hundredths > 0,
+            arrival_ticks: ticks(boot.shape.arrivals_ns),
             intended: 0,
         }
     }

@@ -6,7 +6,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use haltkick_grants::Memory as _;
-use haltkick_hypercalls::BootFlags;
+use haltkick_hypercalls::ShapeFlags;
 
 use crate::cpu::percpu::{add, boot, cpu};
 use crate::lock::{calls, registry};
@@ -33,12 +33,12 @@ pub(crate) fn prepare() {
 
 /// Whether one of the lines is the lock's own. Without a lock there is none.
 fn is_embedded() -> bool {
-    boot().flags.has(BootFlags::EMBED) && calls::excludes()
+    boot().shape.flags.has(ShapeFlags::EMBED) && calls::excludes()
 }
 
 /// Lines of each owner that are not the lock's own.
 fn lines_apart() -> usize {
-    boot().footprint_lines as usize - usize::from(is_embedded())
+    boot().shape.footprint_lines as usize - usize::from(is_embedded())
 }
 
 /// The lines of all locks.
@@ -53,7 +53,7 @@ pub(crate) struct Footprint {
 impl Footprint {
     #[expect(unsafe_code, reason = "a slice whose beginning lies in an atomic")]
     pub(crate) fn of_run() -> Self {
-        let (each, dirty) = (lines_apart(), boot().dirty_lines as usize);
+        let (each, dirty) = (lines_apart(), boot().shape.dirty_lines as usize);
         let bytes = registry::form_of_run().calls.lock_bytes as usize;
         let embedded = is_embedded().then_some((bytes, dirty > 0));
         let dirty = dirty.saturating_sub(usize::from(embedded.is_some()));

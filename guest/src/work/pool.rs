@@ -18,14 +18,14 @@ hot! {
 pub(crate) fn take() -> Option<u64> {
     // Relaxed: a ticket; what the jobs do is ordered by their locks.
     let first = TAKEN.fetch_add(JOB, Ordering::Relaxed);
-    let left = boot().work_sections.saturating_sub(first);
+    let left = boot().shape.work_sections.saturating_sub(first);
     (left > 0).then_some(left.min(JOB))
 }
 
 /// A job of `sections` is done. The vCPU that does the last one says so to the VMM.
 pub(crate) fn done(sections: u64) {
     // Relaxed: the sum decides, and it reaches the total once.
-    if DONE.fetch_add(sections, Ordering::Relaxed) + sections == boot().work_sections {
+    if DONE.fetch_add(sections, Ordering::Relaxed) + sections == boot().shape.work_sections {
         hypercall::work_done();
     }
 }

@@ -19,7 +19,7 @@ use crate::work::choice::Choices;
 
 workload! {
     "130" "barrier", "work for --think, then spin until all vCPUs have done so",
-    WorkloadFlags::TAKES_NO_LOCK, ["barrier"] => run
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IS_SHAPED), ["barrier"] => run
 }
 
 /// Slot of the results' times.

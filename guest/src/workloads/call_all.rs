@@ -18,7 +18,7 @@ use crate::work::choice::Choices;
 
 workload! {
     "150" "call-all", "work for --think, then have all other vCPUs drop their cached translations, and wait for them",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::USES_MEMORY), ["call"] => run
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::USES_MEMORY).with(WorkloadFlags::IS_SHAPED), ["call"] => run
 }
 
 /// Slot of the results' times.

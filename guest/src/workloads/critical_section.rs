@@ -16,7 +16,8 @@ use crate::work::footprint::Footprint;
 
 workload! {
     "010" "critical-section", "lock, work for --hold, unlock, work for --think",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL),
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
+        .with(WorkloadFlags::IS_SHAPED).with(WorkloadFlags::HAS_ARRIVALS).with(WorkloadFlags::CAN_EMBED),
     ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
 }
 
@@ -43,8 +44,8 @@ impl Rounds {
         Self {
             sections: Sections::of_this_vcpu(),
             footprint: Footprint::of_run(),
-            read_percent: boot().read_percent,
-            read_hold: iterations(boot().read_hold_ns),
+            read_percent: boot().shape.read_percent,
+            read_hold: iterations(boot().shape.read_hold_ns),
             window: &control().window,
         }
     }

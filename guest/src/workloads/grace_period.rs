@@ -23,7 +23,7 @@ use crate::work::choice::Choices;
 
 workload! {
     "140" "grace-period", "vCPU 0 replaces what all others read, and waits until nobody can see the old version (RCU)",
-    WorkloadFlags::NONE, ["grace-period"] => run
+    WorkloadFlags::IS_SHAPED, ["grace-period"] => run
 }
 
 /// Slot of the results' times.

@@ -21,12 +21,14 @@ use crate::work::choice::{Choices, MOST_RANKS, zipf};
 
 workload! {
     "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST)
+        .with(WorkloadFlags::IS_SHAPED),
     ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(boot().lock_count as usize)
 }
 workload! {
     "105" "hash-table-global", "the same with 512 buckets that share --locks locks: one for the whole table by default",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST)
+        .with(WorkloadFlags::IS_SHAPED),
     ["wait", "hold", "unlock", "read-wait", "read-hold"] => || run(GLOBAL_BUCKETS)
 }
 
@@ -79,8 +81,8 @@ fn run(buckets: usize) {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
     let table = unsafe { arena::shared(|| Table::new(buckets)) };
     let (sections, mut choices) = (Sections::of_this_vcpu(), Choices::of_this_vcpu());
-    let (read_percent, read_hold) = (boot().read_percent, iterations(boot().read_hold_ns));
-    let is_zipf = boot().zipf_hundredths > 0;
+    let (read_percent, read_hold) = (boot().shape.read_percent, iterations(boot().shape.read_hold_ns));
+    let is_zipf = boot().shape.zipf_hundredths > 0;
     choices.begin();
     loop {
         let keys = table.nodes.len();

@@ -23,13 +23,15 @@ use crate::work::random::Random;
 
 workload! {
     "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST)
+        .with(WorkloadFlags::IS_SHAPED),
     ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
 }
 
 workload! {
     "115" "list-refcount", "walk a linked list (--footprint nodes), holding a reference count of each node instead of a lock",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::CHECKS_AT_REST), [] => count_references
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::CHECKS_AT_REST)
+        .with(WorkloadFlags::IS_SHAPED), [] => count_references
 }
 
 /// Nodes of a list, unless the run asks for others.
@@ -51,7 +53,7 @@ struct Lists {
 impl Lists {
     /// Each list's nodes lie together, and are linked in an order drawn by lot (Sattolo's algorithm: one cycle).
     fn new() -> Self {
-        let each = if boot().footprint_lines > 0 { boot().footprint_lines } else { NODES };
+        let each = if boot().shape.footprint_lines > 0 { boot().shape.footprint_lines } else { NODES };
         let lists = boot().lock_count;
         let node = |index| Node { next: AtomicU32::new(index as u32), value: AtomicU64::new(0) };
         let nodes = ARENA.slice((lists * each) as usize, node);
@@ -123,8 +125,8 @@ fn run() {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
     let lists = unsafe { arena::shared(Lists::new) };
     let (sections, mut choices) = (Sections::of_this_vcpu(), Choices::of_this_vcpu());
-    let (read_percent, read_hold) = (boot().read_percent, iterations(boot().read_hold_ns));
-    let clean = lists.each.saturating_sub(boot().dirty_lines as usize);
+    let (read_percent, read_hold) = (boot().shape.read_percent, iterations(boot().shape.read_hold_ns));
+    let clean = lists.each.saturating_sub(boot().shape.dirty_lines as usize);
     choices.begin();
     loop {
         let index = choices.lock();

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{BootFlags, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{ShapeFlags, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::{iterations, on_cpu, work};
@@ -16,7 +16,9 @@ use crate::work::random::Random;
 workload! {
     "020" "mixed",
     "several locks (--locks), long sections (--long-hold), nested ones (--nested-one-in), fixed work (--work)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL), ["wait", "hold", "unlock"] => run
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
+        .with(WorkloadFlags::IS_MIXED),
+    ["wait", "hold", "unlock"] => run
 }
 
 /// The workload on one vCPU.
@@ -27,13 +29,13 @@ fn run() {
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match control().window.load(Ordering::Relaxed) {
             WINDOW_CLOSED => return,
-            WINDOW_OPEN if boot().work_sections == 0 => vcpu.round(true),
+            WINDOW_OPEN if boot().shape.work_sections == 0 => vcpu.round(true),
             WINDOW_OPEN => match pool::take() {
                 Some(sections) => {
                     (0..sections).for_each(|_| vcpu.round(true));
                     pool::done(sections);
                 }
-                None if boot().flags.has(BootFlags::GO_ON) => vcpu.round(false),
+                None if boot().shape.flags.has(ShapeFlags::GO_ON) => vcpu.round(false),
                 None => return,
             },
             _ => vcpu.round(false),
@@ -64,7 +66,7 @@ impl Vcpu {
     fn new() -> Self {
         Self {
             hold: iterations(boot().hold_ns),
-            long_hold: iterations(boot().long_hold_ns),
+            long_hold: iterations(boot().shape.long_hold_ns),
             think: iterations(boot().think_ns),
             random: dice(),
             sections: Sections::of_this_vcpu(),
@@ -82,12 +84,12 @@ impl Vcpu {
     fn choose(&mut self) -> Section {
         let locks = u64::from(boot().lock_count);
         let index = self.random.below(locks) as usize;
-        let long = self.random.one_in(boot().long_one_in);
+        let long = self.random.one_in(boot().shape.long_one_in);
         let above = locks as usize - 1 - index;
-        let nested = above > 0 && self.random.one_in(boot().nested_one_in);
+        let nested = above > 0 && self.random.one_in(boot().shape.nested_one_in);
         let inner = nested.then(|| index + 1 + self.random.below(above as u64) as usize);
         let work = if long { self.long_hold } else { self.hold };
-        let asks_for_grace = !(long && boot().flags.has(BootFlags::ONLY_SHORT_ASK));
+        let asks_for_grace = !(long && boot().shape.flags.has(ShapeFlags::ONLY_SHORT_ASK));
         Section { index, inner, work, asks_for_grace }
     }
 

@@ -23,7 +23,7 @@ use crate::work::choice::Choices;
 
 workload! {
     "120" "bounded-queue", "producers and consumers, which sleep while a queue of 16 is full or empty",
-    WorkloadFlags::NOTES_SECTIONS, ["wait", "hold", "unlock", "transit"] => run
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::IS_SHAPED), ["wait", "hold", "unlock", "transit"] => run
 }
 
 /// Slot of the results' times.

@@ -111,7 +111,6 @@ fn settings() {
         preempted_flags: none,
         trace_rings: none,
         entries: none,
-        arrival_ticks: microseconds(told.arrival_ticks),
         fold_interval_ticks: microseconds(told.fold_interval_ticks),
         ..told
     };

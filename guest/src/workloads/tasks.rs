@@ -25,7 +25,8 @@ use crate::workloads::critical_section::Rounds;
 
 workload! {
     "011" "tasks", "critical-section by tasks (--tasks) that take turns on vCPUs, on fewer if the guest folds (--fold)",
-    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL),
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL)
+        .with(WorkloadFlags::IS_SHAPED).with(WorkloadFlags::CAN_EMBED).with(WorkloadFlags::HAS_TASKS),
     ["wait", "hold", "unlock", "read-wait", "read-hold", "queued"] => run
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use haltkick_hypercalls::Shape;
 use haltkick_sim::hosts::Host;
 use haltkick_sim::machine::Machine;
 use haltkick_sim::schedule::Schedule;
@@ -63,70 +64,8 @@ pub enum Accelerator {
 /// Upper bound of a doubling window, in multiples of its length; such a window doubles until it holds enough sections.
 pub const MAX_WINDOWS: u32 = 16;
 
-/// Settings of the workload `mixed` beyond taking locks in turn. The default is as many sections as fit into the window, all
-/// of one length, none nested.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mix {
-    /// Sections that make up a fixed amount of work; the window ends when they are done.
-    pub work_sections: Option<u64>,
-    /// When that is done the vCPUs go on, uncounted, instead of leaving.
-    pub go_on: bool,
-    /// Work inside a long critical section.
-    pub long_hold: Duration,
-    /// One section in this many is long; 0: none.
-    pub long_one_in: u32,
-    /// One section in this many has another inside; 0: none.
-    pub nested_one_in: u32,
-    /// Long sections ask for no grace.
-    pub only_short_ask: bool,
-}
-
-impl Mix {
-    /// Mean work inside a section, where a short one takes `hold`.
-    #[must_use]
-    pub fn mean_hold(&self, hold: Duration) -> Duration {
-        match self.long_one_in {
-            0 => hold,
-            n => (hold * (n - 1) + self.long_hold) / n,
-        }
-    }
-}
-
-/// Variations of sections: memory touched, length, and time of arrival. The default is: sections of one
-/// length, locks in turn, thinking times of one length, no memory touched, no read-only sections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
-    /// Thinking times (or times between arrivals) are exponentially distributed, not all alike.
-    pub exponential_think: bool,
-    /// How far the length of a section is off [`Ours::hold`], at most, in percent of it.
-    pub hold_jitter_percent: u32,
-    /// Locks are chosen with a probability that falls with their number to this power, in hundredths; 0: in turn.
-    pub zipf_hundredths: u32,
-    /// Mean time between two sections that each vCPU is to begin, whether it is done with the one before or not; `None`: it
-    /// begins the next when it has thought.
-    pub arrivals: Option<Duration>,
-    /// Cache lines that a section walks.
-    pub footprint_lines: u32,
-    /// Cache lines of the footprint that a section writes.
-    pub dirty_lines: u32,
-    /// The first line of the footprint is the one in which its lock ends, as where a kernel's object contains its lock.
-    pub embed: bool,
-    /// Sections in a hundred that only read.
-    pub read_percent: u32,
-    /// Work inside those.
-    pub read_hold: Duration,
-}
-
 /// Most cache lines that the sections of a run can walk: those of a section times locks (or vCPUs, without a lock).
 pub const MOST_LINES: u64 = (8 << 20) / 64;
-
-impl Shape {
-    /// Whether all sections are of the length asked for, one after the other.
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        self.footprint_lines == 0 && self.read_percent == 0 && self.arrivals.is_none()
-    }
-}
 
 /// A run: what executes its guests, how they are scheduled and measured, and the guests.
 #[derive(Clone, Debug, PartialEq)]
@@ -265,9 +204,7 @@ pub struct Ours {
     pub tasks: Option<u32>,
     /// On which vCPUs these run.
     pub fold: Fold,
-    /// Settings of the workload `mixed`.
-    pub mix: Mix,
-    /// Settings of the workload `critical-section`.
+    /// What sections are like, where the workload has a choice.
     pub shape: Shape,
     /// Watch over every section from inside.
     pub oracle: bool,
@@ -486,7 +423,6 @@ impl Default for Ours {
             lock_count: 1,
             tasks: None,
             fold: Fold::Off,
-            mix: Mix::default(),
             shape: Shape::default(),
             oracle: true,
             ordered_stamps: true,

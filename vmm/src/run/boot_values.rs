@@ -22,7 +22,6 @@ pub(crate) struct Chosen {
 
 /// Returns the guest's boot block, for a clock of `tsc_khz` ticks a millisecond. Addresses are filled in when the block is written.
 pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> BootBlock {
-    let shape = asked.ours.shape;
     let governor = asked.ours.fold.governor();
     let rate = TscRate::of_khz(tsc_khz);
     let ticks = |duration: Duration| rate.ticks(duration.into()).0;
@@ -35,13 +34,9 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         flags: BootFlags::NONE
             .with_if(asked.guest.pv, BootFlags::PARAVIRT)
             .with_if(asked.ours.preempted_hint, BootFlags::PREEMPTED_HINT)
-            .with_if(asked.ours.mix.go_on, BootFlags::GO_ON)
             .with_if(!asked.run.rules.grace.is_zero(), BootFlags::GRACE)
-            .with_if(asked.ours.mix.only_short_ask, BootFlags::ONLY_SHORT_ASK)
             .with_if(asked.ours.oracle, BootFlags::ORACLE)
-            .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS)
-            .with_if(shape.exponential_think, BootFlags::EXPONENTIAL_THINK)
-            .with_if(shape.embed, BootFlags::EMBED),
+            .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS),
         lock_count: asked.ours.lock_count,
         fingerprint: ABI_FINGERPRINT,
         vcpu_areas: GuestAddress(0),
@@ -61,24 +56,15 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         slice_margin_ticks: ticks(asked.ours.slice_margin),
         preempted_flags: GuestAddress(0),
         points: chosen.point.map_or(0, |point| 1 << point),
-        work_sections: asked.ours.mix.work_sections.unwrap_or(0),
-        long_hold_ns: nanoseconds(asked.ours.mix.long_hold),
-        long_one_in: asked.ours.mix.long_one_in,
-        nested_one_in: asked.ours.mix.nested_one_in,
         entries: GuestAddress(0),
-        read_hold_ns: nanoseconds(shape.read_hold),
-        arrival_ticks: shape.arrivals.map_or(0, ticks),
-        read_percent: shape.read_percent,
-        hold_jitter_percent: shape.hold_jitter_percent,
-        zipf_hundredths: shape.zipf_hundredths,
-        footprint_lines: shape.footprint_lines,
-        dirty_lines: shape.dirty_lines,
+        shape: asked.ours.shape,
         spin_rounds: asked.ours.spin_rounds,
         tasks: asked.ours.tasks.unwrap_or(asked.guest.vcpus),
         preferred_vcpus: preferred(asked),
         fold_interval_ticks: governor.map_or(0, |governor| ticks(governor.interval)),
         fold_low: governor.map_or(0, |governor| governor.low),
         fold_high: governor.map_or(0, |governor| governor.high),
+        reserved: 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, WorkloadFlags};
+use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, Shape, ShapeFlags, WorkloadFlags};
 
 use crate::guest::placement::Numa;
 use crate::host::affinity;
@@ -15,7 +15,7 @@ use crate::image::object::MOST_POINTS;
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
-use crate::run::asked::{Accelerator, Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
+use crate::run::asked::{Accelerator, Engine, MOST_LINES, OurGuest, Ours, Run};
 use crate::run::boot_values::{Chosen, pool_bytes};
 use crate::run::folding::Fold;
 use crate::run::memory::{check_memory, most_bytes};
@@ -240,14 +240,14 @@ impl Ours {
     /// # Errors
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
-        let Self { lock_count, mix, shape, tasks, fold, .. } = *self;
+        let Self { lock_count, shape, tasks, fold, .. } = *self;
         if lock_count == 0 || lock_count > MAX_LOCKS {
             return Err(Refused::new(
                 "locks",
                 format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}"),
             ));
         }
-        if mix.nested_one_in > 0 && lock_count < 2 {
+        if shape.nested_one_in > 0 && lock_count < 2 {
             let message = "nested sections need a second lock: use locks 2 or more";
             return Err(Refused::new("nested-one-in", message));
         }
@@ -257,7 +257,7 @@ impl Ours {
                 format!("a section cannot write {dirty_lines} of the {footprint_lines} lines of --footprint");
             return Err(Refused::new("dirty", message));
         }
-        if shape.embed && footprint_lines == 0 {
+        if shape.flags.has(ShapeFlags::EMBED) && footprint_lines == 0 {
             let message = "there is no data to put beside the lock: use --footprint 1 or more";
             return Err(Refused::new("embed", message));
         }
@@ -399,7 +399,7 @@ fn check_shape(asked: OurGuest<'_>, lock: &Entry) -> Result<(), RunError> {
 /// Checks that the last line of the lock has room for data.
 fn check_embedded(asked: OurGuest<'_>, image: &Image, lock: usize) -> Result<(), RunError> {
     let entry = &image.locks[lock];
-    if !asked.ours.shape.embed || entry.is_lock_free() {
+    if !asked.ours.shape.flags.has(ShapeFlags::EMBED) || entry.is_lock_free() {
         return Ok(());
     }
     let bytes = image.calls(lock, asked.guest.pv).map_or(0, |calls| calls.lock_bytes);

@@ -263,7 +263,7 @@ pub(crate) fn sum_results(seen: &GuestFacts<'_>, field: fn(&Results) -> &AtomicU
 
 /// The window ends with the work, if it is done at all.
 fn completion(facts: &Facts<'_>, seen: &GuestFacts<'_>) -> Option<Duration> {
-    let sections = facts.asked.ours.mix.work_sections?;
+    let sections = facts.asked.ours.shape.work()?;
     let done = sum_results(seen, |results| &results.acquisitions);
     (done >= sections).then(|| facts.guest.window.length())
 }

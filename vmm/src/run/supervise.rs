@@ -211,7 +211,7 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     /// To the end of the window: that of its time, or of the fixed amounts of work.
     fn pass_window(&mut self) -> Result<(), RunError> {
-        let has_work = |watched: &Supervised<'_>| watched.asked.ours.mix.work_sections.is_some();
+        let has_work = |watched: &Supervised<'_>| watched.asked.ours.shape.work().is_some();
         let fixed = self.guests.iter().any(has_work);
         let poll = if fixed { POLL_WORK } else { POLL };
         let opened = self.now();
@@ -354,7 +354,7 @@ impl Supervised<'_> {
         if !self.notes_waits {
             return Err("this workload does not note since when a vCPU waits".into());
         }
-        if self.asked.ours.mix.work_sections.is_some() {
+        if self.asked.ours.shape.work().is_some() {
             return Err("the window closed with the work, before the VMM could look".into());
         }
         // Relaxed: one word, written by its vCPU alone. What the guest says is believed as far as its clock has come.
@@ -388,7 +388,7 @@ impl Supervised<'_> {
     }
 
     fn is_done(&self) -> bool {
-        let has_work = self.asked.ours.mix.work_sections.is_some();
+        let has_work = self.asked.ours.shape.work().is_some();
         !self.asked.run.drain && (has_work && self.guest.window.is_closed() || self.is_at_rest())
     }
 

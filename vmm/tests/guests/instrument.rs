@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haltkick_hypercalls::ABI_FINGERPRINT;
-use haltkick_vmm::{Ideal, Image, Outcome, RunError, Shape, TicksHistogram};
+use haltkick_vmm::{Ideal, Image, Outcome, RunError, Shape, ShapeFlags, TicksHistogram};
 use libtest_mimic::Trial;
 use support::{Check, Settings, check, config, start, start_with, trials, unexpected};
 
@@ -170,7 +170,7 @@ fn the_instruments_costs_are_told() -> Check {
 fn sections_of_every_shape_exclude() -> Check {
     let plain = Shape::default;
     for shape in [
-        Shape { exponential_think: true, ..plain() },
+        Shape { flags: ShapeFlags::EXPONENTIAL_THINK, ..plain() },
         Shape { hold_jitter_percent: 50, ..plain() },
         Shape { zipf_hundredths: 120, ..plain() },
         Shape { footprint_lines: 64, dirty_lines: 8, ..plain() },
@@ -195,7 +195,7 @@ const ENOUGH_SECTIONS: u64 = 50;
 
 fn readers_have_times_of_their_own() -> Check {
     for (lock, pv) in [("rwsem/packed", true), ("qspinlock", true)] {
-        let shape = Shape { read_percent: 90, read_hold: Duration::from_nanos(300), ..Shape::default() };
+        let shape = Shape { read_percent: 90, read_hold_ns: 300, ..Shape::default() };
         let config = config().lock(lock).pv(pv).shape(shape);
         // An emulated machine comes to a handful of sections in a window.
         let (mut sections, mut reads, mut waits, mut others, mut windows) = (0, 0, 0, 0, 0);
@@ -229,8 +229,7 @@ fn a_stack_that_is_too_short_is_noticed() -> Check {
 /// Far more sections than there is time for: each waits from when it was to begin, so that the last ones have waited for
 /// most of the run, where no section by itself takes a hundredth of it.
 fn sections_by_the_clock_wait_from_when_they_were_to_begin() -> Check {
-    let arrivals = Some(Duration::from_nanos(100));
-    let shape = Shape { arrivals, exponential_think: true, ..Shape::default() };
+    let shape = Shape { arrivals_ns: 100, flags: ShapeFlags::EXPONENTIAL_THINK, ..Shape::default() };
     let outcome = start(&config().vcpus(1).shape(shape))?;
     let window_ticks = outcome.window.as_nanos() as u64 * outcome.tsc_khz / 1_000_000;
     check(outcome.wait.max > window_ticks / 2, || {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Image, MAX_LOCKS, Mix, RunError, Sched};
+use haltkick_vmm::{Image, MAX_LOCKS, RunError, Sched, Shape};
 use libtest_mimic::Trial;
 use support::{Check, PATIENCE, Settings, check, config, event, exits, start, trials, unexpected};
 
@@ -137,16 +137,16 @@ fn slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts() -> Check {
 }
 
 fn nested_and_long_sections_exclude_too() -> Check {
-    let mix = Mix {
-        work_sections: Some(3000),
-        long_hold: Duration::from_micros(20),
+    let mix = Shape {
+        work_sections: 3000,
+        long_hold_ns: 20_000,
         long_one_in: 10,
         nested_one_in: 2,
-        ..Mix::default()
+        ..Shape::default()
     };
     for (lock, pv) in [("qspinlock", true), ("tas", false)] {
         let outcome =
-            start(&config().mix(mix).lock(lock).pv(pv).lock_count(4).workload("mixed").window(PATIENCE))?;
+            start(&config().shape(mix).lock(lock).pv(pv).lock_count(4).workload("mixed").window(PATIENCE))?;
         check(outcome.lost_updates == Some(0), || {
             format!("{lock}: {:?} updates lost", outcome.lost_updates)
         })?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    HowOften, MAX_LOCKS, MAX_WINDOWS, Mix, Refused, Ring, RunError, Sched, Target, allowed_cpus,
+    HowOften, MAX_LOCKS, MAX_WINDOWS, Refused, Ring, RunError, Sched, Shape, ShapeFlags, Target, allowed_cpus,
 };
 use libtest_mimic::{Failed, Trial};
 use rustix::process::Pid;
@@ -197,10 +197,14 @@ fn work_is_timed_on_every_vcpu_that_runs_long_enough() -> Check {
 }
 
 fn a_fixed_amount_of_work_is_done_to_the_last_section() -> Check {
-    let mix = |go_on| Mix { work_sections: Some(1003), go_on, ..Mix::default() };
+    let mix = |go_on| Shape {
+        work_sections: 1003,
+        flags: ShapeFlags::NONE.with_if(go_on, ShapeFlags::GO_ON),
+        ..Shape::default()
+    };
     for (sched, go_on) in [(Sched::Vmm, false), (Sched::Vmm, true), (Sched::Host, false)] {
         let mix = mix(go_on);
-        let outcome = start(&config().sched(sched).mix(mix).workload("mixed").window(PATIENCE))?;
+        let outcome = start(&config().sched(sched).shape(mix).workload("mixed").window(PATIENCE))?;
         check(outcome.acquisitions() == 1003, || {
             format!("{} sections were counted", outcome.acquisitions())
         })?;
@@ -215,8 +219,8 @@ fn a_fixed_amount_of_work_is_done_to_the_last_section() -> Check {
         check(in_locks <= run + 10_000_000, || format!("{in_locks} ns in locks, {run} ns on pCPUs"))?;
     }
     // Work that does not fit into the window is told apart.
-    let mix = Mix { work_sections: Some(u64::MAX), ..Mix::default() };
-    let outcome = start(&config().mix(mix).workload("mixed"))?;
+    let mix = Shape { work_sections: u64::MAX, ..Shape::default() };
+    let outcome = start(&config().shape(mix).workload("mixed"))?;
     check(outcome.completion.is_none(), || format!("done in {:?}", outcome.completion))
 }
 

@@ -1,6 +1,6 @@
 //! Several guests at once on the same CPUs.
 
-use haltkick_vmm::{Ended, Mix, Run, RunError, Sched, Share};
+use haltkick_vmm::{Ended, Run, RunError, Sched, Shape, ShapeFlags, Share};
 use libtest_mimic::Trial;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{Check, PATIENCE, Settings, check, config, exits, nested, start_guests, trials};
@@ -18,10 +18,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn two_guests_run_at_once_each_with_its_own_lock_and_workload() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let mix = Mix { work_sections: Some(500), go_on: true, ..Mix::default() };
-        let base = config().sched(sched).window(PATIENCE).workload("mixed").mix(mix);
-        let mix = Mix { work_sections: Some(2000), ..Mix::default() };
-        let other = base.clone().lock("tas").pv(false).vcpus(3).mix(mix).name("b");
+        let mix = Shape { work_sections: 500, flags: ShapeFlags::GO_ON, ..Shape::default() };
+        let base = config().sched(sched).window(PATIENCE).workload("mixed").shape(mix);
+        let mix = Shape { work_sections: 2000, ..Shape::default() };
+        let other = base.clone().lock("tas").pv(false).vcpus(3).shape(mix).name("b");
         let ended = start_guests(&base.beside([other]).name("a"))?;
         for (ended, (name, sections, vcpus)) in
             ended.into_iter().zip([("a", 500, config().guests[0].vcpus), ("b", 2000, 3)])

@@ -1,6 +1,6 @@
 //! Workloads whose curves others have measured: what an operation on a contended line takes, as one CPU sees it.
 
-use haltkick_vmm::Shape;
+use haltkick_vmm::{Shape, ShapeFlags};
 use support::{Settings, simulated};
 
 use super::{done, us};
@@ -64,7 +64,12 @@ fn one_lock_for_a_table_is_slower_than_many() {
 #[test]
 fn data_beside_a_polled_lock_slow_its_holder_down() {
     let share = |lock: &str, embed| {
-        let shape = Shape { footprint_lines: 1, dirty_lines: 1, embed, ..Shape::default() };
+        let shape = Shape {
+            footprint_lines: 1,
+            dirty_lines: 1,
+            flags: ShapeFlags::NONE.with_if(embed, ShapeFlags::EMBED),
+            ..Shape::default()
+        };
         let config = simulated("skylake-8s", 16, 1).lock(lock).pv(false).shape(shape).oracle(false);
         done(&config.hold(us(0)).think(us(0)).window(us(500))).acquisitions() as f64
     };
@@ -78,7 +83,7 @@ fn data_beside_a_polled_lock_slow_its_holder_down() {
 
 #[test]
 fn a_lock_that_fills_its_lines_has_no_room_for_data() {
-    let shape = Shape { footprint_lines: 1, embed: true, ..Shape::default() };
+    let shape = Shape { footprint_lines: 1, flags: ShapeFlags::EMBED, ..Shape::default() };
     let sized = |bytes: u32| {
         let image = haltkick_vmm::Image::embedded();
         let (number, _) = image.locks.iter().enumerate().find(|(number, lock)| {

@@ -1,6 +1,6 @@
 //! Slice extensions: how many expire, and who asks for them.
 
-use haltkick_vmm::{Graces, Mix, Run};
+use haltkick_vmm::{Graces, Run, Shape, ShapeFlags};
 use support::{Settings, simulated};
 
 use super::{done, us};
@@ -32,8 +32,13 @@ fn an_extension_expires_unless_the_rest_of_the_section_is_shorter() {
 #[test]
 fn sections_that_ask_for_no_extension_get_none() {
     let mixed = |only_short_ask| {
-        let mix = Mix { long_hold: us(20), long_one_in: 2, only_short_ask, ..Mix::default() };
-        graces(&sections_of_20_us().workload("mixed").hold(us(1)).mix(mix))
+        let mix = Shape {
+            long_hold_ns: 20_000,
+            long_one_in: 2,
+            flags: ShapeFlags::NONE.with_if(only_short_ask, ShapeFlags::ONLY_SHORT_ASK),
+            ..Shape::default()
+        };
+        graces(&sections_of_20_us().workload("mixed").hold(us(1)).shape(mix))
     };
     let (all, short) = (mixed(false), mixed(true));
     // Long ones are twenty of twenty-one parts of the time in sections.

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINE_BINS, Mix,
-    Outcome, PvBackend, Run, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
+    ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINE_BINS, Outcome,
+    PvBackend, Run, RunError, Sched, Shape, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{Settings, event, exits, simulated, start, start_stoppable, sum, watched, within};
 
@@ -396,18 +396,18 @@ fn what_a_simulated_machine_cannot_do_is_refused() {
 #[test]
 fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
     for (lock, pv) in [("qspinlock", true), ("mcs", false), ("none", false)] {
-        let mix = Mix {
-            work_sections: Some(500),
+        let mix = Shape {
+            work_sections: 500,
             nested_one_in: 7,
             long_one_in: 5,
-            long_hold: us(3),
-            ..Mix::default()
+            long_hold_ns: 3000,
+            ..Shape::default()
         };
         let config = small()
             .workload("mixed")
             .lock(lock)
             .pv(pv)
-            .mix(mix)
+            .shape(mix)
             .lock_count(3)
             .vcpus(1)
             .hold(us(1))

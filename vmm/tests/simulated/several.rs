@@ -1,6 +1,7 @@
 //! Several guests on one simulated machine.
 
 use super::*;
+use haltkick_vmm::ShapeFlags;
 
 fn start_guests(config: &Run) -> Vec<Ended> {
     support::start_guests(config).expect("nothing concerns all of them")
@@ -21,10 +22,10 @@ fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
 
 #[test]
 fn two_guests_do_their_own_work_with_their_own_locks() {
-    let work = |sections| Mix { work_sections: Some(sections), go_on: true, ..Mix::default() };
+    let work = |sections| Shape { work_sections: sections, flags: ShapeFlags::GO_ON, ..Shape::default() };
     let base = small().workload("mixed").think(us(2)).window(Duration::from_secs(60));
-    let first = base.clone().lock("qspinlock").pv(true).mix(work(500));
-    let second = base.lock("tas").pv(false).vcpus(3).mix(work(2000));
+    let first = base.clone().lock("qspinlock").pv(true).shape(work(500));
+    let second = base.lock("tas").pv(false).vcpus(3).shape(work(2000));
     let ended = start_guests(&pair(first, second));
     assert_eq!(ended.iter().map(|ended| ended.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     for (outcome, (vcpus, sections)) in outcomes(ended).iter().zip([(8, 500), (3, 2000)]) {

@@ -173,7 +173,7 @@ fn check(run: &Run, image: &Image) -> Result<()> {
     if run.schedule.is_some() {
         return refuse("--schedule: this command takes vCPUs off by itself: leave --schedule out");
     }
-    if ours.mix.work_sections.is_some() {
+    if ours.shape.work().is_some() {
         return refuse("--work: preemptions are tried in a run without an end: leave --work out");
     }
     if !ours.oracle {

@@ -14,14 +14,14 @@ const WAIT_NS: u64 = 5_000;
 
 /// Sections per second without any lock: as many as the pCPUs have time for.
 pub(super) fn lock_free(asked: OurGuest<'_>) -> f64 {
-    let section = asked.ours.mix.mean_hold(asked.ours.hold) + asked.ours.think;
+    let section = asked.ours.shape.mean_hold(asked.ours.hold) + asked.ours.think;
     asked.run.cpus.len().min(asked.guest.vcpus as usize) as f64
         / section.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
 /// Long: its one literal names every field of an outcome.
 pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcome {
-    let of_work = asked.ours.mix.work_sections.map(|sections| {
+    let of_work = asked.ours.shape.work().map(|sections| {
         (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))
     });
     let (sections, window, completion) = match of_work {

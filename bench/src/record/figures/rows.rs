@@ -96,7 +96,7 @@ pub(crate) static FIGURES: &[Figure] = &[
         .with_interval()
         .gives_way(Some(0), None),
     ns(COMPLETION, "Time that the fixed amount of work took.", |it| {
-        it.outcome.completion.map(nanoseconds).ok_or_else(|| match it.asked.ours.mix.work_sections {
+        it.outcome.completion.map(nanoseconds).ok_or_else(|| match it.asked.ours.shape.work() {
             None => "no fixed amount of work was asked for".into(),
             Some(sections) => format!("the {sections} sections were not done within the window").into(),
         })

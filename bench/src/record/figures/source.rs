@@ -60,7 +60,7 @@ impl<'a> OfOurs<'a> {
         let ours = self.asked.ours;
         match self.outcome.ideal {
             Ideal::Serial => {
-                let hold = ours.mix.mean_hold(ours.hold).as_secs_f64();
+                let hold = ours.shape.mean_hold(ours.hold).as_secs_f64();
                 let serial = if hold > 0.0 { f64::from(ours.lock_count) / hold } else { f64::INFINITY };
                 Ok(lock_free.min(serial))
             }

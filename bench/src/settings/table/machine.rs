@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::MAX_VCPUS;
+use haltkick_vmm::{Accelerator, Engine, MAX_VCPUS, Run, Sched};
 
-use super::super::choices::{ACCELERATORS, ENGINES, RINGS, SCHEDULERS};
-use super::super::row::{Kind, Linux, Setting, name, number, other, switch, time, word};
+use super::super::choices::{ACCELERATORS, ENGINES, NumaChoice, RINGS, SCHEDULERS};
+use super::super::pause_loops::PauseLoops;
+use super::super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 
 const SHORTEST_SLICE: Duration = Duration::from_micros(50);
 const LONGEST_SLICE: Duration = Duration::from_millis(100);
@@ -19,27 +20,34 @@ pub(super) const MACHINE: &[Setting] = &[
     )
     .default("kvm")
     .linux(Linux::Only(&["kvm", "qemu"]))
-    .recorded("settings.engine"),
+    .recorded_as("engine", |it| told(engine(&it.run.engine))),
     word("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator", &ACCELERATORS)
         .default_in_help("kvm where there is /dev/kvm")
         .linux(Linux::Only(&["kvm", "tcg"]))
         .recorded("settings.engine"),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
         .default_in_help("none")
-        .recorded("settings.machine"),
+        .recorded_as("machine", |it| {
+        given(
+            it.run.engine.machine().map(|machine| machine.name.clone()),
+            "a machine that is not simulated",
+        )
+    }),
     number("vcpus", "Number of vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("ratio")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("settings.vcpus"),
+        .recorded_as("vcpus", |it| told(it.guest.vcpus)),
     other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
         .default_in_help("8, or less if there would be more than 1024 vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
         .of_guest()
         .linux(Linux::Used)
-        .recorded("settings.ratio"),
+        .recorded_as("ratio", |it| {
+        told(f64::from(it.guest.vcpus) / it.run.cpus.len() as f64)
+    }),
     other(
         "cpus",
         "CPUS",
@@ -48,7 +56,7 @@ pub(super) const MACHINE: &[Setting] = &[
     )
     .default_in_help("cores: one CPU of each core that this process may use")
     .linux(Linux::Used)
-    .recorded("settings.cpus"),
+    .recorded_as("cpus", |it| told(it.run.cpus.clone())),
     other(
         "numa",
         "NODES",
@@ -57,7 +65,9 @@ pub(super) const MACHINE: &[Setting] = &[
     )
     .default("local")
     .sets_run(|run, value| run.numa = value.numa())
-    .recorded("settings.numa"),
+    .recorded_as("numa", |it| {
+        given(numa(it.run), "this engine's guests have no memory that the VMM places on nodes")
+    }),
     word("ring", "RING", "Privilege ring of the guest", &RINGS)
         .default("auto")
         .sets_run(|run, value| run.ring = value.among(&RINGS))
@@ -66,24 +76,31 @@ pub(super) const MACHINE: &[Setting] = &[
         .default("vmm")
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.sched = value.among(&SCHEDULERS))
-        .recorded("settings.sched"),
+        .recorded_as("sched", |it| told(SCHEDULERS.of(it.run.rules.sched))),
     name(
         "host",
         "The host whose scheduler engine sim models with sched host: one of `haltkick list hosts`, or a file",
     )
     .default_in_help("none")
-    .recorded("settings.host"),
+    .recorded_as("host", |it| given(it.run.host.as_ref().map(|host| host.name.clone()), "no model of a host schedules")),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.slice = value.time())
-        .recorded("settings.slice_ns"),
+        .recorded_as("slice_ns", |it| {
+        given(
+            (it.run.rules.sched == Sched::Vmm).then(|| ns(it.run.rules.slice)),
+            "the host's scheduler decides",
+        )
+    }),
     switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
         .default("on")
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.pause_exits = value.is_on())
-        .recorded("settings.pause_exits"),
+        .recorded_as("pause_exits", |it| {
+        told(it.run.halts.pause_exits)
+    }),
     other(
         "ple",
         "LIMITS",
@@ -92,9 +109,30 @@ pub(super) const MACHINE: &[Setting] = &[
          yields: target=round-robin (as KVM does), last-kicked, holder or only-holder",
     )
     .default_in_help("as the host file says")
-    .recorded("settings.ple"),
+    .recorded_as("ple", |it| {
+            given(
+                PauseLoops::of(it.run).map(|loops| loops.to_string()),
+                "no model of a host has pause-loop exits",
+            )
+        }),
     switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
         .default("on")
         .sets_run(|run, value| run.halts.hlt_exits = value.is_on())
-        .recorded("settings.hlt_exits"),
+        .recorded_as("hlt_exits", |it| told(it.run.halts.hlt_exits)),
 ];
+
+/// NUMA nodes of the guests' memory, where the VMM places it.
+fn numa(run: &Run) -> Option<String> {
+    matches!(run.engine, Engine::Kvm | Engine::Threads).then(|| NumaChoice(run.numa).to_string())
+}
+
+/// Name of an engine in records.
+pub(crate) fn engine(engine: &Engine) -> &'static str {
+    match engine {
+        Engine::Kvm => "kvm",
+        Engine::Threads => "threads",
+        Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
+        Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
+        Engine::Sim(_) => "sim",
+    }
+}

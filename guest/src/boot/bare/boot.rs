@@ -169,7 +169,6 @@ fn with_clock(block: &BootBlock, tsc_khz: u64) -> BootBlock {
         tsc_khz,
         spin_threshold_ticks: ticks(block.spin_threshold_ticks),
         slice_margin_ticks: ticks(block.slice_margin_ticks),
-        arrival_ticks: ticks(block.arrival_ticks),
         fold_interval_ticks: ticks(block.fold_interval_ticks),
         ..*block
     }

@@ -109,7 +109,7 @@ fn check(
         "--drain on needs to know which vCPUs have left"
     } else if asked.run.live {
         "--live on shows vCPUs that our own VMM runs"
-    } else if asked.ours.mix.work_sections.is_some() {
+    } else if asked.ours.shape.work().is_some() {
         "--work ends the window when it is done, which our own VMM does"
     } else if asked.guest.vcpus > MOST_VCPUS {
         "it runs 254 vCPUs at most"

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::presets;
 use haltkick_vmm::{
-    Deschedule, Engine, Fold, HowOften, Mix, Ours, PreemptedBy, Presence, PvBackend, Quota, Ring, Run, Sched,
+    Deschedule, Engine, Fold, HowOften, Ours, PreemptedBy, Presence, PvBackend, Quota, Ring, Run, Sched,
     Shape, Share, Target, allowed_cpus,
 };
 
@@ -138,7 +138,6 @@ settings! {
     fold: Fold, |run| &mut ours(run).fold;
     drain: bool, |run| &mut run.drain;
     lock_count: u32, |run| &mut ours(run).lock_count;
-    mix: Mix, |run| &mut ours(run).mix;
     shape: Shape, |run| &mut ours(run).shape;
     oracle: bool, |run| &mut ours(run).oracle;
     ordered_stamps: bool, |run| &mut ours(run).ordered_stamps;
