@@ -235,9 +235,11 @@ static ROWS: &[Row] = &[
             "no schedule was repeated",
         )
     }),
-    row("spin_rounds", "How many rounds a paravirtual waiter spins before it sleeps; 0: it goes by `spin_threshold_ns`.", |it| {
-        told(it.asked.ours.spin_rounds)
-    }),
+    row(
+        "spin_rounds",
+        "How many rounds a paravirtual waiter spins before it sleeps; 0: it goes by `spin_threshold_ns`.",
+        |it| told(it.asked.ours.spin_rounds),
+    ),
     row("memory_bytes", "Memory that the guest managed, in bytes; 0 in workloads that manage none.", |it| {
         told(it.outcome.memory_bytes)
     }),
