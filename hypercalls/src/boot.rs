@@ -89,7 +89,7 @@ pub struct BootBlock {
 }
 
 // Without padding: the VMM copies the bytes of both.
-const _: () = assert!(size_of::<BootBlock>() == 280 && size_of::<Request>() == size_of::<BootBlock>() + 32);
+const _: () = assert!(size_of::<BootBlock>() == 272 && size_of::<Request>() == size_of::<BootBlock>() + 32);
 
 /// Variations of sections: memory touched, length, time of arrival, their number, what else is in them. What is zero is left out:
 /// as many sections as fit into the window, of one length, one after the other, under each lock in turn.
@@ -106,8 +106,6 @@ pub struct Shape {
     pub long_hold_ns: u64,
     /// Work inside a section that only reads, in nanoseconds.
     pub read_hold_ns: u64,
-    /// Work between the end of a wait and the section, under the lock but outside of what is timed as work, in nanoseconds.
-    pub entry_ns: u64,
     /// One section in this many is long; 0: none.
     pub long_one_in: u32,
     /// One section in this many has a second one inside, under another lock; 0: none.

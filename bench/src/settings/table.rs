@@ -343,13 +343,6 @@ const WORKLOAD: &[Setting] = &[
         .recorded_as("embed", |it| {
         told(it.ours.shape.flags.has(ShapeFlags::EMBED))
     }),
-    time("entry", "Work of each section that excludes before --hold, such as what an entry checks")
-        .default("0s")
-        .lasting(Duration::ZERO..=MAX_WORK)
-        .of_guest()
-        .only_in(WorkloadFlags::HAS_ARRIVALS)
-        .sets_ours(|ours, value| ours.shape.entry_ns = ns(value.time()))
-        .recorded_as("entry_ns", |it| told(it.ours.shape.entry_ns)),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
         .only_in(WorkloadFlags::IS_SHAPED)

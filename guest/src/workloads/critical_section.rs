@@ -66,7 +66,7 @@ impl Rounds {
             let hold = choices.hold();
             self.sections.exclusive(index, || {
                 self.footprint.walk_and_write(index);
-                work(hold + iterations(boot().shape.entry_ns));
+                work(hold);
             })
         };
         let times = Times { asked: intended.unwrap_or(times.asked), ..times };
