@@ -47,12 +47,12 @@ work-conserving         0 RUN JSON --lock qspinlock-wc --pv on --spin-threshold 
 owner-yield             0 RUN JSON --lock owner-yield --slice 200us
 mutex                   0 RUN JSON --lock mutex --layout split --preempted-hint off
 rwsem                   0 RUN JSON --lock rwsem --workload copy-256 --locks 2
-fixed-work              0 RUN JSON --lock unfair-ticket --workload mixed --work 200us --long-hold 5us --long-one-in 20 --locks 4 --nested-one-in 16
-shapes                  0 RUN JSON --lock tas --locks 8 --zipf 0.9 --hold-jitter 20% --think-distribution exponential --footprint 4 --dirty 2
+fixed-work              0 RUN JSON --lock unfair-ticket --workload mixed --work 200us --long-hold 5us/20 --locks 4 --nested-one-in 16
+shapes                  0 RUN JSON --lock tas --locks 8 --zipf 0.9 --hold 1us/20% --think 2us/exponential --footprint 4/2
 arrivals                0 RUN JSON --lock qspinlock --pv on --arrivals 20000
 readers                 0 RUN JSON --workload rwlock-per-cpu-fair --min-sections 100
-read-shares             0 RUN JSON --lock rwsem --read-share 90% --read-hold 2us
-hash-table              0 RUN JSON --workload hash-table --locks 16 --read-share 50% --read-hold 500ns
+read-shares             0 RUN JSON --lock rwsem --read-share 90%/2us
+hash-table              0 RUN JSON --workload hash-table --locks 16 --read-share 50%/500ns
 bounded-queue           0 RUN JSON --workload bounded-queue --pv on
 call-all                0 RUN JSON --workload call-all
 page-faults             0 RUN JSON --workload fault-many --lock per-vma --memory 16MiB
@@ -186,6 +186,25 @@ def commands(only):
             yield name, int(code), words
 
 
+# Flags of programs before ABI version 3 for what stands behind a slash now.
+OLD_FLAGS = {
+    "--hold": "--hold-jitter",
+    "--think": "--think-distribution",
+    "--long-hold": "--long-one-in",
+    "--footprint": "--dirty",
+    "--read-share": "--read-hold",
+}
+
+
+def in_old_words(arguments):
+    """The arguments as programs before ABI version 3 take them."""
+    words = []
+    for flag, word in zip([None, *arguments], arguments, strict=False):
+        value, slash, behind = word.partition("/") if flag in OLD_FLAGS else (word, "", "")
+        words += [value, OLD_FLAGS[flag], behind] if slash else [word]
+    return words
+
+
 def run_all(program, image, place, only):
     """Runs all commands in a new directory. Each leaves its streams and its exit code there, beside the files that it writes."""
     shutil.rmtree(place, ignore_errors=True)
@@ -194,7 +213,10 @@ def run_all(program, image, place, only):
     for name, text in FILES.items():
         (place / name).write_text(text)
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("HALTKICK", "COLUMNS"))}
+    help_text = subprocess.run([program, "run", "--help"], env=clean, capture_output=True, text=True, check=True).stdout
     for name, _, arguments in commands(only):
+        if "--long-one-in" in help_text:
+            arguments = in_old_words(arguments)
         output = subprocess.run(
             ["haltkick", *arguments],
             executable=program,

@@ -235,7 +235,7 @@ mod tests {
         let directory = directory("boot-inside");
         let plan = plan(
             &directory,
-            "[settings]\nkernel = \"old\"\ncmdline = \"quiet\"\nengine = \"qemu\"\naccel = \"tcg\"\n\
+            "[settings]\nkernel = \"old\"\ncmdline = \"quiet\"\nengine = \"qemu-tcg\"\n\
              [[arm]]\nname = \"a\"\nworkload-inside = \"run --lock ticket\"\n\
              [[arm]]\nname = \"b\"\nworkload-inside = \"run --lock mcs --sched vmm\"\n",
         );

@@ -12,7 +12,6 @@ use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};
 use crate::settings::{self, table};
 use crate::text::exit::{Failure, Result};
-use crate::text::nearest;
 
 /// Why a setting cannot be overridden that varies with others.
 const SET_BY_POINTS: &str = "the points of this experiment set it: change a copy of the file (--print)";
@@ -179,7 +178,7 @@ impl Experiment {
             return self.override_boot(key, value);
         }
         let known = [&table::names(), keys::BOOT].concat();
-        let setting = table::find(key).ok_or_else(|| nearest::unknown("setting", key, &known))?;
+        let setting = table::find(key).ok_or_else(|| table::unknown("setting", key, &known))?;
         setting.read(value)?;
         let key = setting.name;
         let displaced: Vec<&str> = std::iter::once(key).chain(setting.instead_of).collect();

@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
     pub(super) fn finish(&self, known: &[&str]) -> Result<()> {
         match self.entries().into_iter().find(|(key, ..)| !known.contains(key)) {
             None => Ok(()),
-            Some((key, at, _)) => Err(self.complain(&at, nearest::unknown("key", key, known))),
+            Some((key, at, _)) => Err(self.complain(&at, table::unknown("key", key, known))),
         }
     }
 

@@ -9,7 +9,6 @@ use super::boot::Boot;
 use super::contents::check_cells;
 use super::keys;
 use crate::settings::{Kind, table};
-use crate::text::nearest;
 
 /// A setting and its values: `lock=ticket,mcs`.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +89,7 @@ fn named(key: &str) -> std::result::Result<&'static str, String> {
         return Ok(key);
     }
     let known = [&table::names(), keys::BOOT].concat();
-    let setting = table::find(key).ok_or_else(|| nearest::unknown("setting", key, &known))?;
+    let setting = table::find(key).ok_or_else(|| table::unknown("setting", key, &known))?;
     match setting.kind {
         Kind::Guests => {
             Err("several guests are varied in an experiment file: see docs/experiment-files.md".into())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use haltkick_vmm::{Guest, Image, Ours, Outcome, Ring, Rules, Run, RunError, System};
+use haltkick_vmm::{Guest, Image, Ours, Outcome, Ring, Rules, Run, RunError, Shape, System};
 
 use super::engine::Engine;
 use crate::analysis::statistics::median;
@@ -48,6 +48,7 @@ impl Calibration {
             hold: CALIBRATION_WORK,
             think: CALIBRATION_WORK,
             lock_count: 1,
+            shape: Shape::default(),
             ..first.ours.clone()
         };
         // No vCPU waits for a pCPU, but a slice that ends still interrupts.

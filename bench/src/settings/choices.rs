@@ -46,12 +46,13 @@ impl<T: Copy + PartialEq> Words<T> {
 
 pub(crate) const SWITCH: Words<bool> = Words(&[("on", "", true), ("off", "", false)]);
 
-/// Engines by themselves: the machine or accelerator that some need is another setting.
+/// Engines by themselves: the machine that one needs is another setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineChoice {
     Kvm,
     Threads,
-    Qemu,
+    /// With an accelerator, or the one that there is.
+    Qemu(Option<Accelerator>),
     Sim,
 }
 
@@ -62,12 +63,11 @@ pub(crate) const ENGINES: Words<EngineChoice> = Words(&[
         "Threads of this process: no /dev/kvm needed, ordinary profilers work",
         EngineChoice::Threads,
     ),
-    ("qemu", "QEMU, by --accel kvm or tcg", EngineChoice::Qemu),
+    ("qemu", "QEMU, by /dev/kvm where there is one", EngineChoice::Qemu(None)),
+    ("qemu-kvm", "QEMU by /dev/kvm", EngineChoice::Qemu(Some(Accelerator::Kvm))),
+    ("qemu-tcg", "QEMU's emulator", EngineChoice::Qemu(Some(Accelerator::Tcg))),
     ("sim", "A simulated machine, by --machine", EngineChoice::Sim),
 ]);
-
-pub(crate) const ACCELERATORS: Words<Accelerator> =
-    Words(&[("kvm", "/dev/kvm", Accelerator::Kvm), ("tcg", "QEMU's emulator", Accelerator::Tcg)]);
 
 pub(crate) const SCHEDULERS: Words<Sched> = Words(&[
     ("vmm", "The VMM: one pinned runner per pCPU, exact slices, repeatable", Sched::Vmm),
@@ -99,16 +99,22 @@ pub(crate) const SHARES: Words<Share> = Words(&[
     ("guest", "Every guest, whatever its number of vCPUs", Share::Guest),
 ]);
 
-/// Whether vCPUs go on when the fixed amount of work is done.
 /// Whether only short sections ask for a longer slice.
 pub(crate) const EXTENSIONS: Words<bool> = Words(&[
     ("kernel", "All, as in a kernel that knows what it holds", false),
     ("user", "Short ones: long ones stand for the kernel's work for user-space, such as a page fault", true),
 ]);
 
+/// Whether vCPUs go on when the fixed amount of work is done.
 pub(crate) const AFTER_WORK: Words<bool> = Words(&[
     ("leave", "They are done, too", false),
     ("go-on", "They take locks as before, uncounted, while another guest is at work", true),
+]);
+
+/// Whether data lie in the line of their lock.
+pub(crate) const PLACES: Words<bool> = Words(&[
+    ("embed", "In the line in which the lock ends", true),
+    ("apart", "In lines of their own", false),
 ]);
 
 /// Whether times are exponentially distributed.

@@ -11,7 +11,9 @@ impl Args for Settings {
     fn augment_args(command: Command) -> Command {
         let of_group = |(heading, rows): &(&'static str, &'static [Setting])| {
             let heading = *heading;
-            rows.iter().map(move |setting| flag(setting).help_heading(heading))
+            rows.iter()
+                .filter(|row| row.qualifies.is_none())
+                .map(move |setting| flag(setting).help_heading(heading))
         };
         command.args(table::TABLE.iter().flat_map(of_group))
     }
@@ -29,7 +31,7 @@ impl FromArgMatches for Settings {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        for setting in table::all() {
+        for setting in table::named_rows() {
             let given: Vec<Value> = matches.get_many(setting.name).into_iter().flatten().cloned().collect();
             match setting.kind {
                 Kind::Guests if !given.is_empty() => {
@@ -61,7 +63,7 @@ fn flag(setting: &'static Setting) -> Arg {
 fn parser(setting: &'static Setting) -> ValueParser {
     match setting.kind {
         // Completions and complaints list the words.
-        Kind::Word(words) => {
+        Kind::Word(words) if table::behind(setting.name).next().is_none() => {
             PossibleValuesParser::new(words.offered()).try_map(|word| setting.read(&word)).into()
         }
         Kind::Guests => ValueParser::new(|text: &str| text.parse().map(|guest| Value::Guests(vec![guest]))),

@@ -83,14 +83,22 @@ impl Settings {
 
     /// Returns the given value.
     pub(crate) fn given(&self, name: &str) -> Option<&Value> {
-        assert!(table::find(name).is_some_and(|setting| setting.name == name), "the table has no {name}");
-        self.values.get(name)
+        let row =
+            table::all().find(|row| row.name == name).unwrap_or_else(|| panic!("the table has no {name}"));
+        match (row.qualifies, self.values.get(row.qualifies.unwrap_or(name))?) {
+            (None, Value::With(value, _)) => Some(value),
+            (None, value) => Some(value),
+            (Some(_), Value::With(_, behind)) => {
+                behind.iter().find(|(row, _)| row.name == name).map(|(_, value)| value)
+            }
+            (Some(_), _) => None,
+        }
     }
 
     /// Returns the given value, or the table's default.
     fn value(&self, setting: &'static Setting) -> Option<Value> {
         let default = || Some(setting.read(setting.default?).expect("a test reads every default"));
-        self.values.get(setting.name).cloned().or_else(default)
+        self.given(setting.name).cloned().or_else(default)
     }
 
     /// The locks that they name, one for each guest at most.

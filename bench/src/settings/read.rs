@@ -6,11 +6,29 @@ use std::str::FromStr;
 use super::row::{Kind, Setting};
 use super::table;
 use super::value::{Value, Vm};
-use crate::text::nearest;
 
 impl Setting {
-    /// Reads a value as it stands in a file, or behind a flag.
+    /// Reads a value as it stands in a file, or behind a flag, with what follows it after slashes.
     pub(crate) fn read(&self, text: &str) -> Result<Value, String> {
+        if table::behind(self.name).next().is_none() {
+            return self.read_alone(text);
+        }
+        let mut parts = text.split('/').map(str::trim);
+        let value = self.read_alone(parts.next().unwrap_or_default())?;
+        let mut behind: Vec<(&'static Setting, Value)> = vec![];
+        for part in parts {
+            let mut free =
+                table::behind(self.name).filter(|row| behind.iter().all(|(taken, _)| taken != row));
+            let fits = free.find_map(|row| Some((row, row.read_alone(part).ok()?)));
+            behind.push(
+                fits.ok_or_else(|| format!("'{part}' is nothing that can follow: write {}", self.unit))?,
+            );
+        }
+        Ok(if behind.is_empty() { value } else { Value::With(value.into(), behind) })
+    }
+
+    /// Reads one value.
+    fn read_alone(&self, text: &str) -> Result<Value, String> {
         Ok(match &self.kind {
             Kind::Name => Value::Text(text.into()),
             Kind::Word(words) => {
@@ -53,7 +71,7 @@ impl Vm {
                 Some(_) => {
                     return Err(format!("{key} belongs to the run: give it as --{key}, for all guests"));
                 }
-                None => return Err(nearest::unknown("setting of a guest", key, &names())),
+                None => return Err(table::unknown("setting of a guest", key, &names())),
             }
         }
         self.pairs.push((key.into(), value.into()));
@@ -78,7 +96,7 @@ impl FromStr for Vm {
 
 /// Lists the settings that each guest can have.
 fn names() -> Vec<&'static str> {
-    let of_guest = table::all().filter(|setting| setting.of_guest).map(|setting| setting.name);
+    let of_guest = table::named_rows().filter(|setting| setting.of_guest).map(|setting| setting.name);
     std::iter::once("name").chain(of_guest).collect()
 }
 
@@ -116,6 +134,22 @@ mod tests {
         assert_eq!((vm.name.as_deref(), vm.settings.given("vcpus")), (Some("db"), Some(&Value::Number(16))));
         assert_eq!(vm.to_string(), "name=db,lock=ticket,vcpus=16,work=1s");
         assert_eq!(guests("lock=tas; lock=ticket").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_stands_behind_a_value_goes_with_it() {
+        let mut below = super::super::Settings::default();
+        below.set("hold", "5us/20%").unwrap();
+        assert_eq!(below.given("hold-jitter").map(Value::percent), Some(20));
+        assert_eq!(below.all_given().map(|(_, value)| value.to_string()).collect::<Vec<_>>(), ["5us/20%"]);
+        let mut above = super::super::Settings::default();
+        above.set("hold", "1us").unwrap();
+        assert_eq!(above.over(&below).given("hold-jitter"), None);
+        for (wrong, said) in [("1us/", "TIME[/SHARE]"), ("1us/2%/3%", "'3%'"), ("/2%", "no duration")] {
+            let refused = below.set("hold", wrong).unwrap_err();
+            assert!(refused.contains(said), "{refused}");
+        }
+        assert!(below.set("hold-jitter", "20%").unwrap_err().contains("write hold as TIME[/SHARE]"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use haltkick_vmm::{
     Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Run, Sched, Span, System,
 };
 
-use super::choices::{ACCELERATORS, ENGINES, EngineChoice, Ratio, Words};
+use super::choices::{ENGINES, EngineChoice, Ratio, Words};
 use super::machines;
 use super::range::in_range;
 use super::rounds;
@@ -141,9 +141,8 @@ impl Settings {
                 format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
             return Err(Refused { about: "pv", message });
         }
-        let strange = self
-            .all_given()
-            .map(|(setting, _)| setting)
+        let strange = table::all()
+            .filter(|setting| self.given(setting.name).is_some())
             .find(|setting| !workload.workload_flags().has(setting.workloads));
         let Some(setting) = strange else { return Ok(()) };
         let fits =
@@ -154,8 +153,17 @@ impl Settings {
             [only] => format!("workload {only}"),
             several => format!("one of {}", several.join(", ")),
         };
-        let message = format!("workload '{name}' has no such thing: use {others}");
-        Err(Refused { about: setting.name, message })
+        Err(match setting.qualifies {
+            None => {
+                let message = format!("workload '{name}' has no such thing: use {others}");
+                Refused { about: setting.name, message }
+            }
+            Some(about) => {
+                let message =
+                    format!("workload '{name}' knows nothing of what is behind the slash: use {others}");
+                Refused { about, message }
+            }
+        })
     }
 
     /// Sets the properties that a simulated machine decides, and the default length of its run.
@@ -223,10 +231,6 @@ impl Settings {
 
     fn engine(&self) -> Result<Engine, Refused> {
         let engine = self.word("engine", &ENGINES).unwrap_or(EngineChoice::Kvm);
-        if self.given("accel").is_some() && engine != EngineChoice::Qemu {
-            let message = "only QEMU has accelerators to choose from: use engine qemu".into();
-            return Err(Refused { about: "accel", message });
-        }
         if self.given("machine").is_some() && engine != EngineChoice::Sim {
             let message = "only engine sim simulates a machine: use engine sim".into();
             return Err(Refused { about: "machine", message });
@@ -235,7 +239,7 @@ impl Settings {
             EngineChoice::Kvm => Engine::Kvm,
             EngineChoice::Threads => Engine::Threads,
             EngineChoice::Sim => Engine::Sim(Arc::new(self.machine()?)),
-            EngineChoice::Qemu => Engine::Qemu(match self.word("accel", &ACCELERATORS) {
+            EngineChoice::Qemu(accelerator) => Engine::Qemu(match accelerator {
                 Some(accelerator) => accelerator,
                 None if std::path::Path::new("/dev/kvm").exists() => Accelerator::Kvm,
                 None => Accelerator::Tcg,
@@ -451,8 +455,11 @@ mod tests {
 
     #[test]
     fn a_section_writes_no_more_lines_than_it_walks() {
-        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().our(0).ours.shape.dirty_lines, 4);
-        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "5")]).unwrap_err().about, "dirty");
+        assert_eq!(resolve(&[("footprint", "4/4")]).unwrap().our(0).ours.shape.dirty_lines, 4);
+        let shape = resolve(&[("footprint", "4/embed/2")]).unwrap().our(0).ours.shape;
+        assert!(shape.dirty_lines == 2 && shape.flags.has(haltkick_vmm::ShapeFlags::EMBED));
+        assert_eq!(resolve(&[("grace", "5us/user")]).unwrap_err().about, "grace");
+        assert_eq!(resolve(&[("footprint", "4/5")]).unwrap_err().about, "footprint");
     }
 
     #[test]

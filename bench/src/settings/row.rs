@@ -1,5 +1,6 @@
 //! Columns of the table of settings.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) struct Setting {
     pub(crate) bounds: Bounds,
     /// Another setting that says the same thing: only one of them can be given.
     pub(crate) instead_of: Option<&'static str>,
+    /// The setting behind whose value this one is written, after a slash. It has no name for users.
+    pub(crate) qualifies: Option<&'static str>,
     /// Whether each of several guests has it for itself; else it belongs to the run.
     pub(crate) of_guest: bool,
     pub(crate) linux: Linux,
@@ -121,6 +124,19 @@ pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Rows are told apart by their names.
+impl PartialEq for Setting {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
 impl Setting {
     /// Whether its values are times, or may be.
     pub(crate) fn is_time(&self) -> bool {
@@ -138,6 +154,7 @@ impl Setting {
             help_default: None,
             bounds: Bounds::None,
             instead_of: None,
+            qualifies: None,
             of_guest: false,
             linux: Linux::Refused,
             workloads: WorkloadFlags::NONE,
@@ -177,6 +194,11 @@ impl Setting {
 
     pub(super) const fn instead_of(mut self, other: &'static str) -> Self {
         self.instead_of = Some(other);
+        self
+    }
+
+    pub(super) const fn behind(mut self, other: &'static str) -> Self {
+        self.qualifies = Some(other);
         self
     }
 
@@ -240,6 +262,10 @@ impl Setting {
     /// Returns the error of `value`, if it is out of bounds.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         match (&self.bounds, value) {
+            (_, Value::With(value, behind)) => {
+                self.check(value)?;
+                behind.iter().try_for_each(|(row, value)| row.check(value))
+            }
             (Bounds::Number(least, most), Value::Number(number)) => {
                 in_range(number, least, most, u64::to_string)
             }

@@ -7,7 +7,7 @@ use super::table;
 
 /// Every setting as a key of a file, with its help and what may stand there.
 pub(crate) fn settings() -> Map<String, Json> {
-    table::all().map(|setting| (setting.name.to_owned(), setting.schema())).collect()
+    table::named_rows().map(|setting| (setting.name.to_owned(), setting.schema())).collect()
 }
 
 impl Setting {
@@ -37,6 +37,10 @@ impl Setting {
         };
         let told = schema.as_object_mut().expect("each is an object");
         told.insert("description".into(), self.help_text().into());
+        if table::behind(self.name).next().is_some() {
+            let pattern = told.get("pattern").and_then(Json::as_str).unwrap_or(".*$").trim_end_matches('$');
+            told.insert("pattern".into(), format!("{pattern}(/.+)?$").into());
+        }
         schema
     }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, ShapeFlags, WorkloadFlags};
 
-use super::choices::{AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PV_BACKENDS, SHARES, STAMPS};
+use super::choices::{
+    AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PLACES, PV_BACKENDS, SHARES, STAMPS, SWITCH,
+};
 use super::deschedule::Policy;
 use super::fold::FoldChoice;
 use super::quota::QuotaChoice;
@@ -79,7 +81,13 @@ const HOSTILITY: &[Setting] = &[
                 "the guest had no quota",
             )
         }),
-    time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
+    other(
+        "grace",
+        "TIME[/WHO]",
+        Kind::Time,
+        "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice; which sections ask for that: kernel \
+         (all), or user (short ones of the workload mixed), as in 50us/user",
+    )
         .default("0s")
         .sets_run(|run, value| run.rules.grace = value.time())
         .recorded_as("grace_ns", |it| told(ns(it.run.rules.grace))),
@@ -128,7 +136,13 @@ const LOCK: &[Setting] = &[
     .recorded_as("patch", |it| {
         told(it.ours.patch)
     }),
-    switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
+    word(
+        "preempted-hint",
+        "SWITCH[/WRITER]",
+        "Let vcpu_is_preempted() read what the host writes: on or off; what writes it under the host's scheduler: auto, kvm or bpf, as in \
+         on/bpf",
+        &SWITCH,
+    )
         .default("on")
         .of_guest()
         .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
@@ -158,6 +172,7 @@ const LOCK: &[Setting] = &[
     )
     .default("auto")
     .sets_run(|run, value| run.preempted_by = value.among(&FLAG_WRITERS))
+    .behind("preempted-hint")
     .recorded("settings.preempted_flag"),
     other(
         "spin-threshold",
@@ -185,13 +200,24 @@ const WORKLOAD: &[Setting] = &[
             ours.workload = if name == "selftest-unborn" { "selftest-not-started" } else { name }.into();
         })
         .recorded_as("workload", |it| told(it.ours.workload.clone())),
-    time("hold", "Work inside a critical section")
+    other(
+        "hold",
+        "TIME[/SHARE]",
+        Kind::Time,
+        "Work inside a critical section; by how much a section's length may differ from that, such as 1us/20%",
+    )
         .default("1us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .sets_ours(|ours, value| ours.hold = value.time())
         .recorded_as("hold_ns", |it| told(ns(it.ours.hold))),
-    time("think", "Work between two critical sections")
+    other(
+        "think",
+        "TIME[/HOW]",
+        Kind::Time,
+        "Work between two critical sections; fixed, or exponential as in 2us/exponential: how these times (or times between arrivals) are \
+         distributed",
+    )
         .default("2us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
@@ -213,27 +239,40 @@ const WORKLOAD: &[Setting] = &[
     .linux(Linux::Used)
     .sets_ours(|ours, value| ours.memory_bytes = value.bytes())
     .recorded("settings.memory_bytes"),
-    time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
+    other(
+        "work",
+        "TIME[/WHAT]",
+        Kind::Time,
+        "Fixed amount of work instead of a window, as time on one pCPU; what vCPUs do when it is done: leave, or go-on as in 1s/go-on \
+         [workload mixed]",
+    )
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
         .recorded_as("work_sections", |it| given(it.ours.shape.work(), "as many sections as fit into the window")),
-    word("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on", &AFTER_WORK)
+    word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
         .default("leave")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::GO_ON, value.among(&AFTER_WORK)))
+        .behind("work")
         .recorded_as("go_on", |it| told(it.ours.shape.flags.has(ShapeFlags::GO_ON))),
-    time("long-hold", "Work inside a long critical section [workload mixed]")
+    other(
+        "long-hold",
+        "TIME[/N]",
+        Kind::Time,
+        "Work inside a long critical section; one section in N, chosen at random, is long, such as 20us/16 [workload mixed]",
+    )
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
         .recorded_as("long_hold_ns", |it| told(it.ours.shape.long_hold_ns)),
-    number("long-one-in", "Make one section in N, chosen at random, a long one of --long-hold")
+    number("long-one-in", "One section in this many, chosen at random, is long; 0: none")
         .default("0")
         .default_in_help("0, none")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.long_one_in = value.number_u32())
+        .behind("long-hold")
         .recorded_as("long_one_in", |it| {
         told(it.ours.shape.long_one_in)
     }),
@@ -241,6 +280,7 @@ const WORKLOAD: &[Setting] = &[
         .default("kernel")
         .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::ONLY_SHORT_ASK, value.among(&EXTENSIONS)))
+        .behind("grace")
         .recorded_as("slice_extension", |it| told(EXTENSIONS.of(it.ours.shape.flags.has(ShapeFlags::ONLY_SHORT_ASK)))),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
@@ -288,6 +328,7 @@ const WORKLOAD: &[Setting] = &[
     .default("fixed")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EXPONENTIAL_THINK, value.among(&DISTRIBUTIONS)))
+    .behind("think")
     .recorded_as("exponential_think", |it| told(it.ours.shape.flags.has(ShapeFlags::EXPONENTIAL_THINK))),
     other(
         "hold-jitter",
@@ -298,6 +339,7 @@ const WORKLOAD: &[Setting] = &[
     .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.percent())
+    .behind("hold")
     .recorded_as("hold_jitter_percent", |it| told(it.ours.shape.hold_jitter_percent)),
     other(
         "zipf",
@@ -323,7 +365,13 @@ const WORKLOAD: &[Setting] = &[
                 "vCPUs began their next section when they had thought",
             )
         }),
-    other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
+    other(
+        "footprint",
+        "LINES[/DIRTY][/embed]",
+        Kind::Number,
+        "Cache lines of its lock that a section reads; how many of them it writes, too; embed: the first is the line in which the lock ends; \
+         such as 8/2/embed",
+    )
         .default("0")
         .within(0..=MOST_LINES)
         .only_in(WorkloadFlags::IS_SHAPED)
@@ -335,15 +383,22 @@ const WORKLOAD: &[Setting] = &[
         .default("0")
         .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
+        .behind("footprint")
         .recorded_as("dirty_lines", |it| told(it.ours.shape.dirty_lines)),
-    switch("embed", "Put the first line of --footprint into the line in which its lock ends: on or off")
-        .default("off")
+    word("embed", "WHERE", "Whether the first line of the footprint is the one in which the lock ends", &PLACES)
+        .default("apart")
         .only_in(WorkloadFlags::CAN_EMBED)
-        .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EMBED, value.is_on()))
+        .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EMBED, value.among(&PLACES)))
+        .behind("footprint")
         .recorded_as("embed", |it| {
         told(it.ours.shape.flags.has(ShapeFlags::EMBED))
     }),
-    other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
+    other(
+        "read-share",
+        "SHARE[/TIME]",
+        Kind::Share,
+        "Sections that only read, as a share of all; work inside those, if not that of --hold, such as 90%/300ns",
+    )
         .default("0%")
         .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
@@ -351,6 +406,7 @@ const WORKLOAD: &[Setting] = &[
     time("read-hold", "Work inside a section that only reads")
         .default_in_help("--hold")
         .only_in(WorkloadFlags::IS_SHAPED)
+        .behind("read-share")
         .recorded_as("read_hold_ns", |it| {
         told(if it.ours.shape.read_percent > 0 { it.ours.shape.read_hold_ns } else { 0 })
     }),
@@ -434,7 +490,12 @@ const SEVERAL_GUESTS: &[Setting] = &[
         .recorded_as("share", |it| {
         told(SHARES.of(it.run.rules.share))
     }),
-    time("from", "When the guest gets its first pCPU in the window, such as 100ms after its opening")
+    other(
+        "from",
+        "TIME[/TIME]",
+        Kind::Time,
+        "When the guest gets its first pCPU in the window, such as 100ms after its opening; when it gets none any longer, as in 100ms/500ms",
+    )
         .default_in_help("at once")
         .of_guest()
         .recorded_as("from_ns", |it| {
@@ -446,6 +507,7 @@ const SEVERAL_GUESTS: &[Setting] = &[
     time("until", "When the guest gets no pCPU any longer until the window closes")
         .default_in_help("never")
         .of_guest()
+        .behind("from")
         .recorded_as("until_ns", |it| {
             given(
                 it.guest.presence.and_then(|presence| presence.until).map(ns),
@@ -459,19 +521,38 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
     TABLE.iter().flat_map(|(_, rows)| rows.iter())
 }
 
+/// Rows that users name.
+pub(crate) fn named_rows() -> impl Iterator<Item = &'static Setting> {
+    all().filter(|setting| setting.qualifies.is_none())
+}
+
+/// Rows whose values stand behind that of the setting `name`.
+pub(crate) fn behind(name: &str) -> impl Iterator<Item = &'static Setting> {
+    all().filter(move |setting| setting.qualifies == Some(name))
+}
+
 /// Names of all settings, as in flags and files.
 pub(crate) fn names() -> Vec<&'static str> {
-    all().map(|setting| setting.name).collect()
+    named_rows().map(|setting| setting.name).collect()
 }
 
 /// The row that is called `key`, or the nearest name.
 pub(crate) fn named(key: &str) -> Result<&'static Setting, String> {
-    find(key).ok_or_else(|| nearest::unknown("setting", key, &names()))
+    find(key).ok_or_else(|| unknown("setting", key, &names()))
 }
 
 /// The row that is called `key`.
 pub(crate) fn find(key: &str) -> Option<&'static Setting> {
-    all().find(|setting| setting.is_called(key))
+    named_rows().find(|setting| setting.is_called(key))
+}
+
+/// What is wrong with `key`, which is none of the `known`.
+pub(crate) fn unknown(what: &str, key: &str, known: &[&str]) -> String {
+    let row = all().find(|setting| setting.is_called(key)).and_then(|setting| setting.qualifies);
+    match row.and_then(find) {
+        Some(main) => format!("{key} stands behind {}: write {} as {}", main.name, main.name, main.unit),
+        None => nearest::unknown(what, key, known),
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, 
 use super::fold::FoldChoice;
 use super::pause_loops::PauseLoops;
 use super::quota::QuotaChoice;
+use super::row::Setting;
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::memory_size::MemorySize;
@@ -35,6 +36,8 @@ pub(crate) enum Value {
     Fold(FoldChoice),
     Deschedule(DescheduleChoice),
     Guests(Vec<Vm>),
+    /// One with the values of settings that stand behind it.
+    With(Box<Value>, Vec<(&'static Setting, Value)>),
 }
 
 /// Settings of one cell, as far as they are given: by flags, in an experiment file, with `--set`.
@@ -175,6 +178,10 @@ impl fmt::Display for Value {
             Self::Guests(guests) => {
                 let guests: Vec<String> = guests.iter().map(ToString::to_string).collect();
                 f.write_str(&guests.join("; "))
+            }
+            Self::With(value, behind) => {
+                value.fmt(f)?;
+                behind.iter().try_for_each(|(_, value)| write!(f, "/{value}"))
             }
         }
     }

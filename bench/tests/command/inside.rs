@@ -38,7 +38,7 @@ fn a_kernel() -> Result<PathBuf, crate::support::Skipped> {
 fn a_lock_runs_on_threads_of_a_real_kernel() -> Tested {
     haltkick_vmm::find_qemu().or_else(skip)?;
     let kernel = a_kernel()?.display().to_string();
-    let output = command(&["run", "--kernel", &kernel, "--engine", "qemu", "--accel", "tcg", "--vcpus", "2"])
+    let output = command(&["run", "--kernel", &kernel, "--engine", "qemu-tcg", "--vcpus", "2"])
         .args(["--append", "quiet tsc=reliable no_timer_check mitigations=off", "--duration", "5m"])
         .args(["--workload-inside", "run --lock ticket --ratio 2 --duration 300ms --seed 7"])
         .args(["--format", "json"])
@@ -86,7 +86,6 @@ fn what_cannot_run_inside_is_refused_in_one_line() {
         (&["--workload-inside", "run --trace x"], "unexpected argument '--trace'"),
         (&["--workload-inside", inside, "--lock", "ticket"], "put it into --workload-inside"),
         (&["--workload-inside", inside, "--engine", "threads"], "--engine is for our own guest"),
-        (&["--workload-inside", inside, "--accel", "tcg"], "use engine qemu"),
         (&["--workload-inside", inside, "--engine", "qemu", "--sched", "vmm"], "use --sched host"),
         (&["--engine", "qemu"], "use --workload-inside, or --engine kvm"),
     ] {
@@ -223,7 +222,7 @@ fn noise_between_two_kernels_is_never_a_bad_commit() {
             place.display()
         );
         let vary = format!("kernel={0}/old/vmlinux,{0}/later/vmlinux", place.display());
-        let output = command(&["bisect", &vary, "--engine", "qemu", "--accel", "kvm", "--vcpus", "1"])
+        let output = command(&["bisect", &vary, "--engine", "qemu-kvm", "--vcpus", "1"])
             .args(["--cpus", &an_allowed_cpu(), "--workload-inside", "run --lock ticket", "--blocks", "8"])
             .args(["--of", "throughput"])
             .env("HALTKICK_QEMU", pretended_qemu(&format!("inside-bisect-{name}"), &script))

@@ -198,8 +198,8 @@ fn what_no_simulated_machine_can_do_is_refused() {
         (&[&hosted[..], &["--ple", "target=holders"]].concat(), "did you mean 'holder'?"),
         (&[&hosted[..], &["--from", "1ms"]].concat(), "--from: only the VMM's own scheduler"),
         (&["--from", "1s"], "--from: 1s is beyond the window"),
-        (&["--until", "1ms", "--min-sections", "9"], "--until: the window cannot grow"),
-        (&["--from", "2ms", "--until", "1ms"], "--until: the guest goes at 1ms and comes at 2ms"),
+        (&["--from", "0s/1ms", "--min-sections", "9"], "--from: the window cannot grow"),
+        (&["--from", "2ms/1ms"], "--from: the guest goes at 1ms and comes at 2ms"),
         (&["--pv-backend", "kvm"], "put to sleep by the VMM"),
         (&["--cpus", "0-16"], "CPU 16"),
     ] {

@@ -255,11 +255,11 @@ impl Ours {
         if dirty_lines > footprint_lines {
             let message =
                 format!("a section cannot write {dirty_lines} of the {footprint_lines} lines of --footprint");
-            return Err(Refused::new("dirty", message));
+            return Err(Refused::new("footprint", message));
         }
         if shape.flags.has(ShapeFlags::EMBED) && footprint_lines == 0 {
             let message = "there is no data to put beside the lock: use --footprint 1 or more";
-            return Err(Refused::new("embed", message));
+            return Err(Refused::new("footprint", message));
         }
         if tasks.is_some_and(|tasks| tasks == 0 || tasks > MAX_VCPUS as u32) {
             return Err(Refused::new("tasks", format!("a guest has 1 to {MAX_VCPUS} of them")));

@@ -54,11 +54,11 @@ impl Run {
         for presence in self.guests.iter().filter_map(|guest| guest.presence) {
             if self.rules.sched == Sched::Host {
                 let message = "only the VMM's own scheduler keeps a guest away: use sched vmm";
-                return Err(Refused::new(if presence.from.is_zero() { "until" } else { "from" }, message));
+                return Err(Refused::new("from", message));
             }
             if presence.until.is_some() && self.min_sections > 0 {
                 let message = "the window cannot grow for a guest that is gone: leave min-sections out";
-                return Err(Refused::new("until", message));
+                return Err(Refused::new("from", message));
             }
             presence.check(self.window)?;
         }

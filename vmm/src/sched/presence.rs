@@ -1,4 +1,4 @@
-//! Guests that come and go (`--vm ...,from=TIME,until=TIME`): outside these times of its window a guest's vCPUs get no pCPU.
+//! Guests that come and go (`--vm ...,from=TIME/TIME`): outside these times of its window a guest's vCPUs get no pCPU.
 //!
 //! Before the window and after it they do, so that the guest boots, warms up and leaves. One that is on a pCPU when its guest goes stays
 //! there until its slice ends.
@@ -39,11 +39,11 @@ impl Presence {
                     Span(until),
                     Span(from)
                 );
-                Err(Refused::new("until", message))
+                Err(Refused::new("from", message))
             }
             Some(until) if until > window => {
                 let message = format!("{} is beyond the window, which lasts {}", Span(until), Span(window));
-                Err(Refused::new("until", message))
+                Err(Refused::new("from", message))
             }
             _ => Ok(()),
         }
@@ -97,11 +97,9 @@ mod tests {
         let window = Duration::from_millis(50);
         assert_eq!(presence(10, Some(30)).check(window), Ok(()));
         assert_eq!(presence(0, None).check(window), Ok(()));
-        for (presence, about) in [
-            (presence(50, None), "from"),
-            (presence(10, Some(10)), "until"),
-            (presence(10, Some(51)), "until"),
-        ] {
+        for (presence, about) in
+            [(presence(50, None), "from"), (presence(10, Some(10)), "from"), (presence(10, Some(51)), "from")]
+        {
             assert_eq!(presence.check(window).unwrap_err().about, about, "{presence:?}");
         }
         assert_eq!(presence(10, Some(30)).longest_absence(window), Duration::from_millis(20));

@@ -24,7 +24,7 @@ pub(super) fn finding(probe: &Result<Probe, String>) -> Finding {
 fn figures(probe: &Probe) -> Result<String, String> {
     // Features that QEMU's guest may rely on are known by now.
     let kick = if probe.kick_by_hypercall.is_ok() { "kvm" } else { "ipi" };
-    let qemu = ["--engine", "qemu", "--accel", "kvm", "--pv-backend", kick];
+    let qemu = ["--engine", "qemu-kvm", "--pv-backend", kick];
     let (mut ours, mut theirs) =
         (Vec::new(), find_qemu().map(|_| Vec::new()).map_err(|error| error.to_string()));
     for _ in 0..STARTS {

@@ -24,7 +24,7 @@ const CONTEXTS: [Changes; 5] = [
     &[("think", "10us")],
     &[("spin-threshold", "5us")],
     &[("think", "40us"), ("spin-threshold", "5us")],
-    &[("think", "5us"), ("think-distribution", "exponential")],
+    &[("think", "5us/exponential")],
     &[("locks", "16"), ("think", "200ns"), ("spin-threshold", "5us")],
 ];
 /// More contexts for locks with readers.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Accelerator, Engine, MAX_VCPUS, Run, Sched};
 
-use super::super::choices::{ACCELERATORS, ENGINES, NumaChoice, RINGS, SCHEDULERS};
+use super::super::choices::{ENGINES, NumaChoice, RINGS, SCHEDULERS};
 use super::super::pause_loops::PauseLoops;
 use super::super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 
@@ -19,12 +19,8 @@ pub(super) const MACHINE: &[Setting] = &[
         &ENGINES,
     )
     .default("kvm")
-    .linux(Linux::Only(&["kvm", "qemu"]))
+    .linux(Linux::Only(&["kvm", "qemu", "qemu-kvm", "qemu-tcg"]))
     .recorded_as("engine", |it| told(engine(&it.run.engine))),
-    word("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator", &ACCELERATORS)
-        .default_in_help("kvm where there is /dev/kvm")
-        .linux(Linux::Only(&["kvm", "tcg"]))
-        .recorded("settings.engine"),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
         .default_in_help("none")
         .recorded_as("machine", |it| {
