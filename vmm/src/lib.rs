@@ -61,7 +61,6 @@ pub use host::sandbox::{
     Needed, Needs, SandboxRule, Walls, confine_process, disable_sandbox, is_sandboxed, landlock_abi,
     process_rules, runner_rules, sandbox_filters, walls,
 };
-pub use host::slice_extension::{SliceExtension, slice_extension};
 pub use host::span::Span;
 pub use host::text::printable;
 pub use image::author::{Author, LOCK_SOURCES};

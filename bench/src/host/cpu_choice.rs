@@ -105,19 +105,12 @@ pub(crate) fn left_out<'a>(
     })
 }
 
-/// The nodes of this host in words, each with its CPUs.
-pub(crate) fn picture() -> Result<String, String> {
-    host().as_ref().map(Topology::picture).map_err(Clone::clone)
-}
-
 /// Siblings, nodes and caches of a host's CPUs.
 #[derive(Debug)]
 struct Topology {
     /// The lists of siblings, by CPU.
     siblings: BTreeMap<u32, CpuList>,
     nodes: BTreeMap<u32, CpuList>,
-    /// Sockets, by CPU.
-    sockets: BTreeMap<u32, u32>,
     /// CPUs that share the last level of cache, by their lowest number.
     llcs: Vec<CpuList>,
     isolated: Option<CpuList>,
@@ -146,7 +139,7 @@ impl Topology {
             text.trim().parse::<CpuList>().map_err(|error| format!("{}: {error}", path.display()))
         };
         let cpu_root = root.join("cpu");
-        let (mut siblings, mut sockets, mut llcs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let (mut siblings, mut llcs) = (BTreeMap::new(), Vec::new());
         for cpu in numbers(&cpu_root, "cpu") {
             let folder = cpu_root.join(format!("cpu{cpu}"));
             // A CPU that is offline has no topology.
@@ -154,10 +147,6 @@ impl Topology {
                 continue;
             }
             siblings.insert(cpu, list(&folder.join("topology/thread_siblings_list"))?);
-            let socket = std::fs::read_to_string(folder.join("topology/physical_package_id"));
-            // Without sockets all CPUs are in the first.
-            let socket = socket.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-            sockets.insert(cpu, socket);
             let level = |index: &u32| {
                 let text = std::fs::read_to_string(folder.join(format!("cache/index{index}/level")));
                 text.ok().and_then(|text| text.trim().parse::<u32>().ok())
@@ -173,34 +162,7 @@ impl Topology {
         let node_root = root.join("node");
         let of_node = |node: u32| Some((node, list(&node_root.join(format!("node{node}/cpulist"))).ok()?));
         let nodes = numbers(&node_root, "node").into_iter().filter_map(of_node).collect();
-        Ok(Self { siblings, nodes, sockets, llcs, isolated: list(&cpu_root.join("isolated")).ok() })
-    }
-
-    /// Each node with its sockets, CPUs, cores and last levels of cache.
-    fn picture(&self) -> String {
-        let all = CpuList(self.siblings.keys().copied().collect());
-        let unknown = BTreeMap::from([(0, all)]);
-        let nodes = if self.nodes.is_empty() { &unknown } else { &self.nodes };
-        let of_node = |(node, cpus): (&u32, &CpuList)| {
-            let has = |cpu: &u32| cpus.0.contains(cpu);
-            let mut sockets: Vec<u32> =
-                cpus.0.iter().filter_map(|cpu| self.sockets.get(cpu).copied()).collect();
-            sockets.sort_unstable();
-            sockets.dedup();
-            let caches: Vec<String> =
-                self.llcs.iter().filter(|llc| llc.0.iter().any(has)).map(CpuList::to_string).collect();
-            let count = |n: usize, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
-            let mut text = format!(
-                "node {node} (socket {}): CPUs {cpus}, {}",
-                CpuList(sockets),
-                count(self.one_of_each_core(&cpus.0).len(), "core")
-            );
-            if !caches.is_empty() {
-                text += &format!(", {} ({})", count(caches.len(), "cache"), caches.join(" | "));
-            }
-            text
-        };
-        nodes.iter().map(of_node).collect::<Vec<_>>().join("; ")
+        Ok(Self { siblings, nodes, llcs, isolated: list(&cpu_root.join("isolated")).ok() })
     }
 
     /// The first of each core's CPUs that are among `cpus`.
@@ -257,7 +219,6 @@ mod tests {
         for cpu in 0..16 {
             let (core, folder) = (cpu % 8, format!("cpu/cpu{cpu}"));
             write(format!("{folder}/topology/thread_siblings_list"), format!("{core},{}", core + 8));
-            write(format!("{folder}/topology/physical_package_id"), format!("{}", core / 4));
             let cache = core / 2 * 2;
             let shared = format!("{cache}-{},{}-{}", cache + 1, cache + 8, cache + 9);
             for (index, level, shared) in [(0, 1, format!("{core},{}", core + 8)), (3, 3, shared)] {
@@ -300,15 +261,6 @@ mod tests {
         assert!(said("llc:4", "0-15").contains("it has 4, from llc:0 on"), "{}", said("llc:4", "0-15"));
         assert!(said("isolated", "0-3").contains("taskset -c 6-7,14-15"), "{}", said("isolated", "0-3"));
         assert!(Topology::read(Path::new("/proc/none")).unwrap_err().contains("no CPU has a topology"));
-    }
-
-    #[test]
-    fn the_picture_has_each_node_with_its_cores_and_caches() {
-        assert_eq!(
-            tree("picture").picture(),
-            "node 0 (socket 0): CPUs 0-3,8-11, 4 cores, 2 caches (0-1,8-9 | 2-3,10-11); \
-             node 1 (socket 1): CPUs 4-7,12-15, 4 cores, 2 caches (4-5,12-13 | 6-7,14-15)"
-        );
     }
 
     #[test]

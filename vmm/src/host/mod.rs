@@ -22,7 +22,6 @@ pub(crate) mod random;
 pub(crate) mod residence;
 pub(crate) mod sandbox;
 pub(crate) mod signal;
-pub(crate) mod slice_extension;
 pub(crate) mod span;
 pub(crate) mod spare_memory;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]

@@ -9,13 +9,15 @@ use std::time::{Duration, SystemTime};
 use haltkick_vmm::hosts::{self, Fair, Host, scale};
 use haltkick_vmm::{Gap, allowed_cpus, gaps};
 
-use super::fair::version;
 use crate::analysis::statistics::median;
 use crate::host::cpulist::CpuList;
 use crate::host::{identity, probe};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
 
+/// The first Linux with EEVDF, and the first whose CPUs have one flat queue for fair tasks.
+const EEVDF: (u32, u32) = (6, 6);
+const FLAT: (u32, u32) = (7, 3);
 /// A gap from this length on is a change of threads; shorter ones are ticks and interrupts.
 const CHANGE_NS: u64 = 300_000;
 /// A gap up to this length may be a tick.
@@ -70,11 +72,17 @@ fn nearest_preset() -> hosts::HostPreset {
     let release = probe::text("/proc/sys/kernel/osrelease").unwrap_or_default();
     let name = match version(&release) {
         Some(version) if version < (4, 20) => "cfs-2015",
-        Some(version) if version < super::fair::EEVDF => "cfs-2019",
-        Some(version) if version < super::fair::FLAT => "linux-6.12",
+        Some(version) if version < EEVDF => "cfs-2019",
+        Some(version) if version < FLAT => "linux-6.12",
         _ => "linux-7.3",
     };
     *hosts::presets().iter().find(|preset| preset.name == name).expect("a built-in host")
+}
+
+/// Major and minor number of a kernel release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
 }
 
 /// Halt polling and pause-loop exits, as parameters of KVM's modules tell them.
@@ -303,6 +311,18 @@ mod tests {
             let host = Host::parse("here", &text).unwrap();
             assert_eq!((host.name.as_str(), host.costs.tick_ns), ("here", 125));
             assert_eq!(host.hz, preset.host().hz);
+        }
+    }
+
+    #[test]
+    fn a_kernels_release_has_two_numbers_or_none() {
+        for (release, numbers) in [
+            ("5.15.0-91-generic", Some((5, 15))),
+            ("6.18.44-fc-v669", Some((6, 18))),
+            ("7.3-rc1", Some((7, 3))),
+            ("next", None),
+        ] {
+            assert_eq!(version(release), numbers, "{release}");
         }
     }
 }

@@ -1,13 +1,11 @@
-//! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it. It changes nothing
-//! but the cache of what it finds out about KVM.
+//! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it. It changes nothing. What
+//! only describes a host is left to `lscpu`, `turbostat` and `tuned-adm`; the manifest has it as facts.
 
 mod capability;
-mod fair;
 mod host_file;
 mod idle;
 mod machine;
 pub(crate) mod pauses;
-mod preemption;
 mod quiet;
 mod start_up;
 mod wake_ups;

@@ -1,11 +1,12 @@
 //! Conditions here that will spoil a measurement: clocks that change, neighbours, siblings, settings of the host.
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::{Finding, Level, fair, pauses, preemption};
-use crate::host::cpu_choice;
+use super::{Finding, Level, pauses};
 use crate::host::cpulist;
+use crate::host::facts;
 use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
 use crate::host::numa::{STOP_BALANCING, is_balanced};
 use crate::host::probe::{self, Answer};
@@ -15,22 +16,13 @@ pub(super) fn findings() -> Vec<Finding> {
     let mut findings = neighbours();
     findings.extend([
         governor(),
-        turbo(),
         smt(),
-        nested(),
         clock_source(),
         halt_polling(),
         pauses::pause_loop_exits(),
-        autogroup(),
-        fair::fair_scheduler(),
-        fair::branch_barrier(),
-        fair::quota(),
-        preemption::folding(),
-        preemption::extension(),
-        numa(),
+        quota(),
+        preferred_cpus(),
         numa_balancing(),
-        topology(),
-        huge_pages(),
     ]);
     findings
 }
@@ -89,25 +81,6 @@ fn governor() -> Finding {
     })
 }
 
-fn turbo() -> Finding {
-    let no_turbo = probe::text("/sys/devices/system/cpu/intel_pstate/no_turbo")
-        .map(|off| if off == "1" { "off" } else { "on" });
-    let boost = || {
-        probe::text("/sys/devices/system/cpu/cpufreq/boost").map(|on| if on == "1" { "on" } else { "off" })
-    };
-    let turbo = no_turbo.or_else(|_| boost()).map(String::from);
-    let why = "the boosted clock depends on how many CPUs are busy: a lock that idles pCPUs looks faster than it is";
-    Finding::of_fact("turbo", turbo, why, |turbo| match turbo {
-        "off" => (Level::Good, None),
-        _ => (
-            Level::Note,
-            Some(
-                "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo (Intel), echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost (others)",
-            ),
-        ),
-    })
-}
-
 fn smt() -> Finding {
     let active = probe::text("/sys/devices/system/cpu/smt/active")
         .map(|active| if active == "1" { "on" } else { "off" }.into());
@@ -120,16 +93,6 @@ fn smt() -> Finding {
                 "choose one CPU per core with --cpus (lscpu -e), or echo off | sudo tee /sys/devices/system/cpu/smt/control",
             ),
         ),
-    })
-}
-
-fn nested() -> Finding {
-    let nested = probe::has_cpu_flag("hypervisor").map(|nested| if nested { "yes" } else { "no" }.into());
-    let why =
-        "in a virtual machine exits cost several times as much, and its host may take the pCPUs away unseen";
-    Finding::of_fact("virtual machine", nested, why, |nested| match nested {
-        "no" => (Level::Good, None),
-        _ => (Level::Note, Some("run on hardware for figures that are to be compared with others'")),
     })
 }
 
@@ -166,23 +129,40 @@ fn halt_polling() -> Finding {
     })
 }
 
-fn autogroup() -> Finding {
-    let autogroup = probe::text("/proc/sys/kernel/sched_autogroup_enabled")
-        .map(|on| if on == "1" { "on" } else { "off" }.into());
-    let why = "CPU time is shared out per session: nice does not protect against another session's jobs";
-    Finding::of_fact("autogroup", autogroup, why, |autogroup| match autogroup {
-        "off" => (Level::Good, None),
-        _ => (Level::Note, Some("echo 0 | sudo tee /proc/sys/kernel/sched_autogroup_enabled")),
+fn quota() -> Finding {
+    let why = "a quota stops all vCPUs at once, and `--quota` does so on purpose";
+    Finding::of_fact("CPU quota", facts::cpu_quota(), why, |quota| match quota {
+        "max" => (Level::Good, None),
+        _ => (
+            Level::Spoils,
+            Some("run outside the limited cgroup or container, or say --sched host --quota inherited"),
+        ),
     })
 }
 
-fn numa() -> Finding {
-    let nodes = probe::text("/sys/devices/system/node/online");
-    let why = "a lock that crosses nodes is another experiment than one that does not";
-    Finding::of_fact("NUMA nodes", nodes, why, |nodes| match nodes {
-        "0" => (Level::Good, None),
-        _ => (Level::Note, Some("choose the CPUs of one node with --cpus node:0, or of several on purpose")),
+/// Whether this kernel folds: prefers some of its CPUs while a hypervisor below it steals time.
+fn preferred_cpus() -> Finding {
+    let value = preferred_below(Path::new("/sys"));
+    let why = "a kernel that prefers fewer CPUs moves the threads of vCPUs to them; --cpus chooses among all";
+    Finding::of_fact("preferred CPUs", value, why, |text| match text {
+        NO_GOVERNOR => (Level::Good, None),
+        _ => (Level::Spoils, Some("sudo modprobe -r steal_governor")),
     })
+}
+
+const NO_GOVERNOR: &str = "all: no steal governor is loaded";
+
+fn preferred_below(sys: &Path) -> Answer {
+    let preferred = probe::text(sys.join("devices/system/cpu/preferred"))
+        .map_err(|_| "this kernel has none: Linux 7.4 or later does".to_owned())?;
+    let parameters = sys.join("module/steal_governor/parameters");
+    let read = |name: &str| probe::text(parameters.join(name));
+    match (read("interval_ms"), read("low_threshold"), read("high_threshold")) {
+        (Ok(interval), Ok(low), Ok(high)) => Ok(format!(
+            "{preferred}, by a governor: every {interval} ms, {low} to {high} hundredths of a percent"
+        )),
+        _ => Ok(NO_GOVERNOR.into()),
+    }
 }
 
 fn numa_balancing() -> Finding {
@@ -195,25 +175,10 @@ fn numa_balancing() -> Finding {
     })
 }
 
-fn topology() -> Finding {
-    let why = "CPUs by node and socket, with their cores and last levels of cache; --cpus node:N and llc:N choose among them";
-    Finding::of_fact("topology", cpu_choice::picture(), why, |_| (Level::Good, None))
-}
-
-fn huge_pages() -> Finding {
-    let enabled = probe::text("/sys/kernel/mm/transparent_hugepage/enabled").map(|text| {
-        let chosen = text.split('[').nth(1).and_then(|rest| rest.split(']').next());
-        chosen.unwrap_or(&text).to_owned()
-    });
-    let why = "guest memory on small pages costs page faults and TLB misses";
-    Finding::of_fact("huge pages", enabled, why, |enabled| match enabled {
-        "never" => (Level::Note, Some("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled")),
-        _ => (Level::Good, None),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -229,5 +194,24 @@ mod tests {
             let firmware = advice.is_some_and(|advice| advice.contains("firmware"));
             assert_eq!((found, firmware), (level, blames), "{source}");
         }
+    }
+
+    #[test]
+    fn a_governor_is_told_with_its_parameters() {
+        let sys = std::env::temp_dir().join(format!("haltkick-governor-{}", std::process::id()));
+        let put = |path: &str, text: &str| {
+            let path = sys.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert!(preferred_below(&sys).unwrap_err().contains("this kernel has none"));
+        put("devices/system/cpu/preferred", "0-3\n");
+        assert_eq!(preferred_below(&sys).unwrap(), NO_GOVERNOR);
+        for (name, value) in [("interval_ms", "1000"), ("low_threshold", "200"), ("high_threshold", "500")] {
+            put(&format!("module/steal_governor/parameters/{name}"), value);
+        }
+        let told = preferred_below(&sys).unwrap();
+        assert_eq!(told, "0-3, by a governor: every 1000 ms, 200 to 500 hundredths of a percent");
+        fs::remove_dir_all(sys).unwrap();
     }
 }
