@@ -1,5 +1,7 @@
 //! Values that do not fit among the others: single ones that lie far off, and a trend in all of them.
 
+use statrs::distribution::{ContinuousCDF as _, Normal};
+
 use super::statistics::median;
 
 /// Fewest values among which one can lie far from the others.
@@ -27,7 +29,7 @@ pub(crate) const DRIFT_NEEDS: usize = 8;
 /// How far a series moves from beginning to end, as a factor, if it moves at all: Theil-Sen slope of the
 /// logarithms where Kendall's tau differs from 0 beyond the 1 % level.
 pub(crate) fn drift(series: &[f64]) -> Option<f64> {
-    const Z_LIMIT: f64 = 2.576;
+    const LEVEL: f64 = 0.01;
     let n = series.len();
     if n < DRIFT_NEEDS || series.iter().any(|value| *value <= 0.0) {
         return None;
@@ -43,7 +45,8 @@ pub(crate) fn drift(series: &[f64]) -> Option<f64> {
     }
     let n = n as f64;
     let deviation = (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
-    (concordance.abs() / deviation > Z_LIMIT).then(|| (median(&slopes) * (n - 1.0)).exp())
+    (concordance.abs() / deviation > Normal::standard().inverse_cdf(1.0 - LEVEL / 2.0))
+        .then(|| (median(&slopes) * (n - 1.0)).exp())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use crate::analysis::pairs::{Averages, Ranked as _};
-use crate::analysis::statistics::{is_exact, rank_sum_distribution, signed_rank_distribution};
+use crate::analysis::statistics::{half_normal, is_exact, rank_sum_distribution, signed_rank_distribution};
 use crate::analysis::verdict::Verdict;
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
@@ -32,14 +32,11 @@ pub(crate) fn corrected(settings: &[(Verdict, Option<f64>)]) -> Vec<Verdict> {
     settings.iter().enumerate().map(word).collect()
 }
 
-/// Half of a 95 % interval, in standard errors.
-const HALF: f64 = 1.959_964;
-
 /// Two-sided p-value of ratios whose centre is 1; none of fewer than two. Their mean is never more certain than the least half of
 /// a 95 % interval says.
 pub(crate) fn p_of_difference(ratios: &[f64], least_half: f64) -> Option<f64> {
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-    student(&logs, least_half / HALF).map(|(t, distribution)| two_sided(t, &distribution))
+    student(&logs, least_half / half_normal()).map(|(t, distribution)| two_sided(t, &distribution))
 }
 
 /// Two-sided p-value of two groups that are not paired and have one centre, by Welch's t of their logarithms.
@@ -56,7 +53,7 @@ pub(crate) fn p_of_two_groups(above: &[f64], below: &[f64], least_half: f64) -> 
     // Groups without any scatter have all the freedom that there is.
     let most = (above.len() + below.len()) as f64 - 2.0;
     let distribution = StudentsT::new(0.0, 1.0, if freedom.is_finite() { freedom } else { most }).ok()?;
-    let t = (mean - mean_below) / (error + error_below).sqrt().max(least_half / HALF);
+    let t = (mean - mean_below) / (error + error_below).sqrt().max(least_half / half_normal());
     (above.len() > 1 && below.len() > 1).then(|| two_sided(t, &distribution))
 }
 

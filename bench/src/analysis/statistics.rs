@@ -8,6 +8,7 @@
 //! the simulation), so there is none here and nothing to seed.
 
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use super::pairs::{Averages, Differences, Ranked as _};
 use super::verdict::Verdict;
@@ -130,15 +131,16 @@ impl Estimate {
 
 /// The 95 % interval for the share that `found` of `trials` is of: Wilson's score interval (1927).
 pub(crate) fn share_interval(found: usize, trials: usize) -> (f64, f64) {
-    const Z: f64 = 1.959_964;
+    let z = half_normal();
     if trials == 0 {
         return (0.0, 1.0);
     }
     let n = trials as f64;
     let share = found as f64 / n;
-    let centre = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
-    let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
-    ((centre - half).max(0.0), (centre + half).min(1.0))
+    let centre = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
+    let half = z / (1.0 + z * z / n) * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
+    // It contains the share, but for rounding.
+    ((centre - half).clamp(0.0, share), (centre + half).clamp(share, 1.0))
 }
 
 /// The 95 % interval for the centre of `values`.
@@ -151,6 +153,11 @@ pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
 
 /// Largest tail of a 95 % interval.
 const TAIL: f64 = 0.025;
+
+/// Half of a 95 % interval of a normal value, in standard errors.
+pub(crate) fn half_normal() -> f64 {
+    Normal::standard().inverse_cdf(1.0 - TAIL)
+}
 
 /// The values of the shift that the two-sided signed-rank test does not reject; none if `n` is too small for that.
 fn signed_rank_interval(values: &[f64], n: usize) -> Option<Interval> {
@@ -166,7 +173,7 @@ fn signed_rank_cut(n: usize) -> Option<usize> {
     if n > EXACT_UP_TO {
         let n = n as f64;
         let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-        return Some((n * (n + 1.0) / 4.0 - 1.96 * deviation).floor() as usize);
+        return Some((n * (n + 1.0) / 4.0 - half_normal() * deviation).floor() as usize);
     }
     let mut tail = 0.0;
     let cut = signed_rank_distribution(n).into_iter().take_while(|probability| {
@@ -195,7 +202,7 @@ fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
     if !is_exact(m, n) {
         let (m, n) = (m as f64, n as f64);
         let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
-        return Some((m * n / 2.0 - 1.96 * deviation).floor() as usize).filter(|cut| *cut > 0);
+        return Some((m * n / 2.0 - half_normal() * deviation).floor() as usize).filter(|cut| *cut > 0);
     }
     let mut tail = 0.0;
     let distribution = rank_sum_distribution(m, n);
@@ -241,12 +248,11 @@ pub(crate) fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
 }
 
 fn student_t_interval(values: &[f64]) -> Interval {
-    /// 97.5 % points for 1 to 4 degrees of freedom.
-    const T: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let half = T[values.len() - 2] * (variance / n).sqrt();
+    let distribution = StudentsT::new(0.0, 1.0, n - 1.0).expect("two values have a degree of freedom");
+    let half = distribution.inverse_cdf(1.0 - TAIL) * (variance / n).sqrt();
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
 }
 
@@ -277,6 +283,22 @@ mod tests {
             interval.low > 0.0 || interval.high < 0.0
         });
         missed.count() as f64 / f64::from(trials)
+    }
+
+    #[test]
+    fn two_to_five_values_have_students_interval() {
+        // 97.5 % points of published tables.
+        for (n, t) in [(2, 12.706), (3, 4.303), (4, 3.182), (5, 2.776)] {
+            let values: Vec<f64> = (0..n).map(|i| 7.0 + f64::from(i)).collect();
+            let (count, centre) = (f64::from(n), 7.0 + f64::from(n - 1) / 2.0);
+            let found = interval(&values).unwrap();
+            // The variance of n numbers in a row is n (n + 1) / 12.
+            let error = ((count + 1.0) / 12.0).sqrt();
+            assert_eq!(found.method, Method::StudentT);
+            for end in [found.high - centre, centre - found.low] {
+                assert!((end / error - t).abs() < 0.0006, "{n}: {}", end / error);
+            }
+        }
     }
 
     #[test]
