@@ -13,6 +13,17 @@ use crate::record::figures::{ACQUISITIONS, FIGURES, THROUGHPUT};
 use crate::results::manifest::FailedRun;
 use crate::settings::Supply;
 
+/// An arm of a directory.
+fn arm(side: &Side, arm: &str) -> Side {
+    let Side { path, manifest, records, .. } = side;
+    Side { path: path.clone(), arm: Some(arm.into()), manifest: manifest.clone(), records: records.clone() }
+}
+
+/// All arms equally fast, at this factor, with some noise.
+fn scattered(seed: u64, factor: f64) -> World {
+    World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02))
+}
+
 /// Eight blocks of a kernel with three figures of which two are compared, at two numbers of vCPUs.
 fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side {
     const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"K\"\nblocks = 8\n\
@@ -81,13 +92,7 @@ fn two_kernels_of_one_directory_are_compared_within_blocks() {
         std::fs::write(scratch.path().join(file), file).unwrap();
     }
     let both = side_of_kernels(&scratch, "both", [1e4, 50.0, 7.0]);
-    let side = |arm: &str| Side {
-        path: both.path.clone(),
-        arm: Some(arm.into()),
-        manifest: both.manifest.clone(),
-        records: both.records.clone(),
-    };
-    let compared = compare_sides(&side("pv"), &side("nopvspin"), (&[], 0.05), vec![]).unwrap();
+    let compared = compare_sides(&arm(&both, "pv"), &arm(&both, "nopvspin"), (&[], 0.05), vec![]).unwrap();
     assert_eq!(compared.cells.len(), 3 * 2);
     assert!(compared.cells.iter().all(|cell| cell.per_block == [1.0; 8]), "{:?}", compared.cells);
 }
@@ -128,29 +133,21 @@ fn arms_are_paired_only_within_a_block_of_one_host() {
             record.host.host_id = Some("host-b".into());
         }
     }
-    let side = |arm: &str| Side {
-        path: both.path.clone(),
-        arm: Some(arm.into()),
-        manifest: both.manifest.clone(),
-        records: both.records.clone(),
-    };
-    let compared = compare_sides(&side("a"), &side("b"), (&[], 0.05), vec![]).unwrap();
+    let compared = compare_sides(&arm(&both, "a"), &arm(&both, "b"), (&[], 0.05), vec![]).unwrap();
     assert_eq!(compared.cells[0].per_block.len(), 6);
 }
 
 #[test]
 fn a_loss_that_may_be_within_the_threshold_is_no_regression() {
     // Seven per cent are lost, and the noise leaves it open whether 5 % may be all of it.
-    let world =
-        |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
     let few = Sketch::new().arm("a", "tas");
-    let before = side("before", &few, 8, &world(1, 1.0));
-    let after = side("after", &few, 8, &world(2, 0.93));
+    let before = side("before", &few, 8, &scattered(1, 1.0));
+    let after = side("after", &few, 8, &scattered(2, 0.93));
     let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
     let ratio = compared.cells[0].ratio.clone().unwrap();
     assert!(ratio.hodges_lehmann < 0.95 && ratio.interval.unwrap().high > 0.95, "{ratio:?}");
     assert_eq!(compared.regressions, [0; 0]);
-    let lost = side("lost", &few, 8, &world(2, 0.85));
+    let lost = side("lost", &few, 8, &scattered(2, 0.85));
     let lost = compare_sides(&before, &lost, (&[], 0.05), vec![]).unwrap();
     assert_eq!(lost.regressions, [0]);
     let name = "1 a/a throughput";
@@ -162,12 +159,10 @@ fn a_loss_that_may_be_within_the_threshold_is_no_regression() {
 #[test]
 fn where_no_loss_could_be_told_there_is_no_all_clear() {
     let sketch = sketch();
-    let world =
-        |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
     for (blocks, can_tell) in [(5, false), (7, true)] {
         // Nine tenths are lost.
-        let before = side("before", &sketch, blocks, &world(1, 1.0));
-        let after = side("after", &sketch, blocks, &world(2, 0.1));
+        let before = side("before", &sketch, blocks, &scattered(1, 1.0));
+        let after = side("after", &sketch, blocks, &scattered(2, 0.1));
         let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         assert_eq!(compared.cells.len(), 40);
         assert_eq!(
@@ -183,10 +178,8 @@ fn cells_that_lost_just_the_threshold_are_hardly_ever_regressions() {
     let sketch = sketch();
     let mut alarms = 0;
     for seed in 0..20 {
-        let world =
-            |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
-        let before = side("before", &sketch, 8, &world(seed, 1.0));
-        let after = side("after", &sketch, 8, &world(1000 + seed, 0.95));
+        let before = side("before", &sketch, 8, &scattered(seed, 1.0));
+        let after = side("after", &sketch, 8, &scattered(1000 + seed, 0.95));
         let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         assert_eq!(compared.cells.len(), 40);
         alarms += u32::from(!compared.regressions.is_empty());
@@ -197,10 +190,8 @@ fn cells_that_lost_just_the_threshold_are_hardly_ever_regressions() {
 /// Two sides of eight blocks, of which the second is `factor` times as fast and has some runs of `a` at ratio 8 disturbed.
 fn disturbed(spoiled: u32, factor: f64) -> Compared {
     let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket");
-    let world =
-        |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
-    let before = side("before", &sketch, 8, &world(1, 1.0));
-    let mut after = side("after", &sketch, 8, &world(2, factor));
+    let before = side("before", &sketch, 8, &scattered(1, 1.0));
+    let mut after = side("after", &sketch, 8, &scattered(2, factor));
     for record in &mut after.records {
         let place = record.place.as_ref().unwrap();
         if place.arm == "a" && place.setting["ratio"] == "8" && place.block < spoiled {
@@ -241,13 +232,7 @@ fn a_run_without_the_compared_figure_counts_as_invalid() {
         }
         let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
         assert_eq!((compared.cells.len(), compared.exit()), (12, exit), "{missing}");
-        let arm = |arm: &str| Side {
-            path: after.path.clone(),
-            arm: Some(arm.into()),
-            manifest: after.manifest.clone(),
-            records: after.records.clone(),
-        };
-        let pairs = compare_sides(&arm("pv"), &arm("nopvspin"), (&[], 0.05), vec![]).unwrap();
+        let pairs = compare_sides(&arm(&after, "pv"), &arm(&after, "nopvspin"), (&[], 0.05), vec![]).unwrap();
         assert_eq!((pairs.cells.len(), pairs.exit()), (6, exit), "{missing}");
         let summary = Summary::new(&after.manifest.outline, &after.records);
         let of_loop = summary.comparisons.iter().find(|it| it.of.figure() == Some("loop")).unwrap();
@@ -279,13 +264,7 @@ fn pairs_of_one_directory_lose_their_validity_by_either_run() {
         let spoiled = if place.arm == "a" { 0..2 } else { 2..4 };
         record.trusted = !spoiled.contains(&place.block);
     }
-    let side = |arm: &str| Side {
-        path: both.path.clone(),
-        arm: Some(arm.into()),
-        manifest: both.manifest.clone(),
-        records: both.records.clone(),
-    };
-    let compared = compare_sides(&side("a"), &side("b"), (&[], 0.05), vec![]).unwrap();
+    let compared = compare_sides(&arm(&both, "a"), &arm(&both, "b"), (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.exit(), &compared.invalid[..]), (Exit::Untrusted, &[0][..]));
 }
 
@@ -302,12 +281,6 @@ fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
     let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.exit(), &compared.regressions[..]), (Exit::Regression, &[1][..]));
     assert_eq!((&compared.cells[1].ratio, compared.cells[1].verdict), (&None, Verdict::Slower));
-    let arm = |side: &Side, arm: &str| Side {
-        path: side.path.clone(),
-        arm: Some(arm.into()),
-        manifest: side.manifest.clone(),
-        records: side.records.clone(),
-    };
     let pairs = compare_sides(&arm(&after, "a"), &arm(&after, "b"), (&[], 0.05), vec![]).unwrap();
     assert_eq!((pairs.exit(), &pairs.regressions[..]), (Exit::Regression, &[0][..]));
     // Of a baseline that did nothing nobody knows what was lost.
@@ -434,12 +407,6 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
         let ktap = cases(&compared).ktap();
         assert!(ktap.contains(test), "{test}: {ktap}");
         // The other arm lacks nothing.
-        let arm = |side: &Side, arm: &str| Side {
-            path: side.path.clone(),
-            arm: Some(arm.into()),
-            manifest: side.manifest.clone(),
-            records: side.records.clone(),
-        };
         let of_a = compare_sides(&arm(&a, "a"), &arm(&b, "a"), (&[], 0.05), vec![]).unwrap();
         assert_eq!((of_a.exit(), of_a.left_out.len()), (Exit::Done, 0));
         let of_b = compare_sides(&arm(&a, "a"), &arm(&b, "b"), (&[], 0.05), vec![]).unwrap();
