@@ -186,17 +186,20 @@ fuzz-sizes KIB="1024": setup
 faults: setup
     HALTKICK_FAULTS=all cargo test --package haltkick --test faults -- --nocapture
 
-# Random locks, ratios, injections, hostile neighbours and kills for HOURS hours; continues the count in target/soak.tally.
+# Random locks, ratios, injections, hostile neighbours and kills for HOURS hours; goes on where target/soak.log ends.
 soak HOURS="1": setup
-    cargo run --release --package haltkick-vmm --example soak -- for {{ HOURS }}
+    cargo build --release --package haltkick-vmm --example soak
+    vmm/examples/soak/soak.sh target/release/examples/soak for {{ HOURS }}
 
 # Faults put into `soak` and `attacks` on purpose, each of which these must report: hangs, leaks, small shares, attacks that end early.
 soak-plants: setup
-    cargo run --release --package haltkick-vmm --example soak -- plants
+    cargo build --release --package haltkick-vmm --example soak
+    vmm/examples/soak/soak.sh target/release/examples/soak plants
 
-# Run an honest guest next to an attacking one, until there are RUNS runs; continues the count in target/attacks.tally.
+# Run an honest guest next to an attacking one, until there are RUNS runs; goes on where target/attacks.log ends.
 attacks RUNS="10000": setup
-    cargo run --release --package haltkick-vmm --example soak -- attacks {{ RUNS }}
+    cargo build --release --package haltkick-vmm --example soak
+    vmm/examples/soak/soak.sh target/release/examples/soak attacks {{ RUNS }}
 
 # Tests with guests that have assertions and overflow checks (`just test-host` runs guests as they are measured).
 test-checked: setup

@@ -1,4 +1,4 @@
-//! The child: makes runs one after the other, says when each begins, and what came of it.
+//! Runs one after the other, and what came of each.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,86 +8,36 @@ use haltkick_vmm::{Ended, Found, Image, Instruments, Needs, Outcome, Run, RunErr
 
 use crate::case::{Attack, Case, Kind};
 use crate::plant::Plant;
-use crate::resources::{RESOURCES, held};
+use crate::resources::Gains;
 
-/// A line of the child.
-#[derive(Debug)]
-pub(crate) enum Line {
-    /// A run begins, perhaps once more.
-    Begins(u64),
-    /// It has ended.
-    Ran(Report),
-}
-
-/// Report of a run, in a line of the child.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Report of a run, a line of text.
+#[derive(Debug, Default)]
 pub(crate) struct Report {
-    pub(crate) number: u64,
-    pub(crate) group: String,
+    number: u64,
+    group: String,
     /// Errors of the honest guest; empty: none.
-    pub(crate) wrong: String,
+    wrong: String,
     /// How the other one ended.
-    pub(crate) beside: String,
-    pub(crate) acquisitions: u64,
+    beside: String,
+    acquisitions: u64,
     /// CPU time of the honest guest, in thousandths of its half; none where the host decides, or where the attack does not last.
-    pub(crate) share_permille: Option<u64>,
-    /// Amount of each of [`RESOURCES`] that the process holds.
-    pub(crate) held: [u64; RESOURCES.len()],
+    share_permille: Option<u64>,
     /// How often it was made before, when the host had no time for it.
-    pub(crate) starved: u64,
-}
-
-const RAN: &str = "ran";
-const BEGINS: &str = "begins";
-
-impl Line {
-    fn text(&self) -> String {
-        match self {
-            Self::Begins(number) => format!("{BEGINS}\t{number}"),
-            Self::Ran(report) => report.text(),
-        }
-    }
-
-    /// Reads a line of a child; `None` if it is none.
-    pub(crate) fn read(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split('\t').collect();
-        match words[..] {
-            [BEGINS, number] => Some(Self::Begins(number.parse().ok()?)),
-            [RAN, ref words @ ..] => Report::read(words).map(Self::Ran),
-            _ => None,
-        }
-    }
+    starved: u64,
 }
 
 impl Report {
-    fn text(&self) -> String {
+    /// The fields that `soak.sh` reads.
+    fn line(&self) -> String {
         let share = self.share_permille.map_or(String::new(), |share| share.to_string());
         let one_line = |text: &str| text.replace(['\t', '\n'], " ");
         let Self { number, group, acquisitions, starved, .. } = self;
-        let (wrong, beside) = (one_line(&self.wrong), one_line(&self.beside));
-        let held = self.held.map(|held| held.to_string()).join("\t");
-        format!("{RAN}\t{number}\t{group}\t{wrong}\t{beside}\t{acquisitions}\t{share}\t{starved}\t{held}")
-    }
-
-    fn read(words: &[&str]) -> Option<Self> {
-        let [number, group, wrong, beside, acquisitions, share, starved, ref held @ ..] = words[..] else {
-            return None;
-        };
-        let held = held.iter().map(|held| held.parse().ok()).collect::<Option<Vec<u64>>>()?;
-        Some(Self {
-            number: number.parse().ok()?,
-            group: group.into(),
-            wrong: wrong.into(),
-            beside: beside.into(),
-            acquisitions: acquisitions.parse().ok()?,
-            share_permille: share.parse().ok(),
-            starved: starved.parse().ok()?,
-            held: held.try_into().ok()?,
-        })
+        let (wrong, beside) = (one_line(self.wrong.trim()), one_line(&self.beside));
+        format!("{number}\t{group}\t{acquisitions}\t{share}\t{starved}\t{beside}\t{wrong}\n")
     }
 }
 
-/// Runs from `first` on, behind the walls of the command, until its parent kills this process.
+/// Runs from `first` on, behind the walls of the command, until somebody kills this process.
 pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
     // Its files under /proc stay its own, so that it can count what it holds.
     let needs = Needs { looked_into: true, switches: true, ..Needs::default() };
@@ -96,12 +46,14 @@ pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let image = Image::embedded();
-    let say = |line: &Line| writeln!(std::io::stdout(), "{}", line.text());
+    let mut gains = Gains::default();
     for number in first.. {
         let mut case = Case::new(kind, number, &image);
         plant.iter().for_each(|plant| plant.change(&mut case, number));
-        let report = run(number, &case, &image, || _ = say(&Line::Begins(number)), |_| ());
-        if say(&Line::Ran(report)).is_err() {
+        let mut report = run(number, &case, &image, |_| ());
+        report.wrong += &gains.too_much();
+        // In one write: a process that is killed leaves whole lines.
+        if std::io::stdout().write_all(report.line().as_bytes()).is_err() {
             break;
         }
         plant.iter().for_each(|plant| plant.after(number - first));
@@ -114,18 +66,12 @@ pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
     let image = Image::embedded();
     let case = Case::new(kind, number, &image);
     println!("{:#?}", case.run);
-    let report = run(
-        number,
-        &case,
-        &image,
-        || (),
-        |ended| {
-            for guest in ended {
-                println!("{}: {}", guest.name, how_it_ended(&guest.result));
-                guest.explanation.iter().for_each(|explanation| println!("{explanation}"));
-            }
-        },
-    );
+    let report = run(number, &case, &image, |ended| {
+        for guest in ended {
+            println!("{}: {}", guest.name, how_it_ended(&guest.result));
+            guest.explanation.iter().for_each(|explanation| println!("{explanation}"));
+        }
+    });
     println!("{report:#?}");
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -134,11 +80,9 @@ pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
 const MOST_STARVED: u64 = 5;
 
 /// One run; `see` sees how the guests ended. Where the host had no time for it, it is made again: it would say nothing.
-/// `begin` is told of each time.
-fn run(number: u64, case: &Case, image: &Image, begin: impl Fn(), see: impl Fn(&[Ended])) -> Report {
+fn run(number: u64, case: &Case, image: &Image, see: impl Fn(&[Ended])) -> Report {
     let mut starved = 0;
     loop {
-        begin();
         let (report, had_time) = attempt(number, case, image, &see);
         if had_time || starved == MOST_STARVED {
             return Report { starved, ..report };
@@ -159,7 +103,6 @@ fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> 
             look(case, found.guests, &mut report);
         }
     }
-    report.held = held();
     (report, had_time)
 }
 

@@ -43,7 +43,7 @@ pub(crate) const PLANTS: [Plant; 10] = [
             std::thread::park();
         }
     }),
-    process("crash", "signal: 6", || std::process::abort()),
+    process("crash", "ended by itself with 134", || std::process::abort()),
     process("leaked-descriptors", "descriptors more", || std::mem::forget(File::open("/proc/self/stat"))),
     process("leaked-threads", "threads more", || drop(std::thread::spawn(std::thread::park))),
     process("leaked-memory", "KiB of memory more", || {
@@ -62,11 +62,6 @@ const fn process(name: &'static str, says: &'static str, fault: fn()) -> Plant {
 impl Plant {
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         PLANTS.iter().find(|plant| plant.name == name)
-    }
-
-    /// It is found in a process that has made many runs.
-    pub(crate) fn needs_a_long_life(&self) -> bool {
-        matches!(self.fault, Fault::Process(_))
     }
 
     /// Changes every third run.

@@ -3,14 +3,14 @@
 use std::fs;
 
 /// Something of which a process must not gain.
-pub(crate) struct Resource {
-    pub(crate) name: &'static str,
+struct Resource {
+    name: &'static str,
     now: fn() -> u64,
     /// How much more is no leak: pages of stacks and of an allocator come and go with the size of guests.
-    pub(crate) slack: u64,
+    slack: u64,
 }
 
-pub(crate) const RESOURCES: [Resource; 4] = [
+const RESOURCES: [Resource; 4] = [
     Resource { name: "KiB of memory", now: memory_kib, slack: 24 << 10 },
     Resource { name: "descriptors", now: || entries("/proc/self/fd"), slack: 0 },
     // The kernel wakes who joins a thread a moment before the thread is gone.
@@ -19,9 +19,35 @@ pub(crate) const RESOURCES: [Resource; 4] = [
     Resource { name: "mappings", now: mappings, slack: 64 },
 ];
 
-/// Amount of each resource that this process holds now.
-pub(crate) fn held() -> [u64; RESOURCES.len()] {
-    RESOURCES.map(|resource| (resource.now)())
+/// Runs after which a process has all the memory and descriptors that it keeps.
+const WARM: usize = 10;
+
+/// What this process gains from run to run.
+#[derive(Default)]
+pub(crate) struct Gains {
+    runs: usize,
+    /// Most of each resource that it held in its first runs.
+    warm: [u64; RESOURCES.len()],
+}
+
+impl Gains {
+    /// Resources of which the process holds too much more after another run than when it was warm, in words; empty: none.
+    pub(crate) fn too_much(&mut self) -> String {
+        self.runs += 1;
+        let mut words = String::new();
+        for (resource, warm) in RESOURCES.iter().zip(&mut self.warm) {
+            let held = (resource.now)();
+            let gained = held.saturating_sub(*warm);
+            if self.runs <= WARM {
+                *warm = held.max(*warm);
+            } else if gained > resource.slack {
+                // Told once, not of every run that comes.
+                *warm = held;
+                words += &format!(" {gained} {} more than when it was warm", resource.name);
+            }
+        }
+        words
+    }
 }
 
 fn memory_kib() -> u64 {
