@@ -182,9 +182,10 @@ fuzz-seconds SECONDS="10": setup
 fuzz-sizes KIB="1024": setup
     HALTKICK_FUZZ_KIB={{ KIB }} cargo test --release --package haltkick-sim --package haltkick --lib -- in_proportion_to_their_length --nocapture
 
-# Let the system calls of the command fail, one in each run, with each error that a host may give.
+# Let the system calls of the command fail, one in each run, with each error that a host may give. Needs strace.
 faults: setup
-    HALTKICK_FAULTS=all cargo test --package haltkick --test faults -- --nocapture
+    cargo build --package haltkick
+    bench/scripts/faults.py target/debug/haltkick
 
 # Random locks, ratios, injections, hostile neighbours and kills for HOURS hours; goes on where target/soak.log ends.
 soak HOURS="1": setup
