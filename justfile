@@ -19,7 +19,7 @@ build: setup
 
 # Check that each library crate can be packaged, with all that it needs and nothing of the others.
 package:
-    cargo package --locked --package haltkick-hypercalls --package haltkick-qspin --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-platform
+    cargo package --locked --package haltkick-hypercalls --package haltkick-qspin --package haltkick-locks --package haltkick-mm --package haltkick-grants
 
 # An initial RAM disk for Linux guests, target/linux-guest/initrd.cpio: four loops that print figures, and static PROGRAMS of your own (docs/linux-guest.md). Needs a C compiler.
 linux-initrd *PROGRAMS:
@@ -58,10 +58,6 @@ bench NAME *ARGS: setup
 # Cost of asking at run time whether a lock of the crate is paravirtual.
 bench-chosen:
     cargo bench --package haltkick-qspin --bench chosen
-
-# Boot a kernel of two CPUs that is made of the crates, in QEMU (`ACCEL=kvm just example-kernel` on KVM).
-example-kernel: setup
-    cd guest/platform/example && cargo run
 
 # This host's figures next to those that `--engine sim` predicts from what doctor measures before and after them: the worse file first, then null predictors (`--quick`: one block).
 bench-predict *ARGS: setup
@@ -244,7 +240,6 @@ check: setup _narrow-target
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
     cargo clippy --package haltkick-qspin --package haltkick-locks --all-targets --all-features -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
-    cd guest/platform/example && cargo fmt --check && cargo clippy -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-qspin/lock_api,haltkick-qspin/lock_api_04,haltkick-qspin/checked --no-deps --quiet

@@ -1,6 +1,5 @@
 //! A Linux guest under the command: Debian's kernel with a busybox as user space, in the machine of `just test-nested`, where
 //! ring 0 is native and kernel and initial RAM disk are at hand (HALTKICK_LINUX names their directory). Skipped elsewhere.
-//! And the kernel of `just example-kernel`: there KVM gives our platform all that it looks for.
 
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
@@ -35,8 +34,6 @@ fn main() -> ExitCode {
     }
     trials.extend(trials![
         pv_on_pv_off_and_nopvspin_are_compared_by_guest_output,
-        a_kernel_of_these_crates_sleeps_and_is_kicked_by_kvm,
-        a_kernel_of_these_crates_spins_where_kvm_offers_nothing,
         a_panic_is_a_failure_of_the_guest,
         a_guest_that_stays_is_stopped_when_its_time_is_over,
         a_workload_inside_runs_on_kvm_and_its_record_comes_back,
@@ -229,57 +226,4 @@ fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() -> Check {
     check(inside["settings"]["vcpus"] == 4 && inside["figures"]["acquisitions"].as_u64() > Some(0), || {
         format!("{inside}: {console}")
     })
-}
-
-/// Runs the example to its good end. What it counted is taken from the record and what it said from the console.
-fn run_example(pv: &str, cpus: &str, vcpus: u64) -> Result<(Value, String), Failed> {
-    let kernel = directory().expect("tests without it are ignored") + "/haltkick-example-kernel";
-    let output = Command::new(env!("CARGO_BIN_EXE_haltkick"))
-        .args(["run", "--format", "json", "--kernel", &kernel, "--marker", "CPUs run", "--pv", pv])
-        .args(["--cpus", cpus, "--vcpus", &vcpus.to_string(), "--sched", "host", "--duration", "200s"])
-        .output()
-        .expect("haltkick can be started");
-    let (code, record, console) = told(&output)?;
-    println!("{}; KVM: {}; {console}", record["lock_events"], record["kvm_stats"]);
-    // 7: emulated hosts are noisy.
-    check(matches!(code, 0 | 7) && record["end"] == "power-off", || {
-        format!("exit code {code}, {}: {console}", record["end"])
-    })?;
-    let counted = vcpus * 500;
-    let all = format!("{vcpus} CPUs have counted to {counted} of {counted}");
-    check(console.contains(&all), || format!("not '{all}': {console}"))?;
-    Ok((record, console))
-}
-
-/// Four vCPUs on one pCPU; the first section of one lasts until another one sleeps. What the guest has counted is held against
-/// what KVM has: neither can make up the other's.
-fn a_kernel_of_these_crates_sleeps_and_is_kicked_by_kvm() -> Check {
-    const OTHERS: f64 = 3.0;
-    let (record, console) = run_example("on", "0", 4)?;
-    check(console.contains("locks are paravirtual"), || console.clone())?;
-    let event = |name: &str| record["lock_events"][name].as_f64().unwrap_or(0.0);
-    let kvm = |name: &str| record["kvm_stats"][name].as_f64().unwrap_or(0.0);
-    let sleeps = event("pv_wait_head") + event("pv_wait_node");
-    let (kicks, woken) = (event("pv_kick_unlock"), event("pv_kick_wake"));
-    check(sleeps > 0.0 && kicks > 0.0 && woken > 0.0, || {
-        format!("{sleeps} sleeps, {kicks} kicks, {woken} CPUs woken: {console}")
-    })?;
-    // Sleeps are more than halts: a head that is overtaken looks, and has nothing to sleep for.
-    check(kvm("halt_exits") > 0.0 && kvm("halt_wakeup") > 0.0 && kvm("hypercalls") >= kicks, || {
-        format!("{sleeps} sleeps, {kicks} kicks; KVM has counted {}", record["kvm_stats"])
-    })?;
-    let preempted = |whom: &str| record["figures"][whom].as_f64();
-    let (others, own) = (preempted("preempted-cpus"), preempted("preempted-self"));
-    check((others, own) == (Some(OTHERS), Some(0.0)), || {
-        format!("who runs is not told that all others are preempted, and they alone: {console}")
-    })
-}
-
-fn a_kernel_of_these_crates_spins_where_kvm_offers_nothing() -> Check {
-    let (record, console) = run_example("off", "0-1", 2)?;
-    check(console.contains("locks are native"), || console.clone())?;
-    for event in ["pv_wait_head", "pv_wait_node", "pv_kick_unlock"] {
-        check(record["lock_events"][event].as_f64() == Some(0.0), || format!("{event}: {console}"))?;
-    }
-    check(record["figures"]["preempted-cpus"].as_f64() == Some(0.0), || console.clone())
 }

@@ -84,15 +84,14 @@ fn qemu() -> Result<Group, String> {
     Ok(Group { name: "QEMU with KVM", target: "qemu", options, variables, takes: |_| true, ..guests() })
 }
 
-/// Kernels under haltkick in the machine: its own, with a user space of one static program, and our example. Such a kernel's own
-/// interrupts need a thread for each of the emulator's CPUs, too. With those, QEMU 7.2's nested paging lets Linux triple-fault
-/// under stress (in eight minutes of eight, on a busy host); with KVM's shadow paging it does not.
+/// Kernels under haltkick in the machine: its own, with a user space of one static program. Such a kernel's own interrupts need a
+/// thread for each of the emulator's CPUs, too. With those, QEMU 7.2's nested paging lets Linux triple-fault under stress (in eight
+/// minutes of eight, on a busy host); with KVM's shadow paging it does not.
 fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
     let (initrd, loops) = (initrd(work)?, loops(work)?);
     let mut options = words(&["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"]);
     let vmlinuz = kernel.join("vmlinuz");
-    let example = (example()?, "haltkick-example-kernel");
-    for (file, name) in [(vmlinuz, "vmlinuz"), (initrd, "initrd"), (loops, "loops"), example] {
+    for (file, name) in [(vmlinuz, "vmlinuz"), (initrd, "initrd"), (loops, "loops")] {
         let place = format!("/linux/{name}");
         options.extend(["--file".into(), format!("{}:{place}", file.display())]);
     }
@@ -124,15 +123,6 @@ fn loops(work: &Path) -> Result<PathBuf, String> {
     let archive = work.join("loops.cpio");
     told(Command::new(crate::here().join("../../linux-guest/initrd.sh")).arg(&archive))?;
     Ok(archive)
-}
-
-/// The kernel that is made of our own crates, which is in a workspace of its own.
-fn example() -> Result<PathBuf, String> {
-    let folder = crate::here().join("../../../guest/platform/example");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--target-dir", "target"]);
-    told(cargo.current_dir(&folder).stdin(Stdio::null()))?;
-    Ok(folder.join("target/x86_64-unknown-none/debug/haltkick-example-kernel"))
 }
 
 fn words(words: &[&str]) -> Vec<String> {
