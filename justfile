@@ -55,10 +55,6 @@ bench-overcommit *ARGS: setup
 bench NAME *ARGS: setup
     @{{ haltkick }} bench {{ NAME }} {{ ARGS }}
 
-# Cost of asking at run time whether a lock of the crate is paravirtual.
-bench-chosen:
-    cargo bench --package haltkick-qspin --bench chosen
-
 # This host's figures next to those that `--engine sim` predicts from what doctor measures before and after them: the worse file first, then null predictors (`--quick`: one block).
 bench-predict *ARGS: setup
     rm -rf target/predict && mkdir -p target/predict
@@ -133,7 +129,7 @@ test-unit: setup
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
-    cargo test --package haltkick-qspin --package haltkick-locks --all-features -- guarded chosen check
+    cargo test --package haltkick-qspin --all-features --doc
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup
@@ -242,7 +238,7 @@ check: setup _narrow-target
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-qspin/lock_api,haltkick-qspin/lock_api_04,haltkick-qspin/checked --no-deps --quiet
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-qspin/lock_api --no-deps --quiet
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
     RUSTFLAGS="--cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings

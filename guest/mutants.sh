@@ -42,30 +42,6 @@ relaxed-pv-unlock           loom     qspinlock::pv_with_two
 relaxed-slow                loom     qspinlock::pv_with_two
 relaxed-spinning-head       loom     qspinlock::pv_with_two
 relaxed-steal               loom     qspinlock::pv_with_three
-chosen-undecided            loom     guarded::chosen
-lend-relaxed                loom     guarded::borrowed
-lent-relaxed                loom     guarded::borrowed
-checked-readers-nest        qspin-host a_reader_does_not_ask_again
-checked-try-waits           qspin-host a_handlers_lock_is_not
-checked-any-cpu-releases    qspin-host a_guard_that_is_dropped_on
-checked-look-first          qspin-host two_cpus_that_would_wait
-checked-pairs-only          qspin-host a_long_circle_is_found
-checked-forget-the-rest     qspin-unit facts_are_found_past_holes
-checked-miss-the-rest       qspin-host full_tables_are_counted
-checked-search-when-full    qspin-host full_tables_are_counted
-checked-full-for-ever       qspin-unit a_full_table_has_room
-checked-forget-blindly      qspin-unit a_fact_that_is_made
-checked-look-once           qspin-unit a_fact_is_not_told
-checked-panic-pinned        qspin-host a_panic_leaves_no_cpu_pinned
-guard-mutex-restores-first  loom     guarded::interrupts::a_handler_takes
-guard-reader-restores-first loom     guarded::interrupts::a_handler_writes_before_and_after_a_reader
-guard-writer-restores-first loom     guarded::interrupts::a_handler_writes_before_and_after_a_section
-relaxed-unlock              loom     guarded::a_value_under_a_native
-relaxed-pv-unlock           loom     guarded::a_value_under_a_paravirtual
-ticket-relaxed-unlock       loom     guarded::a_value_under_a_ticket
-rw-unfair-relaxed-write-unlock loom  guarded::a_value_under_an_unfair
-rw-fair-relaxed-read-unlock loom     guarded::a_value_under_a_fair
-percpu-relaxed-write-unlock loom     guarded::a_value_under_a_reader_writer
 v16-relaxed-head            loom     qspinlock::v16_with_two
 pv-leave-the-entry          loom     qspinlock::pv_with_two
 pv-miss-the-gift            loom     qspinlock::pv_with_two
@@ -384,8 +360,8 @@ cargo_test() {
         SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#grants-}" cargo "${arguments[@]}" -p haltkick-grants \
             --target-dir "$target/${kind#grants-}" --release --test "${kind#grants-}" "$@"
         ;;
-    qspin-host) cargo "${arguments[@]}" -p haltkick-qspin --features checked --target-dir "$target" --test host "$@" ;;
-    qspin-unit) cargo "${arguments[@]}" -p haltkick-qspin --features checked --target-dir "$target" --lib "$@" ;;
+    qspin-host) cargo "${arguments[@]}" -p haltkick-qspin --target-dir "$target" --test host "$@" ;;
+    qspin-unit) cargo "${arguments[@]}" -p haltkick-qspin --target-dir "$target" --lib "$@" ;;
     host) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --test host "$@" ;;
     unit) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --lib "$@" ;;
     *)

@@ -30,22 +30,12 @@ struct House {
 const HOUSES: &[House] = &[
     House {
         sources: "guest/qspin/src",
-        rooms: &[
-            "memory",
-            "faults",
-            "checks",
-            "contract",
-            "waiting",
-            "centralized",
-            "qspinlock",
-            "reader_writer",
-            "guarded",
-        ],
+        rooms: &["memory", "faults", "contract", "waiting", "centralized", "qspinlock", "reader_writer"],
         double: &[],
     },
     House {
         sources: "guest/locks/src",
-        rooms: &["waiting", "centralized", "queued", "reader_writer", "sleeping", "guards"],
+        rooms: &["waiting", "centralized", "queued", "reader_writer", "sleeping"],
         double: &[],
     },
     House {

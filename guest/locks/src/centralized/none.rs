@@ -1,15 +1,4 @@
 //! The lock that is none: the ideal that the others are measured against.
-//!
-//! It does not exclude, so that it cannot guard a value:
-//!
-//! ```compile_fail,E0277
-//! # mod threads { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../qspin/tests/host/threads.rs")); }
-//! # use threads::Threads;
-//! # use haltkick_locks::{NoLock, guarded::Mutex, home};
-//! # home! { Plain: Threads = Threads; }
-//! static JIFFIES: Mutex<u64, NoLock, Plain> = Mutex::new(0);
-//! *JIFFIES.lock() += 1;
-//! ```
 
 use haltkick_qspin::{Lock, Platform};
 

@@ -110,12 +110,6 @@ impl<U> PerCpuRwLock<U> {
         }
     }
 
-    #[cfg(not(liveness))]
-    #[inline(always)]
-    pub(crate) fn underneath(&self) -> &U {
-        &self.underneath
-    }
-
     #[inline(always)]
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()

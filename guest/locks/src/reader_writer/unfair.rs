@@ -33,14 +33,6 @@ impl UnfairRwLock {
         }
     }
 
-    /// Whether half the readers that it can count have it, or look whether they may.
-    #[cfg(not(liveness))]
-    #[inline(always)]
-    pub(crate) fn is_crowded(&self) -> bool {
-        // Relaxed: who asks is one of them.
-        self.word.load(Relaxed) & !WRITER >= WRITER / 2
-    }
-
     /// Adds a reader; `true` if there is no writer, else the reader is taken back.
     #[inline(always)]
     fn enter(&self) -> bool {

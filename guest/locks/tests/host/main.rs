@@ -6,7 +6,6 @@ mod cna_live;
 mod family;
 mod flexguard;
 mod gcr;
-mod guarded;
 mod heartbeat;
 mod mcs_tp;
 mod owner_yield;
@@ -19,5 +18,3 @@ mod slice_tas;
 mod sources;
 #[path = "../../../qspin/tests/host/support.rs"]
 mod support;
-#[path = "../../../qspin/tests/host/threads.rs"]
-mod threads;

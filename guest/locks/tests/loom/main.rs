@@ -19,7 +19,6 @@
 
 mod family;
 mod foreign;
-mod guarded;
 mod model;
 mod nested;
 mod osq;

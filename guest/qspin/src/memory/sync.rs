@@ -69,30 +69,6 @@ impl Time {
     }
 }
 
-/// A cell whose uses others order. Under loom it is one that finds out whether they do.
-#[cfg(loom)]
-pub use loom::cell::UnsafeCell;
-
-/// A cell whose uses others order.
-#[cfg(not(loom))]
-pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
-
-#[cfg(not(loom))]
-impl<T> UnsafeCell<T> {
-    pub const fn new(value: T) -> Self {
-        Self(core::cell::UnsafeCell::new(value))
-    }
-
-    #[inline(always)]
-    pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
-        read(self.0.get())
-    }
-
-    pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
-        write(self.0.get())
-    }
-}
-
 /// Orders this CPU against its own interrupts; the model checkers have none.
 #[cfg(any(loom, shuttle))]
 pub fn compiler_fence(_: Ordering) {}

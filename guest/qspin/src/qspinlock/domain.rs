@@ -161,7 +161,7 @@ impl<P: Platform> Shared<'_, P> {
     }
 }
 
-/// One CPU's share of a domain: what a [`BorrowedQSpinDomain`](super::BorrowedQSpinDomain) is lent for each.
+/// One CPU's share of a domain.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct PerCpu {

@@ -91,15 +91,13 @@
 //! imports from files above it alone:
 //!
 //! ```text
-//! choice                   who says whether locks are paravirtual
 //! word, node               the lock word and its transitions; a waiter's node
 //! packed, table            the other layout; from a lock to its sleeping head
 //! domain                   what all locks of a kernel share
-//! borrowed                 the same in memory that is lent at run time
 //! mode, queue              what a kind of lock implements; the queue
 //! native, virt, policy     the kinds: two whole, three by their settings
 //! head, courtesy, pv       the slow paths of those three
-//! chosen, patched          native or one of those, as is known when the kernel boots: by a byte, or by code that is patched
+//! raw                      a raw mutex of the crate `lock_api`
 //! ```
 //!
 //! # Why it excludes
@@ -134,9 +132,6 @@
 //!
 //! A comment that names a race, T1 to T18, stands next to the line that settles it: see [`races`](crate::races).
 
-mod borrowed;
-mod choice;
-mod chosen;
 mod courtesy;
 mod domain;
 mod head;
@@ -145,14 +140,11 @@ mod native;
 mod node;
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 mod packed;
-#[cfg(all(
-    target_arch = "x86_64",
-    not(any(windows, target_vendor = "apple", loom, shuttle, miri, liveness))
-))]
-mod patched;
 mod policy;
 mod pv;
 mod queue;
+#[cfg(all(feature = "lock_api", not(loom)))]
+mod raw;
 mod release;
 mod table;
 mod virt;
@@ -170,21 +162,14 @@ use crate::{
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 pub use packed::Packed;
-#[cfg(all(
-    target_arch = "x86_64",
-    not(any(windows, target_vendor = "apple", loom, shuttle, miri, liveness))
-))]
-#[doc(hidden)]
-pub use patched::make_paravirtual;
+// Loom's locks cannot be made in a constant.
+#[cfg(all(feature = "lock_api", not(loom)))]
+pub use raw::{Home, RawQSpinLock};
 pub use {
-    borrowed::BorrowedQSpinDomain,
-    choice::Choice,
-    chosen::{Chosen, Latch, TooLate},
-    domain::{PerCpu as QSpinCpu, QSpinDomain},
+    domain::QSpinDomain,
     mode::Mode,
     native::Native,
     policy::{Bounded, Pv, V16, WorkConserving},
-    table::Line as QSpinLine,
     virt::VirtTas,
     word::{Whole, Word},
 };
@@ -209,7 +194,7 @@ pub type DefaultWord = Packed;
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness)))))]
 pub type DefaultWord = Whole;
 
-/// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`Bounded`], [`WorkConserving`], [`V16`], [`VirtTas`] or [`Chosen`]),
+/// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`Bounded`], [`WorkConserving`], [`V16`] or [`VirtTas`]),
 /// `W` how its word is laid out.
 pub struct QSpinLock<M, W = DefaultWord> {
     /// See [`word`] for its states.

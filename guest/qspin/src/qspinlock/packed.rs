@@ -18,7 +18,6 @@
 
 use core::arch::asm;
 
-use super::choice::Choice;
 use super::word::{LOCKED, LOCKED_MASK, PENDING, SLOW, Word, sealed};
 use crate::memory::sync::{AtomicU32, Ordering::*};
 
@@ -218,13 +217,6 @@ impl Word for Packed {
             1 => Ok(()),
             found => Err(u32::from(found)),
         }
-    }
-
-    /// `fetch_and(!LOCKED_MASK, Release)`, or nothing: a choice that is in the code can be in that very instruction.
-    #[inline(always)]
-    fn unlock_unless<C: Choice>(word: &AtomicU32) -> bool {
-        // SAFETY: the locked byte of a word in this layout; the CPU that unlocks holds the lock.
-        unsafe { C::clear_unless_paravirtual(word.as_ptr().cast::<u8>().wrapping_add(LOCKED_AT)) }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
 /// Entries in a line.
 pub(super) const WIDTH: usize = 4;
 
-/// A cache line of the table: what a [`BorrowedQSpinDomain`](super::BorrowedQSpinDomain) is lent, at least one for each CPU.
+/// A cache line of the table.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Line([Entry; WIDTH]);

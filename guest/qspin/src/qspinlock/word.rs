@@ -24,7 +24,6 @@
 //! uses nothing but 32-bit atomics: it is what the model checkers and Miri see, and what every target can
 //! run. `Packed` does what a kernel on x86 does, byte stores included, in assembly.
 
-use super::choice::Choice;
 use crate::{
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*},
@@ -84,16 +83,6 @@ pub trait Word: sealed::Sealed + Send + Sync + 'static {
     /// Native unlock: (*,*,1) -> (*,*,0). Release: pairs with every acquire of this trait, and with the
     /// acquiring loads and compare-exchanges of the protocol.
     fn unlock(word: &AtomicU32);
-
-    /// As [`unlock`](Self::unlock), unless locks are paravirtual by `C`; whether they are.
-    #[inline(always)]
-    fn unlock_unless<C: Choice>(word: &AtomicU32) -> bool {
-        let is_paravirtual = C::is_paravirtual();
-        if !is_paravirtual {
-            Self::unlock(word);
-        }
-        is_paravirtual
-    }
 
     /// Stealing: (*,0,0) -> (*,0,1), given the word last seen. It fails if a head has set the pending bit since. Acquire: pairs with
     /// unlock.

@@ -56,14 +56,6 @@ impl<L> FairRwLock<L> {
         }
     }
 
-    /// Whether half the readers that it can count have it, or look whether they may.
-    #[cfg(not(liveness))]
-    #[inline(always)]
-    pub(crate) fn is_crowded(&self) -> bool {
-        // Relaxed: who asks is one of them.
-        self.word.load(Relaxed) >= 1 << 31
-    }
-
     /// (r,0,0) -> (r+1,0,0); else takes the reader back.
     #[inline(always)]
     fn enter<P: Platform>(&self, platform: &P) -> bool {
