@@ -124,7 +124,7 @@ _before-test:
 # The first tier: unit tests and the locks on host threads, without a guest.
 test-unit: setup
     cargo test --workspace --exclude haltkick-guest --lib --bins
-    cargo test --package haltkick-qspin --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-vmm --test host --test grants --test rooms
+    cargo test --package haltkick-qspin --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-vmm --test host --test grants --test rooms --test folding
 
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup

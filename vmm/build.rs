@@ -6,15 +6,13 @@ use std::process::Command;
 const TARGET: &str = "x86_64-unknown-none";
 /// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: it holds kernels that
 /// have their own target directories, and each build of one would compile this crate, and all that use it, anew.
-const INPUTS: [&str; 18] = [
+const INPUTS: [&str; 16] = [
     "../Cargo.toml",
     "../Cargo.lock",
     "../guest/Cargo.toml",
     "../guest/build.rs",
     "../guest/link.ld",
     "../guest/src",
-    "../guest/folding/Cargo.toml",
-    "../guest/folding/src",
     "../guest/grants/Cargo.toml",
     "../guest/grants/src",
     "../guest/locks/Cargo.toml",

@@ -8,7 +8,6 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_folding::{Governor, Law, Queues};
 use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
 use haltkick_locks::CachePadded;
 
@@ -21,6 +20,7 @@ use crate::monitor::hypercall;
 use crate::observe::events::Folding;
 use crate::observe::histogram::record_between;
 use crate::work::choice::Choices;
+use crate::work::folding::{Governor, Law, Queues};
 use crate::workloads::critical_section::Rounds;
 
 workload! {

@@ -2,16 +2,16 @@
 
 /// Thresholds of the law, in hundredths of a percent of the time of all active CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Law {
+pub(crate) struct Law {
     /// Up to this share of stolen time a CPU is unfolded.
-    pub low: u32,
+    pub(crate) low: u32,
     /// Above this share one is folded.
-    pub high: u32,
+    pub(crate) high: u32,
 }
 
 /// A step of the governor: one CPU at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// One CPU fewer is preferred.
     Fold,
     /// One more is.
@@ -23,7 +23,7 @@ pub enum Step {
 impl Step {
     /// Number of preferred CPUs after the step, where `preferred` of `active` were: the lowest ones, at least one.
     #[must_use]
-    pub fn of(self, preferred: u32, active: u32) -> u32 {
+    pub(crate) fn of(self, preferred: u32, active: u32) -> u32 {
         match self {
             Self::Fold => preferred.saturating_sub(1).max(1),
             Self::Unfold => (preferred + 1).min(active),
@@ -34,7 +34,7 @@ impl Step {
 
 /// The governor's memory: its last sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Governor {
+pub(crate) struct Governor {
     law: Law,
     stolen_ns: u64,
     at_ns: u64,
@@ -46,12 +46,12 @@ const SHORTEST_NS: u64 = 1_000_000;
 impl Governor {
     /// A governor whose first sample is counted from now on.
     #[must_use]
-    pub const fn new(law: Law, stolen_ns: u64, now_ns: u64) -> Self {
+    pub(crate) const fn new(law: Law, stolen_ns: u64, now_ns: u64) -> Self {
         Self { law, stolen_ns, at_ns: now_ns }
     }
 
     /// Takes a sample: `stolen_ns` is the time stolen from all CPUs since they started, `active` how many of them take part.
-    pub fn sample(&mut self, stolen_ns: u64, now_ns: u64, active: u32) -> Step {
+    pub(crate) fn sample(&mut self, stolen_ns: u64, now_ns: u64, active: u32) -> Step {
         let passed_ns = now_ns.saturating_sub(self.at_ns);
         if passed_ns < SHORTEST_NS {
             return Step::Rest;

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const RUNS: u32 = 1 << 31;
 
 /// Tasks on the queues of CPUs. A task that runs is that CPU's alone; one that waits may be taken by another CPU.
-pub struct Queues<const TASKS: usize, const CPUS: usize> {
+pub(crate) struct Queues<const TASKS: usize, const CPUS: usize> {
     tasks: [AtomicU32; TASKS],
     /// How many tasks wait or run on each CPU: a hint while tasks move.
     lengths: [AtomicU32; CPUS],
@@ -15,13 +15,13 @@ pub struct Queues<const TASKS: usize, const CPUS: usize> {
 impl<const TASKS: usize, const CPUS: usize> Queues<TASKS, CPUS> {
     /// Queues whose tasks all wait on CPU 0; no length is right before [`Queues::spread`].
     #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         const { assert!(CPUS < RUNS as usize) };
         Self { tasks: [const { AtomicU32::new(0) }; TASKS], lengths: [const { AtomicU32::new(0) }; CPUS] }
     }
 
     /// Lays the first `tasks` tasks on the first `cpus` CPUs in turn, before any of these looks.
-    pub fn spread(&self, tasks: usize, cpus: usize) {
+    pub(crate) fn spread(&self, tasks: usize, cpus: usize) {
         for (number, task) in self.tasks[..tasks].iter().enumerate() {
             // Relaxed, both: no other CPU looks yet.
             task.store((number % cpus) as u32, Ordering::Relaxed);
@@ -30,13 +30,13 @@ impl<const TASKS: usize, const CPUS: usize> Queues<TASKS, CPUS> {
     }
 
     /// Tasks that wait or run on `cpu`.
-    pub fn length(&self, cpu: usize) -> usize {
+    pub(crate) fn length(&self, cpu: usize) -> usize {
         // SeqCst: one who is about to sleep looks here, after saying so. Partner: `put`.
         self.lengths[cpu].load(Ordering::SeqCst) as usize
     }
 
     /// The next of the first `tasks` tasks that waits on `cpu`, behind task `after`. It runs there from now on.
-    pub fn take(&self, tasks: usize, cpu: usize, after: usize) -> Option<usize> {
+    pub(crate) fn take(&self, tasks: usize, cpu: usize, after: usize) -> Option<usize> {
         let (first, last) = self.tasks[..tasks].split_at((after + 1).min(tasks));
         let numbered = last.iter().zip(after + 1..).chain(first.iter().zip(0..));
         let mut waiting = numbered.filter(|(task, _)| task.load(Ordering::Relaxed) == cpu as u32);
@@ -48,7 +48,7 @@ impl<const TASKS: usize, const CPUS: usize> Queues<TASKS, CPUS> {
     }
 
     /// Task `task`, which runs on `from`, waits on `to` from now on.
-    pub fn put(&self, task: usize, (from, to): (usize, usize)) {
+    pub(crate) fn put(&self, task: usize, (from, to): (usize, usize)) {
         // SeqCst, as all changes of a length: before the caller looks whether `to` sleeps. Partner: `length`.
         if from != to {
             self.lengths[from].fetch_sub(1, Ordering::SeqCst);
@@ -59,7 +59,7 @@ impl<const TASKS: usize, const CPUS: usize> Queues<TASKS, CPUS> {
     }
 
     /// Lays one of the first `tasks` tasks that wait on `from` on `to` instead, if `from` keeps another.
-    pub fn pull(&self, tasks: usize, (from, to): (usize, usize)) -> bool {
+    pub(crate) fn pull(&self, tasks: usize, (from, to): (usize, usize)) -> bool {
         // Before the task is looked for: of several that pull at a time each knows what the others leave.
         let one_stays = |length: u32| (length > 1).then(|| length - 1);
         if self.lengths[from].fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_stays).is_err() {
@@ -75,20 +75,14 @@ impl<const TASKS: usize, const CPUS: usize> Queues<TASKS, CPUS> {
     }
 
     /// The CPU with the fewest tasks among the first `preferred`.
-    pub fn shortest(&self, preferred: usize) -> usize {
+    pub(crate) fn shortest(&self, preferred: usize) -> usize {
         (0..preferred).min_by_key(|&cpu| self.length(cpu)).unwrap_or(0)
     }
 
     /// The CPU with the most tasks among the first `preferred`, if it has two more than `cpu`.
-    pub fn longer(&self, preferred: usize, cpu: usize) -> Option<usize> {
+    pub(crate) fn longer(&self, preferred: usize, cpu: usize) -> Option<usize> {
         let longest = (0..preferred).max_by_key(|&other| self.length(other))?;
         (self.length(longest) >= self.length(cpu) + 2).then_some(longest)
-    }
-}
-
-impl<const TASKS: usize, const CPUS: usize> Default for Queues<TASKS, CPUS> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
