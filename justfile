@@ -19,7 +19,7 @@ build: setup
 
 # Check that each library crate can be packaged, with all that it needs and nothing of the others.
 package:
-    cargo package --locked --package haltkick-hypercalls --package haltkick-qspin --package haltkick-locks --package haltkick-mm --package haltkick-grants
+    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants
 
 # An initial RAM disk for Linux guests, target/linux-guest/initrd.cpio: four loops that print figures, and static PROGRAMS of your own (docs/linux-guest.md). Needs a C compiler.
 linux-initrd *PROGRAMS:
@@ -124,12 +124,12 @@ _before-test:
 # The first tier: unit tests and the locks on host threads, without a guest.
 test-unit: setup
     cargo test --workspace --exclude haltkick-guest --lib --bins
-    cargo test --package haltkick-qspin --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-vmm --test host --test grants --test rooms --test folding
+    cargo test --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-vmm --test host --test grants --test rooms --test folding
 
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
-    cargo test --package haltkick-qspin --all-features --doc
+    cargo test --package haltkick-locks --all-features --doc
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup
@@ -206,7 +206,7 @@ test-nested *TEXTS: setup
 test-aarch64:
     rustup target add aarch64-unknown-linux-musl
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64 \
-        cargo test --release --package haltkick-qspin --package haltkick-locks --package haltkick-mm --lib --test host --target aarch64-unknown-linux-musl --target-dir target/aarch64
+        cargo test --release --package haltkick-locks --package haltkick-mm --lib --test host --target aarch64-unknown-linux-musl --target-dir target/aarch64
 
 # Sixteen pCPUs on two nodes: tests of schedulers and memory on an emulated host with nested SVM (80 s).
 test-many: setup
@@ -234,11 +234,11 @@ _narrow-target:
 check: setup _narrow-target
     cargo fmt --all --check
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
-    cargo clippy --package haltkick-qspin --package haltkick-locks --all-targets --all-features -- -D warnings
+    cargo clippy --package haltkick-locks --all-targets --all-features -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-qspin/lock_api --no-deps --quiet
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-locks/lock_api --no-deps --quiet
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
     RUSTFLAGS="--cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings
@@ -276,7 +276,7 @@ bench-sim-cpu: setup
 # The tests of the locks, the memory manager and the grant tables under Miri, once for each seed (needs a nightly toolchain; adds miri to it).
 miri SEEDS="0..4":
     @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
-    MIRIFLAGS="-Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-qspin --package haltkick-locks --target-dir target/miri --lib --test host
+    MIRIFLAGS="-Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-locks --target-dir target/miri --lib --test host
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-mm --target-dir target/miri --test host
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-grants --target-dir target/miri --test grants
 

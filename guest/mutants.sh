@@ -14,22 +14,22 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# mutant, kind of test, filter. The kinds are the test binaries of haltkick-locks; `unit` is the crate's own tests, `qspin-` are those of
-# haltkick-qspin, `mm-` the memory manager's, and `grants-` the grant tables'.
+# mutant, kind of test, filter. The kinds are the test binaries of haltkick-locks; `unit` is the crate's own tests, `mm-` are the memory
+# manager's, and `grants-` the grant tables'.
 table='
 t1-no-fence-in-waiter       loom     qspinlock::v16_with_three
 t1-no-fence-in-owner        loom     qspinlock::v16_with_three
 p0a-relaxed-wake            loom     qspinlock::v16_with_two
-t2-head-halts               qspin-host t2_
+t2-head-halts               host     t2_
 t3-no-read-fence            loom     qspinlock::pv_with_two
-t4-release-first            qspin-host t4_
+t4-release-first            host     t4_
 t4-kick-first               loom     qspinlock::pv_with_two
-t5-init-after-publish       qspin-host t5_
-t6-claim-nothing            qspin-host t6_
-t7-endless-pending          qspin-host t7_
-t8-fetch-or-by-loop         qspin-unit t8_
-t9-share-a-node             qspin-host t9_
-t14-no-diagnosis            qspin-host t14_
+t5-init-after-publish       host     t5_
+t6-claim-nothing            host     t6_
+t7-endless-pending          host     t7_
+t8-fetch-or-by-loop         unit     t8_
+t9-share-a-node             host     t9_
+t14-no-diagnosis            host     t14_
 t18-stale-lock              host     t18_
 forget-successor            loom     qspinlock::v16_with_three
 head-ignores-pending        loom     qspinlock::native_with_three
@@ -45,31 +45,31 @@ relaxed-steal               loom     qspinlock::pv_with_three
 v16-relaxed-head            loom     qspinlock::v16_with_two
 pv-leave-the-entry          loom     qspinlock::pv_with_two
 pv-miss-the-gift            loom     qspinlock::pv_with_two
-pv-never-early              qspin-host a_waiter_behind_a_sleeper
-pv-steal-from-spinner       qspin-host a_newcomer_queues_while_the_head_spins
+pv-never-early              host     a_waiter_behind_a_sleeper
+pv-steal-from-spinner       host     a_newcomer_queues_while_the_head_spins
 pv-wake-forgets-hash        loom     qspinlock::v16_with_three
-announce-forget-outer       qspin-host is_a_holder_while_it_holds_another
-delegate-forget-slice       qspin-unit a_reference_answers_as_the_platform
-slice-ignore-outer          qspin-host a_slice_is_kept_by_who_holds
-courtesy-ignore-outer       qspin-host a_head_that_holds_another_lock
-wc-guess-from-byte          qspin-host a_head_that_the_owner_registers
-wc-no-tenure                qspin-host a_head_insists
-wc-discourteous             qspin-host a_head_leaves_a_lock_alone
-wc-head-ignores-load        qspin-host nobody_sleeps_while_nobody
-wc-waiter-ignores-load      qspin-host nobody_sleeps_while_nobody
-wc-sleep-once               qspin-host a_head_sleeps_again
-wc-ignore-slice             qspin-host a_slice_that_is_about_to_end
+announce-forget-outer       host     is_a_holder_while_it_holds_another
+delegate-forget-slice       unit     a_reference_answers_as_the_platform
+slice-ignore-outer          host     a_slice_is_kept_by_who_holds
+courtesy-ignore-outer       host     a_head_that_holds_another_lock
+wc-guess-from-byte          host     a_head_that_the_owner_registers
+wc-no-tenure                host     a_head_insists
+wc-discourteous             host     a_head_leaves_a_lock_alone
+wc-head-ignores-load        host     nobody_sleeps_while_nobody
+wc-waiter-ignores-load      host     nobody_sleeps_while_nobody
+wc-sleep-once               host     a_head_sleeps_again
+wc-ignore-slice             host     a_slice_that_is_about_to_end
 wc-trust-the-note           loom     qspinlock::wc_with_two
 wc-wake-without-kick        loom     qspinlock::wc_with_three
-wc-early-ignores-load       qspin-host a_waiter_behind_a_sleeper_spins
-wc-insist-at-the-end        qspin-host a_head_gives_up_a_slice
+wc-early-ignores-load       host     a_waiter_behind_a_sleeper_spins
+wc-insist-at-the-end        host     a_head_gives_up_a_slice
 relaxed-link                loom     qspinlock::pv_with_three
 relaxed-tail                loom     qspinlock::pv_with_three
 steal-past-pending          liveness no_cpu_overtakes_a_spinning_head
-packed-stale-rest           qspin-unit packed
-packed-steal-past-pending   qspin-unit packed
-packed-unlock-wipes-tail    qspin-unit packed
-table-stops-at-a-hole       qspin-unit qspinlock::domain
+packed-stale-rest           unit     packed
+packed-steal-past-pending   unit     packed
+packed-unlock-wipes-tail    unit     packed
+table-stops-at-a-hole       unit     qspinlock::domain
 ticket-relaxed-unlock       loom     family::ticket::with_two
 ticket-relaxed-try          loom     family::ticket::with_two
 sleepers-no-fence           loom     foreign::no_sleeper
@@ -110,7 +110,7 @@ rq-punish-the-queue         host     rq6_
 rq-await-a-successor        host     rq9_
 rq-no-circle                loom     two_cpus_in_a_circle
 rq-clock-goes-on            host     the_holders_clock
-rq-await-a-newcomer         qspin-unit a_head_does_not_await
+rq-await-a-newcomer         unit     a_head_does_not_await
 rq-come-back-at-once        host     a_cpu_does_not_come_back
 cna-relaxed-link            loom     family::cna_live::with_three
 cna-relaxed-tail            loom     family::cna_live::with_three
@@ -324,12 +324,12 @@ bad=()
 for name in $(cut -d ' ' -f 1 <<<"$table" | sort -u); do
     if is_patch "$name"; then
         patch_tree "$name" --dry-run >"$log" 2>&1 || { cat "$log" >&2; bad+=("the patch $name does not apply any more"); }
-    elif ! grep -rqF "mutant!(\"$name\":" qspin/src locks/src mm/src grants/src; then
+    elif ! grep -rqF "mutant!(\"$name\":" locks/src mm/src grants/src; then
         bad+=("$name is neither in the source nor a patch")
     fi
 done
 while read -r name _ filter; do
-    grep -rqF "${filter##*::}" {qspin,locks,mm,grants}/{src,tests} || bad+=("no test for $name is called like $filter")
+    grep -rqF "${filter##*::}" {locks,mm,grants}/{src,tests} || bad+=("no test for $name is called like $filter")
 done <<<"$table"
 for file in mutants/*.patch; do
     name=$(basename "$file" .patch)
@@ -360,8 +360,6 @@ cargo_test() {
         SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#grants-}" cargo "${arguments[@]}" -p haltkick-grants \
             --target-dir "$target/${kind#grants-}" --release --test "${kind#grants-}" "$@"
         ;;
-    qspin-host) cargo "${arguments[@]}" -p haltkick-qspin --target-dir "$target" --test host "$@" ;;
-    qspin-unit) cargo "${arguments[@]}" -p haltkick-qspin --target-dir "$target" --lib "$@" ;;
     host) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --test host "$@" ;;
     unit) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --lib "$@" ;;
     *)

@@ -57,7 +57,7 @@ site() {
         # The first hunk begins three lines before the fault.
         awk '/^\+\+\+ b\// { file = substr($2, 3) } /^@@/ { split($3, at, /[+,]/); print file, at[2] + 3; exit }' "$patch"
     else
-        grep -rnm1 --include='*.rs' "mutant!(\"$1\"" locks/src qspin/src | awk -F: '{ print "guest/" $1, $2; exit }'
+        grep -rnm1 --include='*.rs' "mutant!(\"$1\"" locks/src | awk -F: '{ print "guest/" $1, $2; exit }'
     fi
 }
 
@@ -78,7 +78,7 @@ while read -r name expected lock arguments; do
     patch=mutants/$name.patch
     [[ ! -e $patch ]] || patch --directory "$tree" --strip 1 --fuzz 0 --silent --no-backup-if-mismatch <"$patch"
     # What the wrapper adds is nothing that cargo knows of: each file is new.
-    find "$tree/guest/locks/src" "$tree/guest/qspin/src" "$tree/guest/src" -name '*.rs' -exec touch {} +
+    find "$tree/guest/locks/src" "$tree/guest/src" -name '*.rs' -exec touch {} +
     RUSTC_WORKSPACE_WRAPPER=$wrapper RUSTFLAGS="$common --remap-path-prefix=$tree/=" \
         cargo build --quiet --locked --manifest-path "$tree/Cargo.toml" --package haltkick-guest --profile guest \
         --target x86_64-unknown-none --target-dir "$target/build"

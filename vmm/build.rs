@@ -6,7 +6,7 @@ use std::process::Command;
 const TARGET: &str = "x86_64-unknown-none";
 /// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: it holds kernels that
 /// have their own target directories, and each build of one would compile this crate, and all that use it, anew.
-const INPUTS: [&str; 16] = [
+const INPUTS: [&str; 14] = [
     "../Cargo.toml",
     "../Cargo.lock",
     "../guest/Cargo.toml",
@@ -19,8 +19,6 @@ const INPUTS: [&str; 16] = [
     "../guest/locks/src",
     "../guest/mm/Cargo.toml",
     "../guest/mm/src",
-    "../guest/qspin/Cargo.toml",
-    "../guest/qspin/src",
     "../hypercalls/Cargo.toml",
     "../hypercalls/src",
 ];
@@ -88,7 +86,7 @@ fn main() {
 /// The text of the locks' sources, by the names that the image's debugging data gives them: a slice of pairs.
 fn sources(root: &Path) -> String {
     let mut files = Vec::new();
-    let mut folders = vec![root.join("guest/locks/src"), root.join("guest/qspin/src")];
+    let mut folders = vec![root.join("guest/locks/src")];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).expect("the sources can be read");
         for path in entries.map(|entry| entry.expect("the sources can be read").path()) {

@@ -321,7 +321,7 @@ STEPS = {
 
 
 def architecture():
-    p = Picture(560, "Crates and rooms of Haltkick", "bench imports vmm; vmm imports vmm/sim; vmm and guest import hypercalls; guest imports qspin, locks, mm and grants. Numbers show the way of a run.")
+    p = Picture(560, "Crates and rooms of Haltkick", "bench imports vmm; vmm imports vmm/sim; vmm and guest import hypercalls; guest imports locks, mm and grants. Numbers show the way of a run.")
     height, bottom = 24, 50 + 11 * 28
     for k, crate in enumerate(("bench/", "vmm/", "guest/")):
         left = 8 + k * 202
@@ -332,7 +332,7 @@ def architecture():
             p.box(left + 10, 44 + i * 28, 160, height, "work" if step else "off", f"{step}  {room}" if step else room)
     p.arrow(189, 112, 209, 112)
     p.box(210, 386, 130, 28, "free", "vmm/sim/")
-    p.box(378, 386, 190, 28, "free", "qspin, locks, mm, grants")
+    p.box(378, 386, 190, 28, "free", "locks, mm, grants")
     p.box(210, 440, 382, 28, "free", "hypercalls/: what guest and VMM share")
     for x, end in ((275, 385), (487, 385), (366, 439), (578, 439)):
         p.arrow(x, bottom + 5, x, end)

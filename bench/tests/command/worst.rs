@@ -51,7 +51,7 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     assert!(rows[0]["state"].as_str().expect("a state").starts_with("held by ticket "), "{worst:#}");
     let page = fs::read_to_string(directory.join("report.html")).expect("a report");
     assert!(
-        page.contains("guest/qspin/src/centralized/ticket.rs</h3>") && page.contains("<summary class=\"s9\"")
+        page.contains("guest/locks/src/centralized/ticket.rs</h3>") && page.contains("<summary class=\"s9\"")
     );
     let coverage = &worst["coverage"];
     assert_eq!(coverage["tried"], coverage["situations"], "{coverage:#}");

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use haltkick_qspin::{Activity, Event, Platform, Point};
+use haltkick_locks::{Activity, Event, Platform, Point};
 
 #[cfg(not(any(loom, shuttle)))]
 use crate::watchdog::Watchdog;

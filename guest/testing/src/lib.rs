@@ -1,6 +1,6 @@
 //! CPUs for tests.
 //!
-//! [`Cpus`] is the one [`Platform`](haltkick_qspin::Platform) on which the locks, the memory manager and the grant tables are
+//! [`Cpus`] is the one [`Platform`](haltkick_locks::Platform) on which the locks, the memory manager and the grant tables are
 //! tested by threads: the host's, or with `--cfg loom` and `--cfg shuttle` those of a model checker. `threads` holds what
 //! differs between the three.
 //!

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use haltkick_qspin::Event;
+use haltkick_locks::Event;
 
 thread_local! {
     /// Set of the events that some execution of this test has counted. A model checker runs all of them on one thread.

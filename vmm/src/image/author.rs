@@ -6,8 +6,8 @@ use crate::image::file::Image;
 use crate::image::sites::{Calls, Operation};
 use crate::image::symbols::{Frame, Lines};
 
-/// Folders with the sources of the built-in locks.
-pub const LOCK_SOURCES: [&str; 2] = ["guest/locks/src/", "guest/qspin/src/"];
+/// Folder with the sources of the built-in locks.
+pub const LOCK_SOURCES: &str = "guest/locks/src/";
 /// Files by which lock objects are written, which are no author's.
 const INTERFACES: [&str; 2] = ["haltkick.h", "haltkick.rs"];
 
@@ -39,7 +39,7 @@ impl<'a> Author<'a> {
             frame.line.is_some_and(|line| line > 0)
                 && frame.file.as_deref().is_some_and(|file| match is_in_object {
                     true => !INTERFACES.contains(&file.rsplit('/').next().unwrap_or_default()),
-                    false => LOCK_SOURCES.iter().any(|folder| file.starts_with(folder)),
+                    false => file.starts_with(LOCK_SOURCES),
                 })
                 && !frame.is_library()
         };

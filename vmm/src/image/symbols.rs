@@ -266,7 +266,7 @@ mod tests {
                 "critical_section::run::<Mcs>",
             ),
             (
-                "<haltkick_locks::queued::clh::Clh as haltkick_qspin::contract::lock::Lock<X>>::lock",
+                "<haltkick_locks::queued::clh::Clh as haltkick_locks::contract::lock::Lock<X>>::lock",
                 "<Clh as Lock<X>>::lock",
             ),
             ("<core::fmt::Formatter>::pad", "<Formatter>::pad"),
@@ -315,7 +315,7 @@ mod tests {
             (run.address..run.address + run.size).map(|address| lines.frames(address)).collect();
         let inlined = frames.iter().find(|frames| {
             let file = frames.first().and_then(|frame| frame.file.as_deref());
-            frames.len() > 1 && file == Some("guest/qspin/src/centralized/tas.rs")
+            frames.len() > 1 && file == Some("guest/locks/src/centralized/tas.rs")
         });
         let inlined = inlined.expect("the lock's own code is inlined there");
         assert!(inlined[0].function.as_deref().is_some_and(|name| name.starts_with("lock<")), "{inlined:?}");

@@ -1,4 +1,4 @@
-//! How often a waiting vCPU is overtaken, in locks that promise a bound: as the search of all states finds it (the READMEs of `guest/qspin` and `guest/locks`).
+//! How often a waiting vCPU is overtaken, in locks that promise a bound: as the search of all states finds it (the README of `guest/locks`).
 //!
 //! No promise begins at the moment at which a vCPU asks: before it stands in the queue it may be preempted for any time. So a wait
 //! counts from the first tick on at which the vCPU stands there for certain.
@@ -192,11 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_those_of_the_crates_of_locks() {
-        let readme = concat!(
-            include_str!("../../../guest/qspin/README.md"),
-            include_str!("../../../guest/locks/README.md")
-        );
+    fn promises_are_those_of_the_crate_of_locks() {
+        let readme = include_str!("../../../guest/locks/README.md");
         for (lock, _, kind, promise) in PROMISES {
             let mut rows = readme.lines().filter(|line| line.starts_with('|') && line.contains(" never"));
             let row =

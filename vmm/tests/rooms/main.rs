@@ -29,13 +29,18 @@ struct House {
 
 const HOUSES: &[House] = &[
     House {
-        sources: "guest/qspin/src",
-        rooms: &["memory", "faults", "contract", "waiting", "centralized", "qspinlock", "reader_writer"],
-        double: &[],
-    },
-    House {
         sources: "guest/locks/src",
-        rooms: &["waiting", "centralized", "queued", "reader_writer", "sleeping"],
+        rooms: &[
+            "memory",
+            "faults",
+            "contract",
+            "waiting",
+            "centralized",
+            "qspinlock",
+            "queued",
+            "reader_writer",
+            "sleeping",
+        ],
         double: &[],
     },
     House {

@@ -119,7 +119,7 @@ pub(crate) struct SourcePlace {
 
 /// A line without the folder of the locks' sources.
 pub(crate) fn short(line: &str) -> &str {
-    LOCK_SOURCES.iter().find_map(|folder| line.strip_prefix(folder)).unwrap_or(line)
+    line.strip_prefix(LOCK_SOURCES).unwrap_or(line)
 }
 
 impl SourcePlace {

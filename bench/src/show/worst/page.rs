@@ -205,14 +205,14 @@ mod tests {
 
     #[test]
     fn a_line_has_the_colour_of_its_worst_instruction() {
-        const FILE: &str = "guest/qspin/src/qspinlock/queue.rs";
+        const FILE: &str = "guest/locks/src/qspinlock/queue.rs";
         let map = [
             heat(&format!("{FILE}:70"), 1, Some(0.1), true),
             heat(&format!("{FILE}:70"), 2, Some(8.0), true),
             heat(&format!("{FILE}:72"), 3, None, true),
             heat(&format!("{FILE}:200"), 4, None, false),
-            heat("guest/qspin/src/qspinlock/domain.rs:93", 5, None, true),
-            heat("guest/qspin/src/qspinlock/table.rs:95", 6, Some(9.0), true),
+            heat("guest/locks/src/qspinlock/domain.rs:93", 5, None, true),
+            heat("guest/locks/src/qspinlock/table.rs:95", 6, Some(9.0), true),
         ];
         let page = files(&map, 8.0).into_string();
         let line = |number: u32| {

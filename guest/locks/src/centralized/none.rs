@@ -1,6 +1,6 @@
 //! The lock that is none: the ideal that the others are measured against.
 
-use haltkick_qspin::{Lock, Platform};
+use crate::contract::{Lock, Platform};
 
 /// Admits everybody at once and costs nothing.
 #[derive(Debug, Default)]

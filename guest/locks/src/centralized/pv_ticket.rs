@@ -39,7 +39,7 @@
 
 use core::ptr;
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{

@@ -7,7 +7,7 @@
 //! twice, because the slice may never seem to get longer on a host with no other vCPU to run. One that holds another
 //! lock already keeps its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
 
-use haltkick_qspin::{
+use crate::{
     centralized::Tas,
     contract::{Activity, Lock, Platform},
     faults::mutant::mutant,

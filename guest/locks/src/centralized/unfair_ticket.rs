@@ -18,7 +18,7 @@
 //! A loser adds one to `next` for each time the lock is held, so 2^16 CPUs are too many: `next` would wrap
 //! and show a held lock as free. The lock of 2010 had 8-bit halves; this one is meant for more than 255 CPUs.
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Lock, Platform},
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
 };

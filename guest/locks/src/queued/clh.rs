@@ -34,16 +34,15 @@
 
 use core::{mem::offset_of, ptr};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, Ordering::*, array, const_unless_loom},
     },
+    waiting::slots::{SLOTS, Slots},
 };
-
-use crate::waiting::slots::{SLOTS, Slots};
 
 /// CLH lock.
 #[derive(Debug)]

@@ -53,16 +53,15 @@
 
 use core::{mem::offset_of, ptr};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
     },
+    waiting::slots::{SLOTS, SlotCode, Slots},
 };
-
-use crate::waiting::slots::{SLOTS, SlotCode, Slots};
 
 /// How often the first one aside is overtaken, at most, in one wait.
 const MOST: u32 = if MODELLED { 2 } else { 64 };

@@ -73,17 +73,16 @@
 
 use core::{mem::offset_of, ptr};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*, Statistic, array, const_unless_loom},
     waiting::{
+        Sleepers,
         nesting::{Code, LEVELS, Nesting},
         wake::{KickStamp, OF_SPINLOCKS},
     },
 };
-
-use crate::waiting::Sleepers;
 
 const HELD: u32 = 1;
 /// A CPU sleeps, or is about to: who releases has to look.

@@ -16,16 +16,15 @@
 
 use core::{mem::offset_of, ptr};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Lock, Platform, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, Ordering::*, array, const_unless_loom},
     },
+    waiting::slots::{SLOTS, SlotCode, Slots},
 };
-
-use crate::waiting::slots::{SLOTS, SlotCode, Slots};
 
 /// MCS lock.
 #[derive(Debug)]

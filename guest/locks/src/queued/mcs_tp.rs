@@ -54,16 +54,15 @@
 
 use core::{mem::offset_of, ptr};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::{
         CachePadded,
         sync::{AtomicU32, MODELLED, Ordering::*, Statistic, array, const_unless_loom},
     },
+    waiting::slots::{SLOTS, SlotCode, Slots},
 };
-
-use crate::waiting::slots::{SLOTS, SlotCode, Slots};
 
 /// Most nodes that one release removes.
 const SCAN: u32 = if MODELLED { 1 } else { 256 };

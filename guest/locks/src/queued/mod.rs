@@ -1,5 +1,5 @@
 //! Locks whose waiters queue, each looking at a line of its own. The queue spinlock is one, too, in a
-//! [crate](haltkick_qspin) of its own; [`resilient`] is made of it.
+//! room of its own; [`resilient`] is made of it.
 
 pub mod clh;
 pub mod cna_live;

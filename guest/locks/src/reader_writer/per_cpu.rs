@@ -29,7 +29,7 @@
 
 use core::ops::Deref;
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Domain, Platform, Point, RwLock, rw_lock::wait_until},
     faults::mutant::mutant,
     memory::{

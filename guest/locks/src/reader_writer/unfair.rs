@@ -10,7 +10,7 @@
 //! leave. A writer turns 0 into the bit. There is no queue: as long as readers overlap, the word is never 0, and a
 //! writer waits forever.
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Domain, Platform, RwLock, rw_lock::wait_until},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},

@@ -20,7 +20,7 @@ use super::{
     osq::Packed,
     sleep::{SleepDomain, WaitList},
 };
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},

@@ -41,7 +41,7 @@ use super::{
     osq::{Layout, Osq, Packed},
     sleep::{Held, SleepDomain, WaitList},
 };
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},

@@ -48,7 +48,7 @@
 
 use core::marker::PhantomData;
 
-use haltkick_qspin::{
+use crate::{
     contract::{Event, Platform, Point},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, array, const_unless_loom},

@@ -18,7 +18,7 @@
 //! owner whether the owner is on its CPU.
 
 use super::osq::{Layout, OsqNodes};
-use haltkick_qspin::{
+use crate::{
     contract::{Domain, Event, Platform, Point},
     faults::mutant::mutant,
     memory::{

@@ -4,7 +4,7 @@
 //! locks that ask about waiters alone, such as [`CnaLive`](crate::CnaLive). A CPU that has not begun to spin is taken to be preempted
 //! until its first pause.
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Delegate, Platform},
     faults::mutant::mutant,
     memory::{

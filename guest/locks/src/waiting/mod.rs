@@ -1,8 +1,13 @@
-//! Waiting for locks of other crates, hints that need no host, and nodes that are kept until unlock.
+//! Waiting that several kinds of locks share: nodes that nest or are kept until unlock, how long to spin, how to sleep and be kicked.
+//! Also waiting for locks of other crates, and hints that need no host.
 
 mod heartbeat;
+pub(crate) mod nesting;
+pub(crate) mod patience;
 mod sleepers;
+pub(crate) mod slice;
 pub(crate) mod slots;
+pub(crate) mod wake;
 
 pub use heartbeat::Heartbeat;
 pub use sleepers::{SleeperDomain, Sleepers, Wake};

@@ -9,7 +9,7 @@
 //! the sleep takes the CPU out of the set, a kick that was meant for an earlier sleep included. With the bit left
 //! behind, a CPU that acquires and goes on to other things would be woken in the place of one that sleeps.
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Domain, Platform},
     faults::mutant::mutant,
     memory::{

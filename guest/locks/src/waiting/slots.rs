@@ -1,8 +1,8 @@
 //! Nodes of a CPU that a lock keeps until unlock, and so may be released in any order: a mask ([`Slots`]) says which are free.
 //!
-//! Claiming and giving back need no read-modify-write, as for nodes of a level (`haltkick_qspin::waiting::nesting`).
+//! Claiming and giving back need no read-modify-write, as for nodes of a level (`waiting::nesting`).
 
-use haltkick_qspin::memory::sync::{AtomicU32, Ordering::*, compiler_fence, const_unless_loom};
+use crate::memory::sync::{AtomicU32, Ordering::*, compiler_fence, const_unless_loom};
 
 /// Names one of a CPU's [`SLOTS`] nodes: CPU * [`SLOTS`] + slot + 1. The same number stands in a tail and in a link, where 0 is
 /// no node.

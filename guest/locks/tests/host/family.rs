@@ -12,6 +12,14 @@ fn gcr_over<D>(inner: fn(Cpus) -> D) -> impl Fn(Cpus) -> GcrOverDomain<Cpus, D, 
 }
 
 family! {
+    tas: Tas::new(), |host| host;
+    ticket: Ticket::new(), |host| host;
+    qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_wc_whole: QSpinLock::<WorkConserving, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_bounded_whole: QSpinLock::<Bounded, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     slice_tas: SliceTas::new(), |host| host;
     unfair_ticket: UnfairTicket::new(), |host| host;
     pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, CPUS>::new;
@@ -43,6 +51,12 @@ family! {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 family! {
+    qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_bounded_packed: QSpinLock::<Bounded, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     rqspinlock_packed: RqSpinLock::<Packed>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, Clock::Wall);
     rqspinlock_packed_in_haste: RqSpinLock::<Packed>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000), Clock::Wall);
 }

@@ -2,7 +2,11 @@
 
 #![cfg(not(any(loom, shuttle, liveness)))]
 
+// Without optimisation the lock's functions are called.
+#[cfg(all(target_arch = "aarch64", not(debug_assertions)))]
+mod aarch64;
 mod cna_live;
+mod conserving;
 mod family;
 mod flexguard;
 mod gcr;
@@ -10,11 +14,11 @@ mod heartbeat;
 mod mcs_tp;
 mod owner_yield;
 mod powerpc;
+mod qspinlock;
 mod rqspinlock;
 mod rw;
 mod rwsem;
 mod sizes;
 mod slice_tas;
 mod sources;
-#[path = "../../../qspin/tests/host/support.rs"]
 mod support;

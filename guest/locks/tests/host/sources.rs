@@ -1,4 +1,4 @@
-//! The sources of both crates of locks: their words, and what they must not use.
+//! The sources of the locks: their words, and what they must not use.
 #![cfg(not(miri))]
 
 use std::{
@@ -31,19 +31,17 @@ fn explained(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The sources of both crates of locks: their paths within `src`, and their text.
+/// The sources of the locks: their paths within `src`, and their text.
 fn sources() -> Vec<(PathBuf, String)> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = vec![];
-    for src in [here.join("src"), here.join("../qspin/src")] {
-        let mut unread = vec![src.clone()];
-        while let Some(path) = unread.pop() {
-            if path.is_dir() {
-                unread.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-            } else {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push((path.strip_prefix(&src).unwrap().with_extension(""), text));
-            }
+    let mut unread = vec![src.clone()];
+    while let Some(path) = unread.pop() {
+        if path.is_dir() {
+            unread.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push((path.strip_prefix(&src).unwrap().with_extension(""), text));
         }
     }
     assert!(found.len() > 70, "only {} files found", found.len());

@@ -1,4 +1,4 @@
-//! Statements of the READMEs of both crates of locks and of `docs/locks.md` on overtaking, to be compared with the searches' results.
+//! Statements of the README of the locks and of `docs/locks.md` on overtaking, to be compared with the searches' results.
 
 use std::{env, fs, path::PathBuf};
 
@@ -11,16 +11,14 @@ fn cells(row: &str) -> Vec<&str> {
     row.trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// The READMEs' cell on overtaking for a type of lock.
+/// The README's cell on overtaking for a type of lock.
 pub(crate) fn readme(kind: &str) -> String {
-    let of_kind = ["README.md", "../qspin/README.md"].into_iter().find_map(|page| {
-        let text = read(page);
-        let (_, table) =
-            text.split_once("| type | overtaken |").expect("the table of what each lock guarantees");
-        let rows = table.lines().take_while(|line| line.starts_with('|') || line.contains("cycles"));
-        rows.map(cells).find(|cells| cells[0].contains(&format!("`{kind}`"))).map(|cells| cells[1].to_owned())
-    });
-    of_kind.unwrap_or_else(|| panic!("no README has a row for {kind}"))
+    let text = read("README.md");
+    let (_, table) = text.split_once("| type | overtaken |").expect("the table of what each lock guarantees");
+    let mut rows =
+        table.lines().take_while(|line| line.starts_with('|') || line.contains("cycles")).map(cells);
+    let of_kind = rows.find(|cells| cells[0].contains(&format!("`{kind}`")));
+    of_kind.unwrap_or_else(|| panic!("the README has no row for {kind}"))[1].to_owned()
 }
 
 /// The cell of `docs/locks.md` in the row that begins so, for a lock by its name on the command line.

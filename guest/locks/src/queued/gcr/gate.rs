@@ -5,7 +5,7 @@
 use core::{mem::offset_of, ptr};
 
 use super::{ACTIVE, APPROVED, PROMOTE, SLEEPS};
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, array, const_unless_loom, fence},

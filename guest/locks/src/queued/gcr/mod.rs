@@ -81,14 +81,13 @@ pub use self::{
     gate::GcrDomain,
     over::{GcrOver, GcrOverDomain},
 };
-use haltkick_qspin::{
+use crate::{
+    centralized::slice_tas::await_slice,
     contract::{Activity, Domain, Lock, Platform},
     faults::mutant::mutant,
     memory::sync::{MODELLED, Ordering::*, const_unless_loom},
     waiting::patience::Patience,
 };
-
-use crate::centralized::slice_tas::await_slice;
 
 const HELD: u32 = 1;
 const SLEEPS: u32 = 1 << 8;

@@ -26,7 +26,7 @@ use super::{
     ACTIVE, LIMIT,
     gate::{Gate, GcrDomain, active},
 };
-use haltkick_qspin::{
+use crate::{
     contract::{Domain, Lock, Platform, Queues},
     memory::sync::{Ordering::*, const_unless_loom},
 };

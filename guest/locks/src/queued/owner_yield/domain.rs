@@ -2,7 +2,7 @@
 
 use core::{mem::offset_of, ptr};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Queues, domain::domain},
     memory::sync::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
     waiting::nesting::{Code, LEVELS, Nesting},

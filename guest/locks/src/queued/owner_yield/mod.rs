@@ -86,7 +86,7 @@ mod yielding;
 
 use core::{marker::PhantomData, ptr};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform, Point},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use haltkick_qspin::{
+use crate::{
     contract::{Event, Platform},
     faults::mutant::mutant,
     memory::sync::{Ordering::*, fence},

@@ -1,7 +1,7 @@
 //! When a waiter gives up: it would wait for itself, or has waited for too long.
 
 use super::{Clock, View, fallible::LockError};
-use haltkick_qspin::{
+use crate::{
     contract::Platform,
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*},

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use haltkick_qspin::{CachePadded, Lock};
+use crate::{contract::Lock, memory::CachePadded};
 
 /// Why a lock was not acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

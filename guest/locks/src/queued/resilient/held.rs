@@ -1,6 +1,6 @@
 //! Table of the locks that a CPU holds or asks for, in the order in which it asked.
 
-use haltkick_qspin::{
+use crate::{
     faults::mutant::mutant,
     memory::sync::{AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom},
 };

@@ -76,7 +76,7 @@ use held::Held;
 
 pub use self::fallible::{FallibleLock, LockError};
 
-use haltkick_qspin::{
+use crate::{
     contract::{Lock, Platform, Point, Queues, domain::domain},
     memory::sync::{AtomicU32, Ordering::*, array, const_unless_loom},
     qspinlock::{

@@ -3,7 +3,7 @@
 use core::ptr;
 
 use super::{View, check::Check, fallible::LockError};
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Platform, Point},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*},

@@ -72,7 +72,7 @@ use super::{
     osq::{Layout, Osq, Packed},
     sleep::{SleepDomain, WaitList},
 };
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Lock, Platform, RwLock},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},

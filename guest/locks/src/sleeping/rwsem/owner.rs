@@ -2,7 +2,7 @@
 
 use super::super::{osq::Layout, sleep::SleepDomain};
 use super::{RwSem, RwSemRules};
-use haltkick_qspin::{contract::Platform, memory::sync::Ordering::*};
+use crate::{contract::Platform, memory::sync::Ordering::*};
 
 pub(super) const READER_OWNED: u32 = 1;
 pub(super) const NONSPINNABLE: u32 = 1 << 1;

@@ -5,7 +5,7 @@ use super::super::{
     sleep::{Held, SleepDomain, Woken},
 };
 use super::{HANDOFF, READER, RwSem, RwSemRules, WAITERS, WRITER};
-use haltkick_qspin::{
+use crate::{
     contract::{Event, Platform},
     faults::mutant::mutant,
     memory::sync::Ordering::*,

@@ -8,7 +8,7 @@ use super::{
     HANDOFF, PATIENCE_NS, READER, RwSem, RwSemRules, TAKEN, WAITERS, WRITER,
     owner::{NONSPINNABLE, OWNER_SHIFT, READER_OWNED},
 };
-use haltkick_qspin::{
+use crate::{
     contract::{Activity, Event, Platform},
     faults::mutant::mutant,
     memory::sync::{MODELLED, Ordering::*},
@@ -197,8 +197,8 @@ mod tests {
     use core::sync::atomic::AtomicU32;
 
     use super::*;
+    use crate::contract::test_platform::{IDLE, Scripted};
     use crate::sleeping::osq::Packed;
-    use haltkick_qspin::contract::test_platform::{IDLE, Scripted};
 
     static LOCK: RwSem<Packed> = RwSem::new();
     static PAUSES: AtomicU32 = AtomicU32::new(0);

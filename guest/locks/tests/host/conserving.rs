@@ -1,0 +1,356 @@
+//! The work-conserving queue spinlock's use of the host's hints, and how its head waits.
+
+use std::{cell::Cell, thread, time::Duration};
+
+use haltkick_locks::*;
+
+use crate::{
+    qspinlock::Stage,
+    support::{Cpus, Signal},
+};
+
+const EVER: Duration = Duration::from_secs(3600);
+
+type Conserving = Stage<WorkConserving, DefaultWord>;
+
+#[test]
+fn a_slice_that_is_about_to_end_is_given_up_before_locking() {
+    let stage = Conserving::new(Cpus::impatient(1));
+    stage.host.run(|_| {
+        stage.visit();
+        assert_eq!(stage.host.slices_given_up(), 0);
+        stage.host.set_slice_ends_soon(true);
+        stage.lock();
+        assert_eq!(stage.host.slices_given_up(), 1);
+        stage.unlock();
+        assert_eq!(stage.host.slices_given_up(), 1, "the owner is not asked");
+    });
+}
+
+#[test]
+fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
+    let stage = Conserving::new(Cpus::impatient(3));
+    stage.host.set_overcommitted(false);
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            stage.host.until_doing(1, Activity::Head);
+            stage.host.until_paused(1, 500);
+            stage.host.until_paused(2, 500);
+            stage.unlock();
+        } else {
+            held.await_it();
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.host.events(Event::PvWaitHead) + stage.host.events(Event::PvWaitNode), 0);
+}
+
+#[test]
+fn a_head_takes_a_free_lock_without_having_forbidden_to_steal_it() {
+    let stage = Conserving::new(Cpus::new(2, EVER));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            stage.host.until_doing(1, Activity::Head);
+            stage.unlock();
+        } else {
+            held.await_it();
+            Cpus::hook(|point| assert_ne!(point, Point::HeadSpinning, "its tenure has not begun"));
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.host.events(Event::LockSlowpath), 1);
+}
+
+/// CPU 1 is head and sleeps, CPU 2 sleeps behind it. CPU 1 wakes, and its tenure, of no length, is over.
+#[test]
+fn a_head_wakes_its_successor_before_it_has_the_lock() {
+    let stage = Conserving::new(Cpus::impatient(3));
+    let held = Signal::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitNode);
+            stage.host.kick(1);
+            stage.host.until_counted(1, Event::PvSpuriousWakeup);
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            stage.visit();
+        }
+        _ => {
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.domain.sleeping_heads(), 0);
+}
+
+/// CPU 2 waits behind CPU 1, which is courteous to CPU 0, whose lock is never free. When its tenure is over it forbids
+/// stealing all the same: CPU 0, which wants the lock back at once, has to queue.
+#[test]
+fn a_head_insists_when_its_tenure_is_over() {
+    let stage = Conserving::new(Cpus::new(3, EVER));
+    stage.host.set_patience(1, Duration::from_millis(1));
+    stage.host.set_patience(2, Duration::ZERO);
+    let [held, insists, queued] = [(); 3].map(|()| Signal::default());
+    let order = std::sync::Mutex::new(vec![]);
+    let visit = |cpu| {
+        stage.lock();
+        order.lock().unwrap().push(cpu);
+        stage.unlock();
+    };
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitNode);
+            // It sleeps once in a tenure.
+            while !insists.given() {
+                stage.host.kick(1);
+                thread::yield_now();
+            }
+            let queued = queued.clone();
+            Cpus::hook_once(Point::TailPublished, move || queued.give());
+            stage.unlock();
+            visit(0);
+        }
+        1 => {
+            held.await_it();
+            let (insists, queued) = (insists.clone(), queued.clone());
+            Cpus::hook_once(Point::HeadSpinning, move || {
+                insists.give();
+                // It comes back, finds that the head spins, and joins the queue: to spin there, or to sleep if CPU 2 does.
+                queued.await_it();
+            });
+            visit(1);
+        }
+        _ => {
+            stage.host.until_doing(1, Activity::Head);
+            visit(2);
+        }
+    });
+    assert_eq!(*order.lock().unwrap(), [1, 2, 0]);
+}
+
+/// CPU 1 is head, CPU 2 sleeps behind it, and the lock is free when CPU 1 looks for the second time, after 32 pauses.
+/// It leaves the lock to its owner, which wants it back: only a third look that finds it free would show that no CPU
+/// does.
+#[test]
+fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
+    let stage = Conserving::new(Cpus::new(3, EVER));
+    stage.host.set_patience(2, Duration::ZERO);
+    let [held, back] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+        }
+        1 => {
+            held.await_it();
+            let (owner, back) = (stage.clone(), back.clone());
+            let pauses = Cell::new(0);
+            // On behalf of CPU 0, and where CPU 1 is known to be.
+            Cpus::hook_pauses(move || {
+                pauses.set(pauses.get() + 1);
+                Cpus::become_cpu(0);
+                match pauses.get() {
+                    1 => owner.host.until_counted(1, Event::PvWaitNode),
+                    32 => owner.unlock(),
+                    33 => {
+                        owner.lock();
+                        back.give();
+                    }
+                    // It has been found held once more.
+                    200 => owner.unlock(),
+                    _ => {}
+                }
+                Cpus::become_cpu(1);
+            });
+            stage.visit();
+        }
+        _ => {
+            stage.host.until_doing(1, Activity::Head);
+            stage.visit();
+        }
+    });
+    assert!(back.given(), "a lock that its owner wanted back was taken");
+}
+
+/// CPU 0 holds another lock: others may wait for that one, and would wait for a slice to come back.
+#[test]
+fn a_slice_is_kept_by_who_holds_another_lock() {
+    let stage = Conserving::new(Cpus::impatient(1));
+    stage.host.set_slice_ends_soon(true);
+    stage.host.run(|_| {
+        stage.host.section_entered();
+        stage.visit();
+        assert_eq!(stage.host.slices_given_up(), 0, "its owner made the holder of another lock lose its CPU");
+        stage.host.section_left();
+        stage.visit();
+        assert_eq!(stage.host.slices_given_up(), 1);
+    });
+}
+
+/// CPU 1 waits as head and holds another lock meanwhile: instead of yielding to anybody, it sleeps until it is kicked.
+#[test]
+fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
+    // A tenure is 32 times as long: a head that would yield within it wakes in time to do so even on a host with other work.
+    let stage = Conserving::new(Cpus::new(2, Duration::from_millis(10)));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            // Each sleep of the head ends at once, as if it had been kicked for another reason.
+            for sleeps in 1..20 {
+                stage.host.until_counted(sleeps, Event::PvWaitHead);
+                stage.host.kick(1);
+            }
+            stage.unlock();
+        } else {
+            held.await_it();
+            stage.host.section_entered();
+            stage.visit();
+            stage.host.section_left();
+        }
+    });
+    assert_eq!(stage.host.slices_given_up(), 0);
+}
+
+/// CPU 0 holds one lock and waits for a second one, which CPU 1 holds; releases the second one, whose next waiter has to be
+/// kicked; and is a holder all the time.
+#[test]
+fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
+    let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
+    let [held, waited_for] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            held.await_it();
+            let host = stage.host.clone();
+            host.section_entered();
+            let passed = std::rc::Rc::new(std::cell::RefCell::new(vec![]));
+            let passing = passed.clone();
+            Cpus::hook(move |point| {
+                assert!(host.does(0, Activity::Holder), "{point:?}");
+                passing.borrow_mut().push(point);
+            });
+            stage.lock();
+            stage.host.section_entered();
+            stage.unlock();
+            assert!(stage.host.does(0, Activity::Holder));
+            stage.host.section_left();
+            assert!(stage.host.does(0, Activity::Holder), "of the outer lock");
+            stage.host.section_left();
+            assert!(stage.host.does(0, Activity::Other));
+            let has_passed = |point| passed.borrow().contains(&point);
+            assert!(
+                has_passed(Point::BeforeSleep) && has_passed(Point::SlowReleased),
+                "it slept, and it kicked"
+            );
+        }
+        1 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            waited_for.give();
+            stage.host.until_counted(1, Event::PvWaitNode);
+            stage.unlock();
+        }
+        _ => {
+            waited_for.await_it();
+            stage.visit();
+        }
+    });
+}
+
+/// CPU 1 is head of a lock that stays held, and is kicked for other reasons again and again: it sleeps once in each tenure,
+/// and yields in between.
+#[test]
+fn a_head_sleeps_again_when_a_tenure_has_passed() {
+    // A tenure is 32 times as long, and must be longer than a few dozen rounds, which take Miri's clock a hundred milliseconds.
+    let patience = if cfg!(miri) { Duration::from_millis(20) } else { Duration::from_micros(100) };
+    let stage = Conserving::new(Cpus::new(2, patience));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            while stage.host.events(Event::PvWaitHead) < 3 || stage.host.slices_given_up() == 0 {
+                stage.host.kick(1);
+                thread::yield_now();
+            }
+            stage.unlock();
+            stage.host.kick(1);
+        } else {
+            held.await_it();
+            stage.visit();
+        }
+    });
+    assert!(stage.host.events(Event::PvWaitAgain) >= 2);
+}
+
+/// CPU 1 is head and sleeps. The load is gone when CPU 2 comes, so it does not sleep although its predecessor does.
+#[test]
+fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
+    let stage = Conserving::new(Cpus::impatient(3));
+    let held = Signal::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.host.set_overcommitted(false);
+            while stage.host.pauses(2) < 500 && stage.host.events(Event::PvWaitNode) == 0 {
+                thread::yield_now();
+            }
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            stage.visit();
+        }
+        _ => {
+            stage.host.until_counted(1, Event::PvWaitHead);
+            while stage.host.is_overcommitted() {
+                thread::yield_now();
+            }
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.host.events(Event::PvWaitNode), 0);
+}
+
+/// CPU 1 is head when its tenure, of no length, is over, and so is its slice.
+#[test]
+fn a_head_gives_up_a_slice_that_ends_before_it_insists() {
+    let stage = Conserving::new(Cpus::impatient(2));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.unlock();
+        } else {
+            held.await_it();
+            stage.host.set_slice_ends_soon(true);
+            let host = stage.host.clone();
+            Cpus::hook_once(Point::HeadSpinning, move || {
+                assert_eq!(
+                    host.slices_given_up(),
+                    2,
+                    "once before it asked for the lock, once before it closes it"
+                );
+            });
+            stage.visit();
+        }
+    });
+}

@@ -1,0 +1,169 @@
+//! Support for every test on threads of the host, in addition to the CPUs themselves.
+
+use std::{cell::UnsafeCell, thread};
+
+use haltkick_locks::Lock;
+pub(crate) use haltkick_testing::{Cpus, Signal};
+
+/// How much work a test does: Miri is some thousand times slower than the processor.
+pub(crate) const fn rounds(native: usize) -> usize {
+    if cfg!(miri) { native / 500 + 2 } else { native }
+}
+
+/// A counter that only a lock protects: unsynchronised on purpose.
+#[derive(Default)]
+pub(crate) struct Plain(UnsafeCell<u64>);
+
+#[expect(unsafe_code, reason = "what the lock under test protects")]
+// SAFETY: this is the claim under test. Where a lock fails, counts are lost, or Miri reports a race.
+unsafe impl Sync for Plain {}
+
+impl Plain {
+    /// Adds one, in two steps with a chance to be overtaken in between.
+    #[expect(unsafe_code, reason = "what the lock under test protects")]
+    pub(crate) fn increment(&self) {
+        // SAFETY: the claim under test, as above.
+        let seen = unsafe { self.0.get().read_volatile() };
+        if seen % 64 == 0 {
+            thread::yield_now();
+        }
+        // SAFETY: the claim under test, as above.
+        unsafe { self.0.get().write_volatile(seen + 1) };
+    }
+
+    /// The count, once all that increment it are done.
+    #[expect(unsafe_code, reason = "what the lock under test protects")]
+    pub(crate) fn get(&self) -> u64 {
+        // SAFETY: the threads that wrote have been joined.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    pub(crate) fn into_inner(self) -> u64 {
+        self.0.into_inner()
+    }
+}
+
+/// All CPUs increment one plain counter `rounds` times each under one lock.
+pub(crate) fn no_increment_is_lost<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L, rounds: usize) {
+    let counter = Plain::default();
+    host.run(|_| {
+        for _ in 0..rounds {
+            let token = lock.lock(domain);
+            counter.increment();
+            lock.unlock(domain, token);
+        }
+    });
+    assert_eq!(counter.into_inner(), (host.count_cpus() * rounds) as u64);
+}
+
+/// As above, but each CPU takes the lock by `try_lock` where it can.
+pub(crate) fn no_increment_is_lost_when_trying<D: Sync, L: Lock<D>>(
+    host: &Cpus,
+    domain: &D,
+    lock: &L,
+    rounds: usize,
+) {
+    let counter = Plain::default();
+    host.run(|_| {
+        for _ in 0..rounds {
+            let token = lock.try_lock(domain).unwrap_or_else(|| lock.lock(domain));
+            counter.increment();
+            lock.unlock(domain, token);
+        }
+    });
+    assert_eq!(counter.into_inner(), (host.count_cpus() * rounds) as u64);
+}
+
+/// `try_lock` tells a held lock from a free one, on one CPU and across two.
+pub(crate) fn try_lock_tells_held_from_free<D: Sync, L: Lock<D>>(domain: &D, lock: &L) {
+    Cpus::become_cpu(0);
+    let token = lock.try_lock(domain).expect("a new lock is free");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            Cpus::become_cpu(1);
+            assert!(lock.try_lock(domain).is_none(), "held by CPU 0");
+        });
+    });
+    assert!(lock.try_lock(domain).is_none(), "held by this CPU");
+    lock.unlock(domain, token);
+    let token = lock.try_lock(domain).expect("released");
+    lock.unlock(domain, token);
+    let token = lock.lock(domain);
+    assert!(lock.try_lock(domain).is_none(), "held by this CPU");
+    lock.unlock(domain, token);
+}
+
+/// CPUs hold two locks at a time and release them in both orders.
+pub(crate) fn two_locks_may_be_released_in_any_order<D: Sync, L: Lock<D>>(
+    host: &Cpus,
+    domain: &D,
+    locks: [&L; 2],
+    rounds: usize,
+) {
+    let counters = [Plain::default(), Plain::default()];
+    host.run(|_| {
+        for round in 0..rounds {
+            let [a, b] = locks.map(|lock| lock.lock(domain));
+            counters.iter().for_each(Plain::increment);
+            if round % 2 == 0 {
+                locks[0].unlock(domain, a);
+                locks[1].unlock(domain, b);
+            } else {
+                locks[1].unlock(domain, b);
+                locks[0].unlock(domain, a);
+            }
+        }
+    });
+    for counter in counters {
+        assert_eq!(counter.into_inner(), (host.count_cpus() * rounds) as u64);
+    }
+}
+
+/// CPUs in a test: more than the machine that runs it is likely to have to spare. Miri has one thread for
+/// all.
+pub(crate) const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
+
+/// The tests of one lock. `$domain` makes the domain from a host, `$lock` a new lock.
+macro_rules! family {
+    ($($name:ident: $lock:expr, $domain:expr;)+) => {$(
+        mod $name {
+            use std::time::Duration;
+
+            use super::*;
+            use crate::support::{self, rounds};
+
+            #[test]
+            fn no_increment_is_lost() {
+                let host = Cpus::new(CPUS, Duration::from_micros(20));
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), rounds(1_500));
+            }
+
+            #[test]
+            fn no_sleeper_is_forgotten_when_all_are_impatient() {
+                let host = Cpus::impatient(CPUS);
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, rounds(1_500));
+            }
+
+            #[test]
+            fn no_increment_is_lost_when_trying_first() {
+                let host = Cpus::impatient(CPUS);
+                support::no_increment_is_lost_when_trying(&host, &$domain(host.clone()), &$lock, rounds(1_500));
+            }
+
+            #[test]
+            fn try_lock_tells_held_from_free() {
+                let host = Cpus::impatient(2);
+                support::try_lock_tells_held_from_free(&$domain(host), &$lock);
+            }
+
+            #[test]
+            fn two_locks_may_be_released_in_any_order() {
+                let host = Cpus::impatient(CPUS);
+                let (a, b) = ($lock, $lock);
+                support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), [&a, &b], rounds(700));
+            }
+        }
+    )+};
+}
+
+pub(crate) use family;
