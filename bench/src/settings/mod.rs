@@ -89,7 +89,7 @@ impl Settings {
             (None, Value::With(value, _)) => Some(value),
             (None, value) => Some(value),
             (Some(_), Value::With(_, behind)) => {
-                behind.iter().find(|(row, _)| row.name == name).map(|(_, value)| value)
+                behind.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
             }
             (Some(_), _) => None,
         }

@@ -3,7 +3,11 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use super::row::{Kind, Setting};
+use haltkick_vmm::Span;
+
+use super::choices::Ratio;
+use super::range::in_range;
+use super::row::{Bounds, Kind, Setting};
 use super::table;
 use super::value::{Value, Vm};
 
@@ -15,16 +19,42 @@ impl Setting {
         }
         let mut parts = text.split('/').map(str::trim);
         let value = self.read_alone(parts.next().unwrap_or_default())?;
-        let mut behind: Vec<(&'static Setting, Value)> = vec![];
+        let mut behind: Vec<(&'static str, Value)> = vec![];
         for part in parts {
             let mut free =
-                table::behind(self.name).filter(|row| behind.iter().all(|(taken, _)| taken != row));
-            let fits = free.find_map(|row| Some((row, row.read_alone(part).ok()?)));
+                table::behind(self.name).filter(|row| behind.iter().all(|(taken, _)| *taken != row.name));
+            let fits = free.find_map(|row| Some((row.name, row.read_alone(part).ok()?)));
             behind.push(
                 fits.ok_or_else(|| format!("'{part}' is nothing that can follow: write {}", self.unit))?,
             );
         }
         Ok(if behind.is_empty() { value } else { Value::With(value.into(), behind) })
+    }
+
+    /// Returns the error of `value`, if it is out of bounds.
+    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
+        match (&self.bounds, value) {
+            (_, Value::With(value, behind)) => {
+                self.check(value)?;
+                table::behind(self.name).try_for_each(|row| {
+                    behind
+                        .iter()
+                        .filter(|(name, _)| *name == row.name)
+                        .try_for_each(|(_, value)| row.check(value))
+                })
+            }
+            (Bounds::Number(least, most), Value::Number(number)) => {
+                in_range(number, least, most, u64::to_string)
+            }
+            (Bounds::Number(least, most), Value::Ratio(ratio)) => {
+                let [least, most] = [least, most].map(|bound| Ratio::whole(*bound as u32));
+                in_range(ratio, &least, &most, Ratio::to_string)
+            }
+            (Bounds::Time(least, most), Value::Time(Span(time))) => {
+                in_range(time, least, most, |time| Span(*time).to_string())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads one value.

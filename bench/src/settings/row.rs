@@ -1,14 +1,12 @@
 //! Columns of the table of settings.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use haltkick_vmm::{Known, OurGuest, Ours, Run, Span, WorkloadFlags};
+use haltkick_vmm::{Known, OurGuest, Ours, Run, WorkloadFlags};
 use serde_json::Value as Json;
 
-use super::choices::{Offer, Ratio, SWITCH};
-use super::range::in_range;
+use super::choices::{Offer, SWITCH};
 use super::value::Value;
 
 /// One setting: a row of the table.
@@ -122,19 +120,6 @@ pub(crate) fn given(value: Option<impl Into<Json>>, reason: &'static str) -> Kno
 /// A time in nanoseconds, as far as records can hold it.
 pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Rows are told apart by their names.
-impl PartialEq for Setting {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl fmt::Debug for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 impl Setting {
@@ -256,27 +241,6 @@ impl Setting {
         match self.help_default.or(self.default) {
             Some(default) => format!("{} [default: {default}]", self.help),
             None => self.help.to_owned(),
-        }
-    }
-
-    /// Returns the error of `value`, if it is out of bounds.
-    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
-        match (&self.bounds, value) {
-            (_, Value::With(value, behind)) => {
-                self.check(value)?;
-                behind.iter().try_for_each(|(row, value)| row.check(value))
-            }
-            (Bounds::Number(least, most), Value::Number(number)) => {
-                in_range(number, least, most, u64::to_string)
-            }
-            (Bounds::Number(least, most), Value::Ratio(ratio)) => {
-                let [least, most] = [least, most].map(|bound| Ratio::whole(*bound as u32));
-                in_range(ratio, &least, &most, Ratio::to_string)
-            }
-            (Bounds::Time(least, most), Value::Time(Span(time))) => {
-                in_range(time, least, most, |time| Span(*time).to_string())
-            }
-            _ => Ok(()),
         }
     }
 }

@@ -11,7 +11,6 @@ use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, 
 use super::fold::FoldChoice;
 use super::pause_loops::PauseLoops;
 use super::quota::QuotaChoice;
-use super::row::Setting;
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::memory_size::MemorySize;
@@ -36,8 +35,8 @@ pub(crate) enum Value {
     Fold(FoldChoice),
     Deschedule(DescheduleChoice),
     Guests(Vec<Vm>),
-    /// One with the values of settings that stand behind it.
-    With(Box<Value>, Vec<(&'static Setting, Value)>),
+    /// One with what stands behind it: settings by name, with their values.
+    With(Box<Value>, Vec<(&'static str, Value)>),
 }
 
 /// Settings of one cell, as far as they are given: by flags, in an experiment file, with `--set`.

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{
-    Tested, assert_valid, code, eventually, refusal, scratch, skip, stderr, stdout, trials,
-};
+use crate::support::{Tested, assert_valid, code, eventually, scratch, skip, stderr, stdout, trials};
 
 trials![
     missing_or_too_old_qemu_ends_with_a_line_of_advice,
