@@ -72,7 +72,7 @@ pub struct BootBlock {
     pub entries: GuestAddress,
     /// TSC ticks between two samples of the guest's governor, which then changes that number; 0: it has none.
     pub fold_interval_ticks: u64,
-    /// What sections are like, where the workload has a choice.
+    /// Variations of sections, for workloads that have them.
     pub shape: Shape,
     /// How many rounds a paravirtual waiter spins before it sleeps, instead of `spin_threshold_ticks`; 0: it goes by those.
     pub spin_rounds: u32,
@@ -120,7 +120,7 @@ pub struct Shape {
     pub footprint_lines: u32,
     /// Number of these lines that it writes, too.
     pub dirty_lines: u32,
-    /// What holds or not.
+    /// Switches.
     pub flags: ShapeFlags,
 }
 

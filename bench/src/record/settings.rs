@@ -213,7 +213,7 @@ const fn row(name: &'static str, about: &'static str, value: fn(&Of<'_>) -> Know
     Row { name, about, value }
 }
 
-/// What else is told of the request, and what came of it.
+/// Other settings that records tell, and the outcome of some.
 static ROWS: &[Row] = &[
     row(
         "machine_sha256",

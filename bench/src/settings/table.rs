@@ -546,7 +546,7 @@ pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     named_rows().find(|setting| setting.is_called(key))
 }
 
-/// What is wrong with `key`, which is none of the `known`.
+/// Returns the complaint about `key`, which is not among the `known`.
 pub(crate) fn unknown(what: &str, key: &str, known: &[&str]) -> String {
     let row = all().find(|setting| setting.is_called(key)).and_then(|setting| setting.qualifies);
     match row.and_then(find) {

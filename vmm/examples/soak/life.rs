@@ -37,7 +37,7 @@ impl Report {
     }
 }
 
-/// Runs from `first` on, behind the walls of the command, until somebody kills this process.
+/// Runs from `first` on, behind the walls of the command, until this process is killed.
 pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
     // Its files under /proc stay its own, so that it can count what it holds.
     let needs = Needs { looked_into: true, switches: true, ..Needs::default() };

@@ -22,7 +22,7 @@ const RESOURCES: [Resource; 4] = [
 /// Runs after which a process has all the memory and descriptors that it keeps.
 const WARM: usize = 10;
 
-/// What this process gains from run to run.
+/// Memory, threads and files that this process gains from run to run.
 #[derive(Default)]
 pub(crate) struct Gains {
     runs: usize,

@@ -204,7 +204,7 @@ pub struct Ours {
     pub tasks: Option<u32>,
     /// On which vCPUs these run.
     pub fold: Fold,
-    /// What sections are like, where the workload has a choice.
+    /// Variations of sections, for workloads that have them.
     pub shape: Shape,
     /// Watch over every section from inside.
     pub oracle: bool,

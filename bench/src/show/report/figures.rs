@@ -110,7 +110,7 @@ pub(super) fn printed(summary: &Summary) -> Option<Markup> {
 enum Column {
     /// One of the terminal's that says the setting, the arm or the ratio, by its place.
     Of(usize),
-    /// A figure, and whether it is shown before somebody picks it.
+    /// A figure, and whether it is shown before a reader picks it.
     Figure(Shows, bool),
 }
 

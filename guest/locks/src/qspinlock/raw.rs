@@ -45,7 +45,7 @@ use crate::{contract::Lock, memory::sync::Ordering::Relaxed};
 /// # Safety
 ///
 /// [`domain`](Home::domain) returns the same domain each time, and there is no other way to a reference to it. Its platform's
-/// [`cpu`](crate::Platform::cpu) is the number of the calling CPU, which no other CPU has; whoever asks for a lock stays on that CPU
+/// [`cpu`](crate::Platform::cpu) is the number of the calling CPU, which no other CPU has; code that asks for a lock stays on that CPU
 /// until the lock has been released, and interrupts there are over before what they interrupted goes on.
 pub unsafe trait Home: 'static {
     /// Domain shared by the locks.
