@@ -179,11 +179,15 @@ pub struct Request {
     pub tsc_khz: u64,
     /// How vCPUs are woken: one of the [`WAKES`].
     pub wakes: u32,
-    /// Port of the console.
-    pub console_port: u16,
-    /// Port of the exit.
-    pub exit_port: u16,
+    /// Zero.
+    pub reserved: u32,
 }
+
+/// Port for bytes of text where the image runs by itself: QEMU's debug console.
+pub const QEMU_CONSOLE_PORT: u16 = 0xe9;
+
+/// Port for the exit code there: QEMU's debug exit.
+pub const QEMU_EXIT_PORT: u16 = 0xf4;
 
 /// Ways to wake a vCPU, by their numbers in [`Request::wakes`]: as CPUID offers, by hypercall, by interrupt.
 pub const WAKES: [&str; 3] = ["auto", "kvm", "ipi"];

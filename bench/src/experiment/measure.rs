@@ -67,7 +67,7 @@ impl Measure {
         }
     }
 
-    /// The better direction of its ratios; none of figures of which nobody says it, or guests do.
+    /// The better direction of its ratios; none where the table has none, and of figures that guests print.
     pub(crate) fn better(&self) -> Option<Better> {
         match self {
             Self::Figure(name) => Figure::find(name)?.better,

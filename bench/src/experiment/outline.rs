@@ -55,11 +55,11 @@ impl Outline {
         written.chain(self.times().map(|axis| format!("{}_ns", axis.key.replace('-', "_")))).collect()
     }
 
-    /// The values in these columns at a setting; empty where a value is a word.
+    /// The values in these columns at a setting; empty where a value is a word. What stands behind a slash is no part of a time.
     pub(crate) fn setting_values(&self, setting: &BTreeMap<String, String>) -> Vec<String> {
         let value = |axis: &OutlineAxis| setting.get(&axis.key).map_or("", String::as_str);
         let nanoseconds = |axis: &OutlineAxis| {
-            let time = value(axis).parse::<Span>().ok();
+            let time = value(axis).split('/').next().and_then(|time| time.parse::<Span>().ok());
             time.map_or(String::new(), |time| time.0.as_nanos().to_string())
         };
         self.axes.iter().map(|axis| value(axis).to_owned()).chain(self.times().map(nanoseconds)).collect()

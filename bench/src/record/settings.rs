@@ -169,10 +169,10 @@ impl Settings {
     }
 }
 
-/// Settings of the table that records tell by their value: name in the record, help, value.
+/// Settings of the table that records tell by their value: name in the record, description, value.
 fn recorded() -> impl Iterator<Item = (&'static str, &'static str, Told)> {
     table::all().filter_map(|setting| match setting.in_record {
-        InRecord::As(name, value) => Some((name, setting.help, value)),
+        InRecord::As(name, value) => Some((name, setting.about.unwrap_or(setting.help), value)),
         InRecord::At(_) | InRecord::No(_) => None,
     })
 }

@@ -25,7 +25,7 @@ impl Setting {
                 table::behind(self.name).filter(|row| behind.iter().all(|(taken, _)| *taken != row.name));
             let fits = free.find_map(|row| Some((row.name, row.read_alone(part).ok()?)));
             behind.push(
-                fits.ok_or_else(|| format!("'{part}' is nothing that can follow: write {}", self.unit))?,
+                fits.ok_or_else(|| format!("'{part}' cannot stand behind the slash: write {}", self.unit))?,
             );
         }
         Ok(if behind.is_empty() { value } else { Value::With(value.into(), behind) })
@@ -97,7 +97,18 @@ impl Vm {
             self.name = Some(value.into());
         } else {
             match table::find(key) {
-                Some(setting) if setting.of_guest => self.settings.put(setting, setting.read(value)?),
+                Some(setting) if setting.of_guest => {
+                    let value = setting.read(value)?;
+                    if let Value::With(_, behind) = &value
+                        && table::behind(key)
+                            .any(|row| row.is_of_run() && behind.iter().any(|(name, _)| *name == row.name))
+                    {
+                        return Err(format!(
+                            "{value} belongs to the run: give it as --{key}, for all guests"
+                        ));
+                    }
+                    self.settings.put(setting, value);
+                }
                 Some(_) => {
                     return Err(format!("{key} belongs to the run: give it as --{key}, for all guests"));
                 }
@@ -184,7 +195,9 @@ mod tests {
 
     #[test]
     fn what_belongs_to_the_run_or_to_nobody_is_refused() {
-        assert!("slice=1ms".parse::<Vm>().unwrap_err().contains("belongs to the run"));
+        for of_run in ["slice=1ms", "preempted-hint=on/bpf"] {
+            assert!(of_run.parse::<Vm>().unwrap_err().contains("belongs to the run"));
+        }
         assert!("lokc=tas".parse::<Vm>().unwrap_err().contains("did you mean 'lock'?"));
         assert!("lock".parse::<Vm>().unwrap_err().contains("KEY=VALUE"));
     }

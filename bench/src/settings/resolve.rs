@@ -160,7 +160,7 @@ impl Settings {
             }
             Some(about) => {
                 let message =
-                    format!("workload '{name}' knows nothing of what is behind the slash: use {others}");
+                    format!("what stands behind the slash is nothing for workload '{name}': use {others}");
                 Refused { about, message }
             }
         })

@@ -36,6 +36,8 @@ pub(crate) struct Setting {
     pub(crate) apply: Apply,
     /// Its place in the record.
     pub(crate) in_record: InRecord,
+    /// What the record's value is, where the help is about another form of it.
+    pub(crate) about: Option<&'static str>,
 }
 
 /// How values are written.
@@ -128,6 +130,11 @@ impl Setting {
         matches!(self.kind, Kind::Time | Kind::SpinThreshold)
     }
 
+    /// Whether its value goes into the run, which all guests share.
+    pub(super) fn is_of_run(&self) -> bool {
+        matches!(self.apply, Apply::Run(_))
+    }
+
     const fn new(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Self {
         Self {
             name,
@@ -145,6 +152,7 @@ impl Setting {
             workloads: WorkloadFlags::NONE,
             apply: Apply::Combined,
             in_record: InRecord::No(""),
+            about: None,
         }
     }
 
@@ -216,6 +224,11 @@ impl Setting {
     /// Its name and value among the record's `settings`.
     pub(super) const fn recorded_as(mut self, name: &'static str, value: Told) -> Self {
         self.in_record = InRecord::As(name, value);
+        self
+    }
+
+    pub(super) const fn about(mut self, words: &'static str) -> Self {
+        self.about = Some(words);
         self
     }
 

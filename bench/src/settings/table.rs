@@ -1,8 +1,9 @@
 //! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
 //! guests, and the record's `settings`: all of it comes from here.
 //!
-//! To add a setting, add a row. Its value goes into the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without
-//! either is combined with others in `Settings::resolve`. A number for the guest's sections goes into its `Shape`, which the guest reads as it is.
+//! To add a setting, add a row. Its value goes into the run by `sets_run`, or into the work of each guest by `sets_ours`;
+//! a row without either is combined with others in `Settings::resolve`. A number for the guest's sections goes into its
+//! `Shape`, which the guest reads as it is. A row that only says more of another one stands `behind` it.
 
 mod machine;
 
@@ -41,8 +42,9 @@ const HOSTILITY: &[Setting] = &[
         "deschedule",
         "POLICY",
         Kind::Deschedule,
-        "Take vCPUs off their pCPU on purpose: none, or holder, head, waiter or random, followed by ,rate=N \
-         (times a second) or ,prob=P, ,for=TIME and ,at=POINT (`haltkick list points`); see docs/hostile-host.md",
+        "Take vCPUs off their pCPU on purpose: none, or holder, head, waiter or random, followed \
+         by ,rate=N (times a second) or ,prob=P, ,for=TIME and ,at=POINT (`haltkick list \
+         points`); see docs/hostile-host.md",
     )
     .default("none")
     .linux(Linux::Used)
@@ -55,63 +57,54 @@ const HOSTILITY: &[Setting] = &[
     }),
     name(
         "schedule",
-        "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run --trace`, or the text of perf script \
-         or trace-cmd report with sched_switch and sched_waking; see docs/worst.md",
+        "A file with a recorded schedule that engine sim repeats: a trace of `haltkick run \
+         --trace`, or the text of perf script or trace-cmd report with sched_switch and \
+         sched_waking; see docs/worst.md",
     )
     .default_in_help("none")
     .recorded_as("schedule", |it| {
-        given(
-            it.run.schedule.as_ref().map(|schedule| schedule.name().to_owned()),
-            "no schedule was repeated",
-        )
+        given(it.run.schedule.as_ref().map(|schedule| schedule.name().to_owned()), "no schedule was repeated")
     }),
     other(
         "quota",
         "RUN/PERIOD|inherited",
         Kind::Quota,
-        "CPU time of a guest's vCPUs together in each period, such as 200us/1ms, after which all wait for the next period; \
-         +BURST behind it: what may be left for a later one; inherited: under sched host, the quota of the control group in which haltkick \
-         was started; see docs/hostile-host.md",
+        "CPU time of a guest's vCPUs together in each period, such as 200us/1ms, after which all \
+         wait for the next period; +BURST behind it: what may be left for a later one; inherited: \
+         under sched host, the quota of the control group in which haltkick was started; see \
+         docs/hostile-host.md",
     )
     .default("none")
     .of_guest()
     .recorded_as("quota", |it| {
-            given(
-                it.guest.quota.map(|quota| QuotaChoice(Some(quota)).to_string()),
-                "the guest had no quota",
-            )
-        }),
+        given(it.guest.quota.map(|quota| QuotaChoice(Some(quota)).to_string()), "the guest had no quota")
+    }),
     other(
         "grace",
         "TIME[/WHO]",
         Kind::Time,
-        "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice; which sections ask for that: kernel \
-         (all), or user (short ones of the workload mixed), as in 50us/user",
+        "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice; \
+         which sections ask for that: kernel (all), or user (short ones of the workload mixed), \
+         as in 50us/user",
     )
-        .default("0s")
-        .sets_run(|run, value| run.rules.grace = value.time())
-        .recorded_as("grace_ns", |it| told(ns(it.run.rules.grace))),
+    .default("0s")
+    .sets_run(|run, value| run.rules.grace = value.time())
+    .recorded_as("grace_ns", |it| told(ns(it.run.rules.grace))),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
         .sets_ours(|ours, value| ours.slice_margin = value.time())
-        .recorded_as("slice_margin_ns", |it| {
-        told(ns(it.ours.slice_margin))
-    }),
+        .recorded_as("slice_margin_ns", |it| told(ns(it.ours.slice_margin))),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
         .default("off")
         .sets_run(|run, value| run.rules.kick_yields = value.is_on())
-        .recorded_as("kick_yield", |it| {
-        told(it.run.rules.kick_yields)
-    }),
+        .recorded_as("kick_yield", |it| told(it.run.rules.kick_yields)),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
     .default("on")
     .sets_run(|run, value| run.attribution = value.is_on())
-    .recorded_as("attribution", |it| {
-        told(it.run.attribution)
-    }),
+    .recorded_as("attribution", |it| told(it.run.attribution)),
 ];
 
 const LOCK: &[Setting] = &[
@@ -122,37 +115,39 @@ const LOCK: &[Setting] = &[
     name("layout", "Layout of the lock's queue, where it has several")
         .default_in_help("its first")
         .recorded("settings.lock"),
-    switch("pv", "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a host without PV it runs --lock virt-tas")
-        .default_in_help("off, unless the lock has only a paravirtual form")
-        .of_guest()
-        .linux(Linux::Used)
-        .recorded_as("pv", |it| told(it.guest.pv)),
+    switch(
+        "pv",
+        "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a \
+         host without PV it runs --lock virt-tas",
+    )
+    .default_in_help("off, unless the lock has only a paravirtual form")
+    .of_guest()
+    .linux(Linux::Used)
+    .recorded_as("pv", |it| told(it.guest.pv)),
     switch(
         "patch",
-        "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
+        "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a \
+         table)",
     )
     .default("on")
     .sets_ours(|ours, value| ours.patch = value.is_on())
-    .recorded_as("patch", |it| {
-        told(it.ours.patch)
-    }),
+    .recorded_as("patch", |it| told(it.ours.patch)),
     word(
         "preempted-hint",
         "SWITCH[/WRITER]",
-        "Let vcpu_is_preempted() read what the host writes: on or off; what writes it under the host's scheduler: auto, kvm or bpf, as in \
-         on/bpf",
+        "Let vcpu_is_preempted() read what the host writes: on or off; what writes it under the \
+         host's scheduler: auto, kvm or bpf, as in on/bpf",
         &SWITCH,
     )
-        .default("on")
-        .of_guest()
-        .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
-        .recorded_as("preempted_hint", |it| {
-        told(it.ours.preempted_hint)
-    }),
+    .default("on")
+    .of_guest()
+    .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
+    .recorded_as("preempted_hint", |it| told(it.ours.preempted_hint)),
     word(
         "pv-backend",
         "BACKEND",
-        "How vCPUs sleep and are woken: vmm (doorbells), kvm (HLT and hypercall), ipi (HLT and interrupt)",
+        "How vCPUs sleep and are woken: vmm (doorbells), kvm (HLT and hypercall), ipi (HLT and \
+         interrupt)",
         &PV_BACKENDS,
     )
     .default("auto")
@@ -185,9 +180,7 @@ const LOCK: &[Setting] = &[
     .sets_ours(|ours, value| {
         (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
-    .recorded_as("spin_threshold_ns", |it| {
-        told(ns(it.ours.spin_threshold))
-    }),
+    .recorded_as("spin_threshold_ns", |it| told(ns(it.ours.spin_threshold))),
 ];
 
 const WORKLOAD: &[Setting] = &[
@@ -204,25 +197,26 @@ const WORKLOAD: &[Setting] = &[
         "hold",
         "TIME[/SHARE]",
         Kind::Time,
-        "Work inside a critical section; by how much a section's length may differ from that, such as 1us/20%",
+        "Work inside a critical section; by how much a section's length may differ from that, \
+         such as 1us/20%",
     )
-        .default("1us")
-        .lasting(Duration::ZERO..=MAX_WORK)
-        .of_guest()
-        .sets_ours(|ours, value| ours.hold = value.time())
-        .recorded_as("hold_ns", |it| told(ns(it.ours.hold))),
+    .default("1us")
+    .lasting(Duration::ZERO..=MAX_WORK)
+    .of_guest()
+    .sets_ours(|ours, value| ours.hold = value.time())
+    .recorded_as("hold_ns", |it| told(ns(it.ours.hold))),
     other(
         "think",
         "TIME[/HOW]",
         Kind::Time,
-        "Work between two critical sections; fixed, or exponential as in 2us/exponential: how these times (or times between arrivals) are \
-         distributed",
+        "Work between two critical sections; fixed, or exponential as in 2us/exponential: how \
+         these times (or times between arrivals) are distributed",
     )
-        .default("2us")
-        .lasting(Duration::ZERO..=MAX_WORK)
-        .of_guest()
-        .sets_ours(|ours, value| ours.think = value.time())
-        .recorded_as("think_ns", |it| told(ns(it.ours.think))),
+    .default("2us")
+    .lasting(Duration::ZERO..=MAX_WORK)
+    .of_guest()
+    .sets_ours(|ours, value| ours.think = value.time())
+    .recorded_as("think_ns", |it| told(ns(it.ours.think))),
     number("locks", "Number of locks that the sections are spread over")
         .default("1")
         .within(1..=MAX_LOCKS as u64)
@@ -243,12 +237,15 @@ const WORKLOAD: &[Setting] = &[
         "work",
         "TIME[/WHAT]",
         Kind::Time,
-        "Fixed amount of work instead of a window, as time on one pCPU; what vCPUs do when it is done: leave, or go-on as in 1s/go-on \
-         [workload mixed]",
+        "Fixed amount of work instead of a window, as time on one pCPU; what vCPUs do when it is \
+         done: leave, or go-on as in 1s/go-on [workload mixed]",
     )
-        .of_guest()
-        .only_in(WorkloadFlags::IS_MIXED)
-        .recorded_as("work_sections", |it| given(it.ours.shape.work(), "as many sections as fit into the window")),
+    .of_guest()
+    .only_in(WorkloadFlags::IS_MIXED)
+    .about("Sections that make up the fixed amount of work; null: as many as fit into the window.")
+    .recorded_as("work_sections", |it| {
+        given(it.ours.shape.work(), "as many sections as fit into the window")
+    }),
     word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
         .default("leave")
         .of_guest()
@@ -260,37 +257,40 @@ const WORKLOAD: &[Setting] = &[
         "long-hold",
         "TIME[/N]",
         Kind::Time,
-        "Work inside a long critical section; one section in N, chosen at random, is long, such as 20us/16 [workload mixed]",
+        "Work inside a long critical section; one section in N, chosen at random, is long, such \
+         as 20us/16 [workload mixed]",
     )
-        .lasting(Duration::ZERO..=MAX_WORK)
-        .of_guest()
-        .only_in(WorkloadFlags::IS_MIXED)
-        .recorded_as("long_hold_ns", |it| told(it.ours.shape.long_hold_ns)),
+    .lasting(Duration::ZERO..=MAX_WORK)
+    .of_guest()
+    .only_in(WorkloadFlags::IS_MIXED)
+    .recorded_as("long_hold_ns", |it| told(it.ours.shape.long_hold_ns)),
     number("long-one-in", "One section in this many, chosen at random, is long; 0: none")
         .default("0")
-        .default_in_help("0, none")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.long_one_in = value.number_u32())
         .behind("long-hold")
-        .recorded_as("long_one_in", |it| {
-        told(it.ours.shape.long_one_in)
+        .recorded_as("long_one_in", |it| told(it.ours.shape.long_one_in)),
+    word(
+        "slice-extension",
+        "WHO",
+        "Which sections ask for --grace: kernel (all) or user (short ones)",
+        &EXTENSIONS,
+    )
+    .default("kernel")
+    .only_in(WorkloadFlags::IS_MIXED)
+    .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::ONLY_SHORT_ASK, value.among(&EXTENSIONS)))
+    .behind("grace")
+    .recorded_as("slice_extension", |it| {
+        told(EXTENSIONS.of(it.ours.shape.flags.has(ShapeFlags::ONLY_SHORT_ASK)))
     }),
-    word("slice-extension", "WHO", "Which sections ask for --grace: kernel (all) or user (short ones)", &EXTENSIONS)
-        .default("kernel")
-        .only_in(WorkloadFlags::IS_MIXED)
-        .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::ONLY_SHORT_ASK, value.among(&EXTENSIONS)))
-        .behind("grace")
-        .recorded_as("slice_extension", |it| told(EXTENSIONS.of(it.ours.shape.flags.has(ShapeFlags::ONLY_SHORT_ASK)))),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_in_help("0, none")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
         .sets_ours(|ours, value| ours.shape.nested_one_in = value.number_u32())
-        .recorded_as("nested_one_in", |it| {
-        told(it.ours.shape.nested_one_in)
-    }),
+        .recorded_as("nested_one_in", |it| told(it.ours.shape.nested_one_in)),
     number("tasks", "Number of tasks, which take turns on the vCPUs [workload tasks]")
         .default_in_help("as many as vCPUs")
         .within(1..=MAX_VCPUS as u64)
@@ -298,27 +298,28 @@ const WORKLOAD: &[Setting] = &[
         .only_in(WorkloadFlags::HAS_TASKS)
         .sets_ours(|ours, value| ours.tasks = Some(value.number_u32()))
         .recorded_as("tasks", |it| {
-        given(
-            (it.ours.workload == "tasks").then(|| it.ours.tasks.unwrap_or(it.guest.vcpus)),
-            "the workload has no tasks",
-        )
-    }),
+            given(
+                (it.ours.workload == "tasks").then(|| it.ours.tasks.unwrap_or(it.guest.vcpus)),
+                "the workload has no tasks",
+            )
+        }),
     other(
         "fold",
         "HOW",
         Kind::Fold,
-        "vCPUs that run tasks: all (off), as the guest's steal says (governor/INTERVAL/LOW%/HIGH%), or the guest's share of pCPUs (oracle) [workload tasks]",
+        "vCPUs that run tasks: all (off), as the guest's steal says \
+         (governor/INTERVAL/LOW%/HIGH%), or the guest's share of pCPUs (oracle) [workload tasks]",
     )
     .default("off")
     .of_guest()
     .only_in(WorkloadFlags::HAS_TASKS)
     .sets_ours(|ours, value| ours.fold = value.fold().0)
     .recorded_as("fold", |it| {
-            given(
-                (it.ours.workload == "tasks").then(|| FoldChoice(it.ours.fold).to_string()),
-                "the workload has no tasks",
-            )
-        }),
+        given(
+            (it.ours.workload == "tasks").then(|| FoldChoice(it.ours.fold).to_string()),
+            "the workload has no tasks",
+        )
+    }),
     word(
         "think-distribution",
         "HOW",
@@ -329,6 +330,7 @@ const WORKLOAD: &[Setting] = &[
     .only_in(WorkloadFlags::IS_SHAPED)
     .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EXPONENTIAL_THINK, value.among(&DISTRIBUTIONS)))
     .behind("think")
+    .about("Whether thinking times (or times between arrivals) were exponentially distributed.")
     .recorded_as("exponential_think", |it| told(it.ours.shape.flags.has(ShapeFlags::EXPONENTIAL_THINK))),
     other(
         "hold-jitter",
@@ -355,61 +357,67 @@ const WORKLOAD: &[Setting] = &[
         "arrivals",
         "RATE",
         Kind::Arrivals,
-        "Sections that each vCPU begins per second, even if the last one is not done; waits count from then",
+        "Sections that each vCPU begins per second, even if the last one is not done; waits count \
+         from then",
     )
     .only_in(WorkloadFlags::HAS_ARRIVALS)
     .sets_ours(|ours, value| ours.shape.arrivals_ns = ns(value.arrivals().apart()))
+    .about(
+        "Mean time between two sections that each vCPU was to begin; null: it began the next when \
+         it had thought.",
+    )
     .recorded_as("arrivals_ns", |it| {
-            given(
-                Some(it.ours.shape.arrivals_ns).filter(|&ns| ns > 0),
-                "vCPUs began their next section when they had thought",
-            )
-        }),
+        given(
+            Some(it.ours.shape.arrivals_ns).filter(|&ns| ns > 0),
+            "vCPUs began their next section when they had thought",
+        )
+    }),
     other(
         "footprint",
         "LINES[/DIRTY][/embed]",
         Kind::Number,
-        "Cache lines of its lock that a section reads; how many of them it writes, too; embed: the first is the line in which the lock ends; \
-         such as 8/2/embed",
+        "Cache lines of its lock that a section reads; how many of them it writes, too; embed: \
+         the first is the line in which the lock ends; such as 8/2/embed",
     )
-        .default("0")
-        .within(0..=MOST_LINES)
-        .only_in(WorkloadFlags::IS_SHAPED)
-        .sets_ours(|ours, value| ours.shape.footprint_lines = value.number_u32())
-        .recorded_as("footprint_lines", |it| {
-        told(it.ours.shape.footprint_lines)
-    }),
+    .default("0")
+    .within(0..=MOST_LINES)
+    .only_in(WorkloadFlags::IS_SHAPED)
+    .sets_ours(|ours, value| ours.shape.footprint_lines = value.number_u32())
+    .recorded_as("footprint_lines", |it| told(it.ours.shape.footprint_lines)),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(WorkloadFlags::IS_SHAPED)
         .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
         .behind("footprint")
         .recorded_as("dirty_lines", |it| told(it.ours.shape.dirty_lines)),
-    word("embed", "WHERE", "Whether the first line of the footprint is the one in which the lock ends", &PLACES)
-        .default("apart")
-        .only_in(WorkloadFlags::CAN_EMBED)
-        .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EMBED, value.among(&PLACES)))
-        .behind("footprint")
-        .recorded_as("embed", |it| {
-        told(it.ours.shape.flags.has(ShapeFlags::EMBED))
-    }),
+    word(
+        "embed",
+        "WHERE",
+        "Whether the first line of the footprint is the one in which the lock ends",
+        &PLACES,
+    )
+    .default("apart")
+    .only_in(WorkloadFlags::CAN_EMBED)
+    .sets_ours(|ours, value| ours.shape.flags.set(ShapeFlags::EMBED, value.among(&PLACES)))
+    .behind("footprint")
+    .recorded_as("embed", |it| told(it.ours.shape.flags.has(ShapeFlags::EMBED))),
     other(
         "read-share",
         "SHARE[/TIME]",
         Kind::Share,
-        "Sections that only read, as a share of all; work inside those, if not that of --hold, such as 90%/300ns",
+        "Sections that only read, as a share of all; work inside those, if not that of --hold, \
+         such as 90%/300ns",
     )
-        .default("0%")
-        .only_in(WorkloadFlags::IS_SHAPED)
-        .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
-        .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
+    .default("0%")
+    .only_in(WorkloadFlags::IS_SHAPED)
+    .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
+    .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
     time("read-hold", "Work inside a section that only reads")
-        .default_in_help("--hold")
         .only_in(WorkloadFlags::IS_SHAPED)
         .behind("read-share")
         .recorded_as("read_hold_ns", |it| {
-        told(if it.ours.shape.read_percent > 0 { it.ours.shape.read_hold_ns } else { 0 })
-    }),
+            told(if it.ours.shape.read_percent > 0 { it.ours.shape.read_hold_ns } else { 0 })
+        }),
 ];
 
 const MEASURING: &[Setting] = &[
@@ -475,9 +483,11 @@ const SEVERAL_GUESTS: &[Setting] = &[
         "vm",
         "KEY=VALUE,...",
         Kind::Guests,
-        "A guest, as key=value,...; given several times, the guests run at once and their records bear one run id",
+        "A guest, as key=value,...; given several times, the guests run at once and their records \
+         bear one run id",
     )
     .instead_of("guests")
+    .about("Name of the guest among those of the run.")
     .recorded_as("guest", |it| told(it.guest.name.clone())),
     number("guests", "Number of guests, all alike, that run at once; their records bear one run id")
         .default_in_help("1")
@@ -487,25 +497,20 @@ const SEVERAL_GUESTS: &[Setting] = &[
     word("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu", &SHARES)
         .default("vcpu")
         .sets_run(|run, value| run.rules.share = value.among(&SHARES))
-        .recorded_as("share", |it| {
-        told(SHARES.of(it.run.rules.share))
-    }),
+        .recorded_as("share", |it| told(SHARES.of(it.run.rules.share))),
     other(
         "from",
         "TIME[/TIME]",
         Kind::Time,
-        "When the guest gets its first pCPU in the window, such as 100ms after its opening; when it gets none any longer, as in 100ms/500ms",
+        "When the guest gets its first pCPU in the window, such as 100ms after its opening; when \
+         it gets none any longer, as in 100ms/500ms",
     )
-        .default_in_help("at once")
-        .of_guest()
-        .recorded_as("from_ns", |it| {
-            given(
-                it.guest.presence.map(|presence| ns(presence.from)),
-                "the guest was there all the time",
-            )
-        }),
+    .default_in_help("at once")
+    .of_guest()
+    .recorded_as("from_ns", |it| {
+        given(it.guest.presence.map(|presence| ns(presence.from)), "the guest was there all the time")
+    }),
     time("until", "When the guest gets no pCPU any longer until the window closes")
-        .default_in_help("never")
         .of_guest()
         .behind("from")
         .recorded_as("until_ns", |it| {

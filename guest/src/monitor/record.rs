@@ -18,16 +18,14 @@
 
 use core::arch::asm;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{BootBlock, BootFlags, Control, Oracle, VcpuArea};
+use haltkick_hypercalls::{
+    BootBlock, BootFlags, Control, Oracle, QEMU_CONSOLE_PORT, QEMU_EXIT_PORT, VcpuArea,
+};
 
 use crate::cpu::percpu;
 
-/// Port for bytes: QEMU's debug console, unless the request says otherwise (a serial port takes them too).
-static CONSOLE_PORT: AtomicU16 = AtomicU16::new(0xe9);
-/// Port for the exit code: QEMU's debug exit.
-static EXIT_PORT: AtomicU16 = AtomicU16::new(0xf4);
 /// A vCPU's `preempted` flag was seen set.
 pub(crate) static PREEMPTED_SEEN: AtomicBool = AtomicBool::new(false);
 
@@ -41,12 +39,6 @@ static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
 /// Exit codes, of which QEMU makes `2 * code + 1`.
 pub(crate) const DONE: u32 = 0x10;
 pub(crate) const FAILED: u32 = 0x11;
-
-/// Sets the ports of the console and of the exit.
-pub(crate) fn set_ports(console: u16, exit: u16) {
-    CONSOLE_PORT.store(console, Ordering::Relaxed);
-    EXIT_PORT.store(exit, Ordering::Relaxed);
-}
 
 /// A line that goes out in one piece, as far as the monitor serves it in one.
 struct Line {
@@ -104,10 +96,9 @@ fn send(bytes: &[u8], on_own_line: bool) {
 
 /// Writes bytes to the console's port.
 fn out(bytes: &[u8]) {
-    let port = CONSOLE_PORT.load(Ordering::Relaxed);
     // SAFETY: ring 0; the port takes bytes and does nothing else. Direction is forwards (System V ABI).
     unsafe {
-        asm!("rep outsb", in("dx") port, inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,
+        asm!("rep outsb", in("dx") QEMU_CONSOLE_PORT, inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,
              options(nostack, preserves_flags));
     }
 }
@@ -152,11 +143,10 @@ fn send_words(name: &str, index: u32, words: &[AtomicU64]) {
 /// Ends the machine: by the exit port; where there is none by a reset through the keyboard controller; and at
 /// last by a fault without a handler.
 pub(crate) fn leave(code: u32) -> ! {
-    let port = EXIT_PORT.load(Ordering::Relaxed);
     let nothing = [0_u8; 10];
     // SAFETY: ring 0; none of it comes back if it works.
     unsafe {
-        asm!("out dx, eax", in("dx") port, in("eax") code, options(nostack, nomem));
+        asm!("out dx, eax", in("dx") QEMU_EXIT_PORT, in("eax") code, options(nostack, nomem));
         asm!("out 0x64, al", in("al") 0xfe_u8, options(nostack, nomem));
         asm!("lidt [{}]", "ud2", in(reg) nothing.as_ptr(), options(noreturn));
     }

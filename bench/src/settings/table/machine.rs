@@ -15,7 +15,8 @@ pub(super) const MACHINE: &[Setting] = &[
     word(
         "engine",
         "ENGINE",
-        "What runs the guest: kvm; threads or qemu where there is no /dev/kvm; sim, a simulated machine",
+        "What runs the guest: kvm; threads or qemu where there is no /dev/kvm; sim, a simulated \
+         machine",
         &ENGINES,
     )
     .default("kvm")
@@ -24,11 +25,11 @@ pub(super) const MACHINE: &[Setting] = &[
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
         .default_in_help("none")
         .recorded_as("machine", |it| {
-        given(
-            it.run.engine.machine().map(|machine| machine.name.clone()),
-            "a machine that is not simulated",
-        )
-    }),
+            given(
+                it.run.engine.machine().map(|machine| machine.name.clone()),
+                "a machine that is not simulated",
+            )
+        }),
     number("vcpus", "Number of vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("ratio")
@@ -41,9 +42,7 @@ pub(super) const MACHINE: &[Setting] = &[
         .instead_of("vcpus")
         .of_guest()
         .linux(Linux::Used)
-        .recorded_as("ratio", |it| {
-        told(f64::from(it.guest.vcpus) / it.run.cpus.len() as f64)
-    }),
+        .recorded_as("ratio", |it| told(f64::from(it.guest.vcpus) / it.run.cpus.len() as f64)),
     other(
         "cpus",
         "CPUS",
@@ -57,7 +56,8 @@ pub(super) const MACHINE: &[Setting] = &[
         "numa",
         "NODES",
         Kind::Numa,
-        "NUMA nodes of guest memory: local (that of each vCPU near its pCPU), interleave, or a node's number",
+        "NUMA nodes of guest memory: local (that of each vCPU near its pCPU), interleave, or a \
+         node's number",
     )
     .default("local")
     .sets_run(|run, value| run.numa = value.numa())
@@ -75,42 +75,44 @@ pub(super) const MACHINE: &[Setting] = &[
         .recorded_as("sched", |it| told(SCHEDULERS.of(it.run.rules.sched))),
     name(
         "host",
-        "The host whose scheduler engine sim models with sched host: one of `haltkick list hosts`, or a file",
+        "The host whose scheduler engine sim models with sched host: one of `haltkick list \
+         hosts`, or a file",
     )
     .default_in_help("none")
-    .recorded_as("host", |it| given(it.run.host.as_ref().map(|host| host.name.clone()), "no model of a host schedules")),
+    .recorded_as("host", |it| {
+        given(it.run.host.as_ref().map(|host| host.name.clone()), "no model of a host schedules")
+    }),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.slice = value.time())
         .recorded_as("slice_ns", |it| {
-        given(
-            (it.run.rules.sched == Sched::Vmm).then(|| ns(it.run.rules.slice)),
-            "the host's scheduler decides",
-        )
-    }),
+            given(
+                (it.run.rules.sched == Sched::Vmm).then(|| ns(it.run.rules.slice)),
+                "the host's scheduler decides",
+            )
+        }),
     switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
         .default("on")
         .linux(Linux::Used)
         .sets_run(|run, value| run.halts.pause_exits = value.is_on())
-        .recorded_as("pause_exits", |it| {
-        told(it.run.halts.pause_exits)
-    }),
+        .recorded_as("pause_exits", |it| told(it.run.halts.pause_exits)),
     other(
         "ple",
         "LIMITS",
         Kind::PauseLoops,
-        "Limits of pause loops in the model of a host: gap=TICKS and window=TICKS (or PAUSEs on AMD); and to which vCPU one that spins \
-         yields: target=round-robin (as KVM does), last-kicked, holder or only-holder",
+        "Limits of pause loops in the model of a host: gap=TICKS and window=TICKS (or PAUSEs on \
+         AMD); and to which vCPU one that spins yields: target=round-robin (as KVM does), \
+         last-kicked, holder or only-holder",
     )
     .default_in_help("as the host file says")
     .recorded_as("ple", |it| {
-            given(
-                PauseLoops::of(it.run).map(|loops| loops.to_string()),
-                "no model of a host has pause-loop exits",
-            )
-        }),
+        given(
+            PauseLoops::of(it.run).map(|loops| loops.to_string()),
+            "no model of a host has pause-loop exits",
+        )
+    }),
     switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
         .default("on")
         .sets_run(|run, value| run.halts.hlt_exits = value.is_on())

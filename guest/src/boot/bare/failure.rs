@@ -15,9 +15,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotPvh => f.write_str("the monitor left no PVH start info"),
-            Self::NoRequest => f.write_str(
-                "nothing is asked of it: haltkick run --engine qemu writes into the image what is",
-            ),
+            Self::NoRequest => f.write_str("its request is empty: start it by haltkick run --engine qemu"),
             Self::Memory { needed, there } => {
                 write!(f, "{} MiB of memory are needed, there are {}", needed.div_ceil(1 << 20), there >> 20)
             }

@@ -5,7 +5,6 @@ use haltkick_hypercalls::Request;
 
 use super::failure::Failure;
 use crate::boot::zeroed::Zeroed;
-use crate::monitor::record;
 
 /// Written into the image's file by who starts the monitor, before there is a guest.
 #[used]
@@ -44,14 +43,13 @@ const IMAGE: u64 = 4 << 20;
 /// Bytes that the page tables of `start` map.
 const MAPPED: u64 = 1 << 30;
 
-/// Returns the request. From then on output goes where it is to go.
+/// Returns the request.
 pub(super) fn request() -> Result<&'static Request, Failure> {
     // SAFETY: written before there was a guest, never after.
     let request = unsafe { &*REQUEST.pointer() };
     if request.boot.vcpus == 0 {
         return Err(Failure::NoRequest);
     }
-    record::set_ports(request.console_port, request.exit_port);
     Ok(request)
 }
 

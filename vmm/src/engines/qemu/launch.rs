@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use haltkick_hypercalls::{NANOSECOND_TICKS_KHZ, REQUEST_SECTION, Request, WAKES};
+use haltkick_hypercalls::{NANOSECOND_TICKS_KHZ, QEMU_EXIT_PORT, REQUEST_SECTION, Request, WAKES};
 use object::{Object as _, ObjectSection as _};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -24,9 +24,6 @@ use crate::run::boot_values::{Chosen, boot_block};
 const PROGRAM: &str = "qemu-system-x86_64";
 /// The first with everything that is used here: `microvm`, PVH, threads per emulated CPU.
 const OLDEST: (u32, u32) = (5, 0);
-/// Ports of the debug console and of the debug exit.
-const CONSOLE_PORT: u16 = 0xe9;
-const EXIT_PORT: u16 = 0xf4;
 
 /// CPUs for KVM that offer a kick by hypercall, or not.
 ///
@@ -110,7 +107,7 @@ pub(super) fn spawn(
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
         .args(["-debugcon", "stdio"])
-        .args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=4")]);
+        .args(["-device", &format!("isa-debug-exit,iobase={QEMU_EXIT_PORT:#x},iosize=4")]);
     start(command, &asked.run.cpus)
 }
 
@@ -192,8 +189,7 @@ pub(super) fn asking(
         // The emulated counter is the host's. KVM's may be scaled: there the guest measures it.
         tsc_khz: if accelerator == Accelerator::Tcg { clock::tsc_khz() } else { 0 },
         wakes: wakes.map_or(0, |number| number as u32),
-        console_port: CONSOLE_PORT,
-        exit_port: EXIT_PORT,
+        reserved: 0,
     };
     let mut elf = image.elf().to_vec();
     let file = object::File::parse(image.elf()).ok();
@@ -208,6 +204,29 @@ pub(super) fn asking(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::asked::Run;
+
+    #[test]
+    fn an_image_without_a_section_for_requests_is_refused() {
+        let (run, chosen) = (Run::default(), Chosen { lock: 0, workload: 0, point: None });
+        let asking = |image: &Image| asking(run.our(0), image, chosen, Accelerator::Tcg);
+        let image = Image::embedded();
+        let asked = asking(&image).expect("it has the section");
+        let changed = asked.iter().zip(image.elf()).filter(|(now, before)| now != before).count();
+        assert!(changed > 0 && changed <= size_of::<Request>() && asked.len() == image.elf().len());
+
+        let mut elf = image.elf().to_vec();
+        let name = elf.windows(REQUEST_SECTION.len()).rposition(|bytes| bytes == REQUEST_SECTION.as_bytes());
+        elf[name.expect("it is named") + 1] = b'H';
+        let file = std::env::temp_dir().join(format!("haltkick-no-request-{}", std::process::id()));
+        std::fs::write(&file, elf).expect("a scratch file");
+        let other = Image::from_file(&file);
+        std::fs::remove_file(&file).expect("it was written");
+        match asking(&other.expect("an image")) {
+            Err(RunError::Image { reason, .. }) => assert!(reason.contains(REQUEST_SECTION), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn versions_are_read_whatever_the_distribution_adds() {
