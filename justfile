@@ -130,6 +130,7 @@ test-unit: setup
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
     cargo test --package haltkick-locks --all-features --doc
+    cargo test --package haltkick-locks --all-features --test host -- raw::
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup
@@ -276,7 +277,7 @@ bench-sim-cpu: setup
 # The tests of the locks, the memory manager and the grant tables under Miri, once for each seed (needs a nightly toolchain; adds miri to it).
 miri SEEDS="0..4":
     @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
-    MIRIFLAGS="-Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-locks --target-dir target/miri --lib --test host
+    MIRIFLAGS="-Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-locks --features lock_api --target-dir target/miri --lib --test host
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-mm --target-dir target/miri --test host
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-grants --target-dir target/miri --test grants
 

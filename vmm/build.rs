@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-none";
-/// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: it holds kernels that
-/// have their own target directories, and each build of one would compile this crate, and all that use it, anew.
+/// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: an edit of a test or
+/// a page there would compile this crate, and all that use it, anew.
 const INPUTS: [&str; 14] = [
     "../Cargo.toml",
     "../Cargo.lock",

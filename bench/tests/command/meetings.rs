@@ -74,10 +74,11 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Tested {
     ];
     let directory = scratch("meetings-simulated");
     for (name, source, workload, one, other, released) in [
-        ("twice", TWICE, "critical-section", "takes", "takes", Some("again")),
-        ("plain", &plain(), "critical-section", "stores", "stores", Some("releases")),
+        // A third vCPU may have released it in between, by the right of the lock that the second release gave it.
+        ("twice", TWICE, "critical-section", "takes", "takes", &["again", "releases"][..]),
+        ("plain", &plain(), "critical-section", "stores", "stores", &["releases"]),
         // Both vCPUs may have been lied to.
-        ("lies", &lies(), "try-lock", "lies", "", None),
+        ("lies", &lies(), "try-lock", "lies", "", &[]),
     ] {
         let object = compiled(&directory, name, source)?;
         let page = page(&object, &[&place[..], &["--workload", workload]].concat()).expect("a broken lock");
@@ -91,7 +92,8 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Tested {
         let meets = |a: usize, b: usize| shows(passages[a], one) && shows(passages[b], other);
         assert!(meets(0, 1) || meets(1, 0), "{page}");
         let of_release = page.split("\nvCPU ").find(|passage| passage.contains(" released the lock last "));
-        assert!(released.is_none_or(|mark| shows(of_release.unwrap_or("?"), mark)), "{page}");
+        let is_shown = |mark: &&str| shows(of_release.unwrap_or("?"), mark);
+        assert!(released.is_empty() || released.iter().any(is_shown), "{page}");
         assert!(!page.contains("A simulated machine tells"), "{page}");
     }
     Ok(())

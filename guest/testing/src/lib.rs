@@ -8,17 +8,13 @@
 //! with its stack, and equal states must look equal: no count may be kept anywhere, whose last value would lie
 //! on that stack. The sleeping and kicked CPUs are part of the state, instead of a latch next to it.
 
-#[cfg(all(unix, target_arch = "x86_64"))]
-mod code;
 mod cpus;
 mod reached;
 mod threads;
 #[cfg(not(any(loom, shuttle)))]
 mod watchdog;
 
-#[cfg(all(unix, target_arch = "x86_64"))]
-pub use code::write_code;
 pub use cpus::Cpus;
 pub use reached::assert_reached;
 #[cfg(not(any(loom, shuttle)))]
-pub use watchdog::{Signal, Watchdog};
+pub use watchdog::Signal;

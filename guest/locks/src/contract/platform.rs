@@ -12,7 +12,7 @@ use super::{Activity, Event, Point};
 ///
 /// Exclusion rests on one promise only: [`cpu`](Platform::cpu) names the calling CPU, and the caller is not
 /// moved to another CPU between entering `lock` and leaving it (nor, for locks whose token is not `()`,
-/// before `unlock` returns). Progress rests on a second one: [`wait`](Platform::wait) and
+/// before `unlock` returns), and no other task runs there meanwhile. Progress rests on a second one: [`wait`](Platform::wait) and
 /// [`kick`](Platform::kick) never lose a kick. Everything else is a hint or a measurement.
 pub trait Platform: Sync {
     /// Index of the calling CPU, below the `CPUS` of every domain that this platform serves.

@@ -5,6 +5,7 @@
 /// A link names the node of another CPU by a code: (CPU + 1) * [`LEVELS`](crate::LEVELS) + level for locks whose nodes
 /// nest, 1 + 8 * CPU + place for those that keep theirs until unlock (MCS).
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct Queues {
     /// Address of CPU 0's first node.
     pub nodes: usize,

@@ -2,7 +2,7 @@
 //!
 //! T1 to T9, T14 and T18 are settled in the line of a lock that names them, T16 and T17 in the fair reader-writer lock, O1 and
 //! O2 in the spin queue. T10 to T12 and T15 are the platform's to settle, and [`Platform::wait`](crate::Platform::wait) says
-//! what it owes. Each has a [`Point`](crate::Point) at which it is likely, or a test.
+//! what it owes. T13 cannot occur: no lock changes its form. Each other one has a [`Point`](crate::Point) at which it is likely, or a test.
 //!
 //! | | what happens in which order | what comes of it |
 //! |---|---|---|

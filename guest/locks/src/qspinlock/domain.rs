@@ -183,7 +183,6 @@ const _: () = assert!(size_of::<PerCpu>() == 128 && core::mem::offset_of!(PerCpu
 
 impl PerCpu {
     const_unless_loom! {
-        #[doc(hidden)]
         pub const fn new() -> Self {
             Self {
                 nodes: array![Node::new(); LEVELS],
@@ -192,13 +191,11 @@ impl PerCpu {
         }
     }
 
-    #[doc(hidden)]
     pub fn nesting(&self) -> &Nesting {
         &self.own.nesting
     }
 
     /// The node of a nesting level, if that many nest.
-    #[doc(hidden)]
     pub fn node(&self, level: usize) -> Option<&Node> {
         self.nodes.get(level)
     }

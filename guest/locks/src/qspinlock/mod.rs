@@ -91,12 +91,12 @@
 //! imports from files above it alone:
 //!
 //! ```text
-//! word, node               the lock word and its transitions; a waiter's node
+//! release, word, node      the native unlock; the lock word and its transitions; a waiter's node
 //! packed, table            the other layout; from a lock to its sleeping head
 //! domain                   what all locks of a kernel share
 //! mode, queue              what a kind of lock implements; the queue
-//! native, virt, policy     the kinds: two whole, three by their settings
-//! head, courtesy, pv       the slow paths of those three
+//! native, virt, policy     the kinds: two whole, four by their settings
+//! head, courtesy, pv       the slow paths of the four
 //! raw                      a raw mutex of the crate `lock_api`
 //! ```
 //!

@@ -44,9 +44,10 @@ use crate::{contract::Lock, memory::sync::Ordering::Relaxed};
 ///
 /// # Safety
 ///
-/// [`domain`](Home::domain) returns the same domain each time, and there is no other way to a reference to it. Its platform's
-/// [`cpu`](crate::Platform::cpu) is the number of the calling CPU, which no other CPU has; code that asks for a lock stays on that CPU
-/// until the lock has been released, and interrupts there are over before what they interrupted goes on.
+/// [`domain`](Home::domain) returns the same domain each time, and there is no other way to a reference to it. No method of its
+/// platform unwinds, and [`cpu`](crate::Platform::cpu) is the number of the calling CPU, which no other CPU has. Code that asks for a
+/// lock stays on that CPU until the lock has been released; only interrupts run there meanwhile, and each is over before what it
+/// interrupted goes on.
 pub unsafe trait Home: 'static {
     /// Domain shared by the locks.
     type Domain: Memory + 'static;
@@ -65,8 +66,8 @@ pub struct RawQSpinLock<H, M = Pv> {
     home: PhantomData<fn() -> H>,
 }
 
-// SAFETY: "Why it excludes" in the documentation of `qspinlock`, by the promise of `Home`. An owner has no node: a lock that it has
-// may move or go.
+// SAFETY: "Why it excludes" in the documentation of `qspinlock`, for every mode (they are sealed), by the promise of `Home`. An
+// owner has no node: a lock that it has may move or go.
 unsafe impl<H: Home, M: Mode> RawMutex for RawQSpinLock<H, M> {
     const INIT: Self = Self { lock: QSpinLock::new(), home: PhantomData };
 
@@ -74,7 +75,7 @@ unsafe impl<H: Home, M: Mode> RawMutex for RawQSpinLock<H, M> {
 
     #[inline(always)]
     fn lock(&self) -> GuardNoSend {
-        // SAFETY: for this lock.
+        // SAFETY: `RawQSpinLock` asks, and hands the domain to nothing else.
         self.lock.lock(unsafe { H::domain() });
         GuardNoSend::new()
     }

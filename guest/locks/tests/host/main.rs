@@ -15,6 +15,8 @@ mod mcs_tp;
 mod owner_yield;
 mod powerpc;
 mod qspinlock;
+#[cfg(feature = "lock_api")]
+mod raw;
 mod rqspinlock;
 mod rw;
 mod rwsem;
