@@ -1,4 +1,4 @@
-/* haltkick.h, version 2: what a lock object and Haltkick promise each other.
+/* haltkick.h, version 3: what a lock object and Haltkick promise each other.
  *
  * A lock object is a relocatable x86-64 ELF file, or a static archive of such files, with a lock in it. Compile it with
  *
@@ -9,12 +9,12 @@
  *
  * The names and their meaning are a kernel's where a kernel has them. Nothing here changes within a version: a later version
  * has another HK_VERSION, and an object says which one it was compiled for. Version 2 adds hk_locks, hk_alloc, hk_point,
- * HK_EVENT and HK_MAY_BE_INTERRUPTED; objects of version 1 are linked as before.
+ * HK_EVENT and HK_MAY_BE_INTERRUPTED, version 3 hk_yield_count and hk_parameter; objects of earlier versions are linked as before.
  */
 #ifndef HALTKICK_H
 #define HALTKICK_H
 
-#define HK_VERSION 2
+#define HK_VERSION 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -160,6 +160,12 @@ hk_u32 hk_is_preempted(hk_u32 cpu);
 /* Gives the rest of the slice to vCPU `cpu`, or to whoever is next: HK_ANY. */
 #define HK_ANY (~(hk_u32)0)
 void hk_yield_to(hk_u32 cpu);
+
+/* How often vCPU `cpu` went off and on its pCPU, so far as the host says: what has changed has run meanwhile. powerpc's yield_count. */
+hk_u64 hk_yield_count(hk_u32 cpu);
+
+/* The number that --lock-parameter gives, 0 without: for variants of a lock that are no second file. */
+hk_u32 hk_parameter(void);
 
 /* Ticks until the host takes the calling vCPU off; ~0: nobody knows. */
 hk_u64 hk_slice_left(void);

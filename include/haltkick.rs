@@ -1,4 +1,4 @@
-//! `include/haltkick.h`, version 2, for Rust: what a lock object and Haltkick promise each other.
+//! `include/haltkick.h`, version 3, for Rust: what a lock object and Haltkick promise each other.
 //!
 //! A lock object in Rust is a `no_std` crate with this file as a module (`include!` or `#[path]`), a type that implements
 //! [`RawLock`], and one use of [`haltkick_lock!`](crate::haltkick_lock). Compile it with
@@ -12,7 +12,7 @@
 #![allow(dead_code, reason = "no lock uses all of it")]
 
 /// The version of the contract.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Most vCPUs there can be. They are numbered from 0.
 pub const CPUS_MOST: usize = 1024;
@@ -47,6 +47,8 @@ mod symbols {
         pub fn hk_kick(cpu: u32);
         pub fn hk_is_preempted(cpu: u32) -> u32;
         pub fn hk_yield_to(cpu: u32);
+        pub fn hk_yield_count(cpu: u32) -> u64;
+        pub fn hk_parameter() -> u32;
         pub fn hk_slice_left() -> u64;
         pub fn hk_slice_margin() -> u64;
         pub fn hk_announce(state: u32);
@@ -159,6 +161,20 @@ pub fn is_preempted(cpu: usize) -> bool {
 pub fn yield_to(cpu: Option<usize>) {
     // SAFETY: as above.
     unsafe { symbols::hk_yield_to(cpu.map_or(u32::MAX, |cpu| cpu as u32)) }
+}
+
+/// How often vCPU `cpu` went off and on its pCPU, so far as the host says.
+#[inline]
+pub fn yield_count(cpu: usize) -> u64 {
+    // SAFETY: as above.
+    unsafe { symbols::hk_yield_count(cpu as u32) }
+}
+
+/// The number that `--lock-parameter` gives, 0 without.
+#[inline]
+pub fn parameter() -> u32 {
+    // SAFETY: as above.
+    unsafe { symbols::hk_parameter() }
 }
 
 /// Activity of a vCPU, for Haltkick's account of preemptions by activity.

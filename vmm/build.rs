@@ -3,10 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "src/image/object/compile.rs"]
+mod compile;
+
 const TARGET: &str = "x86_64-unknown-none";
 /// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: an edit of a test or
 /// a page there would compile this crate, and all that use it, anew.
-const INPUTS: [&str; 14] = [
+const INPUTS: [&str; 17] = [
+    "../include/haltkick.h",
+    "../include/haltkick.rs",
+    "../guest/arms",
     "../Cargo.toml",
     "../Cargo.lock",
     "../guest/Cargo.toml",
@@ -81,18 +87,50 @@ fn main() {
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
     std::fs::write(out_dir.join("sources.rs"), sources(&root))
         .expect("the folder that cargo gives can be written");
+    std::fs::write(out_dir.join("arms.rs"), arms(&root, &out_dir))
+        .expect("the folder that cargo gives can be written");
+}
+
+/// The lock objects of guest/arms, compiled: a slice of rows.
+fn arms(root: &Path, out_dir: &Path) -> String {
+    let folder = std::fs::read_dir(root.join("guest/arms")).expect("the sources can be read");
+    let mut sources: Vec<PathBuf> =
+        folder.map(|entry| entry.expect("the sources can be read").path()).collect();
+    sources.sort();
+    let arm = |source: &PathBuf| {
+        let language = compile::language(source)?;
+        let name = source.file_stem().expect("a source has a name").to_string_lossy();
+        let object = out_dir.join(format!("{name}.o"));
+        // From the root, so that debugging data name sources alike wherever that lies.
+        let relative = source.strip_prefix(root).expect("it lies in there");
+        let mut command = compile::command(language, relative, Path::new("include"), &object);
+        command.current_dir(root);
+        match language {
+            compile::Language::C => command.arg(format!("-ffile-prefix-map={}=/", root.display())),
+            compile::Language::Rust => command.arg(format!("--remap-path-prefix={}=/", root.display())),
+        };
+        let compiler = command.get_program().to_string_lossy().into_owned();
+        let output = command.output().unwrap_or_else(|error| panic!("{compiler} cannot be run: {error}"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = std::fs::read_to_string(source).expect("the sources can be read");
+        let first = text.lines().next().unwrap_or_default();
+        let summary = first.trim_start_matches(['/', '*', '!', ' ']).trim_end_matches(['*', '/', ' ']);
+        let object = object.display().to_string();
+        Some(format!("Arm {{ name: {name:?}, summary: {summary:?}, object: include_bytes!({object:?}) }},\n"))
+    };
+    format!("&[\n{}]", sources.iter().filter_map(arm).collect::<String>())
 }
 
 /// The text of the locks' sources, by the names that the image's debugging data gives them: a slice of pairs.
 fn sources(root: &Path) -> String {
     let mut files = Vec::new();
-    let mut folders = vec![root.join("guest/locks/src")];
+    let mut folders = vec![root.join("guest/arms"), root.join("guest/locks/src")];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).expect("the sources can be read");
         for path in entries.map(|entry| entry.expect("the sources can be read").path()) {
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|it| it == "rs" || it == "c" || it == "h") {
                 files.push(path);
             }
         }

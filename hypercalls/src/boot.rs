@@ -84,8 +84,8 @@ pub struct BootBlock {
     pub fold_low: u32,
     /// Stolen time above which it prefers one fewer.
     pub fold_high: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// What a lock object gets from `hk_parameter`.
+    pub lock_parameter: u32,
 }
 
 // Without padding: the VMM copies the bytes of both.

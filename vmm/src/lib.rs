@@ -66,7 +66,7 @@ pub use host::text::printable;
 pub use image::author::{Author, LOCK_SOURCES};
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};
-pub use image::object::FILE_PREFIX;
+pub use image::object::{ARMS, Arm, FILE_PREFIX, HEADER};
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};

@@ -10,7 +10,7 @@ use crate::text::share;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  git bisect run sh -c 'make my_lock.o || exit 125; haltkick bisect lock=file:../good.o,file:my_lock.o --ratio 2'
+  git bisect run haltkick bisect lock=file:../good.c,file:my_lock.c --ratio 2
       find the commit that made a lock slower than the one in good.o
   haltkick bisect kernel=good/vmlinuz,arch/x86/boot/bzImage --initrd initrd.cpio --ratio 4 --of figure:page-loop
       the same for a kernel, by a figure that it prints

@@ -13,17 +13,17 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   haltkick check --print-header > haltkick.h
       what a lock in C is written to; --print-header=rust is the same for Rust
-  haltkick check my_lock.o
+  haltkick check my_lock.c
       a minute of torture, then a verdict: 0, or 5 or 6 and what was found (docs/lock-objects.md)
-  haltkick check my_lock.o --time 10m --seed 7
+  haltkick check my_lock.c --time 10m --seed 7
       longer, and in another order
-  haltkick check my_lock.o --engine threads --trust-image
+  haltkick check my_lock.c --engine threads --trust-image
       without /dev/kvm, with the object's code in this process";
 
 /// Options of `haltkick check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The object file: a lock written for the interface haltkick.h
+    /// The lock, written for the interface haltkick.h: a source (.c, .S, .rs), an object file or a static archive
     #[arg(value_name = "FILE", required_unless_present = "print_header")]
     pub(crate) object: Option<PathBuf>,
     /// Print the header that lock objects are written to, for C or for Rust, and stop

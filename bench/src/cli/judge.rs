@@ -8,9 +8,9 @@ use haltkick_vmm::Span;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  haltkick judge my_lock.o
+  haltkick judge my_lock.c
       check it, measure it next to qspinlock, simulate both, and say where losing the CPU costs most
-  haltkick judge my_lock.o --quick --output judged
+  haltkick judge my_lock.c --quick --output judged
       the same with fewer runs, into a directory of this name
 
 Each part is a command of its own, which is printed before it runs: check, bench judge twice, and worst. The exit code is that of
@@ -19,7 +19,7 @@ the check if it found a fault; otherwise it is that of the first part that faile
 /// Options of `haltkick judge`.
 #[derive(Args, Debug)]
 pub(crate) struct JudgeArgs {
-    /// The object file: a lock written for the interface haltkick.h
+    /// The lock, written for the interface haltkick.h: a source (.c, .S, .rs), an object file or a static archive
     #[arg(value_name = "FILE")]
     pub(crate) object: PathBuf,
     /// Fewer runs: a first impression

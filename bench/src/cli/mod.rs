@@ -188,7 +188,7 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// Measure the lock in this object file, written for the interface include/haltkick.h; as --lock file:FILE
+    /// Measure the lock in this object file or source, written for the interface include/haltkick.h; as --lock file:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
     pub(crate) lock_object: Option<PathBuf>,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format

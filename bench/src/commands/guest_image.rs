@@ -1,27 +1,15 @@
 //! The image to run, with the lock objects that are linked behind it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use haltkick_vmm::{Engine, FILE_PREFIX, Image};
 
 use crate::text::exit::{Failure, Result};
 
-/// The image to run: a file, or the one that was built with this program; behind it the objects among `locks`, which are those
-/// whose names say that they are files.
+/// The image to run: a file, or the one that was built with this program; behind it the objects that `locks` name.
 pub(crate) fn load<'a>(guest: Option<&Path>, locks: impl IntoIterator<Item = &'a str>) -> Result<Image> {
     let image = guest.map_or_else(|| Ok(Image::embedded()), Image::from_file)?;
-    Ok(image.with_objects(&objects(locks))?)
-}
-
-/// The files among the names of locks, each once.
-pub(crate) fn objects<'a>(locks: impl IntoIterator<Item = &'a str>) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = Vec::new();
-    for file in locks.into_iter().filter_map(|lock| lock.strip_prefix(FILE_PREFIX)).map(PathBuf::from) {
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    files
+    Ok(image.with_locks(locks)?)
 }
 
 /// Refuses to run the code of a file in this process, unless it is trusted to do what its user may do.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use haltkick_vmm::hosts::{self, HostPreset};
 use haltkick_vmm::machines::{Preset, presets};
-use haltkick_vmm::{Entry, Target};
+use haltkick_vmm::{ARMS, Entry, Target};
 use serde::Serialize;
 
 use crate::cli::{Format, ListArgs, Listed};
@@ -64,7 +64,7 @@ pub(crate) struct Choice {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
-    let image = || guest_image::load(args.guest.as_deref(), []);
+    let image = || guest_image::load(args.guest.as_deref(), ARMS.iter().map(|arm| arm.name));
     let (of, entries) = match args.what {
         Listed::Experiments => ("experiments", BUILT_IN.map(experiment).into()),
         Listed::Hosts => ("hosts", hosts::presets().iter().map(host).collect()),

@@ -22,11 +22,23 @@ pub(crate) fn lock_free(run: &Run, image: &Image) -> Option<Run> {
 /// Returns the guest with the lock-free `lock` around its work.
 fn without_lock(guest: &Guest, lock: &str) -> Guest {
     // A guest that folds alone may lose its time to a neighbour: the ideal is one that does not.
-    let Ours { patch, preempted_hint, spin_threshold, spin_rounds, slice_margin, fold, .. } = Ours::default();
+    let Ours {
+        patch, preempted_hint, spin_threshold, spin_rounds, lock_parameter, slice_margin, fold, ..
+    } = Ours::default();
     let mut guest = Guest { pv: Guest::default().pv, ..guest.clone() };
     if let Some(ours) = guest.ours_mut() {
         let (lock, work) = (lock.into(), ours.clone());
-        *ours = Ours { lock, patch, preempted_hint, spin_threshold, spin_rounds, slice_margin, fold, ..work };
+        *ours = Ours {
+            lock,
+            patch,
+            preempted_hint,
+            spin_threshold,
+            spin_rounds,
+            lock_parameter,
+            slice_margin,
+            fold,
+            ..work
+        };
     }
     guest
 }

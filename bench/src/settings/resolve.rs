@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Run, Sched, Span, System,
+    ARMS, Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Run, Sched, Span,
+    System,
 };
 
 use super::choices::{ENGINES, EngineChoice, Ratio, Words};
@@ -371,6 +372,10 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
         // A lock in several layouts is one name.
         let mut names: Vec<&str> = entries.iter().filter_map(|entry| entry.name.split('/').next()).collect();
         names.dedup();
+        // An arm is linked where it is named: it is among the locks of an image that was asked for it only.
+        if kind == "lock" {
+            names.extend(ARMS.iter().map(|arm| arm.name));
+        }
         Refused { about: kind, message: nearest::unknown(kind, name, &names) }
     })
 }

@@ -181,6 +181,12 @@ const LOCK: &[Setting] = &[
         (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
     .recorded_as("spin_threshold_ns", |it| told(ns(it.ours.spin_threshold))),
+    number("lock-parameter", "What a lock object gets from hk_parameter()")
+        .default("0")
+        .within(0..=u32::MAX as u64)
+        .of_guest()
+        .sets_ours(|ours, value| ours.lock_parameter = value.number_u32())
+        .recorded_as("lock_parameter", |it| told(it.ours.lock_parameter)),
 ];
 
 const WORKLOAD: &[Setting] = &[

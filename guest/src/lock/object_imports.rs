@@ -106,6 +106,17 @@ extern "C" fn hk_yield_to(cpu: u32) {
     Guest.yield_to(exists.then_some(cpu as usize));
 }
 
+/// Number that changes whenever vCPU `cpu` goes off its pCPU or on, as far as the host says.
+extern "C" fn hk_yield_count(cpu: u32) -> u64 {
+    assert!(cpu < percpu::boot().vcpus, "hk_yield_count: there is no vCPU {cpu}");
+    Guest.yield_count(cpu as usize)
+}
+
+/// The number that was given for locks of this kind.
+extern "C" fn hk_parameter() -> u32 {
+    percpu::boot().lock_parameter
+}
+
 /// Returns the ticks until the host takes the calling vCPU off; all ones: unknown.
 extern "C" fn hk_slice_left() -> u64 {
     Guest.slice_left()
@@ -169,7 +180,7 @@ const fn import(name: &str, value: *const ()) -> Row {
 
 #[used]
 #[unsafe(link_section = ".haltkick.imports")]
-static IMPORTS: [Row; 26] = [
+static IMPORTS: [Row; 28] = [
     // The offset from GS at which each vCPU finds its index, for the header's inline function.
     import("hk_cpu_at", without_provenance(CPU_OFFSET)),
     import("hk_cpu", hk_cpu as *const ()),
@@ -187,6 +198,8 @@ static IMPORTS: [Row; 26] = [
     import("hk_kick", hk_kick as *const ()),
     import("hk_is_preempted", hk_is_preempted as *const ()),
     import("hk_yield_to", hk_yield_to as *const ()),
+    import("hk_yield_count", hk_yield_count as *const ()),
+    import("hk_parameter", hk_parameter as *const ()),
     import("hk_slice_left", hk_slice_left as *const ()),
     import("hk_slice_margin", hk_slice_margin as *const ()),
     import("hk_announce", hk_announce as *const ()),

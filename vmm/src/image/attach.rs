@@ -14,42 +14,45 @@ use object::{Object as _, ObjectSection as _};
 use crate::host::error::RunError;
 use crate::host::text::printable;
 use crate::image::file::{Entry, IMAGE_END, Image, parse};
-use crate::image::object::{self as lock_object, FILE_PREFIX, LinkedObject, Offer, Part, Used};
+use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Part, Used, Wanted};
 use crate::image::sites::Calls;
 
 impl Image {
-    /// This image with the locks of these files behind its own, each under the name `file:PATH`.
+    /// This image with the locks behind its own that these names ask for, each once: `file:PATH` is a lock object or its source, and
+    /// an [arm](Arm) is linked where the image has no lock of that name. All other names are those of the image's own locks, or of none.
     ///
     /// # Errors
     /// [`RunError::LockObject`] for a file that is no lock object, [`RunError::Image`] for an image that takes none.
-    pub fn with_objects(self, paths: &[impl AsRef<Path>]) -> Result<Self, RunError> {
-        if paths.is_empty() {
-            return Ok(self);
+    pub fn with_locks<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, RunError> {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for name in names {
+            if wanted.iter().any(|known| known.name == name) {
+                continue;
+            }
+            let arm = || ARMS.iter().find(|arm| arm.name == name && !self.has_lock(name)).map(Wanted::arm);
+            let file = name.strip_prefix(FILE_PREFIX).map(|path| Wanted::file(Path::new(path)));
+            wanted.extend(file.or_else(arm));
         }
-        self.with_linked(paths, lock_object::link)
+        if wanted.is_empty() { Ok(self) } else { self.with_linked(&wanted) }
     }
 
-    /// Attaches the objects at `paths`, each linked by `link`.
+    /// Attaches lock objects.
     ///
     /// # Errors
     /// As above.
-    pub(super) fn with_linked(
-        self,
-        paths: &[impl AsRef<Path>],
-        mut link: impl FnMut(&Path, u64, &mut Offer<'_>) -> Result<LinkedObject, String>,
-    ) -> Result<Self, RunError> {
+    pub(super) fn with_linked(self, wanted: &[Wanted]) -> Result<Self, RunError> {
         let path = self.path.clone();
         let refuse = |reason: String| RunError::Image { path: path.clone(), reason };
         let room = Room::of(self.elf()).map_err(refuse)?;
-        if paths.len() > MAX_OBJECTS {
+        if wanted.len() > MAX_OBJECTS {
             return Err(refuse(format!(
                 "has room for {MAX_OBJECTS} lock objects at a time, and these are {}",
-                paths.len()
+                wanted.len()
             )));
         }
         let (mut end, mut events, mut linked) = (self.end, self.events.clone(), Vec::new());
         let mut points: Vec<String> = self.points.iter().map(|point| point.name.clone()).collect();
-        for object in paths.iter().map(AsRef::as_ref) {
+        for wanted in wanted {
             let mut offer = Offer {
                 imports: &room.imports,
                 events: &mut events,
@@ -57,9 +60,9 @@ impl Image {
                 points: &mut points,
                 used: Used::default(),
             };
-            let object = named(object)
-                .and_then(|()| link(object, end, &mut offer))
-                .map_err(|reason| RunError::LockObject { path: object.to_owned(), reason })?;
+            let object = named(&wanted.path)
+                .and_then(|()| wanted.link(end, &mut offer))
+                .map_err(|reason| RunError::LockObject { path: wanted.path.clone(), reason })?;
             end = object.addresses.end;
             if end > IMAGE_END {
                 return Err(refuse("has no room for so many lock objects: measure fewer at a time".into()));
@@ -68,8 +71,8 @@ impl Image {
         }
         let elf = attached(self.elf(), &room, end, &linked).map_err(refuse)?;
         let mut image = parse(&path, Cow::Owned(elf))?;
-        for (path, object) in paths.iter().zip(&linked) {
-            image.locks.push(entry(path.as_ref(), object));
+        for (wanted, object) in wanted.iter().zip(&linked) {
+            image.locks.push(entry(wanted, object));
             image.calls.push([object.calls(0), object.calls(1)]);
         }
         image.events = events;
@@ -108,7 +111,7 @@ fn named(path: &Path) -> Result<(), String> {
     }
 }
 
-fn entry(path: &Path, object: &LinkedObject) -> Entry {
+fn entry(wanted: &Wanted, object: &LinkedObject) -> Entry {
     let [native, paravirt] = &object.functions;
     let flags = LockFlags::NONE
         .with_if(native[0].is_some(), LockFlags::HAS_NATIVE)
@@ -118,12 +121,7 @@ fn entry(path: &Path, object: &LinkedObject) -> Entry {
         .with_if(object.try_lock[0].is_some(), LockFlags::HAS_TRY)
         .with_if(object.try_lock[1].is_some(), LockFlags::HAS_PARAVIRT_TRY)
         .with_if(object.has_points, LockFlags::HAS_POINTS);
-    Entry {
-        name: format!("{FILE_PREFIX}{}", path.display()),
-        summary: "a lock object".into(),
-        flags: flags.0,
-        times: vec![],
-    }
+    Entry { name: wanted.name.clone(), summary: wanted.summary.clone(), flags: flags.0, times: vec![] }
 }
 
 fn point_of_object(name: String) -> Entry {
@@ -266,10 +264,10 @@ mod tests {
             file[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         let image = parse(Path::new("changed"), Cow::Owned(file)).expect("that is right of it");
-        let link = |path: &Path, base, offer: &mut Offer<'_>| {
-            lock_object::link_bytes(path, small_object().to_vec(), base, offer)
-        };
-        image.with_linked(&["small.o"], link).expect_err("that is wrong of it").to_string()
+        image
+            .with_linked(&[Wanted::bytes(Path::new("small.o"), small_object())])
+            .expect_err("that is wrong of it")
+            .to_string()
     }
 
     /// Returns the place of a section's header in the small image.
@@ -288,12 +286,9 @@ mod tests {
     #[test]
     fn objects_whose_names_are_no_text_are_refused_in_one_line() {
         use std::os::unix::ffi::OsStrExt as _;
-        let link = |path: &Path, base, offer: &mut Offer<'_>| {
-            lock_object::link_bytes(path, small_object().to_vec(), base, offer)
-        };
         let linked = |name: &[u8]| {
             let image = parse(Path::new("small"), Cow::Owned(small_image().to_vec())).expect("an image");
-            image.with_linked(&[Path::new(std::ffi::OsStr::from_bytes(name))], link)
+            image.with_linked(&[Wanted::bytes(Path::new(std::ffi::OsStr::from_bytes(name)), small_object())])
         };
         for name in [
             &b"l\xe4ock.o"[..],

@@ -56,10 +56,8 @@ fn ask(bytes: Vec<u8>) {
         _ = image.edits(lock, false);
         _ = image.edits(lock, true);
     }
-    let link = |path: &Path, base, offer: &mut object::Offer<'_>| {
-        object::link_bytes(path, small_object().to_vec(), base, offer)
-    };
-    if let Err(error) = image.with_linked(&["fuzzed.o"], link) {
+    let wanted = object::Wanted::bytes(Path::new("fuzzed.o"), small_object());
+    if let Err(error) = image.with_linked(&[wanted]) {
         assert_printable(&error.to_string());
     }
 }

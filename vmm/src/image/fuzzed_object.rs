@@ -11,7 +11,7 @@ use super::file::{Image, parse};
 use super::fuzzed::assert_printable;
 use super::made::guest::small_image;
 use super::made::lock::{small_archive, small_object};
-use super::object::{LinkedObject, MOST_BYTES, Offer, link_bytes};
+use super::object::{LinkedObject, MOST_BYTES, Wanted};
 use crate::host::error::RunError;
 
 pub(crate) const TARGET: Target = Target { name: "object", most_bytes: 128, seeds: no_seeds, execute };
@@ -32,7 +32,7 @@ fn execute(bytes: &[u8]) {
     let kind = script.byte() % 4;
     let object = small_object();
     let headers = u64::from_le_bytes(object[40..48].try_into().expect("eight bytes")) as usize;
-    let mut file = match kind {
+    let file = match kind {
         0 => edited(object, script.rest(), headers),
         1 => edited(object, script.rest(), 0),
         2 => edited(small_archive(), script.rest(), 0),
@@ -40,9 +40,7 @@ fn execute(bytes: &[u8]) {
     };
     let image = image();
     let base = image.end;
-    let link =
-        |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, std::mem::take(&mut file), base, offer);
-    match image.with_linked(&["fuzzed.o"], link) {
+    match image.with_linked(&[Wanted::bytes(Path::new("fuzzed.o"), file)]) {
         Err(error) => {
             assert_printable(&error.to_string());
             assert!(matches!(error, RunError::LockObject { .. }), "the image is right: {error}");
@@ -82,10 +80,9 @@ mod tests {
     #[test]
     fn the_small_object_and_its_archive_are_linked() {
         for file in [small_object(), small_archive()] {
-            let link =
-                |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, file.to_vec(), base, offer);
             let base = image().end;
-            let linked = image().with_linked(&["small.o"], link).expect("it is right");
+            let linked =
+                image().with_linked(&[Wanted::bytes(Path::new("small.o"), file)]).expect("it is right");
             check(&linked, base);
             assert_eq!(linked.objects[0].parts.len(), 4, "code, constants, data, zeros");
             assert_eq!(linked.events.last().map(String::as_str), Some("mine"));

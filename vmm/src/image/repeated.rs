@@ -6,7 +6,7 @@ use std::path::Path;
 use super::file::{Image, parse};
 use super::made::guest::small_image;
 use super::made::lock::small_object;
-use super::object::{Offer, link_bytes};
+use super::object::Wanted;
 
 const SECTION_HEADER_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
@@ -81,8 +81,8 @@ impl Changed {
 
     fn linked(self) -> Result<Image, String> {
         let image = parse(Path::new("small"), Cow::Borrowed(small_image())).expect("it is right");
-        let link = |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, self.0.clone(), base, offer);
-        image.with_linked(&["changed.o"], link).map_err(|error| error.to_string())
+        let wanted = Wanted::bytes(Path::new("changed.o"), self.0);
+        image.with_linked(&[wanted]).map_err(|error| error.to_string())
     }
 
     fn parsed(self) -> Result<Image, String> {
@@ -250,9 +250,8 @@ fn an_image_in_the_other_order_of_bytes_is_refused() {
     turn(&mut file.0[16..], &[2, 2, 4, 8, 8, 8, 4, 2, 2, 2, 2, 2, 2]);
     file.0[5] = 2;
     let linked = file.parsed().and_then(|image| {
-        let link =
-            |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, small_object().to_vec(), base, offer);
-        image.with_linked(&["small.o"], link).map_err(|error| error.to_string())
+        let wanted = Wanted::bytes(Path::new("small.o"), small_object());
+        image.with_linked(&[wanted]).map_err(|error| error.to_string())
     });
     assert_refused(linked, "is not an ELF file for x86-64");
 }

@@ -190,6 +190,8 @@ pub struct Ours {
     pub spin_threshold: Duration,
     /// How many rounds it spins instead; 0: it goes by that time.
     pub spin_rounds: u32,
+    /// A lock object's own number.
+    pub lock_parameter: u32,
     /// How much of a slice must be left for a lock that asks for that.
     pub slice_margin: Duration,
     /// Name of the workload, from the image's table.
@@ -416,6 +418,7 @@ impl Default for Ours {
             preempted_hint: true,
             spin_threshold: Duration::from_micros(20),
             spin_rounds: 0,
+            lock_parameter: 0,
             slice_margin: Duration::from_micros(10),
             workload: "critical-section".into(),
             hold: Duration::from_micros(1),

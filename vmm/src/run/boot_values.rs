@@ -64,7 +64,7 @@ pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> B
         fold_interval_ticks: governor.map_or(0, |governor| ticks(governor.interval)),
         fold_low: governor.map_or(0, |governor| governor.low),
         fold_high: governor.map_or(0, |governor| governor.high),
-        reserved: 0,
+        lock_parameter: asked.ours.lock_parameter,
     }
 }
 

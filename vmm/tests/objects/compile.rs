@@ -1,4 +1,4 @@
-//! Objects to link, made by this machine's compilers.
+//! Objects to link, made by this machine's compilers, and sources of such.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,31 +53,6 @@ pub(crate) fn file(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
     object
 }
 
-/// The object of an example.
-pub(crate) fn example(path: &Path) -> PathBuf {
-    let name = path.file_stem().expect("it has a name").to_string_lossy();
-    if path.extension().is_some_and(|extension| extension == "rs") {
-        archive(path, &name)
-    } else {
-        file(path, &name, &FLAGS)
-    }
-}
-
-/// The static archive that rustc makes of a file, as include/haltkick.rs says.
-fn archive(source: &Path, name: &str) -> PathBuf {
-    let archive = scratch(&format!("lib{name}.a"));
-    let output = Command::new("rustc")
-        .args(["--edition", "2024", "-O", "-g", "-D", "warnings", "--target", "x86_64-unknown-none"])
-        .args(["--crate-type", "staticlib", "-C", "panic=abort", "-C", "relocation-model=static"])
-        .arg(source)
-        .arg("-o")
-        .arg(&archive)
-        .output()
-        .expect("rustc can be run: it has made this");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    archive
-}
-
 /// The object `name.o` of a text.
 pub(crate) fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let path = scratch(&format!("{name}.c"));
@@ -100,7 +75,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
 
 /// The image with one object behind it.
 pub(crate) fn link(object: &Path) -> Result<Image, RunError> {
-    Image::embedded().with_objects(&[object])
+    Image::embedded().with_locks([&*lock_of(object)])
 }
 
 /// The name of an object's lock.

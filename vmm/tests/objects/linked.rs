@@ -6,7 +6,7 @@ use haltkick_vmm::{Form, Image, Operation};
 use libtest_mimic::Trial;
 use support::{Check, trials};
 
-use crate::compile::{self, FLAGS, TAS, example, examples, link, lock_of, root, scratch, text};
+use crate::compile::{self, FLAGS, TAS, examples, link, lock_of, root, scratch, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
@@ -27,7 +27,7 @@ fn every_example_is_linked_and_has_its_forms() -> Check {
     let examples = examples();
     assert!(examples.len() >= 4, "{examples:?}");
     for path in &examples {
-        let object = example(path);
+        let object = path.clone();
         let image = link(&object)?;
         let lock = image.locks.last().expect("it has locks");
         assert_eq!(lock.name, lock_of(&object));
@@ -67,12 +67,12 @@ fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() -> Check {
 }
 
 fn addresses_have_the_objects_names_and_lines() -> Check {
-    let object = example(&root().join("examples/locks/mcs.c"));
+    let object = root().join("examples/locks/mcs.c");
     let image = link(&object)?;
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
     let unlock = calls.unlock.expect("it has an unlock");
     assert!(
-        image.symbols().describe(unlock + 3).starts_with("mcs.o: hk_unlock+0x3 "),
+        image.symbols().describe(unlock + 3).starts_with("mcs.c: hk_unlock+0x3 "),
         "{}",
         image.symbols().describe(unlock)
     );
@@ -125,14 +125,15 @@ fn points_of_an_object_are_known_by_their_names() -> Check {
         .replace("fn lock(&self) {", "fn lock(&self) { haltkick_point!(\"in_rust\");");
     let path = scratch("points_in_rust.rs");
     std::fs::write(&path, rust)?;
-    let image = link(&example(&path))?;
+    let image = link(&path)?;
     assert_eq!(image.points.last().map(|point| &*point.name), Some("in-rust"));
     Ok(())
 }
 
 fn several_objects_lie_behind_each_other() -> Check {
-    let objects: Vec<_> = examples().iter().map(|path| example(path)).collect();
-    let image = Image::embedded().with_objects(&objects)?;
+    let objects = examples();
+    let names: Vec<String> = objects.iter().map(|path| lock_of(path)).collect();
+    let image = Image::embedded().with_locks(names.iter().map(String::as_str))?;
     let own = Image::embedded().locks.len();
     let mut places = Vec::new();
     for (number, object) in objects.iter().enumerate() {
@@ -141,8 +142,15 @@ fn several_objects_lie_behind_each_other() -> Check {
         places.extend(calls.into_iter().flatten());
     }
     assert!(places.is_sorted(), "{places:x?}");
-    let many = vec![&objects[0]; 17];
-    let refused = Image::embedded().with_objects(&many).expect_err("there is room for 16").to_string();
+    let one = text("one_of_many", TAS, &FLAGS);
+    let many: Vec<String> = (0..17).map(|link| lock_of(&one.with_extension(format!("{link}.o")))).collect();
+    for link in &many {
+        let link = link.trim_start_matches("file:");
+        _ = std::fs::remove_file(link);
+        std::os::unix::fs::symlink(&one, link)?;
+    }
+    let many = Image::embedded().with_locks(many.iter().map(String::as_str));
+    let refused = many.expect_err("there is room for 16").to_string();
     assert!(refused.contains("room for 16 lock objects"), "{refused}");
     Ok(())
 }

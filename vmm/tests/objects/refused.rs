@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         what_is_too_large_is_refused,
         another_version_of_the_header_is_refused,
         what_is_no_object_is_refused,
+        a_source_is_refused_in_its_compilers_words,
         a_broken_object_is_refused_or_linked_and_never_worse,
     ]
 }
@@ -261,12 +262,25 @@ fn what_is_too_large_is_refused() -> Check {
 
 fn another_version_of_the_header_is_refused() -> Check {
     let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version;\n\
-                   const hk_u32 hk_version = 3;";
+                   const hk_u32 hk_version = 4;";
     let refused = refusal(&text("version", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS));
     assert!(
-        refused.contains("written to version 3 of haltkick.h, and this haltkick links versions 1 to 2"),
+        refused.contains("written to version 4 of haltkick.h, and this haltkick links versions 1 to 3"),
         "{refused}"
     );
+    Ok(())
+}
+
+fn a_source_is_refused_in_its_compilers_words() -> Check {
+    for (name, source) in [("broken.c", format!("{TAS}int x = y;")), ("broken.rs", "fn".into())] {
+        let path = scratch(name);
+        std::fs::write(&path, source)?;
+        // A compiler says more than one line.
+        let refused = link(&path).expect_err("it is broken").to_string();
+        assert!(refused.contains("is not compiled by ") && refused.contains("error"), "{refused}");
+        assert!(refused.contains(name), "{refused}");
+    }
+    assert!(refusal(Path::new("/no/such/lock.c")).contains("there is no such file"));
     Ok(())
 }
 
@@ -295,7 +309,7 @@ fn what_is_no_object_is_refused() -> Check {
 
 /// Every word of the header and of what follows, spoiled in turn.
 fn a_broken_object_is_refused_or_linked_and_never_worse() -> Check {
-    let object = compile::example(&compile::root().join("examples/locks/mcs.c"));
+    let object = compile::file(&compile::root().join("examples/locks/mcs.c"), "mcs", &FLAGS);
     let whole = std::fs::read(object)?;
     let spoiled = scratch("spoiled.o");
     let (mut linked, mut refused) = (0, 0);

@@ -10,7 +10,7 @@ use haltkick_vmm::{
 use libtest_mimic::Trial;
 use support::{Check, Settings, deschedule, event, start_with, sum, trials};
 
-use crate::compile::{FLAGS, TAS, example, examples, link, lock_of, text};
+use crate::compile::{FLAGS, TAS, examples, link, lock_of, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
@@ -25,7 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         an_object_that_uses_more_stack_than_there_is_is_found,
         locks_are_made_by_the_objects_init_and_its_events_are_counted,
         readers_of_an_object_share_its_lock,
-        an_object_of_version_one_is_made_and_excludes,
+        an_object_of_an_earlier_version_is_made_and_excludes,
+        an_object_has_a_parameter_and_sees_yields_of_others,
         memory_for_locks_ends_and_is_for_init_alone,
         an_event_that_is_chosen_at_run_time_is_counted,
         a_try_that_does_not_exclude_is_found,
@@ -73,7 +74,7 @@ fn excludes(config: &Run, object: &Path) -> Check {
 
 fn every_example_excludes_on_kvm_in_either_ring() -> Check {
     for path in examples() {
-        let object = example(&path);
+        let object = path;
         for ring in [Ring::Ring0, Ring::Ring3] {
             excludes(&config(Engine::Kvm).ring(ring).pv_backend(PvBackend::Vmm), &object)?;
         }
@@ -82,7 +83,7 @@ fn every_example_excludes_on_kvm_in_either_ring() -> Check {
 }
 
 fn every_example_excludes_on_threads() -> Check {
-    examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), &example(path)))
+    examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), path))
 }
 
 /// A simulated machine, on which a run is the same on every host, however busy.
@@ -91,7 +92,7 @@ fn on_two_simulated_cpus() -> Run {
 }
 
 fn every_example_excludes_on_a_simulated_machine() -> Check {
-    examples().iter().try_for_each(|path| excludes(&on_two_simulated_cpus(), &example(path)))
+    examples().iter().try_for_each(|path| excludes(&on_two_simulated_cpus(), path))
 }
 
 fn every_example_excludes_under_qemu() -> Check {
@@ -100,10 +101,10 @@ fn every_example_excludes_under_qemu() -> Check {
         .vcpus(3)
         .window(Duration::from_millis(200));
     // An emulator takes its time: one with a token, one that sleeps, one from an archive.
-    let some = examples()
+    let mut some = examples()
         .into_iter()
         .filter(|path| ["mcs.c", "futex.c", "ticket.rs"].iter().any(|name| path.ends_with(name)));
-    some.map(|path| example(&path)).try_for_each(|object| excludes(&config, &object))
+    some.try_for_each(|path| excludes(&config, &path))
 }
 
 fn on_something() -> Engine {
@@ -237,13 +238,35 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RE
     Ok(())
 }
 
-fn an_object_of_version_one_is_made_and_excludes() -> Check {
-    let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version, hk_lock_size, \
-                   hk_lock_align;\nconst hk_u32 hk_version = 1, hk_lock_size = 1, hk_lock_align = 1;";
-    excludes(
-        &on_two_simulated_cpus(),
-        &text("version_one", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS),
-    )
+fn an_object_of_an_earlier_version_is_made_and_excludes() -> Check {
+    for version in [1, 2] {
+        let by_hand = format!(
+            "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version, hk_lock_size, \
+             hk_lock_align;\nconst hk_u32 hk_version = {version}, hk_lock_size = 1, hk_lock_align = 1;"
+        );
+        let source = TAS.replace("HK_LOCK(struct lock);", &by_hand);
+        excludes(&on_two_simulated_cpus(), &text(&format!("version_{version}"), &source, &FLAGS))?;
+    }
+    Ok(())
+}
+
+fn an_object_has_a_parameter_and_sees_yields_of_others() -> Check {
+    let look = "static hk_u64 first, last;
+        void hk_unlock(struct lock *lock) {
+            if (hk_parameter() != 7) hk_fail(\"another number\");
+            last = hk_yield_count(1);
+            if (!first) first = last;
+            if (last - first > 2) { hk_count(saw_a_yield); }
+            ";
+    let source = TAS.replace("void hk_unlock(struct lock *lock) {", look);
+    let object = text("version_three", &source, &FLAGS);
+    let mut run = on_two_simulated_cpus().vcpus(4).lock(lock_of(&object)).pv(false);
+    run.guests[0].ours_mut().expect("our own guest").lock_parameter = 7;
+    let outcome = start_with(&run, &link(&object)?)?;
+    assert!(event(&outcome, "saw_a_yield") > 0, "{:?}", outcome.lock_events);
+    let (error, _) = failed(&object, |_| on_two_simulated_cpus().lock(lock_of(&object)).pv(false));
+    assert!(error.contains("another number"), "{error}");
+    Ok(())
 }
 
 fn memory_for_locks_ends_and_is_for_init_alone() -> Check {
@@ -305,7 +328,7 @@ fn a_try_that_does_not_exclude_is_found() -> Check {
 }
 
 fn an_object_is_stopped_at_a_point_of_its_own() -> Check {
-    let object = example(&examples()[0].with_file_name("anderson.c"));
+    let object = examples()[0].with_file_name("anderson.c");
     let run = |at: &str| {
         let often = HowOften::Probability(1.0);
         let stop = deschedule(Target::Random, often, Duration::from_micros(50), Some(at));

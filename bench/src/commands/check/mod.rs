@@ -25,8 +25,7 @@ use torture::Trial;
 use verdict::Tried;
 
 /// Headers that lock objects are written to: for users who have only this program.
-const HEADERS: [&str; 2] =
-    [include_str!("../../../../include/haltkick.h"), include_str!("../../../../include/haltkick.rs")];
+const HEADERS: [&str; 2] = [haltkick_vmm::HEADER, include_str!("../../../../include/haltkick.rs")];
 
 pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
     match (args.print_header, &args.object) {

@@ -19,6 +19,7 @@ fn settings_of_one_guest_are_those_of_its_locks() {
         "pv",
         "preempted-hint",
         "spin-threshold",
+        "lock-parameter",
         "workload",
         "hold",
         "think",

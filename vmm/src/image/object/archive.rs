@@ -4,31 +4,18 @@ use std::path::Path;
 
 use object::read::archive::ArchiveFile;
 
-use crate::host::input;
 use crate::host::text::printable;
 use crate::image::object::member::{Member, Room};
-
-/// Most bytes of an object's file. A static archive of Rust's holds all of its core library.
-const MOST_FILE_BYTES: u64 = 256 << 20;
 
 /// The name of an object in messages: that of its file.
 pub(super) fn name_of(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| printable(&name.to_string_lossy()))
 }
 
-/// Reads a file.
-///
-/// # Errors
-/// What is wrong, as the end of a sentence that begins with the object's name.
-pub(super) fn members(path: &Path) -> Result<Vec<Member>, String> {
-    let bytes = input::read(path, MOST_FILE_BYTES).map_err(|error| format!("cannot be read: {error}"))?;
-    members_of(bytes)
-}
-
 /// The members of a file that holds `bytes`.
 ///
 /// # Errors
-/// As above.
+/// What is wrong, as the end of a sentence that begins with the object's name.
 pub(super) fn members_of(bytes: Vec<u8>) -> Result<Vec<Member>, String> {
     if bytes.starts_with(b"!<thin>\n") {
         return Err(

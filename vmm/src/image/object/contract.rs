@@ -9,7 +9,7 @@ use crate::image::object::member::{Member, SymbolPlace};
 pub const FILE_PREFIX: &str = "file:";
 
 /// The versions of the header that are spoken here: each has all that the one before has.
-const VERSIONS: RangeInclusive<u32> = 1..=2;
+const VERSIONS: RangeInclusive<u32> = 1..=3;
 /// Most bytes of a lock, and what its address is a multiple of.
 const MOST_LOCK_BYTES: u32 = 256;
 /// Most bytes that an object has per vCPU.

@@ -1,14 +1,16 @@
 //! Links one object: names to addresses, sections to places, relocations to bytes.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::image::object::contract::{self, Exports, Function, HEAP_BYTES};
+use crate::image::object::arms::Arm;
+use crate::image::object::contract::{self, Exports, FILE_PREFIX, Function, HEAP_BYTES};
 use crate::image::object::layout::Layout;
 use crate::image::object::member::{Member, Relocation, SYMBOL_BYTES};
 use crate::image::object::resolve::{self, Offer, Resolved, SectionId, Target};
-use crate::image::object::{archive, instructions};
+use crate::image::object::{archive, instructions, source};
 
 /// An object that has its place.
 #[derive(Clone, Debug)]
@@ -42,26 +44,53 @@ pub(crate) struct Part {
     pub(crate) rights: object::elf::ProgramFlags,
 }
 
-/// Links the object in the file at `path`, to lie from `base` on.
-///
-/// # Errors
-/// Why not, as the end of a sentence that begins with the object's name.
-pub(crate) fn link(path: &Path, base: u64, offer: &mut Offer<'_>) -> Result<LinkedObject, String> {
-    link_members(archive::name_of(path), archive::members(path)?, base, offer)
+/// A lock that is to be linked.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Its file, for messages.
+    pub(crate) path: PathBuf,
+    /// Name on the command line.
+    pub(crate) name: String,
+    /// One line of explanation.
+    pub(crate) summary: String,
+    /// Bytes of the object; `None`: they are in the file, or a compiler makes them of it.
+    pub(crate) bytes: Option<Cow<'static, [u8]>>,
 }
 
-/// Links the object in `bytes`, which stand for the file at `path`, to lie from `base` on.
-///
-/// # Errors
-/// As above.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn link_bytes(
-    path: &Path,
-    bytes: Vec<u8>,
-    base: u64,
-    offer: &mut Offer<'_>,
-) -> Result<LinkedObject, String> {
-    link_members(archive::name_of(path), archive::members_of(bytes)?, base, offer)
+impl Wanted {
+    /// The lock in a file.
+    pub(crate) fn file(path: &Path) -> Self {
+        let name = format!("{FILE_PREFIX}{}", path.display());
+        Self { path: path.to_owned(), name, summary: "a lock object".into(), bytes: None }
+    }
+
+    /// An arm of the lab's own.
+    pub(crate) fn arm(arm: &Arm) -> Self {
+        Self {
+            path: arm.name.into(),
+            name: arm.name.into(),
+            summary: arm.summary.into(),
+            bytes: Some(arm.object.into()),
+        }
+    }
+
+    /// The lock in `bytes`, which stand for the file `path`.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn bytes(path: &Path, bytes: impl Into<Cow<'static, [u8]>>) -> Self {
+        Self { bytes: Some(bytes.into()), ..Self::file(path) }
+    }
+
+    /// Links it, to lie from `base` on.
+    ///
+    /// # Errors
+    /// Why not, as the end of a sentence that begins with the object's name.
+    pub(crate) fn link(&self, base: u64, offer: &mut Offer<'_>) -> Result<LinkedObject, String> {
+        let bytes = match &self.bytes {
+            Some(bytes) => bytes.to_vec(),
+            None => source::read(&self.path)?,
+        };
+        link_members(archive::name_of(&self.path), archive::members_of(bytes)?, base, offer)
+    }
 }
 
 /// Links an object from its members, to lie from `base` on.
@@ -390,7 +419,7 @@ mod tests {
                 points: &mut points,
                 used: Used::default(),
             };
-            link_bytes(Path::new("small.o"), file, BASE, &mut offer)
+            Wanted::bytes(Path::new("small.o"), file).link(BASE, &mut offer)
         };
         let mut file = small_object().to_vec();
         let unlock = link(file.clone()).expect("it is right").functions[0][1].expect("it has one");

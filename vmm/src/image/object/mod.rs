@@ -5,18 +5,21 @@
 //! what cannot be linked is refused in one line.
 
 mod archive;
+mod arms;
+mod compile;
 mod contract;
 mod instructions;
 mod layout;
 mod link;
 mod member;
 mod resolve;
+mod source;
 
+pub use arms::{ARMS, Arm};
 pub use contract::FILE_PREFIX;
 pub(crate) use contract::MOST_POINTS;
 #[cfg(any(test, fuzzing))]
 pub(super) use layout::MOST_BYTES;
-#[cfg(any(test, fuzzing))]
-pub(super) use link::link_bytes;
-pub(crate) use link::{LinkedObject, Part, link};
+pub(crate) use link::{LinkedObject, Part, Wanted};
 pub(crate) use resolve::{Offer, Used};
+pub use source::HEADER;

@@ -1,0 +1,93 @@
+//! The bytes of an object: a file's own, or what a compiler makes of it. It does so each time, since that takes less than a guest takes to
+//! start.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::host::input;
+use crate::host::text::printable;
+use crate::image::object::compile::{self, Language};
+
+/// The header of the contract, as it was when this was built.
+pub const HEADER: &str = include_str!("../../../../include/haltkick.h");
+
+/// Most bytes of an object's file. A static archive of Rust's holds all of its core library.
+const MOST_FILE_BYTES: u64 = 256 << 20;
+
+/// Reads an object's file, or compiles it.
+///
+/// # Errors
+/// What is wrong, as the end of a sentence that begins with the object's name.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    match compile::language(path) {
+        Some(language) => compiled(path, language),
+        None => input::read(path, MOST_FILE_BYTES).map_err(|error| format!("cannot be read: {error}")),
+    }
+}
+
+/// A folder that is removed when it is no longer used.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> std::io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: a number that no other compilation of this process has.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("haltkick-compile-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A folder that is left behind does no harm.
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Compiles a source file, and returns the bytes of the object. What the compiler warns of goes to the terminal.
+///
+/// # Errors
+/// The compiler's words, as the end of a sentence that begins with the file's name.
+fn compiled(path: &Path, language: Language) -> Result<Vec<u8>, String> {
+    let scratch = |error| format!("cannot be compiled in {}: {error}", std::env::temp_dir().display());
+    let folder = Scratch::new().map_err(scratch)?;
+    let object = folder.0.join("lock.o");
+    std::fs::write(folder.0.join("haltkick.h"), HEADER).map_err(scratch)?;
+    if !path.is_file() {
+        return Err("cannot be read: there is no such file".into());
+    }
+    let mut command = compile::command(language, path, &folder.0, &object);
+    let compiler = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| lacking(&compiler, language, &error))?;
+    let words: String =
+        String::from_utf8_lossy(&output.stderr).lines().map(|line| printable(line) + "\n").collect();
+    if !output.status.success() {
+        let target = match language {
+            Language::Rust if words.contains("E0463") => {
+                "\nrustc has no x86_64-unknown-none here: run `rustup target add x86_64-unknown-none`"
+            }
+            _ => "",
+        };
+        return Err(format!("is not compiled by {compiler}:\n{}{target}", words.trim_end()));
+    }
+    // Nobody is told where standard error is closed.
+    _ = std::io::stderr().write_all(words.as_bytes());
+    input::read(&object, MOST_FILE_BYTES)
+        .map_err(|error| format!("was compiled, and the object cannot be read: {error}"))
+}
+
+fn lacking(compiler: &str, language: Language, error: &std::io::Error) -> String {
+    let (package, name) = match language {
+        Language::C => ("`apt install gcc` or your distribution's like", "CC"),
+        Language::Rust => ("https://rustup.rs", "RUSTC"),
+    };
+    match error.kind() {
+        ErrorKind::NotFound => format!(
+            "needs a compiler, and there is no {compiler}: get it with {package}, name another one in {name}, or give the object"
+        ),
+        _ => format!("cannot be compiled: {compiler} cannot be run: {error}"),
+    }
+}
