@@ -155,13 +155,14 @@ _fuzzer: setup
     @cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
     @HALTKICK_FUZZ_CORPUS={{ justfile_directory() }}/fuzz/corpus HALTKICK_FUZZ_EXECUTIONS=0 cargo test --quiet --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_ >/dev/null
 
-# Fuzz one part of the program, guided by coverage (`cargo fuzz list` names the parts); options are libFuzzer's, such as -runs=1000000.
+# Fuzz one part of the program, guided by coverage (fuzz/corpus has a directory for each); options are libFuzzer's, such as -runs=1000000.
 fuzz TARGET *OPTIONS: _fuzzer
-    cargo +nightly fuzz run --sanitizer none --no-trace-compares {{ TARGET }} -- -max_len=4096 -timeout=60 {{ OPTIONS }}
+    @mkdir -p fuzz/artifacts/{{ TARGET }}
+    HALTKICK_FUZZ_TARGET={{ TARGET }} cargo +nightly fuzz run --sanitizer none --no-trace-compares any fuzz/corpus/{{ TARGET }} -- -artifact_prefix=fuzz/artifacts/{{ TARGET }}/ -max_len=4096 -timeout=60 {{ OPTIONS }}
 
-# The same for all parts, or for these, each for MINUTES minutes; continues the counts in target/fuzz.tally, and prints them.
+# The same for all parts, or for these, each for MINUTES minutes.
 fuzz-all MINUTES="1" *TARGETS: _fuzzer
-    cargo run --quiet --package haltkick-fuzzing --example campaign -- {{ MINUTES }} {{ TARGETS }}
+    @targets="{{ TARGETS }}"; failed=; for target in ${targets:-$(ls fuzz/corpus)}; do just fuzz "$target" -max_total_time=$(({{ MINUTES }} * 60)) || failed="$failed $target"; done; [ -z "$failed" ] || { echo "did not hold:$failed; the inputs are in fuzz/artifacts" >&2; exit 1; }
 
 # One part on EXECUTIONS random inputs from a seed, as in `cargo test`: no nightly toolchain, no coverage.
 fuzz-seeds TARGET EXECUTIONS="1000000":

@@ -85,9 +85,9 @@ fn refuse() -> ! {
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz {
-    pub use haltkick_fuzzing::Target;
-
-    pub const EXPERIMENT: Target = crate::experiment::fuzzed::TARGET;
-    pub const OUTCOME: Target = crate::measure::fuzzed::outcome::TARGET;
-    pub const RECORD: Target = crate::measure::fuzzed::record::TARGET;
+    pub const TARGETS: [haltkick_fuzzing::Target; 3] = [
+        crate::experiment::fuzzed::TARGET,
+        crate::measure::fuzzed::outcome::TARGET,
+        crate::measure::fuzzed::record::TARGET,
+    ];
 }

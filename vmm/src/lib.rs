@@ -105,20 +105,20 @@ pub use sched::{Repeated, Rules, Sched, SchedStat, Share};
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz {
-    pub use haltkick_fuzzing::Target;
-
-    pub const CODE: Target = haltkick_sim::board::fuzzed::TARGET;
-    pub const DEVICES: Target = crate::engines::linux::devices::fuzzed::TARGET;
-    pub const EXPLAIN: Target = crate::explain::fuzzed::TARGET;
-    pub const IMAGE: Target = crate::image::fuzzed::TARGET;
-    pub const KERNEL: Target = crate::engines::linux::load::fuzzed::TARGET;
-    pub const LINES: Target = crate::image::fuzzed_lines::TARGET;
-    pub const MACHINE: Target = haltkick_sim::machine::fuzzed::TARGET;
-    pub const OBJECT: Target = crate::image::fuzzed_object::TARGET;
-    pub const QEMU: Target = crate::engines::qemu::record::fuzzed::TARGET;
-    pub const SCHEDULE: Target = haltkick_sim::schedule::fuzzed::TARGET;
-    pub const SCHEDULER: Target = crate::sched::harm::TARGET;
-    pub const SECTIONS: Target = crate::observe::trace::sections::fuzzed::TARGET;
-    pub const SHARED: Target = crate::run::fuzzed::TARGET;
-    pub const SWITCHES: Target = crate::sched::switches::fuzzed::TARGET;
+    pub const TARGETS: [haltkick_fuzzing::Target; 14] = [
+        haltkick_sim::board::fuzzed::TARGET,
+        crate::engines::linux::devices::fuzzed::TARGET,
+        crate::explain::fuzzed::TARGET,
+        crate::image::fuzzed::TARGET,
+        crate::engines::linux::load::fuzzed::TARGET,
+        crate::image::fuzzed_lines::TARGET,
+        haltkick_sim::machine::fuzzed::TARGET,
+        crate::image::fuzzed_object::TARGET,
+        crate::engines::qemu::record::fuzzed::TARGET,
+        haltkick_sim::schedule::fuzzed::TARGET,
+        crate::sched::harm::TARGET,
+        crate::observe::trace::sections::fuzzed::TARGET,
+        crate::run::fuzzed::TARGET,
+        crate::sched::switches::fuzzed::TARGET,
+    ];
 }

@@ -5,15 +5,10 @@
 //! coverage in `fuzz/`, which begins with the inputs that the unit tests leave in HALTKICK_FUZZ_CORPUS. Their inputs
 //! are short: [`Target::grow`] makes long ones.
 
-mod edits;
-mod script;
 mod sizes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-pub use edits::edited;
-pub use script::Script;
 
 /// Number of inputs by default.
 const FEW: u64 = 50;
@@ -131,6 +126,69 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+}
+
+/// `whole` with some of its bytes from `from` on changed, as `edits` say: three bytes for a place, one for how much, and what is
+/// written there.
+#[must_use]
+pub fn edited(whole: &[u8], edits: &[u8], from: usize) -> Vec<u8> {
+    const INTERESTING: [u64; 8] = [0, 1, 0x7f, 0xff, 0xffff, 1 << 31, 1 << 63, u64::MAX];
+    let mut bytes = whole.to_vec();
+    for edit in edits.chunks_exact(8) {
+        let place = u32::from_le_bytes([edit[0], edit[1], edit[2], 0]) as usize;
+        let at = from + place % whole.len().saturating_sub(from).max(1);
+        let value = match edit[3] % 3 {
+            0 => INTERESTING[usize::from(edit[4] % 8)].wrapping_sub(u64::from(edit[5] % 4)),
+            _ => u64::from(u32::from_le_bytes([edit[4], edit[5], edit[6], edit[7]])),
+        };
+        let length = [1, 2, 4, 8][usize::from(edit[3] >> 6)];
+        for (slot, byte) in bytes[at..].iter_mut().zip(value.to_le_bytes()).take(length) {
+            *slot = byte;
+        }
+    }
+    bytes
+}
+
+/// Numbers out of bytes, as long as there are any, then zeros.
+#[derive(Debug)]
+pub struct Script<'s>(&'s [u8]);
+
+impl<'s> Script<'s> {
+    /// The numbers in `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'s [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether only zeros will come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes that are left.
+    #[must_use]
+    pub fn rest(&self) -> &'s [u8] {
+        self.0
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    /// Any number; small ones often.
+    pub fn number(&mut self) -> u64 {
+        match self.byte() {
+            255 => u64::MAX,
+            254 => u64::from_le_bytes([0; 8].map(|_: u8| self.byte())),
+            253 => u64::from(self.byte()) << 56,
+            252 => u64::from(self.byte()) << 20,
+            small => u64::from(small),
+        }
     }
 }
 
