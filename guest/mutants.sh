@@ -89,7 +89,6 @@ gcr-sleep-blindly           loom     family::gcr::with_two
 gcr-forget-when-idle        loom     family::gcr::with_two
 gcr-never-promote           host     the_first_of_the_queue
 gcr-ignore-slice            host     gcr::a_slice_that_is_about_to_end
-gcr-over-leave-late         host     a_cpu_leaves_the_gate
 mcs-tp-relaxed-link         loom     family::mcs_tp::with_three
 mcs-tp-relaxed-tail         loom     family::mcs_tp::with_three
 mcs-tp-relaxed-unlock       loom     family::mcs_tp::with_two
@@ -109,7 +108,6 @@ rq-nmi-never-queues         host     rq4_
 rq-punish-the-queue         host     rq6_
 rq-await-a-successor        host     rq9_
 rq-no-circle                loom     two_cpus_in_a_circle
-rq-clock-goes-on            host     the_holders_clock
 rq-await-a-newcomer         unit     a_head_does_not_await
 rq-come-back-at-once        host     a_cpu_does_not_come_back
 cna-relaxed-link            loom     family::cna_live::with_three
@@ -118,8 +116,6 @@ cna-relaxed-unlock          loom     family::cna_live::with_two
 cna-relaxed-grant           loom     family::cna_live::with_two
 cna-forget-the-rest         host     a_waiter_that_does_not_run_comes
 cna-pass-for-ever           host     a_waiter_that_never_runs
-heartbeat-first-pause       host     a_cpu_runs_while_it_has_paused
-heartbeat-any-age           host     a_cpu_runs_while_it_has_paused
 flexguard-relaxed-take      loom     family::flexguard::with_two
 flexguard-relaxed-unlock    loom     family::flexguard::with_two
 flexguard-relaxed-tail      loom     family::flexguard::with_three

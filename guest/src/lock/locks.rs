@@ -2,9 +2,9 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
 use haltkick_locks::{
-    Bounded, ClhDomain, Clock, CnaDomain, FlexGuard, FlexGuardDomain, GcrDomain, GcrOver, GcrOverDomain,
-    Heartbeat, McsDomain, McsTpDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain,
-    QSpinLock, RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
+    Bounded, ClhDomain, CnaDomain, FlexGuard, FlexGuardDomain, GcrDomain, McsDomain, McsTpDomain, Native,
+    OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock, RqSpinDomain, RqSpinLock,
+    SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -14,10 +14,6 @@ use crate::lock::registry::lock;
 type Qspin = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 /// The instrumented arms: the same source over a platform whose points are more than nothing. Their memory is their own.
 type QspinPoints = QSpinDomain<Instrumented, MAX_VCPUS, LINES>;
-type Beating = Heartbeat<Guest, MAX_VCPUS>;
-/// Longer than an interrupt, and much shorter than a slice.
-const STALE_AFTER_NS: u64 = 20_000;
-type Gates<D> = GcrOverDomain<Guest, D, MAX_VCPUS>;
 type Sleepers<L> = SleepDomain<Guest, L, MAX_VCPUS>;
 
 lock! {
@@ -172,58 +168,10 @@ lock! {
 }
 
 lock! {
-    "132" "powerpc-owner", "powerpc whose waiters yield to the owner only", LockFlags::NONE;
-    paravirt {
-        PowerpcOwner: haltkick_locks::PowerpcOwner = haltkick_locks::PowerpcOwner::new(),
-        OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
-        WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
-    }
-}
-
-lock! {
-    "133" "powerpc-prev", "powerpc whose waiters yield to their predecessors only", LockFlags::NONE;
-    paravirt {
-        PowerpcPrev: haltkick_locks::PowerpcPrev = haltkick_locks::PowerpcPrev::new(),
-        OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
-        WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
-    }
-}
-
-lock! {
     "135" "gcr", "test-and-set for which two vCPUs race; the others queue and sleep, and take turns", LockFlags::NONE;
     paravirt {
         Gcr: haltkick_locks::Gcr = haltkick_locks::Gcr::new(),
         GcrDomain<Guest, MAX_VCPUS> = GcrDomain::new(Guest)
-    }
-}
-
-lock! {
-    "136" "gcr-tas", "tas behind a gate: two vCPUs ask for it, the others queue and sleep, and take turns", LockFlags::NONE;
-    paravirt {
-        GcrTas: GcrOver<haltkick_locks::Tas> = GcrOver::new(haltkick_locks::Tas::new()), Gates<Guest> = Gates::new(Guest, Guest)
-    }
-}
-
-lock! {
-    "137" "gcr-ticket", "ticket behind the gate of gcr-tas", LockFlags::NONE;
-    paravirt {
-        GcrTicket: GcrOver<haltkick_locks::Ticket> = GcrOver::new(haltkick_locks::Ticket::new()), Gates<Guest> = Gates::new(Guest, Guest)
-    }
-}
-
-lock! {
-    "138" "gcr-mcs", "mcs behind the gate of gcr-tas", LockFlags::NONE;
-    paravirt {
-        GcrMcs: GcrOver<haltkick_locks::Mcs> = GcrOver::new(haltkick_locks::Mcs::new()),
-        Gates<McsDomain<Guest, MAX_VCPUS>> = Gates::new(Guest, McsDomain::new(Guest))
-    }
-}
-
-lock! {
-    "139" "gcr-native", "native qspinlock behind the gate of gcr-tas", LockFlags::NONE;
-    paravirt {
-        GcrNative: GcrOver<QSpinLock<Native>> = GcrOver::new(QSpinLock::new()),
-        Gates<Qspin> = Gates::new(Guest, Qspin::new(Guest))
     }
 }
 
@@ -244,33 +192,15 @@ lock! {
 }
 
 lock! {
-    "142" "cna-heartbeat", "cna-live whose waiters tell each other by timestamps that they run", LockFlags::NONE;
-    paravirt {
-        CnaHeartbeat: haltkick_locks::CnaLive = haltkick_locks::CnaLive::new(),
-        CnaDomain<Beating, MAX_VCPUS> = CnaDomain::new(Beating::new(Guest, STALE_AFTER_NS))
-    }
-}
-
-lock! {
     "143" "rqspinlock",
     "native qspinlock that fails after 25,000 --spin-threshold or in a deadlock, and is asked again (Linux 6.15)",
     LockFlags::NONE;
     native {
         Rqspinlock: RqSpinLock = RqSpinLock::new(),
-        RqSpinDomain<Guest, MAX_VCPUS> = RqSpinDomain::new(Guest, Clock::Wall),
+        RqSpinDomain<Guest, MAX_VCPUS> = RqSpinDomain::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
     paravirt Rqspinlock
-}
-
-lock! {
-    "144" "rqspinlock-holder", "rqspinlock whose clock stands still while the holder is preempted (--preempted-hint)",
-    LockFlags::NONE;
-    paravirt {
-        RqspinlockHolder: RqSpinLock = RqSpinLock::new(),
-        RqSpinDomain<Guest, MAX_VCPUS> = RqSpinDomain::new(Guest, Clock::Holder),
-        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
-    }
 }
 
 lock! {

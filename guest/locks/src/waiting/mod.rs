@@ -1,7 +1,6 @@
 //! Waiting that several kinds of locks share: nodes that nest or are kept until unlock, how long to spin, how to sleep and be kicked.
-//! Also waiting for locks of other crates, and hints that need no host.
+//! Also waiting for locks of other crates.
 
-mod heartbeat;
 pub(crate) mod nesting;
 pub(crate) mod patience;
 mod sleepers;
@@ -9,5 +8,4 @@ pub(crate) mod slice;
 pub(crate) mod slots;
 pub(crate) mod wake;
 
-pub use heartbeat::Heartbeat;
 pub use sleepers::{SleeperDomain, Sleepers, Wake};

@@ -6,11 +6,6 @@ use haltkick_locks::*;
 
 use crate::support::{CPUS, Cpus, Signal, family};
 
-/// A gate before locks that have a domain like that.
-fn gcr_over<D>(inner: fn(Cpus) -> D) -> impl Fn(Cpus) -> GcrOverDomain<Cpus, D, CPUS> {
-    move |host| GcrOverDomain::new(host.clone(), inner(host))
-}
-
 family! {
     tas: Tas::new(), |host| host;
     ticket: Ticket::new(), |host| host;
@@ -26,18 +21,11 @@ family! {
     mcs: Mcs::new(), McsDomain::<Cpus, CPUS>::new;
     mcs_tp: McsTp::new(), McsTpDomain::<Cpus, CPUS>::new;
     cna_live: CnaLive::new(), CnaDomain::<Cpus, CPUS>::new;
-    cna_heartbeat: CnaLive::new(), |host| CnaDomain::<_, CPUS>::new(Heartbeat::<Cpus, CPUS>::new(host, 10_000));
     flexguard: FlexGuard::<{ CPUS.div_ceil(usize::BITS as usize) }>::new(), FlexGuardDomain::<Cpus, CPUS>::new;
     clh: Clh::new(), ClhDomain::<Cpus, CPUS>::new;
     gcr: Gcr::new(), GcrDomain::<Cpus, CPUS>::new;
-    gcr_tas: GcrOver::new(Tas::new()), gcr_over(|host| host);
-    gcr_ticket: GcrOver::new(Ticket::new()), gcr_over(|host| host);
-    gcr_mcs: GcrOver::new(Mcs::new()), gcr_over(McsDomain::<Cpus, CPUS>::new);
-    gcr_native: GcrOver::new(QSpinLock::<Native, Whole>::new()), gcr_over(QSpinDomain::<Cpus, CPUS>::new);
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
     powerpc: Powerpc::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
-    powerpc_owner: PowerpcOwner::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
-    powerpc_prev: PowerpcPrev::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
     mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Cpus, osq::Split, CPUS>::new;
     mutex_cached: Mutex::<osq::Cached>::new(), SleepDomain::<Cpus, osq::Cached, CPUS>::new;
@@ -45,8 +33,8 @@ family! {
     futex: FutexMutex::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Cpus, osq::PrevCpu, CPUS>::new;
-    rqspinlock_whole: RqSpinLock::<Whole>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, Clock::Wall);
-    rqspinlock_in_haste: RqSpinLock::<Whole>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000), Clock::Holder);
+    rqspinlock_whole: RqSpinLock::<Whole>::new(), RqSpinDomain::<Cpus, CPUS>::new;
+    rqspinlock_in_haste: RqSpinLock::<Whole>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000));
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -57,8 +45,8 @@ family! {
     qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_bounded_packed: QSpinLock::<Bounded, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
-    rqspinlock_packed: RqSpinLock::<Packed>::new(), |host| RqSpinDomain::<Cpus, CPUS>::new(host, Clock::Wall);
-    rqspinlock_packed_in_haste: RqSpinLock::<Packed>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000), Clock::Wall);
+    rqspinlock_packed: RqSpinLock::<Packed>::new(), RqSpinDomain::<Cpus, CPUS>::new;
+    rqspinlock_packed_in_haste: RqSpinLock::<Packed>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000));
 }
 
 /// Four CPUs that come one after the other to a queue in which each waits to be handed the lock, and never gives up.

@@ -10,7 +10,6 @@ mod conserving;
 mod family;
 mod flexguard;
 mod gcr;
-mod heartbeat;
 mod mcs_tp;
 mod owner_yield;
 mod powerpc;

@@ -155,7 +155,12 @@ fn the_whole_queue_yields_to_a_preempted_owner() {
 
 #[test]
 fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
-    let stage = Yielding::new(3);
+    yield_to_the_predecessor::<OwnerYield>();
+    yield_to_the_predecessor::<Powerpc>();
+}
+
+fn yield_to_the_predecessor<L: Ruled>() {
+    let stage = Stage::<L::Rules>::new(3);
     with_a_head_and_a_waiter(&stage, || {
         stage.host.set_preempted(1, true);
         stage.host.until_yielded(2, 1);

@@ -266,29 +266,6 @@ fn a_try_takes_no_lock_whose_head_insists() {
     assert!(!tried::<Powerpc>(1_000));
 }
 
-#[test]
-fn waiters_yield_to_whom_their_rules_say() {
-    let stage = Stage::<<PowerpcOwner as Ruled>::Rules>::new(3);
-    with_a_head_and_a_waiter(&stage, || {
-        stage.host.set_preempted(1, true);
-        stage.host.until_paused(2, 1_000);
-        assert!(!stage.host.has_yielded(2, 1), "to the predecessor");
-        stage.host.set_preempted(0, true);
-        stage.host.until_yielded(1, 0);
-        stage.host.until_yielded(2, 0);
-        (0..2).for_each(|cpu| stage.host.set_preempted(cpu, false));
-    });
-    let stage = Stage::<<PowerpcPrev as Ruled>::Rules>::new(3);
-    with_a_head_and_a_waiter(&stage, || {
-        stage.host.set_preempted(0, true);
-        (1..3).for_each(|cpu| stage.host.until_paused(cpu, 1_000));
-        stage.host.set_preempted(1, true);
-        stage.host.until_yielded(2, 1);
-        assert!((1..3).all(|cpu| !stage.host.has_yielded(cpu, 0)), "to the owner");
-        (0..2).for_each(|cpu| stage.host.set_preempted(cpu, false));
-    });
-}
-
 /// The switches of powerpc that are off by default.
 #[derive(Debug)]
 enum Switched {}

@@ -17,9 +17,9 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(cpus: usize, clock: Clock) -> Arc<Self> {
+    fn new(cpus: usize) -> Arc<Self> {
         let host = Cpus::impatient(cpus);
-        let domain = RqSpinDomain::new(host.clone(), clock);
+        let domain = RqSpinDomain::new(host.clone());
         Arc::new(Self { host, domain, a: RqSpinLock::new(), b: RqSpinLock::new(), counter: Plain::default() })
     }
 
@@ -61,7 +61,7 @@ impl Stage {
 #[test]
 fn rq2_an_nmi_next_to_a_change_of_owner_never_times_out() {
     for point in [Point::EntryMade, Point::EntryStays] {
-        let stage = Stage::new(4, Clock::Wall);
+        let stage = Stage::new(4);
         stage.host.set_lock_limit(0, SOON);
         let interrupted = stage.clone();
         Cpus::hook_once(point, move || interrupted.host.nmi(|| interrupted.visit().expect("free")));
@@ -73,7 +73,7 @@ fn rq2_an_nmi_next_to_a_change_of_owner_never_times_out() {
 
 #[test]
 fn rq3_a_cpu_that_has_the_lock_fails_at_once() {
-    let stage = Stage::new(4, Clock::Wall);
+    let stage = Stage::new(4);
     stage.host.set_lock_limit(0, SOON);
     stage.lock(&stage.a).unwrap();
     stage.lock(&stage.b).unwrap();
@@ -88,7 +88,7 @@ fn rq3_a_cpu_that_has_the_lock_fails_at_once() {
 
 #[test]
 fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
-    let stage = Stage::new(4, Clock::Wall);
+    let stage = Stage::new(4);
     stage.host.set_lock_limit(0, SOON);
     let held = Signal::default();
     stage.host.run(|cpu| {
@@ -109,7 +109,7 @@ fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
 
 /// CPU 0 holds `a`, CPU 1 is pending, and CPU 2 does something in an NMI that interrupts nothing, or a wait in the queue of `a`.
 fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError>) {
-    let stage = Stage::new(4, Clock::Wall);
+    let stage = Stage::new(4);
     let [held, ready, done] = [(); 3].map(|()| Arc::new(Signal::default()));
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -174,7 +174,7 @@ fn rq4_an_nmi_queues_where_no_node_is_in_use() {
 /// CPU 0 has `a` and asks for `b`, CPU 1 has `b` and asks for `a`, CPU 2 is pending for `a`, and CPU 3 queues behind CPU 1, if it is there. CPU 0
 /// stands still until CPU 1 has failed.
 fn abba(cpus: usize) {
-    let stage = Stage::new(cpus, Clock::Wall);
+    let stage = Stage::new(cpus);
     stage.host.set_lock_limit(1, Duration::from_secs(2));
     let [held, failed] = [(); 2].map(|()| Arc::new(Signal::default()));
     let queued = Signal::default();
@@ -226,7 +226,7 @@ fn rq9_a_deadlock_of_the_last_in_the_queue_frees_the_tail() {
 /// CPU 1 is pending, CPU 2 head, CPU 3 behind it.
 #[test]
 fn a_head_that_times_out_sends_the_queue_away() {
-    let stage = Stage::new(4, Clock::Wall);
+    let stage = Stage::new(4);
     let [held, pending, queued] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -257,7 +257,7 @@ fn a_head_that_times_out_sends_the_queue_away() {
 
 #[test]
 fn a_pending_cpu_that_times_out_leaves_the_lock_free() {
-    let stage = Stage::new(4, Clock::Wall);
+    let stage = Stage::new(4);
     stage.host.set_lock_limit(1, SOON);
     stage.lock(&stage.a).unwrap();
     std::thread::scope(|scope| {
@@ -270,36 +270,9 @@ fn a_pending_cpu_that_times_out_leaves_the_lock_free() {
     stage.assert_at_rest(0, 1);
 }
 
-/// The time of a waiter on CPU 1 while the holder, CPU 0, is preempted for many times the limit.
-#[test]
-fn the_holders_clock_stands_still_while_it_is_preempted() {
-    for clock in [Clock::Holder, Clock::Wall] {
-        let stage = Stage::new(4, clock);
-        stage.host.set_lock_limit(1, SOON);
-        let held = Signal::default();
-        stage.host.run_some(2, |cpu| {
-            if cpu == 0 {
-                stage.lock(&stage.a).unwrap();
-                stage.host.set_preempted(0, true);
-                held.give();
-                stage.host.until_doing(1, Activity::Head);
-                std::thread::sleep(10 * SOON);
-                assert_eq!(stage.host.events(Event::LockTimedOut) == 0, clock == Clock::Holder);
-                stage.host.set_preempted(0, false);
-                stage.host.until_counted(1, Event::LockTimedOut);
-                stage.unlock(&stage.a);
-            } else {
-                held.await_it();
-                assert_eq!(stage.visit(), Err(LockError::TimedOut));
-            }
-        });
-        stage.assert_at_rest(0, 1);
-    }
-}
-
 #[test]
 fn a_lock_that_fails_is_asked_for_again() {
-    let stage = Stage::new(4, Clock::Wall);
+    let stage = Stage::new(4);
     stage.host.set_lock_limit(1, Duration::ZERO);
     let held = Signal::default();
     stage.host.run_some(2, |cpu| {
@@ -319,7 +292,7 @@ fn a_lock_that_fails_is_asked_for_again() {
 /// CPU 1 is pending, CPU 2 head. CPU 3, behind it, stands still when CPU 2 gives up.
 #[test]
 fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
-    let stage = Stage::new(4, Clock::Wall);
+    let stage = Stage::new(4);
     let [held, pending, queued] = [(); 3].map(|()| Signal::default());
     let [stands_still, goes_on] = [(); 2].map(|()| Arc::new(Signal::default()));
     stage.host.run(|cpu| {

@@ -32,14 +32,6 @@ fn platform(machine: Cpus) -> Cpus {
     machine
 }
 
-fn gcr_over_tas<const CPUS: usize>(machine: Cpus) -> GcrOverDomain<Cpus, Cpus, CPUS> {
-    GcrOverDomain::new(machine.clone(), machine)
-}
-
-fn gcr_over_mcs<const CPUS: usize>(machine: Cpus) -> GcrOverDomain<Cpus, McsDomain<Cpus, CPUS>, CPUS> {
-    GcrOverDomain::new(machine.clone(), McsDomain::new(machine))
-}
-
 /// Waiters that are stale only when some time has passed.
 fn fresh<const CPUS: usize>(machine: Cpus) -> McsTpDomain<Cpus, CPUS> {
     McsTpDomain::new(machine.patient(2))
@@ -76,11 +68,7 @@ impl Rules for Sticky {
 
 /// Waiters give up when others have paused twice.
 fn hasty<const CPUS: usize>(machine: Cpus) -> RqSpinDomain<Cpus, CPUS> {
-    RqSpinDomain::new(machine.limited(2), Clock::Wall)
-}
-
-fn resilient<const CPUS: usize>(machine: Cpus) -> RqSpinDomain<Cpus, CPUS> {
-    RqSpinDomain::new(machine, Clock::Wall)
+    RqSpinDomain::new(machine.limited(2))
 }
 
 family! {
@@ -97,9 +85,7 @@ family! {
     flexguard_stops: FlexGuard::<1>::new(), cpu_0_does_not_run::<2>, cpu_0_does_not_run::<3>;
     clh: Clh::new(), ClhDomain::<Cpus, 2, 1>::new, ClhDomain::<Cpus, 3, 1>::new;
     gcr: Gcr::new(), GcrDomain::<Cpus, 2>::new, GcrDomain::<Cpus, 3>::new;
-    gcr_tas: GcrOver::new(Tas::new()), gcr_over_tas::<2>, gcr_over_tas::<3>;
-    gcr_mcs: GcrOver::new(Mcs::new()), gcr_over_mcs::<2>, gcr_over_mcs::<3>;
-    rqspinlock: RqSpinLock::<Whole>::new(), resilient::<2>, resilient::<3>;
+    rqspinlock: RqSpinLock::<Whole>::new(), RqSpinDomain::<Cpus, 2>::new, RqSpinDomain::<Cpus, 3>::new;
     rqspinlock_in_haste: RqSpinLock::<Whole>::new(), hasty::<2>, hasty::<3>;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
     powerpc: Powerpc::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;

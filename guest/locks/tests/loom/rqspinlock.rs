@@ -16,7 +16,7 @@ impl Scene {
     fn new(limit: u64) -> Self {
         let machine = machine(2, BOUNDS.pauses, |_| false).limited(limit);
         Self {
-            domain: RqSpinDomain::new(machine, Clock::Wall),
+            domain: RqSpinDomain::new(machine),
             locks: [RqSpinLock::new(), RqSpinLock::new(), RqSpinLock::new()],
             counter: Plain::default(),
         }

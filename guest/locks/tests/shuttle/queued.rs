@@ -19,22 +19,6 @@ fn gcr_with_eight_cpus() {
 }
 
 #[test]
-fn gcr_over_native_with_four_cpus() {
-    let domain =
-        |cpus: Cpus| GcrOverDomain::<_, _, 4>::new(cpus.clone(), QSpinDomain::<Cpus, 4, 1>::new(cpus));
-    explore(4, 2, domain, || GcrOver::new(QSpinLock::<Native, Whole>::new()), |_| {});
-}
-
-#[test]
-fn gcr_over_tas_with_eight_cpus() {
-    let domain = |cpus: Cpus| GcrOverDomain::<_, _, 8>::new(cpus.clone(), cpus);
-    explore(8, 2, domain, || GcrOver::new(Tas::new()), |_| {});
-    for event in [Event::PvWaitHead, Event::PvWaitNode, Event::PvKickWake] {
-        assert_reached(event);
-    }
-}
-
-#[test]
 fn mcs_with_four_cpus() {
     explore(4, 2, McsDomain::<Cpus, 4>::new, Mcs::new, |_| {});
 }
@@ -79,8 +63,7 @@ fn flexguard_with_eight_cpus() {
 /// Eight CPUs whose limits are drawn at each look may send each other away for longer than a schedule may last.
 #[test]
 fn rqspinlock_with_four_cpus() {
-    let domain = |cpus| RqSpinDomain::<Cpus, 4>::new(cpus, Clock::Wall);
-    explore(4, 2, domain, RqSpinLock::<Whole>::new, |domain| {
+    explore(4, 2, RqSpinDomain::<Cpus, 4>::new, RqSpinLock::<Whole>::new, |domain| {
         assert_eq!([0, 1, 2, 3].map(|cpu| domain.held_by(cpu)), [0; 4]);
     });
     for event in [Event::LockTimedOut, Event::LockDissolved, Event::LockPending] {

@@ -44,8 +44,6 @@
 //! |---|---|---|
 //! | [`OwnerYield`] | owner, predecessor | a part of the lock of powerpc |
 //! | [`Powerpc`] | owner, predecessor | the lock that Linux has there, as of 6.11 |
-//! | [`PowerpcOwner`] | owner | for the question which of the two pays |
-//! | [`PowerpcPrev`] | predecessor | the same |
 //!
 //! [`OwnerYield`] differs from the complete lock in this:
 //! 1. [`Lock::try_lock`], and so the first look of `lock`, takes a lock only if no CPU queues. The complete lock takes any that is open: (*,0,0).
@@ -78,7 +76,8 @@
 //! The intervals are at most 1.2 % of the value, but for `powerpc-owner`: 4 % at ratio 2, and 8 and 21 % at ratio 4.
 //!
 //! *Provenance: `haltkick run --engine sim --machine icelake-2s --cpus 0-15 --think 2us --duration 20ms --warmup 5ms --repeat 5 --pv on
-//! --preempted-hint on`, Hodges-Lehmann estimates of five seeds, none disturbed, slices of 1 ms, 27 November 2026.*
+//! --preempted-hint on`, Hodges-Lehmann estimates of five seeds, none disturbed, slices of 1 ms, measured on 27 November 2026.
+//! `powerpc-owner` yielded to owners only, `powerpc-prev` to predecessors only: arms of e9d2b011 that are no longer in the image.*
 
 mod domain;
 mod rules;
@@ -95,7 +94,7 @@ use crate::{
 
 use self::{
     domain::Node,
-    rules::{Complete, Looks, Part, ToOwner, ToPredecessor},
+    rules::{Complete, Looks, Part},
     yielding::pass_on,
 };
 pub use self::{domain::OwnerYieldDomain, rules::Rules};
@@ -129,12 +128,6 @@ pub type OwnerYield = OwnerQueue<Part>;
 
 /// Queue spinlock of Linux on powerpc: as [`OwnerYield`], and any CPU that tries takes a lock that is open, past its queue.
 pub type Powerpc = OwnerQueue<Complete>;
-
-/// [`Powerpc`] whose waiters yield to the owner only.
-pub type PowerpcOwner = OwnerQueue<ToOwner>;
-
-/// [`Powerpc`] whose waiters yield to their predecessors only, and do not look whether the owner is preempted.
-pub type PowerpcPrev = OwnerQueue<ToPredecessor>;
 
 /// The CPU that holds a lock with this word.
 const fn owner(word: u32) -> usize {

@@ -9,12 +9,6 @@ pub trait Rules: Debug + 'static {
     /// The lock is the one of powerpc, not `owner-yield`. The module says how they differ.
     const IS_COMPLETE: bool = true;
 
-    /// Waiters give their slices to a preempted owner, and tell each other of it.
-    const YIELDS_TO_OWNER: bool = true;
-
-    /// Waiters in the queue give their slices to a preempted predecessor.
-    const YIELDS_TO_PREDECESSOR: bool = true;
-
     /// A CPU that has found the owner preempted marks the lock as sleepy again whenever another owner has wiped the mark.
     const IS_STICKY: bool = false;
 
@@ -35,22 +29,6 @@ impl Rules for Part {
 pub enum Complete {}
 
 impl Rules for Complete {}
-
-/// Rules of [`PowerpcOwner`](super::PowerpcOwner).
-#[derive(Debug)]
-pub enum ToOwner {}
-
-impl Rules for ToOwner {
-    const YIELDS_TO_PREDECESSOR: bool = false;
-}
-
-/// Rules of [`PowerpcPrev`](super::PowerpcPrev).
-#[derive(Debug)]
-pub enum ToPredecessor {}
-
-impl Rules for ToPredecessor {
-    const YIELDS_TO_OWNER: bool = false;
-}
 
 /// Looks of one CPU at the lock, in one of its phases.
 pub(super) struct Looks<R> {

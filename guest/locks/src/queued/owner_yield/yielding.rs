@@ -55,7 +55,7 @@ impl<R: Rules> OwnerQueue<R> {
         seen: u32,
         tell: impl Fn(),
     ) -> Option<bool> {
-        if seen & LOCKED == 0 || !R::YIELDS_TO_OWNER {
+        if seen & LOCKED == 0 {
             return None;
         }
         let preempted = Preempted::<R>::find(platform, owner(seen))?;
@@ -135,7 +135,7 @@ impl<R: Rules> OwnerQueue<R> {
             // The owner runs: a waiter that reported otherwise is late. A mark is wiped by its own CPU alone.
             node.sleepy.store(0, Relaxed);
             // Relaxed: the loop acquires. As head it has nothing to wait for here.
-            match prev.filter(|_| R::YIELDS_TO_PREDECESSOR && node.locked.load(Relaxed) == 0) {
+            match prev.filter(|_| node.locked.load(Relaxed) == 0) {
                 Some(prev) => prev.give_slice(platform),
                 None => platform.pause(),
             }

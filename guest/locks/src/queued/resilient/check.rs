@@ -1,6 +1,6 @@
 //! When a waiter gives up: it would wait for itself, or has waited for too long.
 
-use super::{Clock, View, fallible::LockError};
+use super::{View, fallible::LockError};
 use crate::{
     contract::Platform,
     faults::mutant::mutant,
@@ -20,15 +20,16 @@ pub(super) struct Check<'a, P> {
     /// Divisor of [`Platform::lock_limit`]: the wait is over after the quotient.
     part: u64,
     rounds: u32,
-    /// Ticks that count, up to `last`.
-    spent: u64,
+    /// When the wait began, and the last look, in ticks.
+    since: u64,
     last: u64,
 }
 
 impl<'a, P: Platform> Check<'a, P> {
     /// Starts the clock.
     pub(super) fn new(view: View<'a, P>, word: &'a AtomicU32, part: u64) -> Self {
-        Self { view, word, part, rounds: 0, spent: 0, last: view.shared.platform.now() }
+        let since = view.shared.platform.now();
+        Self { view, word, part, rounds: 0, since, last: since }
     }
 
     /// Pauses for one round, or says why there is no use in waiting.
@@ -45,39 +46,21 @@ impl<'a, P: Platform> Check<'a, P> {
     fn look(&mut self) -> Result<(), LockError> {
         let platform = self.view.shared.platform;
         let (limit, now) = (platform.lock_limit(), platform.now());
-        let (step, period) = (now.wrapping_sub(self.last), limit / CHECKS);
-        if step < period && self.spent + step < limit / self.part {
+        if now.wrapping_sub(self.since) >= limit / self.part {
+            return Err(LockError::TimedOut);
+        }
+        if now.wrapping_sub(self.last) < limit / CHECKS {
             return Ok(());
         }
         self.last = now;
-        self.spent += self.counted(step, period);
-        if self.spent >= limit / self.part {
-            return Err(LockError::TimedOut);
-        }
         if self.is_in_a_circle() { Err(LockError::Deadlock) } else { Ok(()) }
-    }
-
-    /// How much of a step counts.
-    fn counted(&self, step: u64, period: u64) -> u64 {
-        match self.view.clock {
-            Clock::Wall => step,
-            Clock::Holder if mutant!("rq-clock-goes-on": self.waits_for_preempted() => false) => 0,
-            // A longer one this CPU was away for itself.
-            Clock::Holder => step.min(period),
-        }
-    }
-
-    /// Asks of CPUs in the way only: others may not be there.
-    fn waits_for_preempted(&self) -> bool {
-        let is_preempted = |cpu| self.view.shared.platform.is_preempted(cpu);
-        self.others().any(|cpu| self.view.held[cpu].is_in_the_way(self.lock()) && is_preempted(cpu))
     }
 
     /// ABBA: whether the holder waits for a lock that this CPU holds. Looks at all CPUs, since the word does not name the holder. Circles of
     /// three CPUs end by time.
     fn is_in_a_circle(&self) -> bool {
         let own = &self.view.held[self.view.cpu];
-        for cpu in self.others() {
+        for cpu in (0..self.view.held.len()).filter(|cpu| *cpu != self.view.cpu) {
             // Acquire: pairs with unlock; if it was released meanwhile, what its last holder asks for does not matter.
             if self.word.load(Acquire) & LOCKED_MASK == 0 {
                 return false;
@@ -87,11 +70,6 @@ impl<'a, P: Platform> Check<'a, P> {
             }
         }
         false
-    }
-
-    fn others(&self) -> impl Iterator<Item = usize> {
-        let own = self.view.cpu;
-        (0..self.view.held.len()).filter(move |cpu| *cpu != own)
     }
 
     fn lock(&self) -> usize {

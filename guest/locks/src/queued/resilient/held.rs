@@ -7,8 +7,6 @@ use crate::{
 
 /// Locks that a table has room for; deeper ones are not watched.
 const MOST: usize = if MODELLED { 2 } else { 31 };
-/// Bit of an entry: its CPU queues, so it does not have the lock.
-const QUEUES: usize = 1;
 
 /// One CPU's table. Written by this CPU only; interrupts leave it as they found it.
 #[derive(Debug)]
@@ -72,24 +70,9 @@ impl Held {
         self.set_len(count + mutant!("rq-keep-entry": 0 => 1));
     }
 
-    /// Says whether this CPU queues for the last lock of its table.
-    pub(super) fn set_queues(&self, lock: usize, queues: bool) {
-        if let Some(entry) = self.entries.get(self.len() - 1) {
-            // Relaxed: a hint for the clock that stands still.
-            entry.store(if queues { lock | QUEUES } else { lock }, Relaxed);
-        }
-    }
-
     /// AA: whether this CPU had the lock before the last one in its table.
     pub(super) fn held_before_the_last(&self, lock: usize) -> bool {
         self.is_below(lock, self.len())
-    }
-
-    /// Whether the CPU of this table has the lock, or is the next to have it, or is about to ask for it.
-    pub(super) fn is_in_the_way(&self, lock: usize) -> bool {
-        // Acquire: pairs with `set_len`. Relaxed: a hint.
-        let count = self.count.load(Acquire).min(MOST);
-        self.entries[..count].iter().any(|entry| entry.load(Relaxed) == lock)
     }
 
     /// The lock that another CPU's table ends with, if it holds `lock` below; `None` says nothing.
@@ -100,12 +83,12 @@ impl Held {
             return None;
         }
         // Relaxed, here and in `is_below`: the count orders what is older.
-        let last = self.entries[count - 1].load(Relaxed) & !QUEUES;
+        let last = self.entries[count - 1].load(Relaxed);
         (last != 0 && self.is_below(lock, count)).then_some(last)
     }
 
     fn is_below(&self, lock: usize, count: usize) -> bool {
         let below = &self.entries[..count.saturating_sub(1).min(MOST)];
-        below.iter().any(|entry| entry.load(Relaxed) & !QUEUES == lock)
+        below.iter().any(|entry| entry.load(Relaxed) == lock)
     }
 }

@@ -44,8 +44,7 @@
 //!
 //! # Do the timeouts misfire?
 //! They do if a CPU that loses its physical one is away for more than half the limit, for then the pending CPU gives up; and one head that gives up
-//! sends dozens of others away. With [`Clock::Holder`] none of 156,000 acquisitions failed, at any limit. Failures of 1000 acquisitions, by the wall
-//! clock, and in brackets those of waiters whose own clock ran out:
+//! sends dozens of others away. Failures of 1000 acquisitions, and in brackets those of waiters whose own clock ran out:
 //!
 //! | away for | limit 0.5 ms | 1 ms | 2 ms | 4 ms | 8 ms | 16 ms | 500 ms |
 //! |---|---|---|---|---|---|---|---|
@@ -59,11 +58,11 @@
 //!
 //! *Provenance: `haltkick bench sim-rqspinlock`, 4 pCPUs of the simulated machine skylake-8s, slices of 1 ms, hold 100 us, think 5 ms, three
 //! runs of 4 s each, none invalid, 27 November 2026, commit a7db73a. The runs with slices of 50 ms are older than
-//! the repair of the simulator of that day.*
+//! the repair of the simulator of that day. With `rqspinlock-holder`, whose clock stood still while the holder was preempted, none of 156,000
+//! acquisitions failed, at any limit: measured on that day at a7db73a, an arm that is no longer in the image.*
 //!
 //! # What differs from Linux
-//! The clock is read every 16 rounds instead of every 65,536. An entry has a bit that says that its CPU queues, which only [`Clock::Holder`] uses.
-//! There is no test-and-set form.
+//! The clock is read every 16 rounds instead of every 65,536. There is no test-and-set form.
 
 mod check;
 mod fallible;
@@ -85,15 +84,6 @@ use crate::{
     },
 };
 
-/// Time that a waiter counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    /// All time, as Linux counts it.
-    Wall,
-    /// Time in which the waiter ran, and neither the holder nor the pending CPU was preempted ([`Platform::is_preempted`]).
-    Holder,
-}
-
 /// Resilient queue spinlock.
 pub struct RqSpinLock<W = DefaultWord> {
     word: AtomicU32,
@@ -104,7 +94,6 @@ pub struct RqSpinLock<W = DefaultWord> {
 #[derive(Debug)]
 pub struct RqSpinDomain<P, const CPUS: usize> {
     platform: P,
-    clock: Clock,
     cpus: [PerCpu; CPUS],
     held: [Held; CPUS],
 }
@@ -113,9 +102,9 @@ domain!(RqSpinDomain<CPUS>, queues_in_memory);
 
 impl<P, const CPUS: usize> RqSpinDomain<P, CPUS> {
     const_unless_loom! {
-        /// The memory of `CPUS` CPUs, which hold nothing, and by which clock they wait.
-        pub const fn new(platform: P, clock: Clock) -> Self {
-            Self { platform, clock, cpus: array![PerCpu::new(); CPUS], held: array![Held::new(); CPUS] }
+        /// The memory of `CPUS` CPUs, which hold nothing.
+        pub const fn new(platform: P) -> Self {
+            Self { platform, cpus: array![PerCpu::new(); CPUS], held: array![Held::new(); CPUS] }
         }
     }
 
@@ -132,7 +121,7 @@ impl<P, const CPUS: usize> RqSpinDomain<P, CPUS> {
 impl<P: Platform, const CPUS: usize> RqSpinDomain<P, CPUS> {
     fn view(&self, cpu: usize) -> View<'_, P> {
         let shared = Shared { platform: &self.platform, cpus: &self.cpus, table: Table::new(&[]) };
-        View { shared, held: &self.held, clock: self.clock, cpu }
+        View { shared, held: &self.held, cpu }
     }
 }
 
@@ -140,7 +129,6 @@ impl<P: Platform, const CPUS: usize> RqSpinDomain<P, CPUS> {
 struct View<'a, P> {
     shared: Shared<'a, P>,
     held: &'a [Held],
-    clock: Clock,
     cpu: usize,
 }
 

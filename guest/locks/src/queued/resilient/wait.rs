@@ -130,7 +130,6 @@ impl<P: Platform> Waiter<'_, P> {
         if try_lock(word) {
             return Ok(());
         }
-        view.own().set_queues(self.lock_address(), true);
         // Q3, Q4
         if join::<W, P>(word, view.shared, code).is_some() && self.await_verdict(node) == DISSOLVED {
             platform.count(Event::LockDissolved, 1);
@@ -141,7 +140,6 @@ impl<P: Platform> Waiter<'_, P> {
         platform.announce(Activity::Head);
         match self.wait_until_clear(LOCKED_PENDING, OF_HEAD) {
             Ok(seen) => {
-                view.own().set_queues(self.lock_address(), false);
                 claim::<W, P>(word, view.shared, code, node, seen);
                 Ok(())
             }
