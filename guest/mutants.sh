@@ -72,8 +72,7 @@ packed-unlock-wipes-tail    unit     packed
 table-stops-at-a-hole       unit     qspinlock::domain
 ticket-relaxed-unlock       loom     family::ticket::with_two
 ticket-relaxed-try          loom     family::ticket::with_two
-sleepers-no-fence           loom     foreign::no_sleeper
-sleepers-stay-after-a-stray-kick shuttle no_cpu_that_holds_a_foreign_lock
+sleepers-no-fence           loom     family::flexguard_sleeps::with_two
 mcs-relaxed-hand-over       loom     family::mcs::with_two
 mcs-forget-late-link        loom     family::mcs::with_two
 mcs-relaxed-link            loom     family::mcs::with_three

@@ -63,7 +63,7 @@ holders-off             7 RUN JSON --lock ticket --slice 200us --deschedule hold
 random-off              0 RUN JSON --lock qspinlock --pv on --deschedule random,rate=500,for=1ms --kick-yield on
 points-off              0 RUN JSON --lock qspinlock-points --pv on --deschedule waiter,prob=0.5,for=100us,at=halted-published
 extended                0 RUN JSON --lock slice-tas --slice 200us --grace 50us --slice-margin 20us
-ideal                   0 RUN --lock spin-ticket --format json
+ideal                   0 RUN --lock ticket --format json
 profile                 0 RUN JSON --lock qspinlock --pv on --profile
 profile-table           0 RUN --lock mcs --profile --folded folded.txt
 trace                   0 RUN JSON --lock qspinlock --pv on --trace one.pftrace

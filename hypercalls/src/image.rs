@@ -58,8 +58,7 @@ pub const WORKLOADS_SECTION: &str = ".haltkick.workloads";
 /// ELF section with two [`LockCalls`] per lock, in the order of the lock's index: native form, paravirtual form.
 pub const CALLS_SECTION: &str = ".haltkick.calls";
 
-/// How one form of a lock is called, and what memory it takes. Addresses of functions; 0: there is no such form, or it
-/// cannot be called like that. A form is either called or closed.
+/// How one form of a lock is called, and what memory it takes. Addresses of functions; 0: there is no such form.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct LockCalls {
@@ -71,9 +70,6 @@ pub struct LockCalls {
     pub read: u64,
     /// Function for a read-unlock site.
     pub read_unlock: u64,
-    /// Closed: what a section site calls, with the address of the lock, a function and its argument. It calls that function
-    /// while it holds the lock.
-    pub section: u64,
     /// Bytes of one lock.
     pub lock_bytes: u32,
     /// Bytes that each vCPU needs for all locks of this kind.
@@ -85,8 +81,7 @@ pub struct LockCalls {
 pub const SITES_SECTION: &str = ".haltkick.sites";
 
 /// One instruction that calls through a slot of a table: lock address in RDI; a token returned in RAX and RDX (lock, read)
-/// or passed in RSI and RDX (unlock, read-unlock); a function in RSI and its argument in RDX (section); all registers as in the
-/// System V ABI.
+/// or passed in RSI and RDX (unlock, read-unlock); all registers as in the System V ABI.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallSite {
@@ -109,8 +104,6 @@ pub const OPERATION_UNLOCK: u32 = 1;
 pub const OPERATION_READ: u32 = 2;
 /// The site releases a lock that was taken for reading.
 pub const OPERATION_READ_UNLOCK: u32 = 3;
-/// The site does something while it holds a lock.
-pub const OPERATION_SECTION: u32 = 4;
 
 /// ELF section with one [`LockObjects`]: what a VMM has linked behind the image. An image without it takes no lock objects.
 pub const OBJECTS_SECTION: &str = ".haltkick.objects";

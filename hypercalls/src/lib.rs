@@ -91,7 +91,7 @@ const _: () = {
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160 + 16 * TIMES);
     assert!(size_of::<ImageNote>() == 32);
-    assert!(size_of::<LockCalls>() == 48);
+    assert!(size_of::<LockCalls>() == 40);
     assert!(size_of::<CallSite>() == 24);
     assert!(size_of::<LockObject>() == 112);
     assert!(size_of::<LockObjects>() == 8 + 112 * MAX_OBJECTS);

@@ -284,7 +284,7 @@ fn sections_of_call_sites_that_are_no_whole_records_are_refused() {
         "fewer-calls",
         &edited(|bytes| {
             let (header, _, len) = section(bytes, CALLS);
-            bytes[header + SIZE..header + SIZE + 8].copy_from_slice(&(len as u64 - 96).to_le_bytes());
+            bytes[header + SIZE..header + SIZE + 8].copy_from_slice(&(len as u64 - 80).to_le_bytes());
         }),
     );
     assert!(fewer.contains("two for each"), "{fewer}");

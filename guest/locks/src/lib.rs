@@ -36,4 +36,4 @@ pub use reader_writer::{
     FairRwLock, PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock, fair,
 };
 pub use sleeping::*;
-pub use waiting::{SleeperDomain, Sleepers, Wake, nesting::LEVELS};
+pub use waiting::nesting::LEVELS;

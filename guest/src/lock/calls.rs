@@ -1,9 +1,8 @@
 //! How the workloads take and release a lock: as a kernel does it, by calls at marked sites.
 //!
 //! There is one copy of each workload for all locks. Its sites call through [`TABLE`], which vCPU 0 fills before any other vCPU
-//! runs (T13: what it holds may never change while a lock is held): lock, unlock, read, read-unlock, and for locks that
-//! are held for the length of a closure a section. Every site stands in an ELF section, and the VMM may rewrite it before
-//! the guest starts: as a direct call, or as the function itself where that is no longer than the call, as the byte store of a
+//! runs (T13: what it holds may never change while a lock is held): lock, unlock, read, read-unlock. Every site stands
+//! in an ELF section, and the VMM may rewrite it before the guest starts: as a direct call, or as the function itself where that is no longer than the call, as the byte store of a
 //! native unlock. So all locks are entered alike.
 #![expect(unsafe_code, reason = "calls through a table, with tokens whose type is forgotten in between")]
 
@@ -12,13 +11,11 @@ use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use haltkick_hypercalls::{
-    OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_SECTION, OPERATION_UNLOCK,
-};
+use haltkick_hypercalls::{OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_UNLOCK};
 
 use crate::cpu::percpu::boot;
 use crate::image::hot::hot;
-use crate::lock::kind::{Closed, INSTANCE_BYTES, Kind};
+use crate::lock::kind::{INSTANCE_BYTES, Kind};
 
 /// A lock's token on its way from a lock to an unlock that alone know its type: two registers.
 #[repr(C)]
@@ -31,8 +28,6 @@ pub(crate) type LockFunction = unsafe extern "C" fn(*const ()) -> Token;
 pub(crate) type TryFunction = unsafe extern "C" fn(*const ()) -> i32;
 /// Releases the lock at an address.
 pub(crate) type UnlockFunction = unsafe extern "C" fn(*const (), Token);
-/// Calls a function with its argument while it holds the lock at an address.
-pub(crate) type SectionFunction = unsafe extern "C" fn(*const (), extern "C" fn(*mut ()), *mut ());
 
 /// Makes a token of what a lock of kind `K` hands out.
 #[inline(always)]
@@ -97,19 +92,6 @@ pub(crate) unsafe extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Tok
     unsafe { K::read_unlock(at::<K>(lock), unpack::<K>(token)) }
 }
 
-/// Runs a closure under a lock that is held for its length; called by sites.
-///
-/// # Safety
-/// As for [`lock`].
-pub(crate) unsafe extern "C" fn section<C: Closed>(
-    lock: *const (),
-    body: extern "C" fn(*mut ()),
-    argument: *mut (),
-) {
-    // SAFETY: the caller's promise.
-    C::section(unsafe { &*lock.cast() }, || body(argument));
-}
-
 /// How sites call one form of a lock. Laid out as [`haltkick_hypercalls::LockCalls`], for the VMM to read from the image.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -118,7 +100,6 @@ pub(crate) struct Calls {
     pub(crate) unlock: Option<UnlockFunction>,
     pub(crate) read: Option<LockFunction>,
     pub(crate) read_unlock: Option<UnlockFunction>,
-    pub(crate) section: Option<SectionFunction>,
     pub(crate) lock_bytes: u32,
     pub(crate) cpu_bytes: u32,
 }
@@ -129,20 +110,17 @@ const _: () = assert!(size_of::<Calls>() == size_of::<haltkick_hypercalls::LockC
 /// runs.
 #[repr(C)]
 struct Table {
-    slots: [AtomicPtr<()>; 5],
+    slots: [AtomicPtr<()>; 4],
     /// Address of lock number 0.
     locks: AtomicUsize,
-    /// The locks are held for the length of a closure.
-    is_closed: AtomicBool,
     /// The locks exclude.
     excludes: AtomicBool,
 }
 
 hot! {
     static TABLE: Table = Table {
-        slots: [const { AtomicPtr::new(null_mut()) }; 5],
+        slots: [const { AtomicPtr::new(null_mut()) }; 4],
         locks: AtomicUsize::new(0),
-        is_closed: AtomicBool::new(false),
         excludes: AtomicBool::new(true),
     };
 }
@@ -151,19 +129,13 @@ hot! {
 pub(crate) fn install(calls: &Calls, locks: usize, excludes: bool) {
     let address = |function: Option<LockFunction>| function.map_or(null_mut(), |it| it as *mut ());
     let release = |function: Option<UnlockFunction>| function.map_or(null_mut(), |it| it as *mut ());
-    let addresses = [
-        address(calls.lock),
-        release(calls.unlock),
-        address(calls.read),
-        release(calls.read_unlock),
-        calls.section.map_or(null_mut(), |it| it as *mut ()),
-    ];
+    let addresses =
+        [address(calls.lock), release(calls.unlock), address(calls.read), release(calls.read_unlock)];
     // Relaxed: the hypercall that lets the others start lies between this and their first instruction.
     for (slot, address) in TABLE.slots.iter().zip(addresses) {
         slot.store(address, Ordering::Relaxed);
     }
     TABLE.locks.store(locks, Ordering::Relaxed);
-    TABLE.is_closed.store(calls.section.is_some(), Ordering::Relaxed);
     TABLE.excludes.store(excludes, Ordering::Relaxed);
 }
 
@@ -218,9 +190,6 @@ macro_rules! call {
 #[inline(always)]
 pub(crate) fn with_lock(index: usize, section: impl FnOnce()) {
     let lock = instance(index);
-    if TABLE.is_closed.load(Ordering::Relaxed) {
-        return closed(lock, section);
-    }
     let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
     call!(0, OPERATION_LOCK, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
     section();
@@ -245,17 +214,13 @@ pub(crate) fn with_lock_if_free(index: usize, take: TryFunction, section: impl F
 #[inline(always)]
 pub(crate) fn with_read_lock(index: usize, section: impl FnOnce()) {
     let lock = instance(index);
-    if TABLE.is_closed.load(Ordering::Relaxed) {
-        return closed(lock, section);
-    }
     let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
     call!(2, OPERATION_READ, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
     section();
     call!(3, OPERATION_READ_UNLOCK, in("rdi") lock, in("rsi") low, in("rdx") high,);
 }
 
-/// Runs `section` at sites that the VMM does not rewrite: to measure the worth of the rewriting. Not for locks
-/// that are held for a closure.
+/// Runs `section` at sites that the VMM does not rewrite: to measure the worth of the rewriting.
 #[inline(always)]
 pub(crate) fn with_lock_through_table(index: usize, section: impl FnOnce()) {
     let lock = instance(index);
@@ -263,18 +228,4 @@ pub(crate) fn with_lock_through_table(index: usize, section: impl FnOnce()) {
     call!(0, , in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
     section();
     call!(1, , in("rdi") lock, in("rsi") low, in("rdx") high,);
-}
-
-#[inline(always)]
-fn closed<F: FnOnce()>(lock: usize, section: F) {
-    /// Calls the closure that lies at `argument`.
-    extern "C" fn body<F: FnOnce()>(argument: *mut ()) {
-        // SAFETY: `argument` is the option below, which outlives the call and has no other reference.
-        if let Some(section) = unsafe { (*argument.cast::<Option<F>>()).take() } {
-            section();
-        }
-    }
-    let mut section = Some(section);
-    call!(4, OPERATION_SECTION, in("rdi") lock, in("rsi") body::<F> as extern "C" fn(*mut ()),
-        in("rdx") &raw mut section,);
 }

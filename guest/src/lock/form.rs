@@ -4,15 +4,15 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
-    COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, MAX_LOCKS, PAIR_AT_SITES,
-    PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
+    COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, MAX_LOCKS, MAX_VCPUS,
+    PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
 };
 use haltkick_locks::{Domain, Queues};
 
 use crate::cpu::percpu::{boot, control};
 use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
-use crate::lock::kind::{Closed, INSTANCE_BYTES, Kind, Part};
+use crate::lock::kind::{INSTANCE_BYTES, Kind, Part};
 use crate::lock::object;
 use crate::lock::placement::{self, first, place};
 use crate::lock::serving::{MMAP_SEM, Serving};
@@ -32,17 +32,16 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// Makes the form of a kind with functions for lock and unlock.
-    pub(crate) const fn called<K: Kind>() -> Self {
+    /// Makes the form of a kind of the image's own.
+    pub(crate) const fn of_kind<K: Kind>() -> Self {
         Self {
             calls: Calls {
                 lock: Some(calls::lock::<K>),
                 unlock: Some(calls::unlock::<K>),
                 read: Some(if K::SHARES { calls::read::<K> } else { calls::lock::<K> }),
                 read_unlock: Some(if K::SHARES { calls::read_unlock::<K> } else { calls::unlock::<K> }),
-                section: None,
                 lock_bytes: size_of::<K::Lock>() as u32,
-                cpu_bytes: K::CPU_BYTES as u32,
+                cpu_bytes: (size_of::<K::Domain>() / MAX_VCPUS) as u32,
             },
             install: |calls| {
                 let locks = place(K::new);
@@ -56,33 +55,6 @@ impl Form {
             }),
             part: K::PART,
             faults: K::FAULTS,
-        }
-    }
-
-    /// Makes the form of a kind which is held for the length of a closure.
-    pub(crate) const fn closed<C: Closed>() -> Self {
-        Self {
-            calls: Calls {
-                lock: None,
-                unlock: None,
-                read: None,
-                read_unlock: None,
-                section: Some(calls::section::<C>),
-                lock_bytes: size_of::<C::Lock>() as u32,
-                cpu_bytes: C::CPU_BYTES as u32,
-            },
-            install: |calls| {
-                let locks = place(C::new);
-                calls::install(calls, locks, true);
-                publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
-            },
-            pair_ticks: Some(|| {
-                // SAFETY: `install` has placed locks of this kind.
-                let lock = unsafe { first::<C::Lock>() };
-                pair_ticks(|| C::section(lock, || core::hint::black_box(())))
-            }),
-            part: None,
-            faults: Some(MMAP_SEM),
         }
     }
 
@@ -109,11 +81,8 @@ impl Form {
         let pairs = &control.pair_ticks;
         // Relaxed: the hypercall lies between this and the first instruction of every other vCPU.
         pairs[PAIR_COMPILED_IN].store(self.pair_ticks.map_or(0, |measure| measure()), Ordering::Relaxed);
-        if self.calls.lock.is_some() {
-            let through_table =
-                pair_ticks(|| calls::with_lock_through_table(0, || core::hint::black_box(())));
-            pairs[PAIR_THROUGH_TABLE].store(through_table, Ordering::Relaxed);
-        }
+        let through_table = pair_ticks(|| calls::with_lock_through_table(0, || core::hint::black_box(())));
+        pairs[PAIR_THROUGH_TABLE].store(through_table, Ordering::Relaxed);
         let at_sites = pair_ticks(|| calls::with_lock(0, || core::hint::black_box(())));
         pairs[PAIR_AT_SITES].store(at_sites, Ordering::Relaxed);
         for (slot, ticks) in [

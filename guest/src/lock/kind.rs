@@ -1,11 +1,10 @@
 //! Kinds of locks: what the table of calls needs of each.
 
-use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::Domain;
 
 use crate::lock::serving::{MMAP_SEM, Serving};
 
-/// A kind of lock with functions for lock and unlock.
+/// A kind of lock.
 pub(crate) trait Kind: 'static {
     /// The lock itself.
     type Lock: Sync + 'static;
@@ -17,8 +16,6 @@ pub(crate) trait Kind: 'static {
     const EXCLUDES: bool = true;
     /// Meaning of a lock's first bytes, for readers of a guest that failed.
     const WORD: u32 = haltkick_hypercalls::WORD_OPAQUE;
-    /// Memory that each vCPU needs for locks of this kind.
-    const CPU_BYTES: usize = size_of::<Self::Domain>() / MAX_VCPUS;
     /// Part that structures are made of in a run with this lock.
     const PART: Option<Part> = None;
     /// Whether readers share it.
@@ -43,18 +40,6 @@ pub(crate) trait Kind: 'static {
     fn read_unlock(lock: &Self::Lock, token: Self::Token) {
         Self::unlock(lock, token);
     }
-}
-
-/// A kind of lock that is held for the length of a closure.
-pub(crate) trait Closed: 'static {
-    /// The lock itself.
-    type Lock: Sync + 'static;
-    /// Memory that each vCPU needs for such locks.
-    const CPU_BYTES: usize;
-
-    /// A free lock.
-    fn new() -> Self::Lock;
-    fn section(lock: &Self::Lock, section: impl FnOnce());
 }
 
 /// From one lock to the next, whatever their kind.

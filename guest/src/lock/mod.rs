@@ -3,7 +3,6 @@
 
 pub(crate) mod calls;
 pub(crate) mod cost;
-mod foreign;
 pub(crate) mod form;
 pub(crate) mod kind;
 mod locks;
@@ -15,6 +14,5 @@ pub(crate) mod parts;
 mod placement;
 pub(crate) mod platform;
 pub(crate) mod registry;
-pub(crate) mod relax;
 pub(crate) mod serving;
 mod tables;

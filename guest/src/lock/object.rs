@@ -54,7 +54,6 @@ pub(crate) fn calls(paravirt: bool) -> Calls {
         unlock: releases(unlock),
         read: acquires(or(read, lock)),
         read_unlock: releases(or(read_unlock, unlock)),
-        section: None,
         lock_bytes: object.lock_bytes.load(Ordering::Relaxed),
         cpu_bytes: object.cpu_bytes.load(Ordering::Relaxed),
     }

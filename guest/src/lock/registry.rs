@@ -27,15 +27,9 @@ pub(crate) struct LockCode {
 pub(crate) const fn calls(form: &Option<Form>) -> Calls {
     match form {
         Some(form) => form.calls,
-        None => Calls {
-            lock: None,
-            unlock: None,
-            read: None,
-            read_unlock: None,
-            section: None,
-            lock_bytes: 0,
-            cpu_bytes: 0,
-        },
+        None => {
+            Calls { lock: None, unlock: None, read: None, read_unlock: None, lock_bytes: 0, cpu_bytes: 0 }
+        }
     }
 }
 
@@ -57,7 +51,7 @@ pub(crate) const fn lock_flags(flags: LockFlags, native: &Option<Form>, paravirt
 }
 
 /// Declares a lock: its place in the list, name, summary and flags, and its forms. A form is a kind that is declared elsewhere,
-/// one that is declared right here in braces (see `guest_kind`), or `(closed Kind)`.
+/// or one that is declared right here in braces (see `guest_kind`).
 macro_rules! lock {
     ($order:literal $name:literal, $summary:expr, $flags:expr;
      $(native $native:tt)? $(paravirt $paravirt:tt)?) => {
@@ -91,7 +85,6 @@ macro_rules! declare {
     ({ $($kind:tt)+ }) => {
         $crate::lock::kind::guest_kind!($($kind)+);
     };
-    ((closed $kind:ident)) => {};
     ($kind:ident) => {};
 }
 
@@ -100,13 +93,10 @@ macro_rules! form {
         None
     };
     ({ $kind:ident: $($rest:tt)+ }) => {
-        Some($crate::lock::form::Form::called::<$kind>())
-    };
-    ((closed $kind:ident)) => {
-        Some($crate::lock::form::Form::closed::<$kind>())
+        Some($crate::lock::form::Form::of_kind::<$kind>())
     };
     ($kind:ident) => {
-        Some($crate::lock::form::Form::called::<$kind>())
+        Some($crate::lock::form::Form::of_kind::<$kind>())
     };
 }
 

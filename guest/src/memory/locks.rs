@@ -54,9 +54,6 @@ macro_rules! of_either {
 }
 
 impl Semaphore {
-    /// Memory that each vCPU needs for such locks.
-    pub(crate) const CPU_BYTES: usize = size_of::<SleepingMemory>() / MAX_VCPUS;
-
     /// A free one.
     pub(crate) const fn new(rules: Rules, is_watched: bool) -> Self {
         let semaphore = match rules {

@@ -18,7 +18,6 @@ macro_rules! fault_scheme {
             type Lock = Semaphore;
             type Token = ();
             type Domain = SleepingMemory;
-            const CPU_BYTES: usize = Semaphore::CPU_BYTES;
             const SHARES: bool = true;
             const FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules));
 

@@ -92,7 +92,6 @@ impl LinkedObject {
             unlock,
             read: read.or(lock),
             read_unlock: read_unlock.or(unlock),
-            section: None,
             lock_bytes: self.lock_bytes,
             cpu_bytes: self.cpu_bytes,
         }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use haltkick_hypercalls::{
     CALLS_SECTION, CallSite, LockCalls, OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK,
-    OPERATION_SECTION, OPERATION_UNLOCK, SITES_SECTION,
+    OPERATION_UNLOCK, SITES_SECTION,
 };
 use iced_x86::{Code, Decoder, DecoderOptions, OpKind, Register};
 use object::{Object as _, ObjectSection as _};
@@ -30,8 +30,6 @@ pub enum Operation {
     Read,
     /// Releases it.
     ReadUnlock,
-    /// Does something while it holds a lock.
-    Section,
 }
 
 impl fmt::Display for Operation {
@@ -41,7 +39,6 @@ impl fmt::Display for Operation {
             Self::Unlock => "unlock",
             Self::Read => "read",
             Self::ReadUnlock => "read-unlock",
-            Self::Section => "section",
         })
     }
 }
@@ -66,8 +63,6 @@ pub struct Calls {
     pub read: Option<u64>,
     /// Address of the function that a read-unlock site calls.
     pub read_unlock: Option<u64>,
-    /// Address of the function that a section site calls, for a form that is held for the length of one.
-    pub section: Option<u64>,
     /// Bytes of one lock.
     pub lock_bytes: u32,
     /// Bytes that each vCPU needs for all locks of this kind.
@@ -82,7 +77,6 @@ impl Calls {
             Operation::Unlock => self.unlock,
             Operation::Read => self.read,
             Operation::ReadUnlock => self.read_unlock,
-            Operation::Section => self.section,
         }
     }
 }
@@ -102,7 +96,6 @@ pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> 
             OPERATION_UNLOCK => Operation::Unlock,
             OPERATION_READ => Operation::Read,
             OPERATION_READ_UNLOCK => Operation::ReadUnlock,
-            OPERATION_SECTION => Operation::Section,
             other => return Err(wrong(&format!("of unknown operation {other}"))),
         };
         let site = Site { address: long(0), slot: long(8), bytes: short(16), operation };
@@ -172,9 +165,8 @@ pub(crate) fn calls(
                     "has a lock in {CALLS_SECTION} that can be taken and not released, or the reverse"
                 ));
             }
-            let section = function(word(record, 32, 8))?;
-            let (lock_bytes, cpu_bytes) = (word(record, 40, 4) as u32, word(record, 44, 4) as u32);
-            Ok(Calls { lock, unlock, read, read_unlock, section, lock_bytes, cpu_bytes })
+            let (lock_bytes, cpu_bytes) = (word(record, 32, 4) as u32, word(record, 36, 4) as u32);
+            Ok(Calls { lock, unlock, read, read_unlock, lock_bytes, cpu_bytes })
         })
         .collect();
     Ok(parsed?.chunks_exact(2).map(|forms| [forms[0], forms[1]]).collect())

@@ -25,8 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-const LOCKS: [(&str, bool); 5] =
-    [("qspinlock", true), ("tas", false), ("rwsem/packed", true), ("mcslock", true), ("mutex/packed", true)];
+const LOCKS: [(&str, bool); 4] =
+    [("qspinlock", true), ("tas", false), ("rwsem/packed", true), ("mutex/packed", true)];
 
 fn reported(outcome: &Outcome, name: &str) -> u64 {
     outcome.time(name).map_or(0, |times| times.buckets.iter().sum())

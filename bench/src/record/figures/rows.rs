@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{ByActivity, Costs, Engine, Known, PairTicks, Sched, Unknown};
+use haltkick_vmm::{ByActivity, Costs, Engine, Known, Sched, Unknown};
 
 use super::Better::{Less, More};
 use super::Center::{Median, Most};
@@ -411,9 +411,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     // Costs without contention: cycles per pair of lock and unlock with a rest after it, the best of several short runs at boot, less
     // what the rests take alone.
     cycles(PAIRS[0], "A pair of lock and unlock without contention, at call sites that the VMM has rewritten.", |it| {
-        let PairTicks { patched, through_table, .. } = it.outcome.pair_ticks;
-        cycles_of(patched).ok_or_else(|| match &it.asked.run.engine {
-            _ if through_table.is_none() => NO_SITE.into(),
+        cycles_of(it.outcome.pair_ticks.patched).ok_or_else(|| match &it.asked.run.engine {
             Engine::Qemu(_) => "QEMU starts the image as it is, without patching it".into(),
             _ if !it.asked.ours.patch => "patch is off".into(),
             _ => "no call site was patched".into(),
@@ -422,7 +420,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     .better(Less)
     .estimated(),
     cycles(PAIRS[1], "The same, called through a table.", |it| {
-        cycles_of(it.outcome.pair_ticks.through_table).ok_or_else(|| NO_SITE.into())
+        cycles_of(it.outcome.pair_ticks.through_table).ok_or_else(unmeasured)
     })
     .better(Less)
     .estimated(),
@@ -488,8 +486,6 @@ pub(crate) static FIGURES: &[Figure] = &[
         .estimated()
         .needs_lock(),
 ];
-
-const NO_SITE: &str = "no call site: this lock is compiled into the workloads";
 
 fn unmeasured() -> Unknown {
     "the guest image does not measure it".into()

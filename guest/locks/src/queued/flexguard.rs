@@ -78,8 +78,8 @@ use crate::{
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*, Statistic, array, const_unless_loom},
     waiting::{
-        Sleepers,
         nesting::{Code, LEVELS, Nesting},
+        sleepers::Sleepers,
         wake::{KickStamp, OF_SPINLOCKS},
     },
 };

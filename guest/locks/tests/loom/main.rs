@@ -18,7 +18,6 @@
 #![cfg(loom)]
 
 mod family;
-mod foreign;
 mod model;
 mod nested;
 mod osq;

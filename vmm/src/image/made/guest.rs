@@ -17,8 +17,8 @@ use crate::image::file::Image;
 use crate::image::segment::IMAGE_BASE;
 
 const LOCKS: usize = 3;
-const SITES: u64 = 10;
-const OPERATIONS: u64 = 5;
+const SITES: u64 = 8;
+const OPERATIONS: u64 = 4;
 /// From one site, and from one function, to the next.
 const STEP: u64 = 16;
 const FUNCTIONS: u64 = IMAGE_BASE + SITES * STEP;
@@ -104,18 +104,18 @@ fn site(number: u64) -> Vec<u8> {
     words(&[(IMAGE_BASE + number * STEP, 8), (DATA + operation * 8, 8), (6, 4), (operation, 4)])
 }
 
-/// The first lock is called by locks' sites, the second by readers' too, the third by sections'.
+/// The first lock is called by locks' sites, the second by readers' too; the third has a paravirtual form alone.
 fn calls() -> Vec<u8> {
     let [lock, unlock, read, read_unlock] = [0, 1, 2, 3].map(function);
     let rows = [
-        [lock, unlock, 0, 0, 0],
-        [unlock, lock, 0, 0, 0],
-        [read, lock, read, read_unlock, 0],
-        [0; 5],
-        [0, 0, 0, 0, read],
-        [0, 0, 0, 0, read_unlock],
+        [lock, unlock, 0, 0],
+        [unlock, lock, 0, 0],
+        [read, lock, read, read_unlock],
+        [0; 4],
+        [0; 4],
+        [read, lock, 0, 0],
     ];
-    let row = |row: &[u64; 5]| {
+    let row = |row: &[u64; 4]| {
         let functions: Vec<_> = row.iter().map(|&address| (address, 8)).collect();
         [words(&functions), words(&[(4, 4), (64, 4)])].concat()
     };
