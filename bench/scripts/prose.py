@@ -75,7 +75,7 @@ def main():
     print(f"{words_of_docs} words in docs (limit {MOST_WORDS}), {len(drawn)} pictures (at least {LEAST_PICTURES}), "
           f"{long_of_all} sentences of more than 25 words")
     print(f"{words_of_studies} words in docs/studies (limit {MOST_IN_STUDIES})")
-    sources = listed("*.rs", "*.md", "*.toml", "justfile")
+    sources = listed("*.rs", "*.md", "*.toml", "justfile", "*.just")
     found = {path.relative_to(ROOT): turns(path.name, path.read_text(encoding="utf-8")) for path in sources}
     print(f"{sum(found.values())} turns of phrase that need a second reading (limit {MOST_TURNS}), most in:")
     for path, many in sorted(found.items(), key=lambda each: -each[1])[:5]:

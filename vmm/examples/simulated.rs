@@ -1,8 +1,8 @@
 //! Cost of simulating: time on one core of this host for a millisecond of the machine, and millions of instructions a
 //! second that were executed one by one.
 //!
-//! `just bench-sim`, or with a text that the rows to be run contain. Figures of a busy machine compare with those of the same
-//! run only.
+//! `cargo run --release --package haltkick-vmm --example simulated -- [TEXT]`: the rows whose names contain the text, or all.
+//! Figures of a busy machine compare with those of the same run only.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

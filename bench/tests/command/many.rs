@@ -1,4 +1,4 @@
-//! Hosts of many CPUs on several nodes: 16 runners at once, and memory where it was asked for. `just test-many` emulates such a host.
+//! Hosts of many CPUs on several nodes: 16 runners at once, and memory where it was asked for. `just maintain test-many` emulates such a host.
 
 use std::process::Output;
 
@@ -22,7 +22,7 @@ fn many() -> Tested {
     let cpus = std::thread::available_parallelism().map_or(1, Into::into);
     let nodes = (0..).take_while(|node| std::path::Path::new(&node_path(*node)).exists()).count();
     if cpus < MANY || nodes < 2 {
-        return skip(format_args!("{cpus} CPUs on {nodes} nodes: `just test-many` emulates {MANY} on two"));
+        return skip(format_args!("{cpus} CPUs on {nodes} nodes: `just maintain test-many` emulates {MANY} on two"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Instructions a second, on one core of this host: code of the embedded guest image, with a bus that charges for nothing
 //! and with one that looks every line up.
 //!
-//! `just bench-sim-cpu`. Figures of a busy machine compare with those of the same run only.
+//! `cargo run --release --package haltkick-sim --example mips`. Figures of a busy machine compare with those of the same run only.
 
 use std::time::Instant;
 

@@ -28,7 +28,7 @@ const OPERATIONS: [Counter; 7] = [
     Counter::Refused,
 ];
 
-/// Operations that the streaming tests share: each goes on until it has done its part. `just stress-grant` sets it.
+/// Operations that the streaming tests share: each goes on until it has done its part. `GRANT_OPERATIONS` sets it.
 fn operations_wanted() -> u64 {
     env::var("GRANT_OPERATIONS").map_or(0, |n| n.parse().expect("GRANT_OPERATIONS is a number"))
 }

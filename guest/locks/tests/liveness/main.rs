@@ -81,7 +81,7 @@ fn flexguard(rounds: Rounds) -> Graph {
 const PENDING: u32 = 1 << 8;
 const MUST_QUEUE: u32 = 1 << 16;
 
-/// `LIVENESS_DEEPER=1` (`just model-deeper`): also what takes minutes and gigabytes.
+/// `LIVENESS_DEEPER=1` (CONTRIBUTING.md): also what takes minutes and gigabytes.
 fn deeper() -> bool {
     env::var_os("LIVENESS_DEEPER").is_some()
 }

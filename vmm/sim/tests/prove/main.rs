@@ -1,6 +1,6 @@
 //! For every form in the guest image the interpreter does what the CPU at hand does: results, memory, flags, exceptions.
 //!
-//! `HALTKICK_PROVE_STATES` states of each form are tried, a thousand by default; `just prove-sim` tries a million.
+//! `HALTKICK_PROVE_STATES` states of each form are tried, a thousand by default.
 
 #[path = "../forms/mod.rs"]
 mod forms;
