@@ -4,9 +4,9 @@
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
-use support::{Check, trials};
+use support::{Check, Failed, apply, named, trial};
 
 /// vCPUs for each of the machine's two pCPUs.
 const RATIO: u64 = 4;
@@ -27,20 +27,18 @@ fn main() -> ExitCode {
             "Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd"
         );
     }
-    let mut trials = vec![];
-    for (sched, pv) in [("host", "on"), ("host", "off"), ("vmm", "on"), ("vmm", "off")] {
-        let title = format!("random_descheduling_under_the_{sched}s_scheduler_with_pv_{pv}");
-        trials.push(Trial::test(title, move || survives(sched, pv, stress_seconds())));
-    }
-    trials.extend(trials![
-        pv_on_pv_off_and_nopvspin_are_compared_by_guest_output,
-        a_panic_is_a_failure_of_the_guest,
-        a_guest_that_stays_is_stopped_when_its_time_is_over,
-        a_workload_inside_runs_on_kvm_and_its_record_comes_back,
-    ]);
-    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
+    let trials = support::trials(false).into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
     support::watch();
     libtest_mimic::run(&arguments, support::chosen(trials)).exit_code()
+}
+
+#[apply(trial)]
+fn guests_survive_random_descheduling() -> Vec<Trial> {
+    let trial = |(sched, pv)| {
+        let title = format!("random_descheduling_under_the_{sched}s_scheduler_with_pv_{pv}");
+        named(title, move || survives(sched, pv, stress_seconds()))
+    };
+    [("host", "on"), ("host", "off"), ("vmm", "on"), ("vmm", "off")].map(trial).into()
 }
 
 /// Returns how long each guest is to be under stress, if the tester sets it (`HALTKICK_STRESS_SECONDS`).
@@ -150,6 +148,7 @@ fn haltkick(arguments: &[&str]) -> Result<String, Failed> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+#[apply(trial)]
 fn pv_on_pv_off_and_nopvspin_are_compared_by_guest_output() -> Check {
     let (file, results) = (example()?, "/tmp/linux-pv/results");
     let whole = ["bench", &file, "--blocks", "1", "--set", "ratio=1", "--output", results];
@@ -188,6 +187,7 @@ fn pv_on_pv_off_and_nopvspin_are_compared_by_guest_output() -> Check {
     check(manifest["kernels"].as_array().map(Vec::len) == Some(3), || format!("{}", manifest["kernels"]))
 }
 
+#[apply(trial)]
 fn a_panic_is_a_failure_of_the_guest() -> Check {
     let (code, record, console) =
         told(&boot("rdinit=/there/is/none root=none", RATIO, &["--sched", "host", "--duration", "120s"]))?;
@@ -197,6 +197,7 @@ fn a_panic_is_a_failure_of_the_guest() -> Check {
     check(console.contains("Kernel panic") && console.contains("kernel panicked after"), || console)
 }
 
+#[apply(trial)]
 fn a_guest_that_stays_is_stopped_when_its_time_is_over() -> Check {
     let (code, record, console) = told(&boot("", RATIO, &["--sched", "host", "--duration", "2s"]))?;
     check(code == 6 && record["end"] == "time-limit", || {
@@ -207,6 +208,7 @@ fn a_guest_that_stays_is_stopped_when_its_time_is_over() -> Check {
     })
 }
 
+#[apply(trial)]
 fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() -> Check {
     let kernel = directory().expect("tests without it are ignored") + "/vmlinuz";
     let output = Command::new(env!("CARGO_BIN_EXE_haltkick"))

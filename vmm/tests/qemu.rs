@@ -9,8 +9,10 @@ use haltkick_vmm::{
     Engine, Fold, Governor, HowOften, Image, Instruments, Outcome, PvBackend, Ring, Run, RunError, Sched,
     Shape, ShapeFlags, Target, find_qemu, probe,
 };
-use libtest_mimic::{Arguments, Failed, Trial};
-use support::{Check, Settings, deschedule, event, start, start_stoppable, trials, watched};
+use libtest_mimic::{Arguments, Trial};
+use support::{
+    Check, Failed, Settings, apply, deschedule, event, named, start, start_stoppable, trial, watched,
+};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -23,14 +25,14 @@ fn main() -> ExitCode {
     // In the emulated machine, with KVM alone: an emulator in an emulator takes hours.
     let is_nested = support::nested();
     let with_tcg = || {
-        let conclusion = libtest_mimic::run(&arguments, trials_with_tcg(is_lacking));
+        let conclusion = libtest_mimic::run(&arguments, trials(false, is_lacking));
         support::note("qemu-tcg", &conclusion, lacking.as_ref().map(ToString::to_string));
         conclusion
     };
     let with_kvm = || {
         let kvm = probe().err().map(|reason| reason.to_string());
         let lacking = lacking.as_ref().map(ToString::to_string).or(kvm);
-        let conclusion = libtest_mimic::run(&arguments, support::chosen(trials_with_kvm(lacking.is_some())));
+        let conclusion = libtest_mimic::run(&arguments, support::chosen(trials(true, lacking.is_some())));
         support::note("qemu-kvm", &conclusion, lacking);
         conclusion
     };
@@ -41,50 +43,30 @@ fn main() -> ExitCode {
     with_kvm().exit_code()
 }
 
-fn trials_with_tcg(is_lacking: bool) -> Vec<Trial> {
-    let mut trials = on_either(Tcg, "", forms());
-    trials.extend(trials![
-        many_more_vcpus_than_pcpus_halt_and_are_woken,
-        a_kick_before_the_wait_is_latched,
-        slow_paths_nest_and_several_locks_exclude,
-        copied_blocks_are_whole_under_a_readers_lock,
-        workloads_that_are_checked_at_rest_come_to_rest,
-        a_section_without_a_lock_violates_exclusion,
-        a_request_to_stop_ends_the_run,
-        every_setting_reaches_the_guest_on_every_engine,
-    ]);
-    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(is_lacking));
-    trials.chain(trials![what_qemu_cannot_serve_is_refused_with_a_reason]).collect()
+/// The tests with KVM, or all others.
+fn trials(with_kvm: bool, is_lacking: bool) -> Vec<Trial> {
+    let needs_nothing = |trial: &Trial| trial.name() == "what_qemu_cannot_serve_is_refused_with_a_reason";
+    support::trials(false)
+        .into_iter()
+        .filter(|trial| trial.name().starts_with("with_kvm_") == with_kvm)
+        .map(|trial| match needs_nothing(&trial) {
+            true => trial,
+            false => trial.with_ignored_flag(is_lacking),
+        })
+        .collect()
 }
 
-/// Few, where KVM itself may be emulated, or interprets ring 0.
-fn trials_with_kvm(is_lacking: bool) -> Vec<Trial> {
-    let forms = [("qspinlock".into(), false), ("qspinlock".into(), true)];
-    let mut trials = on_either(Kvm, "with_kvm_", forms);
-    trials.extend(trials![with_kvm_a_kick_that_fails_is_refused_with_a_reason]);
-    trials.into_iter().map(|trial| trial.with_ignored_flag(is_lacking)).collect()
-}
-
-fn on_either(
-    accelerator: Accelerator,
-    prefix: &str,
-    forms: impl IntoIterator<Item = (String, bool)>,
-) -> Vec<Trial> {
-    macro_rules! trials {
-        [$($test:ident,)+] => {
-            vec![$(Trial::test(format!("{prefix}{}", stringify!($test)), move || $test(accelerator))),+]
-        };
-    }
-    let mut trials = trials![
-        every_vcpu_is_there_and_the_engine_recorded,
-        a_token_goes_round_by_kick_and_wait,
-        a_panic_and_an_exception_are_reported_with_their_place,
-    ];
-    for (lock, pv) in forms {
+/// With KVM few, where KVM itself may be emulated, or interprets ring 0.
+#[apply(trial)]
+fn every_form_excludes() -> Vec<Trial> {
+    let few = [("qspinlock".into(), false), ("qspinlock".into(), true)];
+    let with_kvm = few.map(|form| ("with_kvm_", Kvm, form));
+    let forms = forms().into_iter().map(|form| ("", Tcg, form)).chain(with_kvm);
+    let trial = |(prefix, accelerator, (lock, pv)): (_, _, (String, bool))| {
         let title = format!("{prefix}{lock}_{}_excludes", if pv { "pv" } else { "native" });
-        trials.push(Trial::test(title, move || excludes(accelerator, &lock, pv)));
-    }
-    trials
+        named(title, move || excludes(accelerator, &lock, pv))
+    };
+    forms.map(trial).collect()
 }
 
 /// Short runs: every engine here is slow.
@@ -141,6 +123,7 @@ fn excludes(accelerator: Accelerator, lock: &str, pv: bool) -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn every_vcpu_is_there_and_the_engine_recorded(accelerator: Accelerator) -> Check {
     let config = with(accelerator);
     let outcome = until(&config, taken)?;
@@ -158,6 +141,7 @@ fn every_vcpu_is_there_and_the_engine_recorded(accelerator: Accelerator) -> Chec
     Ok(())
 }
 
+#[apply(trial)]
 fn with_kvm_a_kick_that_fails_is_refused_with_a_reason() -> Check {
     let asked = with(Kvm).pv_backend(PvBackend::Kvm);
     match (probe()?.kick_by_hypercall, start(&asked)) {
@@ -170,11 +154,13 @@ fn with_kvm_a_kick_that_fails_is_refused_with_a_reason() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_token_goes_round_by_kick_and_wait(accelerator: Accelerator) -> Check {
     until(&with(accelerator).workload("hand-off"), taken)?;
     Ok(())
 }
 
+#[apply(trial)]
 fn many_more_vcpus_than_pcpus_halt_and_are_woken() -> Check {
     let config = config().vcpus(24);
     let outcome = until(&config, |outcome| event(outcome, "pv_kick_wake") > 0)?;
@@ -182,6 +168,7 @@ fn many_more_vcpus_than_pcpus_halt_and_are_woken() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn slow_paths_nest_and_several_locks_exclude() -> Check {
     let nesting = config().workload("selftest-nesting").lock_count(5);
     assert_eq!(until(&nesting, taken)?.lost_updates, Some(0));
@@ -189,6 +176,7 @@ fn slow_paths_nest_and_several_locks_exclude() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn copied_blocks_are_whole_under_a_readers_lock() -> Check {
     let copies = config().lock("rwsem/packed").workload("copy-1024");
     assert_eq!(until(&copies, taken)?.lost_updates, Some(0));
@@ -196,6 +184,7 @@ fn copied_blocks_are_whole_under_a_readers_lock() -> Check {
 }
 
 /// The check itself is that of the guest: it panics if keys or nodes are not whole, or something is still mapped.
+#[apply(trial)]
 fn workloads_that_are_checked_at_rest_come_to_rest() -> Check {
     for workload in ["list", "hash-table", "rwlock-fair", "grant-split"] {
         let shape = Shape { read_percent: 50, ..Shape::default() };
@@ -208,11 +197,13 @@ fn workloads_that_are_checked_at_rest_come_to_rest() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_kick_before_the_wait_is_latched() -> Check {
     until(&config().workload("selftest-latch"), taken)?;
     Ok(())
 }
 
+#[apply(trial)]
 fn a_panic_and_an_exception_are_reported_with_their_place(accelerator: Accelerator) -> Check {
     // Over at once, however long it is.
     let window = Duration::from_secs(60);
@@ -233,6 +224,7 @@ fn a_panic_and_an_exception_are_reported_with_their_place(accelerator: Accelerat
     Ok(())
 }
 
+#[apply(trial)]
 fn a_section_without_a_lock_violates_exclusion() -> Check {
     // How long it takes until two meet in a section depends on the host.
     for factor in [1, 10, 100] {
@@ -246,6 +238,7 @@ fn a_section_without_a_lock_violates_exclusion() -> Check {
     Err("nobody ever met".into())
 }
 
+#[apply(trial)]
 fn a_request_to_stop_ends_the_run() -> Check {
     let window = Duration::from_secs(600);
     match start_stoppable(&config().window(window), &AtomicBool::new(true)) {
@@ -302,6 +295,7 @@ fn unlike_the_default() -> Run {
 }
 
 /// QEMU's emulator cannot run the governor, whose settings KVM under QEMU gets in the same way.
+#[apply(trial)]
 fn every_setting_reaches_the_guest_on_every_engine() -> Check {
     // No settings, or settings of our own VMM.
     const OTHERS: [&str; 8] = [
@@ -338,6 +332,7 @@ fn every_setting_reaches_the_guest_on_every_engine() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn what_qemu_cannot_serve_is_refused_with_a_reason() -> Check {
     let on_purpose = deschedule(Target::Random, HowOften::PerSecond(10.0), Duration::from_millis(1), None);
     for (wrong, reason) in [

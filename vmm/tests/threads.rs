@@ -6,23 +6,13 @@ use std::time::Duration;
 
 use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, Run, RunError, Sched};
 use libtest_mimic::Arguments;
-use support::{Check, PATIENCE, Settings, exits, start, start_stoppable, trials};
+use support::{Check, PATIENCE, Settings, apply, exits, start, start_stoppable, trial};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The image's addresses are there once in a process.
     arguments.test_threads = Some(1);
-    let trials = trials![
-        every_form_of_every_lock_excludes_under_either_scheduler,
-        a_kick_before_the_wait_is_latched,
-        every_vcpu_adds_to_a_shared_word,
-        slices_end_by_the_timer_and_mark_the_vcpu_as_preempted,
-        a_panic_and_an_exception_are_reported_with_their_place,
-        a_hang_ends_and_a_section_without_a_lock_is_found,
-        a_guest_of_1024_vcpus_runs_every_one_of_them,
-        two_guests_at_once_ring_0_and_page_tables_are_refused,
-    ];
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = libtest_mimic::run(&arguments, support::trials(false));
     support::note("threads", &conclusion, None);
     conclusion.exit_code()
 }
@@ -36,6 +26,7 @@ fn config() -> Run {
     base.vcpus(vcpus).window(Duration::from_millis(60))
 }
 
+#[apply(trial)]
 fn every_form_of_every_lock_excludes_under_either_scheduler() -> Check {
     let mut scheds = [Sched::Vmm, Sched::Host].into_iter().cycle();
     // Schemes of page faults guard no sections.
@@ -55,6 +46,7 @@ fn every_form_of_every_lock_excludes_under_either_scheduler() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn every_vcpu_adds_to_a_shared_word() -> Check {
     for workload in ["line-add", "list-refcount"] {
         let outcome =
@@ -66,6 +58,7 @@ fn every_vcpu_adds_to_a_shared_word() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_kick_before_the_wait_is_latched() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&config().workload("selftest-latch").sched(sched)).unwrap();
@@ -76,6 +69,7 @@ fn a_kick_before_the_wait_is_latched() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() -> Check {
     let outcome = start(&config().workload("selftest-preempted").window(LONG)).unwrap();
     assert_eq!(outcome.preempted_source, Ok(PreemptedSource::Vmm));
@@ -86,6 +80,7 @@ fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_panic_and_an_exception_are_reported_with_their_place() -> Check {
     match start(&config().workload("selftest-panic").window(PATIENCE)) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
@@ -106,6 +101,7 @@ fn a_panic_and_an_exception_are_reported_with_their_place() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_hang_ends_and_a_section_without_a_lock_is_found() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         match start(
@@ -126,12 +122,14 @@ fn a_hang_ends_and_a_section_without_a_lock_is_found() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_guest_of_1024_vcpus_runs_every_one_of_them() -> Check {
     let config = config().vcpus(1024).lock("none").pv(false).watchdog(PATIENCE);
     assert_eq!(start(&config).unwrap().vcpus.len(), 1024);
     Ok(())
 }
 
+#[apply(trial)]
 fn two_guests_at_once_ring_0_and_page_tables_are_refused() -> Check {
     match start(&config().ring(Ring::Ring0)) {
         Err(RunError::Usage(text)) => assert!(text.message.contains("ring 3"), "{text}"),

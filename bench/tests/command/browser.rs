@@ -4,19 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{Tested, code, command, kvm, scratch, skip, stderr, trials};
+use crate::support::{Check, apply, code, command, kvm, scratch, skip, stderr, trial};
 use crate::tiny::run_tiny;
-
-trials![
-    a_browser_shows_all_of_the_report_without_complaint_and_prints_it,
-    no_text_of_the_report_is_faint_small_or_cut_off,
-    the_desktops_browser_opens_the_report_or_its_absence_is_told,
-];
 
 /// Widths of windows; chromium has no narrower ones.
 const WIDTHS: [u32; 2] = [500, 1100];
 
-fn chromium() -> Tested {
+fn chromium() -> Check {
     let version = Command::new("chromium").arg("--version").output();
     version.or_else(|error| skip(format_args!("chromium (apt-get install chromium): {error}")))?;
     Ok(())
@@ -44,7 +38,8 @@ fn complaints(rendered: &Output) -> Vec<String> {
     log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()
 }
 
-fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Tested {
+#[apply(trial)]
+fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Check {
     kvm()?;
     chromium()?;
     let report = run_tiny("rendered").join("report.html");
@@ -65,7 +60,8 @@ fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Tested
     Ok(())
 }
 
-fn no_text_of_the_report_is_faint_small_or_cut_off() -> Tested {
+#[apply(trial)]
+fn no_text_of_the_report_is_faint_small_or_cut_off() -> Check {
     kvm()?;
     chromium()?;
     let report = run_tiny("looked-at").join("report.html");
@@ -97,7 +93,8 @@ fn no_text_of_the_report_is_faint_small_or_cut_off() -> Tested {
     Ok(())
 }
 
-fn the_desktops_browser_opens_the_report_or_its_absence_is_told() -> Tested {
+#[apply(trial)]
+fn the_desktops_browser_opens_the_report_or_its_absence_is_told() -> Check {
     use std::os::unix::fs::PermissionsExt as _;
     kvm()?;
     let (results, desktop) = (run_tiny("opened"), scratch("desktop"));

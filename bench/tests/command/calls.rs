@@ -4,14 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::support::{Skipped, Tested, an_allowed_cpu, kvm, skip, trials};
+use crate::support::{Check, Failed, an_allowed_cpu, apply, kvm, skip, trial};
 use crate::walls::{Call, traced};
-
-trials![
-    a_full_slice_makes_few_system_calls,
-    a_vcpu_is_set_up_and_started_with_few_system_calls,
-    a_wait_and_a_kick_make_few_system_calls,
-];
 
 const IOCTL: i64 = 16;
 const KVM_RUN: u64 = 0xae80;
@@ -83,7 +77,7 @@ fn is_run(call: &Call) -> bool {
 }
 
 /// One pCPU, 16 vCPUs, slices that are long for strace, which takes its time for each call.
-fn counted(name: &str, options: &str) -> Result<Counted, Skipped> {
+fn counted(name: &str, options: &str) -> Result<Counted, Failed> {
     kvm()?;
     let line = format!(
         "run --no-ideal --watchdog 60s --duration 800ms --cpus {} --vcpus 16 --slice 4ms --pv-backend vmm --format json {options}",
@@ -100,7 +94,8 @@ fn counted(name: &str, options: &str) -> Result<Counted, Skipped> {
     Ok(Counted { calls, record })
 }
 
-fn a_full_slice_makes_few_system_calls() -> Tested {
+#[apply(trial)]
+fn a_full_slice_makes_few_system_calls() -> Check {
     let counted = counted("slices", "--lock none")?;
     let (slices, timers) = (counted.slices(), counted.timers());
     let others = counted.calls.len() - timers;
@@ -112,7 +107,8 @@ fn a_full_slice_makes_few_system_calls() -> Tested {
     Ok(())
 }
 
-fn a_wait_and_a_kick_make_few_system_calls() -> Tested {
+#[apply(trial)]
+fn a_wait_and_a_kick_make_few_system_calls() -> Check {
     // A strict queue whose waiters sleep at once: nearly every section is a wait and a kick.
     let counted =
         counted("waits", "--lock qspinlock-v16 --pv on --spin-threshold 1us --hold 200us --think 1us")?;
@@ -133,7 +129,8 @@ fn a_wait_and_a_kick_make_few_system_calls() -> Tested {
     Ok(())
 }
 
-fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Tested {
+#[apply(trial)]
+fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Check {
     kvm()?;
     const VCPUS: usize = 200;
     let line = format!(

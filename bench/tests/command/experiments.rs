@@ -6,27 +6,18 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::{
-    Tested, an_allowed_cpu, code, finished, haltkick, json, kvm, refusal, scratch, stderr, stdout, trials,
+    Check, an_allowed_cpu, apply, code, finished, haltkick, json, kvm, refusal, scratch, stderr, stdout,
+    trial,
 };
 use crate::tiny::{CELLS_PER_BLOCK, TINY, records, runs, tiny};
 
-trials![
-    an_unknown_experiment_is_refused_with_the_nearest_name,
-    a_bad_experiment_file_ends_with_3_and_names_line_and_column,
-    an_override_that_makes_cells_impossible_is_a_usage_error,
-    a_printed_experiment_can_be_run_from_the_copy,
-    experiments_among_the_examples_are_read,
-    the_tutorials_experiment_can_be_run_as_it_stands,
-    precision_and_time_decide_the_number_of_blocks,
-    extra_blocks_hold_only_cells_that_are_not_precise_enough,
-    guests_of_an_experiment_have_a_row_each_and_one_run_id,
-];
-
+#[apply(trial)]
 fn an_unknown_experiment_is_refused_with_the_nearest_name() {
     let message = refusal(&["bench", "overcomit"]);
     assert!(message.contains("unknown experiment 'overcomit': did you mean 'overcommit'?"), "{message}");
 }
 
+#[apply(trial)]
 fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
     let path = scratch("bad-experiment").join("mine.toml");
     for (rest, complaint) in [
@@ -49,6 +40,7 @@ fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
     }
 }
 
+#[apply(trial)]
 fn an_override_that_makes_cells_impossible_is_a_usage_error() {
     let message = refusal(&["bench", "overcommit", "--ratios", "1,4096"]);
     assert!(message.contains("ratio: 4096 is out of range"), "{message}");
@@ -56,6 +48,7 @@ fn an_override_that_makes_cells_impossible_is_a_usage_error() {
     assert!(message.contains("unknown setting 'hodl': did you mean 'hold'?"), "{message}");
 }
 
+#[apply(trial)]
 fn a_printed_experiment_can_be_run_from_the_copy() {
     let printed = haltkick(&["bench", "overcommit", "--print"]);
     assert_eq!(code(&printed), 0);
@@ -66,6 +59,7 @@ fn a_printed_experiment_can_be_run_from_the_copy() {
     assert!(stdout(&printed).contains("[[arm]]"));
 }
 
+#[apply(trial)]
 fn experiments_among_the_examples_are_read() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/experiments");
     let files = fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
@@ -75,7 +69,8 @@ fn experiments_among_the_examples_are_read() {
     }
 }
 
-fn the_tutorials_experiment_can_be_run_as_it_stands() -> Tested {
+#[apply(trial)]
+fn the_tutorials_experiment_can_be_run_as_it_stands() -> Check {
     kvm()?;
     let tutorial = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorial.md");
     let text = std::fs::read_to_string(tutorial).unwrap();
@@ -89,7 +84,8 @@ fn the_tutorials_experiment_can_be_run_as_it_stands() -> Tested {
     Ok(())
 }
 
-fn precision_and_time_decide_the_number_of_blocks() -> Tested {
+#[apply(trial)]
+fn precision_and_time_decide_the_number_of_blocks() -> Check {
     kvm()?;
     let (experiment, path) = tiny("stopping");
     let blocks = |results: &Path| runs(results).into_keys().map(|(_, block)| block + 1).max().unwrap();
@@ -118,7 +114,8 @@ fn precision_and_time_decide_the_number_of_blocks() -> Tested {
     Ok(())
 }
 
-fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Tested {
+#[apply(trial)]
+fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Check {
     kvm()?;
     let (experiment, path) = tiny("vague");
     // No cell is known that well, but the third arm is not asked for.
@@ -148,7 +145,8 @@ fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Tested {
     Ok(())
 }
 
-fn guests_of_an_experiment_have_a_row_each_and_one_run_id() -> Tested {
+#[apply(trial)]
+fn guests_of_an_experiment_have_a_row_each_and_one_run_id() -> Check {
     kvm()?;
     let (experiment, path) = tiny("beside");
     let beside = TINY.replace("lock = \"tas\"", "vm = \"lock=tas; name=second,lock=ticket\"");

@@ -7,18 +7,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    SIMULATED, Tested, assert_valid, code, command, finished, haltkick, refusal, scratch, skip, stderr,
-    stdout, trials,
+    Check, SIMULATED, apply, assert_valid, code, command, finished, haltkick, refusal, scratch, skip, stderr,
+    stdout, trial,
 };
-
-trials![
-    a_directory_is_exported_in_every_format_and_to_standard_output,
-    the_script_recomputes_the_headline_picture_and_notices_a_difference,
-    lists_and_the_doctor_answer_in_json_by_the_same_option,
-    a_profile_is_written_as_folded_stacks,
-    each_arms_first_run_keeps_its_timeline_for_the_report,
-    counts_as_great_as_a_number_holds_are_reported_like_others,
-];
 
 /// Two locks on a simulated machine, once: needs no KVM.
 fn results(name: &str) -> PathBuf {
@@ -41,6 +32,7 @@ fn results(name: &str) -> PathBuf {
     results
 }
 
+#[apply(trial)]
 fn a_directory_is_exported_in_every_format_and_to_standard_output() {
     let results = results("exports");
     let directory = results.to_str().unwrap();
@@ -68,7 +60,8 @@ fn a_directory_is_exported_in_every_format_and_to_standard_output() {
     assert!(message.contains("none/runs.csv: No such file or directory"), "{message}");
 }
 
-fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Tested {
+#[apply(trial)]
+fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Check {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/headline.py");
     if let Err(error) = Command::new("python3").arg("--version").output() {
         return skip(format_args!("python3: {error}"));
@@ -92,6 +85,7 @@ fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Test
     Ok(())
 }
 
+#[apply(trial)]
 fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
     for of in ["locks", "workloads", "points", "experiments", "machines"] {
         let output = haltkick(&["list", of, "--format", "json"]);
@@ -120,6 +114,7 @@ fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
     assert_valid("doctor", &doctor);
 }
 
+#[apply(trial)]
 fn each_arms_first_run_keeps_its_timeline_for_the_report() {
     let results = scratch("timeline").join("results");
     let sweep =
@@ -148,6 +143,7 @@ fn each_arms_first_run_keeps_its_timeline_for_the_report() {
 }
 
 /// Whatever guests and vCPUs say of themselves: their sums go beyond what a number holds.
+#[apply(trial)]
 fn counts_as_great_as_a_number_holds_are_reported_like_others() {
     let results = scratch("great").join("results");
     let sweep =
@@ -183,6 +179,7 @@ fn enlarged(value: &mut Value) -> usize {
     }
 }
 
+#[apply(trial)]
 fn a_profile_is_written_as_folded_stacks() {
     let folded = scratch("folded").join("ticket.folded");
     let run = [

@@ -7,18 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{SIMULATED, code, command, haltkick, refusal, scratch, stderr, stdout, trials};
+use crate::support::{SIMULATED, apply, code, command, haltkick, refusal, scratch, stderr, stdout, trial};
 use crate::tiny::records;
-
-trials![
-    no_control_character_of_a_name_reaches_a_terminal,
-    an_output_directory_need_not_be_named_in_utf8,
-    a_limit_on_file_sizes_costs_what_does_not_fit,
-    a_closed_or_full_standard_output_is_reported,
-    results_are_kept_whether_or_not_their_table_is_taken,
-    no_file_with_a_predictable_name_is_written_through_a_link,
-    a_large_grid_is_refused_before_its_cells_are_made,
-];
 
 /// Two arms on a simulated machine.
 const SIMULATED_TINY: &str = r#"
@@ -55,6 +45,7 @@ fn shell(script: &str, more: &[&Path]) -> Output {
     shell.output().expect("there is a shell")
 }
 
+#[apply(trial)]
 fn no_control_character_of_a_name_reaches_a_terminal() {
     let named = scratch("names-of-files").join("a\u{1b}]0;b\u{7}c");
     let within = |name: &str| named.join(name).to_str().unwrap().to_owned();
@@ -93,6 +84,7 @@ fn no_control_character_of_a_name_reaches_a_terminal() {
     }
 }
 
+#[apply(trial)]
 fn an_output_directory_need_not_be_named_in_utf8() {
     let directory = scratch("no-text");
     let results = directory.join(OsStr::from_bytes(b"results-\xff"));
@@ -103,6 +95,7 @@ fn an_output_directory_need_not_be_named_in_utf8() {
     assert_eq!(records(&results).len(), 4 * 3);
 }
 
+#[apply(trial)]
 fn a_limit_on_file_sizes_costs_what_does_not_fit() {
     let directory = scratch("limited");
     let results = directory.join("results");
@@ -117,6 +110,7 @@ fn a_limit_on_file_sizes_costs_what_does_not_fit() {
     assert_eq!((code(&resumed), records(&results).len()), (0, 4 * 3), "{}", stderr(&resumed));
 }
 
+#[apply(trial)]
 fn a_closed_or_full_standard_output_is_reported() {
     let run = format!("exec \"$1\" run {} --no-ideal --format json", SIMULATED.join(" "));
     for (to, expected) in
@@ -130,6 +124,7 @@ fn a_closed_or_full_standard_output_is_reported() {
     assert_eq!(code(&shell(&format!("{run} | true; exit $?"), &[])), 0);
 }
 
+#[apply(trial)]
 fn results_are_kept_whether_or_not_their_table_is_taken() {
     for (name, to) in [("table-full", ">/dev/full"), ("table-closed", ">&-")] {
         let directory = scratch(name);
@@ -144,6 +139,7 @@ fn results_are_kept_whether_or_not_their_table_is_taken() {
     }
 }
 
+#[apply(trial)]
 fn no_file_with_a_predictable_name_is_written_through_a_link() {
     let directory = scratch("links");
     let target = directory.join("target");
@@ -180,6 +176,7 @@ fn no_file_with_a_predictable_name_is_written_through_a_link() {
     assert_eq!(fs::read_to_string(&target).unwrap(), "");
 }
 
+#[apply(trial)]
 fn a_large_grid_is_refused_before_its_cells_are_made() {
     let directory = scratch("grid");
     let file = directory.join("grid.toml");

@@ -4,17 +4,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Skipped, Tested, assert_valid, code, haltkick, kvm, skip, stderr, stdout, trials};
+use crate::support::{Check, Failed, apply, assert_valid, code, haltkick, kvm, skip, stderr, stdout, trial};
 use crate::tiny::tiny;
 
-trials![
-    an_experiment_on_a_full_disk_keeps_and_counts_its_records,
-    a_disk_without_room_for_the_manifest_is_left_as_it_was,
-    a_trace_too_large_for_the_disk_leaves_the_record,
-];
-
 /// Runs `haltkick bench` into a file system with so much room; at the end its standard output lists what is there.
-fn bench_with_room(name: &str, room: &str) -> Result<Output, Skipped> {
+fn bench_with_room(name: &str, room: &str) -> Result<Output, Failed> {
     match Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "none", "/mnt"]).output() {
         Ok(mounted) if mounted.status.success() => {}
         Ok(mounted) => {
@@ -36,7 +30,8 @@ fn bench_with_room(name: &str, room: &str) -> Result<Output, Skipped> {
     Ok(Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare can be started"))
 }
 
-fn an_experiment_on_a_full_disk_keeps_and_counts_its_records() -> Tested {
+#[apply(trial)]
+fn an_experiment_on_a_full_disk_keeps_and_counts_its_records() -> Check {
     kvm()?;
     let output = bench_with_room("full-disk", "96k")?;
     let (data, talk) = (stdout(&output), stderr(&output));
@@ -50,7 +45,8 @@ fn an_experiment_on_a_full_disk_keeps_and_counts_its_records() -> Tested {
     Ok(())
 }
 
-fn a_disk_without_room_for_the_manifest_is_left_as_it_was() -> Tested {
+#[apply(trial)]
+fn a_disk_without_room_for_the_manifest_is_left_as_it_was() -> Check {
     kvm()?;
     let output = bench_with_room("no-room", "8k")?;
     assert_eq!(code(&output), 1, "{}", stderr(&output));
@@ -59,7 +55,8 @@ fn a_disk_without_room_for_the_manifest_is_left_as_it_was() -> Tested {
     Ok(())
 }
 
-fn a_trace_too_large_for_the_disk_leaves_the_record() -> Tested {
+#[apply(trial)]
+fn a_trace_too_large_for_the_disk_leaves_the_record() -> Check {
     kvm()?;
     let output =
         haltkick(&["run", "--no-ideal", "--duration", "50ms", "--format", "json", "--trace", "/dev/full"]);

@@ -4,18 +4,9 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{assert_valid, code, command, haltkick, scratch, stderr, stdout, trials};
+use crate::support::{apply, assert_valid, code, command, haltkick, scratch, stderr, stdout, trial};
 
-trials![
-    lists_name_what_there_is,
-    help_documents_every_exit_code,
-    help_is_a_command_too,
-    every_line_of_help_fits_100_columns,
-    completions_and_man_pages_come_from_the_same_definitions,
-    a_reader_that_goes_away_is_no_error,
-    the_doctor_answers_in_json_that_keeps_to_its_schema,
-];
-
+#[apply(trial)]
 fn lists_name_what_there_is() {
     let locks = stdout(&haltkick(&["list", "locks"]));
     for lock in ["none", "tas", "ticket", "mcs", "qspinlock"] {
@@ -29,6 +20,7 @@ fn lists_name_what_there_is() {
     assert!(stdout(&haltkick(&["list", "experiments"])).starts_with("overcommit"));
 }
 
+#[apply(trial)]
 fn help_documents_every_exit_code() {
     let help = stdout(&haltkick(&["--help"]));
     for code in [
@@ -47,6 +39,7 @@ fn help_documents_every_exit_code() {
     }
 }
 
+#[apply(trial)]
 fn help_is_a_command_too() {
     for (command, option) in [(&["help"][..], &["--help"][..]), (&["help", "run"], &["run", "--help"])] {
         let output = haltkick(command);
@@ -54,6 +47,7 @@ fn help_is_a_command_too() {
     }
 }
 
+#[apply(trial)]
 fn every_line_of_help_fits_100_columns() {
     let fits = |arguments: &[&str]| {
         let help = stdout(&haltkick(arguments));
@@ -72,6 +66,7 @@ fn every_line_of_help_fits_100_columns() {
     }
 }
 
+#[apply(trial)]
 fn completions_and_man_pages_come_from_the_same_definitions() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&haltkick(&["completions", shell])).contains("preempted-hint"), "{shell}");
@@ -82,6 +77,7 @@ fn completions_and_man_pages_come_from_the_same_definitions() {
     assert!(page.contains("spin\\-threshold"), "{page}");
 }
 
+#[apply(trial)]
 fn a_reader_that_goes_away_is_no_error() {
     for arguments in
         [&["completions", "bash"][..], &["list", "locks"], &["schema"], &["bench", "overcommit", "--print"]]
@@ -95,6 +91,7 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
+#[apply(trial)]
 fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
     let output = haltkick(&["doctor", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();

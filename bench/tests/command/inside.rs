@@ -10,21 +10,12 @@ use serde_json::Value;
 use crate::kernels::pretended_kernel;
 use crate::qemu::pretended_qemu;
 use crate::support::{
-    Tested, an_allowed_cpu, assert_valid, code, command, finished, kvm, refusal, scratch, skip, stderr,
-    stdout, trials,
+    Check, an_allowed_cpu, apply, assert_valid, code, command, finished, kvm, refusal, scratch, skip, stderr,
+    stdout, trial,
 };
 
-trials![
-    a_lock_runs_on_threads_of_a_real_kernel,
-    what_cannot_run_inside_is_refused_in_one_line,
-    a_console_that_lies_ends_the_run_without_a_record,
-    a_kernel_that_switches_off_without_a_record_has_failed,
-    a_qemu_that_leaves_a_child_ends_the_run_and_the_child,
-    noise_between_two_kernels_is_never_a_bad_commit,
-];
-
 /// The kernel that `bench/tests/nested/nested.sh setup` unpacks, or one of this host.
-fn a_kernel() -> Result<PathBuf, crate::support::Skipped> {
+fn a_kernel() -> Result<PathBuf, crate::support::Failed> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nested/kernel/vmlinuz");
     let installed = std::fs::read_dir("/boot").into_iter().flatten().flatten().map(|entry| entry.path());
     let installed = installed.filter(|path| path.to_string_lossy().starts_with("/boot/vmlinuz-"));
@@ -35,7 +26,8 @@ fn a_kernel() -> Result<PathBuf, crate::support::Skipped> {
     }
 }
 
-fn a_lock_runs_on_threads_of_a_real_kernel() -> Tested {
+#[apply(trial)]
+fn a_lock_runs_on_threads_of_a_real_kernel() -> Check {
     haltkick_vmm::find_qemu().or_else(skip)?;
     let kernel = a_kernel()?.display().to_string();
     let output = command(&["run", "--kernel", &kernel, "--engine", "qemu-tcg", "--vcpus", "2"])
@@ -74,6 +66,7 @@ fn a_lock_runs_on_threads_of_a_real_kernel() -> Tested {
     Ok(())
 }
 
+#[apply(trial)]
 fn what_cannot_run_inside_is_refused_in_one_line() {
     let kernel = pretended_kernel(&scratch("inside-refused"), 4 << 20, &[]);
     let with = |more: &[&str]| refusal(&[&["run", "--kernel", &kernel], more].concat());
@@ -109,6 +102,7 @@ fn pretended(name: &str, script: &str) -> Output {
         .expect("haltkick can be started")
 }
 
+#[apply(trial)]
 fn a_console_that_lies_ends_the_run_without_a_record() {
     let (begins, exit) = ("echo 'haltkick-inside: the record begins'", "echo 'haltkick-inside: exit code 0'");
     let ends = |bytes: u32| format!("echo 'haltkick-inside: the record ends after {bytes} bytes'");
@@ -140,6 +134,7 @@ fn a_console_that_lies_ends_the_run_without_a_record() {
     assert!(code(&output) == 6 && stderr(&output).contains("had not powered off"), "{}", stderr(&output));
 }
 
+#[apply(trial)]
 fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
     let noted = scratch("inside-child").join("child");
     // It keeps the console open.
@@ -161,7 +156,8 @@ fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
     assert_eq!(state(), None, "the child {child} is still there");
 }
 
-fn a_kernel_that_switches_off_without_a_record_has_failed() -> Tested {
+#[apply(trial)]
+fn a_kernel_that_switches_off_without_a_record_has_failed() -> Check {
     kvm()?;
     let code_off = [
         0x66, 0xba, 0x00, 0x06, // mov dx, 0x600
@@ -193,6 +189,7 @@ fn console(record: &Value, sections: u64) -> String {
 }
 
 /// The second kernel does as many sections as the first one, or a quarter; both vary by a factor of two.
+#[apply(trial)]
 fn noise_between_two_kernels_is_never_a_bad_commit() {
     const RUNS: u64 = 64;
     let sim = ["run", "--engine", "sim", "--machine", "nehalem-2s", "--cpus", "0", "--vcpus", "2"];

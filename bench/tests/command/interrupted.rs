@@ -6,17 +6,9 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::support::{
-    Tested, code, command, eventually, finished, haltkick, json, kvm, scratch, stderr, stdout, trials,
+    Check, apply, code, command, eventually, finished, haltkick, json, kvm, scratch, stderr, stdout, trial,
 };
 use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs, tiny};
-
-trials![
-    ctrl_c_keeps_what_was_measured_and_shows_its_table,
-    a_directory_that_a_bench_writes_to_is_not_written_by_another,
-    an_experiment_killed_again_and_again_is_completed_without_loss,
-    half_a_last_line_is_cut_off_and_its_cell_runs_again,
-    an_answer_is_given_when_stopped_or_when_its_time_is_over,
-];
 
 /// A question about two small guests on a modelled host, whose waiters exit when they spin.
 const QUESTION: [&str; 19] = [
@@ -41,6 +33,7 @@ const QUESTION: [&str; 19] = [
     "--output",
 ];
 
+#[apply(trial)]
 fn an_answer_is_given_when_stopped_or_when_its_time_is_over() {
     /// Cells of a block: three guests as asked for, without exits, and under another scheduler; and the A/A pair's second half.
     const CELLS: usize = 10;
@@ -94,7 +87,8 @@ pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).expect("the child is ours");
 }
 
-fn ctrl_c_keeps_what_was_measured_and_shows_its_table() -> Tested {
+#[apply(trial)]
+fn ctrl_c_keeps_what_was_measured_and_shows_its_table() -> Check {
     kvm()?;
     let (experiment, path) = tiny("ctrl-c");
     let results = path.join("results");
@@ -115,7 +109,8 @@ fn ctrl_c_keeps_what_was_measured_and_shows_its_table() -> Tested {
     Ok(())
 }
 
-fn a_directory_that_a_bench_writes_to_is_not_written_by_another() -> Tested {
+#[apply(trial)]
+fn a_directory_that_a_bench_writes_to_is_not_written_by_another() -> Check {
     kvm()?;
     let (experiment, path) = tiny("at-once");
     let results = path.join("results");
@@ -137,7 +132,8 @@ fn a_directory_that_a_bench_writes_to_is_not_written_by_another() -> Tested {
     Ok(())
 }
 
-fn an_experiment_killed_again_and_again_is_completed_without_loss() -> Tested {
+#[apply(trial)]
+fn an_experiment_killed_again_and_again_is_completed_without_loss() -> Check {
     kvm()?;
     let (experiment, path) = tiny("killed");
     let results = path.join("results");
@@ -171,7 +167,8 @@ fn an_experiment_killed_again_and_again_is_completed_without_loss() -> Tested {
     Ok(())
 }
 
-fn half_a_last_line_is_cut_off_and_its_cell_runs_again() -> Tested {
+#[apply(trial)]
+fn half_a_last_line_is_cut_off_and_its_cell_runs_again() -> Check {
     kvm()?;
     let results = run_tiny("half-a-line");
     let path = results.join("runs.jsonl");

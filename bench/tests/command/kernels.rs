@@ -6,17 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, stderr, stdout, trials};
-
-trials![
-    what_cannot_be_booted_as_linux_is_refused_in_one_line,
-    a_file_that_is_no_kernel_is_refused_by_name_in_plans,
-    a_kernels_complaints_count_and_what_programs_quote_does_not,
-    a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
-    two_kernels_are_compared_by_output_and_cannot_be_replaced,
-    kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared,
-    sweeps_of_kernels_are_planned_and_saved_like_those_of_locks,
-];
+use crate::support::{Check, apply, code, command, haltkick, kvm, refusal, scratch, stderr, stdout, trial};
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
 pub(crate) fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> String {
@@ -45,6 +35,7 @@ pub(crate) fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> Str
     path.display().to_string()
 }
 
+#[apply(trial)]
 fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     let directory = scratch("linux");
     let file = |name: &str, bytes: u64| {
@@ -100,6 +91,7 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
 
 /// Copies of a kernel whose header says something else: RISC-V, MIPS in its own order of bytes, an object file, a core dump, and one
 /// of which a byte is missing.
+#[apply(trial)]
 fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     let directory = scratch("no-kernels");
     let kernel = pretended_kernel(&directory, 4 << 20, &[]);
@@ -142,7 +134,8 @@ fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     }
 }
 
-fn a_kernels_complaints_count_and_what_programs_quote_does_not() -> Tested {
+#[apply(trial)]
+fn a_kernels_complaints_count_and_what_programs_quote_does_not() -> Check {
     kvm()?;
     let directory = scratch("own-words");
     const RUN: &str = "[    0.500000] Run /init as init process\r\n";
@@ -169,7 +162,8 @@ fn a_kernels_complaints_count_and_what_programs_quote_does_not() -> Tested {
     Ok(())
 }
 
-fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Tested {
+#[apply(trial)]
+fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Check {
     kvm()?;
     // Lines of 60 letters to the serial port, forever.
     let code = [
@@ -246,7 +240,8 @@ const GRID: &str = "format = 1\nname = \"grid\"\ntitle = \"A grid\"\nblocks = 1\
     [grid]\nkernel = [\"old/vmlinux\", \"new/vmlinux\"]\n[[arm]]\nname = \"plain\"\n[[arm]]\nname = \"word\"\ncmdline = \"x=1\"\n\
     [[compare]]\nname = \"word/plain\"\narm = \"word\"\nbaseline = \"plain\"\nof = \"figure:loop\"\n";
 
-fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Tested {
+#[apply(trial)]
+fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Check {
     kvm()?;
     let directory = scratch("varying-kernels");
     let [old, new] = [("old", 100), ("new", 200)].map(|(name, turns)| {
@@ -290,6 +285,7 @@ fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Te
     Ok(())
 }
 
+#[apply(trial)]
 fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
     let directory = scratch("sweep-kernels");
     for name in ["old", "new"] {
@@ -321,7 +317,8 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
     }
 }
 
-fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Tested {
+#[apply(trial)]
+fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Check {
     kvm()?;
     let directory = scratch("two-kernels");
     for (name, turns) in [("old", 100), ("new", 200)] {

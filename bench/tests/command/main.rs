@@ -45,40 +45,5 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = [
-        browser::trials,
-        experiments::trials,
-        exports::trials,
-        files::trials,
-        full_disk::trials,
-        help::trials,
-        inside::trials,
-        interrupted::trials,
-        kernels::trials,
-        many::trials,
-        meetings::trials,
-        merged::trials,
-        objects::trials,
-        planted::trials,
-        predict::trials,
-        qemu::trials,
-        quotas::trials,
-        refused::trials,
-        release::trials,
-        report::trials,
-        results::trials,
-        robust::trials,
-        runs::trials,
-        schedules::trials,
-        schemas::trials,
-        simulated::trials,
-        sweeps::trials,
-        top::trials,
-        trace::trials,
-        walls::trials,
-        worst::trials,
-        calls::trials,
-    ];
-    let trials = trials.into_iter().flat_map(|trials| trials()).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    libtest_mimic::run(&arguments, ::support::trials(true)).exit_code()
 }

@@ -4,25 +4,20 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{Tested, finished, kvm, skip, stdout, trials};
-
-trials![
-    cpu_choices_know_each_node,
-    vcpus_run_on_sixteen_pcpus_whoever_schedules_them,
-    several_guests_share_sixteen_pcpus,
-    memory_lies_on_the_nodes_that_were_asked_for,
-];
+use crate::support::{Check, apply, finished, kvm, skip, stdout, trial};
 
 /// Fewest CPUs that these tests are about.
 const MANY: usize = 16;
 
 /// Ends a test on a host with fewer CPUs, or with one node.
-fn many() -> Tested {
+fn many() -> Check {
     kvm()?;
     let cpus = std::thread::available_parallelism().map_or(1, Into::into);
     let nodes = (0..).take_while(|node| std::path::Path::new(&node_path(*node)).exists()).count();
     if cpus < MANY || nodes < 2 {
-        return skip(format_args!("{cpus} CPUs on {nodes} nodes: `just maintain test-many` emulates {MANY} on two"));
+        return skip(format_args!(
+            "{cpus} CPUs on {nodes} nodes: `just maintain test-many` emulates {MANY} on two"
+        ));
     }
     Ok(())
 }
@@ -51,7 +46,8 @@ fn run(arguments: &[&str]) -> Vec<Value> {
     records(&finished(&[&run[..], arguments].concat()))
 }
 
-fn cpu_choices_know_each_node() -> Tested {
+#[apply(trial)]
+fn cpu_choices_know_each_node() -> Check {
     many()?;
     for node in [0, 1] {
         let cpus = std::fs::read_to_string(format!("{}/cpulist", node_path(node))).unwrap();
@@ -69,7 +65,8 @@ fn cpu_choices_know_each_node() -> Tested {
     Ok(())
 }
 
-fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Tested {
+#[apply(trial)]
+fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Check {
     many()?;
     for more in [
         &["--sched", "vmm", "--lock", "qspinlock", "--pv", "on"][..],
@@ -129,7 +126,8 @@ fn nodes_add_up(record: &Value) {
     assert!(of("run_ns").iter().all(|ns| *ns > 0), "{figures}");
 }
 
-fn several_guests_share_sixteen_pcpus() -> Tested {
+#[apply(trial)]
+fn several_guests_share_sixteen_pcpus() -> Check {
     many()?;
     for share in ["vcpu", "guest"] {
         let guests = run(&["--cpus", "all", "--guests", "2", "--ratio", "1", "--share", share]);
@@ -143,7 +141,8 @@ fn several_guests_share_sixteen_pcpus() -> Tested {
     Ok(())
 }
 
-fn memory_lies_on_the_nodes_that_were_asked_for() -> Tested {
+#[apply(trial)]
+fn memory_lies_on_the_nodes_that_were_asked_for() -> Check {
     many()?;
     let on_nodes = |arguments: &[&str]| -> Vec<String> {
         let [record] = &run(arguments)[..] else { panic!("one guest") };

@@ -1,13 +1,7 @@
 //! Two vCPUs in one section: the page shows lines of the lock.
 
 use crate::objects::compiled;
-use crate::support::{Tested, code, haltkick, kvm, scratch, stderr, trials};
-
-trials![
-    a_simulated_machine_shows_how_two_vcpus_took_a_lock,
-    a_page_of_kvm_names_how_two_vcpus_took_a_lock,
-    a_preemption_that_lets_two_in_is_shown_with_lines,
-];
+use crate::support::{Check, apply, code, haltkick, kvm, scratch, stderr, trial};
 
 /// vCPU 2 releases twice. Lines that are looked for have a mark.
 const TWICE: &str = r#"
@@ -59,7 +53,8 @@ fn page(object: &str, more: &[&str]) -> Option<String> {
     (code(&output) == 5).then(|| stderr(&output))
 }
 
-fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Tested {
+#[apply(trial)]
+fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
     let place = [
         "--engine",
         "sim",
@@ -99,7 +94,8 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Tested {
     Ok(())
 }
 
-fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Tested {
+#[apply(trial)]
+fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Check {
     kvm()?;
     let directory = scratch("meetings-kvm");
     for (name, source, workload, takes) in [
@@ -123,7 +119,8 @@ fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Tested {
     Ok(())
 }
 
-fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Tested {
+#[apply(trial)]
+fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Check {
     let (directory, source) = (scratch("meetings-worst"), plain());
     let (object, output) = (compiled(&directory, "plain", &source)?, directory.join("worst"));
     let place = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--find-bugs"];

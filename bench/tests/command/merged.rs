@@ -5,16 +5,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Tested, assert_valid, finished, haltkick, kvm, trials};
+use crate::support::{Check, apply, assert_valid, finished, haltkick, kvm, trial};
 use crate::tiny::{CELLS_PER_BLOCK, TINY, records, run_tiny, runs, tiny};
 
-trials![
-    merging_two_whole_runs_doubles_the_blocks,
-    compare_finds_a_loss_within_and_between_directories,
-    directories_of_different_experiments_are_not_compared_or_merged,
-];
-
-fn merging_two_whole_runs_doubles_the_blocks() -> Tested {
+#[apply(trial)]
+fn merging_two_whole_runs_doubles_the_blocks() -> Check {
     kvm()?;
     let (first, second) = (run_tiny("merge-first"), run_tiny("merge-second"));
     let both = first.with_file_name("both");
@@ -31,7 +26,8 @@ fn merging_two_whole_runs_doubles_the_blocks() -> Tested {
     Ok(())
 }
 
-fn compare_finds_a_loss_within_and_between_directories() -> Tested {
+#[apply(trial)]
+fn compare_finds_a_loss_within_and_between_directories() -> Check {
     kvm()?;
     let before = run_tiny("compare-before");
     let after = before.with_file_name("after");
@@ -71,7 +67,8 @@ fn compare_finds_a_loss_within_and_between_directories() -> Tested {
     Ok(())
 }
 
-fn directories_of_different_experiments_are_not_compared_or_merged() -> Tested {
+#[apply(trial)]
+fn directories_of_different_experiments_are_not_compared_or_merged() -> Check {
     kvm()?;
     let first = run_tiny("different");
     let (experiment, path) = tiny("different-other");

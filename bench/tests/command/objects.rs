@@ -5,31 +5,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::interrupted::signal;
-use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, skip, stderr, stdout, trials};
-
-trials![
-    a_lock_object_runs_and_its_record_names_it,
-    an_experiment_has_arms_from_objects_and_is_resumed_with_the_same,
-    check_finds_nothing_in_a_lock_and_says_what_it_tried,
-    check_finds_what_is_wrong_and_says_how_to_see_it_again,
-    a_check_that_is_interrupted_blames_no_lock,
-    check_tries_the_functions_of_readers,
-    an_instruction_that_no_simulated_cpu_knows_blames_no_lock,
-    a_lock_that_wants_more_memory_than_there_is_is_not_broken,
-    only_lost_wake_ups_make_a_run_invalid,
-    an_object_ends_the_run_with_a_text_of_its_own,
-    a_forgotten_release_names_the_last_holder_and_the_objects_place,
-    objects_that_cannot_be_linked_are_refused_in_one_line,
-    a_lock_can_be_written_to_the_header_that_is_printed,
-    a_lock_is_compared_with_itself_in_another_revision,
-];
+use crate::support::{
+    Check, apply, code, command, haltkick, kvm, refusal, scratch, skip, stderr, stdout, trial,
+};
 
 /// The object that gcc makes of a text, as documented.
-pub(crate) fn compiled(
-    directory: &Path,
-    name: &str,
-    source: &str,
-) -> Result<String, crate::support::Skipped> {
+pub(crate) fn compiled(directory: &Path, name: &str, source: &str) -> Result<String, crate::support::Failed> {
     let (text, object) = (directory.join(format!("{name}.c")), directory.join(format!("{name}.o")));
     std::fs::write(&text, source).expect("the scratch directory can be written");
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
@@ -86,7 +67,8 @@ void hk_pv_unlock(struct lock *lock)
 }
 "#;
 
-fn a_forgotten_release_names_the_last_holder_and_the_objects_place() -> Tested {
+#[apply(trial)]
+fn a_forgotten_release_names_the_last_holder_and_the_objects_place() -> Check {
     let object = compiled(&scratch("object-forgets"), "forgets", FORGETS)?;
     let told = |pv: &str| {
         let run =
@@ -111,7 +93,8 @@ fn a_forgotten_release_names_the_last_holder_and_the_objects_place() -> Tested {
     Ok(())
 }
 
-fn an_object_ends_the_run_with_a_text_of_its_own() -> Tested {
+#[apply(trial)]
+fn an_object_ends_the_run_with_a_text_of_its_own() -> Check {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     let fails = format!("{UNLOCK} if (hk_cpu() == 1) hk_fail(\"vCPU 1 must not be here\");");
     let object = compiled(&scratch("object-fails"), "fails", &TAS.replace(UNLOCK, &fails))?;
@@ -127,7 +110,8 @@ fn an_object_ends_the_run_with_a_text_of_its_own() -> Tested {
     Ok(())
 }
 
-fn a_lock_object_runs_and_its_record_names_it() -> Tested {
+#[apply(trial)]
+fn a_lock_object_runs_and_its_record_names_it() -> Check {
     kvm()?;
     let object = compiled(&scratch("object-run"), "mine", TAS)?;
     let arguments = [
@@ -156,7 +140,8 @@ fn a_lock_object_runs_and_its_record_names_it() -> Tested {
     panic!("nothing was done");
 }
 
-fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Tested {
+#[apply(trial)]
+fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Check {
     kvm()?;
     let directory = scratch("object-bench");
     let object = compiled(&directory, "mine", TAS)?;
@@ -187,7 +172,8 @@ fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Tested 
     Ok(())
 }
 
-fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Tested {
+#[apply(trial)]
+fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
     let object = compiled(&scratch("object-check"), "mine", TAS)?;
     // Threads run everywhere; KVM takes a minute for what this is about.
     let arguments = [
@@ -213,7 +199,8 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Tested {
     Ok(())
 }
 
-fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Tested {
+#[apply(trial)]
+fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Check {
     kvm()?;
     let source = TAS.replace("__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)", "lock->held > 1");
     let object = compiled(&scratch("object-broken"), "broken", &source)?;
@@ -229,7 +216,8 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Tested {
     Ok(())
 }
 
-fn a_check_that_is_interrupted_blames_no_lock() -> Tested {
+#[apply(trial)]
+fn a_check_that_is_interrupted_blames_no_lock() -> Check {
     kvm()?;
     let object = compiled(&scratch("object-interrupted"), "mine", TAS)?;
     let mut child = command(&["check", &object, "--time", "10m", "--format", "ktap"])
@@ -250,7 +238,8 @@ fn a_check_that_is_interrupted_blames_no_lock() -> Tested {
 }
 
 /// A lock whose readers do not wait: only sections that read can show it.
-fn check_tries_the_functions_of_readers() -> Tested {
+#[apply(trial)]
+fn check_tries_the_functions_of_readers() -> Check {
     let readers = "void hk_read_lock(struct lock *lock) { (void)lock; }
         void hk_read_unlock(struct lock *lock) { (void)lock; }";
     let object = compiled(&scratch("object-readers"), "readers", &format!("{TAS}{readers}"))?;
@@ -261,7 +250,8 @@ fn check_tries_the_functions_of_readers() -> Tested {
     Ok(())
 }
 
-fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Tested {
+#[apply(trial)]
+fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Check {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     const LACKS: &str = "--engine sim does not carry out `xlat [rbx]` at tables.o: hk_unlock+0x";
     let directory = scratch("object-tables");
@@ -302,7 +292,8 @@ fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Tested {
     Ok(())
 }
 
-fn a_lock_that_wants_more_memory_than_there_is_is_not_broken() -> Tested {
+#[apply(trial)]
+fn a_lock_that_wants_more_memory_than_there_is_is_not_broken() -> Check {
     // Few vCPUs and few locks fit.
     let init = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(hk_cpus() * 32768ul, 64); }";
     let object = compiled(&scratch("object-large"), "large", &format!("{TAS}{init}"))?;
@@ -325,7 +316,8 @@ fn a_lock_that_wants_more_memory_than_there_is_is_not_broken() -> Tested {
     Ok(())
 }
 
-fn objects_that_cannot_be_linked_are_refused_in_one_line() -> Tested {
+#[apply(trial)]
+fn objects_that_cannot_be_linked_are_refused_in_one_line() -> Check {
     let directory = scratch("object-refused");
     let object = compiled(
         &directory,
@@ -343,7 +335,8 @@ fn objects_that_cannot_be_linked_are_refused_in_one_line() -> Tested {
     Ok(())
 }
 
-fn a_lock_can_be_written_to_the_header_that_is_printed() -> Tested {
+#[apply(trial)]
+fn a_lock_can_be_written_to_the_header_that_is_printed() -> Check {
     let directory = scratch("object-header");
     let printed = haltkick(&["check", "--print-header"]);
     assert_eq!(code(&printed), 0, "{}", stderr(&printed));
@@ -413,7 +406,8 @@ void hk_pv_unlock(struct lock *lock)
 "#;
 
 /// The last of them starves its sleepers at this ratio, since it wakes the first one it finds: that is no wake-up lost.
-fn only_lost_wake_ups_make_a_run_invalid() -> Tested {
+#[apply(trial)]
+fn only_lost_wake_ups_make_a_run_invalid() -> Check {
     let directory = scratch("object-lossy");
     let lossy = compiled(&directory, "lossy", &format!("#define LOSSY\n{SLEEPING}"))?;
     let sound = compiled(&directory, "sound", SLEEPING)?;
@@ -442,7 +436,8 @@ fn only_lost_wake_ups_make_a_run_invalid() -> Tested {
     Ok(())
 }
 
-fn a_lock_is_compared_with_itself_in_another_revision() -> Tested {
+#[apply(trial)]
+fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
     let directory = scratch("object-revisions");
     let within = |program: &str, arguments: &[&str]| {
         let command = Command::new(program)

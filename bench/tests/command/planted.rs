@@ -3,16 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Skipped, Tested, code, haltkick, kvm, scratch, skip, stderr, stdout, trials};
-
-trials![
-    check_finds_the_faults_that_were_planted,
-    check_finds_nothing_in_the_locks_without_faults,
-    the_recipe_of_deleted_instructions_tells_killed_from_survived,
-    check_speaks_ktap_and_junit,
-    judge_makes_one_directory_of_all_that_is_said_of_a_lock,
-    bisect_ends_with_the_codes_that_git_reads,
-];
+use crate::support::{Check, Failed, apply, code, haltkick, kvm, scratch, skip, stderr, stdout, trial};
 
 /// Source, the define that chooses the lock, and the fault.
 const FAULTS: &[(&str, &str, &str)] = &[
@@ -46,7 +37,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 ];
 
 /// The object that gcc makes of a source here with these defines.
-fn planted(directory: &Path, source: &str, defines: &[&str]) -> Result<String, Skipped> {
+fn planted(directory: &Path, source: &str, defines: &[&str]) -> Result<String, Failed> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let object = directory.join(format!("{source}{}.o", defines.join("-")));
     let flags = "-O2 -g -ffreestanding -mgeneral-regs-only -mno-red-zone -fno-pic -c";
@@ -66,7 +57,8 @@ fn planted(directory: &Path, source: &str, defines: &[&str]) -> Result<String, S
     }
 }
 
-fn check_finds_the_faults_that_were_planted() -> Tested {
+#[apply(trial)]
+fn check_finds_the_faults_that_were_planted() -> Check {
     kvm()?;
     let directory = scratch("planted");
     let mut missed = Vec::new();
@@ -84,7 +76,8 @@ fn check_finds_the_faults_that_were_planted() -> Tested {
     Ok(())
 }
 
-fn check_finds_nothing_in_the_locks_without_faults() -> Tested {
+#[apply(trial)]
+fn check_finds_nothing_in_the_locks_without_faults() -> Check {
     kvm()?;
     let directory = scratch("planted-not");
     let mut locks: Vec<(&str, &str)> = FAULTS.iter().map(|(source, lock, _)| (*source, *lock)).collect();
@@ -97,7 +90,8 @@ fn check_finds_nothing_in_the_locks_without_faults() -> Tested {
     Ok(())
 }
 
-fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Tested {
+#[apply(trial)]
+fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Check {
     kvm()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/mutants_objects.py");
     let mut python = Command::new("python3");
@@ -109,7 +103,8 @@ fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Tested {
     Ok(())
 }
 
-fn check_speaks_ktap_and_junit() -> Tested {
+#[apply(trial)]
+fn check_speaks_ktap_and_junit() -> Check {
     let directory = scratch("planted-formats");
     let (broken, sound) =
         (planted(&directory, "queue", &["LATE_LINK"])?, planted(&directory, "queue", &[""])?);
@@ -137,7 +132,8 @@ fn check_speaks_ktap_and_junit() -> Tested {
     Ok(())
 }
 
-fn judge_makes_one_directory_of_all_that_is_said_of_a_lock() -> Tested {
+#[apply(trial)]
+fn judge_makes_one_directory_of_all_that_is_said_of_a_lock() -> Check {
     let directory = scratch("planted-judge");
     let object = planted(&directory, "words", &["TICKET"])?;
     let output = directory.join("judged").to_string_lossy().into_owned();
@@ -164,7 +160,8 @@ fn judge_makes_one_directory_of_all_that_is_said_of_a_lock() -> Tested {
     Ok(())
 }
 
-fn bisect_ends_with_the_codes_that_git_reads() -> Tested {
+#[apply(trial)]
+fn bisect_ends_with_the_codes_that_git_reads() -> Check {
     let directory = scratch("planted-bisect");
     let judged = |vary: &str, blocks: &str| {
         let machine = ["--engine", "sim", "--machine", "nehalem-2s", "--cpus", "0-3", "--ratio", "2"];
@@ -190,7 +187,7 @@ fn bisect_ends_with_the_codes_that_git_reads() -> Tested {
 fn bisect_skips_files_of_which_no_guest_is_made(
     directory: &Path,
     judged: impl Fn(&str, &str) -> (i32, String),
-) -> Tested {
+) -> Check {
     let object = planted(directory, "words", &["TICKET"])?;
     let good = std::fs::read(&object).expect("it was compiled");
     std::fs::write(directory.join("good.o"), &good).expect("the scratch directory can be written");

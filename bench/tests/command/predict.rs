@@ -6,10 +6,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::support::{
-    an_allowed_cpu, assert_valid, code, finished, haltkick, refusal, scratch, stderr, stdout, trials,
+    an_allowed_cpu, apply, assert_valid, code, finished, haltkick, refusal, scratch, stderr, stdout, trial,
 };
-
-trials![simulated_runs_stand_beside_the_real_ones_that_they_foretell, sides_that_are_mixed_up_are_refused];
 
 fn experiment(name: &str, engine: &str) -> String {
     format!(
@@ -56,6 +54,7 @@ fn real(scratch: &str) -> PathBuf {
 
 const SIMULATED: &str = "engine = \"sim\"\nmachine = \"nehalem-2s\"\ncpus = \"0\"";
 
+#[apply(trial)]
 fn simulated_runs_stand_beside_the_real_ones_that_they_foretell() {
     let simulated = bench("predict-simulated", "two", SIMULATED);
     // If a busy host disturbs all runs of threads in a cell, that has no figure: then they are made again.
@@ -107,6 +106,7 @@ fn simulated_runs_stand_beside_the_real_ones_that_they_foretell() {
     }
 }
 
+#[apply(trial)]
 fn sides_that_are_mixed_up_are_refused() {
     let (real, simulated) = (real("mixed-real"), bench("mixed-simulated", "two", SIMULATED));
     let other = bench("mixed-other", "another", SIMULATED);

@@ -3,14 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Tested, assert_valid, code, eventually, scratch, skip, stderr, stdout, trials};
-
-trials![
-    missing_or_too_old_qemu_ends_with_a_line_of_advice,
-    a_qemu_that_prints_more_than_a_pipe_holds_does_not_stall,
-    a_silent_qemu_ends_with_its_time_limit_and_the_run,
-    an_emulated_record_keeps_the_schema_and_says_it_is_incomparable,
-];
+use crate::support::{Check, apply, assert_valid, code, eventually, scratch, skip, stderr, stdout, trial};
 
 /// A program that says it is QEMU and then does what `script` says.
 pub(crate) fn pretended_qemu(name: &str, script: &str) -> PathBuf {
@@ -29,6 +22,7 @@ pub(crate) fn with_qemu(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+#[apply(trial)]
 fn missing_or_too_old_qemu_ends_with_a_line_of_advice() {
     let old = pretended_qemu("old-qemu", "echo 'QEMU emulator version 4.2.1'");
     for (program, reason) in [(Path::new("/no/such/qemu"), "cannot be run"), (old.as_path(), "5.0 is needed")]
@@ -41,6 +35,7 @@ fn missing_or_too_old_qemu_ends_with_a_line_of_advice() {
     }
 }
 
+#[apply(trial)]
 fn a_qemu_that_prints_more_than_a_pipe_holds_does_not_stall() {
     let talkative = pretended_qemu(
         "talkative-qemu",
@@ -53,6 +48,7 @@ fn a_qemu_that_prints_more_than_a_pipe_holds_does_not_stall() {
     assert!(message.contains("its reason") && !message.contains('\u{1b}'), "{message:?}");
 }
 
+#[apply(trial)]
 fn a_silent_qemu_ends_with_its_time_limit_and_the_run() {
     let directory = scratch("silent-qemu-pid");
     let pid_file = directory.join("pid");
@@ -91,7 +87,8 @@ fn a_silent_qemu_ends_with_its_time_limit_and_the_run() {
     }
 }
 
-fn an_emulated_record_keeps_the_schema_and_says_it_is_incomparable() -> Tested {
+#[apply(trial)]
+fn an_emulated_record_keeps_the_schema_and_says_it_is_incomparable() -> Check {
     let program = haltkick_vmm::find_qemu().or_else(skip)?;
     let program = Path::new(&program);
     let arguments = ["--vcpus", "4", "--lock", "qspinlock", "--pv", "on", "--duration", "50ms"];

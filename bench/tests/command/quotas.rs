@@ -7,15 +7,9 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::support::{
-    Skipped, Tested, assert_valid, code, command, nulls_without_reason, refusal, skip, stderr, stdout, trials,
+    Check, Failed, apply, assert_valid, code, command, nulls_without_reason, refusal, skip, stderr, stdout,
+    trial,
 };
-
-trials![
-    the_quota_of_the_own_control_group_is_read_and_counted,
-    memory_that_a_control_group_does_not_allow_is_named,
-    quotas_that_the_kernel_does_not_keep_are_refused_in_a_line,
-    memory_that_the_address_space_does_not_allow_is_named,
-];
 
 /// A control group of the test's own, which ends with it.
 struct Group {
@@ -25,7 +19,7 @@ struct Group {
 
 impl Group {
     /// A group whose files `controller` has, in the hierarchy of version 1 or 2.
-    fn new(controller: &str) -> Result<Self, Skipped> {
+    fn new(controller: &str) -> Result<Self, Failed> {
         let name = format!("haltkick-test-{controller}-{}", std::process::id());
         for (root, is_one) in
             [(format!("/sys/fs/cgroup/{controller}"), true), ("/sys/fs/cgroup".into(), false)]
@@ -76,7 +70,8 @@ fn two(more: &str) -> Command {
     command(&run.split(' ').chain(more.split(' ')).collect::<Vec<_>>())
 }
 
-fn the_quota_of_the_own_control_group_is_read_and_counted() -> Tested {
+#[apply(trial)]
+fn the_quota_of_the_own_control_group_is_read_and_counted() -> Check {
     if haltkick_vmm::allowed_cpus().len() < 2 {
         return skip("two vCPUs need two pCPUs to use up more than their quota");
     }
@@ -104,7 +99,8 @@ fn the_quota_of_the_own_control_group_is_read_and_counted() -> Tested {
     skip("this host is too busy to let a guest use up its quota")
 }
 
-fn quotas_that_the_kernel_does_not_keep_are_refused_in_a_line() -> Tested {
+#[apply(trial)]
+fn quotas_that_the_kernel_does_not_keep_are_refused_in_a_line() -> Check {
     for (more, says) in [
         (
             "--sched host --quota 20ms/10ms",
@@ -140,7 +136,8 @@ fn assert_told(output: &Output, what: &str) -> bool {
     told
 }
 
-fn memory_that_a_control_group_does_not_allow_is_named() -> Tested {
+#[apply(trial)]
+fn memory_that_a_control_group_does_not_allow_is_named() -> Check {
     let group = Group::new("memory")?;
     let mut told = 0;
     for (mib, vcpus, engine) in [
@@ -167,6 +164,7 @@ fn memory_that_a_control_group_does_not_allow_is_named() -> Tested {
     Ok(())
 }
 
+#[apply(trial)]
 fn memory_that_the_address_space_does_not_allow_is_named() {
     let mut told = 0;
     for kib in [60_000, 80_000, 100_000, 120_000, 150_000] {

@@ -3,22 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::qemu::{pretended_qemu, with_qemu};
-use crate::support::{code, command, haltkick, refusal, scratch, stderr, stdout, trials};
-
-trials![
-    impossible_runs_are_refused_in_one_line_that_says_what_to_do,
-    what_is_gone_is_refused_with_the_new_way,
-    a_forbidden_cpu_is_refused_with_the_list_of_allowed_ones,
-    values_that_cannot_be_read_are_refused_with_a_hint,
-    an_unreadable_or_foreign_guest_is_refused,
-    code_of_a_file_runs_in_this_process_only_if_trusted,
-    a_missing_form_is_refused_and_locks_with_it_are_named,
-    descheduling_in_a_lock_without_one_is_refused_with_other_workloads,
-    a_refusal_comes_before_any_guest_even_that_of_calibration,
-    unwritable_trace_files_and_senseless_periods_are_refused_before_the_guest_starts,
-];
+use crate::support::{apply, code, command, haltkick, refusal, scratch, stderr, stdout, trial};
 
 /// Long: it is one table.
+#[apply(trial)]
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     for (arguments, expected) in [
         (&["--vcpus", "0"][..], "haltkick: --vcpus: 0 is out of range: 1 to 1024\n"),
@@ -105,6 +93,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     }
 }
 
+#[apply(trial)]
 fn what_is_gone_is_refused_with_the_new_way() {
     let said = refusal(&["report", "results", "--export", "latex=table.tex"]);
     assert!(said.contains("docs/not-here.md") && said.lines().count() == 1, "{said}");
@@ -117,6 +106,7 @@ fn what_is_gone_is_refused_with_the_new_way() {
     assert_eq!(code(&empty), 0, "{}", stderr(&empty));
 }
 
+#[apply(trial)]
 fn a_forbidden_cpu_is_refused_with_the_list_of_allowed_ones() {
     let message = refusal(&["run", "--cpus", "1000"]);
     assert!(
@@ -125,6 +115,7 @@ fn a_forbidden_cpu_is_refused_with_the_list_of_allowed_ones() {
     );
 }
 
+#[apply(trial)]
 fn values_that_cannot_be_read_are_refused_with_a_hint() {
     for (arguments, hint) in [
         (&["run", "--hold", "5"][..], "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
@@ -147,6 +138,7 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
     }
 }
 
+#[apply(trial)]
 fn an_unreadable_or_foreign_guest_is_refused() {
     let directory = scratch("foreign-guest");
     let foreign = directory.join("foreign");
@@ -158,6 +150,7 @@ fn an_unreadable_or_foreign_guest_is_refused() {
     }
 }
 
+#[apply(trial)]
 fn code_of_a_file_runs_in_this_process_only_if_trusted() {
     let path = scratch("trusted-guest").join("image");
     std::fs::write(&path, haltkick_vmm::Image::embedded_elf()).unwrap();
@@ -172,6 +165,7 @@ fn code_of_a_file_runs_in_this_process_only_if_trusted() {
     assert!([0, 7].contains(&code(&trusted)), "{}", crate::support::stderr(&trusted));
 }
 
+#[apply(trial)]
 fn a_missing_form_is_refused_and_locks_with_it_are_named() {
     let message = refusal(&["run", "--lock", "tas", "--pv", "on"]);
     let start =
@@ -181,6 +175,7 @@ fn a_missing_form_is_refused_and_locks_with_it_are_named() {
     assert!(message.contains("no native form: use pv on, or one of none, tas, "), "{message}");
 }
 
+#[apply(trial)]
 fn descheduling_in_a_lock_without_one_is_refused_with_other_workloads() {
     let message = refusal(&["run", "--workload", "hand-off", "--pv", "on", "--deschedule", "holder"]);
     let start = "haltkick: --deschedule: no vCPU holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
@@ -195,6 +190,7 @@ fn descheduling_in_a_lock_without_one_is_refused_with_other_workloads() {
     }
 }
 
+#[apply(trial)]
 fn a_refusal_comes_before_any_guest_even_that_of_calibration() {
     let directory = scratch("refused-before");
     let started = directory.join("started");
@@ -215,6 +211,7 @@ fn a_refusal_comes_before_any_guest_even_that_of_calibration() {
     assert!(started.exists(), "one that is not refused does start");
 }
 
+#[apply(trial)]
 fn unwritable_trace_files_and_senseless_periods_are_refused_before_the_guest_starts() {
     let output = haltkick(&["run", "--trace", "/nonexistent/run.pftrace"]);
     let message = String::from_utf8(output.stderr).unwrap();

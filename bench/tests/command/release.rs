@@ -1,9 +1,8 @@
 //! Parts of a release: its version, and where that stands.
 
-use crate::support::{code, haltkick, stdout, trials};
+use crate::support::{apply, code, haltkick, stdout, trial};
 
-trials![the_version_names_the_commit_and_the_abi_of_guests, the_changelog_and_the_citation_know_the_version,];
-
+#[apply(trial)]
 fn the_version_names_the_commit_and_the_abi_of_guests() {
     let output = haltkick(&["--version"]);
     let expected = format!(
@@ -16,6 +15,7 @@ fn the_version_names_the_commit_and_the_abi_of_guests() {
     assert!(code(&output) == 0 && told.starts_with(&start) && told.ends_with(&expected), "{told}");
 }
 
+#[apply(trial)]
 fn the_changelog_and_the_citation_know_the_version() {
     let read = |name: &str| {
         let path = format!("{}/../{name}", env!("CARGO_MANIFEST_DIR"));

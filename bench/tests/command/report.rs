@@ -4,12 +4,11 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{Tested, assert_valid, finished, json, kvm, trials};
+use crate::support::{Check, apply, assert_valid, finished, json, kvm, trial};
 use crate::tiny::{run_tiny, runs, tiny};
 
-trials![the_report_is_small_and_needs_no_network, published_figures_stand_beside_ours,];
-
-fn the_report_is_small_and_needs_no_network() -> Tested {
+#[apply(trial)]
+fn the_report_is_small_and_needs_no_network() -> Check {
     kvm()?;
     let html = fs::read_to_string(run_tiny("report").join("report.html")).unwrap();
     assert!(html.contains("<section") && html.contains("<svg"), "{html}");
@@ -23,7 +22,8 @@ fn the_report_is_small_and_needs_no_network() -> Tested {
     Ok(())
 }
 
-fn published_figures_stand_beside_ours() -> Tested {
+#[apply(trial)]
+fn published_figures_stand_beside_ours() -> Check {
     kvm()?;
     let (_, path) = tiny("reproduce");
     let results = path.join("results");

@@ -3,18 +3,11 @@
 use std::fs;
 
 use crate::support::{
-    Tested, assert_valid, haltkick, json, kvm, nulls_without_reason, refusal, scratch, trials,
+    Check, apply, assert_valid, haltkick, json, kvm, nulls_without_reason, refusal, scratch, trial,
 };
 use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs};
 
-trials![
-    an_output_directory_that_cannot_be_written_is_refused_before_any_run,
-    a_directory_that_holds_an_experiment_is_not_overwritten,
-    an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas,
-    broken_old_and_foreign_records_are_refused_with_file_and_line,
-    what_has_no_end_or_is_no_regular_file_is_not_read,
-];
-
+#[apply(trial)]
 fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
     let file = scratch("in-the-way").join("file");
     std::fs::write(&file, "").unwrap();
@@ -26,6 +19,7 @@ fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
     assert_eq!(std::fs::read(&file).unwrap(), b"");
 }
 
+#[apply(trial)]
 fn a_directory_that_holds_an_experiment_is_not_overwritten() {
     let directory = scratch("taken");
     std::fs::write(directory.join("manifest.json"), "precious").unwrap();
@@ -35,7 +29,8 @@ fn a_directory_that_holds_an_experiment_is_not_overwritten() {
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
 }
 
-fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Tested {
+#[apply(trial)]
+fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Check {
     kvm()?;
     let results = run_tiny("complete");
     assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
@@ -67,6 +62,7 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Test
     Ok(())
 }
 
+#[apply(trial)]
 fn what_has_no_end_or_is_no_regular_file_is_not_read() {
     let directory = scratch("endless");
     let results = directory.join("results");
@@ -93,7 +89,8 @@ fn what_has_no_end_or_is_no_regular_file_is_not_read() {
     }
 }
 
-fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Tested {
+#[apply(trial)]
+fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Check {
     kvm()?;
     let results = run_tiny("broken");
     let path = results.join("runs.jsonl");

@@ -2,13 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{assert_valid, code, finished, haltkick, refusal, scratch, stderr, stdout, trials};
-
-trials![
-    a_sweep_tells_what_its_comparisons_depend_on,
-    the_flag_of_bench_asks_the_same_and_is_resumed,
-    arms_are_measured_at_the_think_time_that_loads_one,
-];
+use crate::support::{
+    apply, assert_valid, code, finished, haltkick, refusal, scratch, stderr, stdout, trial,
+};
 
 const SWEEP: [&str; 14] = [
     "sweep",
@@ -34,6 +30,7 @@ fn sweep(name: &str, more: &[&str]) -> (std::process::Output, std::path::PathBuf
     (haltkick(&[&SWEEP[..], more, &to].concat()), output)
 }
 
+#[apply(trial)]
 fn a_sweep_tells_what_its_comparisons_depend_on() {
     let vary = ["--vary", "hold=1us,4us", "--lock", "mcs", "--compare", "--think", "1us", "--blocks", "5"];
     let (done, directory) = sweep("robust", &[&vary[..], &["--robust=4", "--format", "json"]].concat());
@@ -54,6 +51,7 @@ fn a_sweep_tells_what_its_comparisons_depend_on() {
     assert!(stderr(&refused).contains("4 blocks are too few seeds: at least 5"), "{}", stderr(&refused));
 }
 
+#[apply(trial)]
 fn the_flag_of_bench_asks_the_same_and_is_resumed() {
     let path = scratch("robust-bench");
     let [file, results] = ["mine.toml", "results"].map(|name| path.join(name).to_str().unwrap().to_owned());
@@ -86,6 +84,7 @@ fn the_flag_of_bench_asks_the_same_and_is_resumed() {
     }
 }
 
+#[apply(trial)]
 fn arms_are_measured_at_the_think_time_that_loads_one() {
     let vary = ["--vary", "lock=ticket,mcs", "--compare", "--hold", "200ns", "--blocks", "2"];
     let load = ["--load-to", "lock-share=30%:ticket", "--format", "json"];

@@ -6,23 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::{
-    FINISHED, Tested, an_allowed_cpu, assert_valid, code, command, eventually, finished, haltkick,
-    in_some_window, kvm, nulls_without_reason, refusal, skip, stderr, stdout, trials,
+    Check, FINISHED, an_allowed_cpu, apply, assert_valid, code, command, eventually, finished, haltkick,
+    in_some_window, kvm, nulls_without_reason, refusal, skip, stderr, stdout, trial,
 };
 
-trials![
-    threads_need_no_kvm_and_the_record_names_the_engine,
-    a_window_lasts_as_many_turns_of_every_vcpu_as_given,
-    a_record_without_a_value_says_why,
-    a_failed_guest_gives_an_exit_code_a_story_and_a_record,
-    the_record_says_whether_there_were_walls,
-    guests_with_too_few_files_together_are_refused_or_get_more,
-    a_guest_that_dies_is_named_beside_the_others_record,
-    the_record_says_how_long_a_neighbour_delayed_the_runs_threads,
-    a_run_whose_process_was_stopped_meanwhile_is_not_trusted,
-    a_guest_that_comes_late_is_calibrated_and_has_an_ideal,
-];
-
+#[apply(trial)]
 fn threads_need_no_kvm_and_the_record_names_the_engine() {
     let output =
         haltkick(&["run", "--engine", "threads", "--duration", "20ms", "--no-ideal", "--format", "json"]);
@@ -35,6 +23,7 @@ fn threads_need_no_kvm_and_the_record_names_the_engine() {
     assert!(message.contains("only --engine threads"), "{message}");
 }
 
+#[apply(trial)]
 fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
     // Its ideal has a window of 200 ms, in which it is there for the same share: 50 ms, which a busy host may take away.
     let late = ["run", "--engine", "threads", "--vcpus", "1", "--duration", "400ms", "--from", "300ms"];
@@ -48,6 +37,7 @@ fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
     });
 }
 
+#[apply(trial)]
 fn a_window_lasts_as_many_turns_of_every_vcpu_as_given() {
     let cpu = an_allowed_cpu();
     let fixed =
@@ -61,7 +51,8 @@ fn a_window_lasts_as_many_turns_of_every_vcpu_as_given() {
     assert_eq!(window_ns(&["--duration", "50ms", "--min-turns", "5"]), Some(50_000_000));
 }
 
-fn a_record_without_a_value_says_why() -> Tested {
+#[apply(trial)]
+fn a_record_without_a_value_says_why() -> Check {
     kvm()?;
     let output = finished(&[
         "run",
@@ -88,7 +79,8 @@ fn a_record_without_a_value_says_why() -> Tested {
     Ok(())
 }
 
-fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() -> Tested {
+#[apply(trial)]
+fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() -> Check {
     kvm()?;
     for (workload, code, expected, cause, at_fault) in [
         ("selftest-panic", 5, "guest panicked on vCPU 0", "panic", Some(0)),
@@ -133,7 +125,8 @@ fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() -> Tested {
     Ok(())
 }
 
-fn a_guest_that_dies_is_named_beside_the_others_record() -> Tested {
+#[apply(trial)]
+fn a_guest_that_dies_is_named_beside_the_others_record() -> Check {
     kvm()?;
     let arguments = ["run", "--vcpus=4", "--format=json", "--vm=name=doomed,workload=selftest-panic"];
     // In a short window of a busy host the vCPU that is to panic may have no turn, and then it has not died.
@@ -162,7 +155,8 @@ impl Drop for Neighbour {
     }
 }
 
-fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Tested {
+#[apply(trial)]
+fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Check {
     kvm()?;
     let cpu = an_allowed_cpu();
     let neighbour = Command::new("taskset").args(["-c", &cpu, "sh", "-c", "while :; do :; done"]).spawn();
@@ -187,6 +181,7 @@ fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Tested {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_run_whose_process_was_stopped_meanwhile_is_not_trusted() {
     let cpu = an_allowed_cpu();
     let mut command =
@@ -211,7 +206,8 @@ fn a_run_whose_process_was_stopped_meanwhile_is_not_trusted() {
     );
 }
 
-fn guests_with_too_few_files_together_are_refused_or_get_more() -> Tested {
+#[apply(trial)]
+fn guests_with_too_few_files_together_are_refused_or_get_more() -> Check {
     kvm()?;
     let arguments =
         "run --sched vmm --lock none --pv off --no-ideal --duration 20ms --vm vcpus=150 --vm vcpus=150";
@@ -249,7 +245,8 @@ fn guests_with_too_few_files_together_are_refused_or_get_more() -> Tested {
     Ok(())
 }
 
-fn the_record_says_whether_there_were_walls() -> Tested {
+#[apply(trial)]
+fn the_record_says_whether_there_were_walls() -> Check {
     kvm()?;
     let run = ["run", "--no-ideal", "--duration", "20ms", "--format", "json"];
     for (options, expected) in [(&[][..], true), (&["--no-sandbox"], false)] {

@@ -4,13 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{SIMULATED, code, haltkick, refusal, scratch, stderr, stdout, trials};
-
-trials![
-    a_recorded_schedule_repeats_under_another_lock,
-    a_schedule_that_lacks_events_makes_the_run_invalid,
-    what_is_no_schedule_is_refused_in_one_line,
-];
+use crate::support::{SIMULATED, apply, code, haltkick, refusal, scratch, stderr, stdout, trial};
 
 fn record(more: &[&str]) -> Value {
     let machine =
@@ -20,6 +14,7 @@ fn record(more: &[&str]) -> Value {
     serde_json::from_str(&stdout(&done)).expect("a record")
 }
 
+#[apply(trial)]
 fn a_recorded_schedule_repeats_under_another_lock() {
     let trace = scratch("schedule").join("recorded.pftrace");
     let trace = trace.to_str().unwrap();
@@ -40,6 +35,7 @@ fn a_recorded_schedule_repeats_under_another_lock() {
     }
 }
 
+#[apply(trial)]
 fn a_schedule_that_lacks_events_makes_the_run_invalid() {
     let file = scratch("schedule-lacks").join("x.txt");
     let text = "\
@@ -75,6 +71,7 @@ CPU:0 [LOST 7 EVENTS]
     assert_eq!((code(&done), &record["trusted"], &record["warnings"]), (7, &json!(false), &json!([warning])));
 }
 
+#[apply(trial)]
 fn what_is_no_schedule_is_refused_in_one_line() {
     let directory = scratch("no-schedule");
     let (file, good) = (directory.join("x.txt"), directory.join("good.txt"));

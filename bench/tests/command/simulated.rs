@@ -7,30 +7,10 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::{
-    assert_valid, code, command, eventually, haltkick, json, nulls_without_reason, refusal, scratch, stderr,
-    stdout, trials,
+    apply, assert_valid, code, command, eventually, haltkick, json, nulls_without_reason, refusal, scratch,
+    stderr, stdout, trial,
 };
 use crate::tiny::records;
-
-trials![
-    machines_are_listed_and_run_by_their_names,
-    a_simulated_record_holds_its_machine_and_is_valid,
-    a_record_adds_up_what_each_node_did,
-    two_runs_with_one_seed_write_one_record,
-    a_simulated_profile_adds_up_to_the_time_of_its_pcpus,
-    an_unknown_missing_or_bad_machine_is_refused_with_a_hint,
-    what_no_simulated_machine_can_do_is_refused,
-    two_guests_on_one_machine_leave_a_record_each,
-    a_lock_does_not_hang_while_other_guests_have_their_turns,
-    pause_loops_exit_on_a_modelled_host_by_its_limits,
-    a_modelled_host_loses_no_vcpu_that_starts_as_another_yields,
-    an_experiment_on_a_simulated_machine_resumes_where_it_ended,
-    an_experiment_does_not_go_on_with_a_changed_machine_file,
-    an_arm_differs_from_itself_by_nothing,
-    any_number_of_cells_at_a_time_write_the_same_records,
-    only_simulated_cells_run_at_the_same_time,
-    an_interrupted_simulation_keeps_the_records_that_come_first,
-];
 
 /// A run of a millisecond on four pCPUs.
 const SHORT: [&str; 12] = [
@@ -54,6 +34,7 @@ fn record(more: &[&str]) -> Value {
     serde_json::from_str(&stdout(&output)).expect("a record")
 }
 
+#[apply(trial)]
 fn machines_are_listed_and_run_by_their_names() {
     let list = stdout(&haltkick(&["list", "machines"]));
     for name in ["ivybridge-ex-4s", "westmere-ex-8s", "numaconnect-512"] {
@@ -75,6 +56,7 @@ fn machine_file(record: &Value) -> &str {
     record["files"][hash].as_str().expect("the file is in the record")
 }
 
+#[apply(trial)]
 fn a_simulated_record_holds_its_machine_and_is_valid() {
     let record = record(&["--machine", "cascadelake-2s", "--lock", "qspinlock", "--pv", "on"]);
     assert_valid("run", &record);
@@ -95,6 +77,7 @@ fn a_simulated_record_holds_its_machine_and_is_valid() {
     assert_eq!(again["per_vcpu"], record["per_vcpu"]);
 }
 
+#[apply(trial)]
 fn a_record_adds_up_what_each_node_did() {
     // The second CPU is the first of the second socket of 15 cores.
     let two_sockets = ["--machine", "ivybridge-ex-4s", "--cpus", "0,15", "--vcpus", "5", "--duration", "1ms"];
@@ -117,6 +100,7 @@ fn a_record_adds_up_what_each_node_did() {
     assert!(one["figures"]["node_0_vcpus"].is_null() && one["why"]["node_*_vcpus"].is_string());
 }
 
+#[apply(trial)]
 fn two_runs_with_one_seed_write_one_record() {
     let run = |seed: &str| {
         let mut record = record(&["--machine", "milan-1s", "--lock", "mcs", "--seed", seed]);
@@ -132,6 +116,7 @@ fn two_runs_with_one_seed_write_one_record() {
     assert_ne!(first["per_vcpu"], run("8")["per_vcpu"]);
 }
 
+#[apply(trial)]
 fn a_simulated_profile_adds_up_to_the_time_of_its_pcpus() {
     let profiled = ["--machine", "skylake-8s", "--lock", "ticket", "--profile"];
     let record = record(&profiled);
@@ -146,6 +131,7 @@ fn a_simulated_profile_adds_up_to_the_time_of_its_pcpus() {
     assert!(table.contains("that vCPUs had on simulated pCPUs"), "{table}");
 }
 
+#[apply(trial)]
 fn an_unknown_missing_or_bad_machine_is_refused_with_a_hint() {
     let run = |more: &[&str]| refusal(&[&["run", "--engine", "sim"], more].concat());
     let unknown = run(&["--machine", "ivybridge-ex-4"]);
@@ -179,6 +165,7 @@ fn an_unknown_missing_or_bad_machine_is_refused_with_a_hint() {
     assert!(message.contains(&format!("line {line}")), "line {line}: {message}");
 }
 
+#[apply(trial)]
 fn what_no_simulated_machine_can_do_is_refused() {
     let run =
         |more: &[&str]| refusal(&[&["run", "--engine", "sim", "--machine", "nehalem-2s"], more].concat());
@@ -208,6 +195,7 @@ fn what_no_simulated_machine_can_do_is_refused() {
     }
 }
 
+#[apply(trial)]
 fn pause_loops_exit_on_a_modelled_host_by_its_limits() {
     // Its PAUSE takes 109 ticks of the counter.
     let waits = ["--machine", "cascadelake-2s", "--lock", "ticket", "--hold", "20us", "--think", "1us"];
@@ -227,6 +215,7 @@ fn pause_loops_exit_on_a_modelled_host_by_its_limits() {
     assert!(longer < exits, "{longer} exits with four times the window, {exits} with one");
 }
 
+#[apply(trial)]
 fn a_lock_does_not_hang_while_other_guests_have_their_turns() {
     // Each guest has a pCPU for each vCPU, but not for itself: who was let in waits for three turns.
     let guests =
@@ -237,6 +226,7 @@ fn a_lock_does_not_hang_while_other_guests_have_their_turns() {
     assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
 }
 
+#[apply(trial)]
 fn two_guests_on_one_machine_leave_a_record_each() {
     let pair = ["--machine", "nehalem-2s", "--vm", "name=a,lock=tas", "--vm", "name=b,lock=qspinlock,pv=on"];
     let run = || {
@@ -324,6 +314,7 @@ fn findings(results: &Path) -> Vec<(String, u64, Value)> {
 }
 
 /// On this machine a guest's first vCPU starts the others at an exit at which its pCPU is to change vCPUs.
+#[apply(trial)]
 fn a_modelled_host_loses_no_vcpu_that_starts_as_another_yields() {
     let machine =
         ["--engine", "sim", "--machine", "cascadelake-2s~10/12", "--cpus", "0-31", "--sched", "host"];
@@ -333,6 +324,7 @@ fn a_modelled_host_loses_no_vcpu_that_starts_as_another_yields() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
 }
 
+#[apply(trial)]
 fn an_experiment_on_a_simulated_machine_resumes_where_it_ended() {
     let results = twice("resumed-simulation", &[]);
     let whole = findings(&results);
@@ -346,6 +338,7 @@ fn an_experiment_on_a_simulated_machine_resumes_where_it_ended() {
     assert_eq!(findings(&results), whole, "what is run again is what it was");
 }
 
+#[apply(trial)]
 fn an_experiment_does_not_go_on_with_a_changed_machine_file() {
     let (experiment, results) = twice_in("changed-machine");
     let (results, machine) = (results.display().to_string(), format!("{}.machine.toml", results.display()));
@@ -367,6 +360,7 @@ fn an_experiment_does_not_go_on_with_a_changed_machine_file() {
     bench(&["--resume", &results]);
 }
 
+#[apply(trial)]
 fn an_arm_differs_from_itself_by_nothing() {
     let results = twice("simulated-pair", &[]);
     let summary = json(&results.join("summary.json"));
@@ -391,6 +385,7 @@ fn written(results: &Path) -> Vec<Value> {
     records
 }
 
+#[apply(trial)]
 fn any_number_of_cells_at_a_time_write_the_same_records() {
     let in_turn = written(&twice("one-at-a-time", &["--jobs", "1"]));
     assert_eq!(in_turn.len(), 3 * 3);
@@ -399,6 +394,7 @@ fn any_number_of_cells_at_a_time_write_the_same_records() {
     }
 }
 
+#[apply(trial)]
 fn only_simulated_cells_run_at_the_same_time() {
     let (experiment, results) = twice_in("measured-jobs");
     let text = fs::read_to_string(&experiment).unwrap();
@@ -412,6 +408,7 @@ fn only_simulated_cells_run_at_the_same_time() {
     refusal(&["bench", &experiment, "--jobs", "0", "--output", output]);
 }
 
+#[apply(trial)]
 fn an_interrupted_simulation_keeps_the_records_that_come_first() {
     let whole = written(&twice("never-interrupted", &["--jobs", "1"]));
     let (experiment, results) = twice_in("interrupted-simulation");

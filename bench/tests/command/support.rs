@@ -1,13 +1,12 @@
 //! Common beginning of all these tests.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::Completion;
+pub(crate) use ::support::{Check, Failed, apply, skip, trial};
 use serde_json::Value;
 
 /// Makes the command.
@@ -65,57 +64,13 @@ pub(crate) fn refusal(arguments: &[&str]) -> String {
     stderr(&output)
 }
 
-/// Why a test could not be made here.
-pub(crate) struct Skipped(String);
-
-/// How a test ends that needs what not every host has; its assertions panic.
-pub(crate) type Tested = Result<(), Skipped>;
-
-/// Ends a test that cannot be made here: `reason` says what is missing.
-pub(crate) fn skip<T>(reason: impl Display) -> Result<T, Skipped> {
-    Err(Skipped(reason.to_string()))
-}
-
 /// Tests of guests begin with this.
-pub(crate) fn kvm() -> Tested {
+pub(crate) fn kvm() -> Check {
     match fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         Ok(_) => Ok(()),
         Err(error) => skip(format_args!("/dev/kvm: {error}")),
     }
 }
-
-/// Result of a test function: nothing, where nothing can be missing, or [`Tested`].
-pub(crate) trait Ending {
-    fn completion(self) -> Completion;
-}
-
-impl Ending for () {
-    fn completion(self) -> Completion {
-        Completion::Completed
-    }
-}
-
-impl Ending for Tested {
-    fn completion(self) -> Completion {
-        match self {
-            Ok(()) => Completion::Completed,
-            Err(Skipped(reason)) => Completion::ignored_with(reason),
-        }
-    }
-}
-
-/// The tests of a file, under the names of file and function.
-macro_rules! trials {
-    [$($test:ident),+ $(,)?] => {
-        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            let file = module_path!().trim_start_matches(concat!(env!("CARGO_CRATE_NAME"), "::"));
-            vec![$(libtest_mimic::Trial::ignorable_test(format!("{file}::{}", stringify!($test)), || {
-                Ok($crate::support::Ending::completion($test()))
-            })),+]
-        }
-    };
-}
-pub(crate) use trials;
 
 /// Exit codes of a run that came to its end; 7 because the machine that runs tests need not be quiet.
 pub(crate) const FINISHED: [i32; 2] = [0, 7];

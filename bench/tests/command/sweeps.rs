@@ -5,17 +5,11 @@ use std::fs;
 use serde_json::Value;
 
 use crate::support::{
-    SIMULATED, assert_valid, code, finished, haltkick, json, refusal, scratch, stderr, stdout, trials,
+    SIMULATED, apply, assert_valid, code, finished, haltkick, json, refusal, scratch, stderr, stdout, trial,
 };
 use crate::tiny::{CELLS_PER_BLOCK, records, runs, tiny};
 
-trials![
-    a_sweep_does_what_the_experiment_file_does_that_it_saves,
-    a_sweep_that_cannot_be_is_refused_in_one_line,
-    a_dry_run_prints_cells_and_their_time_and_runs_nothing,
-    a_cell_that_is_repeated_has_as_many_records_and_one_table,
-];
-
+#[apply(trial)]
 fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {
     let path = scratch("sweep");
     let (file, swept, from_file) = (path.join("mine.toml"), path.join("swept"), path.join("from-file"));
@@ -46,6 +40,7 @@ fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {
     assert!(refused.contains("mine.toml is there already: choose another name"), "{refused}");
 }
 
+#[apply(trial)]
 fn a_sweep_that_cannot_be_is_refused_in_one_line() {
     for (arguments, expected) in [
         (
@@ -69,6 +64,7 @@ fn a_sweep_that_cannot_be_is_refused_in_one_line() {
     assert!(message.contains("unknown setting 'lokc': did you mean 'lock'?"), "{message}");
 }
 
+#[apply(trial)]
 fn a_dry_run_prints_cells_and_their_time_and_runs_nothing() {
     let (experiment, path) = tiny("dry");
     let results = path.join("results");
@@ -98,6 +94,7 @@ fn a_dry_run_prints_cells_and_their_time_and_runs_nothing() {
     assert!(planned.contains("8 runs, about "), "{planned}");
 }
 
+#[apply(trial)]
 fn a_cell_that_is_repeated_has_as_many_records_and_one_table() {
     let run = [&["run", "--lock", "ticket"], &SIMULATED[..], &["--ratio", "2", "--repeat", "3"]].concat();
     let output = haltkick(&[&run[..], &["--format", "json"]].concat());

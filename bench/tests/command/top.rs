@@ -7,20 +7,10 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support::{
-    SIMULATED, Tested, an_allowed_cpu, assert_valid, code, command, eventually, json, kvm, scratch, stderr,
-    stdout, trials,
+    Check, SIMULATED, an_allowed_cpu, apply, assert_valid, code, command, eventually, json, kvm, scratch,
+    stderr, stdout, trial,
 };
 use crate::tiny::{records, tiny};
-
-trials![
-    every_vcpu_on_threads_is_seen_until_the_run_ends,
-    every_vcpu_on_kvm_is_seen_until_the_run_ends,
-    the_host_s_scheduler_is_watched_too,
-    a_simulated_run_is_seen_in_its_own_time,
-    an_experiment_is_watched_by_its_directory_and_leaves_no_view,
-    a_run_that_nobody_asked_shows_itself_to_nobody,
-    what_is_no_view_is_refused_in_one_line,
-];
 
 /// Runs that show themselves in a directory of this test's own.
 struct RuntimeDir(PathBuf);
@@ -148,16 +138,19 @@ fn watch(name: &str, engine: &str) {
     assert!(said.contains("has no run left"), "{said}");
 }
 
+#[apply(trial)]
 fn every_vcpu_on_threads_is_seen_until_the_run_ends() {
     watch("top-threads", "threads");
 }
 
-fn every_vcpu_on_kvm_is_seen_until_the_run_ends() -> Tested {
+#[apply(trial)]
+fn every_vcpu_on_kvm_is_seen_until_the_run_ends() -> Check {
     kvm()?;
     watch("top-kvm", "kvm");
     Ok(())
 }
 
+#[apply(trial)]
 fn the_host_s_scheduler_is_watched_too() {
     let (place, cpu) = (RuntimeDir::new("top-host"), an_allowed_cpu());
     let run =
@@ -169,6 +162,7 @@ fn the_host_s_scheduler_is_watched_too() {
     assert_eq!(run.end().0, Some(130));
 }
 
+#[apply(trial)]
 fn a_simulated_run_is_seen_in_its_own_time() {
     // Enough virtual time that even an optimized simulator takes longer than the view does.
     let place = RuntimeDir::new("top-sim");
@@ -187,6 +181,7 @@ fn views_in(directory: &Path) -> Vec<String> {
     names.filter(|name| name.starts_with("live-")).collect()
 }
 
+#[apply(trial)]
 fn an_experiment_is_watched_by_its_directory_and_leaves_no_view() {
     let (experiment, path) = tiny("top-bench");
     let (place, results) = (RuntimeDir::new("top-bench-place"), path.join("results"));
@@ -213,6 +208,7 @@ fn an_experiment_is_watched_by_its_directory_and_leaves_no_view() {
     assert_eq!(json(&results.join("manifest.json"))["schema"], "haltkick.manifest");
 }
 
+#[apply(trial)]
 fn a_run_that_nobody_asked_shows_itself_to_nobody() {
     let (place, cpu) = (RuntimeDir::new("top-off"), an_allowed_cpu());
     let run =
@@ -223,6 +219,7 @@ fn a_run_that_nobody_asked_shows_itself_to_nobody() {
     assert_eq!(fs::read_dir(&place.0).expect("a directory").count(), 0);
 }
 
+#[apply(trial)]
 fn what_is_no_view_is_refused_in_one_line() {
     let place = RuntimeDir::new("top-refused");
     let directory = place.0.to_str().unwrap();

@@ -7,19 +7,8 @@ use serde_json::Value;
 
 use crate::perfetto::{Shown, Trace, shown};
 use crate::support::{
-    Tested, an_allowed_cpu, code, haltkick, in_some_window, kvm, scratch, skip, stderr, stdout, trials,
+    Check, an_allowed_cpu, apply, code, haltkick, in_some_window, kvm, scratch, skip, stderr, stdout, trial,
 };
-
-trials![
-    a_trace_shows_runs_sleeps_holders_and_kicks,
-    reported_switches_show_in_a_trace_who_ran_on_which_pcpu,
-    without_reported_switches_no_vcpu_is_shown_on_a_pcpu,
-    in_a_namespace_of_processes_the_host_reports_its_own_threads,
-    under_the_hosts_scheduler_each_guest_shows_its_own_vcpus,
-    every_injection_is_an_instant_in_the_trace,
-    a_trace_of_a_hang_is_written_and_ends_with_it,
-    a_profile_is_a_table_for_people_and_rows_for_programs,
-];
 
 /// Runs `arguments` with a trace: the record of the first guest, and what the trace shows.
 fn traced(name: &str, arguments: &[&str]) -> (Value, Vec<Shown>) {
@@ -40,7 +29,8 @@ fn traced(name: &str, arguments: &[&str]) -> (Value, Vec<Shown>) {
     (record, shown)
 }
 
-fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Tested {
+#[apply(trial)]
+fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Check {
     kvm()?;
     let arguments = ["--lock", "qspinlock", "--pv", "on", "--ratio", "8", "--hold", "5us", "--duration"];
     let happened = |shown: &[Shown]| {
@@ -95,7 +85,8 @@ fn counted_preemptions(record: &Value) -> u64 {
     record["figures"]["preemptions"].as_u64().expect("somebody counts")
 }
 
-fn without_reported_switches_no_vcpu_is_shown_on_a_pcpu() -> Tested {
+#[apply(trial)]
+fn without_reported_switches_no_vcpu_is_shown_on_a_pcpu() -> Check {
     kvm()?;
     let (record, shown) = under_the_host("host-unreported", "100ms");
     if record["why"]["switches_*"].is_null() {
@@ -106,7 +97,8 @@ fn without_reported_switches_no_vcpu_is_shown_on_a_pcpu() -> Tested {
     Ok(())
 }
 
-fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Tested {
+#[apply(trial)]
+fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Check {
     kvm()?;
     let (record, _) = under_the_host("host-probe", "10ms");
     if let Some(reason) = record["why"]["switches_*"].as_str() {
@@ -141,7 +133,8 @@ fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Tested {
     Ok(())
 }
 
-fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Tested {
+#[apply(trial)]
+fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Check {
     kvm()?;
     let cpu = an_allowed_cpu();
     let mut program = Command::new("unshare");
@@ -170,7 +163,8 @@ fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Tested {
     Ok(())
 }
 
-fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Tested {
+#[apply(trial)]
+fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Check {
     kvm()?;
     let guest = "lock=ticket,vcpus=2";
     // Without attribution the kernel is not asked for its switches, so that the threads say which vCPU is awake.
@@ -182,7 +176,8 @@ fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Tested {
     Ok(())
 }
 
-fn every_injection_is_an_instant_in_the_trace() -> Tested {
+#[apply(trial)]
+fn every_injection_is_an_instant_in_the_trace() -> Check {
     kvm()?;
     let arguments =
         ["--lock", "tas", "--ratio", "4", "--deschedule", "holder,rate=200,for=1ms", "--duration"];
@@ -198,7 +193,8 @@ fn every_injection_is_an_instant_in_the_trace() -> Tested {
     Ok(())
 }
 
-fn a_trace_of_a_hang_is_written_and_ends_with_it() -> Tested {
+#[apply(trial)]
+fn a_trace_of_a_hang_is_written_and_ends_with_it() -> Check {
     kvm()?;
     let (record, shown) = traced(
         "hang",
@@ -222,7 +218,8 @@ fn a_trace_of_a_hang_is_written_and_ends_with_it() -> Tested {
     Ok(())
 }
 
-fn a_profile_is_a_table_for_people_and_rows_for_programs() -> Tested {
+#[apply(trial)]
+fn a_profile_is_a_table_for_people_and_rows_for_programs() -> Check {
     kvm()?;
     let profiled = |window: &str, format: &str| {
         let fixed = ["run", "--lock", "ticket", "--ratio", "4", "--profile", "--no-ideal"];

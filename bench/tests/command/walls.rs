@@ -10,19 +10,10 @@ use serde_json::Value;
 
 use crate::kernels::pretended_kernel;
 use crate::support::{
-    Skipped, Tested, an_allowed_cpu, code, command, eventually, haltkick, kvm, scratch, skip, stderr, stdout,
-    trials,
+    Check, Failed, an_allowed_cpu, apply, code, command, eventually, haltkick, kvm, scratch, skip, stderr,
+    stdout, trial,
 };
 use crate::tiny::tiny;
-
-trials![
-    a_call_refused_to_preloaded_code_names_the_variable,
-    a_record_made_behind_the_walls_names_its_host,
-    every_rule_is_needed_and_nothing_else_is_asked_for,
-    no_thread_has_a_privilege_in_force_while_a_guest_runs,
-    records_say_which_walls_kept_the_process_from_files,
-    what_this_kernel_lacks_for_walls_is_said_and_recorded,
-];
 
 /// A system call: its number and its arguments.
 pub(crate) type Call = (i64, Vec<u64>);
@@ -40,7 +31,7 @@ pub(crate) struct Calls {
 }
 
 /// Follows every system call of `haltkick` with `arguments`.
-pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Calls, Skipped> {
+pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Calls, Failed> {
     let directory = scratch(&format!("traced-{name}"));
     let file = directory.join("calls");
     let output = Command::new("strace")
@@ -134,7 +125,8 @@ fn name(rule: &SandboxRule) -> String {
 }
 
 /// Long: the runs that it looks at are one table.
-fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Tested {
+#[apply(trial)]
+fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Check {
     kvm()?;
     let directory = scratch("walls-runs");
     let trace = directory.join("run.pftrace");
@@ -235,7 +227,8 @@ fn field_of_threads(process: u32, field: &str) -> Vec<(String, String)> {
     tasks.filter_map(|task| of(&task.path())).collect()
 }
 
-fn a_call_refused_to_preloaded_code_names_the_variable() -> Tested {
+#[apply(trial)]
+fn a_call_refused_to_preloaded_code_names_the_variable() -> Check {
     let directory = scratch("walls-preload");
     let (source, library) = (directory.join("getcpu.c"), directory.join("getcpu.so"));
     // An allocator that asks for its CPU, as some do, at each free().
@@ -260,7 +253,8 @@ fn a_call_refused_to_preloaded_code_names_the_variable() -> Tested {
     Ok(())
 }
 
-fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Tested {
+#[apply(trial)]
+fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Check {
     kvm()?;
     let cpu = an_allowed_cpu();
     let is_zero = |set: &str| set.bytes().all(|digit| digit == b'0');
@@ -297,7 +291,8 @@ fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Tested {
     Ok(())
 }
 
-fn records_say_which_walls_kept_the_process_from_files() -> Tested {
+#[apply(trial)]
+fn records_say_which_walls_kept_the_process_from_files() -> Check {
     kvm()?;
     let run = ["run", "--no-ideal", "--duration", "20ms", "--format", "json"];
     let record = |options: &[&str]| -> Value {
@@ -333,7 +328,8 @@ const SIMULATED: [&str; 14] = [
     "json",
 ];
 
-fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Tested {
+#[apply(trial)]
+fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Check {
     for (call, of_calls, of_files) in [("seccomp", true, false), ("landlock_create_ruleset", false, true)] {
         let inject = format!("inject={call}:error=ENOSYS");
         let mut command = Command::new("strace");
@@ -353,6 +349,7 @@ fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Tested {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_record_made_behind_the_walls_names_its_host() {
     let record: serde_json::Value = serde_json::from_str(&stdout(&haltkick(&SIMULATED))).expect("a record");
     assert_eq!(record["sandbox"], true, "{record:#}");

@@ -6,15 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::objects::compiled;
-use crate::support::{Tested, assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trials};
-
-trials![
-    a_preemption_of_the_holder_costs_most_and_replays_alike,
-    a_budget_ends_it_early_and_says_so,
-    lines_of_a_lock_object_are_its_authors_alone,
-    two_preemptions_that_hurt_only_together_are_found,
-    what_cannot_be_preempted_is_refused,
-];
+use crate::support::{Check, apply, assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trial};
 
 const SHORT: [&str; 8] = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--samples", "2"];
 
@@ -32,6 +24,7 @@ fn replayed(path: &Path) -> (i32, String, String) {
     (code(&done), stdout(&done), stderr(&done))
 }
 
+#[apply(trial)]
 fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     let (worst, directory, _) = answer("worst-ticket", &[]);
     assert_valid("worst", &worst);
@@ -70,7 +63,8 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
 }
 
 /// Calls and inlined code are of the lab; the unlock stands in the place of its call.
-fn lines_of_a_lock_object_are_its_authors_alone() -> Tested {
+#[apply(trial)]
+fn lines_of_a_lock_object_are_its_authors_alone() -> Check {
     const SOURCE: &str = r#"
 #include "haltkick.h"
 struct lock { hk_u32 held, never; };
@@ -117,11 +111,13 @@ void hk_unlock(struct lock *lock)
     Ok(())
 }
 
+#[apply(trial)]
 fn a_budget_ends_it_early_and_says_so() {
     let (worst, _, _) = answer("worst-budget", &["--budget", "1ms"]);
     assert_eq!((&worst["is_complete"], &worst["seeds"]), (&json!(false), &json!(1)), "{worst:#}");
 }
 
+#[apply(trial)]
 fn two_preemptions_that_hurt_only_together_are_found() {
     // Three vCPUs share a lock as readers on two CPUs. While one of them is off, the other two run; while two are off, a CPU is idle.
     let output = scratch("worst-pair").join("worst");
@@ -144,6 +140,7 @@ fn two_preemptions_that_hurt_only_together_are_found() {
     assert_eq!((&again["is_same"], again["lost"].as_f64()), (&json!(true), Some(together)), "{again:#}");
 }
 
+#[apply(trial)]
 fn what_cannot_be_preempted_is_refused() {
     let refused = |arguments: &[&str], expected: &str| {
         let refused = refusal(&[&["worst"], arguments].concat());

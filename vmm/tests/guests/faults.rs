@@ -3,25 +3,13 @@
 use std::time::Duration;
 
 use haltkick_vmm::{Ring, Run, RunError, Sched};
-use libtest_mimic::Trial;
 use support::{
-    Check, PATIENCE, Settings, check, config, event, exits, nested, start, start_until, trials, unexpected,
+    Check, PATIENCE, Settings, apply, check, config, event, exits, not_nested, start, start_until, trial,
+    unexpected,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        page_faults_are_served_refused_and_forgotten_in_either_ring,
-        memory_is_mapped_shared_and_given_back_under_every_scheme,
-        page_faults_are_counted_by_how_they_were_served,
-        a_guest_with_two_gib_serves_page_faults if !nested(),
-        exhausted_memory_is_counted_by_name_and_the_run_continues,
-        few_writers_and_many_readers_are_served_under_every_scheme,
-        a_mapping_that_is_forgotten_is_found_when_a_run_ends,
-        cached_translations_are_dropped_under_either_scheduler,
-    ]
-}
-
 /// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
+#[apply(trial)]
 fn page_faults_are_served_refused_and_forgotten_in_either_ring() -> Check {
     for ring in [Ring::Ring0, Ring::Ring3] {
         let outcome = start(&config().workload("selftest-page-fault").ring(ring).vcpus(1))?;
@@ -38,6 +26,7 @@ fn with_faults(workload: &str, lock: &str) -> Run {
 }
 
 /// The guest checks itself: a wrong page, a lost fault, a page or an area that leaks is a panic.
+#[apply(trial)]
 fn memory_is_mapped_shared_and_given_back_under_every_scheme() -> Check {
     for lock in FAULT_SCHEMES {
         let (window, watchdog) = (Duration::from_millis(500), Some(PATIENCE));
@@ -52,6 +41,7 @@ fn memory_is_mapped_shared_and_given_back_under_every_scheme() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn page_faults_are_counted_by_how_they_were_served() -> Check {
     for (lock, counter) in FAULT_SCHEMES.into_iter().zip(["", "speculative_pgfault", "vma_lock_success"]) {
         let outcome = start(&with_faults("fault-many", lock))?;
@@ -74,6 +64,7 @@ fn page_faults_are_counted_by_how_they_were_served() -> Check {
 }
 
 /// A page and an area that are left are a panic, and so is a writable page that was protected.
+#[apply(trial)]
 fn few_writers_and_many_readers_are_served_under_every_scheme() -> Check {
     for lock in FAULT_SCHEMES {
         let refused = |outcome: &_| event(outcome, "segmentation_fault") > 0;
@@ -87,6 +78,7 @@ fn few_writers_and_many_readers_are_served_under_every_scheme() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_mapping_that_is_forgotten_is_found_when_a_run_ends() -> Check {
     match start(&with_faults("selftest-leak", "speculative")) {
         Err(RunError::GuestPanic { message, .. }) => {
@@ -96,13 +88,16 @@ fn a_mapping_that_is_forgotten_is_found_when_a_run_ends() -> Check {
     }
 }
 
+#[apply(trial)]
 fn exhausted_memory_is_counted_by_name_and_the_run_continues() -> Check {
     let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20))?;
     check(event(&outcome, "mm_out_of_memory") > 0, || "2 MiB were enough".into())?;
     check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
 }
 
+#[apply(trial)]
 fn a_guest_with_two_gib_serves_page_faults() -> Check {
+    not_nested("it has 700 MiB to give")?;
     let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 30))?;
     check(outcome.memory_bytes == 2 << 30, || format!("{} bytes", outcome.memory_bytes))?;
     check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
@@ -110,6 +105,7 @@ fn a_guest_with_two_gib_serves_page_faults() -> Check {
 
 /// Every round of every vCPU waits for all others to acknowledge, at ratio 4: without an answer for those that are off
 /// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
+#[apply(trial)]
 fn cached_translations_are_dropped_under_either_scheduler() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&config().workload("selftest-page-fault").sched(sched))?;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, event, start, start_until, trials, waits};
+use support::{Check, Settings, apply, check, config, event, named, start, start_until, trial, waits};
 
-pub(crate) fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn every_scheme_and_lock_lets_all_in() -> Vec<Trial> {
     let mut trials = vec![];
     for scheme in [
         "single",
@@ -27,16 +28,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         "fair",
     ] {
         let title = format!("grant_tables_under_{}_come_to_rest", scheme.replace('-', "_"));
-        trials.push(Trial::test(title, move || grant_tables_come_to_rest(scheme)));
+        trials.push(named(title, move || grant_tables_come_to_rest(scheme)));
     }
     for scheme in ["single", "split", "brief", "per-cpu", "fair"] {
         let title = format!("a_table_grows_under_{}_while_others_map", scheme.replace('-', "_"));
-        trials.push(Trial::test(title, move || writer_of_a_table_gets_in(scheme)));
+        trials.push(named(title, move || writer_of_a_table_gets_in(scheme)));
     }
-    trials.extend(trials![a_bound_vcpu_without_a_disk_is_no_trouble]);
     for lock in ["unfair", "fair", "per-cpu", "per-cpu-fair"] {
         let title = format!("a_writer_gets_past_the_readers_of_the_{}_rwlock", lock.replace('-', "_"));
-        trials.push(Trial::test(title, move || writer_gets_in(lock)));
+        trials.push(named(title, move || writer_gets_in(lock)));
     }
     trials
 }
@@ -64,6 +64,7 @@ fn grant_tables_come_to_rest(scheme: &str) -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_bound_vcpu_without_a_disk_is_no_trouble() -> Check {
     let outcome = start(
         &config()

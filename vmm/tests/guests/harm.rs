@@ -3,32 +3,17 @@
 use std::time::Duration;
 
 use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
-use libtest_mimic::{Failed, Trial};
 use support::within;
 use support::{
-    Check, PATIENCE, Settings, check, config, nested, start_guests, start_stoppable, trials,
-    under_either_scheduler, unexpected,
+    Check, Failed, PATIENCE, Settings, apply, check, config, nested, start_guests, start_stoppable, trial,
+    unexpected,
 };
 
 /// Part of the CPU time that an honest guest may lack of its half in the median run: windows are short, and hosts busy.
 const SLACK: f64 = 0.05;
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = under_either_scheduler![
-        an_honest_guest_survives_one_that_rings_and_writes_anything,
-        an_honest_guest_survives_a_flood_of_invalidations,
-        an_honest_guest_survives_one_that_locks_the_bus,
-    ];
-    trials.extend(trials![
-        an_honest_guest_has_its_share_beside_one_that_writes_nonsense,
-        a_guest_that_never_starts_ends_under_both_schedulers,
-        an_honest_guest_that_is_done_waits_for_one_that_stands_still,
-        an_honest_guest_has_its_share_beside_one_favoured_vcpu,
-    ]);
-    trials
-}
-
 /// The margin is ten seconds and more: the two runs pass it at the same time.
+#[apply(trial)]
 fn a_guest_that_never_starts_ends_under_both_schedulers() -> Check {
     let never_starts = |sched| {
         let config =
@@ -83,6 +68,7 @@ fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended) -> Check) ->
     Err(format!("its parts of the CPU time: {parts:.2?}").into())
 }
 
+#[apply(trial)]
 fn an_honest_guest_survives_one_that_rings_and_writes_anything(sched: Sched) -> Check {
     unharmed_beside("selftest-harm", &config().sched(sched), |hostile| match hostile.result {
         Err(error @ (RunError::System { .. } | RunError::HostLacks(_))) => {
@@ -93,6 +79,7 @@ fn an_honest_guest_survives_one_that_rings_and_writes_anything(sched: Sched) -> 
 }
 
 /// The run has no trace, and so no ring for one.
+#[apply(trial)]
 fn an_honest_guest_has_its_share_beside_one_that_writes_nonsense() -> Check {
     unharmed_beside("selftest-nonsense", &config(), |hostile| match hostile.result {
         Ok(_) | Err(RunError::ExclusionViolated(_)) => Ok(()),
@@ -104,14 +91,17 @@ fn did_something(hostile: Ended) -> Check {
     check(hostile.outcome()?.acquisitions() > 0, || "it did nothing".into())
 }
 
+#[apply(trial)]
 fn an_honest_guest_survives_a_flood_of_invalidations(sched: Sched) -> Check {
     unharmed_beside("selftest-flood", &config().sched(sched), did_something)
 }
 
+#[apply(trial)]
 fn an_honest_guest_survives_one_that_locks_the_bus(sched: Sched) -> Check {
     unharmed_beside("selftest-split-lock", &config().sched(sched), did_something)
 }
 
+#[apply(trial)]
 fn an_honest_guest_has_its_share_beside_one_favoured_vcpu() -> Check {
     for (share, pcpus) in [(Share::Vcpu, 1), (Share::Guest, 1), (Share::Vcpu, usize::MAX)] {
         let cpus: Vec<_> = config().cpus.into_iter().take(pcpus).collect();
@@ -121,6 +111,7 @@ fn an_honest_guest_has_its_share_beside_one_favoured_vcpu() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn an_honest_guest_that_is_done_waits_for_one_that_stands_still() -> Check {
     // Time for the one that hangs to come to that: all its vCPUs begin to work at the same time.
     let honest = config().lock("tas").pv(false).warmup(Duration::from_millis(300));

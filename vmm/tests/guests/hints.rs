@@ -3,26 +3,13 @@
 use std::time::Duration;
 
 use haltkick_vmm::{PreemptedBy, PreemptedSource, Run, Sched, bpf_can_write_flags};
-use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, start, trials};
-
-pub(crate) fn trials() -> Vec<Trial> {
-    let no_bpf = bpf_can_write_flags().err();
-    if let Some(reason) = &no_bpf {
-        eprintln!("flags by BPF are skipped, not tested: {reason}");
-    }
-    trials![
-        a_vcpu_marked_as_preempted_does_not_run,
-        the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say,
-        without_attribution_nobody_guesses_what_a_vcpu_was_doing,
-        a_bpf_program_marks_the_vcpus_that_the_host_preempted if no_bpf.is_none(),
-    ]
-}
+use support::{Check, Settings, apply, check, config, needs, start, trial};
 
 fn looking(sched: Sched) -> Run {
     config().sched(sched).workload("hint-check").lock("none").pv(false)
 }
 
+#[apply(trial)]
 fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() -> Check {
     let window = Duration::from_millis(300);
     let hint = start(&looking(Sched::Vmm).window(window))?.hint.ok_or("nobody looked")?;
@@ -30,7 +17,9 @@ fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() -> Check {
     check(hint.contradicted == 0 && hint.moved_while_marked == 0, || format!("{hint:?}"))
 }
 
+#[apply(trial)]
 fn a_bpf_program_marks_the_vcpus_that_the_host_preempted() -> Check {
+    needs(bpf_can_write_flags())?;
     let (preempted_by, window) = (PreemptedBy::Bpf, Duration::from_millis(500));
     let outcome = start(&looking(Sched::Host).preempted_by(preempted_by).window(window))?;
     // The supervisor has seen a flag set, or it would not say so.
@@ -43,6 +32,7 @@ fn a_bpf_program_marks_the_vcpus_that_the_host_preempted() -> Check {
     check(hint.still_while_unmarked * 2 <= hint.samples, || format!("{hint:?}"))
 }
 
+#[apply(trial)]
 fn without_attribution_nobody_guesses_what_a_vcpu_was_doing() -> Check {
     let outcome = start(&config().attribution(false))?;
     let nothing = [outcome.preemptions, outcome.preempted_ns, outcome.lost_ns, outcome.injected];
@@ -50,6 +40,7 @@ fn without_attribution_nobody_guesses_what_a_vcpu_was_doing() -> Check {
     check(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), || "nobody was preempted".into())
 }
 
+#[apply(trial)]
 fn a_vcpu_marked_as_preempted_does_not_run() -> Check {
     let outcome = start(&config().workload("selftest-preempted"))?;
     check(outcome.preempted_source == Ok(PreemptedSource::Vmm), || {

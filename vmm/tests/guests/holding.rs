@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use haltkick_vmm::{HowOften, Run, Target};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, deschedule, start, sum, trials};
+use support::{Check, Settings, apply, check, config, deschedule, named, start, sum, trial};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = trials![a_preempted_waiter_that_holds_another_lock_is_a_holder];
-    for (point, what) in [
+#[apply(trial)]
+fn holders_are_stopped_at_points_of_another_lock() -> Vec<Trial> {
+    let points = [
         ("tail-published", "that_queues_for_a_second_lock"),
         ("head-spinning", "that_is_head_of_a_second_lock"),
         ("slow-released", "that_has_released_a_second_lock"),
-    ] {
-        trials
-            .push(Trial::test(format!("a_holder_{what}_is_stopped_as_a_holder"), move || stopped_at(point)));
-    }
-    trials
+    ];
+    let trial =
+        |(point, what)| named(format!("a_holder_{what}_is_stopped_as_a_holder"), move || stopped_at(point));
+    points.map(trial).into()
 }
 
 /// Each vCPU waits for one lock, as the holder of another one of its own.
@@ -30,6 +29,7 @@ fn holding() -> Run {
 }
 
 /// Slices end wherever they do: in the inner queue most of the time.
+#[apply(trial)]
 fn a_preempted_waiter_that_holds_another_lock_is_a_holder() -> Check {
     for (lock, pv) in [("qspinlock", true), ("qspinlock", false), ("ticket", false), ("tas", false)] {
         let slice = Duration::from_micros(200);

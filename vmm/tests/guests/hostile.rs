@@ -3,29 +3,11 @@
 use std::time::Duration;
 
 use haltkick_vmm::{Bandwidth, HowOften, Quota, Sched, Target};
-use libtest_mimic::Trial;
 use support::{
-    Check, Settings, check, config, deschedule, exits, mostly_holding, nested, start, sum, trials,
-    under_either_scheduler,
+    Check, Settings, apply, check, config, deschedule, exits, mostly_holding, nested, start, sum, trial,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = trials![
-        heads_waiters_and_anyone_can_be_descheduled_on_purpose,
-        a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run,
-        a_sufficient_grace_lets_no_slice_end_in_a_section,
-        a_guest_with_a_quota_runs_for_that_long_and_is_throttled,
-        a_vcpu_that_always_claims_a_lock_gets_only_its_share,
-        a_directed_yield_runs_exactly_the_vcpu_that_it_names,
-        a_vcpu_with_all_yields_starves_none_of_its_guest,
-        a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request,
-        a_lock_that_minds_its_slice_gives_the_rest_back,
-    ];
-    let injected = under_either_scheduler![every_injected_holder_preemption_is_attributed_to_the_holder];
-    trials.extend(injected);
-    trials
-}
-
+#[apply(trial)]
 fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) -> Check {
     let length = Duration::from_millis(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
@@ -49,6 +31,7 @@ fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) ->
     Ok(())
 }
 
+#[apply(trial)]
 fn heads_waiters_and_anyone_can_be_descheduled_on_purpose() -> Check {
     for target in [Target::Head, Target::Waiter, Target::Random] {
         let deschedule = deschedule(target, HowOften::PerSecond(500.0), Duration::from_micros(500), None);
@@ -65,6 +48,7 @@ fn heads_waiters_and_anyone_can_be_descheduled_on_purpose() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() -> Check {
     let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), Duration::from_millis(2), None);
     // As many vCPUs as pCPUs: a vCPU is off only by injection.
@@ -75,6 +59,7 @@ fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() -> Check {
     check(vcpus == 1 || outcome.acquisitions() > 0, || "no vCPU was ever seen marked".into())
 }
 
+#[apply(trial)]
 fn a_sufficient_grace_lets_no_slice_end_in_a_section() -> Check {
     let (slice, grace) = (Duration::from_micros(500), Duration::from_micros(500));
     // A section takes a tenth of the slice extension. If the host takes the pCPU away meanwhile, the extension has no
@@ -91,6 +76,7 @@ fn a_sufficient_grace_lets_no_slice_end_in_a_section() -> Check {
     Err("no grace was ever given back".into())
 }
 
+#[apply(trial)]
 fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() -> Check {
     // An emulator's timers ring milliseconds late, and the guest gets nowhere in portions of 100 us.
     let (times, window) =
@@ -115,6 +101,7 @@ fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() -> Check {
     Err(format!("it ran for {seen:?} of the time, not for a quarter").into())
 }
 
+#[apply(trial)]
 fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() -> Check {
     // If the grace were not charged, twice the share of the others would come of it.
     let (slice, grace) = (Duration::from_micros(200), Duration::from_micros(200));
@@ -131,6 +118,7 @@ fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() -> Check {
     })
 }
 
+#[apply(trial)]
 fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
     // Two, which take turns: one that is named although it has had more than others is not next.
@@ -153,6 +141,7 @@ fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() -> Check {
     check(handed + preemptions >= yields, || format!("{yields} yields, {handed} handed over"))
 }
 
+#[apply(trial)]
 fn a_vcpu_with_all_yields_starves_none_of_its_guest() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
     let outcome = start(&config().vcpus(4).cpus(cpus).lock("none").workload("selftest-feeder").pv(false))?;
@@ -162,6 +151,7 @@ fn a_vcpu_with_all_yields_starves_none_of_its_guest() -> Check {
     check(run_ns[2..].iter().all(|ns| *ns >= least), || format!("{run_ns:?} ns"))
 }
 
+#[apply(trial)]
 fn a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request() -> Check {
     let outcome = start(&config().kick_yields(true).spin_threshold(Duration::from_micros(2)))?;
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
@@ -171,6 +161,7 @@ fn a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request() -> Check {
     check(handed <= kicks && handed > kicks / 2, || format!("{kicks} sleepers kicked, {handed} handed over"))
 }
 
+#[apply(trial)]
 fn a_lock_that_minds_its_slice_gives_the_rest_back() -> Check {
     let slice_margin = Duration::from_micros(500);
     let outcome = start(&mostly_holding().lock("slice-tas").slice_margin(slice_margin))?;

@@ -11,23 +11,21 @@ use libtest_mimic::Trial;
 
 use crate::explain::explained;
 use crate::locks::forms;
-use support::{Check, PATIENCE, Settings, check, config, exits, nested, start, trials, unexpected};
+use support::{
+    Check, PATIENCE, Settings, apply, check, config, exits, named, nested, skip, start, trial, unexpected,
+};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = trials![
-        a_back_end_in_the_kernel_is_refused_where_it_cannot_be,
-        a_token_passed_by_doorbells_comes_back_under_both_schedulers,
-        trials_on_the_vm_of_a_run_leave_no_trace,
-    ];
+#[apply(trial)]
+fn every_back_end_in_the_kernel_works() -> Vec<Trial> {
     // Also without KVM: the suite that runs these elsewhere asks for their names here.
     let (kvm, ipi) = match probe() {
         Ok(probe) => (probe.kick_by_hypercall, probe.kick_by_interrupt),
         Err(error) => (Err(error.to_string().into()), Err(error.to_string().into())),
     };
-    for (backend, works) in [(PvBackend::Kvm, kvm), (PvBackend::Ipi, ipi)] {
-        trials.extend(trials_of(backend, works));
-    }
-    trials
+    [(PvBackend::Kvm, kvm), (PvBackend::Ipi, ipi)]
+        .into_iter()
+        .flat_map(|(kind, works)| trials_of(kind, works))
+        .collect()
 }
 
 /// Set in a process that runs a guest in this ring and tells what came of it, instead of all tests.
@@ -57,6 +55,7 @@ pub(crate) fn run_in_a_fresh_process() -> ExitCode {
 
 /// Ring and back end are tried once in a process, and this one has done so. So a new one, for either path: where what was
 /// asked for works, and where the VM has to be made again.
+#[apply(trial)]
 fn trials_on_the_vm_of_a_run_leave_no_trace() -> Check {
     let probe = probe()?;
     let myself = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -92,26 +91,27 @@ fn trials_of(backend: PvBackend, works: Known<()>) -> Vec<Trial> {
         .filter(|(_, pv)| *pv)
         .map(|(lock, _)| {
             let title = format!("{lock}_pv_excludes_while_vcpus_halt_in_the_kernel_woken_by_{name}");
-            Trial::test(title, move || excludes_halting(&lock, backend))
+            named(title, move || excludes_halting(&lock, backend))
         })
         .collect();
     let latch = format!("a_kick_before_the_halt_is_latched_by_{name}");
-    trials.push(Trial::test(latch, move || latch_halting(backend)));
+    trials.push(named(latch, move || latch_halting(backend)));
     let token = format!("a_token_passed_by_{name}_comes_back");
     // That many interrupts in so short a time wedge the emulator in two of three machines.
     let wedges = nested && backend == PvBackend::Ipi;
-    trials.push(Trial::test(token, move || round_trip(&halting(backend))).with_ignored_flag(wedges));
+    trials.push(named(token, move || round_trip(&halting(backend))).with_ignored_flag(wedges));
     let knobs = format!("halt_polling_and_exits_can_be_chosen_with_{name}");
-    trials.push(Trial::test(knobs, move || knobs_in_kernel(backend)));
-    if backend == PvBackend::Kvm {
-        // Interpreted, as ring 0 is where interrupts are the best that works, it would take a minute.
-        trials.extend(trials![
-            a_lost_kick_names_who_sleeps_in_the_kernel,
-            kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands,
-            the_automatic_back_end_is_the_best_that_works,
-        ]);
-    }
+    trials.push(named(knobs, move || knobs_in_kernel(backend)));
     trials.into_iter().map(|trial| if skip { trial.with_ignored_flag(true) } else { trial }).collect()
+}
+
+/// What follows is tested with this back end alone: interpreted, as ring 0 is where interrupts are the best that works, it would take a
+/// minute.
+fn kvm_kicks() -> Check {
+    match probe()?.kick_by_hypercall {
+        Err(reason) if !nested() => skip(reason),
+        _ => Ok(()),
+    }
 }
 
 /// Few vCPUs and little work: ring 0 may be interpreted.
@@ -133,7 +133,9 @@ fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
 
 /// KVM puts them to sleep and says so of each. Few vCPUs, since their number multiplies the sections before the end;
 /// waiters sleep soon. If no vCPU happens to sleep once kicks are lost, all leave: again, then, with more.
+#[apply(trial)]
 fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
+    kvm_kicks()?;
     for vcpus in [3, 5, 8, 12] {
         let spin_threshold = Duration::from_micros(5);
         let config = halting(PvBackend::Kvm)
@@ -154,6 +156,7 @@ fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
     Err("nobody slept when kicks were lost, four times".into())
 }
 
+#[apply(trial)]
 fn a_token_passed_by_doorbells_comes_back_under_both_schedulers() -> Check {
     let by_doorbell = |sched| round_trip(&config().sched(sched).pv_backend(PvBackend::Vmm));
     by_doorbell(Sched::Vmm)?;
@@ -198,7 +201,9 @@ fn knobs_in_kernel(backend: PvBackend) -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands() -> Check {
+    kvm_kicks()?;
     let base = halting(PvBackend::Kvm);
     let vcpus = 8 * base.cpus.len() as u32;
     let (hold, think) = (Duration::from_micros(20), Duration::from_micros(20));
@@ -207,11 +212,14 @@ fn kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands() -> Check {
     check(outcome.preempted_source == Ok(PreemptedSource::Kvm), || format!("{:?}", outcome.preempted_source))
 }
 
+#[apply(trial)]
 fn the_automatic_back_end_is_the_best_that_works() -> Check {
+    kvm_kicks()?;
     let outcome = start(&halting(PvBackend::Auto))?;
     check(outcome.pv_backend == PvBackend::Kvm, || outcome.pv_backend_reason)
 }
 
+#[apply(trial)]
 fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() -> Check {
     for backend in [PvBackend::Kvm, PvBackend::Ipi] {
         for wrong in [halting(backend).sched(Sched::Vmm), halting(backend).ring(Ring::Ring3)] {

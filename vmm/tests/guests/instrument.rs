@@ -4,25 +4,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::ABI_FINGERPRINT;
 use haltkick_vmm::{Ideal, Image, Outcome, RunError, Shape, ShapeFlags, TicksHistogram};
-use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, start, start_with, trials, unexpected};
-
-pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        times_of_faults_are_those_of_the_window_alone,
-        every_workload_with_a_lock_gives_back_the_rest_of_its_grace,
-        a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi,
-        without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count,
-        sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps,
-        every_section_of_every_lock_is_counted_on_both_sides,
-        only_workloads_of_known_work_have_an_ideal,
-        the_instruments_costs_are_told,
-        sections_of_every_shape_exclude,
-        readers_have_times_of_their_own,
-        a_stack_that_is_too_short_is_noticed,
-        sections_by_the_clock_wait_from_when_they_were_to_begin,
-    ]
-}
+use support::{Check, Settings, apply, check, config, start, start_with, trial, unexpected};
 
 fn count(times: &TicksHistogram) -> u64 {
     times.buckets.iter().sum()
@@ -33,6 +15,7 @@ fn about_equal(one: u64, other: u64, outcome: &Outcome) -> bool {
     one.abs_diff(other) <= outcome.vcpus.len() as u64
 }
 
+#[apply(trial)]
 fn times_of_faults_are_those_of_the_window_alone() -> Check {
     for (workload, pages) in [("fault-map-touch", 1), ("fault-private", 1)] {
         let outcome = start(
@@ -56,6 +39,7 @@ fn times_of_faults_are_those_of_the_window_alone() -> Check {
 }
 
 /// Evidence, not a rate: a slice must end within a section, which is a matter of chance.
+#[apply(trial)]
 fn every_workload_with_a_lock_gives_back_the_rest_of_its_grace() -> Check {
     let slice = Duration::from_micros(500);
     for (workload, lock, pv) in [
@@ -92,6 +76,7 @@ fn every_workload_with_a_lock_gives_back_the_rest_of_its_grace() -> Check {
 }
 
 /// The image, whose code has another fingerprint than its note says.
+#[apply(trial)]
 fn a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi() -> Check {
     let (mut elf, fingerprint) = (Image::embedded_elf().to_vec(), ABI_FINGERPRINT.to_le_bytes());
     let owner = elf.windows(9).position(|bytes| bytes == b"Haltkick\0").ok_or("no note")?;
@@ -112,6 +97,7 @@ fn a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi() -> Check {
     }
 }
 
+#[apply(trial)]
 fn without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count() -> Check {
     let outcome = start(&config().oracle(false))?;
     check(outcome.lost_updates.is_none(), || format!("lost updates: {:?}", outcome.lost_updates))?;
@@ -122,6 +108,7 @@ fn without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count() -
     Ok(())
 }
 
+#[apply(trial)]
 fn sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps() -> Check {
     for ordered_stamps in [true, false] {
         let outcome = start(&config().ordered_stamps(ordered_stamps))?;
@@ -136,6 +123,7 @@ fn sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps() -> Chec
     Ok(())
 }
 
+#[apply(trial)]
 fn every_section_of_every_lock_is_counted_on_both_sides() -> Check {
     for (lock_count, zipf_hundredths) in [(3, 0), (256, 0), (256, 99)] {
         let shape = Shape { zipf_hundredths, ..Shape::default() };
@@ -145,6 +133,7 @@ fn every_section_of_every_lock_is_counted_on_both_sides() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn only_workloads_of_known_work_have_an_ideal() -> Check {
     let copies = || Shape { footprint_lines: 4, ..Shape::default() };
     for (workload, shape, expected) in [
@@ -161,12 +150,14 @@ fn only_workloads_of_known_work_have_an_ideal() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn the_instruments_costs_are_told() -> Check {
     let costs = start(&config().vcpus(1))?.costs;
     let all = [costs.stamp, costs.ordered_stamp, costs.oracle, costs.section, costs.counting];
     check(all.iter().all(Option::is_some), || format!("{costs:?}"))
 }
 
+#[apply(trial)]
 fn sections_of_every_shape_exclude() -> Check {
     let plain = Shape::default;
     for shape in [
@@ -191,6 +182,7 @@ fn sections_of_every_shape_exclude() -> Check {
 /// Sections without which shares of them are chance.
 const ENOUGH_SECTIONS: u64 = 50;
 
+#[apply(trial)]
 fn readers_have_times_of_their_own() -> Check {
     for (lock, pv) in [("rwsem/packed", true), ("qspinlock", true)] {
         let shape = Shape { read_percent: 90, read_hold_ns: 300, ..Shape::default() };
@@ -217,6 +209,7 @@ fn readers_have_times_of_their_own() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_stack_that_is_too_short_is_noticed() -> Check {
     match start(&config().workload("selftest-stack")) {
         Err(RunError::GuestFailed { vcpu: 0, reason }) => check(reason.contains("its stack"), || reason),
@@ -226,6 +219,7 @@ fn a_stack_that_is_too_short_is_noticed() -> Check {
 
 /// Far more sections than there is time for: each waits from when it was to begin, so that the last ones have waited for
 /// most of the run, where no section by itself takes a hundredth of it.
+#[apply(trial)]
 fn sections_by_the_clock_wait_from_when_they_were_to_begin() -> Check {
     let shape = Shape { arrivals_ns: 100, flags: ShapeFlags::EXPONENTIAL_THINK, ..Shape::default() };
     let outcome = start(&config().vcpus(1).shape(shape))?;

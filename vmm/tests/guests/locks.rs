@@ -4,27 +4,19 @@ use std::time::Duration;
 
 use haltkick_vmm::{Image, MAX_LOCKS, RunError, Sched, Shape};
 use libtest_mimic::Trial;
-use support::{Check, PATIENCE, Settings, check, config, event, exits, start, trials, unexpected};
+use support::{
+    Check, PATIENCE, Settings, apply, check, config, event, exits, named, start, trial, unexpected,
+};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = trials![
-        a_section_without_a_lock_violates_exclusion,
-        nested_and_long_sections_exclude_too,
-        several_locks_share_the_sections,
-        it_is_counted_how_often_a_vcpu_is_overtaken,
-        slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts,
-        a_token_goes_round_by_kick_and_wait,
-        unpatched_sites_serve_every_form_as_patched_ones_do,
-        a_run_tells_what_an_uncontended_pair_costs_in_every_form,
-        copied_blocks_are_whole_under_locks_with_and_without_readers,
-        the_compute_control_takes_no_lock,
-    ];
+#[apply(trial)]
+fn every_form_excludes_at_ratio_8() -> Vec<Trial> {
+    let mut trials = vec![];
     for (lock, pv) in forms() {
         for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
             let title =
                 format!("{lock}_{}_excludes_at_ratio_8_under_sched_{name}", if pv { "pv" } else { "native" });
             let lock = lock.clone();
-            trials.push(Trial::test(title, move || excludes_at_ratio_8(&lock, pv, sched)));
+            trials.push(named(title, move || excludes_at_ratio_8(&lock, pv, sched)));
         }
     }
     trials
@@ -72,6 +64,7 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
     })
 }
 
+#[apply(trial)]
 fn it_is_counted_how_often_a_vcpu_is_overtaken() -> Check {
     // As long as it takes until a vCPU is overtaken: a slow host may need more than one window.
     let windows = [1, 10, 100].map(|times| config().window * times);
@@ -87,6 +80,7 @@ fn it_is_counted_how_often_a_vcpu_is_overtaken() -> Check {
     check(most > 0 && most <= all, || format!("overtaken {all} times, {most} times in one wait"))
 }
 
+#[apply(trial)]
 fn several_locks_share_the_sections() -> Check {
     for lock_count in [3, MAX_LOCKS] {
         // As long as it takes until every lock has had its turn: a slow host may need more than one window.
@@ -111,6 +105,7 @@ fn several_locks_share_the_sections() -> Check {
 }
 
 /// T9, with a real hypervisor below: a vCPU that is preempted with all five locks makes the others wait at all levels.
+#[apply(trial)]
 fn slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts() -> Check {
     let events = ["lock_slowpath", "lock_use_node2", "lock_use_node3", "lock_use_node4", "lock_no_node"];
     for workload in ["selftest-nesting", "selftest-nesting-whole"] {
@@ -136,6 +131,7 @@ fn slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts() -> Check {
     }
 }
 
+#[apply(trial)]
 fn nested_and_long_sections_exclude_too() -> Check {
     let mix = Shape {
         work_sections: 3000,
@@ -160,6 +156,7 @@ fn nested_and_long_sections_exclude_too() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_token_goes_round_by_kick_and_wait() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&config().workload("hand-off").lock("none").pv(false).sched(sched))?;
@@ -173,6 +170,7 @@ fn a_token_goes_round_by_kick_and_wait() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn unpatched_sites_serve_every_form_as_patched_ones_do() -> Check {
     for (lock, pv) in
         [("none", false), ("qspinlock", false), ("qspinlock", true), ("clh", false), ("mcs", false)]
@@ -188,6 +186,7 @@ fn unpatched_sites_serve_every_form_as_patched_ones_do() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_run_tells_what_an_uncontended_pair_costs_in_every_form() -> Check {
     let costs = |lock: &str, patch| {
         let config = config().vcpus(1).lock(lock).pv(false).patch(patch);
@@ -203,6 +202,7 @@ fn a_run_tells_what_an_uncontended_pair_costs_in_every_form() -> Check {
     check(ticks.patched.is_none() && ticks.through_table.is_some(), || format!("{ticks:?}"))
 }
 
+#[apply(trial)]
 fn copied_blocks_are_whole_under_locks_with_and_without_readers() -> Check {
     for (lock, workload) in
         [("rwsem/packed", "copy-256"), ("rwsem/prev-cpu", "copy-4096"), ("mutex/split", "copy-1024")]
@@ -218,6 +218,7 @@ fn copied_blocks_are_whole_under_locks_with_and_without_readers() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn the_compute_control_takes_no_lock() -> Check {
     let outcome = start(&config().lock("mutex/packed").workload("compute"))?;
     check(outcome.acquisitions() > 0, || "no round was completed".into())?;
@@ -225,6 +226,7 @@ fn the_compute_control_takes_no_lock() -> Check {
     check(events == 0, || format!("{:?}", outcome.lock_events))
 }
 
+#[apply(trial)]
 fn a_section_without_a_lock_violates_exclusion() -> Check {
     match start(&config().workload("selftest-exclusion")) {
         Err(RunError::ExclusionViolated(_)) => Ok(()),

@@ -28,26 +28,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // A guest takes all pCPUs: tests in parallel would only measure each other.
     arguments.test_threads.get_or_insert(1);
-    let mut trials: Vec<_> = [
-        running::trials,
-        explain::trials,
-        locks::trials,
-        points::trials,
-        harm::trials,
-        hostile::trials,
-        hints::trials,
-        holding::trials,
-        switches::trials,
-        several_guests::trials,
-        faults::trials,
-        grants::trials,
-        in_kernel::trials,
-        instrument::trials,
-        workloads::trials,
-    ]
-    .into_iter()
-    .flat_map(|trials| trials())
-    .collect();
+    let mut trials = support::trials(false);
     let lacking = probe().err().map(|reason| reason.to_string());
     // The suite on hardware-style KVM is there for guests: a machine of its that has no KVM has tested nothing.
     if let (Some(reason), true, false) = (&lacking, support::nested(), arguments.list) {

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use haltkick_vmm::{HowOften, Image, Target};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, deschedule, start, sum};
+use support::{Check, Settings, apply, check, config, deschedule, named, start, sum, trial};
 
-pub(crate) fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn every_instrumented_lock_is_stopped_at_its_points() -> Vec<Trial> {
     let mut trials = vec![];
     for (lock, pv, points) in INSTRUMENTED {
         for point in points.split(' ') {
             let form = if pv { "pv" } else { "native" };
             let title = format!("{lock}_{form}_excludes_when_stopped_at_{}", point.replace('-', "_"));
-            trials.push(Trial::test(title, move || excludes_when_stopped(lock, pv, point)));
+            trials.push(named(title, move || excludes_when_stopped(lock, pv, point)));
         }
     }
     trials

@@ -1,21 +1,10 @@
 //! Several guests at once on the same CPUs.
 
 use haltkick_vmm::{Ended, Run, RunError, Sched, Shape, ShapeFlags, Share};
-use libtest_mimic::Trial;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{Check, PATIENCE, Settings, check, config, exits, nested, start_guests, trials};
+use support::{Check, PATIENCE, Settings, apply, check, config, exits, not_nested, start_guests, trial};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        two_guests_run_at_once_each_with_its_own_lock_and_workload,
-        a_guest_that_dies_leaves_the_others_outcome,
-        shares_are_equal_by_guest_or_by_vcpu,
-        guests_that_do_not_go_together_are_usage_errors,
-        // This many vCPUs take an emulator minutes, and need nothing of its KVM.
-        guests_get_the_open_files_that_all_of_them_need if !nested(),
-    ]
-}
-
+#[apply(trial)]
 fn two_guests_run_at_once_each_with_its_own_lock_and_workload() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let mix = Shape { work_sections: 500, flags: ShapeFlags::GO_ON, ..Shape::default() };
@@ -38,6 +27,7 @@ fn two_guests_run_at_once_each_with_its_own_lock_and_workload() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_guest_that_dies_leaves_the_others_outcome() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         // Long enough for the one to have said its last word.
@@ -52,6 +42,7 @@ fn a_guest_that_dies_leaves_the_others_outcome() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn shares_are_equal_by_guest_or_by_vcpu() -> Check {
     for share in [Share::Guest, Share::Vcpu] {
         let cpus = config().cpus.len() as u32;
@@ -72,6 +63,7 @@ fn shares_are_equal_by_guest_or_by_vcpu() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn guests_that_do_not_go_together_are_usage_errors() -> Check {
     let base = config().name("a");
     let beside = |other: Run| base.clone().beside([other]);
@@ -97,7 +89,9 @@ impl Drop for Back {
     }
 }
 
+#[apply(trial)]
 fn guests_get_the_open_files_that_all_of_them_need() -> Check {
+    not_nested("so many vCPUs take its emulator minutes, and need nothing of its KVM")?;
     // Files that the VMM keeps free in addition to one for each vCPU.
     const SPARE: u64 = 128;
     const GUESTS: u64 = 8;

@@ -3,22 +3,7 @@
 use std::time::Duration;
 
 use haltkick_vmm::{HowOften, Outcome, Run, Sched, Target, bpf_can_report_switches};
-use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, deschedule, mostly_holding, start, sum, trials};
-
-pub(crate) fn trials() -> Vec<Trial> {
-    let no_bpf = bpf_can_report_switches().err();
-    if let Some(reason) = &no_bpf {
-        eprintln!("reports of switches are skipped, not tested: {reason}");
-    }
-    let reported = no_bpf.is_none();
-    trials![
-        every_preemption_by_the_host_is_counted_as_the_kernel_counts_it if reported,
-        the_time_off_by_activity_is_the_time_without_a_pcpu if reported,
-        under_the_host_an_injected_holder_preemption_counts_once_for_all_waiters if reported,
-        without_attribution_no_switch_is_reported,
-    ]
-}
+use support::{Check, Settings, apply, check, config, deschedule, mostly_holding, needs, start, sum, trial};
 
 fn host() -> Run {
     config().sched(Sched::Host)
@@ -35,7 +20,9 @@ fn reported(config: &Run) -> Result<Outcome, Box<dyn std::error::Error>> {
     Err("reports got lost in each of ten runs".into())
 }
 
+#[apply(trial)]
 fn every_preemption_by_the_host_is_counted_as_the_kernel_counts_it() -> Check {
+    needs(bpf_can_report_switches())?;
     // Spinning, sleeping and yielding vCPUs.
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("owner-yield", true)] {
         let vcpus = config().guests[0].vcpus * 2;
@@ -49,7 +36,7 @@ fn every_preemption_by_the_host_is_counted_as_the_kernel_counts_it() -> Check {
                 agreed = reports_agree(&reported(&config)?);
             }
         }
-        agreed.map_err(|error| format!("{lock}: {}", error.message().unwrap_or_default()))?;
+        agreed.map_err(|error| format!("{lock}: {}", error.message()))?;
     }
     Ok(())
 }
@@ -72,7 +59,9 @@ fn reports_agree(outcome: &Outcome) -> Check {
     check(by.halted <= waits + vcpus, || format!("{by:?}, {waits} sleeps"))
 }
 
+#[apply(trial)]
 fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
+    needs(bpf_can_report_switches())?;
     // Every vCPU always wants to run: one without a pCPU is off, and as many as there are pCPUs are on.
     let window = config().window * 4;
     let config = host().workload("compute").lock("none").pv(false).window(window);
@@ -86,7 +75,9 @@ fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
     check(sum(&off) == off.other, || format!("nobody takes a lock: {off:?}"))
 }
 
+#[apply(trial)]
 fn under_the_host_an_injected_holder_preemption_counts_once_for_all_waiters() -> Check {
+    needs(bpf_can_report_switches())?;
     let length = Duration::from_millis(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
     let window = config().window * 5;
@@ -108,6 +99,7 @@ fn under_the_host_an_injected_holder_preemption_counts_once_for_all_waiters() ->
     })
 }
 
+#[apply(trial)]
 fn without_attribution_no_switch_is_reported() -> Check {
     let outcome = start(&host().attribution(false))?;
     check(outcome.switches.is_err() && outcome.preemptions.is_none(), || format!("{:?}", outcome.switches))?;

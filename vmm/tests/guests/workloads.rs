@@ -5,25 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{
     Deschedule, Engine, Fold, Governor, HowOften, Outcome, Ring, Run, RunError, Sched, Shape, Target,
 };
-use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, event, start, start_until, trials, unexpected, waits};
-
-pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        keys_of_a_hash_table_are_whole_under_every_kind_of_lock,
-        every_node_of_a_list_is_walked,
-        references_and_shared_words_are_counted_on_every_vcpu,
-        what_is_pushed_into_a_bounded_queue_is_popped,
-        tasks_of_a_folding_guest_exclude_and_end,
-        nobody_passes_a_barrier_before_all_have_come,
-        no_reader_sees_a_version_after_its_grace_period,
-        a_call_to_all_waits_for_all,
-        slow_paths_are_interrupted_by_handlers_that_take_a_lock,
-        a_lock_that_may_not_be_interrupted_is_not,
-        an_interrupt_comes_at_once_but_not_between_look_and_sleep,
-        a_page_that_was_protected_is_protected_on_every_vcpu,
-    ]
-}
+use support::{Check, Settings, apply, check, config, event, start, start_until, trial, unexpected, waits};
 
 const LOCKS: [(&str, bool); 4] =
     [("qspinlock", true), ("tas", false), ("rwsem/packed", true), ("mutex/packed", true)];
@@ -58,12 +40,14 @@ fn under_locks(workload: &str, shape: Shape) -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn keys_of_a_hash_table_are_whole_under_every_kind_of_lock() -> Check {
     under_locks("hash-table", Shape { zipf_hundredths: 99, read_percent: 50, ..Shape::default() })?;
     under_locks("hash-table-global", Shape { read_percent: 50, ..Shape::default() })
 }
 
 /// No lock, no times: operations are all there is. A walk whose references do not add up fails in the guest.
+#[apply(trial)]
 fn references_and_shared_words_are_counted_on_every_vcpu() -> Check {
     for workload in ["line-add", "line-pair", "line-cas", "line-load-cas", "line-read-lock", "list-refcount"]
     {
@@ -82,12 +66,14 @@ fn references_and_shared_words_are_counted_on_every_vcpu() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn every_node_of_a_list_is_walked() -> Check {
     under_locks("list", Shape { footprint_lines: 40, dirty_lines: 4, read_percent: 50, ..Shape::default() })?;
     // As many nodes as there are without being asked.
     under_locks("list", Shape::default())
 }
 
+#[apply(trial)]
 fn what_is_pushed_into_a_bounded_queue_is_popped() -> Check {
     for (lock, pv) in [("qspinlock", true), ("tas", false), ("none", false)] {
         for vcpus in [1, 2, 7] {
@@ -105,6 +91,7 @@ fn what_is_pushed_into_a_bounded_queue_is_popped() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn tasks_of_a_folding_guest_exclude_and_end() -> Check {
     let governor = Governor { interval: Duration::from_millis(5), ..Governor::LINUX };
     for fold in [Fold::Off, Fold::Oracle, Fold::Governor(governor)] {
@@ -119,6 +106,7 @@ fn tasks_of_a_folding_guest_exclude_and_end() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn nobody_passes_a_barrier_before_all_have_come() -> Check {
     let outcome = start(&config().workload("barrier").lock("none").pv(false))?;
     let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
@@ -130,6 +118,7 @@ fn nobody_passes_a_barrier_before_all_have_come() -> Check {
 
 /// Readers that are taken off while they read are what stalls the writer, and what a grace period that does not wait for
 /// them would betray.
+#[apply(trial)]
 fn no_reader_sees_a_version_after_its_grace_period() -> Check {
     let readers_off = Deschedule {
         target: Target::Holder,
@@ -154,6 +143,7 @@ fn no_reader_sees_a_version_after_its_grace_period() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_call_to_all_waits_for_all() -> Check {
     let outcome = start(&config().workload("call-all").lock("none").pv(false))?;
     check(reported(&outcome, "call") == outcome.acquisitions(), || "a call without its time".into())?;
@@ -163,6 +153,7 @@ fn a_call_to_all_waits_for_all() -> Check {
 /// Evidence for each lock that a slow path was interrupted; whether one lock then excludes and all come out again, the guest
 /// looks itself. The queue of the handlers' lock is entered at a second level only from within another slow path, which takes
 /// many sections: a strict queue of spinning vCPUs has too few of them in a window.
+#[apply(trial)]
 fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() -> Check {
     for (lock, pv) in [
         ("tas", false),
@@ -202,6 +193,7 @@ fn with_interrupts(lock: &str, pv: bool) -> Run {
 }
 
 /// The guest checks itself.
+#[apply(trial)]
 fn an_interrupt_comes_at_once_but_not_between_look_and_sleep() -> Check {
     for (sched, ring) in [(Sched::Vmm, Ring::Ring0), (Sched::Vmm, Ring::Ring3), (Sched::Host, Ring::Auto)] {
         let outcome = start(&config().workload("selftest-interrupt").sched(sched).ring(ring).lock_count(2))?;
@@ -210,6 +202,7 @@ fn an_interrupt_comes_at_once_but_not_between_look_and_sleep() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_lock_that_may_not_be_interrupted_is_not() -> Check {
     let qspinlock = with_interrupts("qspinlock", true);
     for (config, why) in [
@@ -225,6 +218,7 @@ fn a_lock_that_may_not_be_interrupted_is_not() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_page_that_was_protected_is_protected_on_every_vcpu() -> Check {
     let shootdown =
         config().workload("selftest-shootdown").lock("none").pv(false).window(Duration::from_millis(400));

@@ -3,26 +3,11 @@
 use std::process::Command;
 
 use haltkick_vmm::{Form, Image, Operation};
-use libtest_mimic::Trial;
-use support::{Check, trials};
+use support::{Check, apply, trial};
 
 use crate::compile::{self, FLAGS, TAS, examples, link, lock_of, root, scratch, text};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        every_example_is_linked_and_has_its_forms,
-        sites_are_rewritten_for_an_object_as_for_a_lock_of_ours,
-        addresses_have_the_objects_names_and_lines,
-        a_waiter_pauses_on_a_line_of_the_objects_own,
-        events_of_an_object_are_counted_by_their_names,
-        points_of_an_object_are_known_by_their_names,
-        several_objects_lie_behind_each_other,
-        position_independent_code_statics_and_constants_are_linked,
-        zeros_of_one_name_have_the_size_of_the_largest,
-        of_an_archive_what_is_needed_is_linked,
-    ]
-}
-
+#[apply(trial)]
 fn every_example_is_linked_and_has_its_forms() -> Check {
     let examples = examples();
     assert!(examples.len() >= 4, "{examples:?}");
@@ -41,6 +26,7 @@ fn every_example_is_linked_and_has_its_forms() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() -> Check {
     let image = link(&text("tas_sites", TAS, &FLAGS))?;
     let lock = image.locks.len() - 1;
@@ -66,6 +52,7 @@ fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn addresses_have_the_objects_names_and_lines() -> Check {
     let object = root().join("examples/locks/mcs.c");
     let image = link(&object)?;
@@ -87,6 +74,7 @@ fn addresses_have_the_objects_names_and_lines() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_waiter_pauses_on_a_line_of_the_objects_own() -> Check {
     let image = link(&text("pauses", TAS, &FLAGS))?;
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
@@ -102,6 +90,7 @@ fn a_waiter_pauses_on_a_line_of_the_objects_own() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn events_of_an_object_are_counted_by_their_names() -> Check {
     let more = "int hk_try_lock(struct lock *lock) { hk_count(my_own_event); hk_count(lock_slowpath); return lock->held; }";
     let image = link(&text("events", &format!("{TAS}{more}"), &FLAGS))?;
@@ -112,6 +101,7 @@ fn events_of_an_object_are_counted_by_their_names() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn points_of_an_object_are_known_by_their_names() -> Check {
     let more = "int hk_try_lock(struct lock *lock) { hk_point(my_own_point); hk_point(tail_published); return lock->held; }";
     let object = text("points", &format!("{TAS}{more}"), &FLAGS);
@@ -130,6 +120,7 @@ fn points_of_an_object_are_known_by_their_names() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn several_objects_lie_behind_each_other() -> Check {
     let objects = examples();
     let names: Vec<String> = objects.iter().map(|path| lock_of(path)).collect();
@@ -156,6 +147,7 @@ fn several_objects_lie_behind_each_other() -> Check {
 }
 
 /// Code with other ways to refer to data: the values it reads must be those that stand there.
+#[apply(trial)]
 fn position_independent_code_statics_and_constants_are_linked() -> Check {
     let more = r#"
 static const char *const names[] = { "one", "two" };
@@ -198,6 +190,7 @@ int hk_try_lock(struct lock *lock)
     Ok(())
 }
 
+#[apply(trial)]
 fn zeros_of_one_name_have_the_size_of_the_largest() -> Check {
     let flags = [&FLAGS[..], &["-fcommon"]].concat();
     let few = r#"
@@ -219,6 +212,7 @@ int hk_try_lock(struct lock *lock) { return other() + *ends[lock->held]; }
     Ok(())
 }
 
+#[apply(trial)]
 fn of_an_archive_what_is_needed_is_linked() -> Check {
     let lock = text(
         "archived",

@@ -7,7 +7,7 @@ mod runs;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -17,10 +17,6 @@ fn main() -> ExitCode {
     if let Some(reason) = &lacking {
         eprintln!("lock objects are skipped, not tested: {reason}");
     }
-    let trials = [linked::trials(), refused::trials(), runs::trials()];
-    let trials = trials.into_iter().flatten().map(|trial: Trial| match lacking.is_some() {
-        true => trial.with_ignored_flag(true),
-        false => trial,
-    });
+    let trials = support::trials(false).into_iter().map(|trial| trial.with_ignored_flag(lacking.is_some()));
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

@@ -4,31 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use haltkick_vmm::RunError;
-use libtest_mimic::Trial;
-use support::{Check, trials};
+use support::{Check, apply, trial};
 
 use crate::compile::{self, FLAGS, TAS, link, scratch, text};
-
-pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        an_undefined_symbol_is_named_with_the_nearest_that_exists,
-        a_vector_instruction_is_named_with_its_place,
-        privileged_instructions_and_system_calls_are_named_with_their_place,
-        memory_below_the_stack_pointer_is_refused,
-        functions_without_a_length_are_read_too,
-        a_missing_export_is_named_with_what_resembles_it,
-        another_architecture_is_refused,
-        intermediate_code_of_a_compiler_is_refused,
-        relocations_that_are_not_supported_and_thread_locals_are_refused,
-        indirect_functions_are_refused_wherever_they_are_referred_to,
-        constructors_of_what_is_needed_are_refused_by_their_names,
-        what_is_too_large_is_refused,
-        another_version_of_the_header_is_refused,
-        what_is_no_object_is_refused,
-        a_source_is_refused_in_its_compilers_words,
-        a_broken_object_is_refused_or_linked_and_never_worse,
-    ]
-}
 
 /// The refusal of a file.
 fn refusal(object: &Path) -> String {
@@ -57,6 +35,7 @@ fn doing(what: &str) -> String {
     format!("int hk_try_lock(struct lock *lock) {{ {what}; return lock->held; }}")
 }
 
+#[apply(trial)]
 fn an_undefined_symbol_is_named_with_the_nearest_that_exists() -> Check {
     let more = format!("void hk_pauze(void);\n{}", doing("hk_pauze()"));
     says("undefined", &more, &FLAGS, &["refers to hk_pauze", "did you mean hk_pause?", "hk_try_lock+0x"]);
@@ -70,6 +49,7 @@ fn an_undefined_symbol_is_named_with_the_nearest_that_exists() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_vector_instruction_is_named_with_its_place() -> Check {
     let more = doing("__asm__ volatile(\"movaps %xmm1, %xmm2\")");
     says(
@@ -85,6 +65,7 @@ fn a_vector_instruction_is_named_with_its_place() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn privileged_instructions_and_system_calls_are_named_with_their_place() -> Check {
     for (name, instruction, said) in [
         ("hlt", "hlt", "privileged"),
@@ -110,6 +91,7 @@ fn privileged_instructions_and_system_calls_are_named_with_their_place() -> Chec
     Ok(())
 }
 
+#[apply(trial)]
 fn memory_below_the_stack_pointer_is_refused() -> Check {
     let more = doing("__asm__ volatile(\"movl $0, -8(%rsp)\")");
     let said = ["below the stack pointer at hk_", "-mno-red-zone"];
@@ -129,6 +111,7 @@ fn memory_below_the_stack_pointer_is_refused() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn functions_without_a_length_are_read_too() -> Check {
     let more = "__asm__(\".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret\");";
     says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
@@ -138,6 +121,7 @@ fn functions_without_a_length_are_read_too() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_missing_export_is_named_with_what_resembles_it() -> Check {
     let lock_alone = TAS.split("void hk_unlock").next().unwrap_or_default();
     let refused = refusal(&text("no_unlock", lock_alone, &FLAGS));
@@ -159,6 +143,7 @@ fn a_missing_export_is_named_with_what_resembles_it() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn another_architecture_is_refused() -> Check {
     let object = text("ours", TAS, &FLAGS);
     // The machine stands at byte 18 of an ELF header (183: AArch64).
@@ -171,6 +156,7 @@ fn another_architecture_is_refused() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn intermediate_code_of_a_compiler_is_refused() -> Check {
     let object = text("gcc_lto", TAS, &[&FLAGS[..], &["-flto", "-fno-fat-lto-objects"]].concat());
     let refused = refusal(&object);
@@ -181,6 +167,7 @@ fn intermediate_code_of_a_compiler_is_refused() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn relocations_that_are_not_supported_and_thread_locals_are_refused() -> Check {
     let more = format!("static __thread int mine;\n{}", doing("mine++"));
     says("thread_local", &more, &FLAGS, &["thread-local", "HK_PERCPU"]);
@@ -192,6 +179,7 @@ fn relocations_that_are_not_supported_and_thread_locals_are_refused() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn indirect_functions_are_refused_wherever_they_are_referred_to() -> Check {
     // Resolvers of any type.
     let flags = [&FLAGS[..], &["-Wno-attribute-alias"]].concat();
@@ -220,6 +208,7 @@ fn indirect_functions_are_refused_wherever_they_are_referred_to() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn constructors_of_what_is_needed_are_refused_by_their_names() -> Check {
     let by_hand = |section: &str| {
         let entry = format!(
@@ -243,6 +232,7 @@ fn constructors_of_what_is_needed_are_refused_by_their_names() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn what_is_too_large_is_refused() -> Check {
     let more =
         format!("static char much[5 << 20];\n{}", doing("__atomic_fetch_add(&much[lock->held], 1, 0)"));
@@ -260,6 +250,7 @@ fn what_is_too_large_is_refused() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn another_version_of_the_header_is_refused() -> Check {
     let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version;\n\
                    const hk_u32 hk_version = 4;";
@@ -271,6 +262,7 @@ fn another_version_of_the_header_is_refused() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_source_is_refused_in_its_compilers_words() -> Check {
     for (name, source) in [("broken.c", format!("{TAS}int x = y;")), ("broken.rs", "fn".into())] {
         let path = scratch(name);
@@ -284,6 +276,7 @@ fn a_source_is_refused_in_its_compilers_words() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn what_is_no_object_is_refused() -> Check {
     let missing = Path::new("/no/such/lock.o");
     assert!(refusal(missing).contains("cannot be read"));
@@ -308,6 +301,7 @@ fn what_is_no_object_is_refused() -> Check {
 }
 
 /// Every word of the header and of what follows, spoiled in turn.
+#[apply(trial)]
 fn a_broken_object_is_refused_or_linked_and_never_worse() -> Check {
     let object = compile::file(&compile::root().join("examples/locks/mcs.c"), "mcs", &FLAGS);
     let whole = std::fs::read(object)?;

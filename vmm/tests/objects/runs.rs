@@ -7,37 +7,9 @@ use std::time::Duration;
 use haltkick_vmm::{
     Accelerator, Engine, HowOften, Instruments, PvBackend, Ring, Run, Sched, Target, find_qemu, probe, run,
 };
-use libtest_mimic::Trial;
-use support::{Check, Settings, deschedule, event, start_with, sum, trials};
+use support::{Check, Settings, apply, deschedule, event, needs, start_with, sum, trial};
 
 use crate::compile::{FLAGS, TAS, examples, link, lock_of, text};
-
-pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        every_example_excludes_on_kvm_in_either_ring if probe().is_ok(),
-        every_example_excludes_on_threads,
-        every_example_excludes_on_a_simulated_machine,
-        every_example_excludes_under_qemu if find_qemu().is_ok(),
-        a_lock_that_does_not_exclude_is_found,
-        a_lock_that_is_never_released_is_blamed_by_its_own_names,
-        a_fault_in_an_object_is_reported_with_its_function,
-        waiters_that_nobody_wakes_are_a_lost_wake_up,
-        an_object_that_uses_more_stack_than_there_is_is_found,
-        locks_are_made_by_the_objects_init_and_its_events_are_counted,
-        readers_of_an_object_share_its_lock,
-        an_object_of_an_earlier_version_is_made_and_excludes,
-        an_object_has_a_parameter_and_sees_yields_of_others,
-        memory_for_locks_ends_and_is_for_init_alone,
-        an_event_that_is_chosen_at_run_time_is_counted,
-        a_try_that_does_not_exclude_is_found,
-        an_object_is_stopped_at_a_point_of_its_own,
-        an_object_that_may_be_interrupted_is,
-        two_words_are_exchanged_at_once_on_a_simulated_machine,
-        an_instruction_that_is_not_simulated_is_named,
-        instructions_that_not_every_cpu_has_are_simulated,
-        a_word_in_two_lines_is_a_lock_on_a_simulated_machine,
-    ]
-}
 
 fn config(engine: Engine) -> Run {
     // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.
@@ -72,7 +44,9 @@ fn excludes(config: &Run, object: &Path) -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn every_example_excludes_on_kvm_in_either_ring() -> Check {
+    needs(probe())?;
     for path in examples() {
         let object = path;
         for ring in [Ring::Ring0, Ring::Ring3] {
@@ -82,6 +56,7 @@ fn every_example_excludes_on_kvm_in_either_ring() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn every_example_excludes_on_threads() -> Check {
     examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), path))
 }
@@ -91,11 +66,14 @@ fn on_two_simulated_cpus() -> Run {
     support::simulated("ivybridge-ex-4s", 2, 3)
 }
 
+#[apply(trial)]
 fn every_example_excludes_on_a_simulated_machine() -> Check {
     examples().iter().try_for_each(|path| excludes(&on_two_simulated_cpus(), path))
 }
 
+#[apply(trial)]
 fn every_example_excludes_under_qemu() -> Check {
+    needs(find_qemu())?;
     let config = support::on(Engine::Qemu(Accelerator::Tcg))
         .sched(Sched::Host)
         .vcpus(3)
@@ -126,6 +104,7 @@ fn failed(object: &Path, change: impl FnOnce(Run) -> Run) -> (String, String) {
     }
 }
 
+#[apply(trial)]
 fn a_lock_that_does_not_exclude_is_found() -> Check {
     let source =
         TAS.replace("while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))", "if (lock->held > 1)");
@@ -136,6 +115,7 @@ fn a_lock_that_does_not_exclude_is_found() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_lock_that_is_never_released_is_blamed_by_its_own_names() -> Check {
     let source = TAS.replace(
         "void hk_unlock(struct lock *lock) {",
@@ -154,6 +134,7 @@ fn a_lock_that_is_never_released_is_blamed_by_its_own_names() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn a_fault_in_an_object_is_reported_with_its_function() -> Check {
     let source = TAS.replace(
         "void hk_unlock(struct lock *lock) {",
@@ -165,6 +146,7 @@ fn a_fault_in_an_object_is_reported_with_its_function() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn waiters_that_nobody_wakes_are_a_lost_wake_up() -> Check {
     // Tickets whose waiters sleep; an unlock tells the next one, and does not kick it.
     let source = r#"
@@ -193,6 +175,7 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
     Ok(())
 }
 
+#[apply(trial)]
 fn an_object_that_uses_more_stack_than_there_is_is_found() -> Check {
     // Deep enough to overwrite everything: the fault that follows is not the error to report.
     let more = r#"
@@ -211,6 +194,7 @@ void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
     Ok(())
 }
 
+#[apply(trial)]
 fn locks_are_made_by_the_objects_init_and_its_events_are_counted() -> Check {
     // Free is 5 here, and a lock that was not made would never be taken.
     let source = r#"
@@ -238,6 +222,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RE
     Ok(())
 }
 
+#[apply(trial)]
 fn an_object_of_an_earlier_version_is_made_and_excludes() -> Check {
     for version in [1, 2] {
         let by_hand = format!(
@@ -250,6 +235,7 @@ fn an_object_of_an_earlier_version_is_made_and_excludes() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn an_object_has_a_parameter_and_sees_yields_of_others() -> Check {
     let look = "static hk_u64 first, last;
         void hk_unlock(struct lock *lock) {
@@ -269,6 +255,7 @@ fn an_object_has_a_parameter_and_sees_yields_of_others() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn memory_for_locks_ends_and_is_for_init_alone() -> Check {
     let greedy = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(HK_ALLOC_MOST / 2, 4096); }";
     let object = text("greedy", &format!("{TAS}{greedy}"), &FLAGS);
@@ -287,6 +274,7 @@ fn memory_for_locks_ends_and_is_for_init_alone() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn an_event_that_is_chosen_at_run_time_is_counted() -> Check {
     let more = r#"
 HK_EVENT(even_turns);
@@ -308,6 +296,7 @@ fn trying(name: &str, held: &str) -> std::path::PathBuf {
     text(name, &format!("{TAS}int hk_try_lock(struct lock *lock) {{ return !{held}; }}"), &FLAGS)
 }
 
+#[apply(trial)]
 fn a_try_that_does_not_exclude_is_found() -> Check {
     let run = |object: &Path| {
         let run = on_two_simulated_cpus().workload("try-lock".to_owned()).lock(lock_of(object)).pv(false);
@@ -328,6 +317,7 @@ fn a_try_that_does_not_exclude_is_found() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn an_object_is_stopped_at_a_point_of_its_own() -> Check {
     let object = examples()[0].with_file_name("anderson.c");
     let run = |at: &str| {
@@ -343,6 +333,7 @@ fn an_object_is_stopped_at_a_point_of_its_own() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn an_object_that_may_be_interrupted_is() -> Check {
     let object = text("interrupted", &format!("{TAS}HK_MAY_BE_INTERRUPTED;"), &FLAGS);
     let run = on_two_simulated_cpus().workload("interrupted".to_owned()).lock_count(2);
@@ -356,6 +347,7 @@ fn an_object_that_may_be_interrupted_is() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn two_words_are_exchanged_at_once_on_a_simulated_machine() -> Check {
     let source = r#"
 #include "haltkick.h"
@@ -380,6 +372,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
     excludes(&on_two_simulated_cpus(), &text("two_words", source, &FLAGS))
 }
 
+#[apply(trial)]
 fn an_instruction_that_is_not_simulated_is_named() -> Check {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     let looks_up = format!("{UNLOCK} __asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));");
@@ -391,6 +384,7 @@ fn an_instruction_that_is_not_simulated_is_named() -> Check {
     Ok(())
 }
 
+#[apply(trial)]
 fn instructions_that_not_every_cpu_has_are_simulated() -> Check {
     let source = r#"
 #include "haltkick.h"
@@ -420,6 +414,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
     excludes(&on_two_simulated_cpus(), &text("newer", source, &[&FLAGS[..], &["-march=x86-64-v3"]].concat()))
 }
 
+#[apply(trial)]
 fn a_word_in_two_lines_is_a_lock_on_a_simulated_machine() -> Check {
     // Both halves of a ticket are the same, and each lies in a line of its own.
     let source = r#"
@@ -443,6 +438,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->turn, lock->turn + 1
     Ok(())
 }
 
+#[apply(trial)]
 fn readers_of_an_object_share_its_lock() -> Check {
     // As many readers as like, or one writer.
     let source = r#"

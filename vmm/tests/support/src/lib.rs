@@ -13,15 +13,17 @@ pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
 pub use deadline::within;
 pub use ran_on::note;
 pub use runs::{
-    Check, PATIENCE, check, event, exits, found, start, start_guests, start_stoppable, start_until,
-    start_with, sum, unexpected, waits, watched,
+    PATIENCE, check, event, exits, found, start, start_guests, start_stoppable, start_until, start_with, sum,
+    unexpected, waits, watched,
 };
 pub use stalls::watch;
+pub use trials::{Check, Failed, named, needs, not_nested, skip, trials};
 
 #[doc(hidden)]
-pub use haltkick_vmm::Sched;
+pub use inventory;
+pub use macro_rules_attribute::apply;
 #[doc(hidden)]
-pub use libtest_mimic::Trial;
+pub use trials::{Registered, Tests, each};
 
 /// Whether this is the emulated machine of `just test-nested`, in which time is no measure of what gets done.
 #[must_use]

@@ -4,13 +4,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::{ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, run};
-use libtest_mimic::Failed;
+
+use crate::trials::Check;
 
 /// How long a slow host may take over what a test waits for and then ends at once.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The result of a test.
-pub type Check = Result<(), Failed>;
 
 /// Runs a guest of the embedded image until its end.
 pub fn start(config: &Run) -> Result<Outcome, RunError> {

@@ -1,22 +1,153 @@
-//! Tests under the names of their functions.
+//! Tests that register themselves where they stand: `#[apply(trial)]` above a function. Each has the name of its function, and
+//! may find that it cannot be made here.
 
-/// Trials of functions, each under its name. A trial with a condition is ignored where that does not hold.
-#[macro_export]
-macro_rules! trials {
-    [$($test:ident $(if $can_run:expr)?),+ $(,)?] => {
-        vec![$($crate::Trial::test(stringify!($test), $test)$(.with_ignored_flag(!$can_run))?),+]
-    };
+use std::fmt::Display;
+
+use haltkick_vmm::{Accelerator, Sched};
+use libtest_mimic::{Completion, Trial};
+
+/// Why a test did not pass.
+#[derive(Debug)]
+pub enum Failed {
+    /// Something does not hold.
+    Because(String),
+    /// Something that the test needs is missing here.
+    Skipped(String),
 }
 
-/// Trials of functions that take a scheduler: each under the VMM's and under the host's.
+/// The result of a test.
+pub type Check = Result<(), Failed>;
+
+impl<E: Display> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Because(error.to_string())
+    }
+}
+
+impl Failed {
+    /// The reason.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        let (Self::Because(reason) | Self::Skipped(reason)) = self;
+        reason
+    }
+}
+
+/// Ends a test that cannot be made here: `reason` says what is missing.
+pub fn skip<T>(reason: impl Display) -> Result<T, Failed> {
+    Err(Failed::Skipped(reason.to_string()))
+}
+
+/// Ends a test that lacks what it needs.
+pub fn needs<T, E: Display>(needed: Result<T, E>) -> Result<T, Failed> {
+    needed.or_else(skip)
+}
+
+/// Ends a test that cannot be made in the emulated machine of `just test-nested`, if this is one.
+pub fn not_nested(reason: &str) -> Check {
+    if crate::nested() { skip(format_args!("not in an emulated machine: {reason}")) } else { Ok(()) }
+}
+
+/// A trial with a name of its own.
+pub fn named(name: String, test: impl Fn() -> Check + Send + 'static) -> Trial {
+    let run = move || match test() {
+        Ok(()) => Ok(Completion::Completed),
+        Err(Failed::Skipped(reason)) => Ok(Completion::ignored_with(reason)),
+        Err(Failed::Because(reason)) => Err(reason.into()),
+    };
+    Trial::ignorable_test(name, run)
+}
+
+/// The trials of one function.
+#[doc(hidden)]
+pub struct Registered {
+    pub module: &'static str,
+    pub name: &'static str,
+    pub trials: fn(String) -> Vec<Trial>,
+}
+
+inventory::collect!(Registered);
+
+/// Returns all trials of this program, in the order of their names. Under `by_file` the name of a function's file precedes its own.
+#[must_use]
+pub fn trials(by_file: bool) -> Vec<Trial> {
+    let named = |test: &Registered| match test.module.rsplit("::").next().filter(|_| by_file) {
+        Some(file) => format!("{file}::{}", test.name),
+        None => test.name.into(),
+    };
+    let registered = inventory::iter::<Registered>.into_iter();
+    let mut trials: Vec<_> = registered.flat_map(|test| (test.trials)(named(test))).collect();
+    trials.sort_by(|one, other| one.name().cmp(other.name()));
+    trials
+}
+
+/// What a registered function returns: the end of one test, or trials with names of their own.
+#[doc(hidden)]
+pub trait Tests: Sized {
+    fn trials(name: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial>;
+}
+
+impl Tests for () {
+    fn trials(name: String, function: impl Fn() + Send + 'static) -> Vec<Trial> {
+        Check::trials(name, move || {
+            function();
+            Ok(())
+        })
+    }
+}
+
+impl Tests for Check {
+    fn trials(name: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial> {
+        vec![named(name, function)]
+    }
+}
+
+impl Tests for Vec<Trial> {
+    fn trials(_: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial> {
+        function()
+    }
+}
+
+/// A parameter of a test that makes one test of each of its values.
+#[doc(hidden)]
+pub trait Parameter: Copy + Send + 'static {
+    /// The values, and what stands before and behind the function's name under each.
+    const VALUES: [(&'static str, Self, &'static str); 2];
+}
+
+impl Parameter for Sched {
+    const VALUES: [(&'static str, Self, &'static str); 2] =
+        [("", Self::Vmm, "_under_sched_vmm"), ("", Self::Host, "_under_sched_host")];
+}
+
+impl Parameter for Accelerator {
+    const VALUES: [(&'static str, Self, &'static str); 2] =
+        [("", Self::Tcg, ""), ("with_kvm_", Self::Kvm, "")];
+}
+
+/// Returns a trial of each value of the parameter.
+#[doc(hidden)]
+pub fn each<P: Parameter>(name: &str, function: fn(P) -> Check) -> Vec<Trial> {
+    let trial = |(before, value, behind)| named(format!("{before}{name}{behind}"), move || function(value));
+    P::VALUES.map(trial).into()
+}
+
+/// Registers a function as a test: without parameter, or with a scheduler or accelerator as its only one.
 #[macro_export]
-macro_rules! under_either_scheduler {
-    [$($test:ident),+ $(,)?] => {
-        [("vmm", $crate::Sched::Vmm), ("host", $crate::Sched::Host)]
-            .into_iter()
-            .flat_map(|(name, sched)| {
-                [$($crate::Trial::test(format!("{}_under_sched_{name}", stringify!($test)), move || $test(sched))),+]
-            })
-            .collect::<Vec<_>>()
+macro_rules! trial {
+    ($(#[$attribute:meta])* $visibility:vis fn $name:ident() $($body:tt)*) => {
+        $(#[$attribute])*
+        $visibility fn $name() $($body)*
+        $crate::trial!(@ $name, |name| $crate::Tests::trials(name, $name));
+    };
+    ($(#[$attribute:meta])* $visibility:vis fn $name:ident($parameter:ident: $type:ty) $($body:tt)*) => {
+        $(#[$attribute])*
+        $visibility fn $name($parameter: $type) $($body)*
+        $crate::trial!(@ $name, |name| $crate::each::<$type>(&name, $name));
+    };
+    (@ $name:ident, $trials:expr) => {
+        $crate::inventory::submit! {
+            $crate::Registered { module: module_path!(), name: stringify!($name), trials: $trials }
+        }
     };
 }
