@@ -28,7 +28,6 @@ packed-stale-rest          found    qspinlock     --pv off
 packed-steal-past-pending  found    qspinlock     --pv on
 head-ignores-pending       found    qspinlock     --pv off
 leave-pending              found    qspinlock     --pv off
-clh-keep-node              found    clh
 unfair-ticket-half-unlock  found    unfair-ticket
 rwsem-ignore-thief         missed   rwsem
 rwsem-no-second-wake       found    rwsem

@@ -53,11 +53,10 @@ pub struct Queues {
     /// Address of vCPU 0's first node. [`WORD_PV_TICKET`]: of its first slot, which holds the address of a lock (u64; 0: not
     /// in use) and a ticket (u32).
     pub nodes: AtomicU64,
-    /// Address of vCPU 0's word that says how many of its nodes are in use; [`WORD_MCS`], [`WORD_CLH`]: a mask of them.
-    /// [`WORD_CLH`]: behind it the numbers of the nodes that it has instead of its own (u32 each; 0: its own).
+    /// Address of vCPU 0's word that says how many of its nodes are in use; [`WORD_MCS`]: a mask of them.
     pub in_use: AtomicU64,
     /// Address of the hash table of sleeping heads, whose entries hold the address of a lock (u64; 0: free) and the code of
-    /// a node (u32) in 16 bytes; [`WORD_CLH`]: of the nodes that no vCPU had at first, as far apart as all nodes.
+    /// a node (u32) in 16 bytes.
     pub table: AtomicU64,
     /// From one vCPU's nodes, and from one vCPU's `in_use`, to the next one's.
     pub cpu_bytes: AtomicU32,
@@ -67,8 +66,7 @@ pub struct Queues {
     pub nodes_per_cpu: AtomicU32,
     /// Offset in a node of its successor's code (u32; 0: none).
     pub next: AtomicU32,
-    /// Offset in a node of a byte that is not 0 once it is first in its queue; [`WORD_CLH`]: while its vCPU waits or
-    /// holds.
+    /// Offset in a node of a byte that is not 0 once it is first in its queue.
     pub locked: AtomicU32,
     /// Entries of the table.
     pub table_entries: AtomicU32,
@@ -93,16 +91,13 @@ pub const WORD_MCS: u32 = 6;
 /// 32 bits: bit 0 locked, bits 1-14 owner, bit 15 an owner was seen preempted, bit 16 no stealing, bits 17-31 CPU + 1 of
 /// the last in the queue.
 pub const WORD_OWNER_YIELD: u32 = 7;
-/// 32 bits: 0 never taken, else the number of the last node in the queue: 1 + 8 times the CPU + the place of a node that a
-/// CPU had at first, then the others. The lock is free if that node is not busy.
-pub const WORD_CLH: u32 = 8;
 /// 32 bits: 0 free, else bits 16-31 how many have tried since it was taken, its owner included.
-pub const WORD_UNFAIR_TICKET: u32 = 9;
+pub const WORD_UNFAIR_TICKET: u32 = 8;
 /// 32 bits: bits 3-31 owner + 1, bit 2 the owner has been named and does not know yet, bit 1 the next unlock names the
 /// first sleeper, bit 0 a waiter sleeps.
-pub const WORD_MUTEX: u32 = 10;
+pub const WORD_MUTEX: u32 = 9;
 /// 32 bits: 0 free, 1 held, 2 held and a waiter may sleep.
-pub const WORD_FUTEX: u32 = 11;
+pub const WORD_FUTEX: u32 = 10;
 
 /// The host does not say how many vCPUs are ready.
 pub const READY_UNKNOWN: u32 = u32::MAX;

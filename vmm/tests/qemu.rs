@@ -11,7 +11,7 @@ use haltkick_vmm::{
 };
 use libtest_mimic::{Arguments, Trial};
 use support::{
-    Check, Failed, Settings, apply, deschedule, event, named, start, start_stoppable, trial, watched,
+    Check, Failed, Settings, apply, deschedule, event, forms, named, start, start_stoppable, trial, watched,
 };
 
 fn main() -> ExitCode {
@@ -80,17 +80,6 @@ fn with(accelerator: Accelerator) -> Run {
         .sched(Sched::Host)
         .warmup(Duration::from_millis(5))
         .window(Duration::from_millis(20))
-}
-
-/// Every form of every lock of the image that guards sections; schemes of page faults guard none.
-fn forms() -> Vec<(String, bool)> {
-    let image = Image::embedded();
-    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
-    let forms = locks.flat_map(|lock| {
-        let forms = [(lock.has_native(), false), (lock.has_paravirt(), true)];
-        forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| (lock.name.clone(), pv))
-    });
-    forms.collect()
 }
 
 /// An emulated CPU may get nowhere in a short window while its host is busy: longer ones follow until it does.

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, Run, RunError, Sched};
+use haltkick_vmm::{Engine, PreemptedSource, Ring, Run, RunError, Sched};
 use libtest_mimic::Arguments;
-use support::{Check, PATIENCE, Settings, apply, exits, start, start_stoppable, trial};
+use support::{Check, PATIENCE, Settings, apply, exits, forms, start, start_stoppable, trial};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -29,19 +29,12 @@ fn config() -> Run {
 #[apply(trial)]
 fn every_form_of_every_lock_excludes_under_either_scheduler() -> Check {
     let mut scheds = [Sched::Vmm, Sched::Host].into_iter().cycle();
-    // Schemes of page faults guard no sections.
-    for lock in
-        Image::embedded().locks.into_iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults())
-    {
-        for (_, pv) in
-            [(lock.has_native(), false), (lock.has_paravirt(), true)].iter().filter(|(has, _)| *has)
-        {
-            let sched = scheds.next().expect("a cycle has no end");
-            let outcome = start(&config().lock(lock.name.clone()).pv(*pv).sched(sched))
-                .unwrap_or_else(|error| panic!("{} pv {pv} {sched:?}: {error}", lock.name));
-            assert_eq!(outcome.lost_updates, (!lock.is_lock_free()).then_some(0), "{} pv {pv}", lock.name);
-            assert_eq!(outcome.ring, Ring::Ring3);
-        }
+    for (lock, pv) in forms() {
+        let sched = scheds.next().expect("a cycle has no end");
+        let outcome = start(&config().lock(lock.clone()).pv(pv).sched(sched))
+            .unwrap_or_else(|error| panic!("{lock} pv {pv} {sched:?}: {error}"));
+        assert_eq!(outcome.lost_updates, (lock != "none").then_some(0), "{lock} pv {pv}");
+        assert_eq!(outcome.ring, Ring::Ring3);
     }
     Ok(())
 }

@@ -57,7 +57,8 @@ mod tests {
             let source = Source { origin: name.into(), text: text.into() };
             let mut experiment = Experiment::parse(source).unwrap();
             experiment.apply(&Overrides { quick, ..Overrides::default() }).unwrap();
-            let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
+            let image = Image::embedded().with_locks(experiment.locks().iter().map(String::as_str)).unwrap();
+            let allowed = CpuList(vec![0, 1]);
             let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
             (format!("{name}{}", if quick { " --quick" } else { "" }), experiment, plan)
         })

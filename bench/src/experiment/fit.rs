@@ -228,8 +228,9 @@ mod tests {
 
     #[test]
     fn every_built_in_experiment_is_planned_or_refused_on_any_host() {
-        let image = haltkick_vmm::Image::embedded();
         for (name, _) in BUILT_IN {
+            let locks = built_in(name).locks();
+            let image = haltkick_vmm::Image::embedded().with_locks(locks.iter().map(String::as_str)).unwrap();
             for pcpus in [1, 2, 64, 128, 129, 256, 300, 512] {
                 let allowed = CpuList((0..pcpus).collect());
                 let supply = Supply { image: &image, allowed: &allowed };

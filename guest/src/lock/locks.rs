@@ -1,10 +1,9 @@
 //! The lock crate's locks as this guest has them. One entry for each: its name, what it is, and the memory that it needs.
 
-use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
+use haltkick_hypercalls::{LockFlags, MAX_VCPUS};
 use haltkick_locks::{
-    Bounded, ClhDomain, CnaDomain, FlexGuard, FlexGuardDomain, GcrDomain, McsDomain, McsTpDomain, Native,
-    OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock, RqSpinDomain, RqSpinLock,
-    SleepDomain, V16, Whole, WorkConserving, osq,
+    Bounded, GcrDomain, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain,
+    QSpinLock, RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -86,15 +85,6 @@ lock! {
 }
 
 lock! {
-    "080" "clh", "queue in which each waits for its predecessor's node", LockFlags::NONE;
-    native {
-        Clh: haltkick_locks::Clh = haltkick_locks::Clh::new(),
-        ClhDomain<Guest, MAX_VCPUS, { MAX_LOCKS as usize }> = ClhDomain::new(Guest),
-        WORD: u32 = haltkick_hypercalls::WORD_CLH
-    }
-}
-
-lock! {
     "090" "qspinlock",
     "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", LockFlags::IS_PART.with(LockFlags::MAY_BE_INTERRUPTED);
     native {
@@ -158,36 +148,10 @@ lock! {
 }
 
 lock! {
-    "131" "powerpc", "owner-yield modelled on Linux 6.11 on powerpc: any vCPU that tries steals, a yield follows a comparison of yield counts",
-    LockFlags::NONE;
-    paravirt {
-        Powerpc: haltkick_locks::Powerpc = haltkick_locks::Powerpc::new(),
-        OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
-        WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
-    }
-}
-
-lock! {
     "135" "gcr", "test-and-set for which two vCPUs race; the others queue and sleep, and take turns", LockFlags::NONE;
     paravirt {
         Gcr: haltkick_locks::Gcr = haltkick_locks::Gcr::new(),
         GcrDomain<Guest, MAX_VCPUS> = GcrDomain::new(Guest)
-    }
-}
-
-lock! {
-    "140" "mcs-tp", "queue whose waiters publish the time; a release skips those that do not run", LockFlags::NONE;
-    paravirt {
-        McsTp: haltkick_locks::McsTp = haltkick_locks::McsTp::new(),
-        McsTpDomain<Guest, MAX_VCPUS> = McsTpDomain::new(Guest)
-    }
-}
-
-lock! {
-    "141" "cna-live", "queue that moves waiters aside which the host has preempted (--preempted-hint)", LockFlags::NONE;
-    paravirt {
-        CnaLive: haltkick_locks::CnaLive = haltkick_locks::CnaLive::new(),
-        CnaDomain<Guest, MAX_VCPUS> = CnaDomain::new(Guest)
     }
 }
 
@@ -201,14 +165,6 @@ lock! {
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
     paravirt Rqspinlock
-}
-
-lock! {
-    "145" "flexguard", "queue whose waiters sleep while the holder or the head is preempted (--preempted-hint)", LockFlags::NONE;
-    paravirt {
-        Flexguard: FlexGuard<{ MAX_VCPUS / 64 }> = FlexGuard::new(),
-        FlexGuardDomain<Guest, MAX_VCPUS> = FlexGuardDomain::new(Guest)
-    }
 }
 
 lock! {

@@ -109,7 +109,7 @@ extern "C" fn hk_yield_to(cpu: u32) {
 /// Number that changes whenever vCPU `cpu` goes off its pCPU or on, as far as the host says.
 extern "C" fn hk_yield_count(cpu: u32) -> u64 {
     assert!(cpu < percpu::boot().vcpus, "hk_yield_count: there is no vCPU {cpu}");
-    Guest.yield_count(cpu as usize)
+    platform::yield_count(cpu as usize)
 }
 
 /// The number that was given for locks of this kind.

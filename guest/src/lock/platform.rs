@@ -112,16 +112,6 @@ impl Platform for Guest {
         hypercall::yield_to(cpu.map(|cpu| cpu as u32));
     }
 
-    /// The host moves the generation when a vCPU is taken off, and the version when it runs again. Where KVM keeps the record, only the
-    /// version moves.
-    #[inline(always)]
-    fn yield_count(&self, cpu: usize) -> u64 {
-        let area = percpu::area(cpu);
-        // Relaxed: hints.
-        let version = area.steal.version.load(Ordering::Relaxed);
-        area.host.generation.load(Ordering::Relaxed).wrapping_add(u64::from(version))
-    }
-
     #[inline(always)]
     fn slice_left(&self) -> u64 {
         // Relaxed: written before this vCPU got its pCPU, or while it was stopped.
@@ -199,3 +189,14 @@ const _: () = {
     assert!(Activity::Waiter as u32 == ACTIVITY_WAITER);
     assert!(Activity::Head as u32 == ACTIVITY_HEAD);
 };
+
+/// Number that changes when a vCPU goes off its pCPU or on, as far as the host says.
+///
+/// The host moves the generation when a vCPU is taken off, and the version when it runs again. Where KVM keeps the record, only the
+/// version moves.
+pub(crate) fn yield_count(cpu: usize) -> u64 {
+    let area = percpu::area(cpu);
+    // Relaxed: hints.
+    let version = area.steal.version.load(Ordering::Relaxed);
+    area.host.generation.load(Ordering::Relaxed).wrapping_add(u64::from(version))
+}

@@ -62,7 +62,6 @@ struct Cpu {
     spin_rounds: AtomicU32,
     lock_limit: AtomicU64,
     preempted: AtomicBool,
-    yield_count: AtomicU64,
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
     yielded: AtomicU64,
@@ -98,7 +97,6 @@ impl Cpus {
             spin_rounds: AtomicU32::new(0),
             lock_limit: AtomicU64::new(u64::MAX),
             preempted: AtomicBool::new(false),
-            yield_count: AtomicU64::new(0),
             in_nmi: AtomicBool::new(false),
             yielded: AtomicU64::new(0),
             events: [const { AtomicU64::new(0) }; Event::COUNT],
@@ -287,9 +285,8 @@ impl Machine {
         self.cpus[cpu].pauses.load(Relaxed)
     }
 
-    /// Sets what `is_preempted(cpu)` says, and moves the yield count of that CPU.
+    /// Sets what `is_preempted(cpu)` says.
     pub fn set_preempted(&self, cpu: usize, preempted: bool) {
-        self.cpus[cpu].yield_count.fetch_add(1, Relaxed);
         self.cpus[cpu].preempted.store(preempted, Relaxed);
     }
 
@@ -445,10 +442,6 @@ impl Platform for Cpus {
             None => _ = self.slices_given_up.fetch_add(1, Relaxed),
         }
         threads::yield_now();
-    }
-
-    fn yield_count(&self, cpu: usize) -> u64 {
-        self.cpus[cpu].yield_count.load(Relaxed)
     }
 
     fn is_in_section(&self) -> bool {

@@ -128,7 +128,7 @@ fn measure<const LOOK_UP: bool>(code: &[u8], rip: u64, instructions: u64) -> f64
 fn main() {
     const INSTRUCTIONS: u64 = 20_000_000;
     println!("MIPS                    free bus   every line looked up");
-    for lock in ["Mcs", "Clh", "QspinlockNative", "QspinlockV16"] {
+    for lock in ["Mcs", "QspinlockNative", "QspinlockV16"] {
         let code = lock_loop(lock);
         let free = measure::<false>(&code, LOOP, INSTRUCTIONS);
         let looked_up = measure::<true>(&code, LOOP, INSTRUCTIONS);

@@ -72,7 +72,7 @@ fn look(memory: &Memory, locks: Locks, words: &[u64]) {
     for (lock, word) in (0..LOCKS).zip(words) {
         let there = locks.address(lock).and_then(|address| memory.read(address, 8));
         let bytes = there.map_or(word.to_le_bytes(), |bytes| bytes.try_into().expect("eight bytes"));
-        _ = word::decode(0, bytes, locks.format, |number| nodes.as_ref().map(|nodes| nodes.clh(number)));
+        _ = word::decode(0, bytes, locks.format);
         for word in [*word as u32, u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])] {
             let queue = nodes.as_ref().zip(links.as_ref());
             let queue = queue.and_then(|(nodes, links)| nodes.queue(links, word, |vcpu| vcpu == 1));

@@ -318,8 +318,7 @@ fn in_memory(
     let queue = nodes
         .zip(links)
         .and_then(|(nodes, links)| nodes.queue(links, u32::from_le_bytes([a, b, c, d]), is_first));
-    let clh = |number| nodes.map(|nodes| nodes.clh(number));
-    (word::decode(address, bytes, locks.format, clh), queue)
+    (word::decode(address, bytes, locks.format), queue)
 }
 
 /// The state of the lock that `vcpu` is at, of `locks`, in words: its word, and how many queue; `None` where the guest does not say what

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{
-    MAX_LOCKS, MAX_VCPUS, WORD_CLH, WORD_MCS, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK,
-    WORD_QSPINLOCK_WHOLE,
+    MAX_LOCKS, MAX_VCPUS, WORD_MCS, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK, WORD_QSPINLOCK_WHOLE,
 };
 use serde::Serialize;
 
@@ -141,7 +140,7 @@ impl<'a> Nodes<'a> {
     fn is_in_use(&self, vcpu: u32, place: u32) -> bool {
         let word = self.in_use(vcpu).and_then(|address| read_u32(self.memory, address)).unwrap_or(0);
         match self.locks.format {
-            WORD_MCS | WORD_CLH => word >> place & 1 != 0,
+            WORD_MCS => word >> place & 1 != 0,
             _ => place < word,
         }
     }
@@ -258,44 +257,6 @@ impl<'a> Nodes<'a> {
         let lock = u64::from_le_bytes(lock.try_into().ok()?);
         (lock != 0).then(|| Some((lock, read_u32(self.memory, entry.checked_add(8)?)?)))?
     }
-
-    /// Describes a CLH lock from `number`, the number of its last node.
-    pub(super) fn clh(&self, number: u32) -> String {
-        let Some(index) = number.checked_sub(1) else { return "never taken".into() };
-        let at_first = MAX_VCPUS as u32 * MOST_NODES_PER_VCPU;
-        let address = match index.checked_sub(at_first) {
-            None => self.nodes.checked_add(
-                u64::from(index / MOST_NODES_PER_VCPU) * u64::from(self.cpu_bytes)
-                    + u64::from(index % MOST_NODES_PER_VCPU) * u64::from(self.node_bytes),
-            ),
-            Some(in_stock) => self.table.checked_add(u64::from(in_stock) * u64::from(self.node_bytes)),
-        };
-        let busy = address
-            .and_then(|address| self.memory.read(address.checked_add(self.locked.into())?, 1))
-            .map(|byte| byte[0] != 0);
-        match (busy, self.clh_owner(number)) {
-            (None, _) => format!("names node {number}, which there is not"),
-            (Some(false), _) => format!("free; node {number} was the last"),
-            (Some(true), Some(vcpu)) => format!("held; last in the queue: vCPU {vcpu}, with node {number}"),
-            (Some(true), None) => format!("held; last in the queue: node {number}, which no vCPU uses"),
-        }
-    }
-
-    /// Whose node `number` is now: CLH nodes change hands.
-    fn clh_owner(&self, number: u32) -> Option<u32> {
-        let has = |vcpu: u32, place: u32| {
-            let name = self.in_use(vcpu)?.checked_add(4 + 4 * u64::from(place))?;
-            let own = 1 + vcpu * MOST_NODES_PER_VCPU + place;
-            Some(match read_u32(self.memory, name)? {
-                0 => own == number,
-                name => name == number,
-            })
-        };
-        let uses = |vcpu: u32| {
-            (0..self.per_vcpu).any(|place| self.is_in_use(vcpu, place) && has(vcpu, place) == Some(true))
-        };
-        (0..self.memory.vcpus()).find(|&vcpu| uses(vcpu))
-    }
 }
 
 fn read_u32(memory: &Memory, address: u64) -> Option<u32> {
@@ -404,24 +365,5 @@ mod tests {
         memory.control().queues.table_entries.store(u32::MAX, Ordering::Relaxed);
         memory.control().queues.table.store(u64::MAX - 64, Ordering::Relaxed);
         assert_eq!(nodes.census().map(|census| census.entries.len()), Some(3), "read when it was made");
-    }
-
-    #[test]
-    fn a_clh_node_is_found_anywhere_and_its_vcpu_by_number() {
-        let memory = memory();
-        let queues = &memory.control().queues;
-        memory.control().lock_word.store(WORD_CLH, Ordering::Relaxed);
-        queues.locked.store(0, Ordering::Relaxed);
-        queues.nodes_per_cpu.store(1, Ordering::Relaxed);
-        let in_stock = MAX_VCPUS as u32 * MOST_NODES_PER_VCPU + 1;
-        // vCPU 1 uses the first node of the stock, which is busy.
-        memory.write(IN_USE + 128, &1_u32.to_le_bytes());
-        memory.write(IN_USE + 128 + 4, &in_stock.to_le_bytes());
-        memory.write(TABLE, &1_u32.to_le_bytes());
-        let nodes = Locks::new(&memory, 2).and_then(|locks| Nodes::new(&memory, locks)).expect("told");
-        assert_eq!(nodes.clh(0), "never taken");
-        assert_eq!(nodes.clh(1), "free; node 1 was the last");
-        assert_eq!(nodes.clh(in_stock), format!("held; last in the queue: vCPU 1, with node {in_stock}"));
-        assert_eq!(nodes.clh(u32::MAX), format!("names node {}, which there is not", u32::MAX));
     }
 }

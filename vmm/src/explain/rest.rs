@@ -12,7 +12,7 @@ pub(crate) fn left_behind(memory: &Memory, locks: u32) -> Option<String> {
     let is_taken = |lock| {
         let address = of_run.address(lock)?;
         let bytes = <[u8; 8]>::try_from(memory.read(address, 8)?).ok()?;
-        let word = word::decode(address, bytes, of_run.format, |_| None)?;
+        let word = word::decode(address, bytes, of_run.format)?;
         (!word::is_at_rest(bytes, of_run.format)).then(|| format!("lock {lock} is {}", word.meaning))
     };
     let registered = || {

@@ -1,8 +1,8 @@
 //! A lock's word, decoded: what the guest says of its layout, applied to what lies there.
 
 use haltkick_hypercalls::{
-    WORD_CLH, WORD_FUTEX, WORD_MCS, WORD_MUTEX, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK,
-    WORD_QSPINLOCK_WHOLE, WORD_TAS, WORD_TICKET, WORD_UNFAIR_TICKET,
+    WORD_FUTEX, WORD_MCS, WORD_MUTEX, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK, WORD_QSPINLOCK_WHOLE,
+    WORD_TAS, WORD_TICKET, WORD_UNFAIR_TICKET,
 };
 use serde::Serialize;
 
@@ -17,14 +17,8 @@ pub struct Word {
     pub meaning: String,
 }
 
-/// Decodes the word of the lock at `address`. `bytes` are its first eight; `format` is the guest's, and may be anything. `clh` looks a
-/// node of a CLH lock up.
-pub(super) fn decode(
-    address: u64,
-    bytes: [u8; 8],
-    format: u32,
-    clh: impl Fn(u32) -> Option<String>,
-) -> Option<Word> {
+/// Decodes the word of the lock at `address`. `bytes` are its first eight; `format` is the guest's, and may be anything.
+pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<Word> {
     let [low, high] = halves(bytes);
     let (wide, meaning) = match format {
         WORD_TAS => (false, held(low != 0).to_owned()),
@@ -43,7 +37,6 @@ pub(super) fn decode(
             },
         ),
         WORD_OWNER_YIELD => (false, owner_yield(low)),
-        WORD_CLH => (false, clh(low)?),
         WORD_UNFAIR_TICKET => (false, unfair_ticket(low)),
         WORD_MUTEX => (false, mutex(low)),
         WORD_FUTEX => (
@@ -176,9 +169,9 @@ mod tests {
             (WORD_MUTEX, 5 << 3 | 1 << 2, "kept for vCPU 4, which does not know it yet; no vCPU sleeps"),
             (WORD_FUTEX, 2, "held; a vCPU may sleep"),
         ] {
-            let word = decode(0x1000, value.to_le_bytes(), format, |_| None).expect("a known format");
+            let word = decode(0x1000, value.to_le_bytes(), format).expect("a known format");
             assert_eq!((word.meaning.as_str(), word.value), (meaning, value));
         }
-        assert_eq!(decode(0x1000, [0; 8], u32::MAX, |_| None), None);
+        assert_eq!(decode(0x1000, [0; 8], u32::MAX), None);
     }
 }

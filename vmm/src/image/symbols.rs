@@ -266,8 +266,8 @@ mod tests {
                 "critical_section::run::<Mcs>",
             ),
             (
-                "<haltkick_locks::queued::clh::Clh as haltkick_locks::contract::lock::Lock<X>>::lock",
-                "<Clh as Lock<X>>::lock",
+                "<haltkick_locks::queued::mcs::Mcs as haltkick_locks::contract::lock::Lock<X>>::lock",
+                "<Mcs as Lock<X>>::lock",
             ),
             ("<core::fmt::Formatter>::pad", "<Formatter>::pad"),
         ] {

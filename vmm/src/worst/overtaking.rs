@@ -26,14 +26,13 @@ enum Promise {
 }
 
 /// Locks with a promise: name, paravirtual form, type in the crate of locks.
-const PROMISES: [(&str, bool, &str, Promise); 11] = [
+const PROMISES: [(&str, bool, &str, Promise); 10] = [
     ("qspinlock", false, "QSpinLock<Native>", Promise::InOrder),
     ("qspinlock-whole", false, "QSpinLock<Native>", Promise::InOrder),
     ("qspinlock-v16", true, "QSpinLock<V16>", Promise::InOrder),
     ("ticket", false, "Ticket", Promise::InOrder),
     ("ticket", true, "PvTicket", Promise::InOrder),
     ("mcs", false, "Mcs", Promise::InOrder),
-    ("clh", false, "Clh", Promise::InOrder),
     ("qspinlock", true, "QSpinLock<Pv>", Promise::WhileHeadInsists),
     ("qspinlock-whole", true, "QSpinLock<Pv>", Promise::WhileHeadInsists),
     ("qspinlock-wc", true, "QSpinLock<WorkConserving>", Promise::WhileHeadInsists),

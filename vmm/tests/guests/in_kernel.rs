@@ -10,9 +10,9 @@ use haltkick_vmm::{
 use libtest_mimic::Trial;
 
 use crate::explain::explained;
-use crate::locks::forms;
 use support::{
-    Check, PATIENCE, Settings, apply, check, config, exits, named, nested, skip, start, trial, unexpected,
+    Check, PATIENCE, Settings, apply, check, config, exits, forms, named, nested, skip, start, trial,
+    unexpected,
 };
 
 #[apply(trial)]

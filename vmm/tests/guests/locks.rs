@@ -5,7 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Image, MAX_LOCKS, RunError, Sched, Shape};
 use libtest_mimic::Trial;
 use support::{
-    Check, PATIENCE, Settings, apply, check, config, event, exits, named, start, trial, unexpected,
+    Check, PATIENCE, Settings, apply, check, config, event, exits, forms, named, start, trial, unexpected,
 };
 
 #[apply(trial)]
@@ -20,19 +20,6 @@ fn every_form_excludes_at_ratio_8() -> Vec<Trial> {
         }
     }
     trials
-}
-
-/// Every form of every lock of the image that guards sections; schemes of page faults guard none.
-pub(crate) fn forms() -> Vec<(String, bool)> {
-    let image = Image::embedded();
-    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
-    let forms = locks.flat_map(|lock| {
-        [(lock.has_native(), false), (lock.has_paravirt(), true)]
-            .into_iter()
-            .filter(|(has, _)| *has)
-            .map(|(_, pv)| (lock.name.clone(), pv))
-    });
-    forms.collect()
 }
 
 fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
@@ -172,9 +159,7 @@ fn a_token_goes_round_by_kick_and_wait() -> Check {
 
 #[apply(trial)]
 fn unpatched_sites_serve_every_form_as_patched_ones_do() -> Check {
-    for (lock, pv) in
-        [("none", false), ("qspinlock", false), ("qspinlock", true), ("clh", false), ("mcs", false)]
-    {
+    for (lock, pv) in [("none", false), ("qspinlock", false), ("qspinlock", true), ("mcs", false)] {
         for patch in [true, false] {
             let outcome = start(&config().lock(lock).pv(pv).patch(patch))?;
             check((outcome.patched_sites > 0) == patch, || {

@@ -206,7 +206,7 @@ fn an_interrupt_comes_at_once_but_not_between_look_and_sleep() -> Check {
 fn a_lock_that_may_not_be_interrupted_is_not() -> Check {
     let qspinlock = with_interrupts("qspinlock", true);
     for (config, why) in [
-        (with_interrupts("clh", false), "these go with it"),
+        (with_interrupts("unfair-ticket", false), "these go with it"),
         (qspinlock.clone().lock_count(1), "--locks 2"),
         (qspinlock.engine(Engine::Threads), "use --engine kvm"),
     ] {

@@ -31,7 +31,8 @@ fn some(baseline: &Baseline) -> impl Iterator<Item = &Occurrence> {
 
 #[test]
 fn a_cut_that_does_nothing_changes_nothing() {
-    for (lock, pv, ratio) in [("qspinlock", true, 2), ("ticket", false, 2), ("mutex/packed", true, 3)] {
+    // A native queue comes to a few sections or to many at ratio 2, by chance.
+    for (lock, pv, ratio) in [("qspinlock", true, 2), ("ticket", false, 1), ("mutex/packed", true, 3)] {
         let run = Run { drain: true, ..simulated("skylake-8s", 4, ratio).lock(lock).pv(pv) };
         let baseline = surveyed(&run);
         assert!(baseline.occurrences.len() > 100, "{lock}: {}", baseline.occurrences.len());

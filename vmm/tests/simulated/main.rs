@@ -22,7 +22,7 @@ use haltkick_vmm::{
     ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINE_BINS, Outcome,
     PvBackend, Run, RunError, Sched, Shape, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
-use support::{Settings, event, exits, simulated, start, start_stoppable, sum, watched, within};
+use support::{Settings, event, exits, forms, simulated, start, start_stoppable, sum, watched, within};
 
 const fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)
@@ -84,24 +84,19 @@ fn a_run_depends_on_its_seed_and_on_nothing_else() {
 
 #[test]
 fn every_form_of_every_lock_excludes_on_64_pcpus() {
-    // Schemes of page faults guard no sections.
-    let image = Image::embedded();
-    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
-    let forms = locks.flat_map(|lock| [(lock, lock.has_native(), false), (lock, lock.has_paravirt(), true)]);
-    let forms: Vec<_> = forms.filter(|(_, has, _)| *has).collect();
+    let forms = forms();
     let excludes = |number: usize| {
-        let (lock, _, pv) = forms[number];
+        let (lock, pv) = &forms[number];
         // Both ratios for every lock would take minutes; its two forms get one each.
         let ratio = 1 + number as u32 % 2;
-        let lock_name = lock.name.clone();
-        let config = simulated("skylake-8s", 64, ratio).lock(lock_name).pv(pv).window(us(200));
+        let config = simulated("skylake-8s", 64, ratio).lock(lock.clone()).pv(*pv).window(us(200));
         let mut outcome = done(&config);
         if outcome.acquisitions() == 0 {
             // The holder was off for the whole of a window that is no longer than a slice.
             outcome = done(&config.window(us(2000)));
         }
-        let text = format!("{} pv {pv} ratio {ratio}", lock.name);
-        assert_eq!(outcome.lost_updates, (!lock.is_lock_free()).then_some(0), "{text}");
+        let text = format!("{lock} pv {pv} ratio {ratio}");
+        assert_eq!(outcome.lost_updates, (lock != "none").then_some(0), "{text}");
         assert!(outcome.acquisitions() > 0, "{text}: nothing was done");
         assert_eq!(outcome.vcpus.len(), 64 * ratio as usize);
     };
@@ -199,7 +194,8 @@ fn a_vcpu_that_goes_on_is_looked_at_within_its_later_slices() {
     let config = config.slice(us(1000)).hold(us(1)).think(us(3)).window(us(60_000));
     let injected: u64 =
         (1..=3).map(|seed| total(&done(&config.clone().seed(seed)).injected.expect("asked for"))).sum();
-    assert!(injected > 70, "{injected} in 180 ms of two pCPUs, with some 90 arrivals");
+    // Ninety, give or take ten; a vCPU that is looked at in its first slice alone gets a few.
+    assert!(injected > 45, "{injected} in 180 ms of two pCPUs, with some 90 arrivals");
 }
 
 #[test]

@@ -31,12 +31,6 @@ pub trait Delegate: Sync {
         self.platform().is_preempted(cpu)
     }
 
-    /// See [`Platform::yield_count`].
-    #[inline(always)]
-    fn yield_count(&self, cpu: usize) -> u64 {
-        self.platform().yield_count(cpu)
-    }
-
     /// See [`Platform::point`].
     #[inline(always)]
     fn point(&self, point: Point) {
@@ -128,16 +122,6 @@ impl<D: Delegate> Platform for D {
     #[inline(always)]
     fn yield_to(&self, cpu: Option<usize>) {
         self.platform().yield_to(cpu);
-    }
-
-    #[inline(always)]
-    fn yield_count(&self, cpu: usize) -> u64 {
-        Delegate::yield_count(self, cpu)
-    }
-
-    #[inline(always)]
-    fn yield_to_seen(&self, cpu: usize, count: u64) -> bool {
-        self.platform().yield_to_seen(cpu, count)
     }
 
     #[inline(always)]

@@ -112,10 +112,6 @@ pub enum Event {
     Overtaken,
     /// Most of them in one wait: not a sum, but a maximum. Counted by the user of a lock.
     OvertakenMost,
-    /// Waiters that a release passed over, because they did not run.
-    LockSkipped,
-    /// Waiters that yielded to the CPU that stood in their way.
-    LockYielded,
     /// Time on a CPU in spins of waiters that were not head, which ended with the threshold and a sleep. In ticks, as those that
     /// follow; only what was spun before a sleep counts.
     PvLatencySpinNode,
@@ -143,7 +139,7 @@ pub enum Event {
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 61] = [
+    pub const ALL: [Self; 59] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -192,8 +188,6 @@ impl Event {
         Self::SleepLatencyWake,
         Self::Overtaken,
         Self::OvertakenMost,
-        Self::LockSkipped,
-        Self::LockYielded,
         Self::PvLatencySpinNode,
         Self::PvLatencySpinEarly,
         Self::PvLatencySpinHead,
@@ -249,8 +243,6 @@ impl Event {
                 | Self::SleepLatencyWake
                 | Self::Overtaken
                 | Self::OvertakenMost
-                | Self::LockSkipped
-                | Self::LockYielded
                 | Self::PvLatencySpinNode
                 | Self::PvLatencySpinEarly
                 | Self::PvLatencySpinHead
@@ -318,8 +310,6 @@ impl Event {
             Self::SleepLatencyWake => "sleep_latency_wake",
             Self::Overtaken => "overtaken",
             Self::OvertakenMost => "overtaken_most",
-            Self::LockSkipped => "lock_skipped",
-            Self::LockYielded => "lock_yielded",
             Self::PvLatencySpinNode => "pv_latency_spin_node",
             Self::PvLatencySpinEarly => "pv_latency_spin_early",
             Self::PvLatencySpinHead => "pv_latency_spin_head",

@@ -100,25 +100,6 @@ pub trait Platform: Sync {
     /// Gives the rest of the slice to `cpu`, or to a CPU of the host's choice.
     fn yield_to(&self, cpu: Option<usize>);
 
-    /// Number that changes whenever the host takes `cpu` off its physical CPU or lets it run again, as far as the host says. Constant if it
-    /// does not say.
-    #[inline(always)]
-    fn yield_count(&self, cpu: usize) -> u64 {
-        _ = cpu;
-        0
-    }
-
-    /// As [`yield_to`](Platform::yield_to), unless the [`yield_count`](Platform::yield_count) of `cpu` is no longer the one seen: it has run
-    /// since, and perhaps has nothing left to do. Returns whether it yielded.
-    #[inline]
-    fn yield_to_seen(&self, cpu: usize, count: u64) -> bool {
-        let is_seen = self.yield_count(cpu) == count;
-        if is_seen {
-            self.yield_to(Some(cpu));
-        }
-        is_seen
-    }
-
     /// Whether the calling CPU is in a critical section already: holds another lock, or serves an interrupt. True if unknown.
     ///
     /// A lock that gives up slices does not do so then, for it would make what it is there to prevent, a holder that does not

@@ -2,7 +2,6 @@
 
 pub(crate) mod nesting;
 pub(crate) mod patience;
-pub(crate) mod sleepers;
 pub(crate) mod slice;
 pub(crate) mod slots;
 pub(crate) mod wake;

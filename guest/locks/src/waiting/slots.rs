@@ -14,11 +14,6 @@ impl SlotCode {
         Self((cpu * SLOTS + slot + 1) as u32)
     }
 
-    /// The node that a tail or a link names, if any.
-    pub(crate) fn from_raw(raw: u32) -> Option<Self> {
-        (raw != 0).then_some(Self(raw))
-    }
-
     pub(crate) const fn cpu(self) -> usize {
         (self.0 as usize - 1) / SLOTS
     }
@@ -44,23 +39,16 @@ impl Slots {
 
     /// Claims a free slot of CPU `cpu`, the calling one.
     pub(crate) fn claim(&self, cpu: usize) -> usize {
-        self.claim_where(cpu, |_| true).expect("any free slot will do")
-    }
-
-    /// Claims one of the levels that are `usable`; `None` if no free one is, just now.
-    pub(crate) fn claim_where(&self, cpu: usize, usable: impl Fn(usize) -> bool) -> Option<usize> {
         // Relaxed, and not one step: see the module documentation.
         let in_use = self.0.load(Relaxed);
-        let mut free = (0..SLOTS).filter(|slot| in_use & 1 << slot == 0).peekable();
-        assert!(
-            free.peek().is_some(),
-            "CPU {cpu} holds or waits for more than {SLOTS} queue locks of one kind"
-        );
-        let slot = free.find(|slot| usable(*slot))?;
+        let slot = (0..SLOTS).find(|slot| in_use & 1 << slot == 0);
+        let slot = slot.unwrap_or_else(|| {
+            panic!("CPU {cpu} holds or waits for more than {SLOTS} queue locks of one kind")
+        });
         self.0.store(in_use | 1 << slot, Relaxed);
         // T6: as where a level is entered.
         compiler_fence(SeqCst);
-        Some(slot)
+        slot
     }
 
     /// Gives back a slot whose node no other CPU looks at.

@@ -19,13 +19,8 @@ family! {
     unfair_ticket: UnfairTicket::new(), |host| host;
     pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, CPUS>::new;
     mcs: Mcs::new(), McsDomain::<Cpus, CPUS>::new;
-    mcs_tp: McsTp::new(), McsTpDomain::<Cpus, CPUS>::new;
-    cna_live: CnaLive::new(), CnaDomain::<Cpus, CPUS>::new;
-    flexguard: FlexGuard::<{ CPUS.div_ceil(usize::BITS as usize) }>::new(), FlexGuardDomain::<Cpus, CPUS>::new;
-    clh: Clh::new(), ClhDomain::<Cpus, CPUS>::new;
     gcr: Gcr::new(), GcrDomain::<Cpus, CPUS>::new;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
-    powerpc: Powerpc::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
     mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Cpus, osq::Split, CPUS>::new;
     mutex_cached: Mutex::<osq::Cached>::new(), SleepDomain::<Cpus, osq::Cached, CPUS>::new;
@@ -76,8 +71,6 @@ pub(crate) fn waiters_are_served_in_order<D: Sync, L: Lock<D>>(host: &Cpus, doma
 fn waiters_of_strict_queues_are_served_in_order() {
     let host = Cpus::new(4, Duration::from_secs(3600));
     waiters_are_served_in_order(&host, &McsDomain::<Cpus, 4>::new(host.clone()), &Mcs::new());
-    let host = Cpus::new(4, Duration::from_secs(3600));
-    waiters_are_served_in_order(&host, &ClhDomain::<Cpus, 4>::new(host.clone()), &Clh::new());
 }
 
 #[test]
@@ -85,35 +78,4 @@ fn no_lock_admits_everybody_at_once() {
     let (host, lock) = (Cpus::impatient(1), NoLock::new());
     lock.lock(&host);
     assert!(lock.try_lock(&host).is_some());
-}
-
-/// CPU 1 has looked at the last node of a free CLH lock and is about to put its own behind it. Meanwhile CPU 2 takes the
-/// lock, and with it that node, and takes it once more: with any other of its nodes, or CPU 1 would find the queue end as
-/// it did, and wait.
-#[test]
-fn trying_a_clh_lock_does_not_wait_for_one_who_came_meanwhile() {
-    let host = Cpus::impatient(3);
-    let _watchdog = host.watchdog();
-    let stage = std::rc::Rc::new((ClhDomain::<Cpus, 3>::new(host), Clh::new()));
-    let (domain, lock) = &*stage;
-    Cpus::become_cpu(0);
-    let token = lock.lock(domain);
-    lock.unlock(domain, token);
-    Cpus::become_cpu(1);
-    let held = std::rc::Rc::new(std::cell::Cell::new(None));
-    let (holds, staged) = (held.clone(), stage.clone());
-    Cpus::hook_once(Point::NodeClaimed, move || {
-        let (domain, lock) = &*staged;
-        Cpus::become_cpu(2);
-        let token = lock.lock(domain);
-        lock.unlock(domain, token);
-        holds.set(Some(lock.lock(domain)));
-        Cpus::become_cpu(1);
-    });
-    assert!(lock.try_lock(domain).is_none(), "CPU 2 holds it");
-    Cpus::become_cpu(2);
-    lock.unlock(domain, held.take().expect("CPU 2 came in between"));
-    Cpus::become_cpu(1);
-    let token = lock.try_lock(domain).expect("free again");
-    lock.unlock(domain, token);
 }

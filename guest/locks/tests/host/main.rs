@@ -5,14 +5,10 @@
 // Without optimisation the lock's functions are called.
 #[cfg(all(target_arch = "aarch64", not(debug_assertions)))]
 mod aarch64;
-mod cna_live;
 mod conserving;
 mod family;
-mod flexguard;
 mod gcr;
-mod mcs_tp;
 mod owner_yield;
-mod powerpc;
 mod qspinlock;
 #[cfg(feature = "lock_api")]
 mod raw;

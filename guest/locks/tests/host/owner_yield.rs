@@ -6,34 +6,23 @@ use haltkick_locks::*;
 
 use crate::support::{Cpus, Plain, Signal};
 
-pub(crate) struct Stage<R> {
-    pub(crate) host: Cpus,
-    pub(crate) domain: OwnerYieldDomain<Cpus, 8>,
-    pub(crate) contended: OwnerQueue<R>,
-    other: OwnerQueue<R>,
+struct Stage {
+    host: Cpus,
+    domain: OwnerYieldDomain<Cpus, 8>,
+    contended: OwnerYield,
+    other: OwnerYield,
     counter: Plain,
 }
 
-type Yielding = Stage<<OwnerYield as Ruled>::Rules>;
-
-/// Names the rules of a lock.
-pub(crate) trait Ruled {
-    type Rules: Rules;
-}
-
-impl<R: Rules> Ruled for OwnerQueue<R> {
-    type Rules = R;
-}
-
-impl<R: Rules> Stage<R> {
-    pub(crate) fn new(cpus: usize) -> Arc<Self> {
+impl Stage {
+    fn new(cpus: usize) -> Arc<Self> {
         let host = Cpus::impatient(cpus);
         let domain = OwnerYieldDomain::new(host.clone());
-        let (contended, other) = (OwnerQueue::new(), OwnerQueue::new());
+        let (contended, other) = (OwnerYield::new(), OwnerYield::new());
         Arc::new(Self { host, domain, contended, other, counter: Plain::default() })
     }
 
-    pub(crate) fn visit(&self) {
+    fn visit(&self) {
         self.contended.lock(&self.domain);
         self.counter.increment();
         self.contended.unlock(&self.domain, ());
@@ -44,12 +33,7 @@ impl<R: Rules> Stage<R> {
 /// lock, an interrupt queues for `contended` again. CPU 2 then looks for the node to queue behind.
 #[test]
 fn t18_a_node_is_not_found_under_its_last_lock() {
-    find_the_node::<OwnerYield>();
-    find_the_node::<Powerpc>();
-}
-
-fn find_the_node<L: Ruled>() {
-    let stage = Stage::<L::Rules>::new(3);
+    let stage = Stage::new(3);
     let [held, visited, both_held, queued, linked] = [(); 5].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -92,7 +76,7 @@ fn find_the_node<L: Ruled>() {
 /// CPU 1 has been head long enough to forbid stealing; CPU 2 must queue without trying.
 #[test]
 fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
-    let stage = Yielding::new(3);
+    let stage = Stage::new(3);
     let [held, waited] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -119,7 +103,7 @@ fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
 }
 
 /// CPU 1 is head and CPU 2 behind it.
-pub(crate) fn with_a_head_and_a_waiter<R: Rules>(stage: &Stage<R>, meanwhile: impl Fn() + Sync) {
+fn with_a_head_and_a_waiter(stage: &Stage, meanwhile: impl Fn() + Sync) {
     let [held, queued] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -144,7 +128,7 @@ pub(crate) fn with_a_head_and_a_waiter<R: Rules>(stage: &Stage<R>, meanwhile: im
 
 #[test]
 fn the_whole_queue_yields_to_a_preempted_owner() {
-    let stage = Yielding::new(3);
+    let stage = Stage::new(3);
     with_a_head_and_a_waiter(&stage, || {
         stage.host.set_preempted(0, true);
         stage.host.until_yielded(1, 0);
@@ -155,12 +139,7 @@ fn the_whole_queue_yields_to_a_preempted_owner() {
 
 #[test]
 fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
-    yield_to_the_predecessor::<OwnerYield>();
-    yield_to_the_predecessor::<Powerpc>();
-}
-
-fn yield_to_the_predecessor<L: Ruled>() {
-    let stage = Stage::<L::Rules>::new(3);
+    let stage = Stage::new(3);
     with_a_head_and_a_waiter(&stage, || {
         stage.host.set_preempted(1, true);
         stage.host.until_yielded(2, 1);
@@ -171,11 +150,11 @@ fn yield_to_the_predecessor<L: Ruled>() {
 /// CPU 1 is head and forbids stealing. CPU 2, whose nodes are all in use, must not take the lock that is free to CPU 1.
 #[test]
 fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
-    let stage = Yielding::new(3);
+    let stage = Stage::new(3);
     let outer: Arc<[OwnerYield; LEVELS]> = Arc::new(std::array::from_fn(|_| OwnerYield::new()));
     let [held, waited, stalled, goes_on] = [(); 4].map(|()| Signal::default());
     let order = Arc::new(std::sync::Mutex::new(vec![]));
-    let visit = |stage: &Yielding, order: &std::sync::Mutex<Vec<usize>>, cpu| {
+    let visit = |stage: &Stage, order: &std::sync::Mutex<Vec<usize>>, cpu| {
         stage.contended.lock(&stage.domain);
         order.lock().unwrap().push(cpu);
         stage.contended.unlock(&stage.domain, ());
@@ -226,4 +205,63 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
         }
     });
     assert_eq!(*order.lock().unwrap(), [1, 2]);
+}
+
+/// CPUs with something to do when they find another one preempted.
+struct Watched<F> {
+    host: Cpus,
+    finds: F,
+}
+
+impl<F: Fn(usize) + Sync> Delegate for Watched<F> {
+    type Platform = Cpus;
+
+    fn platform(&self) -> &Cpus {
+        &self.host
+    }
+
+    fn is_preempted(&self, cpu: usize) -> bool {
+        let answer = self.host.is_preempted(cpu);
+        if answer {
+            (self.finds)(cpu);
+        }
+        answer
+    }
+}
+
+/// CPU 1 finds the owner preempted, and before it looks at the word again, the lock has another owner.
+#[test]
+fn no_slice_goes_to_a_cpu_that_owns_nothing() {
+    let host = Cpus::impatient(3);
+    let [held, looked, changed] = [(); 3].map(|()| Signal::default());
+    let finds = |_| {
+        if host.cpu() == 1 {
+            looked.give();
+            changed.await_it();
+        }
+    };
+    let domain = OwnerYieldDomain::<_, 8>::new(Watched { host: host.clone(), finds: &finds });
+    let lock = OwnerYield::new();
+    host.run(|cpu| match cpu {
+        0 => {
+            lock.lock(&domain);
+            host.set_preempted(0, true);
+            held.give();
+            looked.await_it();
+            lock.unlock(&domain, ());
+        }
+        1 => {
+            held.await_it();
+            lock.lock(&domain);
+            lock.unlock(&domain, ());
+        }
+        _ => {
+            looked.await_it();
+            lock.lock(&domain);
+            changed.give();
+            host.until_paused(1, 10);
+            lock.unlock(&domain, ());
+        }
+    });
+    assert!(!host.has_yielded(1, 0));
 }

@@ -102,7 +102,6 @@ pub(crate) struct Graph {
     pub(crate) parents: Vec<(u32, u32)>,
     /// The lock's word in each memory.
     words: Vec<u32>,
-    pub(crate) counts_returns: bool,
 }
 
 /// Takes and releases the lock.
@@ -269,7 +268,6 @@ pub(crate) fn explore<D: Domain, L: Lock<D>>(
         edges: vec![],
         parents: vec![(0, 0)],
         words: vec![],
-        counts_returns: false,
     };
     let mut next = VecDeque::from([0_u32]);
     while let Some(number) = next.pop_front() {

@@ -18,12 +18,6 @@ pub(crate) struct Overtaking {
 const UNBOUNDED: u32 = 12;
 
 impl Graph {
-    /// For locks whose word does not tell that they are taken: a CPU takes such a lock when it returns from `lock`.
-    pub(crate) fn counting_returns(mut self) -> Self {
-        self.counts_returns = true;
-        self
-    }
-
     /// From which states a way of `allowed` steps leads to one that is a `goal`, or to a state in which it is reached.
     fn reaching(
         &self,
@@ -95,9 +89,6 @@ impl Graph {
 
     /// Whether a step takes the lock: bit 0 of the word says that it is taken. `lock` may return later.
     fn takes(&self, from: u32, edge: &Edge) -> bool {
-        if self.counts_returns {
-            return edge.acquired;
-        }
         self.word(from) & 1 == 0 && self.word(edge.to) & 1 == 1
     }
 
@@ -111,8 +102,7 @@ impl Graph {
         type Counted = (u32, u32);
         let mut before: HashMap<Counted, Option<(Counted, Edge)>> = HashMap::new();
         let mut next = VecDeque::new();
-        // A step that takes the lock at once begins no wait.
-        let waits = |edge: &&Edge| edge.cpu == 0 && begins(edge) && !(self.counts_returns && edge.acquired);
+        let waits = |edge: &&Edge| edge.cpu == 0 && begins(edge);
         for edge in self.edges.iter().filter(waits) {
             if before.insert((edge.to, 0), None).is_none() {
                 next.push_back((edge.to, 0));

@@ -13,8 +13,8 @@ pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
 pub use deadline::within;
 pub use ran_on::note;
 pub use runs::{
-    PATIENCE, check, event, exits, found, start, start_guests, start_stoppable, start_until, start_with, sum,
-    unexpected, waits, watched,
+    PATIENCE, check, event, exits, forms, found, start, start_guests, start_stoppable, start_until,
+    start_with, sum, unexpected, waits, watched,
 };
 pub use stalls::watch;
 pub use trials::{Check, Failed, named, needs, not_nested, skip, trials};

@@ -3,16 +3,40 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, run};
+use haltkick_vmm::{ARMS, ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, run};
 
 use crate::trials::Check;
 
 /// How long a slow host may take over what a test waits for and then ends at once.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Every form of every lock that guards sections, arms included; schemes of page faults guard none. With each whether it is paravirtual.
+///
+/// # Panics
+/// If an arm cannot be linked.
+#[must_use]
+pub fn forms() -> Vec<(String, bool)> {
+    let arms = ARMS.iter().map(|arm| arm.name);
+    let image = Image::embedded().with_locks(arms).expect("arms are objects that can be linked");
+    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
+    let forms = locks.flat_map(|lock| {
+        let forms = [(lock.has_native(), false), (lock.has_paravirt(), true)];
+        forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| (lock.name.clone(), pv))
+    });
+    forms.collect()
+}
+
+/// The embedded image with the arms behind it that a run names.
+fn image(config: &Run) -> Image {
+    let ours = config.ours();
+    Image::embedded()
+        .with_locks(ours.map(|asked| &*asked.ours.lock))
+        .expect("arms are objects that can be linked")
+}
+
 /// Runs a guest of the embedded image until its end.
 pub fn start(config: &Run) -> Result<Outcome, RunError> {
-    start_with(config, &Image::embedded())
+    start_with(config, &image(config))
 }
 
 /// Runs a guest of `image` until its end.
@@ -22,12 +46,12 @@ pub fn start_with(config: &Run, image: &Image) -> Result<Outcome, RunError> {
 
 /// Runs a guest of the embedded image until its end, or until `stop` is set.
 pub fn start_stoppable(config: &Run, stop: &AtomicBool) -> Result<Outcome, RunError> {
-    run(config, &Image::embedded(), &Instruments::default(), stop)?.outcome()
+    run(config, &image(config), &Instruments::default(), stop)?.outcome()
 }
 
 /// Runs a guest under `instruments`: how it ended, and what else the run found.
 pub fn watched(config: &Run, instruments: &Instruments) -> Result<(Ended, Found), RunError> {
-    let mut found = run(config, &Image::embedded(), instruments, &AtomicBool::new(false))?;
+    let mut found = run(config, &image(config), instruments, &AtomicBool::new(false))?;
     let guest = found.guests.remove(0);
     Ok((guest, found))
 }
@@ -39,7 +63,7 @@ pub fn start_guests(config: &Run) -> Result<Vec<Ended>, RunError> {
 
 /// Runs guests, and says what the run found.
 pub fn found(config: &Run) -> Result<Found, RunError> {
-    run(config, &Image::embedded(), &Instruments::default(), &AtomicBool::new(false))
+    run(config, &image(config), &Instruments::default(), &AtomicBool::new(false))
 }
 
 /// Runs until something was `seen`. A window may pass without the vCPU in question, whose turn depends on the scheduler

@@ -38,66 +38,27 @@
 //!
 //! A CPU that is nested deeper than there are nodes does not queue: it tries for the lock like a thief, and can starve.
 //!
-//! # The locks of this family
+//! # What the lock of powerpc has besides
 //!
-//! | lock | yields to | |
-//! |---|---|---|
-//! | [`OwnerYield`] | owner, predecessor | a part of the lock of powerpc |
-//! | [`Powerpc`] | owner, predecessor | the lock that Linux has there, as of 6.11 |
-//!
-//! [`OwnerYield`] differs from the complete lock in this:
-//! 1. [`Lock::try_lock`], and so the first look of `lock`, takes a lock only if no CPU queues. The complete lock takes any that is open: (*,0,0).
-//! 2. A yield names a CPU and no yield count ([`Platform::yield_count`]), so it may go to an owner that has run meanwhile.
-//! 3. A CPU counts by the longer limit only while the mark "sleepy" stands. In the complete lock it does so from the first mark it sees.
-//! 4. The look that marks the lock also yields. In the complete lock it finds the word changed, by its own mark, and yields one look later.
-//! 5. A waiter passes on what it was told. In the complete lock it looks first whether the owner is preempted, and tells before it yields.
-//!
-//! [`Rules`] also has the sticky mark and the kick of a preempted head, which Linux turns off by default. Its other
-//! switches are missing: stealing while the head yields, rounds that do not count while the owner is preempted, an interval for the mark.
-//! A shorter limit for owners on another node is missing too, for a platform does not number nodes. Unlock changes the word by one atomic operation,
-//! where powerpc stores half of it.
+//! This is a part of the lock that Linux has on powerpc; the lock object `powerpc` is the whole, as of 6.11. It differs in this:
+//! 1. Any try takes a lock that is open, (*,0,0). Here [`Lock::try_lock`], and so the first look of `lock`, takes it only if no CPU queues.
+//! 2. A yield is for a yield count, so none goes to an owner that has run meanwhile.
+//! 3. From the first mark that it sees a CPU counts by the longer limit. Here it does so only while the mark "sleepy" stands.
+//! 4. The look that marks the lock finds the word changed, by its own mark, and yields one look later. Here it also yields.
+//! 5. A waiter looks whether the owner is preempted before it tells its successor. Here it passes on what it was told.
 //!
 //! A waiter that is not head reads the lock word only if its predecessor is preempted, or has told it that the owner is.
-//!
-//! # Which yield pays
-//! The one to the predecessor. With the yield to the owner alone, a waiter that is off its pCPU keeps all behind it waiting, and a head that
-//! is off keeps a lock closed that is free. The yield to the owner adds 1 % to sections of 500 ns at ratios 2 and 4, and takes 1 % from those of 5 us.
-//! Thousand sections a second, and in brackets Jain's index of fairness:
-//!
-//! | hold, ratio | `powerpc` | `powerpc-owner` | `powerpc-prev` | `owner-yield` | `qspinlock`, pv |
-//! |---|---|---|---|---|---|
-//! | 500 ns, 1 | 1120 (1.00) | 1120 (1.00) | 1120 (1.00) | 1120 (1.00) | 1020 (1.00) |
-//! | 500 ns, 2 | 1020 (0.99) | 996 (0.65) | 1010 (0.99) | 1010 (0.99) | 1040 (0.99) |
-//! | 500 ns, 4 | 1050 (0.96) | 850 (0.23) | 1040 (0.93) | 1050 (0.94) | 1030 (0.98) |
-//! | 5 us, 1 | 184 (1.00) | 184 (1.00) | 185 (1.00) | 184 (1.00) | 183 (1.00) |
-//! | 5 us, 2 | 183 (1.00) | 128 (0.43) | 185 (1.00) | 185 (1.00) | 183 (1.00) |
-//! | 5 us, 4 | 150 (0.98) | 107 (0.12) | 151 (0.99) | 152 (0.98) | 185 (0.75) |
-//!
-//! The intervals are at most 1.2 % of the value, but for `powerpc-owner`: 4 % at ratio 2, and 8 and 21 % at ratio 4.
-//!
-//! *Provenance: `haltkick run --engine sim --machine icelake-2s --cpus 0-15 --think 2us --duration 20ms --warmup 5ms --repeat 5 --pv on
-//! --preempted-hint on`, Hodges-Lehmann estimates of five seeds, none disturbed, slices of 1 ms, measured on 27 November 2026.
-//! `powerpc-owner` yielded to owners only, `powerpc-prev` to predecessors only: arms of e9d2b011 that are no longer in the image.*
 
-mod domain;
-mod rules;
-mod yielding;
-
-use core::{marker::PhantomData, ptr};
+use core::{mem::offset_of, ptr};
 
 use crate::{
-    contract::{Activity, Event, Lock, Platform, Point},
+    contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
-    memory::sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
-    waiting::nesting::Code,
+    memory::sync::{
+        AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fence,
+    },
+    waiting::nesting::{Code, LEVELS, Nesting},
 };
-
-use self::{
-    domain::Node,
-    rules::{Complete, Looks, Part},
-    yielding::pass_on,
-};
-pub use self::{domain::OwnerYieldDomain, rules::Rules};
 
 const LOCKED: u32 = 1;
 const OWNER_SHIFT: u32 = 1;
@@ -116,18 +77,100 @@ const HEAD_SPINS: u32 = if MODELLED { 1 } else { 256 };
 /// How much longer both last while the lock is sleepy: a CPU that is not running has to leave first.
 const SLEEPY_FACTOR: u32 = if MODELLED { 1 } else { 256 };
 
-/// Queue spinlock whose word names its owner, with the [`Rules`] `R`.
+/// Queue spinlock whose waiters yield to a preempted owner.
 #[derive(Debug)]
-pub struct OwnerQueue<R> {
+pub struct OwnerYield {
     word: AtomicU32,
-    rules: PhantomData<fn() -> R>,
 }
 
-/// Queue spinlock whose waiters yield to a preempted owner.
-pub type OwnerYield = OwnerQueue<Part>;
+/// State shared by the owner-yielding locks of one kernel: the platform, and four nodes for each CPU.
+#[derive(Debug)]
+pub struct OwnerYieldDomain<P, const CPUS: usize> {
+    platform: P,
+    cpus: [PerCpu; CPUS],
+}
 
-/// Queue spinlock of Linux on powerpc: as [`OwnerYield`], and any CPU that tries takes a lock that is open, past its queue.
-pub type Powerpc = OwnerQueue<Complete>;
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct PerCpu {
+    /// Written by neighbours in a queue.
+    nodes: [Node; LEVELS],
+    nesting: Nesting,
+}
+
+/// A waiter in a queue.
+#[derive(Debug)]
+struct Node {
+    /// The lock that this node waits for; 0: none. Written by its own CPU.
+    lock: AtomicUsize,
+    /// Code of the successor, 0 while none is known. Written by the successor.
+    next: AtomicU32,
+    /// 1 once this waiter is head. Written by the predecessor.
+    locked: AtomicU8,
+    /// 1 while the owner is known to be preempted. Written by the predecessor.
+    sleepy: AtomicU8,
+}
+
+impl Node {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self {
+                lock: AtomicUsize::new(0),
+                next: AtomicU32::new(0),
+                locked: AtomicU8::new(0),
+                sleepy: AtomicU8::new(0),
+            }
+        }
+    }
+}
+
+impl PerCpu {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self { nodes: array![Node::new(); LEVELS], nesting: Nesting::new() }
+        }
+    }
+}
+
+domain!(OwnerYieldDomain<CPUS>, queues_in_memory);
+
+impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
+    const_unless_loom! {
+        /// The memory of `CPUS` CPUs, none of which waits.
+        pub const fn new(platform: P) -> Self {
+            const { assert!(CPUS <= MAX_CPUS, "the lock word cannot name so many owners") };
+            Self { platform, cpus: array![PerCpu::new(); CPUS] }
+        }
+    }
+
+    fn queues_in_memory(&self) -> Queues {
+        Queues {
+            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
+            cpu_bytes: size_of::<PerCpu>(),
+            node_bytes: size_of::<Node>(),
+            nodes_per_cpu: LEVELS,
+            in_use: ptr::from_ref(&self.cpus[0].nesting).addr(),
+            next: offset_of!(Node, next),
+            locked: offset_of!(Node, locked),
+            ..Queues::default()
+        }
+    }
+
+    fn node(&self, code: Code) -> &Node {
+        &self.cpus[code.cpu()].nodes[code.level()]
+    }
+
+    /// The node with which `cpu` waits for `lock`.
+    fn waiting(&self, cpu: usize, lock: usize) -> &Node {
+        // Relaxed: published by the swap of the tail in G2, which the caller has acquired from.
+        let waits = |node: &&Node| node.lock.load(Relaxed) == lock;
+        self.cpus[cpu]
+            .nodes
+            .iter()
+            .find(waits)
+            .expect("the CPU in the tail has a node that waits for the lock")
+    }
+}
 
 /// The CPU that holds a lock with this word.
 const fn owner(word: u32) -> usize {
@@ -139,11 +182,11 @@ const fn held_by(cpu: usize) -> u32 {
     (cpu as u32) << OWNER_SHIFT | LOCKED
 }
 
-impl<R: Rules> OwnerQueue<R> {
+impl OwnerYield {
     const_unless_loom! {
         /// A free lock.
         pub const fn new() -> Self {
-            Self { word: AtomicU32::new(0), rules: PhantomData }
+            Self { word: AtomicU32::new(0) }
         }
     }
 
@@ -181,39 +224,24 @@ impl<R: Rules> OwnerQueue<R> {
 
     /// S: looks at the lock for a while. `true` if this took it.
     fn steal<P: Platform>(&self, platform: &P, cpu: usize) -> bool {
-        let mut looks = Looks::<R>::new();
+        let mut looks = 0;
         loop {
             // Relaxed: `take_past_queue` is what acquires.
             let seen = self.word.load(Relaxed);
-            if is_closed(seen) || looks.are_over(seen, STEAL_SPINS) {
+            if is_closed(seen) || are_over(looks, seen, STEAL_SPINS) {
                 return false;
             }
             if self.take_past_queue(seen, cpu) {
                 return true;
             }
-            self.wait_a_round(platform, seen, &mut looks, || {});
+            self.wait_a_round(platform, seen, || {});
+            looks += 1;
         }
     }
 
     /// (*,0,0) -> (*,0,1), given the word last seen.
     fn take_unless_closed(&self, seen: u32, cpu: usize) -> bool {
         !is_closed(seen) && self.take_past_queue(seen, cpu)
-    }
-
-    /// (*,0,0) -> (*,0,1), unless the lock is not open.
-    #[inline(always)]
-    fn try_past_queue(&self, cpu: usize) -> bool {
-        loop {
-            // Relaxed: `take_past_queue` is what acquires.
-            let seen = self.word.load(Relaxed);
-            // Any bit but those of the tail. A CPU that joins the queue meanwhile makes the exchange fail, and it is tried again.
-            if is_closed(seen) || seen & HELD_MASK != 0 {
-                return false;
-            }
-            if self.take_past_queue(seen, cpu) {
-                return true;
-            }
-        }
     }
 
     /// (*,*,0) -> (*,*,1), given the word last seen. Acquire: pairs with unlock.
@@ -264,10 +292,6 @@ impl<R: Rules> OwnerQueue<R> {
             // Release: pairs with the wait in G3.
             domain.node(next).locked.store(1, Release);
             platform.point(Point::HandedOver);
-            // Its CPU is known by the link: the node may be used anew from the store on.
-            if R::PRODS_HEAD && platform.is_preempted(next.cpu()) {
-                platform.kick(next.cpu());
-            }
         }
 
         // T18: an interrupt that claims this node again, and is interrupted before it has named its lock,
@@ -300,7 +324,7 @@ impl<R: Rules> OwnerQueue<R> {
         node: &Node,
     ) -> bool {
         let platform = &domain.platform;
-        let mut looks = Looks::<R>::new();
+        let mut looks = 0;
         loop {
             // Relaxed: the exchange acquires.
             let seen = self.word.load(Relaxed);
@@ -313,13 +337,103 @@ impl<R: Rules> OwnerQueue<R> {
                 }
                 continue;
             }
-            if looks.are_over(seen, HEAD_SPINS) && seen & MUST_QUEUE == 0 {
+            if are_over(looks, seen, HEAD_SPINS) && seen & MUST_QUEUE == 0 {
                 // (n,0,*) -> (n,1,*). Relaxed: forbids stealing, orders nothing.
                 self.word.fetch_or(MUST_QUEUE, Relaxed);
                 platform.point(Point::HeadSpinning);
             }
-            self.wait_a_round(platform, seen, &mut looks, || pass_on(domain, node));
+            self.wait_a_round(platform, seen, || pass_on(domain, node));
+            // A bound, so that a model checker sees few states.
+            looks = (looks + 1).min(HEAD_SPINS * SLEEPY_FACTOR);
         }
+    }
+
+    /// Gives this CPU's slice to the owner, if `seen` still says who that is and it is preempted. `None`: it runs. Otherwise `tell` has been
+    /// called, and the result says whether the slice was given.
+    fn yield_to_owner<P: Platform>(&self, platform: &P, seen: u32, tell: impl Fn()) -> Option<bool> {
+        if seen & LOCKED == 0 || !is_preempted(platform, owner(seen)) {
+            return None;
+        }
+        // Relaxed, both: hints. An exchange that fails leaves the next look to set the mark.
+        if seen & SLEEPY == 0 {
+            _ = self.word.compare_exchange(seen, seen | SLEEPY, Relaxed, Relaxed);
+        }
+        let is_owner = self.word.load(Relaxed) | SLEEPY == seen | SLEEPY;
+        let gives = mutant!("owner-yield-stale-owner": is_owner => true);
+        if gives {
+            platform.yield_to(Some(owner(seen)));
+        }
+        tell();
+        Some(gives)
+    }
+
+    /// One round of waiting for the owner: a gift, or a pause.
+    fn wait_a_round<P: Platform>(&self, platform: &P, seen: u32, tell: impl Fn()) {
+        if self.yield_to_owner(platform, seen, tell) != Some(true) {
+            platform.pause();
+        }
+    }
+
+    /// G3: waits to become head.
+    fn wait_as_waiter<P: Platform, const CPUS: usize>(
+        &self,
+        domain: &OwnerYieldDomain<P, CPUS>,
+        prev_cpu: usize,
+        node: &Node,
+    ) {
+        let platform = &domain.platform;
+        // Acquire: pairs with the handoff in G6.
+        while node.locked.load(Acquire) == 0 {
+            let prev_is_preempted = is_preempted(platform, prev_cpu);
+            // Relaxed: a hint.
+            let sleepy = node.sleepy.load(Relaxed) != 0;
+            if !sleepy && !prev_is_preempted {
+                platform.pause();
+                continue;
+            }
+            if sleepy {
+                pass_on(domain, node);
+            }
+            // Relaxed: a hint.
+            match self.yield_to_owner(platform, self.word.load(Relaxed), || {}) {
+                Some(true) => continue,
+                Some(false) => {
+                    platform.pause();
+                    continue;
+                }
+                None => {}
+            }
+            // The owner runs: a waiter that reported otherwise is late. A mark is wiped by its own CPU alone.
+            node.sleepy.store(0, Relaxed);
+            // Relaxed: the loop acquires. As head it has nothing to wait for here.
+            if prev_is_preempted && node.locked.load(Relaxed) == 0 {
+                platform.yield_to(Some(prev_cpu));
+            } else {
+                platform.pause();
+            }
+        }
+    }
+}
+
+/// Whether `most` looks have been made. They are more while the lock is sleepy.
+fn are_over(looks: u32, seen: u32, most: u32) -> bool {
+    looks >= if seen & SLEEPY != 0 { most * SLEEPY_FACTOR } else { most }
+}
+
+/// Whether a CPU is preempted. The caller looks next whether that CPU still matters.
+fn is_preempted<P: Platform>(platform: &P, cpu: usize) -> bool {
+    let preempted = platform.is_preempted(cpu);
+    // The next look comes after this one. The host, which writes the flag, has no part in the order.
+    fence(Acquire);
+    preempted
+}
+
+/// Tells the successor that the owner is preempted.
+fn pass_on<P, const CPUS: usize>(domain: &OwnerYieldDomain<P, CPUS>, node: &Node) {
+    // Acquire: pairs with the link in G2, so that the mark is not wiped by the initialisation.
+    if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
+        // Relaxed: a hint. Only this CPU makes the successor head, so its node is still in this queue.
+        domain.node(next).sleepy.store(1, Relaxed);
     }
 }
 
@@ -328,7 +442,7 @@ fn is_closed(seen: u32) -> bool {
     mutant!("owner-yield-always-steal": seen & MUST_QUEUE != 0 => false)
 }
 
-impl<R: Rules, P: Platform, const CPUS: usize> Lock<OwnerYieldDomain<P, CPUS>> for OwnerQueue<R> {
+impl<P: Platform, const CPUS: usize> Lock<OwnerYieldDomain<P, CPUS>> for OwnerYield {
     type Token = ();
 
     #[inline(always)]
@@ -340,9 +454,6 @@ impl<R: Rules, P: Platform, const CPUS: usize> Lock<OwnerYieldDomain<P, CPUS>> f
 
     #[inline(always)]
     fn try_lock(&self, domain: &OwnerYieldDomain<P, CPUS>) -> Option<()> {
-        if mutant!("powerpc-try-queues": R::IS_COMPLETE => false) {
-            return self.try_past_queue(domain.platform.cpu()).then_some(());
-        }
         // (0,0,0) -> (0,0,1). Acquire: pairs with unlock. Relaxed load: failing needs no ordering.
         let taken = self.word.load(Relaxed) == 0
             && self.word.compare_exchange(0, held_by(domain.platform.cpu()), Acquire, Relaxed).is_ok();
