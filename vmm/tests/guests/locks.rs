@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Image, MAX_LOCKS, RunError, Sched, Shape};
+use haltkick_vmm::{MAX_LOCKS, RunError, Sched, Shape};
 use libtest_mimic::Trial;
 use support::{
     Check, PATIENCE, Settings, apply, check, config, event, exits, forms, named, start, trial, unexpected,
