@@ -196,14 +196,33 @@ pub fn announce(state: State) {
 }
 
 /// Makes the object's functions of a type: `haltkick_lock!(MyLock)` for the native form, `haltkick_lock!(pv MyLock)` for the
-/// paravirtual one.
+/// paravirtual one, `haltkick_lock!(MyLock, pv MyPvLock)` for both, of two types of the same size and alignment.
 #[macro_export]
 macro_rules! haltkick_lock {
     ($lock:ty) => {
+        $crate::haltkick_lock!(@size $lock);
         $crate::haltkick_lock!(@ $lock, "hk_lock", "hk_unlock", "hk_try_lock");
     };
     (pv $lock:ty) => {
+        $crate::haltkick_lock!(@size $lock);
         $crate::haltkick_lock!(@ $lock, "hk_pv_lock", "hk_pv_unlock", "hk_pv_try_lock");
+    };
+    ($lock:ty, pv $paravirtual:ty) => {
+        $crate::haltkick_lock!($lock);
+        $crate::haltkick_lock!(@ $paravirtual, "hk_pv_lock", "hk_pv_unlock", "hk_pv_try_lock");
+        const _: () = assert!(size_of::<$lock>() == size_of::<$paravirtual>());
+        const _: () = assert!(align_of::<$lock>() == align_of::<$paravirtual>());
+    };
+    (@size $lock:ty) => {
+        const _: () = {
+            // SAFETY of all of them: the names are the contract's.
+            #[unsafe(no_mangle)]
+            static hk_version: u32 = VERSION;
+            #[unsafe(no_mangle)]
+            static hk_lock_size: u32 = size_of::<$lock>() as u32;
+            #[unsafe(no_mangle)]
+            static hk_lock_align: u32 = align_of::<$lock>() as u32;
+        };
     };
     (@ $lock:ty, $take:literal, $release:literal, $try:literal) => {
         const _: () = {
@@ -221,12 +240,6 @@ macro_rules! haltkick_lock {
             extern "C" fn try_take(lock: &'static $lock) -> i32 {
                 i32::from(RawLock::try_lock(lock))
             }
-            #[unsafe(no_mangle)]
-            static hk_version: u32 = VERSION;
-            #[unsafe(no_mangle)]
-            static hk_lock_size: u32 = size_of::<$lock>() as u32;
-            #[unsafe(no_mangle)]
-            static hk_lock_align: u32 = align_of::<$lock>() as u32;
         };
     };
 }

@@ -362,6 +362,31 @@ fn a_lock_can_be_written_to_the_header_that_is_printed() -> Check {
     Ok(())
 }
 
+/// From a folder with nothing but the source.
+#[apply(trial)]
+fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
+    let directory = scratch("object-source");
+    std::fs::write(directory.join("mine.c"), TAS).expect("the scratch directory can be written");
+    let run = |lock: &str, compiler: &str| {
+        let mut run = command(&["run", "--lock-object", lock, "--engine", "sim", "--machine", "skylake-8s"]);
+        run.args(["--cpus", "0-1", "--duration", "1ms", "--no-ideal"]).current_dir(&directory);
+        run.env("CC", compiler).output().expect("haltkick can be run")
+    };
+    let done = run("mine.c", "cc");
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    assert!(stdout(&done).contains("file:mine.c"), "{}", stdout(&done));
+    let without = run("mine.c", "no-such-compiler");
+    assert_eq!(code(&without), 2, "{}", stderr(&without));
+    let said = stderr(&without);
+    assert!(said.contains("there is no no-such-compiler: get it with `apt install gcc`"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    std::fs::write(directory.join("wrong.c"), "int hk_lock").expect("the scratch directory can be written");
+    let wrong = run("wrong.c", "cc");
+    assert_eq!(code(&wrong), 2, "{}", stderr(&wrong));
+    assert!(stderr(&wrong).contains("wrong.c:1:"), "{}", stderr(&wrong));
+    Ok(())
+}
+
 /// A sleeping lock of the futex kind. As LOSSY it drops every second wake-up.
 const SLEEPING: &str = r#"
 #include "haltkick.h"
@@ -478,5 +503,37 @@ fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
     assert!(ratio.is_some_and(|ratio| ratio < 0.5) && now.trim_end().ends_with(" - |"), "{now}");
     let nothing = within(script, &["lock.c"]);
     assert_eq!(code(&nothing), 2, "{}", stderr(&nothing));
+    Ok(())
+}
+
+/// `examples/crate-lock`, as its README builds it.
+#[apply(trial)]
+fn a_lock_of_a_crate_excludes_and_its_pv_form_sleeps() -> Check {
+    let directory = scratch("object-crate");
+    let cargo = |arguments: &[&str]| {
+        let mut cargo = Command::new(env!("CARGO"));
+        // Flags of this build are not for the lock: they would replace those of its own folder.
+        cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("RUSTFLAGS");
+        cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/crate-lock"));
+        cargo.args(arguments).output().expect("cargo has started this test")
+    };
+    let fetched = cargo(&["fetch", "--locked"]);
+    if !fetched.status.success() {
+        return skip(format_args!("the crate cannot be fetched: {}", stderr(&fetched)));
+    }
+    let target = directory.to_str().expect("it is UTF-8");
+    let built = cargo(&["build", "--release", "--locked", "--offline", "--target-dir", target]);
+    assert!(built.status.success(), "{}", stderr(&built));
+    let object = directory.join("x86_64-unknown-none/release/libcrate_lock.a");
+    let place = ["--engine=sim", "--machine=skylake-8s", "--cpus=0-1", "--ratio=4", "--window=20ms"];
+    for pv in ["--pv=off", "--pv=on"] {
+        let lock = ["run", "--lock-object", object.to_str().expect("it is UTF-8"), pv];
+        let output = haltkick(&[&lock[..], &place, &["--no-ideal", "--format=json"]].concat());
+        assert_eq!(code(&output), 0, "{pv}: {}", stderr(&output));
+        let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        let figure = |name: &str| record["figures"][name].as_f64().expect("a figure");
+        assert!(figure("acquisitions") > 100.0 && figure("lost_updates") == 0.0, "{pv}: {record}");
+        assert_eq!(figure("kicks_per_section") > 0.0, pv == "--pv=on", "{pv}: {record}");
+    }
     Ok(())
 }
