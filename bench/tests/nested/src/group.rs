@@ -36,7 +36,7 @@ pub(crate) fn all(work: &Path, kernel: &Path) -> Result<Vec<Group>, String> {
     Ok(vec![linux(work, kernel)?, interrupts(), guests(), qemu()?])
 }
 
-fn guests() -> Group {
+pub(crate) fn guests() -> Group {
     Group {
         name: "guests",
         target: "guests",

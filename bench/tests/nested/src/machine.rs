@@ -1,4 +1,4 @@
-//! Machines: `nested.sh run` with a test program in it.
+//! Machines: `nested.sh run` with a test program in it, which tells a line of JSON for each event.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+
 use crate::group::Group;
-use crate::pulse::{self, Pulse};
-use crate::suite::{End, Machines};
-use crate::transcript::{Event, event};
+use crate::suite::Machines;
 
 /// Exit codes of `nested.sh run` if the programs in the machine did not come to their end.
 const NO_END: [i32; 2] = [124, 125];
@@ -20,6 +20,36 @@ const LINES: usize = 70;
 const TICK: Duration = Duration::from_millis(500);
 /// For a machine with all its tests, however much it says.
 const MOST_SECONDS: &str = "1800";
+
+/// How a machine ended.
+pub(crate) enum End {
+    /// The test program ended with this code, and the machine after it.
+    Program(i32),
+    /// It died, hung, or never came up.
+    Died(String),
+    /// The suite was to end.
+    Stopped,
+}
+
+/// Report about a test.
+pub(crate) enum Verdict {
+    Passed,
+    /// With what the test said.
+    Failed(String),
+    /// Skipped there.
+    Ignored,
+}
+
+pub(crate) enum Event {
+    Started(String),
+    /// The test that was started last has ended.
+    Ended(Verdict),
+    /// A CPU of the machine stood still, which its tests notice; see vmm/tests/support/src/stalls.rs.
+    StoodStill {
+        cpu: u32,
+        ms: u64,
+    },
+}
 
 /// Machines made by a script with the arguments of `nested.sh run`.
 pub(crate) struct Launcher<'a> {
@@ -54,7 +84,7 @@ impl Machines for Launcher<'_> {
                 let _ = stderr.read_to_end(&mut said);
                 String::from_utf8_lossy(&said).into_owned()
             });
-            let cut_short = self.listen(group, machine.id(), &lines, tell);
+            let cut_short = self.listen(group, &lines, tell);
             if cut_short.is_some() {
                 terminate(&machine);
             }
@@ -80,17 +110,9 @@ impl Launcher<'_> {
         command
     }
 
-    /// Tells events until the machine closes its output, or has no pulse, or says nothing for too long, or the suite is
-    /// to end.
-    fn listen(
-        &self,
-        group: &Group,
-        script: u32,
-        lines: &Receiver<String>,
-        tell: &mut dyn FnMut(Event),
-    ) -> Option<End> {
+    /// Tells events until the machine closes its output, or says nothing for too long, or the suite is to end.
+    fn listen(&self, group: &Group, lines: &Receiver<String>, tell: &mut dyn FnMut(Event)) -> Option<End> {
         let mut heard = Instant::now();
-        let mut pulse = Pulse::default();
         loop {
             match lines.recv_timeout(TICK) {
                 Ok(line) => {
@@ -106,11 +128,7 @@ impl Launcher<'_> {
                 Err(RecvTimeoutError::Timeout) if heard.elapsed() > group.silence => {
                     return Some(End::Died(format!("it hung: not a word for {} s", group.silence.as_secs())));
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    if pulse::below(script).is_some_and(|ran| pulse.has_stopped(ran)) {
-                        return Some(End::Died("it hung: the emulator's main thread runs no more".into()));
-                    }
-                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -133,5 +151,62 @@ fn end(status: std::io::Result<ExitStatus>, said: &str) -> End {
         Ok(Some(code)) => End::Program(code),
         Ok(None) => End::Died(format!("somebody killed its script\n{said}")),
         Err(error) => End::Died(format!("no end of its script is known: {error}")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Line {
+    Test { event: String, name: String, stdout: Option<String> },
+    Machine { cpu: u32, ms: u64 },
+}
+
+/// The event of a line, if it holds one. A test that prints no line break at its end has its words before the event.
+fn event(line: &str) -> Option<Event> {
+    let line = &line[line.find("{ \"type\": \"")?..];
+    let (event, name, stdout) = match serde_json::from_str(line).ok()? {
+        Line::Test { event, name, stdout } => (event, name, stdout.unwrap_or_default()),
+        Line::Machine { cpu, ms } => return Some(Event::StoodStill { cpu, ms }),
+    };
+    Some(match event.as_str() {
+        "started" => Event::Started(name),
+        "ok" => Event::Ended(Verdict::Passed),
+        "failed" => Event::Ended(Verdict::Failed(stdout)),
+        "ignored" => Event::Ended(Verdict::Ignored),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::group::guests;
+
+    #[test]
+    fn a_silent_machine_is_ended_and_its_script_may_clean_up() {
+        let work = std::env::temp_dir().join(format!("haltkick-nested.{}", std::process::id()));
+        std::fs::create_dir_all(&work).unwrap();
+        let script = work.join("machine");
+        let text = r#"#!/usr/bin/env bash
+            [[ $* == "run --timeout "*" program --format json --test-threads 1" ]] || exit 2
+            trap 'kill $!; echo "{ \"type\": \"test\", \"event\": \"ok\", \"name\": \"a\" }"; exit 143' TERM
+            echo "half a line { \"type\": \"test\", \"event\": \"started\", \"name\": \"$HALTKICK_TESTS\" }"
+            sleep 20 & wait"#;
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let (stop, program) = (AtomicBool::new(false), |_: &Group| PathBuf::from("program"));
+        let launcher =
+            Launcher { script, root: &work, program: &program, haltkick: Path::new("/x"), stop: &stop };
+        let group = Group { silence: Duration::from_secs(1), package: "", ..guests() };
+        let mut told = vec![];
+        let end = launcher.run(&group, &["a".into()], &mut |event| told.push(event));
+        std::fs::remove_dir_all(&work).unwrap();
+        assert!(matches!(end, End::Died(why) if why.contains("not a word for 1 s")));
+        let [Event::Started(name), Event::Ended(Verdict::Passed)] = &told[..] else {
+            panic!("what it told at its end counts")
+        };
+        assert_eq!(name, "a");
     }
 }

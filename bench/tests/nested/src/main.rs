@@ -11,17 +11,11 @@
 //!
 //! Exit code: 0 passed, 1 not passed, 2 usage, 4 something is missing here (0 with `--or-skip`), 130 stopped.
 
+mod flakes;
 mod group;
-mod history;
-mod ledger;
 mod machine;
 mod programs;
-mod pulse;
 mod suite;
-#[cfg(test)]
-mod tests;
-mod transcript;
-mod verdict;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -29,11 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::flakes::Flakes;
 use crate::group::Group;
-use crate::ledger::Ledger;
 use crate::machine::Launcher;
 use crate::programs::Programs;
-use crate::suite::{Bounds, Results, Tested};
 
 /// A host on which every machine hangs would take hours.
 const TIME: Duration = Duration::from_secs(3000);
@@ -94,18 +87,25 @@ fn arguments() -> Result<Arguments, String> {
 
 fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     let began = Instant::now();
-    let ledger = std::fs::read_to_string(here().join("flakes.toml")).map_err(|error| error.to_string())?;
-    let ledger = Ledger::parse(&ledger).map_err(|error| format!("flakes.toml: {error}"))?;
+    let flakes = std::fs::read_to_string(here().join("flakes.toml")).map_err(|error| error.to_string())?;
+    let flakes = Flakes::parse(&flakes)?;
     let root = here().join("../../..").canonicalize().map_err(|error| error.to_string())?;
     let nested =
         std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("nested");
     let work = Work::new(nested.join(format!("suite.{}", std::process::id())))?;
     let groups = group::all(&work.0, &nested.join("kernel"))?;
     let programs = Programs::build(&root, &work.0, &groups)?;
-    let mut groups = chosen(groups, &programs, &arguments.texts)?;
-    if arguments.texts.is_empty() && !arguments.all {
-        let mut tests: Vec<_> = groups.iter_mut().map(|(_, tests)| tests).collect();
-        ledger.leave_out(&mut tests)?.into_iter().for_each(say);
+    let mut tests = vec![];
+    for (place, group) in groups.iter().enumerate() {
+        tests.extend(programs.tests(group)?.into_iter().map(|test| (place, test)));
+    }
+    if let Some(pattern) = flakes.idle(&tests) {
+        return Err(format!("flakes.toml speaks of {pattern}, and there is no such test"));
+    }
+    if !arguments.texts.is_empty() {
+        tests.retain(|(_, test)| arguments.texts.iter().any(|text| test.contains(text)));
+    } else if !arguments.all {
+        flakes.leave_out(&mut tests).into_iter().for_each(say);
     }
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -120,45 +120,22 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
         haltkick: &programs.haltkick,
         stop: &stop,
     };
-    let bounds = Bounds { cpus: arguments.cpus, time: TIME };
-    let results = suite::run(&groups, &machines, &bounds, &say);
-    Ok(conclusion(&results, &ledger, arguments.texts.is_empty(), began, stop.load(Ordering::Relaxed)))
-}
-
-/// The tests that are to be run, of each group.
-fn chosen(
-    groups: Vec<Group>,
-    programs: &Programs,
-    texts: &[String],
-) -> Result<Vec<(Group, Vec<String>)>, String> {
-    let mut chosen = vec![];
-    for group in groups {
-        let mut tests = programs.tests(&group)?;
-        tests.retain(|test| texts.is_empty() || texts.iter().any(|text| test.contains(text)));
-        chosen.push((group, tests));
+    let results = suite::run(&groups, tests, &machines, &flakes, (arguments.cpus, TIME), &say);
+    let mut slowest: Vec<_> = results.tests.iter().collect();
+    slowest.sort_by_key(|test| std::cmp::Reverse(test.took));
+    for test in slowest.into_iter().take(SLOWEST) {
+        say(format!("took {:.1} s: {}", test.took.as_secs_f64(), test.name));
     }
-    Ok(chosen)
-}
-
-fn conclusion(results: &Results, ledger: &Ledger, whole: bool, began: Instant, stopped: bool) -> ExitCode {
-    let mut slowest: Vec<&Tested> = results.tests.iter().collect();
-    slowest.sort_by_key(|tested| std::cmp::Reverse(tested.took));
-    for Tested { test, took, .. } in slowest.into_iter().take(SLOWEST) {
-        say(format!("took {:.1} s: {test}", took.as_secs_f64()));
-    }
-    let objections = verdict::objections(results, ledger, whole);
-    for line in verdict::summary(results, ledger, &objections).lines() {
-        say(line.into());
-    }
+    let passed = flakes.conclude(&results, &say);
     say(format!("took {:.0} s in all", began.elapsed().as_secs_f64()));
-    match (stopped, objections.is_empty()) {
-        (true, _) => ExitCode::from(130),
-        (false, true) => {
-            note(&format!("passed {} tests", verdict::passed(results)));
+    Ok(match passed {
+        _ if stop.load(Ordering::Relaxed) => ExitCode::from(130),
+        Some(passed) => {
+            note(&format!("passed {passed} tests"));
             ExitCode::SUCCESS
         }
-        (false, false) => ExitCode::FAILURE,
-    }
+        None => ExitCode::FAILURE,
+    })
 }
 
 /// The folder of this package, with `nested.sh`.
