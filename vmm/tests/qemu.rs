@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
-    Engine, Fold, Governor, HowOften, Image, Instruments, Outcome, PvBackend, Ring, Run, RunError, Sched,
-    Shape, ShapeFlags, Target, find_qemu, probe,
+    Engine, Fold, Governor, HowOften, Instruments, Outcome, PvBackend, Ring, Run, RunError, Sched, Shape,
+    ShapeFlags, Target, find_qemu, probe,
 };
 use libtest_mimic::{Arguments, Trial};
 use support::{

@@ -28,10 +28,8 @@ fn config() -> Run {
 
 #[apply(trial)]
 fn every_form_of_every_lock_excludes_under_either_scheduler() -> Check {
-    let mut scheds = [Sched::Vmm, Sched::Host].into_iter().cycle();
-    for (lock, pv) in forms() {
-        let sched = scheds.next().expect("a cycle has no end");
-        let outcome = start(&config().lock(lock.clone()).pv(pv).sched(sched))
+    for ((lock, pv), sched) in forms().into_iter().zip([Sched::Vmm, Sched::Host].into_iter().cycle()) {
+        let outcome = start(&config().lock(&*lock).pv(pv).sched(sched))
             .unwrap_or_else(|error| panic!("{lock} pv {pv} {sched:?}: {error}"));
         assert_eq!(outcome.lost_updates, (lock != "none").then_some(0), "{lock} pv {pv}");
         assert_eq!(outcome.ring, Ring::Ring3);

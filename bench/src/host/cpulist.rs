@@ -107,13 +107,6 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_printed_short() {
-        for text in ["0", "0-1", "0,2-3", "1,3,5-7"] {
-            assert_eq!(text.parse::<CpuList>().unwrap().to_string(), text);
-        }
-    }
-
-    #[test]
     fn a_kernel_with_too_many_cpus_is_an_error() {
         let failure = mask_unread(Errno::INVAL, 1024);
         assert_eq!(failure.exit, Exit::HostLacks);

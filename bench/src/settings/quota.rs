@@ -49,16 +49,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quota_is_read_and_written_back() {
-        for text in ["none", "inherited", "200us/1ms", "1ms/10ms+500us"] {
-            let choice: QuotaChoice = text.parse().unwrap();
-            assert_eq!(choice.to_string(), text);
-        }
-        let choice: QuotaChoice = "50ms / 100ms + 1ms".parse().unwrap();
-        assert_eq!(choice.to_string(), "50ms/100ms+1ms");
-    }
-
-    #[test]
     fn a_wrong_quota_says_what_to_write() {
         let said = |text: &str| text.parse::<QuotaChoice>().unwrap_err();
         assert_eq!(said("50%"), "'50%' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited");

@@ -41,14 +41,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_with_a_unit_is_read_and_written_alike() {
+    fn an_amount_is_that_of_its_unit() {
         for (text, bytes) in [("64MiB", 64 << 20), ("2GiB", 2 << 30), ("100KiB", 100 << 10)] {
-            let size: MemorySize = text.parse().unwrap();
-            assert_eq!((size.bytes, size.to_string().as_str()), (bytes, text));
-        }
-        assert_eq!("64 MiB".parse::<MemorySize>().unwrap().bytes, 64 << 20);
-        for (short, long) in [("64M", "64MiB"), ("64G", "64GiB"), ("100K", "100KiB")] {
-            assert_eq!(short.parse::<MemorySize>().unwrap().to_string(), long);
+            assert_eq!(text.parse::<MemorySize>().unwrap().bytes, bytes);
         }
     }
 

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{Check, apply, finished, kvm, skip, stdout, trial};
+use crate::support::{Check, apply, finished, kvm, skip, stdout, trial, words};
 
 /// Fewest CPUs that these tests are about.
 const MANY: usize = 16;
@@ -70,20 +70,7 @@ fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Check {
     many()?;
     for more in [
         &["--sched", "vmm", "--lock", "qspinlock", "--pv", "on"][..],
-        &[
-            "--sched",
-            "vmm",
-            "--lock",
-            "qspinlock",
-            "--pv",
-            "on",
-            "--slice",
-            "100us",
-            "--locks",
-            "16",
-            "--min-sections",
-            "100",
-        ],
+        &words("--sched vmm --lock qspinlock --pv on --slice 100us --locks 16 --min-sections 100"),
         &["--sched", "vmm", "--lock", "qspinlock-wc", "--pv", "on", "--deschedule", "holder"],
         &["--sched", "vmm", "--lock", "ticket", "--pv", "off"],
         &["--sched", "host", "--lock", "qspinlock", "--pv", "on"],

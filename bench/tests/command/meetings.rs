@@ -1,7 +1,7 @@
 //! Two vCPUs in one section: the page shows lines of the lock.
 
 use crate::objects::compiled;
-use crate::support::{Check, apply, code, haltkick, kvm, scratch, stderr, trial};
+use crate::support::{Check, apply, code, haltkick, kvm, scratch, stderr, trial, words};
 
 /// vCPU 2 releases twice. Lines that are looked for have a mark.
 const TWICE: &str = r#"
@@ -55,18 +55,7 @@ fn page(object: &str, more: &[&str]) -> Option<String> {
 
 #[apply(trial)]
 fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
-    let place = [
-        "--engine",
-        "sim",
-        "--machine",
-        "cascadelake-2s",
-        "--cpus",
-        "0-1",
-        "--ratio",
-        "2",
-        "--window",
-        "10ms",
-    ];
+    let place = words("--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 10ms");
     let directory = scratch("meetings-simulated");
     for (name, source, workload, one, other, released) in [
         // A third vCPU may have released it in between, by the right of the lock that the second release gave it.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{
     Check, FINISHED, an_allowed_cpu, apply, assert_valid, code, command, eventually, finished, haltkick,
-    in_some_window, kvm, nulls_without_reason, refusal, skip, stderr, stdout, trial,
+    in_some_window, kvm, nulls_without_reason, refusal, skip, stderr, stdout, trial, words,
 };
 
 #[apply(trial)]
@@ -54,19 +54,7 @@ fn a_window_lasts_as_many_turns_of_every_vcpu_as_given() {
 #[apply(trial)]
 fn a_record_without_a_value_says_why() -> Check {
     kvm()?;
-    let output = finished(&[
-        "run",
-        "--lock",
-        "none",
-        "--vcpus",
-        "2",
-        "--duration",
-        "5ms",
-        "--sched",
-        "host",
-        "--format",
-        "json",
-    ]);
+    let output = finished(&words("run --lock none --vcpus 2 --duration 5ms --sched host --format json"));
     let record: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_valid("run", &record);
     assert_eq!(nulls_without_reason(&record), [""; 0], "{}", record["why"]);

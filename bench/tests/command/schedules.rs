@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{SIMULATED, apply, code, haltkick, refusal, scratch, stderr, stdout, trial};
+use crate::support::{SIMULATED, apply, code, haltkick, refusal, scratch, stderr, stdout, trial, words};
 
 fn record(more: &[&str]) -> Value {
     let machine =
@@ -45,21 +45,7 @@ CPU:0 [LOST 7 EVENTS]
 ";
     let end = "x-1 [001] 1.6: sched_switch: x:1 [120] S ==> y:2 [120]\n";
     fs::write(&file, [text, end].concat()).unwrap();
-    let run = [
-        "run",
-        "--engine",
-        "sim",
-        "--machine",
-        "nehalem-2s",
-        "--cpus",
-        "0-1",
-        "--ratio",
-        "1",
-        "--window",
-        "5ms",
-        "--lock",
-        "tas",
-    ];
+    let run = words("run --engine sim --machine nehalem-2s --cpus 0-1 --ratio 1 --window 5ms --lock tas");
     let done = haltkick(
         &[&run[..], &["--no-ideal", "--format", "json", "--schedule", file.to_str().unwrap()]].concat(),
     );

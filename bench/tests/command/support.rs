@@ -16,6 +16,11 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// The words of a command line without quotes.
+pub(crate) fn words(text: &str) -> Vec<&str> {
+    text.split_ascii_whitespace().collect()
+}
+
 pub(crate) fn haltkick(arguments: &[&str]) -> Output {
     command(arguments).output().expect("haltkick can be started")
 }

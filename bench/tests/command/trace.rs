@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::perfetto::{Shown, Trace, shown};
 use crate::support::{
     Check, an_allowed_cpu, apply, code, haltkick, in_some_window, kvm, scratch, skip, stderr, stdout, trial,
+    words,
 };
 
 /// Runs `arguments` with a trace: the record of the first guest, and what the trace shows.
@@ -198,18 +199,7 @@ fn a_trace_of_a_hang_is_written_and_ends_with_it() -> Check {
     kvm()?;
     let (record, shown) = traced(
         "hang",
-        &[
-            "--workload",
-            "selftest-hang",
-            "--lock",
-            "tas",
-            "--vcpus",
-            "4",
-            "--watchdog",
-            "300ms",
-            "--duration",
-            "60s",
-        ],
+        &words("--workload selftest-hang --lock tas --vcpus 4 --watchdog 300ms --duration 60s"),
     );
     assert_eq!(record["schema"], "haltkick.failure");
     let waits = shown.iter().filter(|shown| shown.name == "wait for lock 0");

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::objects::compiled;
-use crate::support::{Check, apply, assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trial};
+use crate::support::{
+    Check, apply, assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trial, words,
+};
 
 const SHORT: [&str; 8] = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--samples", "2"];
 
@@ -153,18 +155,7 @@ fn what_cannot_be_preempted_is_refused() {
     );
     refused(&["--lock", "none", "--machine", "nehalem-2s"], "--lock: no vCPU holds");
     refused(
-        &[
-            "--lock",
-            "mcs",
-            "--machine",
-            "nehalem-2s",
-            "--sched",
-            "host",
-            "--host",
-            "linux-6.12",
-            "--take",
-            "pcpu",
-        ],
+        &words("--lock mcs --machine nehalem-2s --sched host --host linux-6.12 --take pcpu"),
         "--take: a model of a host's scheduler",
     );
     refused(&["--lock", "mcs", "--machine", "nehalem-2s", "--for", "1s"], "--for: a preemption lasts 100ms");

@@ -79,24 +79,40 @@ fn every_value_is_written_as_it_is_read() {
             Kind::Word(words) => &[words.offered()[0].get_name().to_owned().leak()],
             Kind::Number | Kind::LargeNumber | Kind::Seed | Kind::Arrivals => &["7", "1000000"],
             Kind::Time => &["0s", "1.5ms", "60s"],
-            Kind::Memory => &["64MiB", "3GiB"],
-            Kind::Cpus => &["0", "0,2-3", "node:1"],
+            Kind::Memory => {
+                &["64MiB", "3GiB", "64 MiB -> 64MiB", "64M -> 64MiB", "64G -> 64GiB", "100K -> 100KiB"]
+            }
+            Kind::Cpus => &["0", "0-1", "1,3,5-7", "all", "cores", "no-smt", "node:1", "llc:12", "isolated"],
             Kind::Numa => &["local", "interleave", "1"],
             Kind::Share => &["0%", "90%"],
             Kind::Exponent => &["0", "0.99", "2.5"],
             Kind::Ratio => &["1", "1.5", "32"],
             Kind::SpinThreshold => &["5us", "linux"],
-            Kind::PauseLoops => &["gap=128,window=4096"],
-            Kind::Quota => &["none", "200us/1ms", "1ms/10ms+500us"],
-            Kind::Fold => &["off", "oracle", "governor/1s/2%/5%"],
-            Kind::Deschedule => {
-                &["none", "holder,rate=100,for=5ms", "waiter,prob=0.5,for=1ms,at=handed-over"]
+            Kind::PauseLoops => &["gap=256", "window=8192", "gap=128,window=4096", "target=holder"],
+            Kind::Quota => {
+                &["none", "inherited", "200us/1ms", "1ms/10ms+500us", "50ms / 100ms + 1ms -> 50ms/100ms+1ms"]
             }
+            Kind::Fold => &[
+                "off",
+                "oracle",
+                "governor -> governor/1s/2%/5%",
+                "governor/20ms -> governor/20ms/2%/5%",
+                "governor / 20ms / 0.5% / 5% -> governor/20ms/0.5%/5%",
+            ],
+            Kind::Deschedule => &[
+                "none",
+                "holder -> holder,rate=100,for=1ms",
+                "random, prob=0.25, for=500us -> random,prob=0.25,for=500us",
+                "waiter,at=before-sleep,rate=2000 -> waiter,rate=2000,for=1ms,at=before-sleep",
+            ],
             Kind::Guests => &["lock=tas; name=second,lock=ticket"],
         };
         for example in examples {
-            let value = setting.read(example).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
-            assert_eq!(value.to_string(), *example, "{}", setting.name);
+            let (read, written) = example.split_once(" -> ").unwrap_or((example, example));
+            for text in [read, written] {
+                let value = setting.read(text).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
+                assert_eq!(value.to_string(), written, "{}", setting.name);
+            }
         }
     }
 }

@@ -2,27 +2,54 @@
 
 use haltkick_sim::Event;
 use haltkick_sim::board::{Happening, What};
-use haltkick_sim::machine::presets;
+use haltkick_sim::machine::{Machine, presets};
 
 use crate::programs::*;
 use crate::{Bench, CODE, DATA};
 
-/// A waiter and one that works and then sets the flag, with parking and without.
-fn flag(parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u64)>, Bench) {
-    let code = [wait_for_flag(), work_then_set()].concat();
-    let mut bench = Bench::new("cascadelake-2s", &code);
+/// Of each CPU: its number, when it ended, and two of its registers.
+type Ends = Vec<(u32, u64, u64, u64)>;
+
+/// A CPU of the other socket.
+const APART: u32 = 20;
+
+/// A waiter of a program, with this argument, and in another slot one that works and then sets the flag; with parking and without.
+fn pair(waiter: &[u8], argument: u64, slot: u32, iterations: u64, parks: bool) -> (Ends, Bench) {
+    let machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+    pair_on(machine, [waiter, work_then_set()], [argument, iterations], slot, parks)
+}
+
+fn pair_on(
+    machine: Machine,
+    [waiter, worker]: [&[u8]; 2],
+    [argument, iterations]: [u64; 2],
+    slot: u32,
+    parks: bool,
+) -> (Ends, Bench) {
+    let mut bench = Bench::of_machine(1, machine, &[waiter, worker].concat());
     bench.board.never_run_ahead();
     if !parks {
         bench.board.never_park();
     }
-    bench.start(0, CODE, DATA, 0);
-    bench.start(20, CODE + wait_for_flag().len() as u64, DATA, iterations);
+    bench.start(0, CODE, DATA, argument);
+    bench.start(slot, CODE + waiter.len() as u64, DATA, iterations);
     (bench.finish(2), bench)
+}
+
+/// The second thread of the waiter's core.
+fn sibling() -> u32 {
+    let machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+    machine.topology.siblings(0).next().expect("the core has a second thread")
+}
+
+/// Instructions that were executed one by one.
+fn executed(bench: &Bench) -> u64 {
+    bench.board.executed() + bench.board.tried()
 }
 
 #[test]
 fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
-    let (ends, bench) = flag(true, 1000);
+    let (ends, bench) = pair(wait_for_flag(), 0, APART, 1000, true);
     let [(0, seen_ps, value, _), (20, set_ps, ..)] = ends[..] else { panic!("{ends:?}") };
     assert_eq!(value, 7, "the flag became visible before what was stored first");
     let far_ps = bench.machine.costs.line.hops_ps[0];
@@ -35,47 +62,30 @@ fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
 fn work_leaves_the_registers_that_its_multiplications_would() {
     for iterations in [1, 2, 3, 15, 16, 17, 1000] {
         let product = (0..4 * iterations).fold(3_u64, |product, _| product.wrapping_mul(product));
-        assert_eq!(flag(true, iterations).0[1].2, product, "{iterations} iterations");
+        assert_eq!(
+            pair(wait_for_flag(), 0, APART, iterations, true).0[1].2,
+            product,
+            "{iterations} iterations"
+        );
     }
 }
 
 #[test]
 fn a_parked_waiter_ends_as_one_that_executes_every_round() {
     for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
-        assert_eq!(flag(true, iterations).0, flag(false, iterations).0, "{iterations} iterations");
+        let [parked, executed] =
+            [true, false].map(|parks| pair(wait_for_flag(), 0, APART, iterations, parks).0);
+        assert_eq!(parked, executed, "{iterations} iterations");
     }
-}
-
-/// A waiter of this program and, as a thread of its core, one that works and then sets the flag.
-fn beside(program: &[u8], parks: bool, iterations: u64) -> Vec<(u32, u64, u64, u64)> {
-    let code = [program, work_then_set()].concat();
-    let mut bench = Bench::new("cascadelake-2s", &code);
-    bench.board.never_run_ahead();
-    if !parks {
-        bench.board.never_park();
-    }
-    let worker = bench.machine.topology.siblings(0).next().expect("the core has a second thread");
-    bench.start(0, CODE, DATA, 2000);
-    bench.start(worker, CODE + program.len() as u64, DATA, iterations);
-    bench.finish(2)
 }
 
 #[test]
 fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
     let run = |program: &[u8], parks: bool, iterations: u64| {
-        let code = [wait_for_flag(), program].concat();
         let mut machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
         // A waiter that is parked leaves the core to its sibling; here that changes nothing.
         machine.costs.busy_sibling_permille = 1000;
-        let mut bench = Bench::of_machine(1, machine, &code);
-        bench.board.never_run_ahead();
-        if !parks {
-            bench.board.never_park();
-        }
-        let sibling = bench.machine.topology.siblings(0).next().expect("the core has a second thread");
-        bench.start(0, CODE, DATA, 0);
-        bench.start(sibling, CODE + wait_for_flag().len() as u64, DATA, iterations);
-        bench.finish(2)
+        pair_on(machine, [wait_for_flag(), program], [0, iterations], sibling(), parks).0
     };
     for program in [count_then_set(), count_then_swap()] {
         for iterations in (1..400).chain([1000, 5000]) {
@@ -90,24 +100,17 @@ fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
 #[test]
 fn a_parked_waiter_has_counted_all_its_rounds() {
     for program in [count(), count_in_32_bits(), count_up_and_down()] {
-        let code = [program, work_then_set()].concat();
         for iterations in [1, 10, 100, 101, 5000] {
-            let run = |parks: bool| {
-                let mut bench = Bench::new("cascadelake-2s", &code);
-                bench.board.never_run_ahead();
-                if !parks {
-                    bench.board.never_park();
-                }
-                bench.start(0, CODE, DATA, 2000);
-                bench.start(20, CODE + program.len() as u64, DATA, iterations);
-                bench.finish(2)
-            };
-            assert_eq!(run(true), run(false), "{iterations} iterations");
+            let [parked, executed] =
+                [true, false].map(|parks| pair(program, 2000, APART, iterations, parks).0);
+            assert_eq!(parked, executed, "{iterations} iterations");
         }
-        let (_, executed) = apart(program, true, 1_000_000);
+        let executed = executed(&pair(program, 2000, APART, 1_000_000, true).1);
         assert!(executed < 500, "as many rounds as there are at once: {executed} instructions");
-        let worked_ps =
-            |parks: bool| beside(program, parks, 50_000).into_iter().find(|end| end.0 != 0).unwrap().1;
+        let worked_ps = |parks: bool| {
+            let (ends, _) = pair(program, 2000, sibling(), 50_000, parks);
+            ends.into_iter().find(|end| end.0 != 0).unwrap().1
+        };
         let (parked_ps, executed_ps) = (worked_ps(true), worked_ps(false));
         assert!(
             parked_ps < executed_ps * 9 / 10,
@@ -162,7 +165,9 @@ fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
 fn a_waiter_whose_counter_decides_anything_ends_as_if_executed() {
     for program in [count_to_a_bound(), count_down_to_zero(), sum_of_a_counter(), count_in_a_byte()] {
         for iterations in [10, 1000, 20_000] {
-            assert_eq!(apart(program, true, iterations).0, apart(program, false, iterations).0);
+            let [parked, executed] =
+                [true, false].map(|parks| pair(program, 2000, APART, iterations, parks).0);
+            assert_eq!(parked, executed);
         }
     }
 }
@@ -185,44 +190,23 @@ fn a_waiter_whose_counter_decides_now_and_then_ends_as_if_executed() {
     ];
     for (number, program) in programs.into_iter().enumerate() {
         for iterations in (1..400).step_by(7).chain([1000, 5000, 20_000]) {
-            let [parked, executed] = [true, false].map(|parks| apart(program, parks, iterations).0);
+            let [parked, executed] =
+                [true, false].map(|parks| pair(program, 2000, APART, iterations, parks).0);
             assert_eq!(parked, executed, "program {number}, {iterations} iterations");
         }
     }
     for program in [count_and_begin_anew(), count_down_again_and_again(), count_by_a_choice()] {
-        let [parked, executed] = [true, false].map(|parks| apart(program, parks, 20_000).1);
+        let [parked, executed] =
+            [true, false].map(|parks| executed(&pair(program, 2000, APART, 20_000, parks).1));
         assert!(parked < executed / 2, "{parked} instructions of {executed}");
     }
-}
-
-/// A waiter of this program and, in the other socket, one that works and then sets the flag: and instructions executed one by one.
-fn apart(program: &[u8], parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u64)>, u64) {
-    let code = [program, work_then_set()].concat();
-    let mut bench = Bench::new("cascadelake-2s", &code);
-    bench.board.never_run_ahead();
-    if !parks {
-        bench.board.never_park();
-    }
-    bench.start(0, CODE, DATA, 2000);
-    bench.start(20, CODE + program.len() as u64, DATA, iterations);
-    let ends = bench.finish(2);
-    (ends, bench.board.executed() + bench.board.tried())
 }
 
 #[test]
 fn a_waiter_that_looks_at_the_clock_is_taken_through_many_rounds() {
     let run = |parks: bool, ticks: u64, iterations: u64| {
-        let code = [wait_with_patience(), work_then_set()].concat();
-        let mut bench = Bench::new("cascadelake-2s", &code);
-        bench.board.never_run_ahead();
-        if !parks {
-            bench.board.never_park();
-        }
-        bench.start(0, CODE, DATA, ticks);
-        bench.start(20, CODE + wait_with_patience().len() as u64, DATA, iterations);
-        let ends = bench.finish(2);
-        let work = bench.board.executed() + bench.board.tried();
-        ((ends, bench.board.transfers(), bench.board.now_ps()), work)
+        let (ends, bench) = pair(wait_with_patience(), ticks, APART, iterations, parks);
+        ((ends, bench.board.transfers(), bench.board.now_ps()), executed(&bench))
     };
     // Until the flag, wherever in its round and in its rounds the waiter is; and until its time has come.
     for iterations in (1..3000).step_by(37).chain([20_000, 50_000]) {
@@ -239,15 +223,7 @@ fn a_waiter_that_looks_at_the_clock_is_taken_through_many_rounds() {
 fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
     for (ticks, iterations) in [(10_000, 1_000_000), (123_457, 1_000_000), (1_000_000, 2_000)] {
         let run = |parks: bool| {
-            let code = [wait_until(), work_then_set()].concat();
-            let mut bench = Bench::new("cascadelake-2s", &code);
-            bench.board.never_run_ahead();
-            if !parks {
-                bench.board.never_park();
-            }
-            bench.start(0, CODE, DATA, ticks);
-            bench.start(3, CODE + wait_until().len() as u64, DATA, iterations);
-            let ends = bench.finish(2);
+            let (ends, bench) = pair(wait_until(), ticks, 3, iterations, parks);
             let deadline_ps = bench.machine.time_of_tick(ticks);
             let flag_ps = ends[1].1;
             assert!(!parks || bench.board.executed() < 500, "{} instructions", bench.board.executed());
