@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What the suite says of tests `a`, `b` and so on with these scripts.
+    /// Report of the suite about tests `a`, `b` and so on with these scripts.
     fn said(scripts: &[&str]) -> String {
         let names = ('a'..).map(|name| name.to_string());
         let scripts: BTreeMap<_, _> =

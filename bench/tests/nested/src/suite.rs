@@ -28,7 +28,7 @@ pub(crate) struct Test {
     pub(crate) passed: bool,
     /// Skipped there, which is no pass.
     pub(crate) ignored: bool,
-    /// What it said where it failed.
+    /// Output of each failure.
     pub(crate) failures: Vec<String>,
     /// Why machines died during it.
     pub(crate) deaths: Vec<String>,
@@ -70,7 +70,7 @@ struct Suite<'a> {
     returned: Condvar,
 }
 
-/// Runs these tests, named with the place of their group, on so many CPUs: first the groups whose machines take all of them. No
+/// Runs these tests, named with the place of their group, on this number of CPUs: first the groups whose machines take all of them. No
 /// machine starts after `time`.
 pub(crate) fn run(
     groups: &[Group],

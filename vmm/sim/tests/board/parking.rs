@@ -7,7 +7,7 @@ use haltkick_sim::machine::{Machine, presets};
 use crate::programs::*;
 use crate::{Bench, CODE, DATA};
 
-/// Of each CPU: its number, when it ended, and two of its registers.
+/// Number of each CPU, the time of its end, its RAX and its count of instructions.
 type Ends = Vec<(u32, u64, u64, u64)>;
 
 /// A CPU of the other socket.

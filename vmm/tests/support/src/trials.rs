@@ -81,7 +81,7 @@ pub fn trials(by_file: bool) -> Vec<Trial> {
     trials
 }
 
-/// What a registered function returns: the end of one test, or trials with names of their own.
+/// Result of a registered function: the end of one test, or trials with names of their own.
 #[doc(hidden)]
 pub trait Tests: Sized {
     fn trials(name: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial>;
