@@ -188,8 +188,8 @@ mod tests {
             "machines-die-at-most = 3\nflaky-at-most = 2\nunknown-at-most = 1\nnot-tested = [\"c\"]\n
             [[flaky]]\ntests = \"a*\"\ntold = \"no\"\nreason = \"as is known\"";
         let flakes = Flakes::parse(flakes).unwrap();
-        let limits = (1, Duration::from_secs(60));
-        let results = suite::run(&[guests()], tests, &Fake(Mutex::new(scripts)), &flakes, limits, &|_| {});
+        let minute = Duration::from_secs(60);
+        let results = suite::run(&[guests()], tests, &Fake(Mutex::new(scripts)), &flakes, 1, minute, &|_| {});
         let said = Mutex::new(String::new());
         let passed = flakes.conclude(&results, &|line| *said.lock().unwrap() += &format!("{line}\n"));
         format!("{}passed: {passed:?}", said.into_inner().unwrap())

@@ -120,7 +120,7 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
         haltkick: &programs.haltkick,
         stop: &stop,
     };
-    let results = suite::run(&groups, tests, &machines, &flakes, (arguments.cpus, TIME), &say);
+    let results = suite::run(&groups, tests, &machines, &flakes, arguments.cpus, TIME, &say);
     let mut slowest: Vec<_> = results.tests.iter().collect();
     slowest.sort_by_key(|test| std::cmp::Reverse(test.took));
     for test in slowest.into_iter().take(SLOWEST) {

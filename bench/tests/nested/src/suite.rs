@@ -77,7 +77,8 @@ pub(crate) fn run(
     tests: Vec<(usize, String)>,
     machines: &dyn Machines,
     flakes: &Flakes,
-    (cpus, time): (usize, Duration),
+    cpus: usize,
+    time: Duration,
     say: &(dyn Fn(String) + Sync),
 ) -> Results {
     let tests = tests.into_iter().map(|(group, name)| Test::new(group, name)).collect();
