@@ -69,7 +69,7 @@ impl Wanted {
         Self {
             path: arm.name.into(),
             name: arm.name.into(),
-            summary: arm.summary.into(),
+            summary: format!("{} (object)", arm.summary),
             bytes: Some(arm.object.into()),
         }
     }
