@@ -40,7 +40,7 @@ bench-overcommit *ARGS: setup
 bench NAME *ARGS: setup
     @{{ haltkick }} bench {{ NAME }} {{ ARGS }}
 
-# This host's figures next to those that `--engine sim` predicts from what doctor measures before and after them: the worse file first, then null predictors (`--quick`: one block).
+# This host's figures next to those that `--engine sim` predicts from what doctor measures before and after them: the worse file first, then null predictors (`--quick`: one block). Needs Python.
 bench-predict *ARGS: setup
     rm -rf target/predict && mkdir -p target/predict
     @{{ haltkick }} doctor --write-machine target/predict/before.toml
@@ -48,7 +48,7 @@ bench-predict *ARGS: setup
     @{{ haltkick }} doctor --write-machine target/predict/after.toml
     sed 's/^socket-ns = { value = [0-9.]*/socket-ns = { value = 0/' target/predict/after.toml > target/predict/no-lines.toml
     for machine in before after no-lines; do {{ haltkick }} bench predict --set engine=sim --set machine=target/predict/$machine.toml --output target/predict/$machine {{ ARGS }} || test $? -eq 7; done
-    @{{ haltkick }} predict target/predict/real target/predict/before target/predict/after target/predict/no-lines
+    @bench/scripts/predict.py target/predict/real target/predict/before target/predict/after target/predict/no-lines
 
 # Put the published figures of the reference studies next to ours, in fifteen minutes (`--quick`: in four, for a first look).
 reproduce *ARGS: setup
@@ -123,6 +123,7 @@ check: setup _narrow-target
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
     RUSTFLAGS="--cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings
     bench/scripts/test_docs.py
+    bench/scripts/test_predict.py
     bench/scripts/docs.py --check
 
 # The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs; all states: progress and overtaking), the page faults, the grant tables.

@@ -98,9 +98,6 @@ compare                 0 compare sweep again
 compare-arms            8 compare sweep:tas sweep:mcs --format json
 compare-json            0 compare sweep again --format json --threshold 1%
 compare-others          2 compare sweep holds
-predict                 0 predict real again --all
-predict-json            0 predict real again --format json
-no-real-runs            2 predict sweep again
 list-locks              0 list locks --guest guest
 list-workloads          0 list workloads --guest guest --format json
 list-points             0 list points --guest guest
@@ -133,10 +130,10 @@ man                     0 man --dir man
 completions             0 completions bash
 """ + "".join(
     f"help-{name} 0 {name} --help\n"
-    for name in "run bench sweep check top compare predict report merge reproduce doctor list schema".split()
+    for name in "run bench sweep check top compare report merge reproduce doctor list schema".split()
 ) + "".join(
     f"schema-{name} 0 schema {name}\n"
-    for name in "experiment run failure manifest summary comparison prediction reproduction top doctor list".split()
+    for name in "experiment run failure manifest summary comparison reproduction top doctor list".split()
 )
 FILES = {
     "guests.toml": 'format = 1\n[[vm]]\nname = "left"\nlock = "mcs"\n[[vm]]\nname = "right"\nlock = "clh"\nthink = "5us"\n',
@@ -229,16 +226,6 @@ def run_all(program, image, place, only):
         for ending, content in [("stdout", output.stdout), ("stderr", output.stderr)]:
             (place / f"{name}.{ending}").write_bytes(content)
         (place / f"{name}.code").write_text(f"{output.returncode}\n")
-        if name == "sweep" and output.returncode == 0:
-            pretend_real(place / "sweep", place / "real")
-
-
-def pretend_real(simulated, real):
-    """A copy of simulated results that says that they are of KVM, for what compares a simulation with real runs."""
-    real.mkdir()
-    for name in ["manifest.json", "runs.jsonl"]:
-        text = (simulated / name).read_text()
-        (real / name).write_text(text.replace('"engine":"sim"', '"engine":"kvm"').replace('engine = \\"sim\\"', 'engine = \\"kvm\\"'))
 
 
 class Reader:

@@ -9,7 +9,6 @@ pub(crate) mod likeness;
 pub(crate) mod noise;
 pub(crate) mod pairs;
 pub(crate) mod power;
-pub(crate) mod prediction;
 pub(crate) mod rate;
 pub(crate) mod robust;
 pub(crate) mod significance;

@@ -26,6 +26,10 @@ const GONE: &[(&str, &str)] = &[
         "flips",
         "`haltkick sweep --vary lock=A,B --compare --engine sim --machine M --robust`, or `[robust]` in an experiment file",
     ),
+    (
+        "predict",
+        "`just bench-predict`; `bench/scripts/predict.py REAL SIMULATED...` compares results directories that are there",
+    ),
     ("disasm", "`objdump -d my_lock.o` shows a lock object's code"),
 ];
 

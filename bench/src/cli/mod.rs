@@ -124,9 +124,6 @@ pub(crate) enum Command {
     /// Compare two results: directories, or arms in them
     #[command(after_help = compare::EXAMPLES)]
     Compare(CompareArgs),
-    /// Compare a simulation with the real runs that it should predict
-    #[command(after_help = PREDICT_EXAMPLES)]
-    Predict(PredictArgs),
     /// Make table, plots and report again from a directory's records
     Report(ReportArgs),
     /// Put the records of several directories into a new one
@@ -306,32 +303,6 @@ pub(crate) struct BenchArgs {
     pub(crate) print: bool,
 }
 
-const PREDICT_EXAMPLES: &str = "\
-Example:
-  haltkick doctor --write-machine here.toml
-  haltkick bench predict --output real
-  haltkick bench predict --set engine=sim --set machine=here.toml --output simulated
-  haltkick predict real simulated
-      the cells that the simulation misses by most, and whether it orders the locks as the real runs do";
-
-/// Options of `haltkick predict`.
-#[derive(Args, Debug)]
-pub(crate) struct PredictArgs {
-    /// A directory of real runs
-    #[arg(value_name = "REAL")]
-    pub(crate) real: PathBuf,
-    /// Directories of the same experiment, simulated with one machine file each; the worst is shown. One whose machine has
-    /// socket-ns 0 is a null predictor
-    #[arg(value_name = "SIMULATED", required = true)]
-    pub(crate) simulated: Vec<PathBuf>,
-    /// Show all cells, not only those that are off by more than 25 %
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// How to print it
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
-}
-
 const REPRODUCE_EXAMPLES: &str = "\
 Examples:
   haltkick reproduce --quick
@@ -419,8 +390,6 @@ pub(crate) enum SchemaOf {
     Summary,
     /// The output of `haltkick compare --format json`
     Comparison,
-    /// The output of `haltkick predict --format json`
-    Prediction,
     /// The output of `haltkick worst --format json`
     Worst,
     /// The output of `haltkick reproduce --format json`

@@ -15,7 +15,6 @@ pub(crate) mod interrupt;
 mod judge;
 mod list;
 mod pcpus;
-mod predict;
 mod report;
 mod reproduce;
 mod run;
@@ -40,7 +39,6 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Bisect(args) => bisect::bisect(&args),
         Command::Top(args) => top::top(&args),
         Command::Compare(args) => compare::compare(&args),
-        Command::Predict(args) => predict::predict(&args),
         Command::Report(args) => report::again(&args),
         Command::Merge(args) => report::merge(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),

@@ -2,10 +2,10 @@
 
 #[cfg(feature = "schema")]
 use {
-    crate::analysis::prediction::Prediction, crate::analysis::summary::Summary,
-    crate::analysis::worst::Worst, crate::commands::compare::Compared, crate::commands::doctor::Examination,
-    crate::commands::list::Listing, crate::commands::reproduce::Reproduction, crate::record::Record,
-    crate::record::failure::FailureRecord, crate::results::live::View, crate::results::manifest::Manifest,
+    crate::analysis::summary::Summary, crate::analysis::worst::Worst, crate::commands::compare::Compared,
+    crate::commands::doctor::Examination, crate::commands::list::Listing,
+    crate::commands::reproduce::Reproduction, crate::record::Record, crate::record::failure::FailureRecord,
+    crate::results::live::View, crate::results::manifest::Manifest,
 };
 
 use crate::cli::SchemaOf;
@@ -27,7 +27,6 @@ fn schema(of: SchemaOf) -> Result<schemars::Schema> {
         SchemaOf::Manifest => schemars::schema_for!(Manifest),
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),
-        SchemaOf::Prediction => schemars::schema_for!(Prediction),
         SchemaOf::Worst => schemars::schema_for!(Worst),
         SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
         SchemaOf::Top => schemars::schema_for!(View),

@@ -13,12 +13,10 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::analysis::prediction::{self, Prediction};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::verdict::Verdict;
 use crate::record::place::Role;
-use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
 pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
@@ -203,86 +201,6 @@ fn lock_costs(summary: &Summary) -> String {
     let fields = |cells: Vec<String>| cells.into_iter().map(Field::new).collect();
     let lines: Vec<Vec<Field>> = lock_cost_lines(&summary.lock_costs).into_iter().map(fields).collect();
     layout(&LOCK_COSTS.map(String::from), &lines, 0)
-}
-
-/// How many cells each predictor gets right, the nulls apart.
-fn predictors(prediction: &Prediction) -> String {
-    let Some(first) = prediction.predictors.first() else { return String::new() };
-    let header = ["within 25 %, by predictor".to_owned()].into_iter();
-    let header: Vec<String> = header.chain(first.groups.iter().map(|group| group.name.clone())).collect();
-    let line = |predictor: &prediction::Predictor| {
-        let name =
-            if predictor.is_null { format!("null: {}", predictor.name) } else { predictor.name.clone() };
-        let share = |group: &prediction::Group| match group.share() {
-            Some(share) => format!("{:.1} % of {}", share * 100.0, group.cells),
-            None => "-".into(),
-        };
-        [name].into_iter().chain(predictor.groups.iter().map(share)).map(Field::new).collect()
-    };
-    let lines: Vec<Vec<Field>> = prediction.predictors.iter().map(line).collect();
-    layout(&header, &lines, 0)
-}
-
-/// The findings of `haltkick predict`: misses first, then the order of the arms at each setting. All cells, or those that are off
-/// by more than 25 %.
-pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
-    let header = ["setting", "arm", "measured", "predicted", "predicted/measured"].map(String::from);
-    let line = |cell: &prediction::Cell| {
-        vec![
-            Field::new(setting_words(&cell.setting)),
-            Field::new(cell.arm.as_str()),
-            Field::new(format!(
-                "{}{}",
-                significant(cell.measured.hodges_lehmann),
-                plus_minus(&cell.measured)
-            )),
-            Field::new(significant(cell.predicted)),
-            Field::new(significant(cell.factor)),
-        ]
-    };
-    let shown = prediction.cells.iter().filter(|cell| all || !cell.is_near);
-    let lines: Vec<Vec<Field>> = shown.map(line).collect();
-    let mut text = format!("{HEADING}Efficiency, measured and predicted, farthest off first{HEADING:#}\n");
-    text += &layout(&header, &lines, 1);
-    let header = ["setting", "arms", "tau", "of runs", "host", "told apart", "of those", "near", "factor"];
-    let figure = |value: Option<f64>| Field::new(value.map_or("-".into(), |value| format!("{value:.2}")));
-    let line = |order: &prediction::Order| {
-        vec![
-            Field::new(setting_words(&order.setting)),
-            Field::new(order.arms.to_string()),
-            figure(order.tau),
-            figure(order.tau_of_runs),
-            figure(order.tau_of_measured_runs),
-            Field::new(format!("{} pairs", order.told_apart)),
-            figure(order.tau_told_apart),
-            Field::new(order.near.to_string()),
-            figure(Some(order.median_factor)),
-        ]
-    };
-    let lines: Vec<Vec<Field>> = prediction.orders.iter().map(line).collect();
-    let _ = write!(text, "\n{HEADING}The order of the arms at each setting{HEADING:#}\n");
-    text += &layout(&header.map(String::from), &lines, 0);
-    let near = prediction.cells.iter().filter(|cell| cell.is_near).count();
-    let share = significant(prediction.near_share.unwrap_or(0.0) * 100.0);
-    let _ = write!(
-        text,
-        "\n{HEADING}What a null predictor gets right, a simulation of lines need not{HEADING:#}\n"
-    );
-    text += &predictors(prediction);
-    let _ = writeln!(text, "{near} of {} cells ({share} %) are within 25 %", prediction.cells.len());
-    if let Some(least) = prediction.least_tau {
-        let _ = writeln!(text, "the least tau of a setting is {least:.2}");
-    }
-    if prediction.without_figure > 0 {
-        let _ = writeln!(text, "{} more cells have no efficiency on one side", prediction.without_figure);
-    }
-    text += "tau: Kendall's tau-b of measured and predicted estimates, 1 if both put the arms into the same order;\n\
-             of runs: of single blocks of either side (mean); host: of two measured blocks (mean), which is what\n\
-             'of runs' would be for a second host of the same kind; told apart: pairs of arms whose measured 95 %\n\
-             intervals do not overlap; near: arms within 25 %; factor: median of predicted over measured.\n\
-             Efficiency: throughput over that of lock-free runs. Nulls take the median of the simulation, of all arms at a\n\
-             setting or of all cells at a ratio, or are simulated with socket-ns 0.\n";
-    text
 }
 
 fn setting_words(setting: &BTreeMap<String, String>) -> String {

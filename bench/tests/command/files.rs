@@ -70,7 +70,6 @@ fn no_control_character_of_a_name_reaches_a_terminal() {
         (&["run", "--trace", &within("no/trace")], 2),
         (&["run", "--guest", &none], 2),
         (&["check", &none], 2),
-        (&["predict", &results, &results], 2),
         (&["run", "--perf-\u{1b}[5n"], 2),
     ] {
         // As on a terminal, where colours are not taken out.

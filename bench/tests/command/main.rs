@@ -19,7 +19,6 @@ mod merged;
 mod objects;
 mod perfetto;
 mod planted;
-mod predict;
 mod qemu;
 mod quotas;
 mod refused;

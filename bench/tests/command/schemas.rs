@@ -12,7 +12,6 @@ const KEPT: &[(&str, &str)] = &[
     ("manifest", "da7c07e63f39a90f"),
     ("summary", "9cd5f7fa4656530d"),
     ("comparison", "a215b1b6c7f3116d"),
-    ("prediction", "d3e833f8f6420ea7"),
     ("worst", "c1da60707070a0ea"),
     ("reproduction", "03956343d44b3730"),
     ("top", "fa770415a2bc8d68"),
