@@ -73,7 +73,7 @@ fn compiled(path: &Path, language: Language) -> Result<Vec<u8>, String> {
         };
         return Err(format!("is not compiled by {compiler}:\n{}{target}", words.trim_end()));
     }
-    // Nobody is told where standard error is closed.
+    // Where standard error is closed, the warnings are lost.
     _ = std::io::stderr().write_all(words.as_bytes());
     input::read(&object, MOST_FILE_BYTES)
         .map_err(|error| format!("was compiled, and the object cannot be read: {error}"))
