@@ -140,7 +140,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
     write("summary.json", &output::to_indented_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
     write("runs.csv", &csv::runs(&manifest.outline, records))?;
-    for picture in plot::pictures(Data::new(summary, records)) {
+    for picture in plot::pictures(&Data::new(summary, records)) {
         if let Some(svg) = &picture.svg {
             write(&format!("{}.svg", picture.name), &svg.file())?;
         }

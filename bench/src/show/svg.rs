@@ -18,8 +18,11 @@ pub(crate) const STYLE: &str = "\
 .hk text{fill:var(--ink)}.hk .soft{fill:var(--soft)}.hk .title{font-weight:600;font-size:13px}\
 .hk .grid{stroke:var(--grid);stroke-width:1}.hk .axis{stroke:var(--soft);stroke-width:1}\
 .hk .line{fill:none;stroke-width:2;stroke-linejoin:round}.hk .bar{stroke-width:1.5}\
-.hk .off{fill:var(--paper);stroke:var(--ink);stroke-width:1.5}.hk .part{stroke:var(--soft);stroke-width:.5}\
+.hk .part{stroke:var(--soft);stroke-width:.5}\
 .hk .paper{fill:var(--paper)}";
+
+/// Width of every picture; a page scales it.
+pub(crate) const WIDTH: f64 = 760.0;
 
 /// Number of series colours; colour 0 is grey, for what is no arm.
 const COLOURS: usize = 8;
@@ -65,7 +68,6 @@ pub(crate) fn text_width(text: &str) -> f64 {
 /// A picture under construction.
 #[derive(Debug)]
 pub(crate) struct Svg {
-    width: f64,
     height: f64,
     label: String,
     body: String,
@@ -81,8 +83,8 @@ pub(crate) enum Anchor {
 
 impl Svg {
     /// `label` says in words what the picture shows.
-    pub(crate) fn new(width: f64, height: f64, label: &str) -> Self {
-        Self { width, height, label: label.into(), body: String::new() }
+    pub(crate) fn new(height: f64, label: &str) -> Self {
+        Self { height, label: label.into(), body: String::new() }
     }
 
     pub(crate) fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: &str) {
@@ -175,27 +177,21 @@ impl Svg {
         );
     }
 
-    /// A ring around what lies off.
-    pub(crate) fn ring(&mut self, (x, y): (f64, f64)) {
-        let _ = write!(self.body, "<circle class=\"off\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>");
-    }
-
     /// The picture as part of a page that has [`STYLE`].
-    pub(crate) fn inline(&self, class: &str) -> String {
+    pub(crate) fn inline(&self) -> String {
         let label = escape(&self.label);
         format!(
-            "<svg class=\"hk {class}\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{label}\">{}</svg>",
-            self.width, self.height, self.body
+            "<svg class=\"hk\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {:.0}\" role=\"img\" aria-label=\"{label}\">{}</svg>",
+            self.height, self.body
         )
     }
 
     /// The picture as a file of its own.
     pub(crate) fn file(&self) -> String {
-        let (width, height) = (self.width, self.height);
-        let label = escape(&self.label);
+        let (height, label) = (self.height, escape(&self.label));
         format!(
-            "<svg class=\"hk\" xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-             viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\"><title>{label}</title><style>{STYLE}</style>\
+            "<svg class=\"hk\" xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\"><title>{label}</title><style>{STYLE}</style>\
              <rect class=\"paper\" width=\"100%\" height=\"100%\"/>{}</svg>\n",
             self.body
         )
@@ -231,15 +227,6 @@ impl Scale {
         Self { low, high, from, to, logarithmic: false }
     }
 
-    /// Rounds the ends outwards to powers of ten. Values beyond all that is measured, which a file can have that was written by hand,
-    /// lie at its end.
-    pub(crate) fn logarithmic((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
-        let (low, high) = (measured(low), measured(high));
-        let low = 10f64.powf(low.log10().floor());
-        let high = 10f64.powf(high.log10().ceil()).max(low * 10.0);
-        Self { low, high, from, to, logarithmic: true }
-    }
-
     pub(crate) fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
@@ -249,7 +236,8 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// A logarithmic scale that ends where the values do, a little beyond.
+    /// A logarithmic scale that ends where the values do, a little beyond. Values beyond all that is measured, which a file can have
+    /// that was written by hand, lie at its end.
     pub(crate) fn fitted((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         const LEAST: f64 = 1.04;
         let (low, high) = (measured(low), measured(high));
@@ -317,27 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_scales_end_at_powers_of_ten() {
-        let scale = Scale::logarithmic((33.0, 620_000.0), (0.0, 100.0));
-        assert_eq!(scale.ticks(), [10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0]);
-        assert!((scale.at(10.0) - 0.0).abs() < 1e-9 && (scale.at(1e6) - 100.0).abs() < 1e-9);
-        assert!((scale.at(1e3) - 40.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_logarithmic_scale_has_ends_and_few_ticks_whatever_there_is() {
-        for range in [(1.0, 1.5e308), (5e-324, 1.0), (0.0, f64::INFINITY), (f64::MAX, f64::MAX)] {
-            let scale = Scale::logarithmic(range, (0.0, 100.0));
-            assert!(scale.ticks().len() < 12, "{range:?}: {:?}", scale.ticks());
-            assert!((0.0..=100.0).contains(&scale.at(range.0)) && (0.0..=100.0).contains(&scale.at(range.1)));
-        }
-    }
-
-    #[test]
     fn a_fitted_scale_of_impossible_values_has_ticks() {
-        for range in [(1e-300, 1e9), (0.0, 1.0), (1e-320, 1e300)] {
-            let ticks = Scale::fitted(range, (0.0, 100.0)).ticks();
+        for range in [(1e-300, 1e9), (0.0, 1.0), (1e-320, 1e300), (0.0, f64::INFINITY), (f64::MAX, f64::MAX)]
+        {
+            let scale = Scale::fitted(range, (0.0, 100.0));
+            let ticks = scale.ticks();
             assert!(!ticks.is_empty() && ticks.len() <= 7, "{range:?}: {ticks:?}");
+            assert!((0.0..=100.0).contains(&scale.at(range.0)) && (0.0..=100.0).contains(&scale.at(range.1)));
         }
     }
 
@@ -355,6 +329,8 @@ mod tests {
         near(&ticks((0.5, 8.0)), &[0.5, 1.0, 2.0, 5.0]);
         near(&ticks((60.0, 600_000.0)), &[100.0, 1_000.0, 10_000.0, 100_000.0]);
         assert!(ticks((1.0, 1.0)).len() >= 3, "even one value has a scale around it");
+        let middle = Scale::fitted((1.0, 100.0), (0.0, 100.0)).at(10.0);
+        assert!((middle - 50.0).abs() < 1e-9, "{middle}");
     }
 
     #[test]
@@ -373,7 +349,7 @@ mod tests {
 
     #[test]
     fn text_cannot_break_out_of_its_element() {
-        let mut svg = Svg::new(10.0, 10.0, "a \"b\"");
+        let mut svg = Svg::new(10.0, "a \"b\"");
         svg.text("", (0.0, 0.0), Anchor::Start, "<script>&");
         assert!(svg.file().contains("&lt;script&gt;&amp;") && svg.file().contains("a &quot;b&quot;"));
     }

@@ -47,7 +47,6 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Chec
         "report.html",
         "throughput.svg",
         "efficiency.svg",
-        "waits.svg",
         "fairness.svg",
         "time.svg",
     ] {

@@ -72,7 +72,6 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
                   window in which the lock's holder was preempted."
             .into(),
         svg: Some(stacked(data, &chart, time_bar)?),
-        narrow: None,
     })
 }
 
@@ -94,7 +93,6 @@ pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
                   vCPUs want a pCPU."
             .into(),
         svg: Some(stacked(data, &chart, preemption_bar)?),
-        narrow: None,
     })
 }
 
@@ -158,11 +156,11 @@ fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -
         return None;
     }
     let rows = Rows::new(data, drawn().map(|(_, bar)| bar.remark.as_str()));
-    let key = Key::new(chart.parts.iter().map(|(part, _)| *part), data.width);
+    let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
     let top = key.height() + 22.0;
-    let mut svg = Svg::new(data.width, top + rows.height(bars.len(), count), chart.label);
+    let mut svg = Svg::new(top + rows.height(bars.len(), count), chart.label);
     key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &shade(chart.parts[part].1), at));
-    rows.remarks_title(&mut svg, top - 4.0, chart.remark_title);
+    Rows::remarks_title(&mut svg, top - 4.0, chart.remark_title);
     let mut y = top;
     for (setting, bars) in &bars {
         y = rows.heading(&mut svg, y, &data.name(setting));

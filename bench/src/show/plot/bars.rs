@@ -1,6 +1,5 @@
 //! Estimates at one setting, where nothing varies but the arms: a row for each, with its interval.
 
-use super::Data;
 use super::chart::{Axes, Curve, YAxis};
 use super::rows::Rows;
 use crate::analysis::statistics::Estimate;
@@ -13,13 +12,13 @@ const MARGIN: f64 = 12.0;
 const TICK: f64 = 110.0;
 
 /// A row for each curve, also for those that have no point.
-pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64), data: &Data<'_>) -> Svg {
+pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
     let estimate = |curve: &Curve| curve.points.first().cloned().flatten();
     let remarks: Vec<String> = curves.iter().map(|curve| told(axes, estimate(curve).as_ref())).collect();
     let names = curves.iter().map(|curve| curve.name.as_str());
-    let rows = Rows::named(data.width, names, remarks.iter().map(String::as_str));
+    let rows = Rows::named(names, remarks.iter().map(String::as_str));
     let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
-    let mut svg = Svg::new(data.width, height, axes.y_title);
+    let mut svg = Svg::new(height, axes.y_title);
     let x = axes.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
     for tick in x.ticks_at_most(((rows.right - rows.left) / TICK) as usize) {
         let is_one = matches!(axes.y, YAxis::Ratio) && (tick - 1.0).abs() < 1e-9;
@@ -27,7 +26,7 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64), data: &D
         svg.line(class, (x.at(tick), TOP - 6.0), (x.at(tick), height - 8.0), "");
         svg.text("soft", (x.at(tick), TOP - 12.0), Anchor::Middle, &(axes.tick)(tick));
     }
-    rows.remarks_title(&mut svg, TOP - 12.0, "with 95 % interval");
+    Rows::remarks_title(&mut svg, TOP - 12.0, "with 95 % interval");
     let mut y = TOP;
     for (curve, remark) in curves.iter().zip(&remarks) {
         let middle = rows.row(&mut svg, y, &curve.name, remark) + 7.0;

@@ -2,7 +2,7 @@
 
 use super::key::{self, Key};
 use crate::analysis::statistics::Estimate;
-use crate::show::svg::{Anchor, Scale, Svg, colour, text_width};
+use crate::show::svg::{Anchor, Scale, Svg, WIDTH, colour, text_width};
 
 const LEFT: f64 = 64.0;
 const TOP: f64 = 34.0;
@@ -80,30 +80,25 @@ struct Layout {
 
 impl Layout {
     /// Lays a chart out: names stand next to the curves' ends if both have room there.
-    fn new(width: f64, is_narrow: bool, curves: &[Curve]) -> Self {
+    fn new(curves: &[Curve]) -> Self {
         let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
-        let names_below = is_narrow || widest > width / 4.0;
+        let names_below = widest > WIDTH / 4.0;
         let beside = if names_below { 0.0 } else { curves.len() as f64 * LABEL_GAP };
         let bottom = TOP + PLOT.max(beside);
-        let right = if names_below { width - 14.0 } else { width - widest - LABEL_SPACE - 6.0 };
-        let below = if names_below { names(width, curves).height() } else { 0.0 };
+        let right = if names_below { WIDTH - 14.0 } else { WIDTH - widest - LABEL_SPACE - 6.0 };
+        let below = if names_below { names(curves).height() } else { 0.0 };
         Self { right, bottom, height: bottom + BOTTOM + below, names_below }
     }
 }
 
-fn names(width: f64, curves: &[Curve]) -> Key<'_> {
-    Key::new(curves.iter().map(|curve| curve.name.as_str()), width)
+fn names(curves: &[Curve]) -> Key<'_> {
+    Key::new(curves.iter().map(|curve| curve.name.as_str()))
 }
 
 /// Draws the curves between these ends of the y axis.
-pub(super) fn draw(
-    axes: &Axes<'_>,
-    curves: &[Curve],
-    ends: (f64, f64),
-    (width, is_narrow): (f64, bool),
-) -> Svg {
-    let Layout { right, bottom, height, names_below } = Layout::new(width, is_narrow, curves);
-    let mut svg = Svg::new(width, height, &format!("{} over {}", axes.y_title, axes.x_title));
+pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
+    let Layout { right, bottom, height, names_below } = Layout::new(curves);
+    let mut svg = Svg::new(height, &format!("{} over {}", axes.y_title, axes.x_title));
     let y = axes.y.scale(ends, (bottom, TOP));
     let step = (right - LEFT) / axes.values.len().max(1) as f64;
     let x = |i: usize| LEFT + step * (i as f64 + 0.5);
@@ -126,7 +121,7 @@ pub(super) fn draw(
     }
     if names_below {
         let series = |svg: &mut Svg, curve: usize, at| key::of_series(svg, curves[curve].series, at);
-        names(width, curves).draw(&mut svg, bottom + BOTTOM, series);
+        names(curves).draw(&mut svg, bottom + BOTTOM, series);
     } else {
         name_ends(&mut svg, curves, &y, right);
     }

@@ -82,9 +82,9 @@ impl Panel<'_> {
             tick: kind.tick,
         };
         let svg = if self.is_of_rows() {
-            bars::draw(&axes, curves, ends, data)
+            bars::draw(&axes, curves, ends)
         } else {
-            chart::draw(&axes, curves, ends, (data.width, data.is_narrow()))
+            chart::draw(&axes, curves, ends)
         };
         let svg = Some(svg);
         let (mut name, mut title) = (kind.name.to_owned(), kind.title.to_owned());
@@ -92,7 +92,7 @@ impl Panel<'_> {
             let of = data.name(&self.fixed);
             (name, title) = (format!("{name}-{}", slug(&of)), format!("{title}: {of}"));
         }
-        Picture { name, title, caption: kind.caption.into(), svg, narrow: None }
+        Picture { name, title, caption: kind.caption.into(), svg }
     }
 }
 

@@ -37,13 +37,13 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
     }
     let rows = Rows::new(data, strips().map(|(.., remark, _)| remark.as_str()));
     let height = TOP + rows.height(settings.len(), count);
-    let mut svg = Svg::new(data.width, height, "Acquisitions of each vCPU over its fair share");
+    let mut svg = Svg::new(height, "Acquisitions of each vCPU over its fair share");
     let x = Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
     for tick in x.ticks_at_most(5) {
         svg.line("grid", (x.at(tick), TOP - 8.0), (x.at(tick), height - 8.0), "");
         svg.text("soft", (x.at(tick), TOP - 14.0), Anchor::Middle, &format!("{tick}x"));
     }
-    rows.remarks_title(&mut svg, 12.0, "Jain, least and most busy vCPU");
+    Rows::remarks_title(&mut svg, 12.0, "Jain, least and most busy vCPU");
     let mut y = TOP;
     for (setting, strips) in &settings {
         y = rows.heading(&mut svg, y, &data.name(setting));
@@ -63,7 +63,6 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
                   beyond."
             .into(),
         svg: Some(svg),
-        narrow: None,
     })
 }
 

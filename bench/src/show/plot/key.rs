@@ -1,6 +1,6 @@
 //! The key of a picture: its colours, dashes and markers, in as many columns as there is room for.
 
-use crate::show::svg::{Anchor, Svg, text_width};
+use crate::show::svg::{Anchor, Svg, WIDTH, text_width};
 
 const LINE: f64 = 17.0;
 const SAMPLE: f64 = 34.0;
@@ -15,13 +15,12 @@ pub(super) struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Names in a picture of this width.
-    pub(super) fn new(names: impl IntoIterator<Item = &'a str>, width: f64) -> Self {
+    pub(super) fn new(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<&str> = names.into_iter().collect();
         let widest = names.iter().map(|name| text_width(name)).fold(0.0, f64::max);
         let column = SAMPLE + widest + 8.0;
         let columns =
-            ((width - 2.0 * MARGIN) / column).floor().clamp(1.0, names.len().max(1) as f64) as usize;
+            ((WIDTH - 2.0 * MARGIN) / column).floor().clamp(1.0, names.len().max(1) as f64) as usize;
         Self { names, column, columns }
     }
 

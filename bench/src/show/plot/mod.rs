@@ -2,12 +2,9 @@
 
 mod activity;
 mod bars;
-mod calibration;
 mod chart;
 mod curves;
-mod distribution;
 mod fairness;
-mod heat;
 mod key;
 mod phases;
 mod rows;
@@ -28,14 +25,12 @@ pub(crate) struct Picture {
     pub(crate) caption: String,
     /// `None`: it cannot be drawn from these records, and the caption says why.
     pub(crate) svg: Option<Svg>,
-    /// The picture for narrow windows, in which a wide picture's texts would be too small.
-    pub(crate) narrow: Option<Svg>,
 }
 
 impl Picture {
     /// Returns the place of a picture that cannot be drawn, for this reason.
     fn not_drawn(name: String, title: String, reason: &str) -> Self {
-        Self { name, title, caption: format!("Not drawn: {reason}."), svg: None, narrow: None }
+        Self { name, title, caption: format!("Not drawn: {reason}."), svg: None }
     }
 }
 
@@ -46,15 +41,9 @@ pub(crate) struct Data<'a> {
     runs: BTreeMap<&'a Setting, BTreeMap<&'a str, Vec<&'a Record>>>,
     /// vCPUs of all guests of each run.
     vcpus: BTreeMap<&'a str, usize>,
-    /// Width of the pictures.
-    width: f64,
 }
 
 pub(crate) type Setting = BTreeMap<String, String>;
-
-/// Width of pictures: of those that are files, too, and of those for narrow windows.
-const WIDE: f64 = 760.0;
-const NARROW: f64 = 460.0;
 
 impl<'a> Data<'a> {
     pub(crate) fn new(summary: &'a Summary, records: &'a [Record]) -> Self {
@@ -67,7 +56,7 @@ impl<'a> Data<'a> {
                 runs.entry(&place.setting).or_default().entry(&place.arm).or_default().push(record);
             }
         }
-        Self { summary, runs, vcpus, width: WIDE }
+        Self { summary, runs, vcpus }
     }
 
     /// vCPUs with which those of this record shared the pCPUs, they included.
@@ -84,10 +73,6 @@ impl<'a> Data<'a> {
         let mut settings: Vec<&Setting> = self.runs.keys().copied().collect();
         settings.sort_by_key(|setting| self.summary.outline.rank(setting));
         settings
-    }
-
-    fn is_narrow(&self) -> bool {
-        self.width < WIDE
     }
 
     fn arms(&self) -> &'a [String] {
@@ -114,24 +99,9 @@ fn series(arm: usize) -> usize {
 }
 
 /// All pictures that the data are enough for.
-pub(crate) fn pictures(mut data: Data<'_>) -> Vec<Picture> {
-    let wide = of_one_width(&data);
-    data.width = NARROW;
-    let narrow = of_one_width(&data);
-    let both = |(wide, narrow): (Picture, Picture)| Picture { narrow: narrow.svg, ..wide };
-    wide.into_iter().zip(narrow).map(both).collect()
-}
-
-fn of_one_width(data: &Data<'_>) -> Vec<Picture> {
-    let others = [
-        distribution::waits(data),
-        activity::time(data),
-        activity::preemptions(data),
-        fairness::strips(data),
-        timeline::map(data),
-        heat::map(data),
-        calibration::speed(data),
-    ];
+pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
+    let others =
+        [activity::time(data), activity::preemptions(data), fairness::strips(data), timeline::map(data)];
     let maps = phases::maps(data).into_iter();
     named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
 }
@@ -153,13 +123,13 @@ fn named_apart(mut pictures: Vec<Picture>) -> Vec<Picture> {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
-    use crate::record::figures::{ACQUISITIONS, THROUGHPUT, WINDOW};
+    use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
     use crate::record::timeline::Timeline;
 
     fn drawn(sketch: &Sketch) -> Vec<Picture> {
         let plan = sketch.plan(4);
         let records = World::new(1).records(&plan);
-        pictures(Data::new(&Summary::new(&plan.outline, &records), &records))
+        pictures(&Data::new(&Summary::new(&plan.outline, &records), &records))
     }
 
     #[test]
@@ -184,15 +154,13 @@ mod tests {
             let pictures = drawn(&sketch);
             for (name, row) in [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")] {
                 let picture = pictures.iter().find(|it| it.name == name).expect(name);
-                for svg in [&picture.svg, &picture.narrow] {
-                    let file = svg.as_ref().expect("it can be drawn").file();
-                    assert!(file.contains(&format!(">{row}</text>")), "{name}: {file}");
-                    assert!(
-                        file.contains("class=\"bar\"") && file.contains("with 95 % interval"),
-                        "{name}: {file}"
-                    );
-                    assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
-                }
+                let file = picture.svg.as_ref().expect("it can be drawn").file();
+                assert!(file.contains(&format!(">{row}</text>")), "{name}: {file}");
+                assert!(
+                    file.contains("class=\"bar\"") && file.contains("with 95 % interval"),
+                    "{name}: {file}"
+                );
+                assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
             }
         }
     }
@@ -205,51 +173,17 @@ mod tests {
         for record in records.iter_mut().filter(|record| is_b(record)) {
             [ACQUISITIONS, THROUGHPUT].into_iter().for_each(|name| record.figures.set(name, 0.0));
         }
-        let pictures = pictures(Data::new(&Summary::new(&plan.outline, &records), &records));
+        let pictures = pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
         let throughput = pictures.iter().find(|it| it.name == "throughput").expect("it is there");
         let file = throughput.svg.as_ref().expect("it can be drawn").file();
         assert!(file.contains(">b</text>") && file.contains(">no estimate</text>"), "{file}");
     }
 
     #[test]
-    fn a_starved_vcpu_is_a_pale_row_of_its_arms_map() {
-        let plan = Sketch::new().axis("ratio", &["1", "4"]).arm("a", "tas").arm("b", "ticket").plan(4);
-        let mut records = World::new(1).records(&plan);
-        for record in &mut records {
-            let fair =
-                record.amount(WINDOW) as u64 * record.settings.pcpus() as u64 / record.per_vcpu.len() as u64;
-            record
-                .per_vcpu
-                .iter_mut()
-                .enumerate()
-                .for_each(|(vcpu, of)| of.run_ns = Some(if vcpu == 1 { 0 } else { fair }));
-        }
-        let map = |records: &[Record]| {
-            let pictures = pictures(Data::new(&Summary::new(&plan.outline, records), records));
-            let found = pictures.into_iter().find(|it| it.name == "vcpus").expect("it is there");
-            (found.svg.map(|svg| svg.file()), found.caption)
-        };
-        let (file, caption) = map(&records);
-        let file = file.expect("it can be drawn");
-        assert!(caption.contains("at ratio 4"), "the hardest setting: {caption}");
-        let cells = |vcpu: &str, share: &str| {
-            file.matches(&format!("{vcpu}, block")).count()
-                == file.matches(&format!("{share} of the fair")).count()
-        };
-        assert!(file.contains("b, vCPU 1, block 4: 0x of the fair share"), "{file}");
-        assert!(file.contains("a, vCPU 0, block 1: 1x of the fair share"), "{file}");
-        assert!(cells("vCPU 1", " 0x"), "no other is pale: {file}");
-        records[0].per_vcpu[0].run_ns = None;
-        let every = records.iter().all(|record| record.per_vcpu.iter().all(|vcpu| vcpu.run_ns.is_some()));
-        records.iter_mut().for_each(|record| record.per_vcpu[0].run_ns = None);
-        assert!(!every && map(&records).0.is_none() && map(&records).1.starts_with("Not drawn"));
-    }
-
-    #[test]
     fn an_arm_has_neither_bar_nor_strip_where_it_did_not_run() {
         let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
         let rows = |records: &[Record], name: &str| {
-            let pictures = pictures(Data::new(&Summary::new(&plan.outline, records), records));
+            let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));
             let picture = pictures.into_iter().find(|it| it.name == name).expect("it is there");
             picture.svg.expect("it can be drawn").file().matches(">b</text>").count()
         };
@@ -268,7 +202,7 @@ mod tests {
         let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
         let mut records = World::new(1).records(&plan);
         let timeline = |records: &[Record]| {
-            let pictures = pictures(Data::new(&Summary::new(&plan.outline, records), records));
+            let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));
             pictures.into_iter().find(|it| it.name == "timeline").expect("it is there")
         };
         let without = timeline(&records);
@@ -289,17 +223,15 @@ mod tests {
         }
         let found = timeline(&records);
         assert!(found.caption.contains("at ratio 2"), "{}", found.caption);
-        for svg in [found.svg, found.narrow] {
-            let file = svg.expect("it can be drawn").file();
-            for (words, times) in [
-                ("<title>a: taken off, holding the lock</title>", 1),
-                ("<title>b: asleep</title>", 1),
-                ("<title>b: taken off, holding the lock</title>", 0),
-                ("<title>a: on a pCPU</title>", 1),
-                (">2.00 ms</text>", 2),
-            ] {
-                assert_eq!(file.matches(words).count(), times, "{words}: {file}");
-            }
+        let file = found.svg.expect("it can be drawn").file();
+        for (words, times) in [
+            ("<title>a: taken off, holding the lock</title>", 1),
+            ("<title>b: asleep</title>", 1),
+            ("<title>b: taken off, holding the lock</title>", 0),
+            ("<title>a: on a pCPU</title>", 1),
+            (">2.00 ms</text>", 2),
+        ] {
+            assert_eq!(file.matches(words).count(), times, "{words}: {file}");
         }
     }
 
@@ -321,7 +253,7 @@ mod tests {
         let records = World::new(1).records(&plan);
         // A second guest in each run.
         let both: Vec<Record> = records.iter().flat_map(|record| [record.clone(), record.clone()]).collect();
-        let pictures = pictures(Data::new(&Summary::new(&plan.outline, &records), &both));
+        let pictures = pictures(&Data::new(&Summary::new(&plan.outline, &records), &both));
         let of = |name: &str| pictures.iter().find(|picture| picture.name == name);
         assert!(of("time").is_none_or(|time| time.svg.is_none()), "whose idle time is it?");
         let data = Data::new(&Summary::new(&plan.outline, &records), &both).vcpus_of_run(&records[0]);
@@ -329,20 +261,17 @@ mod tests {
     }
 
     #[test]
-    fn every_arm_of_many_stands_in_every_picture_wide_or_narrow() {
+    fn every_arm_of_many_stands_in_every_picture() {
         let mut sketch = Sketch::new().axis("ratio", &["1", "4"]);
         let arms: Vec<String> = (0..30).map(|i| format!("arm number {i}.")).collect();
         for arm in &arms {
             sketch = sketch.arm(arm, "tas");
         }
-        for picture in
-            drawn(&sketch).iter().filter(|it| !["calibration", "comparison"].contains(&it.name.as_str()))
-        {
-            for svg in [&picture.svg, &picture.narrow].into_iter().flatten() {
-                let drawn = svg.file();
-                let missing = |arm: &&String| !drawn.contains(&format!(">{arm}</text>"));
-                assert_eq!(arms.iter().filter(missing).collect::<Vec<_>>(), [""; 0], "{}", picture.name);
-            }
+        for picture in drawn(&sketch).iter().filter(|it| it.name != "comparison") {
+            let Some(svg) = &picture.svg else { continue };
+            let drawn = svg.file();
+            let missing = |arm: &&String| !drawn.contains(&format!(">{arm}</text>"));
+            assert_eq!(arms.iter().filter(missing).collect::<Vec<_>>(), [""; 0], "{}", picture.name);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::analysis::summary::Comparison;
 use crate::analysis::verdict::Verdict;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::record::names::slug;
-use crate::show::svg::{Anchor, Svg, text_width};
+use crate::show::svg::{Anchor, Svg, WIDTH, text_width};
 use crate::show::table::over_seeds;
 use crate::text::quantity::{factor, short, significant};
 
@@ -20,6 +20,8 @@ const FEWEST: usize = 3;
 const LEAST_END: f64 = 2.0;
 /// The titles and values of the columns.
 const TOP: f64 = 46.0;
+/// Height of a row.
+const HEIGHT: f64 = 44.0;
 /// Between the diagonal lines of a field that shows no difference.
 const HATCH: f64 = 7.0;
 /// Strength of the colour of a difference, however small.
@@ -76,7 +78,7 @@ fn picture(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Picture {
     }
     let (better, worse) = asked.of.words();
     let caption = format!(
-        "{} divided by {} in the same block: each field is an estimate (Hodges-Lehmann), in wide windows with its 95 % interval{}. \
+        "{} divided by {} in the same block: each field is an estimate (Hodges-Lehmann), where there is room with its 95 % interval{}. \
          Blue: {better}; orange: {worse}. Stronger colours are larger differences, on a logarithmic scale from 1 to {}. Hatched: no \
          difference is shown, after Holm's correction for all settings. Grey with !: not valid, more than 29 % of its pairs have an \
          invalid run.",
@@ -85,7 +87,7 @@ fn picture(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Picture {
         over_seeds(data.summary),
         ratio(*end),
     );
-    Picture { name, title, caption, svg: Some(draw(data, frame, fixed)), narrow: None }
+    Picture { name, title, caption, svg: Some(draw(data, frame, fixed)) }
 }
 
 fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
@@ -93,16 +95,15 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
     let names: Vec<String> = y.values.iter().map(|value| row_name(data, frame, fixed, value)).collect();
     let widest = names.iter().chain([&y.key]).map(|name| text_width(name)).fold(0.0, f64::max);
     let left = widest + 14.0;
-    let (width, height) =
-        ((data.width - left - 8.0) / x.values.len() as f64, if data.is_narrow() { 30.0 } else { 44.0 });
+    let width = (WIDTH - left - 8.0) / x.values.len() as f64;
     let stops = [1.0 / end, end.sqrt().recip(), 1.0, end.sqrt(), *end];
     let mut samples: Vec<String> = stops.iter().map(|stop| of_key(*stop)).collect();
     samples.extend(["no difference shown".into(), "! not valid".into()]);
-    let key = Key::new(samples.iter().map(String::as_str), data.width);
+    let key = Key::new(samples.iter().map(String::as_str));
     let top = key.height() + TOP;
-    let bottom = top + y.values.len() as f64 * height;
+    let bottom = top + y.values.len() as f64 * HEIGHT;
     let label = format!("{} over {} by {} and {}", asked.arm, asked.baseline, x.key, y.key);
-    let mut svg = Svg::new(data.width, bottom + 4.0, &label);
+    let mut svg = Svg::new(bottom + 4.0, &label);
     key.draw(&mut svg, 2.0, |svg, sample, (x, y)| match stops.get(sample) {
         Some(stop) => key::of_shade(svg, &fill(*stop, *end), (x, y)),
         None if sample == stops.len() => hatched(svg, (x + 8.0, y - 6.0), (14.0, 12.0), ""),
@@ -110,7 +111,7 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
     });
     svg.text("soft", (left - 8.0, top - 8.0), Anchor::End, &y.key);
     for (row, name) in names.iter().enumerate() {
-        let middle = top + (row as f64 + 0.5) * height + 4.0;
+        let middle = top + (row as f64 + 0.5) * HEIGHT + 4.0;
         svg.text("", (left - 8.0, middle), Anchor::End, name);
     }
     for (column, at_x) in x.values.iter().enumerate() {
@@ -121,7 +122,7 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
             setting.extend([(x.key.clone(), at_x.clone()), (y.key.clone(), at_y.clone())]);
             let is_it = |it: &&Comparison| it.name == asked.name && it.setting == setting;
             let found = data.summary.comparisons.iter().find(is_it);
-            field(&mut svg, found, *end, (left, top + row as f64 * height), (width - 2.0, height - 2.0));
+            field(&mut svg, found, *end, (left, top + row as f64 * HEIGHT), (width - 2.0, HEIGHT - 2.0));
         }
     }
     let of_x = if x.key == "ratio" { "vCPUs per pCPU" } else { x.key.as_str() };
@@ -147,7 +148,6 @@ fn row_name(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting, value: &String)
         .collect();
     shares.dedup();
     match &shares[..] {
-        [share] if data.is_narrow() => format!("{value}, {share}"),
         [share] => format!("{value} ({share} in the lock)"),
         _ => value.clone(),
     }
@@ -177,7 +177,7 @@ fn field(
         _ => hatched(svg, corner, (width, height), &tip),
     }
     let mark = if found.verdict == Verdict::NotValid { " !" } else { "" };
-    match interval(estimate).filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0 && height > 38.0) {
+    match interval(estimate).filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0) {
         Some(interval) => {
             let number = format!("{}{mark}", ratio(estimate.hodges_lehmann));
             svg.text("", (middle.0, middle.1 - 7.0), Anchor::Middle, &number);
@@ -200,7 +200,7 @@ fn ratio(value: f64) -> String {
     format!("{}x", short(&factor(value)))
 }
 
-/// As short as a narrow field.
+/// As short as a field without room for an interval.
 fn short_ratio(value: f64) -> String {
     if (0.001..999.5).contains(&value) { format!("{}x", short(&significant(value))) } else { ratio(value) }
 }
@@ -259,7 +259,7 @@ mod tests {
 
     fn maps(spoil: impl Fn(&Record) -> bool) -> Vec<Picture> {
         let (plan, records) = made_up(spoil);
-        let pictures = plot::pictures(Data::new(&Summary::new(&plan.outline, &records), &records));
+        let pictures = plot::pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
         pictures.into_iter().filter(|it| it.name.starts_with("map")).collect()
     }
 
@@ -285,26 +285,7 @@ mod tests {
                 "{file}"
             );
             assert!(!file.contains("NaN") && !file.contains("inf"), "{file}");
-            assert!(
-                map.narrow.is_some() && map.caption.contains("pv divided by virt-tas"),
-                "{}",
-                map.caption
-            );
-        }
-        if let Some(path) = std::env::var_os("HALTKICK_PICTURES") {
-            write(path.as_ref());
-        }
-    }
-
-    /// The pictures, to be looked at.
-    fn write(path: &std::path::Path) {
-        let spoiled = |record: &Record| record.place.as_ref().is_some_and(|it| it.setting["ratio"] == "3");
-        for map in maps(spoiled) {
-            for (svg, width) in [(map.svg, "wide"), (map.narrow, "narrow")] {
-                let svg = svg.expect("it can be drawn").file();
-                std::fs::write(path.join(format!("{}-{width}.svg", map.name)), svg)
-                    .expect("a directory for pictures");
-            }
+            assert!(map.caption.contains("pv divided by virt-tas"), "{}", map.caption);
         }
     }
 
@@ -328,7 +309,7 @@ mod tests {
         ] {
             let plan = sketch.arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(2);
             let records = World::new(1).records(&plan);
-            let pictures = plot::pictures(Data::new(&Summary::new(&plan.outline, &records), &records));
+            let pictures = plot::pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
             assert!(!pictures.iter().any(|it| it.name.starts_with("map")));
         }
     }

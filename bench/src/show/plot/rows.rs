@@ -1,7 +1,7 @@
 //! Pictures with a row per setting and arm: names at the left, remarks at the right, and what is drawn between them.
 
 use super::Data;
-use crate::show::svg::{Anchor, Svg, text_width};
+use crate::show::svg::{Anchor, Svg, WIDTH, text_width};
 
 const ROW: f64 = 17.0;
 const HEADING: f64 = 24.0;
@@ -13,26 +13,24 @@ pub(super) struct Rows {
     /// Ends of what is drawn.
     pub(super) left: f64,
     pub(super) right: f64,
-    width: f64,
     names_above: bool,
 }
 
 impl Rows {
     pub(super) fn new<'a>(data: &Data<'_>, remarks: impl Iterator<Item = &'a str>) -> Self {
-        Self::named(data.width, data.arms().iter().map(String::as_str), remarks)
+        Self::named(data.arms().iter().map(String::as_str), remarks)
     }
 
-    /// For rows with these names, in a picture of this width.
+    /// For rows with these names.
     pub(super) fn named<'a, 'b>(
-        width: f64,
         names: impl Iterator<Item = &'a str>,
         remarks: impl Iterator<Item = &'b str>,
     ) -> Self {
         let names = widest(names) + 16.0;
         let remarks = widest(remarks) + 18.0;
-        let names_above = names > width * MOST_FOR_NAMES;
+        let names_above = names > WIDTH * MOST_FOR_NAMES;
         let left = if names_above { 8.0 } else { names };
-        Self { left, right: width - remarks, width, names_above }
+        Self { left, right: WIDTH - remarks, names_above }
     }
 
     /// Height of one row.
@@ -45,8 +43,8 @@ impl Rows {
     }
 
     /// The remarks' title, at the right.
-    pub(super) fn remarks_title(&self, svg: &mut Svg, y: f64, title: &str) {
-        svg.text("soft", (self.width - 4.0, y), Anchor::End, title);
+    pub(super) fn remarks_title(svg: &mut Svg, y: f64, title: &str) {
+        svg.text("soft", (WIDTH - 4.0, y), Anchor::End, title);
     }
 
     /// A setting's name; returns the top of its first row.

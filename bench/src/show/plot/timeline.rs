@@ -3,12 +3,11 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::heat::hardest;
 use super::key::{self, Key};
-use super::{Data, Picture};
+use super::{Data, Picture, Setting};
 use crate::record::Record;
 use crate::record::timeline::Timeline;
-use crate::show::svg::{Anchor, Svg, held, ink, shade};
+use crate::show::svg::{Anchor, Svg, WIDTH, held, ink, shade};
 use crate::text::quantity::time_ns;
 
 /// Rows of a map at most: see [`shown`].
@@ -19,8 +18,8 @@ const MOST_HEIGHT: f64 = 220.0;
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 26.0;
 const LEFT: f64 = 56.0;
-/// Width that a map needs to show every bin.
-const NARROWEST: f64 = 420.0;
+/// Width of a map's bins together.
+const BINS: f64 = WIDTH - LEFT - 18.0;
 
 /// A kind of bin: the name, the letters of what the vCPU did most of the time that it was off, and the filling.
 struct Kind {
@@ -58,16 +57,13 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         return Some(Picture::not_drawn(name, title, reason));
     };
     let height = (rows(longest) as f64 * ROW).min(MOST_HEIGHT);
-    let beside = ((data.width / NARROWEST) as usize).clamp(1, drawn.len());
-    let key = Key::new(KINDS.iter().map(|kind| kind.name), data.width);
+    let key = Key::new(KINDS.iter().map(|kind| kind.name));
     let (top, pitch) = (key.height() + 8.0, HEAD + height + FOOT);
     let label = "What each vCPU did, half a slice by half a slice, from when the window opened";
-    let mut svg = Svg::new(data.width, top + drawn.len().div_ceil(beside) as f64 * pitch, label);
+    let mut svg = Svg::new(top + drawn.len() as f64 * pitch, label);
     key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &(KINDS[part].fill)(), at));
-    let width = (data.width - 8.0) / beside as f64;
     for (i, (arm, timeline)) in drawn.iter().enumerate() {
-        let corner = (LEFT + (i % beside) as f64 * width, top + (i / beside) as f64 * pitch);
-        draw_map(&mut svg, (arm, timeline), corner, (width - LEFT - 10.0, height));
+        draw_map(&mut svg, (arm, timeline), top + i as f64 * pitch, height);
     }
     let at = data.at(setting);
     let vcpus = longest.on_pcpu.len();
@@ -83,7 +79,16 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
          field is half a slice, with the main activity of the vCPU. While a holder is off its pCPU, all vCPUs in the queue or on a \
          pCPU may be waiting for it. Locks whose waiters sleep show few preemptions.{some}"
     );
-    Some(Picture { name, title, caption, svg: Some(svg), narrow: None })
+    Some(Picture { name, title, caption, svg: Some(svg) })
+}
+
+/// The setting with most vCPUs per pCPU; of several the last.
+fn hardest<'a>(data: &Data<'a>) -> Option<&'a Setting> {
+    let ratio = |setting: &Setting| {
+        let runs = data.arms().iter().flat_map(|arm| data.runs(setting, arm));
+        runs.filter_map(|run| run.settings.get("ratio")?.as_f64()).fold(0.0, f64::max)
+    };
+    data.settings().into_iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other)))
 }
 
 fn rows(timeline: &Timeline) -> usize {
@@ -104,23 +109,18 @@ fn shown(timeline: &Timeline) -> Vec<usize> {
     vcpus
 }
 
-fn draw_map(
-    svg: &mut Svg,
-    (arm, timeline): (&str, &Timeline),
-    (left, top): (f64, f64),
-    (width, height): (f64, f64),
-) {
-    svg.text("title", (left, top + 14.0), Anchor::Start, arm);
+fn draw_map(svg: &mut Svg, (arm, timeline): (&str, &Timeline), top: f64, height: f64) {
+    svg.text("title", (LEFT, top + 14.0), Anchor::Start, arm);
     let shown = shown(timeline);
     let rows = shown.len();
     let bins = timeline.on_pcpu.iter().map(String::len).max().unwrap_or(0).max(1);
-    let cell = (width / bins as f64, height / rows.max(1) as f64);
+    let cell = (BINS / bins as f64, height / rows.max(1) as f64);
     let top = top + HEAD;
     for (index, kind) in KINDS.iter().enumerate() {
         let mut areas = String::new();
         for (row, vcpu) in shown.iter().enumerate() {
             for (from, to) in stretches(timeline, *vcpu, index) {
-                let (x, y) = (left + from as f64 * cell.0, top + row as f64 * cell.1);
+                let (x, y) = (LEFT + from as f64 * cell.0, top + row as f64 * cell.1);
                 let (wide, high) = ((to - from) as f64 * cell.0, cell.1);
                 let _ = write!(areas, "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
             }
@@ -128,16 +128,16 @@ fn draw_map(
         svg.area(&areas, &(kind.fill)(), &format!("{arm}: {}", kind.name));
     }
     let bottom = top + height;
-    svg.line("axis", (left, bottom + 0.5), (left + width, bottom + 0.5), "");
+    svg.line("axis", (LEFT, bottom + 0.5), (LEFT + BINS, bottom + 0.5), "");
     if let [first, rest @ ..] = &shown[..] {
-        svg.text("soft", (left - 6.0, top + 10.0), Anchor::End, &format!("vCPU {first}"));
+        svg.text("soft", (LEFT - 6.0, top + 10.0), Anchor::End, &format!("vCPU {first}"));
         if let Some(last) = rest.last() {
-            svg.text("soft", (left - 6.0, bottom), Anchor::End, &last.to_string());
+            svg.text("soft", (LEFT - 6.0, bottom), Anchor::End, &last.to_string());
         }
     }
-    svg.text("soft", (left, bottom + 14.0), Anchor::Start, "0");
+    svg.text("soft", (LEFT, bottom + 14.0), Anchor::Start, "0");
     let end = time_ns(bins as f64 * timeline.bin_ns as f64);
-    svg.text("soft", (left + width, bottom + 14.0), Anchor::End, &end);
+    svg.text("soft", (LEFT + BINS, bottom + 14.0), Anchor::End, &end);
 }
 
 /// The bins of a vCPU that are of a kind, adjacent ones as one: from and to.

@@ -85,7 +85,7 @@ fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> Stri
 /// The page's sections, in their order; empty ones are left out.
 fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<Section> {
     let of_kernels = summary.of_kernels;
-    let pictures = plot::pictures(Data::new(summary, records));
+    let pictures = plot::pictures(&Data::new(summary, records));
     let figures = if of_kernels { figures::of_kernels(summary) } else { figures::figures(summary) };
     let mut sections = vec![
         Section::new("findings", "Findings", findings(summary)),
@@ -120,8 +120,7 @@ fn drawn(picture: &Picture) -> Markup {
     html! {
         @if let Some(svg) = &picture.svg {
             figure {
-                (PreEscaped(svg.inline("broad")))
-                (PreEscaped(picture.narrow.as_ref().map_or(String::new(), |svg| svg.inline("narrow"))))
+                (scrolled(&picture.title, &PreEscaped(svg.inline())))
                 figcaption { (picture.caption) }
             }
         } @else {
