@@ -3,6 +3,8 @@
 //! It draws between cells, and once a second during long ones, from a CPU that is not measured: where there is none, a line that
 //! ticks would take CPU time from the vCPUs. A simulated machine cannot be disturbed, and there is much to wait for: the line
 //! says how far its clock has come, and without a terminal another line says so now and then.
+//!
+//! Made by hand: the thread that ticks in indicatif cannot be kept off the measured CPUs, and all but the bar's text would stay here.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -45,7 +47,7 @@ pub(crate) struct Progress {
     /// How long simulated cells were to take, and how long they took.
     simulated: (Duration, Duration),
     /// The position that is under way.
-    shown: Drawn,
+    shown: Position,
     /// When something was said last.
     said: Instant,
 }
@@ -111,7 +113,7 @@ impl Progress {
             took: HashMap::new(),
             beyond: Took::default(),
             simulated: (Duration::ZERO, Duration::ZERO),
-            shown: Drawn::default(),
+            shown: Position::default(),
             said: Instant::now(),
         }
     }
@@ -156,11 +158,10 @@ impl Progress {
     }
 
     /// Shows which cell comes next; only where a person watches.
-    pub(crate) fn draw(&mut self, position: &Position<'_>, left: Duration) {
-        let Position { done, cells, block, blocks, cell_id } = *position;
-        self.shown = Drawn { done, cells, block, blocks, cell_id: cell_id.to_owned(), left };
+    pub(crate) fn draw(&mut self, position: Position) {
+        self.shown = position;
         if self.on_terminal {
-            redraw(&self.shown.line(Duration::ZERO, ""));
+            output::redraw(&self.shown.line(Duration::ZERO, ""));
         }
     }
 
@@ -172,7 +173,12 @@ impl Progress {
         }
         // It inherits what this thread may use, and keeps to a part of that.
         let is_kept_off = || keep_off(&allowed_cpus(), cpus);
-        meanwhile(TICKS_EVERY, is_kept_off, |passed| redraw(&self.shown.ticking(passed, length)), measure)
+        meanwhile(
+            TICKS_EVERY,
+            is_kept_off,
+            |passed| output::redraw(&self.shown.ticking(passed, length)),
+            measure,
+        )
     }
 
     /// The cell that was drawn last is being simulated, and so much of about `length` has passed on its machine.
@@ -180,7 +186,7 @@ impl Progress {
         let cell_id = &self.shown.cell_id;
         let of = virtual_time(passed, length);
         if self.on_terminal {
-            redraw(&self.shown.line(Duration::ZERO, &format!("{of}  ")));
+            output::redraw(&self.shown.line(Duration::ZERO, &format!("{of}  ")));
         } else if self.said.elapsed() > SAYS_EVERY {
             self.said = Instant::now();
             let left = patience(self.shown.left.as_secs_f64());
@@ -211,38 +217,31 @@ impl Progress {
     /// Leaves the line clean for what comes.
     pub(crate) fn finish(&self) {
         if self.on_terminal {
-            eprint!("\r\x1b[2K");
+            output::redraw("");
         }
     }
 }
 
-/// Position of an experiment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Position<'a> {
+/// Position of an experiment, and the time that is left then.
+#[derive(Debug, Default)]
+pub(crate) struct Position {
     pub(crate) done: usize,
     pub(crate) cells: usize,
     pub(crate) block: u32,
     pub(crate) blocks: u32,
-    pub(crate) cell_id: &'a str,
+    pub(crate) cell_id: String,
+    pub(crate) left: Duration,
 }
 
-/// Position of an experiment when it was drawn, and how much was left then.
-#[derive(Clone, Debug, Default)]
-struct Drawn {
-    done: usize,
-    cells: usize,
-    block: u32,
-    blocks: u32,
-    cell_id: String,
-    left: Duration,
-}
-
-impl Drawn {
-    /// The line `passed` later, with `told` before the cell's name.
+impl Position {
+    /// `[==                  ] 37/370  block 2/10  12 s left  ticket`: the line `passed` later, with `told` before the cell's name.
     fn line(&self, passed: Duration, told: &str) -> String {
-        let Self { done, cells, block, blocks, ref cell_id, left } = *self;
-        let position = Position { done, cells, block, blocks, cell_id };
-        format!("{}  {told}{cell_id}", bar(&position, left.saturating_sub(passed)))
+        const BAR: usize = 20;
+        let Self { done, cells, block, blocks, cell_id, left } = self;
+        let filled = (BAR * done).checked_div(*cells).unwrap_or(0).min(BAR);
+        let bar = format!("{}{}", "=".repeat(filled), " ".repeat(BAR - filled));
+        let left = patience(left.saturating_sub(passed).as_secs_f64());
+        format!("[{bar}] {done}/{cells}  block {}/{blocks}  {left} left  {told}{cell_id}", block + 1)
     }
 
     /// The line when `passed` of the about `length` of a cell are over.
@@ -277,42 +276,22 @@ fn meanwhile<R>(
     })
 }
 
-/// Draws the line anew, at most 79 columns of it.
-fn redraw(line: &str) {
-    eprint!("\r\x1b[2K{}", narrow(line));
-}
-
-/// No line is wider: one that wraps cannot be drawn anew.
-fn narrow(line: &str) -> String {
-    line.chars().take(79).collect()
-}
-
 /// Simulates something, about `length` of virtual time, and shows meanwhile how far `virtual_time` has come.
 pub(crate) fn shown<R>(virtual_time: &VirtualTime, length: Duration, simulate: impl FnOnce() -> R) -> R {
-    let (over, is_over) = mpsc::channel::<Infallible>();
-    std::thread::scope(|scope| {
-        scope.spawn(move || show(virtual_time, length, &is_over));
-        // Dropped when it is done, however that ends.
-        let _over = over;
-        simulate()
-    })
-}
-
-/// Shows it until the other end of the channel is gone.
-fn show(virtual_time: &VirtualTime, length: Duration, is_over: &mpsc::Receiver<Infallible>) {
     let on_terminal = output::is_watched();
     let every = if on_terminal { LOOKS_EVERY } else { SAYS_EVERY };
-    let started = Instant::now();
-    while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(every) {
+    let show = |took: Duration| {
         let passed = virtual_time.passed();
         let done = passed.min(length).as_secs_f64() / length.as_secs_f64();
-        let left = patience(started.elapsed().as_secs_f64() * (1.0 / done.max(1e-6) - 1.0));
+        let left = patience(took.as_secs_f64() * (1.0 / done.max(1e-6) - 1.0));
         let line = format!("{} simulated, about {left} left", self::virtual_time(passed, length));
-        if on_terminal { redraw(&line) } else { output::talk(&line) }
-    }
+        if on_terminal { output::redraw(&line) } else { output::talk(&line) }
+    };
+    let result = meanwhile(every, || true, show, simulate);
     if on_terminal {
-        redraw("");
+        output::redraw("");
     }
+    result
 }
 
 /// `12 of 55 ms`. A machine starts before it warms up, and some windows are longer than they were to be.
@@ -321,32 +300,9 @@ fn virtual_time(passed: Duration, length: Duration) -> String {
     format!("{} of about {} ms", ms(passed.min(length)), ms(length))
 }
 
-/// `[=====>    ]  37/370  block 2/10  12 s left`.
-fn bar(position: &Position<'_>, left: Duration) -> String {
-    const BAR: usize = 20;
-    let filled = (BAR * position.done).checked_div(position.cells).unwrap_or(0).min(BAR);
-    let bar = format!("{}{}", "=".repeat(filled), " ".repeat(BAR - filled));
-    format!(
-        "[{bar}] {}/{}  block {}/{}  {} left",
-        position.done,
-        position.cells,
-        position.block + 1,
-        position.blocks,
-        patience(left.as_secs_f64()),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_bar_fills_and_never_wraps_a_narrow_terminal() {
-        let position = Position { done: 185, cells: 370, block: 4, blocks: 10, cell_id: "x" };
-        let bar = bar(&position, Duration::from_secs(45));
-        assert_eq!(bar, "[==========          ] 185/370  block 5/10  45 s left");
-        assert_eq!(narrow(&format!("{bar}  {}", "x".repeat(100))).chars().count(), 79);
-    }
 
     #[test]
     fn the_line_ticks_while_a_cell_is_measured_and_no_longer() {
@@ -376,7 +332,7 @@ mod tests {
     fn the_time_left_falls_until_a_cell_should_be_done() {
         let second = Duration::from_secs(1);
         let cell_id = "ticket".into();
-        let drawn = Drawn { done: 185, cells: 370, block: 4, blocks: 10, cell_id, left: 45 * second };
+        let drawn = Position { done: 185, cells: 370, block: 4, blocks: 10, cell_id, left: 45 * second };
         let bar = "[==========          ] 185/370  block 5/10  ";
         assert_eq!(drawn.line(Duration::ZERO, ""), format!("{bar}45 s left  ticket"));
         assert_eq!(

@@ -220,9 +220,10 @@ impl<'a> Session<'a> {
                 cells: whole.len() * blocks as usize,
                 block,
                 blocks,
-                cell_id: &cell.id,
+                cell_id: cell.id.clone(),
+                left: self.time_left(&cells[i..], blocks - block - 1),
             };
-            self.progress.draw(&position, self.time_left(&cells[i..], blocks - block - 1));
+            self.progress.draw(position);
             let rest = self.time_left(&cells[i + 1..], 0);
             let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
             let retries = Retries { left: rule.retries, until };

@@ -64,6 +64,15 @@ fn stderr_takes(patience: Duration) -> bool {
     poll(&mut waited, Some(&limit)) != Ok(0)
 }
 
+/// Draws the terminal's last line anew, at most 79 columns of it: one that wraps cannot be drawn anew.
+pub(crate) fn redraw(line: &str) {
+    let _ = io::stderr().write_all(redrawn(line).as_bytes());
+}
+
+fn redrawn(line: &str) -> String {
+    format!("\r\x1b[2K{line:.79}")
+}
+
 /// Writes one line to stderr, however long that takes, and lets others write meanwhile: for a thread of its own.
 pub(crate) fn pass_on(line: &str) {
     let line = format!("{line}\n");
@@ -97,4 +106,14 @@ pub(crate) fn to_indented_json(content: &impl Serialize) -> Result<String> {
 /// The record as one line of JSON.
 pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redrawn_line_never_wraps_a_narrow_terminal() {
+        assert_eq!(redrawn(&"x".repeat(100)), format!("\r\x1b[2K{}", "x".repeat(79)));
+    }
 }

@@ -1,6 +1,5 @@
 //! How far the command is, on stderr: a line that is redrawn on a terminal, a line now and then elsewhere.
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::text::output;
@@ -14,14 +13,13 @@ pub(super) struct Progress {
     said: Instant,
     budget: Option<Duration>,
     on_terminal: bool,
-    is_drawn: bool,
 }
 
 impl Progress {
     pub(super) fn start(budget: Option<Duration>) -> Self {
         let now = Instant::now();
         let on_terminal = output::is_watched();
-        Self { started: now, said: now, budget, on_terminal, is_drawn: false }
+        Self { started: now, said: now, budget, on_terminal }
     }
 
     /// Whether the budget is used up.
@@ -52,18 +50,13 @@ impl Progress {
         if broken > 0 {
             line += &format!("; {broken} broke the lock");
         }
-        if self.on_terminal {
-            self.is_drawn = true;
-            _ = write!(std::io::stderr(), "\r\x1b[K{line}");
-        } else {
-            output::talk(&line);
-        }
+        if self.on_terminal { output::redraw(&line) } else { output::talk(&line) }
     }
 
     /// Makes room for other lines.
-    pub(super) fn clear(&mut self) {
-        if std::mem::take(&mut self.is_drawn) {
-            _ = write!(std::io::stderr(), "\r\x1b[K");
+    pub(super) fn clear(&self) {
+        if self.on_terminal {
+            output::redraw("");
         }
     }
 }
