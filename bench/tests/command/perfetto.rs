@@ -1,5 +1,4 @@
-//! A trace read by other eyes: by a protocol-buffers library, with message definitions copied from Perfetto's published
-//! ones and not from the writer.
+//! A trace read by other eyes: with message definitions copied from Perfetto's published ones, and not from the writer.
 
 use std::collections::BTreeMap;
 

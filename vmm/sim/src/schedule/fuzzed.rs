@@ -2,6 +2,9 @@
 
 use haltkick_fuzzing::Target;
 
+use super::perfetto::{
+    BEGIN, END, EventName, INSTANT, InternedData, TracePacket, TrackDescriptor, TrackEvent,
+};
 use super::{MOST_ABSENCES, MOST_VCPUS, Schedule};
 
 /// What is executed.
@@ -29,50 +32,36 @@ cpus=4
              a b-9     [002]   100.000100: sched_switch:         a b:9 [120] S ==> swapper/2:0 [120]
 ";
 
-/// Seven bits in each byte, the least first; the last byte has its highest bit clear.
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
-}
-
-fn number(field: u64, value: u64) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
-}
-
-fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
-    [&varint(field << 3 | 2), &varint(content.len() as u64), content].concat()
-}
-
 /// A trace as `haltkick run --trace` writes them, in which vCPU 0 is preempted once, and an instant of the run.
 pub(super) fn perfetto(instant: &str) -> Vec<u8> {
     const RUN: u64 = 1;
     const VCPU: u64 = 2;
-    let packet = |parts: &[Vec<u8>]| bytes(1, &parts.concat());
-    let track = |uuid, name: &[u8]| packet(&[bytes(60, &[number(1, uuid), bytes(2, name)].concat())]);
-    let named =
-        |iid, name: &[u8]| packet(&[bytes(12, &bytes(2, &[number(1, iid), bytes(2, name)].concat()))]);
-    let event = |at_ns, track, kind, name| {
-        let event = [number(9, kind), number(10, name), number(11, track)].concat();
-        packet(&[number(8, at_ns), bytes(11, &event)])
+    let track = |uuid, name: &str| TracePacket {
+        track_descriptor: Some(TrackDescriptor { uuid, name: name.into(), ..TrackDescriptor::default() }),
+        ..TracePacket::default()
     };
-    [
-        track(RUN, b"run"),
-        track(VCPU, b"vCPU 0"),
-        named(1, b"window"),
-        named(2, b"preempted: in the section"),
-        named(3, instant.as_bytes()),
-        event(9, RUN, 3, 3),
-        event(10, RUN, 1, 1),
-        event(20, VCPU, 1, 2),
-        event(60, VCPU, 2, 2),
-        event(90, RUN, 2, 1),
-    ]
-    .concat()
+    let named = |iid, name: &str| TracePacket {
+        interned_data: Some(InternedData { event_names: vec![EventName { iid, name: name.into() }] }),
+        ..TracePacket::default()
+    };
+    let event = |at_ns, track_uuid, r#type, name_iid| TracePacket {
+        timestamp: Some(at_ns),
+        track_event: Some(TrackEvent { r#type, name_iid, track_uuid, ..TrackEvent::default() }),
+        ..TracePacket::default()
+    };
+    let packets = [
+        track(RUN, "run"),
+        track(VCPU, "vCPU 0"),
+        named(1, "window"),
+        named(2, "preempted: in the section"),
+        named(3, instant),
+        event(9, RUN, INSTANT, 3),
+        event(10, RUN, BEGIN, 1),
+        event(20, VCPU, BEGIN, 2),
+        event(60, VCPU, END, 2),
+        event(90, RUN, END, 1),
+    ];
+    packets.iter().flat_map(TracePacket::framed).collect()
 }
 
 fn seeds() -> Vec<Vec<u8>> {

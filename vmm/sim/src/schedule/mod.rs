@@ -8,7 +8,7 @@
 #[doc(hidden)]
 pub mod fuzzed;
 mod lines;
-mod perfetto;
+pub mod perfetto;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -48,7 +48,7 @@ impl Schedule {
         let text = String::from_utf8_lossy(bytes);
         let spells = if lines::has_switch(&text) {
             text::read(&text)?
-        } else if perfetto::looks_like(bytes) {
+        } else if perfetto::TracePacket::begins(bytes) {
             perfetto::read(bytes)?
         } else if text.contains("sched_switch") {
             text::read(&text)?

@@ -1,28 +1,139 @@
-//! Traces that `haltkick run --trace` writes: the tracks of vCPUs, whose slices say what each does.
+//! Traces that `haltkick run --trace` writes: their messages, and the tracks of vCPUs, whose slices say what each does.
+//!
+//! Names and numbers of fields are those of `protos/perfetto/trace/trace_packet.proto` and its neighbours (Apache-2.0). A test of
+//! the command reads traces with definitions of its own.
+#![expect(missing_docs, reason = "Perfetto documents the fields of its messages")]
 
 use std::collections::HashMap;
 
+use prost::Message;
+
 use super::Spells;
 
-/// Fields of the messages, as `vmm/src/observe/trace` writes them.
-mod field {
-    pub(super) const PACKET: u64 = 1;
-    pub(super) const TIMESTAMP: u64 = 8;
-    pub(super) const TRACK_EVENT: u64 = 11;
-    pub(super) const INTERNED: u64 = 12;
-    pub(super) const TRACK: u64 = 60;
-    /// Fields of tracks.
-    pub(super) const UUID: u64 = 1;
-    pub(super) const NAME: u64 = 2;
-    /// Fields of events.
-    pub(super) const TYPE: u64 = 9;
-    pub(super) const NAME_IID: u64 = 10;
-    pub(super) const TRACK_UUID: u64 = 11;
+/// Kinds of a [`TrackEvent`].
+pub const BEGIN: i32 = 1;
+/// The slice that is open on the track ends.
+pub const END: i32 = 2;
+pub const INSTANT: i32 = 3;
+
+/// A packet: a file of a trace is a sequence of these.
+#[derive(Clone, PartialEq, Message)]
+pub struct TracePacket {
+    #[prost(message, optional, tag = "6")]
+    pub clock_snapshot: Option<ClockSnapshot>,
+    #[prost(uint64, optional, tag = "8")]
+    pub timestamp: Option<u64>,
+    #[prost(uint32, tag = "10")]
+    pub trusted_packet_sequence_id: u32,
+    #[prost(message, optional, tag = "11")]
+    pub track_event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "12")]
+    pub interned_data: Option<InternedData>,
+    #[prost(uint32, tag = "13")]
+    pub sequence_flags: u32,
+    #[prost(message, optional, tag = "59")]
+    pub trace_packet_defaults: Option<TracePacketDefaults>,
+    #[prost(message, optional, tag = "60")]
+    pub track_descriptor: Option<TrackDescriptor>,
 }
 
-const BEGIN: u64 = 1;
-const END: u64 = 2;
-const INSTANT: u64 = 3;
+#[derive(Clone, PartialEq, Message)]
+pub struct TracePacketDefaults {
+    #[prost(uint32, tag = "58")]
+    pub timestamp_clock_id: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ClockSnapshot {
+    #[prost(message, repeated, tag = "1")]
+    pub clocks: Vec<Clock>,
+    #[prost(uint32, tag = "2")]
+    pub primary_trace_clock: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Clock {
+    #[prost(uint32, tag = "1")]
+    pub clock_id: u32,
+    #[prost(uint64, tag = "2")]
+    pub timestamp: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TrackDescriptor {
+    #[prost(uint64, tag = "1")]
+    pub uuid: u64,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(uint64, optional, tag = "5")]
+    pub parent_uuid: Option<u64>,
+    #[prost(uint32, tag = "11")]
+    pub child_ordering: u32,
+    #[prost(uint64, optional, tag = "12")]
+    pub sibling_order_rank: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct InternedData {
+    #[prost(message, repeated, tag = "2")]
+    pub event_names: Vec<EventName>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct EventName {
+    #[prost(uint64, tag = "1")]
+    pub iid: u64,
+    #[prost(string, tag = "2")]
+    pub name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TrackEvent {
+    #[prost(message, repeated, tag = "4")]
+    pub debug_annotations: Vec<DebugAnnotation>,
+    #[prost(int32, tag = "9")]
+    pub r#type: i32,
+    #[prost(uint64, tag = "10")]
+    pub name_iid: u64,
+    #[prost(uint64, tag = "11")]
+    pub track_uuid: u64,
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    pub flow_ids: Vec<u64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    pub terminating_flow_ids: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DebugAnnotation {
+    #[prost(uint64, optional, tag = "3")]
+    pub uint_value: Option<u64>,
+    #[prost(string, tag = "10")]
+    pub name: String,
+}
+
+/// First byte of each packet in a file: field 1 of the trace, a message.
+const PACKET: u8 = 1 << 3 | 2;
+
+impl TracePacket {
+    /// The packet as it stands in a file.
+    #[must_use]
+    pub fn framed(&self) -> Vec<u8> {
+        [&[PACKET], self.encode_length_delimited_to_vec().as_slice()].concat()
+    }
+
+    /// Takes the first packet off `file`; `None` at the end.
+    pub(crate) fn take(file: &mut &[u8]) -> Option<Result<Self, String>> {
+        let (&first, rest) = file.split_first()?;
+        *file = rest;
+        let packet = (first == PACKET).then(|| Self::decode_length_delimited(file).ok()).flatten();
+        Some(packet.ok_or_else(|| "it ends in the midst of a packet, or is no Perfetto trace".into()))
+    }
+
+    /// Whether `file` begins as a trace does.
+    pub(crate) fn begins(file: &[u8]) -> bool {
+        file.first() == Some(&PACKET)
+    }
+}
 
 /// Instants of a run that tell what its trace lacks, by how they begin, and what that means.
 const LACKS: [(&str, &str); 2] = [
@@ -33,107 +144,19 @@ const LACKS: [(&str, &str); 2] = [
 /// Names of slices in which a vCPU would rather run. What follows a colon says what it was doing.
 const ABSENT: [&str; 3] = ["preempted", "descheduled", "ready"];
 
-/// A field's value.
-#[derive(Clone, Copy)]
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-/// Fields of a message, until one of them is none.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn bytes(&mut self, count: u64) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn field(&mut self) -> Option<(u64, Value<'a>)> {
-        let key = self.varint()?;
-        let value = match key & 7 {
-            0 => Value::Number(self.varint()?),
-            1 => Value::Bytes(self.bytes(8)?),
-            2 => {
-                let count = self.varint()?;
-                Value::Bytes(self.bytes(count)?)
-            }
-            5 => Value::Bytes(self.bytes(4)?),
-            _ => return None,
-        };
-        Some((key >> 3, value))
-    }
-}
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u64, Value<'a>), String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let field = self.field();
-        if field.is_none() {
-            self.0 = &[];
-        }
-        Some(field.ok_or_else(|| "it ends in the midst of a packet, or is no Perfetto trace".into()))
-    }
-}
-
-/// Numbers and bytes of a message's fields, the last of each.
-fn message(bytes: &[u8]) -> Result<HashMap<u64, Value<'_>>, String> {
-    Fields(bytes).collect()
-}
-
-fn number(message: &HashMap<u64, Value<'_>>, field: u64) -> Option<u64> {
-    match message.get(&field)? {
-        Value::Number(number) => Some(*number),
-        Value::Bytes(_) => None,
-    }
-}
-
-fn bytes<'a>(message: &HashMap<u64, Value<'a>>, field: u64) -> Option<&'a [u8]> {
-    match message.get(&field)? {
-        Value::Bytes(bytes) => Some(bytes),
-        Value::Number(_) => None,
-    }
-}
-
-/// Whether the bytes begin as a trace does: with a packet.
-pub(super) fn looks_like(bytes: &[u8]) -> bool {
-    bytes.first().is_some_and(|&first| u64::from(first) == field::PACKET << 3 | 2)
-}
-
 /// Tracks and names that the packets have declared so far.
 #[derive(Default)]
-struct Declared<'a> {
-    names: HashMap<u64, &'a [u8]>,
+struct Declared {
+    names: HashMap<u64, String>,
     vcpus: HashMap<u64, u32>,
     run: Option<u64>,
     opened_ns: Option<u64>,
 }
 
-pub(super) fn read(bytes_of_file: &[u8]) -> Result<Spells, String> {
+pub(super) fn read(mut file: &[u8]) -> Result<Spells, String> {
     let (mut spells, mut declared) = (Spells::default(), Declared::default());
-    for packet in Fields(bytes_of_file) {
-        let (number, Value::Bytes(packet)) = packet? else { continue };
-        if number == field::PACKET {
-            declared.packet(&message(packet)?, &mut spells)?;
-        }
+    while let Some(packet) = TracePacket::take(&mut file) {
+        declared.packet(packet?, &mut spells)?;
     }
     if declared.vcpus.is_empty() {
         return Err("it has no tracks of the vCPUs of one guest: record it by `haltkick run --trace`".into());
@@ -144,63 +167,47 @@ pub(super) fn read(bytes_of_file: &[u8]) -> Result<Spells, String> {
     Ok(spells)
 }
 
-impl<'a> Declared<'a> {
-    fn packet(&mut self, packet: &HashMap<u64, Value<'a>>, spells: &mut Spells) -> Result<(), String> {
-        if let Some(track) = bytes(packet, field::TRACK) {
-            self.track(&message(track)?);
+impl Declared {
+    fn packet(&mut self, packet: TracePacket, spells: &mut Spells) -> Result<(), String> {
+        if let Some(track) = packet.track_descriptor {
+            self.track(track);
         }
-        if let Some(interned) = bytes(packet, field::INTERNED)
-            && let Some(entry) = bytes(&message(interned)?, 2)
-        {
-            let entry = message(entry)?;
-            if let (Some(iid), Some(name)) = (number(&entry, 1), bytes(&entry, 2)) {
-                self.names.insert(iid, name);
-            }
+        for entry in packet.interned_data.into_iter().flat_map(|interned| interned.event_names) {
+            self.names.insert(entry.iid, entry.name);
         }
-        match (bytes(packet, field::TRACK_EVENT), number(packet, field::TIMESTAMP)) {
-            (Some(event), Some(at_ns)) => self.event(&message(event)?, at_ns, spells),
+        match (packet.track_event, packet.timestamp) {
+            (Some(event), Some(at_ns)) => self.event(&event, at_ns, spells),
             _ => Ok(()),
         }
     }
 
-    fn track(&mut self, track: &HashMap<u64, Value<'a>>) {
-        let (Some(uuid), Some(name)) = (number(track, field::UUID), bytes(track, field::NAME)) else {
-            return;
-        };
-        let name = std::str::from_utf8(name).unwrap_or_default();
-        if let Some(vcpu) = name.strip_prefix("vCPU ").and_then(|number| number.parse().ok()) {
-            self.vcpus.insert(uuid, vcpu);
-        } else if name == "run" {
-            self.run = Some(uuid);
+    fn track(&mut self, track: TrackDescriptor) {
+        if let Some(vcpu) = track.name.strip_prefix("vCPU ").and_then(|number| number.parse().ok()) {
+            self.vcpus.insert(track.uuid, vcpu);
+        } else if track.name == "run" {
+            self.run = Some(track.uuid);
         }
     }
 
-    fn event(
-        &mut self,
-        event: &HashMap<u64, Value<'a>>,
-        at_ns: u64,
-        spells: &mut Spells,
-    ) -> Result<(), String> {
-        let name =
-            number(event, field::NAME_IID).and_then(|iid| self.names.get(&iid).copied()).unwrap_or_default();
-        let name = std::str::from_utf8(name).unwrap_or_default();
-        let track = number(event, field::TRACK_UUID);
-        let vcpu = track.and_then(|track| self.vcpus.get(&track).copied());
-        match (vcpu, number(event, field::TYPE)) {
-            (Some(vcpu), Some(BEGIN)) => {
+    fn event(&mut self, event: &TrackEvent, at_ns: u64, spells: &mut Spells) -> Result<(), String> {
+        let name = self.names.get(&event.name_iid).map_or("", String::as_str);
+        let vcpu = self.vcpus.get(&event.track_uuid).copied();
+        let is_run = self.run == Some(event.track_uuid);
+        match (vcpu, event.r#type) {
+            (Some(vcpu), BEGIN) => {
                 let does = name.split(':').next().unwrap_or_default();
                 spells.is_absent(vcpu, at_ns, ABSENT.contains(&does))
             }
-            (Some(vcpu), Some(END)) => spells.is_absent(vcpu, at_ns, false),
-            (None, Some(BEGIN)) if track == self.run && name == "window" => {
+            (Some(vcpu), END) => spells.is_absent(vcpu, at_ns, false),
+            (None, BEGIN) if is_run && name == "window" => {
                 self.opened_ns = Some(at_ns);
                 Ok(())
             }
-            (None, Some(END)) if track == self.run => {
+            (None, END) if is_run => {
                 spells.window_ns = self.opened_ns.take().map(|opened_ns| (opened_ns, at_ns));
                 Ok(())
             }
-            (None, Some(INSTANT)) if track == self.run => {
+            (None, INSTANT) if is_run => {
                 let lacks = LACKS.iter().filter(|(begins, _)| name.starts_with(begins));
                 lacks.for_each(|(_, means)| spells.doubt(means, 0, 1));
                 Ok(())

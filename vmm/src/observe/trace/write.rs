@@ -13,7 +13,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-use super::perfetto::{Kind, Track, TrackEvent, Writer};
+use haltkick_sim::schedule::perfetto::{BEGIN, END, INSTANT};
+
+use super::perfetto::{Track, TrackEvent, Writer};
 use super::{Event, Trace, What};
 use crate::guest::activity::Activity;
 use crate::observe::whereabouts::Where;
@@ -271,13 +273,13 @@ fn state(at: Where) -> Option<&'static str> {
 }
 
 fn begin(track: Track, at_ns: u64, name: &str) -> TrackEvent<'_> {
-    TrackEvent { track, kind: Kind::Begin, at_ns, name, flow: None, ends_flow: None, annotations: &[] }
+    TrackEvent { track, kind: BEGIN, at_ns, name, flow: None, ends_flow: None, annotations: &[] }
 }
 
 fn end(track: Track, at_ns: u64) -> TrackEvent<'static> {
-    TrackEvent { kind: Kind::End, ..begin(track, at_ns, "") }
+    TrackEvent { kind: END, ..begin(track, at_ns, "") }
 }
 
 fn instant(track: Track, at_ns: u64, name: &str) -> TrackEvent<'_> {
-    TrackEvent { kind: Kind::Instant, ..begin(track, at_ns, name) }
+    TrackEvent { kind: INSTANT, ..begin(track, at_ns, name) }
 }
