@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 1 << 20;
 const MOST_NS: u64 = 60_000_000_000;
 
 /// The file.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Preemption {
     pub(crate) format: u32,
@@ -68,22 +68,7 @@ impl Preemption {
 
     /// A preemption of `image` in the present format.
     pub(crate) fn new(image: &Image) -> Self {
-        Self {
-            format: FORMAT,
-            image_sha256: sha256(image),
-            place: String::new(),
-            vcpu: 0,
-            instructions: 0,
-            for_ns: 0,
-            takes_pcpu: false,
-            closes: false,
-            span_ns: 0,
-            horizon_ns: 0,
-            seed: 0,
-            came_to: String::new(),
-            settings: BTreeMap::new(),
-            then: Vec::new(),
-        }
+        Self { format: FORMAT, image_sha256: sha256(image), ..Self::default() }
     }
 
     /// Whether it was found in `image`.

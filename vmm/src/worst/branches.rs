@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_sim::Cpu;
 use haltkick_sim::board::{Step, Witness};
+use serde::{Deserialize, Serialize};
 
 use crate::engines;
 use crate::engines::explained::{Looking, look, meetings};
@@ -22,17 +23,16 @@ use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
-use crate::worst::curve::{Sample, tick};
+use crate::worst::curve::{Curve, Sample};
 use crate::worst::cut::Cut;
 use crate::worst::effect::{Broken, Effect};
-use crate::worst::overtaking::Order;
 use crate::worst::survey::Baseline;
 
 /// Most horizons that a branch may take to do the work.
 const MOST_HORIZONS: usize = 3;
 
 /// Outcome of a cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Attempt {
     /// The lock did as it should. The state of the lock at the cut, in words.
     Held(Effect, Option<String>),
@@ -171,12 +171,10 @@ impl Witness for Cutter {
 struct Window<'a> {
     shared: Rc<RefCell<Shared>>,
     baseline: &'a Baseline,
-    samples: Vec<Sample>,
-    order: Order,
+    curve: Curve<'a>,
     /// The lock at the cut, in words.
     state: Option<String>,
     locks: u32,
-    stop: &'a AtomicBool,
     /// Is told of reports as they come.
     each: &'a mut dyn FnMut(usize, Attempt),
 }
@@ -186,7 +184,7 @@ impl Window<'_> {
     fn is_over(&mut self) -> Result<bool, RunError> {
         let horizon = self.baseline.scope.horizon_ticks();
         let mut shared = self.shared.borrow_mut();
-        shared.ticks = self.samples.len() - 1;
+        shared.ticks = self.curve.samples.len() - 1;
         for (index, report) in std::mem::take(&mut shared.done) {
             (self.each)(index, parse(&report));
         }
@@ -206,7 +204,7 @@ impl Window<'_> {
             (Role::Branch(_), Some(began)) => {
                 let goal = self.baseline.samples[began + horizon].worked_ns;
                 let passed = shared.ticks - began;
-                let is_done = self.samples.last().is_some_and(|sample| sample.worked_ns >= goal);
+                let is_done = self.curve.samples.last().is_some_and(|sample| sample.worked_ns >= goal);
                 passed >= horizon && (is_done || passed >= MOST_HORIZONS * horizon)
             }
         })
@@ -220,20 +218,14 @@ impl PassWindow for Window<'_> {
         guest: &GuestRun<'_>,
         memory: &Memory,
     ) -> Result<(), RunError> {
-        self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
+        self.curve.sample(scheduler, guest, memory);
         while !self.is_over()? {
             let (locks, shared, state) = (self.locks, &self.shared, &mut self.state);
             let mut stopped = |asleep| {
                 let lock = lock_in_words(memory, shared.borrow().vcpu, locks);
                 *state = lock.map(|lock| format!("{lock}; {asleep} asleep"));
             };
-            let ended = tick(
-                (&mut self.samples, &mut self.order),
-                (scheduler, guest, memory),
-                locks,
-                (self.stop, &mut stopped),
-            )?;
-            if ended.is_break() {
+            if self.curve.tick((scheduler, guest, memory), &mut stopped)?.is_break() {
                 return Ok(());
             }
         }
@@ -257,7 +249,8 @@ pub fn branches(
     let (shared, ended, curve) = go((run, image), baseline, (before, cuts), (jobs, stop), (each, None));
     let mut shared = shared.borrow_mut();
     if let Role::Branch(Some(reporter)) = std::mem::replace(&mut shared.role, Role::Trunk) {
-        reporter.end(&report(&attempt(ended, baseline, curve, shared.began)));
+        let attempt = attempt(ended, baseline, curve, shared.began);
+        reporter.end(&serde_json::to_vec(&attempt).expect("an attempt is of numbers and texts"));
     }
     shared.settle(0);
     for (index, report) in std::mem::take(&mut shared.done) {
@@ -304,8 +297,8 @@ pub fn replay(
 }
 
 /// A window's samples, and the lock at the cut, in words.
-type Curve = (Vec<Sample>, Option<String>);
-type Gone = (Rc<RefCell<Shared>>, Result<Found, RunError>, Curve);
+type Seen = (Vec<Sample>, Option<String>);
+type Gone = (Rc<RefCell<Shared>>, Result<Found, RunError>, Seen);
 
 /// Runs until the last cut, or as the branch that it has become. The run itself is cut at `here`. `looking` has no say in it.
 fn go(
@@ -339,11 +332,9 @@ fn go(
     let mut window = Window {
         shared: Rc::clone(&shared),
         baseline,
-        samples: Vec::new(),
-        order: Order::new(run.our(0)),
+        curve: Curve::new(run.our(0), stop),
         state: None,
         locks: run.our(0).ours.lock_count,
-        stop,
         each,
     };
     let cutter = Box::new(Cutter(Rc::clone(&shared)));
@@ -353,14 +344,14 @@ fn go(
     };
     let watched = Watched { window: Some(&mut window), witness };
     let ended = engines::run_watched(run, image, &Instruments::default(), stop, watched);
-    (shared, ended, (window.samples, window.state))
+    (shared, ended, (window.curve.samples, window.state))
 }
 
 /// Outcome of a branch by the way in which its process ended.
 fn attempt(
     ended: Result<Found, RunError>,
     baseline: &Baseline,
-    (samples, state): Curve,
+    (samples, state): Seen,
     began: Option<usize>,
 ) -> Attempt {
     let broke = |error: &RunError, explanation: String| {
@@ -384,45 +375,10 @@ fn attempt(
     Attempt::Held(Effect::between(&baseline.samples, &samples, began.unwrap_or(0), horizon), state)
 }
 
-/// An attempt in bytes: words of an effect, or what broke.
-fn report(attempt: &Attempt) -> Vec<u8> {
-    match attempt {
-        Attempt::Held(effect, state) => {
-            let state = state.as_deref().unwrap_or_default();
-            [b"h", effect.words().map(u64::to_le_bytes).as_flattened(), state.as_bytes()].concat()
-        }
-        Attempt::Broke(broken) => {
-            let kind = if broken.is_stuck { b's' } else { b'b' };
-            [&[kind], broken.what.as_bytes(), b"\0", broken.explanation.as_bytes()].concat()
-        }
-        Attempt::NotCarriedOut(what) => [b"n", what.as_bytes()].concat(),
-        Attempt::Unreached => vec![b'u'],
-    }
-}
-
+/// An attempt as another process has told it.
 fn parse(report: &[u8]) -> Attempt {
-    let lost = || {
+    serde_json::from_slice(report).unwrap_or_else(|_| {
         let what = "the simulator ended without a report: a fault of Haltkick".to_owned();
         Attempt::Broke(Broken { is_stuck: false, what, explanation: String::new() })
-    };
-    match report {
-        [b'h', rest @ ..] => {
-            let Some((words, state)) = rest.split_at_checked(Effect::WORDS * size_of::<u64>()) else {
-                return lost();
-            };
-            let words: Vec<u64> =
-                words.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-            let state = (!state.is_empty()).then(|| String::from_utf8_lossy(state).into_owned());
-            Effect::of_words(&words).map_or_else(lost, |effect| Attempt::Held(effect, state))
-        }
-        [kind @ (b's' | b'b'), text @ ..] => {
-            let text = String::from_utf8_lossy(text);
-            let (what, explanation) = text.split_once('\0').unwrap_or((&text, ""));
-            let (what, explanation) = (what.to_owned(), explanation.to_owned());
-            Attempt::Broke(Broken { is_stuck: *kind == b's', what, explanation })
-        }
-        [b'n', text @ ..] => Attempt::NotCarriedOut(String::from_utf8_lossy(text).into_owned()),
-        [b'u'] => Attempt::Unreached,
-        _ => lost(),
-    }
+    })
 }

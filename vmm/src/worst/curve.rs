@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::guest::memory::Memory;
 use crate::host::error::RunError;
+use crate::run::asked::OurGuest;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::worst::overtaking::Order;
@@ -55,30 +56,50 @@ impl Sample {
     }
 }
 
-/// Lets a tick pass and adds a sample of it, unless the guest has failed or a vCPU was overtaken against the lock's promise, which ends
-/// the curve. `stopped` is told how many vCPUs sleep when one is cut.
-///
-/// # Errors
-/// A request to stop.
-pub(super) fn tick(
-    (samples, order): (&mut Vec<Sample>, &mut Order),
-    (scheduler, guest, memory): (&Scheduler<'_>, &GuestRun<'_>, &Memory),
+/// A guest from the opening of the window on.
+pub(super) struct Curve<'a> {
+    /// One a tick.
+    pub(super) samples: Vec<Sample>,
+    order: Order,
     locks: u32,
-    (stop, stopped): (&AtomicBool, &mut dyn FnMut(u32)),
-) -> Result<ControlFlow<()>, RunError> {
-    scheduler.pass_watched(Duration::from_nanos(TICK_NS), stopped);
-    if let Some(overtaken) = order.look(memory, locks, || scheduler.whereabouts()) {
-        guest.fail(RunError::Overtaken(overtaken));
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Curve<'a> {
+    /// A curve without samples.
+    pub(super) fn new(asked: OurGuest<'_>, stop: &'a AtomicBool) -> Self {
+        Self { samples: Vec::new(), order: Order::new(asked), locks: asked.ours.lock_count, stop }
     }
-    if guest.failed() {
-        return Ok(ControlFlow::Break(()));
+
+    /// Adds the present state.
+    pub(super) fn sample(&mut self, scheduler: &Scheduler<'_>, guest: &GuestRun<'_>, memory: &Memory) {
+        self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
     }
-    // Relaxed: a request.
-    if stop.load(Ordering::Relaxed) {
-        return Err(RunError::Interrupted);
+
+    /// Lets a tick pass and adds a sample of it, unless the guest has failed or a vCPU was overtaken against the lock's promise, which
+    /// ends the curve. `stopped` is told how many vCPUs sleep when one is cut.
+    ///
+    /// # Errors
+    /// A request to stop.
+    pub(super) fn tick(
+        &mut self,
+        (scheduler, guest, memory): (&Scheduler<'_>, &GuestRun<'_>, &Memory),
+        stopped: &mut dyn FnMut(u32),
+    ) -> Result<ControlFlow<()>, RunError> {
+        scheduler.pass_watched(Duration::from_nanos(TICK_NS), stopped);
+        if let Some(overtaken) = self.order.look(memory, self.locks, || scheduler.whereabouts()) {
+            guest.fail(RunError::Overtaken(overtaken));
+        }
+        if guest.failed() {
+            return Ok(ControlFlow::Break(()));
+        }
+        // Relaxed: a request.
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        self.sample(scheduler, guest, memory);
+        Ok(ControlFlow::Continue(()))
     }
-    samples.push(Sample::take(scheduler, guest, memory, locks));
-    Ok(ControlFlow::Continue(()))
 }
 
 /// A number that two curves share only if they are alike.

@@ -1,9 +1,11 @@
 //! Effect of a cut, compared with the run without it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::worst::curve::{Sample, TICK_NS, fingerprint};
 
 /// The difference that a cut made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Effect {
     /// How much later as much work was done as without it by the end of the horizon; negative: earlier.
     pub late_ns: i64,
@@ -19,8 +21,6 @@ pub struct Effect {
     pub longest_wait_ns: [u64; 2],
     /// Time of vCPUs that waited while no vCPU entered, within the horizon, and that without the cut.
     pub blocked_ns: [u64; 2],
-    /// The most vCPUs that waited so at a time.
-    pub blocked_peak: u32,
     /// After this time no more was lost, if that was before the last quarter of the horizon.
     pub heals_ns: Option<u64>,
     /// The run went on as it does without the cut, in all that is sampled.
@@ -30,7 +30,7 @@ pub struct Effect {
 }
 
 /// A branch in which the guest failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Broken {
     /// It made no progress; else it broke mutual exclusion, or worse.
     pub is_stuck: bool,
@@ -57,11 +57,6 @@ impl Effect {
             samples[within.clone()].iter().map(|sample| sample.longest_wait_ns).max().unwrap_or(0)
         };
         let last = &samples[within.end - 1];
-        let (mut blocked_ns, mut blocked_peak) = ([0; 2], 0);
-        for (samples, sum) in [samples, base].into_iter().zip(&mut blocked_ns) {
-            *sum = blocked(&samples[within.clone()]).map(|waiting| u64::from(waiting) * TICK_NS).sum();
-        }
-        blocked_peak = blocked(&samples[within.clone()]).max().unwrap_or(blocked_peak);
         Self {
             late_ns: done.at_ns as i64 - base_done.at_ns as i64,
             idle_ns: done.idle_ns as i64 - base_done.idle_ns as i64,
@@ -69,52 +64,11 @@ impl Effect {
             censored: reached.is_none(),
             fewer_entries: base[end].entered.wrapping_sub(last.entered) as i64,
             longest_wait_ns: [longest(samples), longest(base)],
-            blocked_ns,
-            blocked_peak,
+            blocked_ns: [samples, base].map(|samples| blocked_ns(&samples[within.clone()])),
             heals_ns: heals_ns(base, samples, at, horizon),
             unchanged: base.starts_with(samples),
             fingerprint: fingerprint(samples),
         }
-    }
-
-    pub(super) const WORDS: usize = 11;
-
-    /// It as words, to be read by [`Self::of_words`].
-    pub(super) fn words(&self) -> [u64; Self::WORDS] {
-        [
-            self.late_ns as u64,
-            u64::from(self.censored) | u64::from(self.unchanged) << 1 | u64::from(self.blocked_peak) << 2,
-            self.fewer_entries as u64,
-            self.longest_wait_ns[0],
-            self.longest_wait_ns[1],
-            self.blocked_ns[0],
-            self.blocked_ns[1],
-            self.heals_ns.unwrap_or(u64::MAX),
-            self.fingerprint,
-            self.idle_ns as u64,
-            self.vmm_ns as u64,
-        ]
-    }
-
-    pub(super) fn of_words(words: &[u64]) -> Option<Self> {
-        let &[late, flags, fewer, wait, base_wait, blocked, base_blocked, heals, fingerprint, idle, vmm] =
-            words
-        else {
-            return None;
-        };
-        Some(Self {
-            late_ns: late as i64,
-            idle_ns: idle as i64,
-            vmm_ns: vmm as i64,
-            censored: flags & 1 != 0,
-            fewer_entries: fewer as i64,
-            longest_wait_ns: [wait, base_wait],
-            blocked_ns: [blocked, base_blocked],
-            blocked_peak: (flags >> 2) as u32,
-            unchanged: flags & 2 != 0,
-            heals_ns: (heals != u64::MAX).then_some(heals),
-            fingerprint,
-        })
     }
 }
 
@@ -156,9 +110,10 @@ fn done_of_base(base: &[Sample], end: usize, goal: u64) -> Moment {
     done(base, first, goal)
 }
 
-/// vCPUs that waited at each tick within which no vCPU entered.
-fn blocked(samples: &[Sample]) -> impl Iterator<Item = u32> + '_ {
-    samples.windows(2).filter(|pair| pair[0].entered == pair[1].entered).map(|pair| pair[1].waiting)
+/// Time of vCPUs that waited in ticks within which no vCPU entered.
+fn blocked_ns(samples: &[Sample]) -> u64 {
+    let blocked = samples.windows(2).filter(|pair| pair[0].entered == pair[1].entered);
+    blocked.map(|pair| u64::from(pair[1].waiting) * TICK_NS).sum()
 }
 
 /// The last time at which the deficit was not yet what it is at the end.
@@ -201,10 +156,9 @@ mod tests {
         // Two of the three pCPUs were idle all the time, and one was in the VMM for half of it.
         assert_eq!((effect.idle_ns, effect.vmm_ns), (10 * TICK_NS as i64, 5 * TICK_NS as i64 / 2));
         assert_eq!(effect.longest_wait_ns, [5 * TICK_NS, 0]);
-        assert_eq!((effect.blocked_ns, effect.blocked_peak), ([5 * TICK_NS, 0], 1));
+        assert_eq!(effect.blocked_ns, [5 * TICK_NS, 0]);
         // All is lost by tick 16, and tick 10 is the cut's.
         assert_eq!((effect.heals_ns, effect.unchanged), (Some(6 * TICK_NS), false));
-        assert_eq!(Effect::of_words(&effect.words()), Some(effect));
         let short = Effect::between(&base, &curve(40, 12..41), 10, 20);
         assert_eq!((short.late_ns, short.censored, short.heals_ns), (10 * TICK_NS as i64, true, None));
         // The run without the cut has done its work before its last ticks, which add none.

@@ -21,9 +21,8 @@ use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
-use crate::worst::curve::{Sample, TICK_NS, tick};
+use crate::worst::curve::{Curve, Sample, TICK_NS};
 use crate::worst::cut::Cut;
-use crate::worst::overtaking::Order;
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
@@ -185,10 +184,7 @@ impl Witness for Surveyor {
 struct Window<'a> {
     seen: Rc<RefCell<Recording>>,
     scope: Scope,
-    samples: Vec<Sample>,
-    order: Order,
-    locks: u32,
-    stop: &'a AtomicBool,
+    curve: Curve<'a>,
 }
 
 impl PassWindow for Window<'_> {
@@ -205,10 +201,9 @@ impl PassWindow for Window<'_> {
         let until_ps = if seen.before.is_empty() { from_ps + span_ps } else { u64::MAX };
         seen.window_ps = Some((from_ps, until_ps));
         drop(seen);
-        self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
+        self.curve.sample(scheduler, guest, memory);
         for _ in 0..self.scope.whole().as_nanos() as u64 / TICK_NS {
-            let curve = (&mut self.samples, &mut self.order);
-            if tick(curve, (scheduler, guest, memory), self.locks, (self.stop, &mut |_| ()))?.is_break() {
+            if self.curve.tick((scheduler, guest, memory), &mut |_| ())?.is_break() {
                 return Ok(());
             }
         }
@@ -249,13 +244,11 @@ pub fn survey_after(
         all_ps: 0,
         last: vec![(0, false); asked.guest.vcpus as usize],
     }));
-    let locks = asked.ours.lock_count;
-    let mut window =
-        Window { seen: Rc::clone(&seen), scope, samples: Vec::new(), order: Order::new(asked), locks, stop };
+    let mut window = Window { seen: Rc::clone(&seen), scope, curve: Curve::new(asked, stop) };
     let witness = Some(Box::new(Surveyor(Rc::clone(&seen))) as Box<dyn Witness>);
     let watched = Watched { window: Some(&mut window), witness };
     engines::run_watched(run, image, &Instruments::default(), stop, watched).and_then(Found::all)?;
-    let samples = window.samples;
+    let samples = window.curve.samples;
     let mut seen = seen.borrow_mut();
     let all_ps = seen.all_ps.max(1) as f64;
     let exposure = seen.spent_ps.iter().map(|(rip, ps)| (*rip, *ps as f64 / all_ps)).collect();

@@ -55,7 +55,7 @@ fn a_holder_that_is_taken_off_makes_all_others_wait() {
     // Four CPUs do nothing for a millisecond, and for the time that the fourth one takes to wake up. It has not said yet that its
     // wait is over.
     assert!((1_000_000..1_350_000).contains(&effect.late_ns), "{effect:?}");
-    assert!(effect.longest_wait_ns[0] > 1_000_000 && effect.blocked_peak == 4, "{effect:?}");
+    assert!(effect.longest_wait_ns[0] > 1_000_000 && effect.blocked_ns[0] > 3_500_000, "{effect:?}");
     assert_eq!(effect, cut(&run, &baseline, at, Kind::Off(length)), "twice the same");
     // One of the four is idle, and three spin.
     let guest_ns = effect.late_ns * 4 - effect.idle_ns - effect.vmm_ns;

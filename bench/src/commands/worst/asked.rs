@@ -107,7 +107,7 @@ impl Asked {
         &self,
         scope: Scope,
         seed: u64,
-        cuts: &[(Cut, &SourcePlace)],
+        cuts: &[(Cut, SourcePlace)],
         came_to: String,
     ) -> Preemption {
         let mut thens = cuts.iter().map(|(cut, place)| {

@@ -5,7 +5,6 @@ mod places;
 mod progress;
 mod replay;
 mod screen;
-mod sets;
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,22 +1,26 @@
 //! All instructions of the lock, in each situation, with one seed after the other.
 
-use std::collections::BTreeMap;
+mod sets;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::worst::{Attempt, Baseline, Broken, Cut, Effect, Kind, Occurrence, branches, survey};
+use haltkick_vmm::worst::{
+    Attempt, Baseline, Broken, Cut, Effect, Kind, Occurrence, Scope, branches, survey,
+};
 use haltkick_vmm::{Run, RunError};
 
 use super::asked::Asked;
 use super::places::Places;
 use super::progress::Progress;
-use super::sets::Search;
-use crate::analysis::statistics::median;
-use crate::analysis::worst::{BrokenLock, Coverage, Heat, Row, Set, Situation, Tried, Tries, Worst};
+use crate::analysis::worst::{BrokenLock, Coverage, Heat, Row, Situation, Tried, Tries, Worst};
 use crate::cli::WorstArgs;
 use crate::results::directory;
 use crate::text::exit::{Failure, Result};
+
+use sets::Search;
 
 /// Seeds that are tried where no number is asked for, and where these leave it open whether any line costs more than the noise. More than
 /// two looks at the same data would find something by chance.
@@ -33,9 +37,18 @@ pub(super) struct Screened {
 /// One attempt to be made.
 #[derive(Clone, Copy)]
 struct Planned {
-    occurrence: Occurrence,
+    rip: u64,
     situation: Situation,
+    /// The instruction writes to a line that more than one core has used.
+    writes: bool,
     cut: Cut,
+}
+
+impl Planned {
+    fn new(at: &Occurrence, kind: Kind) -> Self {
+        let cut = Cut::new(at.vcpu, at.instructions, kind);
+        Self { rip: at.rip, situation: Situation::of(at), writes: at.writes, cut }
+    }
 }
 
 struct Screen<'a> {
@@ -184,7 +197,9 @@ impl Screen<'_> {
         self.attempts += 1;
         match attempt {
             Attempt::Held(effect, state) => self.held(run, planned, effect, state),
-            Attempt::Broke(broken) => self.broke(run, planned, &broken),
+            Attempt::Broke(broken) => {
+                self.broke(self.asked.scope, run.guests[0].seed, &[*planned], &broken);
+            }
             Attempt::NotCarriedOut(what) => self.failed = Some(Failure::lacking(what)),
             Attempt::Unreached => {}
         }
@@ -195,7 +210,7 @@ impl Screen<'_> {
             return;
         }
         let (lost, parts) = self.asked.lost(&effect, &[planned.cut]);
-        let (rip, situation, seed) = (planned.occurrence.rip, planned.situation, run.guests[0].seed);
+        let (rip, situation, seed) = (planned.rip, planned.situation, run.guests[0].seed);
         if planned.cut.kind != self.asked.kind {
             self.tries.controls.insert((rip, situation, seed), (lost, parts));
             return;
@@ -213,37 +228,49 @@ impl Screen<'_> {
         });
     }
 
-    fn broke(&mut self, run: &Run, planned: &Planned, broken: &Broken) {
+    /// `planned`, all in one run, broke the lock.
+    fn broke(&mut self, scope: Scope, seed: u64, planned: &[Planned], broken: &Broken) {
         self.enough |= self.args.find_bugs;
-        if self.broken.len() >= MOST_BROKEN {
-            return;
-        }
-        let place = self.places.place(planned.occurrence.rip);
+        let Some(last) = planned.last().filter(|_| self.broken.len() < MOST_BROKEN) else { return };
         let name = format!("broken-{:03}.toml", self.broken.len() + 1);
-        let cut = (planned.cut, &place);
-        let file = self.asked.file(self.asked.scope, run.guests[0].seed, &[cut], broken.what.clone());
-        let written = directory::write_whole(&self.output.join(&name), file.text());
+        let file = self.file(scope, seed, planned, broken.what.clone());
+        let written = directory::write_whole(&self.output.join(&name), file);
         self.failed = self.failed.take().or(written.err());
-        let situation = planned.situation;
-        let (what, is_stuck) = (broken.what.clone(), broken.is_stuck);
+        let what = match planned.len() {
+            1 => broken.what.clone(),
+            many => format!("{many} preemptions: {}", broken.what),
+        };
+        let (place, situation, is_stuck) = (self.places.place(last.rip), last.situation, broken.is_stuck);
         self.broken.push(BrokenLock { place, situation, what, is_stuck, replay: name });
+    }
+
+    /// The file that does `planned` again.
+    fn file(&mut self, scope: Scope, seed: u64, planned: &[Planned], came_to: String) -> String {
+        let cuts: Vec<_> = planned.iter().map(|it| (it.cut, self.places.place(it.rip))).collect();
+        self.asked.file(scope, seed, &cuts, came_to).text()
+    }
+
+    /// The attempt that stands for a row, and how to make it again.
+    fn example(&self, row: &Row) -> (&Tried, Planned) {
+        let tried = &self.tries.preempted[row.example];
+        let cut = Cut::new(tried.vcpu, tried.instructions, self.asked.kind);
+        (tried, Planned { rip: tried.rip, situation: tried.situation, writes: false, cut })
     }
 
     fn answer(mut self, is_complete: bool) -> Result<Worst> {
         let places = &mut self.places;
         let mut rows = self.tries.rows(&mut |rip| places.place(rip));
         for row in rows.iter_mut().take(self.args.top) {
-            let tried = &self.tries.preempted[row.example];
+            let (tried, planned) = self.example(row);
             let name = format!("worst-{:03}.toml", row.rank);
-            let came_to = format!("{:016x}", tried.effect.fingerprint);
-            let cut = Cut::new(tried.vcpu, tried.instructions, self.asked.kind);
-            let file = self.asked.file(self.asked.scope, tried.seed, &[(cut, &row.place)], came_to);
-            directory::write_whole(&self.output.join(&name), file.text())?;
+            let (seed, came_to) = (tried.seed, format!("{:016x}", tried.effect.fingerprint));
+            let file = self.file(self.asked.scope, seed, &[planned], came_to);
+            directory::write_whole(&self.output.join(&name), file)?;
             row.replay = Some(name);
         }
         let is_found = self.args.find_bugs && !self.broken.is_empty();
         let has_sets = self.args.preemptions > 1 && is_complete && !is_found;
-        let sets = if has_sets { self.sets(&rows)? } else { vec![] };
+        let sets = if has_sets { Search::new(&mut self).run(&rows)? } else { vec![] };
         let coverage = self.coverage();
         let (asked, guest) = (self.asked, &self.asked.run.guests[0]);
         Ok(Worst {
@@ -274,28 +301,12 @@ impl Screen<'_> {
         })
     }
 
-    fn sets(&mut self, rows: &[Row]) -> Result<Vec<Set>> {
-        let firsts = rows.iter().map(|row| &self.tries.preempted[row.example]).collect::<Vec<_>>();
-        let mut singles: BTreeMap<_, Vec<f64>> = BTreeMap::new();
-        for tried in &self.tries.preempted {
-            singles.entry((tried.rip, tried.situation)).or_default().push(tried.lost);
-        }
-        let singles = singles.into_iter().map(|(class, losses)| (class, median(&losses))).collect();
-        let pace = self.trying / self.attempts.max(1) as u32;
-        let mut search = Search::new(self.args, self.asked, self.output, &mut self.places, pace);
-        let sets = search.run(&firsts, &singles)?;
-        self.attempts += search.attempts;
-        self.enough |= search.is_partial;
-        self.broken.extend(search.broken);
-        Ok(sets)
-    }
-
     fn coverage(&mut self) -> Coverage {
         let reached = &self.tries.reached;
         let all = self.places.all_near(reached);
-        let tried: std::collections::BTreeSet<_> =
+        let tried: BTreeSet<_> =
             self.tries.preempted.iter().map(|tried| (tried.rip, tried.situation)).collect();
-        let points: std::collections::BTreeSet<u64> = self.tries.seen.keys().map(|(rip, _)| *rip).collect();
+        let points: BTreeSet<u64> = self.tries.seen.keys().map(|(rip, _)| *rip).collect();
         Coverage {
             instructions: all.len(),
             executed: all.iter().filter(|address| reached.contains(*address)).count(),
@@ -319,14 +330,14 @@ fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planne
         // Fibonacci hashing: equal classes of two seeds are at different moments.
         let mixed = (rip ^ seed << 40 ^ u64::from(situation.waiting)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let occurrence = occurrences[(mixed >> 32) as usize % occurrences.len()];
-        let cut = Cut::new(occurrence.vcpu, occurrence.instructions, *kind);
-        planned.push(Planned { occurrence, situation, cut });
+        let as_asked = Planned::new(&occurrence, *kind);
+        planned.push(as_asked);
         if closes {
-            planned.push(Planned { occurrence, situation, cut: Cut { closes, ..cut } });
+            planned.push(Planned { cut: Cut { closes, ..as_asked.cut }, ..as_asked });
         }
         // The control.
         if !closes && *kind != Kind::Exit {
-            planned.push(Planned { occurrence, situation, cut: Cut { kind: Kind::Exit, ..cut } });
+            planned.push(Planned::new(&occurrence, Kind::Exit));
         }
     }
     planned
@@ -336,7 +347,7 @@ fn plan(baseline: &Baseline, kind: &Kind, seed: u64, closes: bool) -> Vec<Planne
 /// breaks locks.
 fn thin(mut planned: Vec<Planned>, most: usize, seed: u64) -> Vec<Planned> {
     let mixed = |it: &Planned| (it.cut.instructions ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    planned.sort_by_key(|it| (!it.occurrence.writes, mixed(it)));
+    planned.sort_by_key(|it| (!it.writes, mixed(it)));
     planned.truncate(most);
     planned
 }
@@ -352,11 +363,10 @@ mod tests {
             let writes = instructions.is_multiple_of(10);
             let occurrence =
                 Occurrence { vcpu, instructions, rip, at, waiting: 0, out: 0, holds: false, writes };
-            let cut = Cut::new(vcpu, instructions, Kind::Exit);
-            Planned { occurrence, situation: Situation::of(&occurrence), cut }
+            Planned::new(&occurrence, Kind::Exit)
         };
         let few = thin((0..100).map(planned).collect(), 12, 7);
-        let writes = few.iter().filter(|it| it.occurrence.writes).count();
+        let writes = few.iter().filter(|it| it.writes).count();
         assert_eq!((few.len(), writes), (12, 10));
         let other = thin((0..100).map(planned).collect(), 12, 8);
         let of = |planned: &[Planned]| planned.iter().map(|it| it.cut.instructions).collect::<Vec<_>>();
