@@ -103,25 +103,25 @@ mod tests {
 
     const CREDIT: u64 = 10;
 
+    /// vCPUs that arrive in this order, with their virtual times.
+    fn queue(vcpus: &[(u32, u64)]) -> FairQueue<u32> {
+        let mut queue = FairQueue::new(3, CREDIT);
+        vcpus.iter().for_each(|&(id, virtual_ns)| queue.push(id, virtual_ns, id));
+        queue
+    }
+
     fn order(queue: FairQueue<u32>) -> Vec<u32> {
         queue.into_vcpus().collect()
     }
 
     #[test]
     fn equals_are_served_in_order_of_arrival() {
-        let mut queue = FairQueue::new(3, CREDIT);
-        for id in [2, 0, 1] {
-            queue.push(id, 5, id);
-        }
-        assert_eq!(order(queue), [2, 0, 1]);
+        assert_eq!(order(queue(&[(2, 5), (0, 5), (1, 5)])), [2, 0, 1]);
     }
 
     #[test]
     fn whoever_has_run_least_is_next() {
-        let mut queue = FairQueue::new(3, CREDIT);
-        for (id, virtual_ns) in [(0, 30), (1, 10), (2, 20)] {
-            queue.push(id, virtual_ns, id);
-        }
+        let mut queue = queue(&[(0, 30), (1, 10), (2, 20)]);
         assert_eq!(queue.pop(|_| true), Some(1));
         assert_eq!(queue.pop(|_| true), Some(2));
         assert_eq!(queue.pop(|_| true), Some(0));
@@ -130,8 +130,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_comes_back_first_but_earns_at_most_its_credit() {
-        let mut queue = FairQueue::new(2, CREDIT);
-        queue.push(0, 1000, 0);
+        let mut queue = queue(&[(0, 1000)]);
         queue.pop(|_| true);
         assert_eq!(queue.after_sleep(0), 990);
         assert_eq!(queue.after_sleep(995), 995);
@@ -140,8 +139,7 @@ mod tests {
 
     #[test]
     fn two_that_keep_waking_each_other_do_not_starve_a_third() {
-        let mut queue = FairQueue::new(3, CREDIT);
-        queue.push(2, 0, 2);
+        let mut queue = queue(&[(2, 0)]);
         let (mut times, mut turn, mut turns) = ([0; 2], 0, 0);
         loop {
             let virtual_ns = queue.after_sleep(times[turn]);
@@ -158,10 +156,7 @@ mod tests {
 
     #[test]
     fn a_preference_counts_within_the_credit_only() {
-        let mut queue = FairQueue::new(3, CREDIT);
-        for (id, virtual_ns) in [(0, 0), (1, CREDIT), (2, CREDIT + 1)] {
-            queue.push(id, virtual_ns, id);
-        }
+        let mut queue = queue(&[(0, 0), (1, CREDIT), (2, CREDIT + 1)]);
         assert_eq!(queue.pop(|&id| id == 2), Some(0));
         queue.push(0, 0, 0);
         assert_eq!(queue.pop(|&id| id == 1), Some(1));
@@ -169,10 +164,7 @@ mod tests {
 
     #[test]
     fn one_can_be_taken_out_of_turn_and_once_only() {
-        let mut queue = FairQueue::new(3, CREDIT);
-        for id in 0..3 {
-            queue.push(id, 0, id);
-        }
+        let mut queue = queue(&[(0, 0), (1, 0), (2, 0)]);
         assert_eq!(queue.take(1), Some(1));
         assert_eq!(queue.take(1), None);
         assert_eq!(queue.take(7), None);
