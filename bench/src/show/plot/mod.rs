@@ -122,9 +122,15 @@ fn named_apart(mut pictures: Vec<Picture>) -> Vec<Picture> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::plan::Plan;
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
     use crate::record::timeline::Timeline;
+
+    fn named(name: &str, plan: &Plan, records: &[Record]) -> Picture {
+        let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));
+        pictures.into_iter().find(|it| it.name == name).expect("it is there")
+    }
 
     fn drawn(sketch: &Sketch) -> Vec<Picture> {
         let plan = sketch.plan(4);
@@ -173,9 +179,7 @@ mod tests {
         for record in records.iter_mut().filter(|record| is_b(record)) {
             [ACQUISITIONS, THROUGHPUT].into_iter().for_each(|name| record.figures.set(name, 0.0));
         }
-        let pictures = pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
-        let throughput = pictures.iter().find(|it| it.name == "throughput").expect("it is there");
-        let file = throughput.svg.as_ref().expect("it can be drawn").file();
+        let file = named("throughput", &plan, &records).svg.expect("it can be drawn").file();
         assert!(file.contains(">b</text>") && file.contains(">no estimate</text>"), "{file}");
     }
 
@@ -183,9 +187,8 @@ mod tests {
     fn an_arm_has_neither_bar_nor_strip_where_it_did_not_run() {
         let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
         let rows = |records: &[Record], name: &str| {
-            let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));
-            let picture = pictures.into_iter().find(|it| it.name == name).expect("it is there");
-            picture.svg.expect("it can be drawn").file().matches(">b</text>").count()
+            let svg = named(name, &plan, records).svg.expect("it can be drawn");
+            svg.file().matches(">b</text>").count()
         };
         let mut records = World::new(1).records(&plan);
         let whole = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
@@ -201,16 +204,9 @@ mod tests {
     fn each_arms_first_run_maps_its_vcpus_by_half_a_slice() {
         let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
         let mut records = World::new(1).records(&plan);
-        let timeline = |records: &[Record]| {
-            let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));
-            pictures.into_iter().find(|it| it.name == "timeline").expect("it is there")
-        };
-        let without = timeline(&records);
-        assert!(
-            without.svg.is_none() && without.caption.starts_with("Not drawn: only KVM"),
-            "{}",
-            without.caption
-        );
+        let without = named("timeline", &plan, &records);
+        assert!(without.svg.is_none(), "{}", without.caption);
+        assert!(without.caption.starts_with("Not drawn: only KVM"), "{}", without.caption);
         for record in &mut records {
             let place = record.place.as_ref().unwrap();
             let of_arm = if place.arm == "a" { "hhhh" } else { "ssss" };
@@ -221,7 +217,7 @@ mod tests {
                 off_pcpu: vec![of_arm.into(); vcpus],
             });
         }
-        let found = timeline(&records);
+        let found = named("timeline", &plan, &records);
         assert!(found.caption.contains("at ratio 2"), "{}", found.caption);
         let file = found.svg.expect("it can be drawn").file();
         for (words, times) in [
