@@ -110,10 +110,10 @@ def read_record(folder):
 
 
 def read_published(root):
-    """The published figures in the sources of `haltkick reproduce`: outside of strings, nearly all numbers with a decimal point."""
-    files = root.glob("bench/src/commands/reproduce/seeds/*.rs")
-    code = " ".join(part for path in files for part in path.read_text(encoding="utf-8").split('"')[::2])
-    return [float(number) for number in re.findall(r"\d[\d_]*\.\d[\d_]*", code)]
+    """The published figures in the experiments' files: of rows and of their controls."""
+    texts = [path.read_text(encoding="utf-8") for path in root.glob("bench/experiments/*.toml")]
+    values = [value for text in texts for value in re.findall(r"\bvalue = (\[[^]]*\]|[\d.]+)", text)]
+    return [float(number) for value in values for number in re.findall(r"[\d.]+", value)]
 
 
 def found(record, reference):

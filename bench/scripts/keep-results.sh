@@ -52,7 +52,8 @@ six='def six: if type != "number" or . == 0 then . else (fabs | log10 | floor) a
             line("slowest vCPU of \($arm)"; $at; $of.slowest_vcpu_per_second),
             line("p99 of \($arm)"; $at; $of.worst_guest_wait_p99_ns)),
         (.comparisons[] | line(.name; .setting | setting; .ratio)),
-        (.control // empty | line("A/A"; .setting | setting; .ratio))' "$directory/summary.json"
+        (.control // empty | line("A/A"; .setting | setting; .ratio)),
+        ((.published // [])[] | line(.published.name; ""; .ours))' "$directory/summary.json"
     jq -r --slurp "$six $counted"' | map(select(.place.role == "arm"))
         | group_by([.place.arm, .place.setting])[]
         | .[0].place as $place | ($place.setting | setting) as $at
@@ -70,10 +71,4 @@ six='def six: if type != "number" or . == 0 then . else (fabs | log10 | floor) a
             | (first.lock_events | keys[] | select(test("^spf_|^speculative"))) as $event
             | ["\($event) per fault of \($place.arm)", $at, ((map(.lock_events[$event]) | add) / $faults | six)])
         | @tsv' "$directory/runs.jsonl"
-    # Those of `haltkick reproduce` that are neither a ratio nor a figure of one arm.
-    if [ -e "$directory/../reproduction.json" ]; then
-        jq -r "$six"' .rows[] | select(.ours)
-            | [.seed, "", (.ours.hodges_lehmann, .ours.interval.low, .ours.interval.high | six)] | @tsv' \
-            "$directory/../reproduction.json"
-    fi
 } > "$kept/figures.tsv"

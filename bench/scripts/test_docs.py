@@ -13,7 +13,7 @@ import docs
 
 FILES = {
     "README.md": "",
-    "bench/src/commands/reproduce/seeds/s.rs": 'seed: "of 1.25", published: 7.34',
+    "bench/experiments/s.toml": '[[published]]\nname = "of 1.25"\nvalue = [7.34, 8]\n',
     "docs/results/r/record.json": """{"started": "2026-11-24T08", "commit": "581e7ae0", "machine": ["m"], "sched": ["host"],
         "slice_ns": [], "runs": 4, "invalid": 1}""",
     "docs/results/r/figures.tsv": """gain	ratio=2	1.529	1.411	1.668

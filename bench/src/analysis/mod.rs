@@ -1,5 +1,6 @@
 //! From records to figures and what speaks against them. Nothing here runs a guest or asks the host.
 
+pub(crate) mod agreement;
 pub(crate) mod attempts;
 pub(crate) mod comparable;
 pub(crate) mod consistency;

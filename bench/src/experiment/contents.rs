@@ -5,6 +5,7 @@ use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 use super::boot::Boot;
 use super::keys::MOST_CELLS;
 use super::measure::Measure;
+use super::published::Published;
 use super::source::{At, Source};
 use crate::record::names::{beside, is_taken, slug};
 use crate::settings::Settings;
@@ -40,6 +41,7 @@ pub(crate) struct Experiment {
     pub(crate) arms: Vec<Arm>,
     pub(crate) comparisons: Vec<Comparison>,
     pub(crate) control: Option<Control>,
+    pub(crate) published: Vec<Published>,
     pub(super) quick: Option<Quick>,
     /// How many machines like each, on which comparisons are simulated, too, and where that is asked for.
     pub(super) robust: Option<(u32, At)>,

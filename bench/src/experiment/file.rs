@@ -43,6 +43,7 @@ impl Experiment {
             arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,
             comparisons: vec![],
             control: None,
+            published: vec![],
             quick: top.table("quick")?.map(|mut table| table.quick()).transpose()?,
             robust: top.table("robust")?.map(|table| table.robust()).transpose()?,
             source: source.clone(),
@@ -73,7 +74,7 @@ impl Experiment {
         self.check_settings()?;
         let varying = self.varying();
         for (arm, table) in self.arms.iter_mut().zip(top.tables("arm")?) {
-            arm.only = table.only(&varying)?;
+            arm.only = table.point_of("only", &varying)?;
         }
         let with_beside = self.arms_and_beside();
         let names: Vec<&str> = with_beside.iter().map(String::as_str).collect();
@@ -91,6 +92,7 @@ impl Experiment {
         // Guests alongside have no runs of their own.
         let arms: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         self.control = top.table("control")?.map(|mut table| table.control(&arms, &varying)).transpose()?;
+        self.published = self.read_published(top)?;
         self.check_boots()?;
         self.check_quick()?;
         Ok(self)

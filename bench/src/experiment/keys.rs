@@ -20,6 +20,8 @@ pub(super) const TOP: &[&str] = &[
     "control",
     "quick",
     "robust",
+    "publication",
+    "published",
 ];
 /// Keys that boot a kernel; they stand wherever settings do.
 pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker", WORKLOAD_INSIDE];
@@ -39,6 +41,32 @@ pub(super) const COMPARE: &[&str] = &["name", "arm", "baseline", "of"];
 pub(super) const CONTROL: &[&str] = &["arm"];
 /// Keys of `[quick]`, in addition to settings.
 pub(super) const QUICK: &[&str] = &["blocks", "grid", "arms"];
+/// Keys of a `[[published]]`.
+pub(super) const PUBLISHED: &[&str] = &[
+    "name",
+    "source",
+    "figure",
+    "value",
+    "within",
+    "machine",
+    "pcpus",
+    "ratio",
+    "needs-pcpus",
+    "compare",
+    "arm",
+    "share",
+    "among",
+    "at",
+    "over",
+    "control",
+    "like",
+    "why",
+    "page",
+];
+/// Keys of `[publication]`, which its rows have in common.
+pub(super) const PUBLICATION: &[&str] = &["source", "machine", "pcpus", "ratio", "like", "page"];
+/// Keys of the control of a `[[published]]`.
+pub(super) const PUBLISHED_CONTROL: &[&str] = &["compare", "at", "value"];
 /// Keys of `[robust]`.
 pub(super) const ROBUST: &[&str] = &["points"];
 /// Most cells of an experiment, which are all made before the first one runs.

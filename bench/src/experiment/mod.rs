@@ -14,6 +14,8 @@ pub(crate) mod measure;
 pub(crate) mod outline;
 pub(crate) mod overrides;
 pub(crate) mod plan;
+mod publication;
+pub(crate) mod published;
 mod reader;
 mod robust;
 pub(crate) mod schema;

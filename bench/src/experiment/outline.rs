@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use haltkick_vmm::Span;
 
 use super::measure::Measure;
+use super::published::Published;
 use crate::settings::table;
 
 /// Order of results, as the manifest keeps it.
@@ -32,6 +33,9 @@ pub(crate) struct Outline {
     pub(crate) comparisons: Vec<OutlineComparison>,
     /// The A/A pair.
     pub(crate) control: Option<OutlineControl>,
+    /// Published figures to put next to ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) published: Vec<Published>,
 }
 
 impl Outline {

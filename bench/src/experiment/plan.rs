@@ -268,6 +268,7 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
             })
             .collect(),
         control,
+        published: experiment.published.clone(),
     }
 }
 

@@ -47,6 +47,11 @@ impl<'a> Reader<'a> {
         self.source.complain(Some(at), message)
     }
 
+    /// A complaint about the whole table.
+    pub(super) fn complain_here(&self, message: impl fmt::Display) -> Failure {
+        self.complain(&self.at, message)
+    }
+
     /// Refuses keys that are not in `known`.
     pub(super) fn finish(&self, known: &[&str]) -> Result<()> {
         match self.entries().into_iter().find(|(key, ..)| !known.contains(key)) {
@@ -116,6 +121,22 @@ impl<'a> Reader<'a> {
         let (least, most) = range.into_inner();
         let message = format!("'{key}' must be a whole number from {least} to {most}");
         Err(self.complain(&node.span(), message))
+    }
+
+    /// A figure above 0, or a list of them.
+    pub(super) fn figures(&self, key: &str) -> Result<Option<Vec<f64>>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        let figure =
+            |node: &DeValue<'_>| scalar(node)?.parse().ok().filter(|it: &f64| *it > 0.0 && it.is_finite());
+        let figures: Option<Vec<f64>> = match node.get_ref() {
+            DeValue::String(_) => None,
+            DeValue::Array(each) => each.iter().map(|each| figure(each.get_ref())).collect(),
+            one => figure(one).map(|figure| vec![figure]),
+        };
+        let found = figures.filter(|figures| !figures.is_empty());
+        found
+            .map(Some)
+            .ok_or_else(|| self.complain(&node.span(), format!("'{key}' must be a number above 0")))
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool> {
@@ -251,9 +272,9 @@ impl<'a> Reader<'a> {
         Ok(Arm { name, patch, boot: self.boot()?, only: vec![] })
     }
 
-    /// Reads the points of the grid that an arm is limited to; empty if it is at all of them.
-    pub(super) fn only(&self, axes: &[Axis]) -> Result<Vec<(String, String)>> {
-        let Some(table) = self.table("only")? else { return Ok(vec![]) };
+    /// Reads the values of axes below `key`; empty without it.
+    pub(super) fn point_of(&self, key: &str, axes: &[Axis]) -> Result<Vec<(String, String)>> {
+        let Some(table) = self.table(key)? else { return Ok(vec![]) };
         let known: Vec<&str> = axes.iter().map(|axis| axis.key.as_str()).collect();
         table.finish(&known)?;
         table.values_of(axes)

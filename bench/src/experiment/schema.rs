@@ -63,9 +63,10 @@ fn top() -> Map<String, Json> {
             robust(), &[],
         ),
         "quick": quick(),
+        "publication": publication(),
+        "published": { "type": "array", "items": published(), "description": "Published figures to put next to ours" },
     });
-    let Json::Object(keys) = keys else { unreachable!("written as an object above") };
-    keys
+    object(keys)
 }
 
 fn arm() -> Json {
@@ -92,6 +93,53 @@ fn comparison() -> Json {
 fn control() -> Json {
     let keys = with(with_boot(settings()), "arm", text("Name of the arm that runs twice in each block"));
     table("The A/A pair; settings that vary pick where it runs", keys, &keys::CONTROL[..1])
+}
+
+/// Keys that rows of `[[published]]` may have in common.
+fn publication() -> Json {
+    let keys = json!({
+        "source": text("Author, subject, list and month"),
+        "machine": text("Machine that it was measured on"),
+        "pcpus": { "type": "integer", "minimum": 1, "description": "Its CPUs" },
+        "ratio": { "type": "number", "exclusiveMinimum": 0, "description": "vCPUs for each of them" },
+        "like": { "type": "string", "pattern": "^[L?-][A?-][W?-]$", "description": "Lock, arrangement and work as there" },
+        "page": text("Page that has more"),
+    });
+    table("What the rows of [[published]] have in common", object(keys), &[])
+}
+
+fn published() -> Json {
+    let at = json!({ "type": "object", "description": "A value for each axis of the grid" });
+    let figure = json!({ "type": "number", "exclusiveMinimum": 0 });
+    let mut keys = publication()["properties"].take();
+    for (key, schema) in object(json!({
+        "name": text("Name in tables"),
+        "figure": text("The comparison there, and its measure"),
+        "value": {
+            "anyOf": [figure, { "type": "array", "minItems": 1, "items": figure }],
+            "description": "The published ratio or share, of each run",
+        },
+        "within": { "type": "string", "description": "Our whole interval must lie within this share of it [default: 25%]" },
+        "needs-pcpus": { "type": "integer", "minimum": 1, "description": "pCPUs without which there is nothing to compare" },
+        "compare": text("Our figure: this [[compare]]"),
+        "arm": text("Or one of this arm: how many times as long as at `over` it takes, or a share"),
+        "share": text("The share: lock-cpu, waiting, or an event"),
+        "among": text("The event that counts the occasions for it"),
+        "at": at,
+        "over": at,
+        "control": table("A comparison that should be near 1", object(json!({
+            "compare": text("Its name"), "at": at, "value": figure,
+        })), &["compare"]),
+        "why": text("Why the two figures are alike or not"),
+    })) {
+        keys[key] = schema;
+    }
+    table("A published figure", object(keys), &["name", "figure", "value", "why"])
+}
+
+fn object(keys: Json) -> Map<String, Json> {
+    let Json::Object(keys) = keys else { unreachable!("written as an object") };
+    keys
 }
 
 fn quick() -> Json {

@@ -18,7 +18,7 @@ pub(crate) const SWEEP: &str = "haltkick sweep";
 
 /// Version of the file format.
 pub(super) const FORMAT: i64 = 1;
-/// The longest built-in experiment has 3 KiB.
+/// The longest built-in experiment has 20 KiB.
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.

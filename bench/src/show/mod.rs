@@ -6,6 +6,7 @@ pub(crate) mod export;
 pub(crate) mod failure;
 pub(crate) mod plot;
 pub(crate) mod profile;
+pub(crate) mod published;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod svg;

@@ -17,6 +17,7 @@ use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::verdict::Verdict;
 use crate::record::place::Role;
+use crate::show::published;
 use crate::text::wrap::wrap;
 
 pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
@@ -56,6 +57,9 @@ pub(crate) fn summary(summary: &Summary, detail: Detail) -> String {
         _ = write!(text, "\n{}", lock_costs(summary));
     }
     trials(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
+    if !summary.published.is_empty() {
+        _ = write!(text, "\n{}", published::published([summary], detail == Detail::Verbose));
+    }
     notes::notes(summary, &columns, detail).iter().for_each(|line| _ = writeln!(text, "{line}"));
     text
 }

@@ -3,6 +3,7 @@
 mod checks;
 mod compared;
 mod placed;
+mod published;
 mod robust;
 mod rows;
 mod trials;
@@ -29,6 +30,7 @@ pub(crate) use checks::{Check, CheckOutcome};
 pub(crate) use compared::{comparison, comparison_of, corrected};
 use compared::{comparisons, control};
 use placed::{Placed, settings};
+pub(crate) use published::Reproduced;
 pub(crate) use rows::{Row, Told};
 
 /// Name of the summary's schema.
@@ -72,6 +74,9 @@ pub(crate) struct Summary {
     pub(crate) lock_costs: Vec<ArmCost>,
     /// The A/A pair as a ratio: should show no difference.
     pub(crate) control: Option<Comparison>,
+    /// Published figures next to ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) published: Vec<Reproduced>,
     /// Verdicts counted over trials, where the experiment has trials.
     pub(crate) trials: Vec<Trials>,
     /// Speed of the lock-free runs, in the order of the runs: 1 is the median of the same cell on the same host. Cells of different
@@ -191,6 +196,7 @@ impl Summary {
             of_kernels: records.iter().any(Record::is_linux),
             trials: trials::trials(outline, &comparisons, placed),
             comparisons,
+            published: vec![],
             lock_costs: lock_costs(outline, records),
             control: control(outline, placed),
             calibration: calibration(records).into_iter().map(|(_, speed)| speed).collect(),
@@ -198,6 +204,7 @@ impl Summary {
             noise: Overall::of(records),
             warnings: vec![],
         };
+        summary.published = published::published(&summary, records);
         summary.checks = checks::checks(&summary, records);
         summary.warnings = warnings(&summary, records);
         summary

@@ -9,6 +9,7 @@ use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::verdict::Verdict;
 use crate::record::figures::{FIGURES, Shown};
 use crate::record::place::Role;
+use crate::show::published;
 use crate::show::table::{self, Shows};
 use crate::text::pages::READING_A_TABLE;
 use crate::text::quantity::si;
@@ -270,6 +271,21 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
         }
     };
     (!tables.is_empty()).then_some(content)
+}
+
+/// Published figures next to ours, with the reasons.
+pub(super) fn published(summary: &Summary) -> Option<Markup> {
+    let content = html! {
+        @for row in &summary.published {
+            @let [there, here] = published::figures(row);
+            details {
+                summary { (row.published.name) ": published " (there) ", ours " (here) ": " strong { (row.agreement.word()) } }
+                p { (published::reasons(&summary.outline.experiment, row)) }
+                p { "Control: " (published::control(row)) }
+            }
+        }
+    };
+    (!summary.published.is_empty()).then_some(content)
 }
 
 fn comparison_table(summary: &Summary, rows: &[&Comparison]) -> Markup {

@@ -95,6 +95,7 @@ fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<S
         ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
         ("trials", "Verdicts over trials", figures::trials(summary)),
         ("comparisons", "Comparisons", figures::comparisons(summary)),
+        ("published", "Published figures next to ours", figures::published(summary)),
         ("printed", "All that the kernels printed", figures::printed(summary)),
         ("kernels", "Kernels", of_kernels.then(|| appendix::kernels(manifest))),
     ];

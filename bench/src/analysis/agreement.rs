@@ -4,12 +4,12 @@
 //! contains nearly everything. So agreement is equivalence: the whole interval must lie within a margin around the
 //! published value. Where it lies partly inside and partly outside, more blocks would tell, and about how many is said.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::analysis::statistics::{Estimate, Interval};
 
 /// How our ratio stands to a published one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Agreement {
@@ -46,18 +46,12 @@ pub(crate) enum Agreement {
     NoFigure,
 }
 
-/// Published differences up to this share are none.
-const NEAR_1: f64 = 0.02;
-/// Factor around a published ratio within which ours is the same: of a difference...
-pub(crate) const MARGIN: f64 = 1.25;
-/// ...and of none.
-pub(crate) const MARGIN_NEAR_1: f64 = 1.05;
 /// More blocks than this are not worth naming.
 const MOST_BLOCKS: f64 = 10_000.0;
 
 impl Agreement {
-    /// Compares `ours` with what was `published`, once or several times.
-    pub(crate) fn of(published: &[f64], ours: Option<&Estimate>) -> Self {
+    /// Compares `ours` with what was `published`, once or several times. All of it must lie within this share of that.
+    pub(crate) fn of(published: &[f64], within: f64, ours: Option<&Estimate>) -> Self {
         let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
             return Self::NoFigure;
         };
@@ -66,7 +60,7 @@ impl Agreement {
         let towards = |ratio: f64| if first < 1.0 { -ratio.ln() } else { ratio.ln() };
         let (a, b) = (towards(interval.low), towards(interval.high));
         let (near, far) = (a.min(b), a.max(b));
-        let edge = |sign: f64| move |published: &f64| towards(*published) + sign * margin(*published).ln();
+        let edge = |sign: f64| move |published: &f64| towards(*published) + sign * within.ln_1p();
         let inside = published.iter().map(edge(-1.0)).fold(f64::INFINITY, f64::min);
         let outside = published.iter().map(edge(1.0)).fold(f64::NEG_INFINITY, f64::max);
         match () {
@@ -87,11 +81,11 @@ impl Agreement {
     }
 
     /// Compares shares, which have no direction.
-    pub(crate) fn of_share(published: f64, ours: Option<&Estimate>) -> Self {
+    pub(crate) fn of_share(published: f64, within: f64, ours: Option<&Estimate>) -> Self {
         let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
             return Self::NoFigure;
         };
-        let (inside, outside) = (published / MARGIN, published * MARGIN);
+        let (inside, outside) = (published / (1.0 + within), published * (1.0 + within));
         match () {
             () if interval.low > outside => Self::LargerShare,
             () if interval.high < inside => Self::SmallerShare,
@@ -127,11 +121,6 @@ impl Agreement {
     }
 }
 
-/// The factor around `published` within which ours is the same.
-pub(crate) fn margin(published: f64) -> f64 {
-    if published.ln().abs() <= NEAR_1 { MARGIN_NEAR_1 } else { MARGIN }
-}
-
 /// Blocks after which an interval that narrows with their square root is half as wide as `wanted` on each side.
 fn blocks_needed(blocks: usize, interval: Interval, wanted: f64) -> Option<u32> {
     let half = (interval.high / interval.low).ln() / 2.0;
@@ -150,6 +139,7 @@ mod tests {
         let middle = (low * high).sqrt();
         Agreement::of(
             &[published],
+            if published == 1.004 { 0.05 } else { 0.25 },
             Some(&Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }),
         )
     }
@@ -200,9 +190,9 @@ mod tests {
     #[test]
     fn without_an_interval_nothing_is_said() {
         let estimate = Estimate { n: 1, median: 2.0, hodges_lehmann: 2.0, interval: None };
-        assert_eq!(Agreement::of(&[2.0], Some(&estimate)), Agreement::NoFigure);
-        assert_eq!(Agreement::of(&[2.0], None), Agreement::NoFigure);
-        assert_eq!(Agreement::of_share(0.5, Some(&estimate)), Agreement::NoFigure);
+        assert_eq!(Agreement::of(&[2.0], 0.25, Some(&estimate)), Agreement::NoFigure);
+        assert_eq!(Agreement::of(&[2.0], 0.25, None), Agreement::NoFigure);
+        assert_eq!(Agreement::of_share(0.5, 0.25, Some(&estimate)), Agreement::NoFigure);
     }
 
     fn estimate(low: f64, high: f64) -> Estimate {
@@ -229,7 +219,7 @@ mod tests {
 
     #[test]
     fn of_two_published_figures_either_will_do() {
-        let both = |low, high| Agreement::of(&[1.44, 1.8], Some(&estimate(low, high)));
+        let both = |low, high| Agreement::of(&[1.44, 1.8], 0.25, Some(&estimate(low, high)));
         assert_eq!(both(1.2, 2.2), Agreement::Agrees);
         assert_eq!(both(2.3, 2.5), Agreement::Larger);
         assert_eq!(both(1.05, 1.1), Agreement::Smaller);
@@ -237,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_share_is_larger_or_smaller_and_has_no_direction() {
-        let share = |low, high| Agreement::of_share(0.2, Some(&estimate(low, high)));
+        let share = |low, high| Agreement::of_share(0.2, 0.25, Some(&estimate(low, high)));
         assert_eq!(share(0.17, 0.24), Agreement::Agrees);
         assert_eq!(share(0.3, 0.9), Agreement::LargerShare);
         assert_eq!(share(0.001, 0.1), Agreement::SmallerShare);

@@ -1,0 +1,266 @@
+//! Published figures next to ours.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Comparison, Summary};
+use crate::analysis::agreement::Agreement;
+use crate::analysis::rate::{self, Rate};
+use crate::analysis::statistics::Estimate;
+use crate::experiment::published::{At, Ours, Published};
+use crate::record::Record;
+use crate::record::figures::{ACQUISITIONS, LOCK_CPU_SHARE, WINDOW};
+use crate::record::names::BESIDE;
+use crate::record::place::Role;
+
+/// A published figure and ours.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Reproduced {
+    /// The row of the experiment's file.
+    pub(crate) published: Published,
+    /// Our figure; null if there is none.
+    pub(crate) ours: Option<Estimate>,
+    /// Settings at which ours was measured.
+    pub(crate) setting: BTreeMap<String, String>,
+    /// pCPUs here; null without runs.
+    pub(crate) pcpus: Option<usize>,
+    /// vCPUs for each pCPU here, those of all guests; null without a figure.
+    pub(crate) ratio: Option<f64>,
+    /// Our control, which must show no difference.
+    pub(crate) control: Option<Estimate>,
+    /// A letter for each aspect that is as it was there: L lock, R ratio, A arrangement, W work; - if not, ? if not published.
+    pub(crate) like: String,
+    /// Whether ours agrees.
+    pub(crate) agreement: Agreement,
+}
+
+/// A figure of ours.
+#[derive(Default)]
+struct Found {
+    estimate: Option<Estimate>,
+    setting: BTreeMap<String, String>,
+    ratio: Option<f64>,
+}
+
+/// The experiment's rows. `records` are those that `summary` was made of.
+pub(super) fn published(summary: &Summary, records: &[Record]) -> Vec<Reproduced> {
+    let rows = summary.outline.published.iter();
+    rows.map(|row| Results { summary, records }.reproduced(row)).collect()
+}
+
+struct Results<'a> {
+    summary: &'a Summary,
+    records: &'a [Record],
+}
+
+impl Results<'_> {
+    fn reproduced(&self, row: &Published) -> Reproduced {
+        let pcpus = self.summary.rows.first().map(|row| row.pcpus);
+        let is_beyond = pcpus.is_some_and(|here| here < row.needs_pcpus as usize);
+        let found = if is_beyond { Found::default() } else { self.figure(&row.ours) };
+        let control = match &row.control {
+            Some(control) => self.comparison(&control.compare, &control.at),
+            None => self.summary.control.as_ref(),
+        };
+        let agreement = match &row.ours {
+            _ if is_beyond => Agreement::NeedsPcpus { pcpus: row.needs_pcpus },
+            Ours::Share { .. } => Agreement::of_share(row.value[0], row.within, found.estimate.as_ref()),
+            Ours::Ratio { .. } | Ours::Slowdown { .. } => {
+                Agreement::of(&row.value, row.within, found.estimate.as_ref())
+            }
+        };
+        Reproduced {
+            published: row.clone(),
+            setting: found.setting,
+            pcpus,
+            control: control.filter(|_| !is_beyond).and_then(|control| control.ratio.clone()),
+            like: like(row, found.ratio),
+            agreement,
+            ratio: found.ratio,
+            ours: found.estimate,
+        }
+    }
+
+    fn figure(&self, ours: &Ours) -> Found {
+        match ours {
+            Ours::Ratio { compare, at } => {
+                self.comparison(compare, at).map_or_else(Found::default, |it| Found {
+                    estimate: it.ratio.clone(),
+                    setting: it.setting.clone(),
+                    ratio: self.vcpus_per_pcpu(&it.setting, &it.arm),
+                })
+            }
+            Ours::Slowdown { arm, at, over } => {
+                Found { estimate: self.slowdown(arm, at, over), ..self.place(arm, at) }
+            }
+            Ours::Share { share, among, arm, at } => {
+                Found { estimate: self.share(share, among.as_deref(), arm, at), ..self.place(arm, at) }
+            }
+        }
+    }
+
+    fn comparison(&self, name: &str, at: &At) -> Option<&Comparison> {
+        self.summary.comparisons.iter().find(|it| it.name == name && has(&it.setting, at))
+    }
+
+    /// Runs of an arm at a point.
+    fn runs(&self, arm: &str, at: &At) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(move |record| {
+            let place = record.place.as_ref();
+            place.is_some_and(|it| it.role == Role::Arm && it.arm == arm && has(&it.setting, at))
+        })
+    }
+
+    fn slowdown(&self, arm: &str, at: &At, over: &At) -> Option<Estimate> {
+        let rates = |at| {
+            let pass = |record: &Record| Some((record.place.as_ref()?.block, record.host.identity()));
+            let of_run = move |record: &Record| Some((pass(record)?, Rate::of(record)?));
+            self.runs(arm, at).filter_map(of_run).collect::<BTreeMap<_, _>>()
+        };
+        let slow = rates(at);
+        let ratios: Vec<Rate> =
+            rates(over).iter().filter_map(|(pass, fast)| Some(fast.over(*slow.get(pass)?))).collect();
+        rate::estimate(&ratios)
+    }
+
+    fn share(&self, share: &str, among: Option<&str>, arm: &str, at: &At) -> Option<Estimate> {
+        let runs = || self.runs(arm, at);
+        let in_run = |record: &Record| match share {
+            "lock-cpu" => record.figure(LOCK_CPU_SHARE),
+            _ => {
+                let waited_ns = record.figure("wait_mean_ns")? * record.figure(ACQUISITIONS)?;
+                Some(waited_ns / (f64::from(record.settings.vcpus()) * record.figure(WINDOW)?))
+            }
+        };
+        let Some(among) = among else {
+            let shares: Option<Vec<f64>> = runs().map(in_run).collect();
+            return Estimate::of_positive(&shares?);
+        };
+        // A single run has few events: those of all runs are taken together.
+        let count = |name: &str| -> u64 {
+            let all: Option<f64> = runs().map(|record| record.lock_events.get(name)).sum();
+            all.unwrap_or_default() as u64
+        };
+        Estimate::of_count(count(share), count(among), runs().count())
+    }
+
+    fn place(&self, arm: &str, at: &At) -> Found {
+        let of_run = |record: &Record| Some(record.place.as_ref()?.setting.clone());
+        let setting = self.runs(arm, at).next().and_then(of_run).unwrap_or_default();
+        Found { estimate: None, ratio: self.vcpus_per_pcpu(&setting, arm), setting }
+    }
+
+    fn vcpus_per_pcpu(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<f64> {
+        let first = arm.split(BESIDE).next()?;
+        let is_of_run = |name: &str| {
+            name == first || name.strip_prefix(first).is_some_and(|rest| rest.starts_with(BESIDE))
+        };
+        let rows = || {
+            let of_setting = self.summary.rows.iter().filter(|row| row.setting == *setting);
+            of_setting.filter(|row| matches!(row.role, Role::Arm | Role::Beside) && is_of_run(&row.arm))
+        };
+        let pcpus = rows().next()?.pcpus;
+        Some(f64::from(rows().map(|row| row.vcpus).sum::<u32>()) / pcpus as f64)
+    }
+}
+
+fn has(setting: &BTreeMap<String, String>, at: &At) -> bool {
+    at.iter().all(|(key, value)| setting.get(key).is_some_and(|is| is == value))
+}
+
+/// The row's letters, with that of the ratio, which runs tell.
+fn like(row: &Published, ratio: Option<f64>) -> String {
+    /// 60 vCPUs on 32 CPUs and 4 on 2 are alike.
+    const NEARLY: f64 = 1.1;
+    let near = |(there, here): (f64, f64)| (1.0 / NEARLY..=NEARLY).contains(&(here / there));
+    let letter = match row.ratio.zip(ratio).map(near) {
+        Some(true) => 'R',
+        Some(false) => '-',
+        None => '?',
+    };
+    let mut letters: Vec<char> = row.like.chars().collect();
+    letters.insert(1.min(letters.len()), letter);
+    letters.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use haltkick_vmm::{Image, Sched};
+
+    use super::*;
+    use crate::experiment::plan::Plan;
+    use crate::experiment::{Experiment, Source};
+    use crate::host::cpulist::CpuList;
+    use crate::measure::synthetic::World;
+    use crate::settings::Supply;
+
+    /// The rows of an experiment about `world`, on a host with `pcpus` pCPUs.
+    fn rows_of(experiment: &str, pcpus: u32, world: &World) -> BTreeMap<String, Reproduced> {
+        let experiment = Experiment::parse(Source::find(experiment).unwrap()).unwrap();
+        let (image, allowed) = (Image::embedded(), CpuList((0..pcpus).collect()));
+        let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
+        let rows = Summary::new(&plan.outline, &world.records(&plan)).published;
+        rows.into_iter().map(|row| (row.published.name.clone(), row)).collect()
+    }
+
+    #[test]
+    fn rows_find_ratios_slow_downs_and_shares_and_say_what_is_alike() {
+        let world = World::new(1)
+            .truth(|asked| {
+                let lock = if asked.ours.lock == "qspinlock-v16" { 2.0 } else { 1.0 };
+                let floats = if asked.run.rules.sched == Sched::Host { 3.0 } else { 1.0 };
+                1e4 * lock / floats
+            })
+            .adjust(|asked, outcome| {
+                let share = if asked.ours.lock == "ticket" { 0.24 } else { 0.01 };
+                outcome.lock_cpu = Some(outcome.window.mul_f64(share * asked.run.cpus.len() as f64));
+            });
+        let rows = rows_of("qspinlock", 2, &world);
+        let is = |name: &str, ours: f64| {
+            let row = &rows[name];
+            assert!((row.ours.as_ref().unwrap().hodges_lehmann - ours).abs() < 0.01, "{row:?}");
+            (row.ratio.unwrap(), row.like.as_str(), row.agreement)
+        };
+        assert_eq!(is("qspinlock with PV support, v16 (2015), VM2", 2.0), (1.0, "LR--", Agreement::Agrees));
+        assert_eq!(is("qspinlock with PV support, v16 (2015), VM3", 2.0), (2.0, "LR--", Agreement::Larger));
+        assert_eq!(is("PV ticket lock (2015), unpinned: VM2/VM1", 3.0), (1.0, "LR--", Agreement::Agrees));
+        let shares = ["ticket locks", "qspinlocks"];
+        let [ticket, queue] = shares.map(|of| format!("qspinlock (2015), native, share of CPU time in {of}"));
+        assert_eq!(is(&ticket, 0.24).2, Agreement::Agrees);
+        assert_eq!(is(&queue, 0.01).2, Agreement::SmallerShare);
+        let native = &rows["qspinlock (2015), native, 1500 users"];
+        assert_eq!((&native.ours, native.agreement), (&None, Agreement::NeedsPcpus { pcpus: 120 }));
+    }
+
+    #[test]
+    fn two_guests_count_together_and_each_leads_by_its_own_figure() {
+        let world = World::new(3).truth(|asked| if asked.ours.lock == "unfair-ticket" { 1.5e4 } else { 1e4 });
+        let rows = rows_of("unfair", 16, &world);
+        let row = &rows["unfair spinlock (2010)"];
+        assert_eq!((row.ratio, row.agreement, row.like.as_str()), (Some(2.0), Agreement::Agrees, "LRA-"));
+        let many = &rows["unfair spinlock (2010), 16 vCPUs on whatever CPUs there are"];
+        assert_eq!((many.ratio, many.like.as_str()), (Some(2.0), "LR--"));
+    }
+
+    #[test]
+    fn shares_of_events_are_those_of_all_runs_and_none_is_none() {
+        let world = World::new(4).adjust(|_, outcome| {
+            outcome.lock_events = vec![
+                ("pgfault".into(), 100_000),
+                ("speculative_pgfault".into(), 99_600),
+                ("spf_vma_changed".into(), 175),
+            ];
+        });
+        let rows = rows_of("fault", 2, &world);
+        let is = |name: &str| {
+            let row = &rows[&format!("Speculative page faults, v10 (2018), {name}")];
+            (row.ours.as_ref().unwrap().hodges_lehmann, row.agreement)
+        };
+        assert_eq!(is("served so"), (0.996, Agreement::Agrees));
+        assert_eq!(is("given up: vma_changed").1, Agreement::Agrees);
+        // Zero of this many faults is fewer than the published 0.008 %.
+        assert_eq!(is("given up: notsup"), (0.0, Agreement::SmallerShare));
+    }
+}
