@@ -6,14 +6,14 @@ use crate::support::{apply, code, haltkick, stderr, stdout, trial};
 
 /// Formats of `haltkick schema`, in its order, and the beginning of the SHA-256 of what it prints.
 const KEPT: &[(&str, &str)] = &[
-    ("experiment", "37eb5430add55527"),
+    ("experiment", "4cb2ad164db00f17"),
     ("run", "af4983c442cd8871"),
     ("failure", "b903f1def27b0c58"),
-    ("manifest", "5d32d5218a7195b5"),
-    ("summary", "f5de982bd40cdfed"),
+    ("manifest", "42629ec4de97977b"),
+    ("summary", "c432b14e4cc0e54b"),
     ("comparison", "a215b1b6c7f3116d"),
     ("worst", "c1da60707070a0ea"),
-    ("reproduction", "2cad260fc24b488d"),
+    ("reproduction", "99de8bbc76c8f153"),
     ("top", "fa770415a2bc8d68"),
     ("doctor", "b0895859d5843702"),
     ("list", "244a78a6ff3d847f"),
