@@ -127,7 +127,8 @@ fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column>
     }
     let shown = table::shown(summary);
     let is_shown = |it: &Shows| shown.iter().any(|(figure, _)| figure.name == it.0.name);
-    let in_report = |it: &Shows| is_shown(it) || it.1.shown == Shown::InReport;
+    // Paper has no room for what has no column of its own.
+    let in_report = |it: &Shows| is_shown(it) || it.0.column.is_some() && it.1.shown == Shown::InReport;
     let mut figures: Vec<Column> = shown.iter().map(|it| Column::Figure(*it, true)).collect();
     if let Some(ratio) = ratio {
         figures.insert(figures.len().min(1), Column::Of(ratio));
