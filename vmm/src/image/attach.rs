@@ -19,7 +19,7 @@ use crate::image::sites::Calls;
 
 impl Image {
     /// This image with the locks behind its own that these names ask for, each once: `file:PATH` is a lock object or its source, and
-    /// an [arm](Arm) is linked where the image has no lock of that name. All other names are those of the image's own locks, or of none.
+    /// an [arm](crate::Arm) is linked where the image has no lock of that name. All other names are those of the image's own locks, or of none.
     ///
     /// # Errors
     /// [`RunError::LockObject`] for a file that is no lock object, [`RunError::Image`] for an image that takes none.
