@@ -44,10 +44,10 @@ bench NAME *ARGS: setup
 bench-predict *ARGS: setup
     rm -rf target/predict && mkdir -p target/predict
     @{{ haltkick }} doctor --write-machine target/predict/before.toml
-    @{{ haltkick }} bench predict --output target/predict/real {{ ARGS }} || test $? -eq 7
+    @{{ haltkick }} bench bench/scripts/predict.toml --output target/predict/real {{ ARGS }} || test $? -eq 7
     @{{ haltkick }} doctor --write-machine target/predict/after.toml
     sed 's/^socket-ns = { value = [0-9.]*/socket-ns = { value = 0/' target/predict/after.toml > target/predict/no-lines.toml
-    for machine in before after no-lines; do {{ haltkick }} bench predict --set engine=sim --set machine=target/predict/$machine.toml --output target/predict/$machine {{ ARGS }} || test $? -eq 7; done
+    for machine in before after no-lines; do {{ haltkick }} bench bench/scripts/predict.toml --set engine=sim --set machine=target/predict/$machine.toml --output target/predict/$machine {{ ARGS }} || test $? -eq 7; done
     @bench/scripts/predict.py target/predict/real target/predict/before target/predict/after target/predict/no-lines
 
 # Put the published figures of the reference studies next to ours, in fifteen minutes (`--quick`: in four, for a first look).

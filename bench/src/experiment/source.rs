@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 43] = [
+pub(crate) const BUILT_IN: [(&str, &str); 34] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("phase-map", include_str!("../../experiments/phase-map.toml")),
     ("production", include_str!("../../experiments/production.toml")),
@@ -34,8 +34,6 @@ pub(crate) const BUILT_IN: [(&str, &str); 43] = [
     ("spin-threshold", include_str!("../../experiments/spin-threshold.toml")),
     ("unfair", include_str!("../../experiments/unfair.toml")),
     ("work-conserving", include_str!("../../experiments/work-conserving.toml")),
-    ("hand-off", include_str!("../../experiments/hand-off.toml")),
-    ("overtaking", include_str!("../../experiments/overtaking.toml")),
     ("osq", include_str!("../../experiments/osq.toml")),
     ("sleeping-locks", include_str!("../../experiments/sleeping-locks.toml")),
     ("hostile", include_str!("../../experiments/hostile.toml")),
@@ -47,25 +45,18 @@ pub(crate) const BUILT_IN: [(&str, &str); 43] = [
     ("grant-options", include_str!("../../experiments/grant-options.toml")),
     ("grant-writer", include_str!("../../experiments/grant-writer.toml")),
     ("rwlock", include_str!("../../experiments/rwlock.toml")),
-    ("predict", include_str!("../../experiments/predict.toml")),
-    ("sim-extension", include_str!("../../experiments/sim-extension.toml")),
     ("sim-fold", include_str!("../../experiments/sim-fold.toml")),
-    ("sim-scale", include_str!("../../experiments/sim-scale.toml")),
     ("sim-native", include_str!("../../experiments/sim-native.toml")),
     ("sim-pv", include_str!("../../experiments/sim-pv.toml")),
     ("sim-fault", include_str!("../../experiments/sim-fault.toml")),
     ("sim-osq", include_str!("../../experiments/sim-osq.toml")),
     ("sim-queue", include_str!("../../experiments/sim-queue.toml")),
-    ("sim-rqspinlock", include_str!("../../experiments/sim-rqspinlock.toml")),
     ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
     ("sim-ple", include_str!("../../experiments/sim-ple.toml")),
-    ("sim-targets", include_str!("../../experiments/sim-targets.toml")),
     ("switch-on", include_str!("../../experiments/switch-on.toml")),
     ("sim-switch-on", include_str!("../../experiments/sim-switch-on.toml")),
     ("sim-production", include_str!("../../experiments/sim-production.toml")),
     ("aa", include_str!("../../experiments/aa.toml")),
-    ("injected", include_str!("../../experiments/injected.toml")),
-    ("instrument", include_str!("../../experiments/instrument.toml")),
 ];
 
 /// An experiment's text, and where it came from.
@@ -89,7 +80,7 @@ impl Source {
         if !is_path {
             let names = BUILT_IN.map(|(name, _)| name);
             return Err(Failure::usage(format!(
-                "{} (a file of one's own is given by its path)",
+                "{} (a file is given by its path: more stand in examples/experiments)",
                 nearest::unknown("experiment", name, &names)
             )));
         }

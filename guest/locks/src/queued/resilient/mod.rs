@@ -56,7 +56,7 @@
 //! acquisitions failed. In a queue that is always full they hardly fire, whatever the waits: CPUs that are not head have no clock, and an owner
 //! begins its section when its slice has just begun.
 //!
-//! *Provenance: `haltkick bench sim-rqspinlock`, 4 pCPUs of the simulated machine skylake-8s, slices of 1 ms, hold 100 us, think 5 ms, three
+//! *Provenance: `haltkick bench examples/experiments/sim-rqspinlock.toml`, 4 pCPUs of the simulated machine skylake-8s, slices of 1 ms, hold 100 us, think 5 ms, three
 //! runs of 4 s each, none invalid, 27 November 2026, commit a7db73a. The runs with slices of 50 ms are older than
 //! the repair of the simulator of that day. With `rqspinlock-holder`, whose clock stood still while the holder was preempted, none of 156,000
 //! acquisitions failed, at any limit: measured on that day at a7db73a, an arm that is no longer in the image.*
