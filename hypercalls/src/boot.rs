@@ -84,7 +84,7 @@ pub struct BootBlock {
     pub fold_low: u32,
     /// Stolen time above which it prefers one fewer.
     pub fold_high: u32,
-    /// What a lock object gets from `hk_parameter`.
+    /// The number that a lock object gets from `hk_parameter`.
     pub lock_parameter: u32,
 }
 

@@ -81,10 +81,11 @@ impl Agreement {
     }
 
     /// Compares shares, which have no direction.
-    pub(crate) fn of_share(published: f64, within: f64, ours: Option<&Estimate>) -> Self {
+    pub(crate) fn of_share(published: &[f64], within: f64, ours: Option<&Estimate>) -> Self {
         let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
             return Self::NoFigure;
         };
+        let Some(published) = published.first() else { return Self::NoFigure };
         let (inside, outside) = (published / (1.0 + within), published * (1.0 + within));
         match () {
             () if interval.low > outside => Self::LargerShare,
@@ -192,7 +193,10 @@ mod tests {
         let estimate = Estimate { n: 1, median: 2.0, hodges_lehmann: 2.0, interval: None };
         assert_eq!(Agreement::of(&[2.0], 0.25, Some(&estimate)), Agreement::NoFigure);
         assert_eq!(Agreement::of(&[2.0], 0.25, None), Agreement::NoFigure);
-        assert_eq!(Agreement::of_share(0.5, 0.25, Some(&estimate)), Agreement::NoFigure);
+        // A directory's files may hold anything.
+        let ours = self::estimate(0.1, 0.2);
+        assert_eq!(Agreement::of_share(&[], 0.25, Some(&ours)), Agreement::NoFigure);
+        assert_eq!(Agreement::of_share(&[0.5], 0.25, Some(&estimate)), Agreement::NoFigure);
     }
 
     fn estimate(low: f64, high: f64) -> Estimate {
@@ -227,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_share_is_larger_or_smaller_and_has_no_direction() {
-        let share = |low, high| Agreement::of_share(0.2, 0.25, Some(&estimate(low, high)));
+        let share = |low, high| Agreement::of_share(&[0.2], 0.25, Some(&estimate(low, high)));
         assert_eq!(share(0.17, 0.24), Agreement::Agrees);
         assert_eq!(share(0.3, 0.9), Agreement::LargerShare);
         assert_eq!(share(0.001, 0.1), Agreement::SmallerShare);

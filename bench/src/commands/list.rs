@@ -64,11 +64,12 @@ pub(crate) struct Choice {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
-    let image = || guest_image::load(args.guest.as_deref(), ARMS.iter().map(|arm| arm.name));
+    let image = || guest_image::load(args.guest.as_deref(), []);
+    let with_arms = || guest_image::load(args.guest.as_deref(), ARMS.iter().map(|arm| arm.name));
     let (of, entries) = match args.what {
         Listed::Experiments => ("experiments", BUILT_IN.map(experiment).into()),
         Listed::Hosts => ("hosts", hosts::presets().iter().map(host).collect()),
-        Listed::Locks => ("locks", locks(&image()?.locks)),
+        Listed::Locks => ("locks", locks(&with_arms()?.locks)),
         Listed::Machines => ("machines", presets().iter().map(machine).collect()),
         Listed::Points => ("points", image()?.points.iter().map(point).collect()),
         Listed::Figures => ("figures", FIGURES.iter().map(figure).collect()),

@@ -181,7 +181,7 @@ const LOCK: &[Setting] = &[
         (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
     .recorded_as("spin_threshold_ns", |it| told(ns(it.ours.spin_threshold))),
-    number("lock-parameter", "What a lock object gets from hk_parameter()")
+    number("lock-parameter", "The number that a lock object gets from hk_parameter()")
         .default("0")
         .within(0..=u32::MAX as u64)
         .of_guest()

@@ -62,7 +62,7 @@ fn a_printed_experiment_can_be_run_from_the_copy() {
 #[apply(trial)]
 fn experiments_among_the_examples_are_planned() -> Check {
     kvm()?;
-    // That of the script names CPUs that this host need not have.
+    // The script's experiment names CPUs that this host need not have.
     for (folder, how) in [("../examples/experiments", "--dry-run"), ("scripts", "--print")] {
         let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
         let files = files.map(|entry| entry.unwrap().path());

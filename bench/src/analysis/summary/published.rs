@@ -66,7 +66,7 @@ impl Results<'_> {
         };
         let agreement = match &row.ours {
             _ if is_beyond => Agreement::NeedsPcpus { pcpus: row.needs_pcpus },
-            Ours::Share { .. } => Agreement::of_share(row.value[0], row.within, found.estimate.as_ref()),
+            Ours::Share { .. } => Agreement::of_share(&row.value, row.within, found.estimate.as_ref()),
             Ours::Ratio { .. } | Ours::Slowdown { .. } => {
                 Agreement::of(&row.value, row.within, found.estimate.as_ref())
             }

@@ -73,7 +73,7 @@ fn compiled(path: &Path, language: Language) -> Result<Vec<u8>, String> {
         };
         return Err(format!("is not compiled by {compiler}:\n{}{target}", words.trim_end()));
     }
-    // Where standard error is closed, the warnings are lost.
+    // A failure to write loses the compiler's warnings alone.
     _ = std::io::stderr().write_all(words.as_bytes());
     input::read(&object, MOST_FILE_BYTES)
         .map_err(|error| format!("was compiled, and the object cannot be read: {error}"))
