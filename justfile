@@ -1,7 +1,7 @@
 # Haltkick: a lab for locks on overcommitted virtual CPUs. `just` lists the recipes.
 
 haltkick := "cargo run --release --package haltkick --"
-nested := "cargo run --quiet --package haltkick-nested --"
+nested := "cargo run --quiet --package haltkick --example nested --"
 # The file in which tests note on which hosts and engines they ran.
 export HALTKICK_RAN_ON := justfile_directory() / "target/ran-on"
 

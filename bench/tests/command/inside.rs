@@ -30,12 +30,21 @@ fn a_kernel() -> Result<PathBuf, crate::support::Failed> {
 fn a_lock_runs_on_threads_of_a_real_kernel() -> Check {
     haltkick_vmm::find_qemu().or_else(skip)?;
     let kernel = a_kernel()?.display().to_string();
-    let output = command(&["run", "--kernel", &kernel, "--engine", "qemu-tcg", "--vcpus", "2"])
-        .args(["--append", "quiet tsc=reliable no_timer_check mitigations=off", "--duration", "5m"])
-        .args(["--workload-inside", "run --lock ticket --ratio 2 --duration 300ms --seed 7"])
-        .args(["--format", "json"])
-        .output()
-        .expect("haltkick can be started");
+    let booted = || {
+        command(&["run", "--kernel", &kernel, "--engine", "qemu-tcg", "--vcpus", "2"])
+            .args(["--append", "quiet tsc=reliable no_timer_check mitigations=off", "--duration", "2m"])
+            .args(["--workload-inside", "run --lock ticket --ratio 2 --duration 300ms --seed 7"])
+            .args(["--format", "json"])
+            .output()
+            .expect("haltkick can be started")
+    };
+    // Ten seconds suffice. Beside compilers, QEMU 7.2's emulator lost the timer of a vCPU once: the kernel then reports
+    // a stall and never powers off. That is no fault of this program, and it does not come three times in a row.
+    let stalled = |output: &Output| {
+        let said = stderr(output);
+        said.contains("reported an RCU stall") && said.contains("had not powered off")
+    };
+    let output = (0..2).map(|_| booted()).find(|output| !stalled(output)).unwrap_or_else(booted);
     assert_eq!(code(&output), 7, "an emulator's figures are not valid: {}", stderr(&output));
     let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_valid("run", &record);

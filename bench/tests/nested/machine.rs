@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_silent_machine_is_ended_and_its_script_may_clean_up() {
-        let work = std::env::temp_dir().join(format!("haltkick-nested.{}", std::process::id()));
+        let work = std::env::temp_dir().join(format!("haltkick-nested-test.{}", std::process::id()));
         std::fs::create_dir_all(&work).unwrap();
         let script = work.join("machine");
         let text = r#"#!/usr/bin/env bash

@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_file_of_this_repository_is_read_and_stars_stand_for_anything() {
-        Flakes::parse(include_str!("../flakes.toml")).unwrap();
+        Flakes::parse(include_str!("flakes.toml")).unwrap();
         assert!(matches("*", "") && matches("a*c", "abbc") && matches("a*b*", "axbx"));
         assert!(!matches("a", "ab") && !matches("a*c", "ab") && !matches("*b", "abc"));
     }

@@ -1,6 +1,6 @@
 //! The end-to-end tests on KVM with hardware semantics, in machines that `nested.sh` starts.
 //!
-//!     haltkick-nested [--or-skip] [--cpus N] [--all] [TEXT]...
+//!     just test-nested [--or-skip] [--cpus N] [--all] [TEXT]...
 //!
 //! runs the tests whose names contain one of the texts. Without a text it runs all but those of which `flakes.toml`
 //! says that they repeat others, and with `--all` these as well. Under QEMU 7.2 emulated machines die or hang now and
@@ -138,9 +138,9 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     })
 }
 
-/// The folder of this package, with `nested.sh`.
+/// The folder with this file and `nested.sh`.
 fn here() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nested"))
 }
 
 fn say(line: String) {
