@@ -38,13 +38,10 @@ fn a_lock_runs_on_threads_of_a_real_kernel() -> Check {
             .output()
             .expect("haltkick can be started")
     };
-    // Ten seconds suffice. Beside compilers, QEMU 7.2's emulator lost the timer of a vCPU once: the kernel then reports
-    // a stall and never powers off. That is no fault of this program, and it does not come three times in a row.
-    let stalled = |output: &Output| {
-        let said = stderr(output);
-        said.contains("reported an RCU stall") && said.contains("had not powered off")
-    };
-    let output = (0..2).map(|_| booted()).find(|output| !stalled(output)).unwrap_or_else(booted);
+    // Ten seconds suffice. Beside compilers one kernel in thirty hangs in QEMU 7.2's emulator, before user space or with
+    // an RCU stall, for want of a vCPU's timer. That is no fault of this program, and it does not come three times in a row.
+    let hung = |output: &Output| stderr(output).contains("had not powered off");
+    let output = (0..2).map(|_| booted()).find(|output| !hung(output)).unwrap_or_else(booted);
     assert_eq!(code(&output), 7, "an emulator's figures are not valid: {}", stderr(&output));
     let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_valid("run", &record);
