@@ -2,12 +2,52 @@
 //! another, and reads what units and entries share once for each of them.
 
 use addr2line::gimli::{self, DebugAbbrev, Dwarf, Reader, ReaderOffset as _, Section as _};
+use object::{CompressionFormat, Object as _, ObjectSection as _};
 
 /// Most entries of debug information inside each other. Compilers nest some dozens.
 pub(super) const MOST_NESTED: isize = 400;
 
 /// How often all of a file may be named: units of one module share a line program's names, functions their ranges.
 const TIMES: usize = 8;
+
+/// Most bytes that debug information may have for each byte of its file. Compilers' shrinks to a fourth or a fifth.
+const MOST_GROWTH: u64 = 32;
+
+/// Sections of debug information that a file holds compressed, each with its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Inflated(Vec<(String, Vec<u8>)>);
+
+impl Inflated {
+    /// Of a file that holds none.
+    pub(crate) const NOTHING: Self = Self(Vec::new());
+
+    /// Inflates what is compressed in a file. What is broken, or grows beyond bounds, is left out.
+    pub(crate) fn of(elf: &[u8]) -> Self {
+        let mut left = MOST_GROWTH.saturating_mul(elf.len() as u64);
+        let mut inflated = |section: object::Section<'_, '_>| {
+            let name = section.name().ok()?.to_owned();
+            let data = section.compressed_data().ok()?;
+            if data.format != CompressionFormat::Zlib {
+                return None;
+            }
+            left = left.checked_sub(data.uncompressed_size)?;
+            let limit = usize::try_from(data.uncompressed_size).ok()?;
+            Some((name, miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data.data, limit).ok()?))
+        };
+        let file = object::File::parse(elf).ok();
+        Self(file.iter().flat_map(|file| file.sections()).filter_map(&mut inflated).collect())
+    }
+
+    /// The bytes of a section that was compressed.
+    pub(crate) fn section(&self, name: &str) -> Option<&[u8]> {
+        self.0.iter().find(|(found, _)| found == name).map(|(_, bytes)| &**bytes)
+    }
+
+    /// Number of bytes in all of them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
 
 /// Whether debug information of a file of `file_bytes` can be read with a bounded stack and in a time that is bounded by the
 /// file's length.
@@ -109,20 +149,30 @@ fn take_paths<R: Reader>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::file::Image;
     use crate::image::made::nested::{CODE, SHAPE_BYTES, files_of_one_directory, nested, units_with_tables};
     use crate::image::symbols::Lines;
 
     #[test]
     fn units_may_share_a_table_but_not_parts_of_one() {
-        assert!(Lines::of(&units_with_tables(100, 0)).is_some(), "one table for all");
-        assert!(Lines::of(&units_with_tables(100, SHAPE_BYTES)).is_none(), "each begins inside another's");
+        assert!(Lines::of(&units_with_tables(100, 0), &Inflated::NOTHING).is_some(), "one table for all");
+        assert!(
+            Lines::of(&units_with_tables(100, SHAPE_BYTES), &Inflated::NOTHING).is_none(),
+            "each begins inside another's"
+        );
     }
 
     #[test]
     fn paths_that_fill_memory_are_not_read() {
-        assert!(Lines::of(&files_of_one_directory(10, 100)).is_some(), "a few short ones");
+        assert!(
+            Lines::of(&files_of_one_directory(10, 100), &Inflated::NOTHING).is_some(),
+            "a few short ones"
+        );
         // 4 KiB of names stand for 4 MiB of paths.
-        assert!(Lines::of(&files_of_one_directory(1000, 4096)).is_none(), "many in a long one");
+        assert!(
+            Lines::of(&files_of_one_directory(1000, 4096), &Inflated::NOTHING).is_none(),
+            "many in a long one"
+        );
     }
 
     #[test]
@@ -130,12 +180,34 @@ mod tests {
         // Inside the unit, which is inside nothing, and the function.
         let deepest = MOST_NESTED as usize - 1;
         let file = nested(deepest);
-        let frames = Lines::of(&file).expect("it has lines").frames(CODE);
+        let frames = Lines::of(&file, &Inflated::NOTHING).expect("it has lines").frames(CODE);
         assert_eq!((frames.len(), frames[0].to_string().as_str()), (deepest + 1, "a.c:7"));
         for depth in [deepest + 1, 300_000] {
             let file = nested(depth);
-            let frames = Lines::of(&file).map(|lines| lines.frames(CODE).len());
+            let frames = Lines::of(&file, &Inflated::NOTHING).map(|lines| lines.frames(CODE).len());
             assert_eq!(frames, None, "{depth} are too many");
+        }
+    }
+
+    #[test]
+    fn a_section_that_inflates_to_another_size_is_left_out() {
+        const NAME: &str = ".debug_str";
+        let elf = Image::embedded_elf();
+        let file = object::File::parse(elf).unwrap();
+        let section = file.section_by_name(NAME).unwrap();
+        let (start, _) = section.file_range().unwrap();
+        let size = section.compressed_data().unwrap().uncompressed_size;
+        assert!(size > section.file_range().unwrap().1, "the build compresses it");
+        let whole = Inflated::of(elf);
+        assert_eq!(whole.section(NAME).map(<[u8]>::len), Some(size as usize));
+        for (says, wrong) in [("less", size - 1), ("more than a file may grow to", u64::MAX)] {
+            let mut edited = elf.to_vec();
+            // Behind the kind of compression in the section's header.
+            let field = start as usize + 8;
+            edited[field..field + 8].copy_from_slice(&wrong.to_le_bytes());
+            let inflated = Inflated::of(&edited);
+            assert!(inflated.section(NAME).is_none(), "{says}");
+            assert_eq!(inflated.0.len(), whole.0.len() - 1, "{says}: the others are read");
         }
     }
 }

@@ -15,6 +15,7 @@ use object::{Endianness, Object as _, ObjectSection as _, elf};
 use crate::host::error::RunError;
 use crate::host::input;
 use crate::host::text::printable;
+use crate::image::debug_info::Inflated;
 use crate::image::object::LinkedObject;
 use crate::image::segment::{IMAGE_BASE, Segment};
 use crate::image::sites::{self, Calls, MOST_RECORDS, Site};
@@ -137,6 +138,8 @@ pub struct Image {
     pub(crate) objects: Vec<LinkedObject>,
     /// Read on first use: to make names of a thousand symbols takes as long as to make a guest.
     symbols: OnceLock<Arc<Symbols>>,
+    /// Inflated on first use, for the same reason.
+    inflated: OnceLock<Arc<Inflated>>,
     elf: Cow<'static, [u8]>,
 }
 
@@ -218,7 +221,8 @@ impl Image {
             .objects
             .iter()
             .flat_map(|object| object.files.iter().map(|file| (object.addresses.clone(), &**file)));
-        Lines::of(&self.elf).map(|lines| lines.with(of_objects))
+        let inflated = self.inflated.get_or_init(|| Arc::new(Inflated::of(&self.elf)));
+        Lines::of(&self.elf, inflated).map(|lines| lines.with(of_objects))
     }
 
     /// The function that takes form `pv` of lock number `lock` if it is free.
@@ -291,6 +295,7 @@ pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunEr
         segments,
         objects: vec![],
         symbols: OnceLock::new(),
+        inflated: OnceLock::new(),
         elf,
     })
 }

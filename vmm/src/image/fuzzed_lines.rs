@@ -2,6 +2,7 @@
 
 use haltkick_fuzzing::{Script, Target, edited, no_seeds};
 
+use super::debug_info::Inflated;
 use super::fuzzed::assert_printable;
 use super::made::nested::{CODE, SHAPE_BYTES, nested, units_with_tables};
 use super::symbols::Lines;
@@ -20,7 +21,8 @@ fn execute(bytes: &[u8]) {
 }
 
 fn ask(file: &[u8]) {
-    let Some(lines) = Lines::of(file) else { return };
+    let inflated = Inflated::of(file);
+    let Some(lines) = Lines::of(file, &inflated) else { return };
     for address in [CODE, CODE + 8, 0, u64::MAX] {
         for frame in lines.frames(address) {
             assert_printable(&frame.to_string());

@@ -9,7 +9,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use serde::Serialize;
 
 use crate::host::text::printable;
-use crate::image::debug_info;
+use crate::image::debug_info::{self, Inflated};
 use crate::image::segment::IMAGE_BASE;
 
 /// Most bytes that the names of a file take, made readable. Any number of symbols may share a long name in the file, and a short
@@ -187,18 +187,19 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The line table of an ELF file; `None` when it has none that can be read, or none within the limits of `debug_info`.
-    #[must_use]
-    pub fn of(elf: &'a [u8]) -> Option<Self> {
+    /// The line table of an ELF file and what was compressed in it; `None` when it has none that can be read, or none within the
+    /// limits of `debug_info`.
+    pub(crate) fn of(elf: &'a [u8], inflated: &'a Inflated) -> Option<Self> {
         let file = object::File::parse(elf).ok()?;
         let section = |id: gimli::SectionId| -> Result<Slice<'a>, gimli::Error> {
-            let data = file.section_by_name(id.name()).and_then(|section| section.data().ok());
+            let stored = || file.section_by_name(id.name()).and_then(|section| section.data().ok());
+            let data = inflated.section(id.name()).or_else(stored);
             Ok(gimli::EndianSlice::new(data.unwrap_or_default(), gimli::LittleEndian))
         };
         let mut dwarf = gimli::Dwarf::load(section).ok()?;
         // Units of one module share a table, which is read once then.
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
-        if !debug_info::is_bounded(&dwarf, elf.len()) {
+        if !debug_info::is_bounded(&dwarf, elf.len() + inflated.bytes()) {
             return None;
         }
         Some(Self { context: addr2line::Context::from_dwarf(dwarf).ok()?, of_objects: vec![] })
@@ -206,7 +207,9 @@ impl<'a> Lines<'a> {
 
     /// These and those of files which lie at other addresses. One that has none is left out.
     pub(crate) fn with(mut self, files: impl Iterator<Item = (Range<u64>, &'a [u8])>) -> Self {
-        let lines = files.filter_map(|(addresses, file)| Some((addresses, Self::of(file)?)));
+        // Relocations have been applied to them, which none that is compressed can take.
+        static STORED: Inflated = Inflated::NOTHING;
+        let lines = files.filter_map(|(addresses, file)| Some((addresses, Self::of(file, &STORED)?)));
         self.of_objects.extend(lines);
         self
     }
