@@ -26,6 +26,8 @@ mod run;
 mod sched;
 pub mod worst;
 
+pub use crate::sched::books::ClosedByHeads;
+pub use crate::sched::window::Presence;
 pub use engines::check_guests;
 pub use engines::explained::run;
 pub use engines::linux::archive::INIT;
@@ -92,14 +94,12 @@ pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::linux_outcome::{Complaint, Complaints, LinuxEnd, LinuxOutcome, LinuxVcpu};
 pub use run::outcome::{Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed};
 pub use sched::books::Graces;
-pub use sched::closed::ClosedByHeads;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
-pub use sched::presence::Presence;
 pub use sched::quota::{KernelThrottled, Quota, Throttled};
-pub use sched::run_delay::{RunDelay, of_this_thread as sched_stat_of_this_thread};
+pub use sched::run_delay::{RunDelay, SchedStat, of_this_thread as sched_stat_of_this_thread};
 pub use sched::timeline::{MOST_TIMELINE_BINS, TIMELINE_BINS, Timeline};
-pub use sched::{Repeated, Rules, Sched, SchedStat, Share};
+pub use sched::{Repeated, Rules, Sched, Share};
 
 /// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen.
 #[cfg(fuzzing)]
@@ -116,9 +116,9 @@ pub mod fuzz {
         crate::image::fuzzed_object::TARGET,
         crate::engines::qemu::record::fuzzed::TARGET,
         haltkick_sim::schedule::fuzzed::TARGET,
-        crate::sched::harm::TARGET,
+        crate::sched::tests::fairness::TARGET,
         crate::observe::trace::sections::fuzzed::TARGET,
         crate::run::fuzzed::TARGET,
-        crate::sched::switches::fuzzed::TARGET,
+        crate::sched::switch_books::fuzzed::TARGET,
     ];
 }

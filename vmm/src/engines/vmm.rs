@@ -33,11 +33,10 @@ use crate::run::live_view::LiveView;
 use crate::run::observed::Observed;
 use crate::run::supervise::{PassWindow, Supervisor};
 use crate::sched::deschedule::Plan;
-use crate::sched::guest_run::GuestRun;
+use crate::sched::guest_run::{GuestRun, Shared};
 use crate::sched::hints::{PreemptedSource, Watcher};
 use crate::sched::quota::{Purse, Quota};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
-use crate::sched::shared::Shared;
 use crate::sched::starts::Starts;
 use crate::sched::{Finished, Sched, Scheduler};
 

@@ -17,8 +17,8 @@ use crate::machine::wanted::Wanted;
 use crate::run::folding::Fold;
 use crate::sched::deschedule::Deschedule;
 use crate::sched::hints::PreemptedBy;
-use crate::sched::presence::Presence;
 use crate::sched::quota::Quota;
+use crate::sched::window::Presence;
 use crate::sched::{Rules, Sched};
 
 /// The engine that runs the guest's code.

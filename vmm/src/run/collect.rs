@@ -24,12 +24,11 @@ use crate::run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
 use crate::sched::Finished;
-use crate::sched::books::Graces;
-use crate::sched::closed::{ClosedByHeads, is_qspinlock};
+use crate::sched::books::{ClosedByHeads, Graces, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
 use crate::sched::quota::{KernelThrottled, Throttled};
-use crate::sched::switches::Switched;
+use crate::sched::switch_books::Switched;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
@@ -447,7 +446,8 @@ fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
 
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
     let results = &facts.machine.memory.area(vcpu.id).results;
-    let at = |stats: &[Option<crate::sched::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
+    let at =
+        |stats: &[Option<crate::sched::run_delay::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
     let (run_ns, steal_ns) = match facts.asked.run.has_vcpu_threads() {
         false => (Some(vcpu.account.books.run_ns), Some(vcpu.account.books.steal_ns)),
         true => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {

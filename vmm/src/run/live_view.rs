@@ -12,7 +12,7 @@ use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::asked::Run;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
-use crate::sched::switches::SwitchBooks;
+use crate::sched::switch_books::SwitchBooks;
 
 /// A run that shows itself. The threads that run its vCPUs do nothing for it.
 pub(crate) struct LiveView<'a> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::host::cgroup::Counts;
 use crate::host::known::Known;
 use crate::observe::whereabouts::Whereabouts;
-use crate::sched::SchedStat;
-use crate::sched::switches::Switched;
+use crate::sched::run_delay::SchedStat;
+use crate::sched::switch_books::Switched;
 
 /// The supervisor's observations of one guest.
 #[derive(Debug, Default)]

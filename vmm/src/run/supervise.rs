@@ -22,7 +22,7 @@ use crate::run::live_view::{GuestNow, LiveView};
 use crate::run::observed::Observed;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
-use crate::sched::switches::{Frame, SwitchBooks};
+use crate::sched::switch_books::{Frame, SwitchBooks};
 use crate::sched::{Sched, Scheduler};
 
 /// How often it looks while the guest runs.

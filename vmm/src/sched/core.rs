@@ -13,31 +13,28 @@
 //! queue, never the other way round.
 //!
 //! Its turn on a pCPU ends in one of the ways of [`Turn`], each of which has a place for it.
+//! It gets one only if its guest is there and has CPU time left ([`Core::admits`]).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::guest::activity::Activity;
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::locks::{lock, unlocked};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::whereabouts::Where;
+use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
-use crate::sched::grace::Grace;
+use crate::sched::fair_queue::Shares;
 use crate::sched::guest_run::GuestRun;
-use crate::sched::halts::LookCost;
-use crate::sched::idle::{Census, Idle, PcpuSet};
-use crate::sched::line::Line;
-use crate::sched::pcpu::Pcpu;
-use crate::sched::placing::wakes_on;
-use crate::sched::queue::{Apart, Task};
-use crate::sched::run_queues::{Exchanged, RunQueues};
-use crate::sched::shares::Shares;
+use crate::sched::idle::{Census, Idle, PcpuSet, wakes_on};
+use crate::sched::pcpu::{Grace, Pcpu};
+use crate::sched::run_queues::{Exchanged, Line, RunQueues};
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::Timer;
-use crate::sched::turn::Turn;
+use crate::sched::task::{Apart, LookCost, Task};
 use crate::sched::{Finished, Rules, Sched};
 
 /// A vCPU's first slice while its guest starts, where vCPUs do not say that they have: it needs a moment only, and those that have
@@ -73,6 +70,41 @@ pub(super) enum Next<'a> {
     Idles(Option<u64>),
     /// The run is over.
     Ends,
+}
+
+/// Why a vCPU's turn ended.
+pub(super) enum Turn<'a> {
+    /// Its slice is over and another vCPU is ready.
+    SliceEnded,
+    /// It is descheduled on purpose for this many nanoseconds.
+    Injected(u64),
+    /// It sleeps until kicked.
+    Waits,
+    /// It has halted in KVM's hands.
+    Halts,
+    /// It gives up its slice, and another vCPU is ready.
+    Yields,
+    /// It hands its pCPU to this vCPU.
+    HandsOver(Box<Task<'a>>),
+    /// It has started, and waits for the others.
+    Started,
+    /// It has nothing more to do, or may not be entered again.
+    Left,
+    /// The run is over.
+    Stopped,
+}
+
+impl Turn<'_> {
+    /// Returns the place of a vCPU that was in `activity`, for a trace.
+    pub(super) fn leads_to(&self, activity: Activity) -> Where {
+        match self {
+            Self::SliceEnded => Where::Preempted(activity),
+            Self::Injected(_) => Where::KeptOut(activity),
+            Self::Waits | Self::Halts => Where::Asleep,
+            Self::Yields | Self::HandsOver(_) | Self::Started => Where::Ready,
+            Self::Left | Self::Stopped => Where::Left,
+        }
+    }
 }
 
 /// The number of ready queues.
@@ -198,6 +230,28 @@ impl<'a, B: Bell> Core<'a, B> {
         all
     }
 
+    /// Lists the places of all guests' vCPUs, in order. No vCPU is stopped for it: one that changes places meanwhile may be seen in
+    /// either, or as running, the state of a vCPU that is in none. Runners that change vCPUs wait as long as it takes to go through
+    /// their queues.
+    pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
+        let mut found = vec![Whereabouts::from(Where::Running); self.sleepers.len()];
+        let mut note = |number: u32, whereabouts| found[number as usize] = whereabouts;
+        // Locked throughout: a pCPU that is about to report that no vCPU can run must not miss one that is awake in here.
+        let apart = lock(&self.apart);
+        // Sleepers first: a vCPU that is kicked meanwhile is found again among those that are ready.
+        self.sleepers
+            .look(|number, task| note(number, task.account.whereabouts()), |kicked| self.make_ready(kicked));
+        self.queues.for_each(|task, is_over| {
+            note(task.number(), if is_over { Where::Left.into() } else { task.account.whereabouts() });
+        });
+        let off = apart.aside.values().chain(apart.dozing.values()).chain(&apart.started);
+        off.for_each(|task| note(task.number(), task.account.whereabouts()));
+        apart.not_started.iter().for_each(|task| note(task.number(), Where::NotStarted.into()));
+        apart.left.iter().for_each(|task| note(task.number(), Where::Left.into()));
+        drop(apart);
+        found
+    }
+
     /// The injector that deschedules vCPUs on purpose on pCPU number `pcpu` of the run.
     pub(super) fn injector(&self, pcpu: u32) -> Option<Injector> {
         self.plan.map(|plan| Injector::new(plan, pcpu, self.pcpus, self.clock.now_ns()))
@@ -274,6 +328,65 @@ impl<'a, B: Bell> Core<'a, B> {
             self.wake_one(last);
         }
         next
+    }
+
+    /// Takes a slice out of the purse of the guest of `task`, which is to run on `pcpu` from `now_ns` on. `None`: there is nothing in it,
+    /// or the guest is not there; the vCPU lies aside until then.
+    pub(super) fn admits<T: Timer>(
+        &self,
+        mut task: Box<Task<'a>>,
+        pcpu: &mut Pcpu<'a, T>,
+        now_ns: u64,
+    ) -> Option<Box<Task<'a>>> {
+        if let Some(until_ns) = task.guest.absent_until(now_ns) {
+            self.lays_aside(task, until_ns);
+            return None;
+        }
+        let Some(purse) = &task.guest.purse else { return Some(task) };
+        match purse.take(self.slice_ns, now_ns) {
+            Ok(portion) => {
+                pcpu.portion = Some(portion);
+                task.account.books.settle_quota(task.guest);
+                Some(task)
+            }
+            Err(until_ns) => {
+                let at = task.account.whereabouts().at;
+                task.account.books.throttle(task.guest, at, now_ns, until_ns);
+                self.lays_aside(task, until_ns);
+                None
+            }
+        }
+    }
+
+    fn lays_aside(&self, task: Box<Task<'a>>, until_ns: u64) {
+        lock(&self.apart).aside.insert((until_ns, task.number()), task);
+        // Idle pCPUs sleep at most until then.
+        self.bell.ring_all();
+    }
+
+    /// The portion of `task` has ended at `now_ns`, and no other vCPU is due: whether its guest is there and has the CPU time for
+    /// another one, of its slice or of the next.
+    pub(super) fn goes_on<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) -> bool {
+        if task.guest.absent_until(now_ns).is_some() {
+            return false;
+        }
+        let Some(purse) = &task.guest.purse else { return true };
+        let slice_ends_ns =
+            pcpu.portion.map(|portion| portion.slice_ends_ns).filter(|ends_ns| *ends_ns > now_ns);
+        self.spends(task, pcpu, now_ns);
+        let left_ns = slice_ends_ns.map_or(self.slice_ns, |ends_ns| ends_ns - now_ns);
+        pcpu.portion = purse.take(left_ns, now_ns).ok();
+        if let Some(portion) = pcpu.portion.filter(|portion| portion.ns < self.slice_ns) {
+            pcpu.slice.extend(now_ns + portion.ns);
+        }
+        pcpu.portion.is_some()
+    }
+
+    /// `task` has run on `pcpu` until `now_ns`: gives back the rest of what it took.
+    pub(super) fn spends<T: Timer>(&self, task: &Task<'a>, pcpu: &mut Pcpu<'a, T>, now_ns: u64) {
+        if let (Some(purse), Some(portion)) = (&task.guest.purse, pcpu.portion.take()) {
+            purse.settle(portion, now_ns);
+        }
     }
 
     /// `task` gets `pcpu`, which has been on its way to it since `began_ns`, at `now_ns`, or once its timer is set: that may take a

@@ -50,6 +50,17 @@ impl PcpuSet {
     }
 }
 
+/// The pCPU of `idle` on which a vCPU wakes up that ran on `last`: that one if it is idle, since the vCPU's caches are warm there and its
+/// thread stays what it is; else the first of those with the least `distance`.
+pub(crate) fn wakes_on<D: Ord>(
+    last: Option<u32>,
+    idle: &PcpuSet,
+    distance: impl Fn(u32) -> D,
+) -> Option<u32> {
+    let warm = last.filter(|last| idle.contains(*last));
+    warm.or_else(|| idle.iter().min_by_key(|pcpu| distance(*pcpu)))
+}
+
 /// The idle pCPUs of a run, in cache lines of their own.
 #[repr(align(128))]
 pub(crate) struct Idle {

@@ -1,57 +1,36 @@
 //! The schedulers of vCPUs. Two schedulers with one interface: start, interrupt, hand back the books.
+//!
+//! A vCPU's turn under `--sched vmm`, from ready to ready: `run_queues` says which vCPU is next on a pCPU; a driver, `runners` with
+//! threads or `simulated` in virtual time, runs it; `core` says whether its turn ends and what becomes of it; `account` enters how
+//! long it was where; `ready` has it wait for its next turn. Under `--sched host` all of that is `host_threads`.
 
 pub(crate) mod account;
 pub(crate) mod books;
-#[cfg(test)]
-mod boundary;
-pub(crate) mod closed;
-mod core;
+pub(crate) mod core;
 pub(crate) mod deschedule;
 mod fair_queue;
-#[cfg(test)]
-mod fairness;
-mod grace;
 pub(crate) mod guest_run;
-mod halts;
-#[cfg(test)]
-mod handing_over;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod harm;
 pub(crate) mod hints;
-mod host;
+mod host_threads;
 mod idle;
-mod line;
 pub(crate) mod loss;
 mod pcpu;
-pub(crate) mod places;
-mod placing;
-pub(crate) mod presence;
-mod queue;
 pub(crate) mod quota;
 mod ready;
 pub(crate) mod run_delay;
 mod run_queues;
 mod runners;
-pub(crate) mod shared;
-mod shares;
 pub(crate) mod simulated;
 mod sleepers;
 mod slice;
-mod start_turns;
-#[cfg(test)]
-mod starting;
 pub(crate) mod starts;
 pub(crate) mod steal_record;
-pub(crate) mod switches;
-mod sync;
-mod throttling;
+pub(crate) mod switch_books;
+mod task;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod tests;
 pub(crate) mod timeline;
-mod turn;
-mod turns;
-#[cfg(test)]
-mod waking;
 pub(crate) mod window;
-mod yields;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -68,12 +47,18 @@ use crate::observe::whereabouts::Whereabouts;
 use crate::sched::account::Account;
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
+use crate::sched::run_delay::SchedStat;
 
-use host::HostThreads;
+use host_threads::HostThreads;
 use runners::Runners;
 use simulated::Simulated;
 
 pub use simulated::Repeated;
+
+/// The atomics of [`idle`] and [`sleepers`], for which `tests/models.rs` puts the model checker's.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+}
 
 /// The scheduler that decides which vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,20 +115,6 @@ pub(crate) struct Finished {
     pub(crate) account: Account,
     /// Its place when the run ended.
     pub(crate) whereabouts: Whereabouts,
-}
-
-/// The kernel's statistics of a thread, in nanoseconds since it started, up to its last switch.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SchedStat {
-    /// Time on a CPU.
-    pub run_ns: u64,
-    /// Time ready, without a CPU.
-    pub delay_ns: u64,
-}
-
-fn parse_sched_stat(text: &str) -> Option<SchedStat> {
-    let mut fields = text.split_ascii_whitespace().map(str::parse);
-    Some(SchedStat { run_ns: fields.next()?.ok()?, delay_ns: fields.next()?.ok()? })
 }
 
 /// Either scheduler.
@@ -273,6 +244,15 @@ impl<'a> Scheduler<'a> {
         match self {
             Self::Vmm(_) | Self::Host(_) => [Duration::ZERO; 2],
             Self::Simulated(simulated) => simulated.outside(),
+        }
+    }
+
+    /// Places of the vCPUs of all guests, in order.
+    pub(crate) fn whereabouts(&self) -> Vec<Whereabouts> {
+        match self {
+            Self::Vmm(runners) => runners.whereabouts(),
+            Self::Host(guests) => guests.iter().flat_map(HostThreads::whereabouts).collect(),
+            Self::Simulated(simulated) => simulated.whereabouts(),
         }
     }
 

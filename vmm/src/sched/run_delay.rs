@@ -3,12 +3,25 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::SchedStat;
 use crate::host::known::Known;
 
 /// Why there is no delay of runners where vCPUs have threads of their own.
 pub(crate) const ONE_THREAD_PER_VCPU: &str =
     "every vCPU is a thread of its own, and they wait for each other";
+
+/// The kernel's statistics of a thread, in nanoseconds since it started, up to its last switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SchedStat {
+    /// Time on a CPU.
+    pub run_ns: u64,
+    /// Time ready, without a CPU.
+    pub delay_ns: u64,
+}
+
+pub(super) fn parse_sched_stat(text: &str) -> Option<SchedStat> {
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    Some(SchedStat { run_ns: fields.next()?.ok()?, delay_ns: fields.next()?.ok()? })
+}
 
 /// Run delay of all runners together, from their start to their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +67,7 @@ impl RunDelays {
 /// Reads the kernel's figures for the calling thread; it may not count.
 #[must_use]
 pub fn of_this_thread() -> Option<SchedStat> {
-    super::parse_sched_stat(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    parse_sched_stat(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
 #[cfg(test)]

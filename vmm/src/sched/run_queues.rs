@@ -6,7 +6,7 @@
 //! lock is taken by others than its pCPU only where a vCPU moves.
 //!
 //! Fairness: vCPUs that always want to run differ in CPU time by 5 slices at most, where one queue keeps them within 2. That is what
-//! `fairness` tests, on up to 256 pCPUs that each come to a boundary once a slice, among vCPUs that wake each other; it does not grow with
+//! `tests/fairness` tests, on up to 256 pCPUs that each come to a boundary once a slice, among vCPUs that wake each other; it does not grow with
 //! the number of pCPUs, since each queue has a few looks a slice, from other pCPUs each time.
 //!
 //! One queue serves all pCPUs where guests have shares, since the time of a guest is a sum over its vCPUs, and on simulated machines.
@@ -15,10 +15,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::host::locks::{lock, unlocked};
-use crate::sched::line::Line;
-use crate::sched::placing::{is_behind, looks_at, nearest_first};
-use crate::sched::queue::Task;
-use crate::sched::shares::Shares;
+use crate::sched::fair_queue::Shares;
+use crate::sched::task::Task;
 
 /// The virtual time of the first vCPU in an empty queue.
 const EMPTY: u64 = u64::MAX;
@@ -30,6 +28,11 @@ const LOOKS: usize = 4;
 /// Queues whose pCPUs were idle have no idea what time has passed. A vCPU that wakes up there is at most this number of slices behind the
 /// one that has had most.
 const MOST_BEHIND_SLICES: u64 = 3;
+
+/// A value in cache lines of its own: its neighbours in memory change at other times. (Two lines, since CPUs fetch pairs.)
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Line<T>(pub(super) T);
 
 /// Contents of one queue.
 #[expect(clippy::vec_box, reason = "they come out of the queue boxed")]
@@ -320,5 +323,68 @@ impl<'a> RunQueues<'a> {
     pub(super) fn into_tasks(self) -> impl Iterator<Item = Box<Task<'a>>> {
         let all = self.queues.into_iter().map(|queue| unlocked(queue.ready));
         all.flat_map(|ready| ready.shares.into_vcpus().chain(ready.retired))
+    }
+}
+
+/// The queue that a pCPU looks at in addition to its `own` of `queues`, at its `n`-th look: each of the others in turn. pCPUs that look equally
+/// often look at different ones, so each queue has about one look a slice, whatever their number. Looks that follow each other go far, since
+/// neighbours tend to be alike: those of long queues have long queues, too, as vCPUs start.
+fn looks_at(own: usize, n: usize, queues: usize) -> Option<usize> {
+    let others = queues.checked_sub(1).filter(|others| *others > 0)?;
+    Some((own + 1 + n % others * stride(others) % others) % queues)
+}
+
+/// A step by which one comes to each of `others` in turn: about the golden section, which spreads steps most evenly.
+fn stride(others: usize) -> usize {
+    let divisor = |mut a: usize, mut b: usize| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let golden = others * 89 / 144;
+    (golden.max(1)..).find(|step| divisor(*step, others) == 1).expect("a prime number is in reach")
+}
+
+/// Whether a pCPU takes from another queue whose first vCPU has had `other_ns`, rather than what it has itself at `own_ns`: if that is
+/// behind by more than the `credit_ns` within which a vCPU is preferred where it ran last.
+fn is_behind(other_ns: u64, own_ns: u64, credit_ns: u64) -> bool {
+    other_ns.saturating_add(credit_ns) < own_ns
+}
+
+/// The other queues for a pCPU that has nothing in its `own` of `queues`: nearest first, by number.
+fn nearest_first(own: usize, queues: usize) -> impl Iterator<Item = usize> {
+    let (before, after) = (own, queues - 1 - own);
+    (1..=before.max(after)).flat_map(move |far| {
+        let above = (far <= after).then(|| own + far);
+        let below = (far <= before).then(|| own - far);
+        above.into_iter().chain(below)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pcpus_that_look_equally_often_look_at_different_queues() {
+        for queues in [2, 3, 16, 256] {
+            for n in 0..2 * queues {
+                let mut seen = vec![false; queues];
+                for own in 0..queues {
+                    let other = looks_at(own, n, queues).expect("there are others");
+                    assert!(other != own && !std::mem::replace(&mut seen[other], true));
+                }
+            }
+        }
+        assert_eq!(looks_at(0, 5, 1), None);
+    }
+
+    #[test]
+    fn a_search_goes_through_all_others_nearest_first() {
+        let found = |own, queues| nearest_first(own, queues).collect::<Vec<_>>();
+        assert_eq!(found(1, 5), [2, 0, 3, 4]);
+        assert_eq!(found(4, 5), [3, 2, 1, 0]);
+        assert!(found(0, 1).is_empty());
     }
 }

@@ -6,23 +6,21 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
 use crate::host::locks::lock;
 use crate::host::signal::{self, KickTimer, Thread};
-use crate::host::{panics, sandbox};
+use crate::host::{affinity, panics, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::whereabouts::Whereabouts;
-use crate::sched::core::{Bell, Core, Next, Queues};
+use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
-use crate::sched::turn::Turn;
+use crate::sched::task::Task;
 use crate::sched::{Finished, Rules, run_delay};
 
 /// The thread of each runner, by the number of its pCPU, once it has begun. A bell is a runner's park: rung before the runner sleeps, it
@@ -259,107 +257,5 @@ impl<'a> Runners<'a> {
             now = now_ns();
         }
         (self.core.rang(task, pcpu, now), now)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
-
-    use super::*;
-    use crate::guest::tsc::GuestTsc;
-    use crate::host::clock::Clock;
-    use crate::host::time::TscRate;
-    use crate::machine::vcpu::MadeUpVcpu;
-    use crate::observe::notes::Notes;
-    use crate::sched::hints::Watcher;
-    use crate::sched::{Sched, Scheduler};
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    /// Two guests with a vCPU each: one counts how often it is run, the other comes back with what `bad` says. `until` looks at the
-    /// scheduler, at the guests and at the count now and then, and says when it has seen enough.
-    fn beside_a_bad_one(
-        sched: Sched,
-        bad: fn() -> io::Result<Exit>,
-        until: impl Fn(&Scheduler<'_>, &[GuestRun<'_>], u64) -> bool,
-    ) -> (bool, Vec<Option<RunError>>) {
-        let (notes, clock) = (Notes::none(), Clock::Host);
-        let watcher = Watcher::nothing("made up");
-        let guest = |index: usize| {
-            let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
-            let mut guest = GuestRun::new(1, tsc, &clock, &watcher, &notes);
-            (guest.index, guest.first_vcpu) = (index, index as u32);
-            guest
-        };
-        let guests = [guest(0), guest(1)];
-        let runs = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&runs);
-        let good = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-            // A thread that runs vCPUs has no leave to sleep of its own accord.
-            let began = Instant::now();
-            while began.elapsed() < Duration::from_micros(100) {
-                std::hint::spin_loop();
-            }
-            Ok(Exit::Yield(None))
-        };
-        let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
-        let slice = Duration::from_millis(1);
-        let rules = Rules { sched, slice, ..Rules::default() };
-        let cpus = [affinity::allowed_cpus()[0]];
-        let scheduler = Scheduler::new(rules, &cpus, &guests, vcpus, None);
-        let seen = std::thread::scope(|scope| {
-            scheduler.start(scope, &cpus);
-            let began = Instant::now();
-            let mut seen = false;
-            while !seen && began.elapsed() < PATIENCE {
-                std::thread::sleep(Duration::from_millis(1));
-                seen = until(&scheduler, &guests, runs.load(Ordering::Relaxed));
-            }
-            guests.iter().for_each(GuestRun::stop);
-            scheduler.interrupt();
-            seen
-        });
-        (seen, guests.iter().map(GuestRun::take_failure).collect())
-    }
-
-    #[test]
-    fn a_runner_that_panics_fails_the_run_and_says_what_it_said() {
-        let (seen, failures) = beside_a_bad_one(
-            Sched::Vmm,
-            || panic!("made up to happen"),
-            |scheduler, _, _| scheduler.is_broken(),
-        );
-        assert!(seen, "the run goes on without its runner");
-        let failure = failures[0].as_ref().map(ToString::to_string);
-        assert_eq!(failure.as_deref(), Some("a runner panicked: made up to happen"));
-    }
-
-    #[test]
-    fn the_thread_of_a_vcpu_that_panics_fails_its_guest() {
-        let (seen, failures) =
-            beside_a_bad_one(Sched::Host, || panic!("made up to happen"), |_, guests, _| guests[1].failed());
-        assert!(seen && failures[0].is_none(), "{failures:?}");
-        assert!(
-            failures[1].as_ref().is_some_and(|failure| failure.to_string().contains("made up to happen"))
-        );
-    }
-
-    #[test]
-    fn a_vcpu_that_cannot_run_ends_only_its_own_guest() {
-        for sched in [Sched::Vmm, Sched::Host] {
-            let (seen, failures) = beside_a_bad_one(
-                sched,
-                || Err(io::Error::from_raw_os_error(libc::EFAULT)),
-                |scheduler, guests, runs| guests[1].failed() && runs > 100 && !scheduler.is_broken(),
-            );
-            assert!(seen, "{sched:?}: the other guest does not go on: {failures:?}");
-            assert!(failures[0].is_none(), "{sched:?}: {failures:?}");
-            let failure = failures[1].as_ref().expect("it failed").to_string();
-            assert!(failure.contains("run vCPU 0 at 0x1000") && failure.contains("os error 14"), "{failure}");
-        }
     }
 }

@@ -1,9 +1,23 @@
-//! Which vCPUs of a guest have said that they have started, where they say so.
+//! How the vCPUs of a guest start: which have said that they have, and which may start next.
 //!
-//! The word of each vCPU counts once, and each speaks for itself alone: a guest that says nothing, or says it again, delays no other
+//! A guest's vCPUs may say that they have started ([`Starts`]). The word of each vCPU counts once, and each speaks for itself alone: a guest that says nothing, or says it again, delays no other
 //! guest and stops no vCPU of its own for good, since the supervisor ends a run in which vCPUs do not start.
+//!
+//! vCPUs with threads of their own take turns to start ([`StartTurns`]): only a few start at a time, and those that have started wait
+//! for the others. Without this the threads of a thousand vCPUs would all be ready at once. The host's scheduler would give each a slice of
+//! milliseconds, of which a start needs a fraction, and those that have started would take most of the CPU time from those that have
+//! not.
+//!
+//! ```text
+//!  take() waits for a turn -> the vCPU starts -> give_back(): the turn is another vCPU's -> await_all(): until all have started
+//! ```
+//!
+//! Waiting is by condition variable and not by [`std::thread::park`], whose token is a latched kick.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
+
+use crate::host::locks::{lock, wait};
 
 /// The starts of a guest's vCPUs.
 #[derive(Debug, Default)]
@@ -42,8 +56,90 @@ impl Starts {
     }
 }
 
+#[derive(Debug)]
+struct State {
+    /// Turns that no vCPU has.
+    free: u32,
+    /// vCPUs that have not started.
+    left: u32,
+    /// The run is over.
+    over: bool,
+}
+
+/// Turns to start.
+#[derive(Debug)]
+pub(super) struct StartTurns {
+    state: Mutex<State>,
+    /// There is a turn, or the run is over.
+    freed: Condvar,
+    /// All have started, or the run is over.
+    all_started: Condvar,
+}
+
+impl StartTurns {
+    /// Turns of `vcpus` vCPUs, none of which is free yet.
+    pub(super) fn new(vcpus: u32) -> Self {
+        Self {
+            state: Mutex::new(State { free: 0, left: vcpus, over: false }),
+            freed: Condvar::new(),
+            all_started: Condvar::new(),
+        }
+    }
+
+    /// `turns` more vCPUs may start at a time.
+    pub(super) fn open(&self, turns: u32) {
+        lock(&self.state).free += turns;
+        (0..turns).for_each(|_| self.freed.notify_one());
+    }
+
+    /// Waits for a turn. `false`: the run is over.
+    pub(super) fn take(&self) -> bool {
+        let mut state = lock(&self.state);
+        while state.free == 0 && !state.over {
+            state = wait(&self.freed, state, None);
+        }
+        if state.over {
+            return false;
+        }
+        state.free -= 1;
+        true
+    }
+
+    /// A vCPU with a turn has started, or never will.
+    pub(super) fn give_back(&self) {
+        let mut state = lock(&self.state);
+        state.free += 1;
+        state.left = state.left.saturating_sub(1);
+        let are_all_started = state.left == 0;
+        drop(state);
+        self.freed.notify_one();
+        if are_all_started {
+            self.all_started.notify_all();
+        }
+    }
+
+    /// Waits until all have started, or the run is over.
+    pub(super) fn await_all(&self) {
+        let mut state = lock(&self.state);
+        while state.left > 0 && !state.over {
+            state = wait(&self.all_started, state, None);
+        }
+    }
+
+    /// The run is over: nothing waits from now on.
+    pub(super) fn end(&self) {
+        lock(&self.state).over = true;
+        self.freed.notify_all();
+        self.all_started.notify_all();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -56,5 +152,59 @@ mod tests {
         assert_eq!(starts.count(), 2);
         let silent = Starts::default();
         assert!(!silent.are_said() && !silent.says(0));
+    }
+
+    const VCPUS: u32 = 24;
+
+    /// How many vCPUs had a turn at the same time, and how many had had one when the first went on.
+    fn started(turns: u32) -> (u32, u32) {
+        let all = StartTurns::new(VCPUS);
+        let [at_once, most, had, least] = [0, 0, 0, VCPUS].map(AtomicU32::new);
+        thread::scope(|scope| {
+            for _ in 0..VCPUS {
+                scope.spawn(|| {
+                    assert!(all.take());
+                    most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    thread::sleep(Duration::from_millis(1));
+                    at_once.fetch_sub(1, Ordering::SeqCst);
+                    had.fetch_add(1, Ordering::SeqCst);
+                    all.give_back();
+                    all.await_all();
+                    least.fetch_min(had.load(Ordering::SeqCst), Ordering::SeqCst);
+                });
+            }
+            all.open(turns);
+        });
+        (most.into_inner(), least.into_inner())
+    }
+
+    #[test]
+    fn no_more_vcpus_start_at_a_time_than_there_are_turns() {
+        for turns in [1, 3] {
+            let (most, _) = started(turns);
+            assert!(most <= turns, "{most} at a time, of {turns}");
+        }
+    }
+
+    #[test]
+    fn no_vcpu_goes_on_before_all_have_started() {
+        assert_eq!(started(4).1, VCPUS);
+    }
+
+    #[test]
+    fn the_end_of_a_run_ends_all_waits_for_a_start() {
+        let all = StartTurns::new(2);
+        all.open(1);
+        assert!(all.take());
+        thread::scope(|scope| {
+            let takes = scope.spawn(|| all.take());
+            scope.spawn(|| all.await_all());
+            // Most likely both wait by then.
+            thread::sleep(Duration::from_millis(5));
+            all.end();
+            assert!(!takes.join().expect("no thread panics"));
+        });
+        all.give_back();
+        assert!(!all.take(), "a turn after the end");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sched::simulated::taken::WITH_PCPU;
+use crate::sched::simulated::absences::WITH_PCPU;
 
 /// Event that befalls a vCPU at a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,7 +45,8 @@ use crate::sched::Sched;
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
-use crate::sched::{Finished, SchedStat, Scheduler};
+use crate::sched::run_delay::SchedStat;
+use crate::sched::{Finished, Scheduler};
 
 use devices::Devices;
 use load::LinuxMemory;

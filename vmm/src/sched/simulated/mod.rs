@@ -3,53 +3,49 @@
 //! The board simulates the pCPUs and says when something happens on one of them. This loop charges for it (an exit, a kick, a
 //! timer interrupt, another vCPU), sets the clock, asks the core what it means, and lets the vCPU go on or another one begin.
 
-mod alarm;
-mod exits;
-mod hosted;
+pub(crate) mod absences;
+mod host_model;
 mod idle;
-mod pauses;
-mod pcpu_time;
-mod placing;
-mod recorded;
-pub(crate) mod taken;
+mod pause_exits;
 mod time;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_sim::Partition;
 use haltkick_sim::board::{Board, Happening, What, Witness, WorkLoop};
 use haltkick_sim::hosts::Host;
-use haltkick_sim::machine::Machine;
+use haltkick_sim::machine::{Invalidation, Machine};
 use haltkick_sim::schedule::Schedule;
+use haltkick_sim::{Event, Partition};
 
 use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
-use crate::machine::exits::Exit;
+use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::invalidate::acknowledge;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::whereabouts::Whereabouts;
-use crate::sched::core::{Bell, Core, Next, Queues};
+use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::queue::Task;
-use crate::sched::slice::SliceTimer;
-use crate::sched::turn::Turn;
+use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::task::Task;
 use crate::sched::{Finished, Rules};
 
-use alarm::Alarm;
-use hosted::Hosted;
-use recorded::Recorded;
-pub use recorded::Repeated;
+use absences::{Recorded, for_ns, takes_pcpu};
+use host_model::Hosted;
+use time::Spent;
+
+pub use absences::Repeated;
 
 /// Which of the seed's sequences costs scatter by: threads, which deschedule vCPUs on purpose, have those from 0 on.
 const SCATTER_STREAM: u64 = 1 << 32;
@@ -68,6 +64,35 @@ impl Bell for NoBell {
     fn ring(&self, _: u32) {}
 
     fn ring_all(&self) {}
+}
+
+/// The timer of a simulated pCPU, which costs nothing to set: when it rings next, and how often after that.
+#[derive(Clone, Default)]
+struct Alarm(Rc<Cell<(u64, u64)>>);
+
+impl Timer for Alarm {
+    const IS_DEAR: bool = false;
+
+    fn set(&self, at_ns: u64, interval_ns: u64) {
+        self.0.set((at_ns, interval_ns));
+    }
+}
+
+impl Alarm {
+    /// When it rings next.
+    fn rings_at(&self) -> u64 {
+        self.0.get().0
+    }
+
+    /// It has rung at `now_ns`, and rings again; or something else has rung before it.
+    fn rang(&self, now_ns: u64) {
+        let (at_ns, interval_ns) = self.0.get();
+        if now_ns < at_ns {
+            return;
+        }
+        let missed = now_ns.saturating_sub(at_ns).checked_div(interval_ns).unwrap_or(0);
+        self.0.set((at_ns + (missed + 1) * interval_ns, interval_ns));
+    }
 }
 
 /// Activity of a pCPU.
@@ -134,7 +159,7 @@ struct State<'a> {
     /// The schedule that is repeated.
     recorded: Option<Recorded>,
     now_ps: u64,
-    spent: pcpu_time::Spent,
+    spent: Spent,
     /// How costs scatter.
     random: SplitMix,
     scatter_permille: u64,
@@ -196,7 +221,7 @@ impl<'a> Simulated<'a> {
         let random = SplitMix::stream(seed, SCATTER_STREAM);
         let hosted = host.map(|host| Hosted::new(host, guests, (machine, cpus, seed)));
         let recorded = schedule.map(|schedule| Recorded::new(Arc::clone(schedule), machine));
-        let (now_ps, spent) = (0, pcpu_time::Spent::default());
+        let (now_ps, spent) = (0, Spent::default());
         let state = State {
             board,
             slots,
@@ -411,7 +436,7 @@ impl<'a> Simulated<'a> {
         let turn = if task.guest.stopping() {
             Some(Turn::Stopped)
         } else if let What::Stopped(told) = happening.what {
-            taken::for_ns(told).map(Turn::Injected)
+            for_ns(told).map(Turn::Injected)
         } else if state.hosted.is_some() {
             self.exited_hosted(state, index, &mut task, exit)
         } else if exit == Exit::Interrupted {
@@ -467,7 +492,7 @@ impl<'a> Simulated<'a> {
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, times);
         self.host_wrote(&mut state.board, guest, id);
         match happening.what {
-            What::Stopped(told) if taken::takes_pcpu(told) => self.take(state, index, told, at_ps),
+            What::Stopped(told) if takes_pcpu(told) => self.take(state, index, told, at_ps),
             _ => self.changes(state, index, next, at_ps),
         }
     }
@@ -494,5 +519,71 @@ impl<'a> Simulated<'a> {
             }
             Next::Ends => slot.doing = Doing::Ended,
         }
+    }
+
+    /// Tells the board when the alarm of a pCPU rings, which has entered a guest: at the end of a slice.
+    fn arm(state: &mut State<'a>, index: usize) {
+        let slot = &state.slots[index];
+        let at_ns = match &state.hosted {
+            Some(hosted) => {
+                hosted.limit_pauses(&mut state.board, slot);
+                hosted.alarm_ns(index, state.now_ps / PS)
+            }
+            None => slot.alarm.rings_at().min(state.called_out_ns(index)),
+        };
+        state.board.set_alarm(slot.cpu, at_ns.saturating_mul(PS));
+    }
+
+    /// The exit that an event of the interpreter is to the VMM, and its cost beyond an exit.
+    fn exit_of(&self, state: &mut State<'a>, cpu: u32, event: Event) -> (Exit, u64) {
+        let costs = &self.machine.costs.guest;
+        match event {
+            Event::Out { port, value, .. } => match Exit::from_hypercall(port, value) {
+                Some(exit @ Exit::Kick(_)) => (exit, costs.kick_ps),
+                Some(exit) => (exit, 0),
+                None => (Exit::Device, 0),
+            },
+            Event::In { .. } | Event::ReadMsr { .. } => {
+                state.board.cpu_mut(cpu).into_iter().for_each(|cpu| cpu.answer(u64::MAX));
+                (Exit::Device, 0)
+            }
+            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => (Exit::Device, 0),
+            Event::Halt => (Exit::Halt, 0),
+            Event::ShutDown { .. } => (Exit::Shutdown, 0),
+            Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
+            Event::NotCovered => {
+                let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
+                (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
+            }
+        }
+    }
+
+    /// Time of a vCPU that has this number of others drop translations.
+    fn telling_ps(&self, told: u64) -> u64 {
+        match self.machine.model.invalidation {
+            Invalidation::Free => 0,
+            Invalidation::Kicks => told * self.machine.costs.guest.kick_ps,
+        }
+    }
+
+    /// vCPUs that have translations to drop get an NMI: those that run at once, the others before they do. Returns how many run.
+    fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) -> u64 {
+        let Some(shared) = &task.guest.shared else { return 0 };
+        let mut told = 0;
+        for index in 0..state.slots.len() {
+            let slot = &state.slots[index];
+            if let Doing::Runs { task: other, .. } = &slot.doing
+                && other.guest.index == task.guest.index
+                && shared.invalidations.take_pending(other.vcpu.id)
+            {
+                // The host's interrupt takes the vCPU out of its guest, unless it is out. It comes back with the NMI.
+                let (cpu, is_inside) = (slot.cpu, slot.out.is_none());
+                let cost_ps = if is_inside { state.scattered(self.machine.costs.guest.exit_ps) } else { 0 };
+                state.board.raise_nmi(cpu, cost_ps);
+                told += 1;
+            }
+        }
+        (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
+        told
     }
 }

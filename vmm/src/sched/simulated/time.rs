@@ -1,11 +1,59 @@
-//! The time of simulated vCPUs, for a profile: the board counts it, and is told for which vCPU and when.
+//! Time of pCPUs: with a vCPU, idle, or in the VMM. Also the time of vCPUs, for a profile: the board counts it, and is told for which
+//! vCPU and when.
 
-use crate::observe::profile::Spent;
+use std::time::Duration;
+
+use crate::observe::profile;
+use crate::observe::whereabouts::Where;
 use crate::sched::guest_run::GuestRun;
 
 use super::{Doing, PS, Simulated, State};
 
+/// Time that is over, of all pCPUs.
+#[derive(Debug, Default)]
+pub(super) struct Spent {
+    /// Turns of vCPUs.
+    pub(super) busy_ps: u64,
+    /// Exits from leaving a guest to entering it again, or to the end of the vCPU's turn.
+    pub(super) exits_ps: u64,
+    /// Changes from one vCPU to the next.
+    pub(super) switches_ps: u64,
+}
+
 impl<'a> Simulated<'a> {
+    /// Time that vCPUs had, of all pCPUs.
+    pub(crate) fn busy(&self) -> Duration {
+        let state = self.state.borrow();
+        let under_way = state.slots.iter().map(|slot| match slot.doing {
+            Doing::Runs { began_ns, .. } => state.now_ps.saturating_sub(began_ns * PS),
+            Doing::Idle { .. } | Doing::Changes { .. } | Doing::Taken | Doing::Ended => 0,
+        });
+        Duration::from_nanos((state.spent.busy_ps + under_way.sum::<u64>()) / PS)
+    }
+
+    /// Work that all vCPUs have done, as the time that it takes a vCPU which has a core to itself.
+    pub(crate) fn worked(&self) -> Duration {
+        Duration::from_nanos(self.state.borrow().board.worked_ps() / PS)
+    }
+
+    /// Time so far in which pCPUs ran no vCPU and were not on their way to one, and time in the VMM, of all pCPUs. Waking up from idle
+    /// is idle time.
+    pub(crate) fn outside(&self) -> [Duration; 2] {
+        let busy_ps = self.busy().as_nanos() as u64 * PS;
+        let state = self.state.borrow();
+        let all_ps = state.now_ps * state.slots.len() as u64;
+        let idle_ps = all_ps.saturating_sub(busy_ps + state.spent.switches_ps);
+        [idle_ps, state.spent.exits_ps + state.spent.switches_ps].map(|ps| Duration::from_nanos(ps / PS))
+    }
+
+    /// vCPUs that sleep.
+    pub(super) fn asleep(&self, state: &State<'a>) -> u32 {
+        let sleeps = |at: Where| matches!(at, Where::Asleep);
+        let off = state.hosted.iter().flat_map(super::Hosted::off);
+        let off = off.filter(|task| sleeps(task.account.whereabouts().at)).count();
+        (off + self.core.whereabouts().iter().filter(|found| sleeps(found.at)).count()) as u32
+    }
+
     /// Address of the mark for the vCPU's time in a profile, while the window of its guest is open.
     pub(super) fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
         let shared = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?;
@@ -31,7 +79,7 @@ impl<'a> Simulated<'a> {
         let guest = &self.core.guests[0];
         let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
         let all_ns = window_ns * state.slots.len() as u64;
-        let spent = spent.iter().map(|(on, ps)| Spent {
+        let spent = spent.iter().map(|(on, ps)| profile::Spent {
             rip: on.rip,
             state: on.mark,
             in_vmm: on.still,

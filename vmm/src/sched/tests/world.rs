@@ -1,26 +1,207 @@
-//! pCPUs in made-up time, the scheduler, and vCPUs that behave as they are told.
+//! pCPUs in made-up time, the scheduler, and vCPUs that behave as they are told: when they come back to it, what for, and what they
+//! write before.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use haltkick_fuzzing::Script;
 
+use crate::guest::activity::Activity;
+use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::host::clock::{Moment, SimulatedClock};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
 use crate::observe::notes::Notes;
 use crate::observe::observer::Observer;
-use crate::sched::core::{Bell, Core, Next};
+use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::harm::behaviour::Behaviour;
-use crate::sched::harm::setting::{SLICE_NS, Setting};
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
-use crate::sched::turn::Turn;
-use crate::sched::{Rules, Sched};
+use crate::sched::task::Task;
+use crate::sched::{Rules, Sched, Share};
+
+use super::LOCKS;
+
+pub(super) const SLICE_NS: u64 = 1_000_000;
+/// The number of the guest that means no harm.
+pub(super) const HONEST: usize = 0;
+
+/// Properties of the guests and of the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) share: Share,
+    pub(super) pcpus: usize,
+    pub(super) queues: Queues,
+    /// How many guests mean harm.
+    pub(super) hostile: usize,
+    /// vCPUs of each guest.
+    pub(super) vcpus: u32,
+    pub(super) grace: bool,
+    pub(super) kick_yields: bool,
+    /// The behaviour of hostile vCPUs.
+    pub(super) attack: Attack,
+}
+
+/// The behaviour of hostile vCPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attack {
+    /// Whatever the script says.
+    Anything,
+    /// The first yields to the second as soon as it runs, and that runs as long as it may.
+    FeedOne,
+    /// All yield to each other in turn, each after a moment.
+    PassAround,
+    /// The first kicks the second awake as soon as it runs; that runs as long as it may but for a moment, then sleeps.
+    KickOne,
+    /// All say forever that they hold a lock and have not started.
+    Lie,
+    /// All but the last yield to the second as soon as they run, which runs as long as it may, and so does the last.
+    WaitForOne,
+    /// Every other one kicks its neighbour awake again and again, which runs for a moment, then sleeps.
+    WakeEachOther,
+    /// All but the last yield to each other in turn, each after a moment. The last runs as long as it may.
+    PassAroundOne,
+}
+
+/// The behaviour of the vCPUs of all guests.
+struct Behaviour<'s> {
+    setting: Setting,
+    script: Script<'s>,
+}
+
+impl<'s> Behaviour<'s> {
+    fn new(setting: Setting, script: Script<'s>) -> Self {
+        Self { setting, script }
+    }
+
+    /// Whether nothing new will happen: all vCPUs do as a script says, and that is at its end.
+    fn is_over(&self) -> bool {
+        self.setting.attack == Attack::Anything && self.script.is_over()
+    }
+
+    /// After how long a vCPU whose turn has lasted `ran_ns` comes back by itself, and what for.
+    fn next(&mut self, task: &Task<'_>, ran_ns: u64) -> (u64, Exit) {
+        const NEVER: (u64, Exit) = (u64::MAX, Exit::Interrupted);
+        const MOMENT_NS: u64 = 100_000;
+        let (id, vcpus) = (task.vcpu.id, self.setting.vcpus);
+        let has_begun = task.guest.shared.as_ref().is_none_or(|shared| {
+            let started = &shared.memory.control().started;
+            // Relaxed: one thread.
+            started.load(Relaxed) >= vcpus
+        });
+        if task.guest.index == HONEST || self.setting.attack != Attack::Anything {
+            let lies = task.guest.index != HONEST && self.setting.attack == Attack::Lie;
+            if id == 0 && !has_begun && !(lies && task.guest.checked_activity(0) == Activity::Holder) {
+                return (MOMENT_NS / 2, self.boots(task, lies));
+            }
+        }
+        if task.guest.index == HONEST {
+            return NEVER;
+        }
+        match self.setting.attack {
+            Attack::Anything => self.anything(task),
+            Attack::FeedOne if id == 0 => (MOMENT_NS, Exit::Yield(Some(1))),
+            Attack::PassAround => (MOMENT_NS, Exit::Yield(Some((id + 1) % vcpus))),
+            Attack::KickOne if id == 0 => (MOMENT_NS, Exit::Kick(1)),
+            Attack::KickOne if id == 1 => (SLICE_NS.saturating_sub(ran_ns + 1), Exit::Wait),
+            Attack::WakeEachOther if id % 2 == 0 => (3 * MOMENT_NS, Exit::Kick(id + 1)),
+            Attack::WakeEachOther => (2 * MOMENT_NS, Exit::Wait),
+            Attack::WaitForOne if id != 1 && id + 1 < vcpus => (MOMENT_NS / 100, Exit::Yield(Some(1))),
+            Attack::PassAroundOne if id + 1 < vcpus => {
+                (MOMENT_NS / 100, Exit::Yield(Some((id + 1) % (vcpus - 1))))
+            }
+            Attack::FeedOne | Attack::KickOne | Attack::Lie | Attack::WaitForOne | Attack::PassAroundOne => {
+                NEVER
+            }
+        }
+    }
+
+    /// The first vCPU boots its guest, and says for all of them that they have begun; one that lies says otherwise.
+    fn boots(&mut self, task: &Task<'_>, lies: bool) -> Exit {
+        let shared = task.guest.shared.as_ref().expect("all share");
+        for vcpu in 0..self.setting.vcpus {
+            let state =
+                if lies { haltkick_hypercalls::ACTIVITY_HOLDER } else { haltkick_hypercalls::ACTIVITY_OTHER };
+            shared.area(vcpu).activity.state.store(state, Relaxed);
+        }
+        if !lies {
+            shared.memory.control().started.store(self.setting.vcpus, Relaxed);
+        }
+        Exit::Booted
+    }
+
+    fn anything(&mut self, task: &Task<'_>) -> (u64, Exit) {
+        let shared = task.guest.shared.as_ref().expect("all share");
+        let script = &mut self.script;
+        for _ in 0..script.byte() % 4 {
+            let structure = ["control", "vcpu", "vcpu", "oracle"][usize::from(script.byte() % 4)];
+            let (index, offset, value) =
+                (script.number() as u32, u64::from(script.byte()) * 8, script.number());
+            shared.memory.deposit(structure, index, offset, value);
+        }
+        let after_ns = match script.byte() {
+            short @ 0..128 => u64::from(short) * 100,
+            long => u64::from(long - 127) * 20_000,
+        };
+        let exit = match script.byte() % 32 {
+            0..8 => Exit::Yield(Some(script.number() as u32)),
+            8..10 => Exit::Yield(None),
+            10..17 => Exit::Kick(script.number() as u32),
+            17..20 => Exit::Wait,
+            20 => Exit::Booted,
+            21 => Exit::Point(script.number() as u32),
+            22 => Exit::Invalidate,
+            23 => Exit::WorkDone,
+            24 => Exit::Console(script.byte()),
+            25 => Exit::Device,
+            27 => Exit::Started,
+            // Seldom: the guest is over then.
+            26 => match script.number() {
+                0 => Exit::Panic,
+                1 => Exit::Exception,
+                2 => Exit::Left,
+                3 => Exit::Halt,
+                4 => Exit::Shutdown,
+                5 => Exit::Unexpected { reason: script.number() as u32, detail: script.number() },
+                _ => Exit::Interrupted,
+            },
+            _ => Exit::Interrupted,
+        };
+        (after_ns, exit)
+    }
+}
+
+thread_local! {
+    static KEPT: RefCell<BTreeMap<u32, Vec<Memory>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Memories of guests with `vcpus` vCPUs each, kept for the next execution: to map them and to fault them in takes longer than to play.
+pub(super) struct Memories {
+    vcpus: u32,
+    pub(super) all: Vec<Memory>,
+}
+
+impl Memories {
+    /// Takes at least `count` memories. The first `count` have empty shared state.
+    pub(super) fn take(vcpus: u32, count: usize) -> Self {
+        let mut all = KEPT.with_borrow_mut(|kept| kept.remove(&vcpus)).unwrap_or_default();
+        all.iter().take(count).for_each(|memory| memory.clear_shared(LOCKS));
+        let more = count.saturating_sub(all.len());
+        all.extend((0..more).map(|_| Memory::new(LARGE_PAGE * 3, vcpus, 0, 0).expect("a few pages")));
+        Self { vcpus, all }
+    }
+}
+
+impl Drop for Memories {
+    fn drop(&mut self) {
+        let all = std::mem::take(&mut self.all);
+        KEPT.with_borrow_mut(|kept| kept.insert(self.vcpus, all));
+    }
+}
 
 /// The pCPUs that were rung for, until they look.
 struct Rung {
@@ -102,14 +283,14 @@ pub(super) struct World<'a, 's> {
 
 /// The outcome of a world.
 #[derive(Debug)]
-pub(crate) struct WorldEnd {
+pub(super) struct WorldEnd {
     /// CPU time of each guest.
-    pub(crate) ran_ns: Vec<u64>,
+    pub(super) ran_ns: Vec<u64>,
     /// CPU time of each vCPU of each guest.
-    pub(crate) each_ns: Vec<Vec<u64>>,
-    pub(crate) length_ns: u64,
+    pub(super) each_ns: Vec<Vec<u64>>,
+    pub(super) length_ns: u64,
     /// Hand-overs.
-    pub(crate) handed: u64,
+    pub(super) handed: u64,
 }
 
 impl<'a, 's> World<'a, 's> {

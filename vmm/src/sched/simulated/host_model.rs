@@ -14,12 +14,11 @@ use haltkick_sim::machine::Machine;
 use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
 use crate::machine::exits::Exit;
-use crate::sched::core::{Bell, Core, Next};
+use crate::sched::core::{Bell, Core, Next, Turn};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::queue::Task;
-use crate::sched::turn::Turn;
+use crate::sched::task::Task;
 
-use super::pauses::PauseExits;
+use super::pause_exits::PauseExits;
 use super::{Doing, Due, PS, Simulated, Slot, State};
 
 /// The time until an interrupt from another pCPU takes a vCPU out of its guest.

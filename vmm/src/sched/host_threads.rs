@@ -10,22 +10,22 @@ use std::time::Duration;
 
 use haltkick_hypercalls::READY_UNKNOWN;
 
-use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
 use crate::host::locks::{lock, unlocked};
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::switches::ThreadDoes;
-use crate::host::{panics, sandbox};
+use crate::host::{affinity, panics, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::sched::Finished;
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::start_turns::StartTurns;
-use crate::sched::{Finished, SchedStat};
+use crate::sched::run_delay::{SchedStat, parse_sched_stat};
+use crate::sched::starts::StartTurns;
 
 /// vCPUs that start at a time, for each pCPU: while one waits to be woken another one starts.
 const STARTS_PER_PCPU: u32 = 2;
@@ -160,11 +160,20 @@ impl<'a> HostThreads<'a> {
         self.threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
     }
 
-    /// The state of each vCPU, in order: whether it may run, whether it sleeps, and whether it has left.
-    pub(super) fn states(&self) -> impl Iterator<Item = [bool; 3]> {
-        // Relaxed: shown.
-        let state = |of: &VcpuThread| [&of.begun, &of.asleep, &of.left].map(|is| is.load(Ordering::Relaxed));
-        self.threads.iter().map(state)
+    /// Lists the places of the guest's vCPUs, as far as their threads say.
+    pub(super) fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
+        self.threads.iter().map(|of| {
+            // Relaxed: shown.
+            let [begun, asleep, left] =
+                [&of.begun, &of.asleep, &of.left].map(|is| is.load(Ordering::Relaxed));
+            let at = match (left, asleep) {
+                (true, _) => Where::Left,
+                (false, true) => Where::Asleep,
+                (false, false) if !begun => Where::NotStarted,
+                (false, false) => Where::Runnable,
+            };
+            at.into()
+        })
     }
 
     /// Whether every vCPU that has not left sleeps.
@@ -398,5 +407,5 @@ fn is_asleep(thread: Thread) -> Option<bool> {
 
 fn read_sched_stat(thread: Thread) -> Option<SchedStat> {
     let path = format!("/proc/self/task/{}/schedstat", thread.id());
-    super::parse_sched_stat(&std::fs::read_to_string(path).ok()?)
+    parse_sched_stat(&std::fs::read_to_string(path).ok()?)
 }

@@ -1,22 +1,17 @@
 //! Which pCPU a kick wakes: the scheduler, with vCPUs and timers that are made up.
 
 use std::cell::RefCell;
-use std::time::Duration;
 
-use crate::guest::tsc::GuestTsc;
 use crate::host::clock::Clock;
-use crate::host::time::TscRate;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
-use crate::observe::notes::Notes;
 use crate::observe::observer::Observer;
-use crate::sched::core::{Bell, Core, Next, Queues};
-use crate::sched::guest_run::GuestRun;
-use crate::sched::hints::Watcher;
+use crate::sched::Rules;
+use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::pcpu::Pcpu;
 use crate::sched::slice::{SliceTimer, Timer};
-use crate::sched::turn::Turn;
-use crate::sched::{Rules, Sched, Share};
+
+use super::Ground;
 
 struct NoTimer;
 
@@ -40,14 +35,11 @@ impl Bell for Rung {
 
 #[test]
 fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
-    let (notes, clock, watcher) = (Notes::none(), Clock::Host, Watcher::nothing("made up"));
-    let guests = [GuestRun::new(2, GuestTsc::new(TscRate::of_khz(1_000_000), 0), &clock, &watcher, &notes)];
+    let ground = Ground::new(Clock::Host);
+    let guests = [ground.guest(2)];
     let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
-    let slice = Duration::from_millis(1);
-    let (sched, share, grace) = (Sched::Vmm, Share::Vcpu, Duration::ZERO);
-    let rules = Rules { sched, share, slice, grace, kick_yields: false };
     let core = Core::new(
-        rules,
+        Rules::default(),
         (&[0, 1, 2, 3], Queues::PerPcpu),
         &guests,
         vec![vec![vcpu(0), vcpu(1)]],
@@ -55,7 +47,7 @@ fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
         Rung::default(),
     );
     let mut pcpus = [0, 1, 2, 3].map(|number| {
-        let observer = Observer::new(&notes, number).expect("there is nothing to observe");
+        let observer = Observer::new(&ground.notes, number).expect("there is nothing to observe");
         Pcpu::new(number, None, SliceTimer::new(NoTimer, core.slice_ns), None, observer)
     });
     let mut begins = |number: u32| {

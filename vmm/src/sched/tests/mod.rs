@@ -1,0 +1,56 @@
+//! Tests of the schedulers with guests that are made up: their vCPUs come back when the test says, and for what it says.
+
+pub(crate) mod fairness;
+#[cfg(test)]
+mod threads;
+#[cfg(test)]
+mod waking;
+mod world;
+
+use std::sync::OnceLock;
+
+use crate::guest::memory::Memory;
+use crate::guest::tsc::GuestTsc;
+use crate::host::clock::Clock;
+use crate::host::time::TscRate;
+use crate::image::file::Image;
+use crate::observe::notes::Notes;
+use crate::sched::guest_run::{GuestRun, Shared};
+use crate::sched::hints::Watcher;
+
+/// Locks that the guests say they take.
+const LOCKS: u32 = 1;
+
+/// The surroundings of made-up guests.
+struct Ground {
+    notes: Notes,
+    clock: Clock,
+    watcher: Watcher,
+}
+
+impl Ground {
+    fn new(clock: Clock) -> Self {
+        Self { notes: Notes::none(), clock, watcher: Watcher::nothing("made up") }
+    }
+
+    /// A guest that shares nothing with the VMM.
+    fn guest(&self, vcpus: u32) -> GuestRun<'_> {
+        GuestRun::new(vcpus, tsc(), &self.clock, &self.watcher, &self.notes)
+    }
+
+    /// A guest with as many vCPUs as `memory` has room for. `vmm_schedules`: the VMM writes its `preempted` flags.
+    fn guest_of_our_own<'a>(&'a self, memory: &'a Memory, vmm_schedules: bool) -> GuestRun<'a> {
+        let mut guest = self.guest(memory.vcpus());
+        guest.shared = Some(Shared::new(memory, image(), LOCKS, &guest.tsc, (true, vmm_schedules)));
+        guest
+    }
+}
+
+fn tsc() -> GuestTsc {
+    GuestTsc::new(TscRate::of_khz(1_000_000), 0)
+}
+
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(Image::embedded)
+}

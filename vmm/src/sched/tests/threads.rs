@@ -1,0 +1,324 @@
+//! vCPUs that are made up, on the threads of either scheduler: how they start, what a slice boundary costs, and what one that fails
+//! takes with it.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::guest::memory::{LARGE_PAGE, Memory};
+use crate::host::affinity;
+use crate::host::clock::Clock;
+use crate::host::counted::{Counted, by_this_thread};
+use crate::host::error::RunError;
+use crate::host::signal;
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
+use crate::observe::whereabouts::Where;
+use crate::sched::guest_run::GuestRun;
+use crate::sched::starts::Starts;
+use crate::sched::{Rules, Sched, Scheduler};
+
+use super::Ground;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs `vcpus` of `guests` on one pCPU until `until` has seen enough. The scheduler afterwards, and whether that came about.
+fn run_until<'a>(
+    rules: Rules,
+    guests: &'a [GuestRun<'a>],
+    vcpus: Vec<Vec<Vcpu>>,
+    until: impl Fn(&Scheduler<'_>) -> bool,
+) -> (Scheduler<'a>, bool) {
+    let cpus = [affinity::allowed_cpus()[0]];
+    let scheduler = Scheduler::new(rules, &cpus, guests, vcpus, None);
+    let came_about = std::thread::scope(|scope| {
+        scheduler.start(scope, &cpus);
+        let began = Instant::now();
+        while !until(&scheduler) && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let came_about = until(&scheduler);
+        guests.iter().for_each(GuestRun::stop);
+        scheduler.interrupt();
+        came_about
+    });
+    (scheduler, came_about)
+}
+
+/// Keeps its CPU busy: a thread that runs vCPUs has no leave to sleep of its own accord.
+fn spin(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// vCPUs that say when they have started.
+const STARTING: u32 = 24;
+
+/// Counts of what vCPUs that start have done so far.
+#[derive(Debug, Default)]
+struct Seen {
+    /// They are in the midst of their start.
+    starting: AtomicU32,
+    /// The most that were at the same time.
+    most_starting: AtomicU32,
+    /// They have said that they have started.
+    said: AtomicU32,
+    /// They have gone on after that.
+    went_on: AtomicU32,
+    /// The least number that had said so when one went on.
+    least_said: AtomicU32,
+}
+
+/// How a vCPU starts.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    /// In several turns, and says so once.
+    Plain,
+    /// It says so again and again.
+    SaysItAgain,
+    /// It never does.
+    Silent,
+    /// It leaves instead.
+    Leaves,
+}
+
+/// The vCPU `id`: number 0 boots first, each takes a moment to start.
+fn vcpu(id: u32, manner: Manner, seen: &Arc<Seen>) -> Vcpu {
+    let (seen, mut step) = (Arc::clone(seen), if id == 0 { 0 } else { 1 });
+    let run = move || {
+        spin(Duration::from_micros(50));
+        step += 1;
+        Ok(match (step, manner) {
+            (1, _) => Exit::Booted,
+            (2, _) => {
+                let starting = seen.starting.fetch_add(1, Ordering::SeqCst) + 1;
+                seen.most_starting.fetch_max(starting, Ordering::SeqCst);
+                // Out and in again, as if its slice had ended.
+                Exit::Interrupted
+            }
+            (3, Manner::Leaves) => Exit::Left,
+            (_, Manner::Silent) => Exit::Yield(None),
+            (3, _) => {
+                seen.starting.fetch_sub(1, Ordering::SeqCst);
+                seen.said.fetch_add(1, Ordering::SeqCst);
+                Exit::Started
+            }
+            _ => {
+                if step == 4 {
+                    seen.least_said.fetch_min(seen.said.load(Ordering::SeqCst), Ordering::SeqCst);
+                    seen.went_on.fetch_add(1, Ordering::SeqCst);
+                }
+                if manner == Manner::SaysItAgain && step % 2 == 0 { Exit::Started } else { Exit::Yield(None) }
+            }
+        })
+    };
+    Vcpu::from(MadeUpVcpu::new(id, run))
+}
+
+/// Runs a guest whose last vCPU has this manner until `until` says so. What was seen, whether that came about, and where the vCPUs were.
+fn start(sched: Sched, manner: Manner, until: impl Fn(&Seen) -> bool) -> (Arc<Seen>, bool, Vec<Where>) {
+    let ground = Ground::new(Clock::Host);
+    let memory = Memory::new(LARGE_PAGE * 3, STARTING, 0, 0).expect("a few pages");
+    let mut guest = ground.guest_of_our_own(&memory, sched == Sched::Vmm);
+    guest.starts = Starts::said_by(STARTING);
+    let guests = [guest];
+    let seen = Arc::new(Seen { least_said: AtomicU32::new(u32::MAX), ..Seen::default() });
+    let manner_of = |id| if id + 1 == STARTING { manner } else { Manner::Plain };
+    let vcpus = vec![(0..STARTING).map(|id| vcpu(id, manner_of(id), &seen)).collect()];
+    // No slice ends here, however busy the host is.
+    let rules = Rules { sched, slice: Duration::from_secs(100), ..Rules::default() };
+    let (scheduler, came_about) = run_until(rules, &guests, vcpus, |_| until(&seen));
+    let finished = scheduler.finish();
+    assert_eq!(finished.len(), STARTING as usize, "vCPUs are missing");
+    (seen, came_about, finished.iter().map(|vcpu| vcpu.whereabouts.at).collect())
+}
+
+fn count(of: &AtomicU32) -> u32 {
+    of.load(Ordering::SeqCst)
+}
+
+#[test]
+fn no_vcpu_works_before_all_have_started() {
+    for sched in [Sched::Vmm, Sched::Host] {
+        for manner in [Manner::Plain, Manner::SaysItAgain] {
+            let (seen, all_went_on, _) = start(sched, manner, |seen| count(&seen.went_on) == STARTING);
+            assert!(all_went_on, "{sched:?}: {seen:?}");
+            assert_eq!(count(&seen.least_said), STARTING, "{sched:?}");
+        }
+    }
+}
+
+#[test]
+fn only_a_few_vcpus_start_at_the_same_time() {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let (seen, all_said, _) = start(sched, Manner::Plain, |seen| count(&seen.said) == STARTING);
+        assert!(all_said && count(&seen.most_starting) <= 2, "{sched:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_vcpu_that_leaves_before_it_starts_keeps_no_other_waiting() {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let (seen, all_went_on, places) =
+            start(sched, Manner::Leaves, |seen| count(&seen.went_on) == STARTING - 1);
+        assert!(all_went_on, "{sched:?}: {seen:?}");
+        assert_eq!(places.last(), Some(&Where::Left), "{sched:?}");
+    }
+}
+
+#[test]
+fn a_guest_with_a_silent_vcpu_waits_and_ends_when_told() {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let all_others_said = |seen: &Seen| count(&seen.said) == STARTING - 1;
+        let (seen, came_about, places) = start(sched, Manner::Silent, all_others_said);
+        assert!(came_about, "{sched:?}: {seen:?}");
+        assert_eq!(count(&seen.went_on), 0, "{sched:?}");
+        assert!(places.iter().all(|at| *at != Where::NotStarted), "{sched:?}: {places:?}");
+    }
+}
+
+const VCPUS: u32 = 16;
+const SLICE: Duration = Duration::from_micros(500);
+/// The first boundaries are not like the others: vCPUs start.
+const FIRST: usize = 2 * VCPUS as usize;
+const BOUNDARIES: usize = 200;
+
+/// From one vCPU's coming out to the next one's way in.
+#[derive(Clone, Copy)]
+struct Boundary {
+    counted: Counted,
+    took: Duration,
+}
+
+thread_local! {
+    static OUT: Cell<Option<(Counted, Instant)>> = const { Cell::new(None) };
+}
+
+/// Boundaries between slices on one pCPU, after the first: a runner's way from one vCPU to the next, counted, and timed for who looks.
+/// The runner, its timer and its signal are real. Each vCPU sleeps until its runner is kicked.
+fn boundaries() -> Vec<Boundary> {
+    let found = Arc::new(Mutex::new(Vec::<Boundary>::with_capacity(2 * BOUNDARIES)));
+    let ground = Ground::new(Clock::Host);
+    let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 0, 0).expect("a few pages");
+    // All have started: before that slices are shorter.
+    memory.control().started.store(VCPUS, Ordering::Relaxed);
+    let guests = [ground.guest_of_our_own(&memory, true)];
+    let vcpu = |id: u32| {
+        let (found, mut booted) = (Arc::clone(&found), id > 0);
+        let run = move || {
+            let (counted, now) = (by_this_thread(), Instant::now());
+            if let Some((before, since)) = OUT.get() {
+                let boundary = Boundary { counted: counted - before, took: now - since };
+                found.lock().expect("nobody panics with it").push(boundary);
+            }
+            if !std::mem::replace(&mut booted, true) {
+                return Ok(Exit::Booted);
+            }
+            signal::await_kick(PATIENCE.as_nanos() as u64);
+            OUT.set(Some((by_this_thread(), Instant::now())));
+            Ok(Exit::Interrupted)
+        };
+        Vcpu::from(MadeUpVcpu::new(id, run))
+    };
+    let vcpus = vec![(0..VCPUS).map(vcpu).collect()];
+    let rules = Rules { slice: SLICE, ..Rules::default() };
+    let enough = || found.lock().expect("as above").len() >= FIRST + BOUNDARIES;
+    run_until(rules, &guests, vcpus, |_| enough());
+    let mut found = std::mem::take(&mut *found.lock().expect("as above"));
+    found.drain(..FIRST.min(found.len()));
+    assert!(
+        found.len() >= BOUNDARIES / 2,
+        "only {} slices have ended: {:?}",
+        found.len(),
+        guests[0].take_failure()
+    );
+    found
+}
+
+/// The count that most boundaries have: a late timer costs one of them more.
+fn usual(boundaries: &[Boundary], of: impl Fn(Counted) -> u64) -> u64 {
+    let mut counts: Vec<_> = boundaries.iter().map(|boundary| of(boundary.counted)).collect();
+    counts.sort_unstable();
+    counts[counts.len() / 2]
+}
+
+#[test]
+fn a_slice_boundary_locks_reads_clocks_and_allocates_so_often() {
+    let found = boundaries();
+    let usual = Counted {
+        mutexes: usual(&found, |counted| counted.mutexes),
+        clocks: usual(&found, |counted| counted.clocks),
+        counters: usual(&found, |counted| counted.counters),
+        allocations: usual(&found, |counted| counted.allocations),
+    };
+    let allocations = found.iter().map(|boundary| boundary.counted.allocations).sum::<u64>();
+    let mut took: Vec<_> = found.iter().map(|boundary| boundary.took).collect();
+    took.sort_unstable();
+    let median = took[took.len() / 2];
+    println!("a slice boundary takes {median:?}: {usual:?}; {allocations} allocations in {}", found.len());
+    assert_eq!(usual, Counted { mutexes: 1, clocks: 2, counters: 6, allocations: 0 });
+}
+
+/// Two guests with a vCPU each: one counts how often it is run, the other comes back with what `bad` says. `until` looks at the
+/// scheduler, at the guests and at the count now and then, and says when it has seen enough.
+fn beside_a_bad_one(
+    sched: Sched,
+    bad: fn() -> io::Result<Exit>,
+    until: impl Fn(&Scheduler<'_>, &[GuestRun<'_>], u64) -> bool,
+) -> (bool, Vec<Option<RunError>>) {
+    let ground = Ground::new(Clock::Host);
+    let guest = |index: usize| {
+        let mut guest = ground.guest(1);
+        (guest.index, guest.first_vcpu) = (index, index as u32);
+        guest
+    };
+    let guests = [guest(0), guest(1)];
+    let runs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&runs);
+    let good = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        spin(Duration::from_micros(100));
+        Ok(Exit::Yield(None))
+    };
+    let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
+    let rules = Rules { sched, ..Rules::default() };
+    let enough = |scheduler: &Scheduler<'_>| until(scheduler, &guests, runs.load(Ordering::Relaxed));
+    let (_, seen) = run_until(rules, &guests, vcpus, enough);
+    (seen, guests.iter().map(GuestRun::take_failure).collect())
+}
+
+#[test]
+fn a_runner_that_panics_fails_the_run_and_says_what_it_said() {
+    let (seen, failures) =
+        beside_a_bad_one(Sched::Vmm, || panic!("made up to happen"), |scheduler, _, _| scheduler.is_broken());
+    assert!(seen, "the run goes on without its runner");
+    let failure = failures[0].as_ref().map(ToString::to_string);
+    assert_eq!(failure.as_deref(), Some("a runner panicked: made up to happen"));
+}
+
+#[test]
+fn the_thread_of_a_vcpu_that_panics_fails_its_guest() {
+    let (seen, failures) =
+        beside_a_bad_one(Sched::Host, || panic!("made up to happen"), |_, guests, _| guests[1].failed());
+    assert!(seen && failures[0].is_none(), "{failures:?}");
+    assert!(failures[1].as_ref().is_some_and(|failure| failure.to_string().contains("made up to happen")));
+}
+
+#[test]
+fn a_vcpu_that_cannot_run_ends_only_its_own_guest() {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let (seen, failures) = beside_a_bad_one(
+            sched,
+            || Err(io::Error::from_raw_os_error(libc::EFAULT)),
+            |scheduler, guests, runs| guests[1].failed() && runs > 100 && !scheduler.is_broken(),
+        );
+        assert!(seen, "{sched:?}: the other guest does not go on: {failures:?}");
+        assert!(failures[0].is_none(), "{sched:?}: {failures:?}");
+        let failure = failures[1].as_ref().expect("it failed").to_string();
+        assert!(failure.contains("run vCPU 0 at 0x1000") && failure.contains("os error 14"), "{failure}");
+    }
+}
