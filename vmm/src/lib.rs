@@ -21,13 +21,11 @@ mod host;
 mod image;
 mod machine;
 mod observe;
-mod probes;
+pub(crate) mod probes;
 mod run;
 mod sched;
 pub mod worst;
 
-pub use crate::sched::books::ClosedByHeads;
-pub use crate::sched::window::Presence;
 pub use engines::check_guests;
 pub use engines::explained::run;
 pub use engines::linux::archive::INIT;
@@ -48,23 +46,19 @@ pub use haltkick_sim::hosts;
 pub use haltkick_sim::machine as machines;
 /// Recorded schedules for [`Engine::Sim`].
 pub use haltkick_sim::schedule::Schedule;
-pub use host::affinity::{allowed_cpus, keep_off};
 pub use host::allocator::OrGivesUp;
 pub use host::cgroup::{Bandwidth, inherited_quota};
 pub use host::clock::VirtualTime;
-pub use host::error::{MEMORY_LIMITS, Refused, RunError};
+pub use host::cpus::{allowed_cpus, keep_off, node_of_cpu, nodes_with_memory};
+pub use host::error::{Known, MEMORY_LIMITS, Refused, RunError, Unknown};
 pub use host::input;
-pub use host::known::{Known, Unknown};
-pub use host::nearest::nearest;
-pub use host::nodes::{node_of_cpu, nodes_with_memory};
+pub use host::memory::Residence;
 pub use host::pmu::CacheEvents;
-pub use host::residence::Residence;
 pub use host::sandbox::{
     Needed, Needs, SandboxRule, Walls, confine_process, disable_sandbox, is_sandboxed, landlock_abi,
     process_rules, runner_rules, sandbox_filters, walls,
 };
-pub use host::span::Span;
-pub use host::text::printable;
+pub use host::text::{Span, nearest, printable};
 pub use image::author::{Author, LOCK_SOURCES};
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};
@@ -72,9 +66,7 @@ pub use image::object::{ARMS, Arm, FILE_PREFIX, HEADER};
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
-pub use machine::capabilities::KernelHalts;
-pub use machine::pv_backend::PvBackend;
-pub use machine::ring::Ring;
+pub use machine::wanted::{KernelHalts, PvBackend, Ring};
 pub use observe::instruments::{ConsoleSink, Instruments, LinuxConsole};
 pub use observe::live::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
@@ -82,23 +74,27 @@ pub use observe::ticks_histogram::{TicksHistogram, TicksSpan};
 pub use observe::trace::Trace;
 pub use observe::whereabouts::Where;
 pub use probes::costs::{CpuCosts, pause_ticks, transfer_ns};
-pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
 pub use probes::spells::{Gap, gaps};
+pub use probes::{Probe, probe};
 pub use run::asked::{
-    Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, OurGuest, Ours, Program, RamDisk, Run, System,
+    Accelerator, Engine, Fold, Governor, Guest, Linux, MAX_WINDOWS, MOST_LINES, OurGuest, Ours, Program,
+    RamDisk, Run, System,
 };
 pub use run::check::most_at_a_time;
-pub use run::folding::{Fold, Governor};
 pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
-pub use run::linux_outcome::{Complaint, Complaints, LinuxEnd, LinuxOutcome, LinuxVcpu};
-pub use run::outcome::{Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed};
+pub use run::outcome::{
+    Complaint, Complaints, Costs, HintCheck, Ideal, LinuxEnd, LinuxOutcome, LinuxVcpu, Outcome, PairTicks,
+    SwitchReports, VcpuOutcome, WorkSpeed,
+};
+pub use sched::books::ClosedByHeads;
 pub use sched::books::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::quota::{KernelThrottled, Quota, Throttled};
 pub use sched::run_delay::{RunDelay, SchedStat, of_this_thread as sched_stat_of_this_thread};
 pub use sched::timeline::{MOST_TIMELINE_BINS, TIMELINE_BINS, Timeline};
+pub use sched::window::Presence;
 pub use sched::{Repeated, Rules, Sched, Share};
 
 /// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen.
@@ -111,9 +107,9 @@ pub mod fuzz {
         crate::explain::fuzzed::TARGET,
         crate::image::fuzzed::TARGET,
         crate::engines::linux::load::fuzzed::TARGET,
-        crate::image::fuzzed_lines::TARGET,
+        crate::image::fuzzed::lines::TARGET,
         haltkick_sim::machine::fuzzed::TARGET,
-        crate::image::fuzzed_object::TARGET,
+        crate::image::fuzzed::object::TARGET,
         crate::engines::qemu::record::fuzzed::TARGET,
         haltkick_sim::schedule::fuzzed::TARGET,
         crate::sched::tests::fairness::TARGET,

@@ -5,8 +5,7 @@
 use haltkick_hypercalls::VcpuArea;
 use haltkick_sim::board::Memory as _;
 
-use super::memory::Memory;
-use super::ram::Ram;
+use super::memory::{Memory, Ram};
 
 const IMAGE_END: u64 = 5 << 20;
 

@@ -21,10 +21,13 @@
 //! Virtual addresses equal physical ones, in 2 MiB pages, open to both rings.
 #![expect(
     unsafe_code,
-    reason = "guest memory is shared with a guest that runs; references to it are made here only"
+    reason = "guest memory is shared with a guest that runs: references to it are made here only; every access of a simulated CPU comes \
+              here, checked once and as fast as it can be"
 )]
 
+use std::io;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -32,13 +35,14 @@ use haltkick_hypercalls::{
     BootBlock, Control, ENTRIES_ROW_BYTES, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, Request, StealTime,
     VcpuArea, trace_ring_bytes,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap};
-use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
+use haltkick_sim::{Partition, board};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use vm_memory::{
+    Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
+};
 
-use crate::guest::backing::Backing;
-use crate::host::error::{RunError, system};
-use crate::host::known::Known;
-use crate::host::residence::Residence;
+use crate::host::error::{Known, RunError, system};
+use crate::host::memory::{Mapping, Residence};
 use crate::image::segment::IMAGE_BASE;
 
 /// Size of the pages that the guest's memory is mapped with.
@@ -482,5 +486,125 @@ impl Memory {
             }
         }
         GuestAddress(BOOT_BLOCK)
+    }
+}
+
+/// A mapping, and the guest's address of its first byte.
+pub(crate) struct Backing {
+    start: u64,
+    mapping: Mapping,
+}
+
+impl Backing {
+    /// Maps `bytes` of zeroed memory for the guest's addresses from 0 on, to be backed by pages of `page_bytes` where the kernel has such.
+    pub(crate) fn of_pages(bytes: u64, page_bytes: u64) -> io::Result<Self> {
+        let mapping = Mapping::aligned(bytes as usize, page_bytes as usize)?;
+        // Large host pages save both the host's faults and the guest's TLB; without them all still works.
+        // SAFETY: advice on a whole mapping.
+        _ = unsafe { madvise(mapping.start().as_ptr(), mapping.bytes(), Advice::LinuxHugepage) };
+        Ok(Self { start: 0, mapping })
+    }
+
+    /// Maps zeroed memory at exactly `range` of this process, for a guest with the same addresses.
+    pub(crate) fn at_its_own_addresses(range: &Range<u64>) -> io::Result<Self> {
+        Ok(Self { start: range.start, mapping: Mapping::at(range)? })
+    }
+
+    /// The guest's addresses that have memory.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.start..self.start + self.mapping.bytes() as u64
+    }
+
+    /// Address of the first byte in this process.
+    pub(crate) fn host_start(&self) -> *mut u8 {
+        self.mapping.start().as_ptr()
+    }
+
+    /// The mapping as guest memory, to be dropped before this is.
+    pub(crate) fn guest_memory(&self) -> io::Result<GuestMemoryMmap> {
+        let other = |error: String| io::Error::other(error);
+        // SAFETY: a live mapping of that length; the caller drops what is made here first.
+        let region = unsafe {
+            MmapRegion::build_raw(
+                self.mapping.start().as_ptr(),
+                self.mapping.bytes(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            )
+        };
+        let region = region.map_err(|error| other(error.to_string()))?;
+        let region = GuestRegionMmap::new(region, Gpa(self.start))
+            .ok_or_else(|| other("the guest's addresses overflow".into()))?;
+        GuestMemoryMmap::from_regions(vec![region]).map_err(|error| other(error.to_string()))
+    }
+
+    /// Makes `range` executable instead of writable, in memory at the guest's own addresses. The image's code is never written after it
+    /// was loaded.
+    pub(crate) fn make_executable(&self, range: &Range<u64>) -> io::Result<()> {
+        self.mapping.make_executable(range)
+    }
+}
+
+/// Alignment of the start of each guest's memory, which is the size of its pages.
+const ALIGNMENT: u64 = 2 << 20;
+
+/// The memory of a simulated machine: that of its guests, one behind the other. One thread at a time runs the CPUs and looks at what they share with the VMM.
+pub(crate) struct Ram<'a>(Vec<Part<'a>>);
+
+/// The memory of one guest.
+struct Part<'a> {
+    partition: Partition,
+    base: *mut u8,
+    /// Keeps the mapping alive.
+    _memory: &'a Memory,
+}
+
+impl<'a> Ram<'a> {
+    /// All of `memories`, of which the first one begins at 0.
+    pub(crate) fn new(memories: impl IntoIterator<Item = &'a Memory>) -> Self {
+        let mut start = 0_u64;
+        let part = |memory: &'a Memory| {
+            let partition = Partition { start, bytes: memory.size() };
+            start = (start + partition.bytes).next_multiple_of(ALIGNMENT);
+            Part { partition, base: memory.host_base(), _memory: memory }
+        };
+        Self(memories.into_iter().map(part).collect())
+    }
+
+    /// The part of each guest.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = Partition> {
+        self.0.iter().map(|part| part.partition)
+    }
+
+    /// Pointer to `bytes` at a physical address, all of one guest: between two guests lies a page's border.
+    #[inline]
+    fn at(&self, physical: u64, bytes: usize) -> Option<*mut u8> {
+        self.0.iter().find_map(|part| {
+            let offset = physical.wrapping_sub(part.partition.start);
+            let end = offset.checked_add(bytes as u64)?;
+            // SAFETY: within the mapping, which `_memory` keeps alive.
+            (end <= part.partition.bytes).then(|| unsafe { part.base.add(offset as usize) })
+        })
+    }
+}
+
+impl board::Memory for Ram<'_> {
+    fn load(&self, physical: u64, bytes: usize) -> u64 {
+        let Some(from) = self.at(physical, bytes) else { return 0 };
+        let mut value = [0; 8];
+        // SAFETY: `at` has checked the source, and at most eight bytes are asked for. References to this memory are to atomics,
+        // and no other thread writes it now.
+        unsafe { from.copy_to_nonoverlapping(value.as_mut_ptr(), bytes.min(8)) };
+        u64::from_le_bytes(value)
+    }
+
+    fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        let Some(to) = self.at(physical, bytes) else { return };
+        // SAFETY: as above, the other way round.
+        unsafe { to.copy_from_nonoverlapping(value.to_le_bytes().as_ptr(), bytes.min(8)) };
+    }
+
+    fn len(&self) -> u64 {
+        self.0.last().map_or(0, |last| last.partition.start + last.partition.bytes)
     }
 }

@@ -1,11 +1,9 @@
 //! The VMM's side of the contract with our own guest: where its memory lies, and what each vCPU says there that it does.
 
 pub(crate) mod activity;
-mod backing;
 #[cfg(test)]
 mod bounds;
 pub(crate) mod memory;
 pub(crate) mod placement;
-pub(crate) mod ram;
 pub(crate) mod reports;
 pub(crate) mod tsc;

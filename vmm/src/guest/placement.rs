@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::guest::memory::Memory;
-use crate::host::nodes::{self, Policy};
+use crate::host::cpus::{self, Policy};
 
 /// Rule by which guest memory is spread over the host's NUMA nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,8 +31,8 @@ impl Placement {
     pub(crate) fn new(numa: Numa, cpus: &[u32]) -> Self {
         Self {
             numa,
-            pcpus: cpus.iter().copied().map(nodes::node_of_cpu).collect(),
-            with_memory: nodes::nodes_with_memory(),
+            pcpus: cpus.iter().copied().map(cpus::node_of_cpu).collect(),
+            with_memory: cpus::nodes_with_memory(),
         }
     }
 
@@ -42,7 +42,7 @@ impl Placement {
             return Ok(());
         }
         self.decisions(memory).into_iter().try_for_each(|Decision { start, end, policy, nodes }| {
-            nodes::place(memory.host_address(start), (end - start) as usize, policy, &nodes)
+            cpus::place_memory(memory.host_address(start), (end - start) as usize, policy, &nodes)
         })
     }
 
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn the_kernel_takes_every_policy() {
         let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 4 << 20, 0).unwrap();
-        let node = nodes::nodes_with_memory()[0];
+        let node = cpus::nodes_with_memory()[0];
         for numa in [Numa::Local, Numa::Interleave, Numa::Node(node)] {
             let placement = Placement { numa, pcpus: vec![node; 3], with_memory: vec![node, node] };
             match placement.apply(&memory) {

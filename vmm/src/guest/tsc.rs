@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::host::time::{Nanoseconds, TscRate};
+use crate::host::clock::{Nanoseconds, TscRate};
 
 /// The guest's time stamp counter, as computed from the host's.
 #[derive(Debug)]

@@ -7,8 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::host::error::RunError;
-use crate::host::known::Known;
+use crate::host::error::{Known, RunError};
 
 /// The version of the control groups' interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

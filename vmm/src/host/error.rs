@@ -1,6 +1,8 @@
 //! Why a run ended without an outcome. `bench` maps each kind to an exit code.
+//! Figures that a host may not tell have a value, or the reason why it is missing: [`Known`].
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::path::PathBuf;
 
@@ -162,3 +164,30 @@ pub(crate) fn no_thread(what: &str) -> impl FnOnce(io::Error) -> RunError + '_ {
 
 /// The places of limits on memory, as the end of a sentence.
 pub const MEMORY_LIMITS: &str = "the limits on memory: ulimit -v, and memory.max of the control group";
+
+/// A value, or the reason why it is not known.
+pub type Known<T> = Result<T, Unknown>;
+
+/// The reason why a value is not known, as the end of a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown(pub Cow<'static, str>);
+
+impl Display for Unknown {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&'static str> for Unknown {
+    fn from(reason: &'static str) -> Self {
+        Self(Cow::Borrowed(reason))
+    }
+}
+
+impl From<String> for Unknown {
+    fn from(reason: String) -> Self {
+        Self(Cow::Owned(reason))
+    }
+}
+
+impl std::error::Error for Unknown {}

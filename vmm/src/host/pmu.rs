@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
-use crate::host::known::Known;
+use crate::host::error::Known;
 use crate::host::sandbox::privileges;
 
 /// Counts of the host's PMU by name, or why there is none.

@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::host::locks::lock;
+use crate::host::threads::lock;
 
 thread_local! {
     // All are constant-initialised, without destructors: safe to use in a handler.

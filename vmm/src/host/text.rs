@@ -1,4 +1,8 @@
-//! Text from untrusted sources, made safe for a terminal.
+//! Text that people type and read: names that were mistyped, durations, and text from untrusted sources, made safe for a terminal.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// `text` without what a terminal would take for a command: control characters but for the tab, and those that change the order
 /// in which the others are read. Every text of a guest and of its image passes here, once, where it comes in.
@@ -10,6 +14,101 @@ pub fn printable(text: &str) -> String {
 /// Unicode's bidirectional controls, and its separators of lines.
 fn reorders(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns the name closest to a mistyped `wanted`, if one is close enough to have been meant.
+#[must_use]
+pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .into_iter()
+        .map(|name| (if is_abbreviation(wanted, name) { 0 } else { distance(wanted, name) }, name))
+        .filter(|(distance, name)| *distance <= 1 + name.len().min(wanted.len()) / 3)
+        .min()
+        .map(|(_, name)| name)
+}
+
+fn is_abbreviation(wanted: &str, name: &str) -> bool {
+    wanted.len() >= 3 && name.starts_with(wanted)
+}
+
+/// Edits (insert, delete, replace, swap neighbours) between two names, case ignored.
+fn distance(a: &str, b: &str) -> usize {
+    strsim::osa_distance(&a.to_lowercase(), &b.to_lowercase())
+}
+
+/// A length of time as people write it: a number and a unit, never a number alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+/// Units with their length in nanoseconds, longest first.
+const UNITS: [(&str, u64); 7] = [
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("ns", 1),
+];
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let unit = unit.trim_start();
+        if number.is_empty() {
+            return Err(format!(
+                "'{text}' is no duration: write a number and a unit, such as 1us, 500ms or 2s"
+            ));
+        }
+        if unit.is_empty() {
+            return Err(format!("'{text}' has no unit: write {text}ns, {text}us, {text}ms or {text}s"));
+        }
+        let Some((_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(format!("unknown unit '{unit}' in '{text}': use ns, us, ms, s, m or h"));
+        };
+        scale(number, *unit_ns)
+            .map(|ns| Self(Duration::from_nanos(ns)))
+            .ok_or_else(|| format!("'{text}' is no duration of whole nanoseconds below 584 years"))
+    }
+}
+
+/// `number` (decimal) times `unit_ns`, if that is a whole number of nanoseconds.
+fn scale(number: &str, unit_ns: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole = if whole.is_empty() && !fraction.is_empty() { 0 } else { whole.parse::<u64>().ok()? };
+    let mut ns = whole.checked_mul(unit_ns)?;
+    let mut digit_ns = unit_ns;
+    for digit in fraction.chars() {
+        let digit = u64::from(digit.to_digit(10)?);
+        if digit != 0 && (digit_ns == 0 || !digit_ns.is_multiple_of(10)) {
+            return None;
+        }
+        digit_ns /= 10;
+        ns = ns.checked_add(digit * digit_ns)?;
+    }
+    Some(ns)
+}
+
+impl fmt::Display for Span {
+    /// The shortest exact form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_nanos();
+        if ns == 0 {
+            return f.write_str("0s");
+        }
+        let (name, unit_ns) =
+            UNITS[2..].iter().find(|(_, unit_ns)| ns >= u128::from(*unit_ns)).unwrap_or(&("ns", 1));
+        let unit_ns = u128::from(*unit_ns);
+        let digits = unit_ns.ilog10() as usize;
+        let fraction = format!("{:0digits$}", ns % unit_ns);
+        match fraction.trim_end_matches('0') {
+            "" => write!(f, "{}{name}", ns / unit_ns),
+            fraction => write!(f, "{}.{fraction}{name}", ns / unit_ns),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -26,5 +125,62 @@ mod tests {
             assert!(shown.contains('\u{fffd}'), "{command:?} shows as {shown:?}");
             assert!(!shown.chars().any(|c| c.is_control() || reorders(c)), "{shown:?}");
         }
+    }
+
+    fn parse(text: &str) -> Result<u128, String> {
+        text.parse::<Span>().map(|span| span.0.as_nanos())
+    }
+
+    #[test]
+    fn a_number_with_a_unit_is_read_exactly() {
+        for (text, ns) in [
+            ("1ns", 1),
+            ("1us", 1_000),
+            ("1.03us", 1_030),
+            ("1\u{b5}s", 1_000),
+            ("500ms", 500_000_000),
+            ("0.5 s", 500_000_000),
+            (".5s", 500_000_000),
+            ("2s", 2_000_000_000),
+            ("5m", 300_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(parse(text), Ok(ns), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bare_number_is_refused_with_a_hint() {
+        assert_eq!(parse("500").unwrap_err(), "'500' has no unit: write 500ns, 500us, 500ms or 500s");
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in [
+            "",
+            "us",
+            "-1us",
+            "1 parsec",
+            "1.5ns",
+            "1.05ns",
+            "0.0001us",
+            "0.00001us",
+            "1..2s",
+            "1.2.3s",
+            ".s",
+            "99999999999h",
+        ] {
+            assert!(parse(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_reads_back_as_the_same_value() {
+        for ns in [0, 1, 999, 1_000, 1_030, 999_999, 1_000_000, 1_500_000, 1_000_000_001, 90_000_000_000] {
+            let span = Span(Duration::from_nanos(ns));
+            assert_eq!(parse(&span.to_string()), Ok(u128::from(ns)), "{span}");
+        }
+        assert_eq!(Span(Duration::from_micros(1500)).to_string(), "1.5ms");
     }
 }

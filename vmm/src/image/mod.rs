@@ -3,17 +3,12 @@
 
 mod attach;
 pub(crate) mod author;
-mod debug_info;
 pub(crate) mod disassemble;
 pub(crate) mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzed_lines;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzed_object;
-#[cfg(any(test, fuzzing))]
-mod made;
+pub(crate) mod made;
 pub(crate) mod object;
 pub(crate) mod patch;
 #[cfg(test)]

@@ -7,20 +7,13 @@ use kvm_ioctls::VmFd;
 use crate::guest::memory::Memory;
 use crate::guest::placement::Placement;
 use crate::host::clock::{self, read_tsc};
-use crate::host::crew;
-use crate::host::error::{RunError, system};
-use crate::host::known::{Known, Unknown};
+use crate::host::error::{Known, RunError, Unknown, system};
+use crate::host::threads;
 use crate::image::file::Image;
-use crate::machine::boot;
-use crate::machine::capabilities;
-use crate::machine::in_kernel;
-use crate::machine::pv_backend::PvBackend;
-use crate::machine::ring;
-use crate::machine::ring::Ring;
-use crate::machine::ring_probe;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, SimulatedVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
-use crate::machine::wanted::{Patch, Wanted};
+use crate::machine::wanted::{self, Patch, PvBackend, Ring, Wanted};
+use crate::machine::{boot, in_kernel, ring_probe};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -67,7 +60,7 @@ impl Machine {
             let memory = Memory::new(image.end, wanted.vcpus, wanted.pool_bytes, wanted.trace_sections)?;
             placement.apply(&memory).map_err(system("place guest memory on NUMA nodes (--numa)"))?;
             let vm = Vm::new(&kvm, image, memory, has_irqchip)?;
-            capabilities::configure(&vm.fd, wanted.halts)?;
+            wanted::apply_halts(&vm.fd, wanted.halts)?;
             Ok(vm)
         };
         let Decided { vm, ring, ring_reason, pv_backend, pv_backend_reason } = decide(wanted, image, draft)?;
@@ -234,7 +227,7 @@ fn decide(
         Err(error) => prepared(false).map_err(|_: RunError| error)?,
         Ok(prepared) => prepared,
     };
-    let (ring, ring_reason) = ring::choose(wanted.ring, rate);
+    let (ring, ring_reason) = wanted::choose_ring(wanted.ring, rate);
     let another = || {
         if wanted.vcpus < in_kernel::TRIAL_VCPUS {
             return Vm::small(image, in_kernel::TRIAL_VCPUS, true);
@@ -258,7 +251,7 @@ fn decide(
 /// Puts all vCPUs where the guest begins, with `boot` to read.
 fn set_start_state(vm: &Vm, image: &Image, ring: Ring, boot: BootBlock) -> Result<(), RunError> {
     let boot_block = vm.memory.write_boot_block(boot);
-    crew::each(0..vm.vcpus.len() as u32, |id| {
+    threads::each(0..vm.vcpus.len() as u32, |id| {
         let vcpu = &vm.vcpus[id as usize];
         vm.set_system_registers(vcpu, ring)?;
         let registers = boot::registers(&vm.memory, image, id, boot_block);

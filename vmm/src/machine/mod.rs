@@ -3,14 +3,9 @@
 
 pub(crate) mod boot;
 pub(crate) mod build;
-pub(crate) mod capabilities;
 pub(crate) mod exits;
 pub(crate) mod in_kernel;
 pub(crate) mod invalidate;
-pub(crate) mod irqchip;
-mod kvm_stats;
-pub(crate) mod pv_backend;
-pub(crate) mod ring;
 pub(crate) mod ring_probe;
 pub(crate) mod vcpu;
 pub(crate) mod vm;

@@ -1,19 +1,23 @@
 //! A VM of KVM with the image in its memory and nothing running yet: a run's own, or a small one that something is tried on.
+//! With KVM's interrupt controllers its vCPUs can halt and be woken in the kernel.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, kvm_userspace_memory_region};
+use kvm_bindings::{
+    CpuId, KVM_API_VERSION, KVM_CAP_SPLIT_IRQCHIP, KVM_CAP_X2APIC_API, KVM_MAX_CPUID_ENTRIES,
+    KVM_MP_STATE_RUNNABLE, KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK, KVM_X2APIC_API_USE_32BIT_IDS,
+    kvm_mp_state, kvm_sregs, kvm_userspace_memory_region,
+};
 use kvm_ioctls::{Kvm, VmFd};
 
 use crate::guest::memory::Memory;
-use crate::host::crew;
 use crate::host::error::{RunError, system};
+use crate::host::threads;
 use crate::image::file::Image;
 use crate::machine::boot;
-use crate::machine::irqchip;
-use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
+use crate::machine::wanted::{Ring, enable};
 
 /// A VM with its memory, the tables that all vCPUs share, and the vCPUs it has so far.
 pub(crate) struct Vm {
@@ -64,7 +68,7 @@ impl Vm {
     pub(crate) fn new(kvm: &Kvm, image: &Image, memory: Memory, has_irqchip: bool) -> Result<Self, RunError> {
         let fd = kvm.create_vm().map_err(system("create a virtual machine"))?;
         if has_irqchip {
-            irqchip::create(&fd)?;
+            create_local_apics(&fd)?;
         }
         map_memory(&fd, &memory)?;
         image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
@@ -86,7 +90,7 @@ impl Vm {
     pub(crate) fn create_vcpus(&mut self, count: u32) -> Result<(), RunError> {
         let there = self.vcpus.len() as u32;
         allow_open_files(count.saturating_sub(there))?;
-        let created = crew::each(there..count, |id| self.create_vcpu(id))?;
+        let created = threads::each(there..count, |id| self.create_vcpu(id))?;
         self.vcpus.extend(created);
         Ok(())
     }
@@ -96,7 +100,7 @@ impl Vm {
         share_the_hosts_clock(&fd);
         let vcpu = KvmVcpu::new(id, fd, self.run_bytes, self.has_irqchip)?;
         if self.has_irqchip {
-            irqchip::prepare(&vcpu, &self.cpuid)?;
+            prepare_local_apic(&vcpu, &self.cpuid)?;
         } else {
             vcpu.fd.set_cpuid2(&self.cpuid).map_err(system("set CPUID"))?;
         }
@@ -110,7 +114,7 @@ impl Vm {
         let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
         boot::set_system_registers(&mut sregs, ring, vcpu.id, self.memory.area_address(vcpu.id));
         if self.has_irqchip {
-            irqchip::set_x2apic(&mut sregs);
+            set_x2apic(&mut sregs);
         }
         vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))
     }
@@ -183,6 +187,52 @@ pub(crate) fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
     unsafe {
         libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR() as _, &raw const attribute)
     };
+}
+
+/// Gives a VM without vCPUs an interrupt controller in the kernel: local APICs only, with 32-bit ids.
+fn create_local_apics(vm: &VmFd) -> Result<(), RunError> {
+    enable(vm, KVM_CAP_SPLIT_IRQCHIP, 24).map_err(system("create an interrupt controller in the kernel"))?;
+    let x2apic = KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
+    enable(vm, KVM_CAP_X2APIC_API, u64::from(x2apic)).map_err(system("let APIC ids have 32 bits"))
+}
+
+/// Gives a VM without vCPUs all interrupt controllers that KVM has: local APICs and an I/O APIC.
+pub(crate) fn create_interrupt_controllers(vm: &VmFd) -> Result<(), RunError> {
+    /// Pages that VMX may need for itself, below the usual place of the firmware; outside all memory.
+    const TSS_PAGES: usize = 0xfffb_d000;
+    vm.set_tss_address(TSS_PAGES).map_err(system("say where KVM may keep pages of its own"))?;
+    vm.create_irq_chip().map_err(system("create the interrupt controllers in the kernel"))?;
+    // A vCPU's id is its APIC's id; interrupts to APIC 255 are for that one alone.
+    let x2apic = KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
+    enable(vm, KVM_CAP_X2APIC_API, u64::from(x2apic)).map_err(system("let APIC ids have 32 bits"))
+}
+
+/// Gives a new vCPU its APIC id, which is its index, and lets it start without being sent a start-up interrupt.
+fn prepare_local_apic(vcpu: &KvmVcpu, cpuid: &CpuId) -> Result<(), RunError> {
+    const X2APIC: u32 = 1 << 21;
+    /// KVM offers its leaves, but leaves it to the VMM to say that there are any.
+    const HYPERVISOR: u32 = 1 << 31;
+    let mut cpuid = cpuid.clone();
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            1 => {
+                entry.ebx = entry.ebx & 0x00ff_ffff | vcpu.id << 24;
+                entry.ecx |= X2APIC | HYPERVISOR;
+            }
+            0xb | 0x1f => entry.edx = vcpu.id,
+            _ => {}
+        }
+    }
+    vcpu.fd.set_cpuid2(&cpuid).map_err(system("set CPUID"))?;
+    vcpu.fd
+        .set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE })
+        .map_err(system("make a vCPU runnable"))
+}
+
+/// Switches the local APIC to x2APIC mode. Before that, KVM delivers no kick to it.
+fn set_x2apic(sregs: &mut kvm_sregs) {
+    const ENABLED_X2APIC: u64 = 0xc00;
+    sregs.apic_base |= ENABLED_X2APIC;
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::host::clock::VirtualTime;
 use crate::host::error::Refused;
-use crate::host::span::Span;
+use crate::host::text::Span;
 use crate::observe::live::Live;
 use crate::observe::profile::PROFILE_PERIODS;
 

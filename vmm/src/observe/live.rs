@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::host::locks::lock;
+use crate::host::threads::lock;
 
 /// Name of the format of a line.
 pub const LIVE_SCHEMA: &str = "haltkick.top";

@@ -4,7 +4,6 @@
 pub(crate) mod instruments;
 pub(crate) mod live;
 pub(crate) mod notes;
-pub(crate) mod observer;
 pub(crate) mod profile;
 pub(crate) mod ticks_histogram;
 pub(crate) mod trace;

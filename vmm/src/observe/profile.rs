@@ -22,9 +22,9 @@ use serde::Serialize;
 
 use crate::guest::activity::Activity;
 use crate::host::clock::now_ns;
-use crate::host::locks::{lock, unlocked};
 use crate::host::random::SplitMix;
 use crate::host::signal::KickTimer;
+use crate::host::threads::{lock, unlocked};
 use crate::image::file::Image;
 use crate::machine::vcpu::Vcpu;
 

@@ -13,10 +13,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::host::affinity;
-use crate::host::clock;
 use crate::host::error::RunError;
 use crate::host::random::SplitMix;
+use crate::host::{clock, cpus};
 
 const ROUNDS: usize = 9;
 /// Instructions that are timed in a round.
@@ -83,7 +82,7 @@ pub fn transfer_ns(cpus: [u32; 2]) -> Result<f64, RunError> {
         let threads = [0, 1].map(|side| {
             let (flag, start) = (&flag, &start);
             scope.spawn(move || {
-                let pinned = affinity::pin_to(&[cpus[side as usize]]);
+                let pinned = cpus::pin_to(&[cpus[side as usize]]);
                 let best = (0..ROUNDS as u64).map(|round| {
                     start.wait();
                     let began = Instant::now();
@@ -110,7 +109,7 @@ fn hand_over(flag: &AtomicU64, side: u64, from: u64) {
 
 fn on_thread_of<T: Send>(cpu: u32, measure: impl FnOnce() -> T + Send) -> Result<T, RunError> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| affinity::pin_to(&[cpu]).map(|()| measure()));
+        let thread = scope.spawn(|| cpus::pin_to(&[cpu]).map(|()| measure()));
         thread.join().expect("it does not panic")
     })
 }
@@ -162,7 +161,7 @@ fn memory_ns() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::affinity::allowed_cpus;
+    use crate::host::cpus::allowed_cpus;
 
     #[test]
     fn every_cost_is_a_time_and_memory_is_farther_than_the_cache() {

@@ -15,17 +15,14 @@ use kvm_bindings::kvm_regs;
 
 use crate::engines::explained::run;
 use crate::guest::memory::{Memory, PROBE_CODE};
-use crate::host::affinity;
 use crate::host::error::{RunError, system};
-use crate::host::signal;
+use crate::host::{cpus, signal};
 use crate::image::file::Image;
-use crate::machine::boot;
 use crate::machine::exits::Exit;
-use crate::machine::in_kernel;
-use crate::machine::pv_backend::PvBackend;
-use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
+use crate::machine::wanted::{PvBackend, Ring};
+use crate::machine::{boot, in_kernel};
 use crate::observe::instruments::Instruments;
 use crate::run::asked::{Guest, Ours, Run, System};
 
@@ -131,7 +128,7 @@ impl Bare {
                     scope.spawn(move || {
                         let (me, other) = (vcpu.id as usize, 1 - vcpu.id as usize);
                         signal::block_all();
-                        let ready = affinity::pin_to(cpus).and_then(|()| get_ready(vcpu));
+                        let ready = cpus::pin_to(cpus).and_then(|()| get_ready(vcpu));
                         _ = peers[me]
                             .set(Peer { thread: thread::current(), kick: signal::Thread::current() });
                         start.wait();

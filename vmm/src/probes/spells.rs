@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::sched_getcpu;
 
-use crate::host::affinity;
+use crate::host::cpus;
 use crate::host::error::RunError;
 
 /// A shorter gap is not seen: two readings of the clock take less.
@@ -36,7 +36,7 @@ pub fn gaps(cpus: &[u32], threads: usize, time: Duration) -> Result<Vec<Vec<Gap>
     std::thread::scope(|scope| {
         let spawn = |_| {
             scope.spawn(|| {
-                let pinned = affinity::pin_to(cpus);
+                let pinned = cpus::pin_to(cpus);
                 let mut gaps = Vec::with_capacity(MOST_GAPS);
                 barrier.wait();
                 pinned?;
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn two_threads_on_one_cpu_take_turns() {
-        let cpu = affinity::allowed_cpus()[0];
+        let cpu = cpus::allowed_cpus()[0];
         let both = gaps(&[cpu], 2, Duration::from_millis(200)).unwrap();
         assert_eq!(both.len(), 2);
         for gaps in both {

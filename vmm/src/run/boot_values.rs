@@ -6,10 +6,9 @@ use haltkick_hypercalls::{
     ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, Features, GuestAddress, WorkloadFlags,
 };
 
-use crate::host::time::{Nanoseconds, TscRate};
+use crate::host::clock::{Nanoseconds, TscRate};
 use crate::image::file::Image;
-use crate::run::asked::{Engine, OurGuest};
-use crate::run::folding::Fold;
+use crate::run::asked::{Engine, Fold, OurGuest};
 
 /// The image's table entries that a run uses, by number.
 #[derive(Clone, Copy, Debug)]

@@ -5,20 +5,17 @@ use std::time::Duration;
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, Shape, ShapeFlags, WorkloadFlags};
 
 use crate::guest::placement::Numa;
-use crate::host::affinity;
+use crate::host::cpus::{self, nodes_with_memory};
 use crate::host::error::{Refused, RunError};
-use crate::host::nodes::nodes_with_memory;
-use crate::host::span::Span;
-use crate::host::spare_memory::available;
+use crate::host::memory::available;
+use crate::host::text::Span;
 use crate::image::file::{Entry, Image};
 use crate::image::object::MOST_POINTS;
 use crate::machine::in_kernel;
-use crate::machine::pv_backend::PvBackend;
-use crate::machine::ring::Ring;
-use crate::run::asked::{Accelerator, Engine, MOST_LINES, OurGuest, Ours, Run};
+use crate::machine::wanted::{PvBackend, Ring};
+use crate::run::asked::{Accelerator, Engine, Fold, MOST_LINES, OurGuest, Ours, Run};
 use crate::run::boot_values::{Chosen, pool_bytes};
-use crate::run::folding::Fold;
-use crate::run::memory::{check_memory, most_bytes};
+use crate::run::limits::{check_memory, most_bytes};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::{Rules, Sched};
 
@@ -187,7 +184,7 @@ impl Run {
         }
         let allowed = match self.engine.machine() {
             Some(machine) => (0..machine.topology.cpus()).collect(),
-            None => affinity::allowed_cpus(),
+            None => cpus::allowed_cpus(),
         };
         if allowed.is_empty() {
             return Err(RunError::HostLacks(

@@ -10,19 +10,18 @@ use haltkick_hypercalls::{
 
 use crate::guest::activity::ByActivity;
 use crate::guest::memory::Memory;
-use crate::host::error::RunError;
-use crate::host::known::Known;
-use crate::host::time::{Ticks, TscRate};
+use crate::host::clock::{Ticks, TscRate};
+use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::exits::Exit;
-use crate::machine::pv_backend::PvBackend;
+use crate::machine::wanted::PvBackend;
 use crate::observe::ticks_histogram::TicksHistogram;
 use crate::run::asked::OurGuest;
-use crate::run::observed::Observed;
 use crate::run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
+use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::books::{ClosedByHeads, Graces, is_qspinlock};
 use crate::sched::guest_run::GuestRun;

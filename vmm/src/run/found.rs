@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use crate::explain::Explanation;
-use crate::host::error::RunError;
-use crate::host::known::Known;
+use crate::host::error::{Known, RunError};
 use crate::host::pmu::CacheEvents;
 use crate::observe::profile::Profile;
 use crate::observe::trace::Trace;
-use crate::run::linux_outcome::LinuxOutcome;
-use crate::run::outcome::Outcome;
+use crate::run::outcome::{LinuxOutcome, Outcome};
 use crate::sched::Repeated;
 use crate::sched::run_delay::RunDelay;
 

@@ -124,8 +124,7 @@ fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) ->
 mod tests {
     use super::*;
     use crate::guest::tsc::GuestTsc;
-    use crate::host::clock::Clock;
-    use crate::host::time::TscRate;
+    use crate::host::clock::{Clock, TscRate};
     use crate::observe::notes::Notes;
     use crate::sched::hints::Watcher;
 

@@ -1,4 +1,4 @@
-//! The run's own thread: waits for the guest to start, opens and closes the window, watches for trouble.
+//! The run's own thread: waits for the guest to start, opens and closes the window, watches for trouble, and notes what it observes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,22 +7,21 @@ use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
-use crate::host::clock::Moment;
-use crate::host::error::RunError;
-use crate::host::known::Known;
+use crate::host::cgroup::Counts;
+use crate::host::clock::{Clock, Moment};
+use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
-use crate::observe::whereabouts::Where;
+use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
-use crate::run::chances::Chances;
 use crate::run::live_view::{GuestNow, LiveView};
-use crate::run::observed::Observed;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
-use crate::sched::switch_books::{Frame, SwitchBooks};
+use crate::sched::run_delay::SchedStat;
+use crate::sched::switch_books::{Frame, SwitchBooks, Switched};
 use crate::sched::{Sched, Scheduler};
 
 /// How often it looks while the guest runs.
@@ -544,4 +543,64 @@ impl Supervised<'_> {
             format!("nothing has moved for {still}; a slower lock needs a longer --watchdog")
         })
     }
+}
+
+/// How often every ready vCPU must have had its turn, and how much CPU time the process, before standing still means
+/// anything: on a busy host, time passes in which no vCPU could have moved.
+const WATCHDOG_ROUNDS: u32 = 3;
+const WATCHDOG_CPU_TIME: Duration = Duration::from_millis(500);
+
+/// Turns and CPU time that a guest has had since it last moved: whether one that stands still could have moved.
+#[derive(Debug)]
+pub(super) struct Chances {
+    /// Times that every ready vCPU has had a turn.
+    rounds: u32,
+    /// Host time since when the present round has been counted.
+    round_ns: u64,
+    /// CPU time of the process when the guest last moved.
+    pub(super) cpu_time: Duration,
+}
+
+impl Chances {
+    pub(super) fn from_now(clock: &Clock, scheduler: &Scheduler<'_>) -> Self {
+        Self { rounds: 0, round_ns: clock.now_ns(), cpu_time: scheduler.cpu_time() }
+    }
+
+    pub(super) fn count(&mut self, clock: &Clock, scheduler: &Scheduler<'_>) {
+        if scheduler.everybody_ran_since(self.round_ns) {
+            (self.rounds, self.round_ns) = (self.rounds + 1, clock.now_ns());
+        }
+    }
+
+    pub(super) fn were_enough(&self, scheduler: &Scheduler<'_>) -> bool {
+        self.rounds >= WATCHDOG_ROUNDS
+            && scheduler.cpu_time().saturating_sub(self.cpu_time) >= WATCHDOG_CPU_TIME
+    }
+}
+
+/// The supervisor's observations of one guest.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// The run's counter when all vCPUs of all guests had started.
+    pub(crate) started_tsc: u64,
+    /// CPU time of the process when the window opened.
+    pub(crate) cpu_at_open: Duration,
+    /// CPU time of the process in the window.
+    pub(crate) cpu_time: Duration,
+    /// Scheduling statistics of each vCPU's thread at the opening of the window, where vCPUs have threads.
+    pub(crate) at_open: Vec<Option<SchedStat>>,
+    /// Scheduling statistics of each vCPU's thread at the close of the window.
+    pub(crate) at_close: Vec<Option<SchedStat>>,
+    /// The kernel's counts of its quota at the opening of the window and at its close, if it keeps one.
+    pub(crate) quota: [Option<Counts>; 2],
+    /// How many times its length the window took: more than once where too few sections were done in it.
+    pub(crate) windows: u32,
+    /// Waits that had not ended when the window closed, in TSC ticks up to then; or why they are unknown. Set at the close.
+    pub(crate) pending_waits: Option<Known<Vec<u64>>>,
+    /// A vCPU's `preempted` flag was seen set.
+    pub(crate) preempted_flag_seen: bool,
+    /// Totals of the switches of the vCPUs' threads, where switches are reported.
+    pub(crate) switched: Option<Switched>,
+    /// Each vCPU that was off its pCPU although it could run when the run ended, as far as that is known.
+    pub(crate) preempted: Vec<Option<Whereabouts>>,
 }

@@ -11,8 +11,7 @@ use haltkick_hypercalls::{WORD_QSPINLOCK, WORD_QSPINLOCK_WHOLE};
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::guest::memory::Memory;
-use crate::host::clock::Moment;
-use crate::host::time::Ticks;
+use crate::host::clock::{Moment, Ticks};
 use crate::observe::ticks_histogram::TicksHistogram;
 use crate::observe::whereabouts::Where;
 use crate::sched::guest_run::{GuestRun, Shared};

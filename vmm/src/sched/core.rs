@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::guest::activity::Activity;
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
-use crate::host::locks::{lock, unlocked};
+use crate::host::threads::{lock, unlocked};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::whereabouts::{Where, Whereabouts};

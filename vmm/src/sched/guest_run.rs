@@ -13,8 +13,8 @@ use crate::guest::tsc::GuestTsc;
 use crate::host::cgroup::{Counts, Inherited};
 use crate::host::clock::Clock;
 use crate::host::error::{RunError, system};
-use crate::host::locks::lock;
 use crate::host::signal::Thread;
+use crate::host::threads::lock;
 use crate::image::disassemble::Disassembler;
 use crate::image::file::Image;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
@@ -376,7 +376,7 @@ impl<'a> Shared<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::time::TscRate;
+    use crate::host::clock::TscRate;
 
     #[test]
     fn a_guest_is_booted_once_and_by_its_first_vcpu() {

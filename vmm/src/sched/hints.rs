@@ -4,7 +4,7 @@
 //! does not, a BPF program may (see `switch_probe`); otherwise the flag is not written, and the run says why.
 
 use crate::guest::memory::Memory;
-use crate::host::known::{Known, Unknown};
+use crate::host::error::{Known, Unknown};
 use crate::host::switch_probe::SwitchProbe;
 use crate::host::switches::{Reported, ThreadDoes};
 

@@ -12,13 +12,13 @@ use haltkick_hypercalls::READY_UNKNOWN;
 
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
-use crate::host::locks::{lock, unlocked};
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::switches::ThreadDoes;
-use crate::host::{affinity, panics, sandbox};
+use crate::host::threads::{self, lock, unlocked};
+use crate::host::{cpus, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::observer::Observer;
+use crate::observe::notes::Observer;
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::Finished;
 use crate::sched::account::Account;
@@ -192,7 +192,7 @@ impl<'a> HostThreads<'a> {
 
     fn serve_vcpu(&self, mut vcpu: Vcpu, cpus: &[u32]) {
         signal::block_all();
-        let pinned = affinity::pin_to(cpus);
+        let pinned = cpus::pin_to(cpus);
         let of_vcpu = &self.threads[vcpu.id as usize];
         {
             // Before this, `interrupt` does not see the thread, and the thread sees `stopping` below; after it,
@@ -204,14 +204,14 @@ impl<'a> HostThreads<'a> {
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(Where::Running, now_ns());
         let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account, cpus.len()));
-        let whereabouts = match panics::caught("a vCPU's thread", run) {
+        let whereabouts = match threads::caught("a vCPU's thread", run) {
             Ok(whereabouts) => whereabouts,
             Err(error) => {
                 self.run.fail(error);
                 Where::Left.into()
             }
         };
-        if let Err(lost) = affinity::check(cpus) {
+        if let Err(lost) = cpus::check_pinned(cpus) {
             _ = self.run.pinning_lost.set(lost);
         }
         of_vcpu.left.store(true, Ordering::SeqCst);

@@ -16,8 +16,7 @@ use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_WAITER, MAX_LOCKS};
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::guest::memory::Memory;
-use crate::host::clock::Moment;
-use crate::host::time::{Nanoseconds, Ticks, TscRate};
+use crate::host::clock::{Moment, Nanoseconds, Ticks, TscRate};
 use crate::sched::window::WindowTimes;
 
 // Relaxed throughout: the guest's lines are read while it runs, and what two runners write at once is wrong by

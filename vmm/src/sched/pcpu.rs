@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::guest::activity::Activity;
 use crate::host::clock::Clock;
 use crate::host::signal::Thread;
-use crate::observe::observer::Observer;
+use crate::observe::notes::Observer;
 use crate::sched::deschedule::Injector;
 use crate::sched::quota::Portion;
 use crate::sched::slice::{SliceTimer, Timer};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::host::cgroup::{Bandwidth, inherited};
 use crate::host::error::Refused;
-use crate::host::locks::lock;
-use crate::host::span::Span;
+use crate::host::text::Span;
+use crate::host::threads::lock;
 
 /// A quota of CPU time for the vCPUs of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use haltkick_hypercalls::READY_UNKNOWN;
 
-use crate::host::locks::lock;
+use crate::host::threads::lock;
 use crate::observe::whereabouts::Where;
 use crate::sched::core::{Bell, Core, Turn};
 use crate::sched::fair_queue::Shares;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::host::known::Known;
+use crate::host::error::Known;
 
 /// Why there is no delay of runners where vCPUs have threads of their own.
 pub(crate) const ONE_THREAD_PER_VCPU: &str =

@@ -14,7 +14,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::host::locks::{lock, unlocked};
+use crate::host::threads::{lock, unlocked};
 use crate::sched::fair_queue::Shares;
 use crate::sched::task::Task;
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, no_thread, system};
-use crate::host::locks::lock;
 use crate::host::signal::{self, KickTimer, Thread};
-use crate::host::{affinity, panics, sandbox};
+use crate::host::threads::{self, lock};
+use crate::host::{cpus, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::observer::Observer;
+use crate::observe::notes::Observer;
 use crate::observe::whereabouts::Whereabouts;
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;
@@ -94,7 +94,7 @@ impl<'a> Runners<'a> {
         for (&cpu, runner) in cpus.iter().zip(0..) {
             let spawned =
                 std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
-                    let served = panics::caught("a runner", || self.serve_pcpu(cpu, runner));
+                    let served = threads::caught("a runner", || self.serve_pcpu(cpu, runner));
                     if let Err(error) = served {
                         self.fail(error);
                     }
@@ -129,7 +129,7 @@ impl<'a> Runners<'a> {
     fn serve_pcpu(&self, cpu: u32, runner: u32) -> Result<(), RunError> {
         let born = Instant::now();
         signal::block_all();
-        affinity::pin_to(&[cpu])?;
+        cpus::pin_to(&[cpu])?;
         let timer = KickTimer::new().map_err(system("create a slice timer"))?;
         let slice = SliceTimer::new(timer, self.core.slice_ns);
         let observer =
@@ -148,7 +148,7 @@ impl<'a> Runners<'a> {
             task.last_pcpu = Some(cpu);
             next = self.give_turn(task, &mut pcpu);
         }
-        if let Err(lost) = affinity::check(&[cpu]) {
+        if let Err(lost) = cpus::check_pinned(&[cpu]) {
             self.core.guests.iter().for_each(|guest| _ = guest.pinning_lost.set(lost.clone()));
         }
         let stat = run_delay::of_this_thread();

@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
 
-use crate::host::locks::{lock, wait};
+use crate::host::threads::{lock, wait};
 
 /// The starts of a guest's vCPUs.
 #[derive(Debug, Default)]

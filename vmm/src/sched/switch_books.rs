@@ -232,8 +232,7 @@ pub(crate) mod fuzzed {
     use haltkick_fuzzing::{Script, Target, no_seeds};
 
     use super::*;
-    use crate::host::clock::Moment;
-    use crate::host::time::TscRate;
+    use crate::host::clock::{Moment, TscRate};
 
     pub(crate) const TARGET: Target = Target { name: "switches", most_bytes: 1024, seeds: no_seeds, execute };
 
@@ -292,8 +291,7 @@ mod tests {
     use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER};
 
     use super::*;
-    use crate::host::clock::Moment;
-    use crate::host::time::TscRate;
+    use crate::host::clock::{Moment, TscRate};
 
     /// A window from 1 us on, and a counter of 2 ticks per nanosecond.
     struct Run {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::host::error::Refused;
-use crate::host::span::Span;
+use crate::host::text::Span;
 
 /// When the window opened and closed, in host time. Read by the schedulers to clip what they account for to the window.
 #[derive(Debug)]

@@ -23,8 +23,8 @@ use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
+use crate::worst::Cut;
 use crate::worst::curve::{Curve, Sample};
-use crate::worst::cut::Cut;
 use crate::worst::effect::{Broken, Effect};
 use crate::worst::survey::Baseline;
 

@@ -49,7 +49,7 @@ impl Sample {
             worked_ns: scheduler.worked().as_nanos() as u64,
             entered: (0..locks).map(entered).fold(0, u64::wrapping_add),
             waiting,
-            longest_wait_ns: guest.tsc.rate().nanoseconds(crate::host::time::Ticks(longest)).0,
+            longest_wait_ns: guest.tsc.rate().nanoseconds(crate::host::clock::Ticks(longest)).0,
             idle_ns,
             vmm_ns,
         }

@@ -21,8 +21,8 @@ use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
+use crate::worst::Cut;
 use crate::worst::curve::{Curve, Sample, TICK_NS};
-use crate::worst::cut::Cut;
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;

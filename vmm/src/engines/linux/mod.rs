@@ -16,7 +16,6 @@ pub(crate) mod devices;
 pub(crate) mod kernel;
 pub(crate) mod load;
 mod printk;
-mod spool;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,26 +26,24 @@ use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
 use crate::guest::tsc::GuestTsc;
-use crate::host::clock::{Clock, now_ns, process_cpu_time};
+use crate::host::clock::{Clock, TscRate, now_ns, process_cpu_time};
 use crate::host::error::{RunError, system};
-use crate::host::spare_memory;
-use crate::host::time::TscRate;
+use crate::host::memory::available;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{self, Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
-use crate::machine::{capabilities, irqchip, ring, ring_probe};
+use crate::machine::{ring_probe, wanted};
 use crate::observe::instruments::{Instruments, LinuxConsole};
 use crate::observe::notes::Notes;
 use crate::run::asked::{Guest, Linux, Run};
 use crate::run::found::{AnyOutcome, Ended, Found};
-use crate::run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
-use crate::run::{collect, memory};
-use crate::sched::Sched;
+use crate::run::outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
+use crate::run::{collect, limits};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::run_delay::SchedStat;
-use crate::sched::{Finished, Scheduler};
+use crate::sched::{Finished, Sched, Scheduler};
 
 use devices::Devices;
 use load::LinuxMemory;
@@ -163,7 +160,7 @@ fn obstacle() -> Result<Option<String>, RunError> {
         Some(rate) => rate,
         None => ring_probe::ring0_rate(&mut Vm::small(&Image::embedded(), 1, false)?)?,
     };
-    Ok((!ring::is_native(rate))
+    Ok((!wanted::is_native(rate))
         .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6)))
 }
 
@@ -188,8 +185,8 @@ pub(super) fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunE
     }
     run.check()?;
     load::check(linux)?;
-    let own_bytes = memory::own_bytes(&run.engine, run.guests[0].vcpus);
-    memory::check_memory(std::iter::once(linux.memory_bytes + own_bytes), spare_memory::available())
+    let own_bytes = limits::own_bytes(&run.engine, run.guests[0].vcpus);
+    limits::check_memory(std::iter::once(linux.memory_bytes + own_bytes), available())
 }
 
 /// Waits for the guest's end; returns `None` if the run is to stop.
@@ -268,11 +265,11 @@ impl LinuxMachine {
         let loaded = memory.load(linux, &acpi::tables(asked.vcpus))?;
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        capabilities::configure(&vm, run.halts)?;
-        irqchip::create_full(&vm)?;
+        wanted::apply_halts(&vm, run.halts)?;
+        vm::create_interrupt_controllers(&vm)?;
         if run.rules.sched == Sched::Vmm && run.halts.poll.is_none() {
             // The runner must learn of a halt, not wait for its end.
-            capabilities::set_halt_poll(&vm, Duration::ZERO);
+            wanted::set_halt_poll(&vm, Duration::ZERO);
         }
         map_memory(&vm, &memory)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);

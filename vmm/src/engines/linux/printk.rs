@@ -4,7 +4,7 @@
 //! its text: a level (`<0>` to `<7>`), a time stamp (`[    1.234567]`), or both. Kernels may print neither; where none of the lines
 //! before user space had a stamp, a line is taken for the kernel's if it begins with the very words.
 
-use crate::run::linux_outcome::Complaint;
+use crate::run::outcome::Complaint;
 
 /// First words of a kernel's panic message.
 const PANIC: &str = "Kernel panic - not syncing";

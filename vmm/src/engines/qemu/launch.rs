@@ -9,14 +9,13 @@ use object::{Object as _, ObjectSection as _};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::guest::memory::Plain as _;
-use crate::host::affinity;
-use crate::host::clock;
+use crate::host::clock::{self, Nanoseconds};
+use crate::host::cpus;
 use crate::host::error::{RunError, system};
-use crate::host::time::Nanoseconds;
 use crate::image::file::Image;
 use crate::machine::in_kernel;
-use crate::machine::pv_backend::PvBackend;
 use crate::machine::vm::Vm;
+use crate::machine::wanted::PvBackend;
 use crate::run::asked::{Accelerator, OurGuest};
 use crate::run::boot_values::{Chosen, boot_block};
 
@@ -116,11 +115,11 @@ pub(super) fn start(mut command: Command, cpus: &[u32]) -> Result<Child, RunErro
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Ctrl-C is for this process, which ends the other itself.
     command.process_group(0);
-    let cpus = affinity::set_of(cpus);
+    let cpus = cpus::set_of(cpus);
     let prepare = move || {
         // If this process dies; QEMU's parent is the thread that waits for it.
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        affinity::pin_to_set(&cpus)
+        cpus::pin_to_set(&cpus)
     };
     #[expect(unsafe_code, reason = "something is to be done between fork and exec")]
     // SAFETY: the closure makes system calls on memory of its own, and nothing else: no allocation, no locks.

@@ -17,11 +17,11 @@ use crate::engines::linux::load::command_line;
 use crate::engines::linux::{LAST_WORDS, POLL, archive, found};
 use crate::host::clock;
 use crate::host::error::{RunError, system};
-use crate::host::locks::lock;
+use crate::host::threads::lock;
 use crate::observe::instruments::Instruments;
 use crate::run::asked::{Accelerator, Guest, Linux, Run};
 use crate::run::found::Found;
-use crate::run::linux_outcome::{LinuxEnd, LinuxOutcome};
+use crate::run::outcome::{LinuxEnd, LinuxOutcome};
 use crate::sched::Sched;
 
 /// How long the rest of the console may take to come after QEMU's end.

@@ -17,11 +17,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::guest::memory::Memory;
 use crate::guest::reports;
+use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::RunError;
-use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
-use crate::machine::pv_backend::PvBackend;
-use crate::machine::ring::Ring;
+use crate::machine::wanted::{PvBackend, Ring};
 use crate::observe::instruments::Instruments;
 use crate::run::asked::{Accelerator, OurGuest};
 use crate::run::boot_values::Chosen;

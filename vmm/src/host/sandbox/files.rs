@@ -11,8 +11,7 @@ use landlock::{
 };
 
 use super::Needs;
-use crate::host::error::RunError;
-use crate::host::known::Known;
+use crate::host::error::{Known, RunError};
 
 /// The newest rights that are asked for; older kernels leave out what they do not know.
 const WANTED: ABI = ABI::V10;

@@ -8,7 +8,6 @@
 #![expect(unsafe_code, reason = "prctl and a signal's handler have no safe wrapper in rustix")]
 
 mod files;
-mod needs;
 pub(crate) mod privileges;
 mod process_rules;
 mod refusal;
@@ -24,12 +23,10 @@ use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::host::cgroup;
-use crate::host::error::RunError;
-use crate::host::known::Known;
-use crate::host::locks::lock;
+use crate::host::error::{Known, RunError};
+use crate::host::threads::lock;
 
 pub use files::landlock_abi;
-pub use needs::Needs;
 pub use process_rules::process_rules;
 pub use rules::{Needed, SandboxRule, runner_rules};
 
@@ -223,6 +220,27 @@ fn refused(why: &str) -> RunError {
         what: "filter the system calls of a thread (--no-sandbox leaves them)".into(),
         source: io::Error::other(why.to_owned()),
     }
+}
+
+/// The resources that a process that will run guests still needs; it gives up all others.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// It starts other programs, which inherit its walls: it keeps its files, its system calls and its privileges.
+    pub programs: bool,
+    /// Others of its user may look into it: those programs, or a profiler that was asked for.
+    pub looked_into: bool,
+    /// It runs an image's code itself.
+    pub foreign_code: bool,
+    /// It attaches BPF programs to the host's scheduler.
+    pub switches: bool,
+    /// It counts cache events.
+    pub counters: bool,
+    /// Files that it has yet to read.
+    pub reads: Vec<PathBuf>,
+    /// Directories that it will write to.
+    pub writes: Vec<PathBuf>,
+    /// The kernel keeps a quota of it, whose counts it reads.
+    pub quota: bool,
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use haltkick_hypercalls::{
 };
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
-use super::elf::{
+use super::{
     ALLOC, EXECUTE, GLOBAL_FUNCTION, NOTE, PROGBITS, STRINGS, SYMBOLS, Section, Strings, WRITE, file, symbol,
     words,
 };

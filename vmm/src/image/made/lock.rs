@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::elf::{
+use super::{
     ALLOC, EXECUTE, GLOBAL_FUNCTION, GLOBAL_VARIABLE, NO_BITS, PROGBITS, RELOCATIONS, STRINGS, SYMBOLS,
     Section, Strings, WRITE, file, symbol, words,
 };

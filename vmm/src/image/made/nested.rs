@@ -1,6 +1,6 @@
 //! Files with debug information that is made for a purpose: functions inlined into each other, units that share tables.
 
-use super::elf::{PROGBITS, Section, file, words};
+use super::{PROGBITS, Section, file, words};
 
 /// The code that it is about.
 pub(crate) const CODE: u64 = 0x40_1000;

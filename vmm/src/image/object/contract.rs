@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::host::nearest::nearest;
+use crate::host::text::nearest;
 use crate::image::object::member::{Member, SymbolPlace};
 
 /// Prefix of the name of a lock that is a file.

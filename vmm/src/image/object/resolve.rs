@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use object::elf;
 
-use crate::host::nearest::nearest;
+use crate::host::text::nearest;
 use crate::image::object::contract::{
     ALLOC, CPU_AREA, EVENT_PREFIX, INDIRECT, MOST_NAME_BYTES, MOST_POINTS, POINT_PREFIX,
 };

@@ -1,5 +1,6 @@
 //! The bytes of an object: a file's own, or what a compiler makes of it. It does so each time, since that takes less than a guest takes to
 //! start.
+//! The lab's own objects have been made so by the build, of guest/arms ([`ARMS`]): locks with a name that is linked where it is asked for.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -91,3 +92,16 @@ fn lacking(compiler: &str, language: Language, error: &std::io::Error) -> String
         _ => format!("cannot be compiled: {compiler} cannot be run: {error}"),
     }
 }
+
+/// A lock object that is named like a lock of the image.
+#[derive(Debug)]
+pub struct Arm {
+    /// Name on the command line: that of its source without the end.
+    pub name: &'static str,
+    /// One line of explanation: the first of its source.
+    pub summary: &'static str,
+    pub(crate) object: &'static [u8],
+}
+
+/// All of them, by name.
+pub static ARMS: &[Arm] = include!(concat!(env!("OUT_DIR"), "/arms.rs"));

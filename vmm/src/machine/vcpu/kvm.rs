@@ -12,10 +12,15 @@
 //!
 //! `kvm_run` is a page that the kernel writes during the ioctl. It is held as a raw pointer and read by volatile
 //! loads after the ioctl has returned.
-#![expect(unsafe_code, reason = "KVM_RUN and the page it shares with the kernel")]
+#![expect(
+    unsafe_code,
+    reason = "KVM_RUN and the page it shares with the kernel; kvm-ioctls does not have KVM_GET_STATS_FD"
+)]
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, RawFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use kvm_bindings::{
@@ -25,10 +30,9 @@ use kvm_bindings::{
 use kvm_ioctls::VcpuFd;
 
 use crate::host::error::{RunError, system};
-use crate::host::mapping::Mapping;
+use crate::host::memory::Mapping;
 use crate::host::signal;
 use crate::machine::exits::Exit;
-use crate::machine::kvm_stats;
 
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
 vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);
@@ -87,7 +91,7 @@ impl KvmVcpu {
 
     /// Returns KVM's counts since it was created, or since [`Self::count_from_here`].
     pub(crate) fn stats(&self) -> io::Result<Vec<(String, u64)>> {
-        let mut stats = kvm_stats::read(&self.fd)?;
+        let mut stats = read_stats(&self.fd)?;
         for (name, value) in &mut stats {
             let before = self.stats_before.iter().find(|(known, _)| known == name);
             *value -= before.map_or(0, |&(_, before)| before.min(*value));
@@ -97,7 +101,7 @@ impl KvmVcpu {
 
     /// Discards the counts so far, which are not the guest's. Without counters it does nothing.
     pub(crate) fn count_from_here(&mut self) {
-        self.stats_before = kvm_stats::read(&self.fd).unwrap_or_default();
+        self.stats_before = read_stats(&self.fd).unwrap_or_default();
     }
 
     /// Enters the guest until something needs the VMM.
@@ -241,6 +245,63 @@ pub(crate) fn reason_name(reason: u32) -> String {
         KVM_EXIT_INTERNAL_ERROR => "KVM_EXIT_INTERNAL_ERROR: KVM could not emulate an instruction".into(),
         other => format!("KVM exit reason {other}"),
     }
+}
+
+vmm_sys_util::ioctl_io_nr!(KVM_GET_STATS_FD, kvm_bindings::KVMIO, 0xce);
+
+/// The largest file that is taken for one: a hundred statistics of a hundred bytes.
+const MOST_BYTES: u32 = 64 << 10;
+/// `flags` of a descriptor: the low four bits are the type, 0 for what only ever grows.
+const TYPE_MASK: u32 = 0xf;
+/// Bytes of a descriptor before its name: flags, exponent, size, offset, bucket size.
+const DESCRIPTOR_BYTES: u32 = 16;
+
+/// The cumulative statistics of the vCPU (or VM) behind `fd`, by KVM's names.
+fn read_stats(fd: &impl AsRawFd) -> io::Result<Vec<(String, u64)>> {
+    // SAFETY: the ioctl takes no argument and returns a new file descriptor.
+    let stats = unsafe { libc::ioctl(fd.as_raw_fd(), KVM_GET_STATS_FD() as _, 0) };
+    if stats < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just returned to us, and not owned elsewhere.
+    let file = unsafe { File::from_raw_fd(stats) };
+    parse_stats(&file).map_err(|error| io::Error::new(error.kind(), format!("KVM's statistics: {error}")))
+}
+
+fn parse_stats(file: &File) -> io::Result<Vec<(String, u64)>> {
+    let word = |at: u32| {
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, u64::from(at)).map(|()| u32::from_ne_bytes(bytes))
+    };
+    // The header: flags, length of a name, number of descriptors, and where id, descriptors and data are.
+    let (name_bytes, count, descriptors, data) = (word(4)?, word(8)?, word(16)?, word(20)?);
+    let each = DESCRIPTOR_BYTES.saturating_add(name_bytes);
+    let total = each.saturating_mul(count);
+    if total > MOST_BYTES {
+        return Err(io::Error::other("a header that makes no sense"));
+    }
+    let mut bytes = vec![0; total as usize];
+    file.read_exact_at(&mut bytes, u64::from(descriptors))?;
+    let fields = |descriptor: &[u8]| {
+        let field = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| descriptor[at + i]));
+        (field(0), u16::from_ne_bytes([descriptor[6], descriptor[7]]), field(8))
+    };
+    let descriptors = bytes.chunks_exact(each as usize);
+    let single = descriptors.filter(|descriptor| {
+        let (flags, elements, offset) = fields(descriptor);
+        flags & TYPE_MASK == 0 && elements == 1 && offset < MOST_BYTES
+    });
+    let end = single.clone().map(|descriptor| fields(descriptor).2 + 8).max().unwrap_or(0);
+    let mut block = vec![0; end as usize];
+    file.read_exact_at(&mut block, u64::from(data))?;
+    let value = |descriptor: &[u8]| {
+        let (_, _, offset) = fields(descriptor);
+        let name = &descriptor[DESCRIPTOR_BYTES as usize..];
+        let used = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        let value = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| block[offset as usize + i]);
+        (String::from_utf8_lossy(&name[..used]).into_owned(), u64::from_ne_bytes(value))
+    };
+    Ok(single.map(value).collect())
 }
 
 #[cfg(test)]

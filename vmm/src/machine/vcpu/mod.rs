@@ -1,27 +1,20 @@
 //! A vCPU run by KVM or by this process itself.
 
-mod counts;
 mod kvm;
-#[cfg(any(test, fuzzing))]
-mod made_up;
 mod native;
-mod simulated;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_sim::General;
+use haltkick_sim::{Cpu, General};
 use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 
 use crate::host::signal::{self, Thread};
 use crate::machine::exits::Exit;
 
-pub(crate) use counts::ExitCounts;
 pub(crate) use kvm::{KvmVcpu, Ports, reason_name};
-#[cfg(any(test, fuzzing))]
-pub(crate) use made_up::MadeUpVcpu;
 pub(crate) use native::NativeVcpu;
-pub(crate) use simulated::SimulatedVcpu;
 
 /// A vCPU that some thread owns and may run.
 pub(crate) struct Vcpu {
@@ -187,5 +180,67 @@ impl From<MadeUpVcpu> for Vcpu {
 impl From<SimulatedVcpu> for Vcpu {
     fn from(vcpu: SimulatedVcpu) -> Self {
         Self { id: vcpu.id, exits: Arc::default(), body: Body::Simulated(vcpu) }
+    }
+}
+
+/// The exits of one vCPU by kind, counted by its runner, on lines of their own: reading them disturbs no other data.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ExitCounts([AtomicU64; Exit::KINDS]);
+
+impl ExitCounts {
+    /// The vCPU came back. The caller has the vCPU, which one thread at a time has.
+    fn count(&self, exit: Exit) {
+        let count = &self.0[exit.kind()];
+        // Relaxed, and two steps: there is no other writer, and the handoff of the vCPU to another thread orders these
+        // as well.
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// How often it came back so, by [`Exit::kind`].
+    pub(crate) fn of(&self, kind: usize) -> u64 {
+        // Relaxed: a figure.
+        self.0[kind].load(Ordering::Relaxed)
+    }
+
+    /// How often it came back.
+    pub(crate) fn total(&self) -> u64 {
+        (0..Exit::KINDS).map(|kind| self.of(kind)).sum()
+    }
+}
+
+/// A vCPU without a guest: what it comes back with is made up.
+#[cfg(any(test, fuzzing))]
+pub(crate) struct MadeUpVcpu {
+    /// Index in the guest.
+    id: u32,
+    comes_back: Box<dyn FnMut() -> io::Result<Exit> + Send>,
+}
+
+#[cfg(any(test, fuzzing))]
+impl MadeUpVcpu {
+    /// Number `id`, which comes back as `comes_back` says.
+    pub(crate) fn new(id: u32, comes_back: impl FnMut() -> io::Result<Exit> + Send + 'static) -> Self {
+        Self { id, comes_back: Box::new(comes_back) }
+    }
+
+    /// One KVM_RUN.
+    fn run(&mut self) -> io::Result<Exit> {
+        (self.comes_back)()
+    }
+}
+
+/// A vCPU of a simulated machine: the registers of a CPU, while no pCPU has them.
+pub(crate) struct SimulatedVcpu {
+    /// Index in the guest.
+    id: u32,
+    /// `None` while it is on a pCPU.
+    cpu: Option<Box<Cpu>>,
+}
+
+impl SimulatedVcpu {
+    /// Number `id`, which is to begin with this.
+    pub(crate) fn new(id: u32, cpu: Cpu) -> Self {
+        Self { id, cpu: Some(Box::new(cpu)) }
     }
 }

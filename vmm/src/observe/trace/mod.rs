@@ -13,8 +13,8 @@ use std::sync::Mutex;
 
 use crate::guest::memory::Memory;
 use crate::host::clock::Moment;
-use crate::host::known::Known;
-use crate::host::locks::{lock, unlocked};
+use crate::host::error::Known;
+use crate::host::threads::{lock, unlocked};
 use crate::image::file::Image;
 use crate::observe::whereabouts::Where;
 

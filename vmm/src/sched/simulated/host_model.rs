@@ -12,7 +12,7 @@ use haltkick_sim::hosts::{Host, Interval, Invalidations, Scheduler, Yielded};
 use haltkick_sim::machine::Machine;
 
 use crate::guest::activity::Activity;
-use crate::guest::ram::Ram;
+use crate::guest::memory::Ram;
 use crate::machine::exits::Exit;
 use crate::sched::core::{Bell, Core, Next, Turn};
 use crate::sched::guest_run::GuestRun;

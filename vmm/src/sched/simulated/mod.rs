@@ -24,13 +24,13 @@ use haltkick_sim::schedule::Schedule;
 use haltkick_sim::{Event, Partition};
 
 use crate::guest::activity::Activity;
-use crate::guest::ram::Ram;
+use crate::guest::memory::Ram;
 use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::invalidate::acknowledge;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::observer::Observer;
+use crate::observe::notes::Observer;
 use crate::observe::whereabouts::Whereabouts;
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;

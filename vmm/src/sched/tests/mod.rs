@@ -11,8 +11,7 @@ use std::sync::OnceLock;
 
 use crate::guest::memory::Memory;
 use crate::guest::tsc::GuestTsc;
-use crate::host::clock::Clock;
-use crate::host::time::TscRate;
+use crate::host::clock::{Clock, TscRate};
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::sched::guest_run::{GuestRun, Shared};

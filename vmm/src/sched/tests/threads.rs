@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::guest::memory::{LARGE_PAGE, Memory};
-use crate::host::affinity;
 use crate::host::clock::Clock;
 use crate::host::counted::{Counted, by_this_thread};
 use crate::host::error::RunError;
-use crate::host::signal;
+use crate::host::{cpus, signal};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
 use crate::observe::whereabouts::Where;
@@ -31,7 +30,7 @@ fn run_until<'a>(
     vcpus: Vec<Vec<Vcpu>>,
     until: impl Fn(&Scheduler<'_>) -> bool,
 ) -> (Scheduler<'a>, bool) {
-    let cpus = [affinity::allowed_cpus()[0]];
+    let cpus = [cpus::allowed_cpus()[0]];
     let scheduler = Scheduler::new(rules, &cpus, guests, vcpus, None);
     let came_about = std::thread::scope(|scope| {
         scheduler.start(scope, &cpus);

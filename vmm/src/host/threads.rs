@@ -1,22 +1,64 @@
-//! Work on many like things, done by a few threads that exist for it alone.
+//! Threads of a run, which may panic, and work that is divided among threads.
+//!
+//! A panic of a thread that a run needs is the failure of the run, which would otherwise wait forever for what the thread had in its
+//! hands. The data in mutexes stays usable after a panic of another thread, for the run is over then anyway. Nowhere else is a
+//! poisoned mutex thought of.
 
 use std::ops::Range;
-use std::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
 
-use crate::host::affinity;
+use crate::host::cpus;
 use crate::host::error::RunError;
+
+/// Locks `mutex`.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(test)]
+    super::counted::count(|counted| counted.mutexes += 1);
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes the value out of `mutex`, which has no other user left.
+pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for `signal`, for at most `most` if that is given.
+pub(crate) fn wait<'a, T>(
+    signal: &Condvar,
+    guard: MutexGuard<'a, T>,
+    most: Option<Duration>,
+) -> MutexGuard<'a, T> {
+    match most {
+        None => signal.wait(guard).unwrap_or_else(PoisonError::into_inner),
+        Some(most) => signal.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner).0,
+    }
+}
+
+/// Returns the result of `work`; if it panics, an error that names the thread that did it.
+pub(crate) fn caught<T>(whom: &str, work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
+    // Whatever it leaves half-done is no longer used: the run is over. Mutexes see to themselves ([`lock`]).
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text =
+            panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        let source = io::Error::other(text.unwrap_or("without a message").to_owned());
+        Err(RunError::System { what: format!("{whom} panicked"), source })
+    })
+}
 
 /// Things that are worth a thread: fewer are done sooner than it is started.
 const LEAST_EACH: u32 = 24;
 /// More threads than that would only wait for the kernel's locks.
 const MOST_THREADS: u32 = 32;
 
-/// Does `work` for each number of `range`. Returns the results in order, or the error of the lowest number that met one.
+/// Does `work` for each number of `range`, by a few threads that exist for it alone. Returns the results in order, or the error of the lowest number that met one.
 pub(crate) fn each<T: Send>(
     range: Range<u32>,
     work: impl Fn(u32) -> Result<T, RunError> + Sync,
 ) -> Result<Vec<T>, RunError> {
-    let threads = MOST_THREADS.min(affinity::allowed_cpus().len() as u32);
+    let threads = MOST_THREADS.min(cpus::allowed_cpus().len() as u32);
     let pieces = pieces(range, threads);
     let do_piece = |piece: &Range<u32>| piece.clone().map(&work).collect::<Result<Vec<T>, RunError>>();
     let [own, others @ ..] = &pieces[..] else { return Ok(Vec::new()) };
