@@ -18,9 +18,9 @@ mod engines;
 mod explain;
 mod guest;
 mod host;
-mod image;
+pub(crate) mod image;
 mod machine;
-mod observe;
+pub(crate) mod observe;
 pub(crate) mod probes;
 mod run;
 mod sched;
@@ -67,12 +67,12 @@ pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use machine::wanted::{KernelHalts, PvBackend, Ring};
-pub use observe::instruments::{ConsoleSink, Instruments, LinuxConsole};
 pub use observe::live::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::ticks_histogram::{TicksHistogram, TicksSpan};
 pub use observe::trace::Trace;
 pub use observe::whereabouts::Where;
+pub use observe::{ConsoleSink, Instruments, LinuxConsole};
 pub use probes::costs::{CpuCosts, pause_ticks, transfer_ns};
 pub use probes::round_trip::RoundTrip;
 pub use probes::spells::{Gap, gaps};
@@ -87,8 +87,7 @@ pub use run::outcome::{
     Complaint, Complaints, Costs, HintCheck, Ideal, LinuxEnd, LinuxOutcome, LinuxVcpu, Outcome, PairTicks,
     SwitchReports, VcpuOutcome, WorkSpeed,
 };
-pub use sched::books::ClosedByHeads;
-pub use sched::books::Graces;
+pub use sched::books::{ClosedByHeads, Graces};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::quota::{KernelThrottled, Quota, Throttled};

@@ -18,7 +18,7 @@ use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::RunError;
 use crate::image::author::Author;
 use crate::image::file::Image;
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::run::asked::Run;
 use crate::run::found::Found;
 

@@ -13,7 +13,7 @@ use crate::host::clock::read_tsc;
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::machine::vm::allow_open_files;
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::run::asked::{Engine, Run};
 use crate::run::check::choose;
 use crate::run::found::Found;

@@ -18,7 +18,7 @@ use crate::host::switches::Reported;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::wanted::{Patch, PvBackend, Wanted};
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::whereabouts::Where;

@@ -43,7 +43,7 @@ use vm_memory::{
 
 use crate::host::error::{Known, RunError, system};
 use crate::host::memory::{Mapping, Residence};
-use crate::image::segment::IMAGE_BASE;
+use crate::image::IMAGE_BASE;
 
 /// Size of the pages that the guest's memory is mapped with.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;

@@ -16,9 +16,9 @@ use crate::host::error::RunError;
 use crate::host::input;
 use crate::host::text::printable;
 use crate::image::object::LinkedObject;
-use crate::image::segment::{IMAGE_BASE, Segment};
 use crate::image::sites::{self, Calls, MOST_RECORDS, Site};
 use crate::image::symbols::{Inflated, Lines, Symbols};
+use crate::image::{IMAGE_BASE, Segment};
 
 /// Upper bound of an image's end: the VMM lays out the memory above, and 64 MiB is a hundred times what is needed.
 pub(super) const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);

@@ -13,8 +13,7 @@ use haltkick_hypercalls::{
 use iced_x86::{Code, Decoder, DecoderOptions, OpKind, Register};
 use object::{Object as _, ObjectSection as _};
 
-use crate::image::segment::IMAGE_BASE;
-use crate::image::segment::Segment;
+use crate::image::{IMAGE_BASE, Segment};
 
 /// Most records of a table: the guest that we build has some hundred call sites, and less of all else.
 pub(super) const MOST_RECORDS: usize = 4096;

@@ -12,7 +12,7 @@ use object::{CompressionFormat, Object as _, ObjectSection as _, ObjectSymbol as
 use serde::Serialize;
 
 use crate::host::text::printable;
-use crate::image::segment::IMAGE_BASE;
+use crate::image::IMAGE_BASE;
 
 /// Most bytes that the names of a file take, made readable. Any number of symbols may share a long name in the file, and a short
 /// one may stand for a long one; what is beyond has no name.

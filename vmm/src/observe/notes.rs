@@ -8,7 +8,7 @@ use crate::guest::memory::Memory;
 use crate::host::clock::{Clock, Moment};
 use crate::image::file::Image;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::observe::profile::{Profile, Sampler, Samples, Spent};
 use crate::observe::trace::{About, Collector, Recorder, Trace, What};
 use crate::observe::whereabouts::Where;

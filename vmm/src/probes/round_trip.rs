@@ -23,7 +23,7 @@ use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
 use crate::machine::wanted::{PvBackend, Ring};
 use crate::machine::{boot, in_kernel};
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::run::asked::{Guest, Ours, Run, System};
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::guest::activity::Activity;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::{ExitCounts, Vcpu};
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::observe::live::{LiveFrame, LiveGuest, LiveRun, LiveVcpu};
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::asked::Run;

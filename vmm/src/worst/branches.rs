@@ -17,15 +17,14 @@ use crate::guest::memory::Memory;
 use crate::host::branch::{Awaited, Reporter, Side, branch};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::run::asked::Run;
 use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::worst::Cut;
-use crate::worst::curve::{Curve, Sample};
-use crate::worst::effect::{Broken, Effect};
+use crate::worst::effect::{Broken, Curve, Effect, Sample};
 use crate::worst::survey::Baseline;
 
 /// Most horizons that a branch may take to do the work.

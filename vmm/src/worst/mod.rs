@@ -13,7 +13,6 @@
 //! A cut says which vCPU, before which of its instructions, and what befalls it.
 
 mod branches;
-mod curve;
 mod effect;
 mod overtaking;
 mod survey;
@@ -23,8 +22,7 @@ use std::time::Duration;
 use crate::sched::simulated::absences::WITH_PCPU;
 
 pub use branches::{Attempt, branches, replay};
-pub use curve::Sample;
-pub use effect::{Broken, Effect};
+pub use effect::{Broken, Effect, Sample};
 pub use survey::{Baseline, Occurrence, Scope, survey, survey_after};
 
 /// Event that befalls a vCPU at a cut.

@@ -15,14 +15,14 @@ use crate::engines::vmm::Watched;
 use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::image::file::Image;
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::run::asked::Run;
 use crate::run::found::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;
 use crate::worst::Cut;
-use crate::worst::curve::{Curve, Sample, TICK_NS};
+use crate::worst::effect::{Curve, Sample, TICK_NS};
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;

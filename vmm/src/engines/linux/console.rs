@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::printk::{self, News};
 use crate::host::error::{RunError, system};
 use crate::host::threads::{lock, wait};
-use crate::observe::instruments::{ConsoleSink, LinuxConsole};
+use crate::observe::{ConsoleSink, LinuxConsole};
 use crate::run::outcome::Complaints;
 
 /// A line that grows longer is passed on as it is.

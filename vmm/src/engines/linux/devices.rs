@@ -20,7 +20,7 @@ use crate::host::error::{RunError, system};
 use crate::host::sandbox;
 use crate::host::threads::lock;
 use crate::machine::vcpu::Ports;
-use crate::observe::instruments::LinuxConsole;
+use crate::observe::LinuxConsole;
 use crate::run::outcome::{Complaints, LinuxEnd};
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
@@ -156,7 +156,7 @@ pub(crate) mod fuzzed {
     use crate::engines::linux::console::LONGEST_LINE;
     use crate::machine::exits::Exit;
     use crate::machine::vcpu::Ports as _;
-    use crate::observe::instruments::LinuxConsole;
+    use crate::observe::LinuxConsole;
 
     pub(crate) const TARGET: Target = Target { name: "devices", most_bytes: 512, seeds: no_seeds, execute };
 

@@ -18,7 +18,7 @@ use crate::engines::linux::{LAST_WORDS, POLL, archive, found};
 use crate::host::clock;
 use crate::host::error::{RunError, system};
 use crate::host::threads::lock;
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::run::asked::{Accelerator, Guest, Linux, Run};
 use crate::run::found::Found;
 use crate::run::outcome::{LinuxEnd, LinuxOutcome};

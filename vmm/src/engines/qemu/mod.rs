@@ -21,7 +21,7 @@ use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::machine::wanted::{PvBackend, Ring};
-use crate::observe::instruments::Instruments;
+use crate::observe::Instruments;
 use crate::run::asked::{Accelerator, OurGuest};
 use crate::run::boot_values::Chosen;
 use crate::run::collect;

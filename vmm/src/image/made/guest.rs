@@ -13,8 +13,8 @@ use super::{
     ALLOC, EXECUTE, GLOBAL_FUNCTION, NOTE, PROGBITS, STRINGS, SYMBOLS, Section, Strings, WRITE, file, symbol,
     words,
 };
+use crate::image::IMAGE_BASE;
 use crate::image::file::Image;
-use crate::image::segment::IMAGE_BASE;
 
 const LOCKS: usize = 3;
 const SITES: u64 = 8;
