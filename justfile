@@ -76,7 +76,7 @@ _before-test:
 # The first tier: unit tests and the locks on host threads, without a guest.
 test-unit: setup
     cargo test --workspace --exclude haltkick-guest --lib --bins
-    cargo test --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-vmm --test host --test grants --test rooms --test folding
+    cargo test --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-vmm --test host --test grants --test rooms --test guest_parts
 
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup

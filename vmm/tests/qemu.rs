@@ -11,7 +11,8 @@ use haltkick_vmm::{
 };
 use libtest_mimic::{Arguments, Trial};
 use support::{
-    Check, Failed, Settings, apply, deschedule, event, forms, named, start, start_stoppable, trial, watched,
+    Check, Failed, Settings, apply, deschedule, dies_with_its_place, event, forms, named, start,
+    start_stoppable, trial, watched,
 };
 
 fn main() -> ExitCode {
@@ -195,22 +196,7 @@ fn a_kick_before_the_wait_is_latched() -> Check {
 #[apply(trial)]
 fn a_panic_and_an_exception_are_reported_with_their_place(accelerator: Accelerator) -> Check {
     // Over at once, however long it is.
-    let window = Duration::from_secs(60);
-    match start(&with(accelerator).workload("selftest-panic").window(window)) {
-        Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
-            assert_eq!(message, "this is what a panic looks like");
-            assert!(file.ends_with("selftest.rs"), "{file}");
-        }
-        other => panic!("{other:?}"),
-    }
-    match start(&with(accelerator).workload("selftest-exception").window(window)) {
-        Err(RunError::GuestException { vector: 14, location, detail, .. }) => {
-            assert!(location.contains("selftest::exception"), "{location}");
-            assert!(detail.contains("0x10"), "{detail}");
-        }
-        other => panic!("{other:?}"),
-    }
-    Ok(())
+    dies_with_its_place(&with(accelerator).window(Duration::from_secs(60)))
 }
 
 #[apply(trial)]

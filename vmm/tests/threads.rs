@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use haltkick_vmm::{Engine, PreemptedSource, Ring, Run, RunError, Sched};
 use libtest_mimic::Arguments;
-use support::{Check, PATIENCE, Settings, apply, exits, forms, start, start_stoppable, trial};
+use support::{
+    Check, PATIENCE, Settings, apply, dies_with_its_place, exits, forms, start, start_stoppable, trial,
+};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -73,23 +75,7 @@ fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() -> Check {
 
 #[apply(trial)]
 fn a_panic_and_an_exception_are_reported_with_their_place() -> Check {
-    match start(&config().workload("selftest-panic").window(PATIENCE)) {
-        Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
-            assert_eq!(message, "this is what a panic looks like");
-            assert!(file.ends_with("selftest.rs"), "{file}");
-        }
-        other => panic!("{other:?}"),
-    }
-    match start(&config().workload("selftest-exception").window(PATIENCE)) {
-        Err(RunError::GuestException { vector: 14, location, detail, .. }) => {
-            assert!(
-                location.contains("selftest::exception") && detail.contains("0x10"),
-                "{location}{detail}"
-            );
-        }
-        other => panic!("{other:?}"),
-    }
-    Ok(())
+    dies_with_its_place(&config().window(PATIENCE))
 }
 
 #[apply(trial)]

@@ -4,33 +4,13 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{AnyOutcome, Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
 use support::{
-    Check, Failed, PATIENCE, Settings, apply, check, config, nested, not_nested, start, trial, unexpected,
-    watched,
+    Check, Failed, PATIENCE, Settings, apply, check, config, dies_with_its_place, nested, not_nested, trial,
+    unexpected, watched,
 };
 
 #[apply(trial)]
-fn a_panic_names_message_file_and_line() -> Check {
-    match start(&config().workload("selftest-panic").window(PATIENCE)) {
-        Err(RunError::GuestPanic { vcpu: 0, message, file, line }) => {
-            check(message == "this is what a panic looks like", || message)?;
-            check(file.ends_with("selftest.rs") && line > 0, || format!("{file}:{line}"))
-        }
-        other => unexpected(other),
-    }
-}
-
-#[apply(trial)]
-fn an_exception_names_vector_address_and_place() -> Check {
-    let base = config();
-    let last = base.guests[0].vcpus - 1;
-    match start(&base.workload("selftest-exception").window(PATIENCE)) {
-        Err(RunError::GuestException { vcpu, vector: 14, location, detail, name, .. }) => {
-            check(vcpu == last && name == "#PF", || format!("vCPU {vcpu}, {name}"))?;
-            check(location.contains("selftest::exception"), || location)?;
-            check(detail.contains("0x10"), || detail)
-        }
-        other => unexpected(other),
-    }
+fn a_panic_and_an_exception_are_reported_with_their_place() -> Check {
+    dies_with_its_place(&config().window(PATIENCE))
 }
 
 /// Runs what must fail, and gives what is told of it.

@@ -1,16 +1,12 @@
 //! Real guests on /dev/kvm. Tests assert what must hold however noisy the host is; speed is for `just bench-*`.
 
+mod descheduling;
 mod explain;
-mod faults;
-mod grants;
 mod harm;
-mod hints;
-mod holding;
-mod hostile;
 mod in_kernel;
 mod instrument;
 mod locks;
-mod points;
+mod memory;
 mod running;
 mod several_guests;
 mod switches;

@@ -5,7 +5,7 @@ use std::process::Command;
 use haltkick_vmm::{Form, Image, Operation};
 use support::{Check, apply, trial};
 
-use crate::compile::{self, FLAGS, TAS, examples, link, lock_of, root, scratch, text};
+use crate::{FLAGS, TAS, examples, link, lock_of, root, scratch, text};
 
 #[apply(trial)]
 fn every_example_is_linked_and_has_its_forms() -> Check {
@@ -234,6 +234,6 @@ fn of_an_archive_what_is_needed_is_linked() -> Check {
     let image = link(&archive)?;
     let named = |name: &str| image.symbols().iter().any(|symbol| symbol.name == name);
     assert!(named("locks.a: helper") && named("locks.a: hk_lock") && !named("locks.a: f"));
-    compile::link(&lock).expect_err("alone it lacks its helper");
+    link(&lock).expect_err("alone it lacks its helper");
     Ok(())
 }

@@ -1,22 +1,101 @@
-//! Lock objects: what is linked runs on every engine that is here, and what cannot be linked is refused in one line.
+//! Lock objects: what is linked runs on every engine that is here, and what cannot be linked is refused in one line. Objects
+//! are made by this machine's compilers.
 
-mod compile;
 mod linked;
 mod refused;
 mod runs;
 
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
+use haltkick_vmm::{Image, RunError};
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Guests take all pCPUs, and the image's addresses are there once in a process.
     arguments.test_threads.get_or_insert(1);
-    let lacking = compile::lacking();
+    let lacking = lacking();
     if let Some(reason) = &lacking {
         eprintln!("lock objects are skipped, not tested: {reason}");
     }
     let trials = support::trials(false).into_iter().map(|trial| trial.with_ignored_flag(lacking.is_some()));
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// Flags that docs/lock-objects.md tells people to use.
+const FLAGS: [&str; 5] = ["-O2", "-ffreestanding", "-mgeneral-regs-only", "-mno-red-zone", "-fno-pic"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("vmm/ lies in the workspace").to_owned()
+}
+
+/// The examples, in C, assembly and Rust.
+fn examples() -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(root().join("examples/locks")).expect("there are examples");
+    let mut files: Vec<_> = folder.map(|entry| entry.expect("it can be listed").path()).collect();
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|it| it == "c" || it == "S" || it == "rs");
+    files.retain(is_source);
+    files.sort();
+    files
+}
+
+/// Why nothing can be compiled here.
+fn lacking() -> Option<String> {
+    match Command::new("gcc").arg("--version").output() {
+        Ok(output) if output.status.success() => None,
+        _ => Some("there is no gcc: get it with `apt install gcc` or your distribution's like".into()),
+    }
+}
+
+/// A file for a test.
+fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The object `name.o` that gcc makes of a file.
+fn file(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let object = scratch(&format!("{name}.o"));
+    let output = Command::new("gcc")
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-c"])
+        .args(flags)
+        .arg("-I")
+        .arg(root().join("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .expect("gcc can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    object
+}
+
+/// The object `name.o` of a text.
+fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let path = scratch(&format!("{name}.c"));
+    std::fs::write(&path, source).expect("the test's directory can be written");
+    file(&path, name, flags)
+}
+
+/// A lock that excludes, in front of which a test puts what it is about.
+const TAS: &str = r#"
+#include "haltkick.h"
+struct lock { hk_u8 held; };
+HK_LOCK(struct lock);
+void hk_lock(struct lock *lock)
+{
+    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))
+        hk_pause();
+}
+void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
+"#;
+
+/// The image with one object behind it.
+fn link(object: &Path) -> Result<Image, RunError> {
+    Image::embedded().with_locks([&*lock_of(object)])
+}
+
+/// The name of an object's lock.
+fn lock_of(object: &Path) -> String {
+    format!("file:{}", object.display())
 }

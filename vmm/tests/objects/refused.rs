@@ -6,7 +6,7 @@ use std::process::Command;
 use haltkick_vmm::RunError;
 use support::{Check, apply, trial};
 
-use crate::compile::{self, FLAGS, TAS, link, scratch, text};
+use crate::{FLAGS, TAS, file, link, scratch, text};
 
 /// The refusal of a file.
 fn refusal(object: &Path) -> String {
@@ -303,7 +303,7 @@ fn what_is_no_object_is_refused() -> Check {
 /// Every word of the header and of what follows, spoiled in turn.
 #[apply(trial)]
 fn a_broken_object_is_refused_or_linked_and_never_worse() -> Check {
-    let object = compile::file(&compile::root().join("examples/locks/mcs.c"), "mcs", &FLAGS);
+    let object = file(&crate::root().join("examples/locks/mcs.c"), "mcs", &FLAGS);
     let whole = std::fs::read(object)?;
     let spoiled = scratch("spoiled.o");
     let (mut linked, mut refused) = (0, 0);

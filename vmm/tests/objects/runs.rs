@@ -9,7 +9,7 @@ use haltkick_vmm::{
 };
 use support::{Check, Settings, apply, deschedule, event, needs, start_with, sum, trial};
 
-use crate::compile::{FLAGS, TAS, examples, link, lock_of, text};
+use crate::{FLAGS, TAS, examples, link, lock_of, text};
 
 fn config(engine: Engine) -> Run {
     // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.

@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::imports::{Import, imports};
-use crate::source::Source;
+use crate::source::{Import, Source, imports};
 
 type Module = Vec<String>;
 

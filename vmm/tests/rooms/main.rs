@@ -2,20 +2,18 @@
 //!
 //! Rules of imports: the sources of a crate lie in rooms, folders next to its `lib.rs`; a room imports from those
 //! before it in the table, and so none is in a circle with another. Within a room, files are in no circle either. Also
-//! limits on the length of files, functions and names.
+//! limits on the length of files, functions and names; the tables of rooms in docs/architecture.md; and the files that `vmm/build.rs`
+//! watches.
 
 mod circles;
-mod embedded;
-mod imports;
 mod sizes;
 mod source;
-mod written;
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use circles::circles;
-use imports::imports;
-use source::{Source, root, sources};
+use source::{Source, imports, root, sources};
 
 /// A crate whose sources lie in rooms.
 struct House {
@@ -204,4 +202,85 @@ fn only_tests_may_use_stand_ins_for_parts_of_the_program() {
     let text = "use crate::top::double;\n\n#[cfg(test)]\nmod tests {\n    use crate::top::double::a;\n}\n";
     assert_eq!(wrong(&["top", "double"], text), ["top::double"]);
     assert_eq!(wrong(&[], text).len(), 2);
+}
+
+/// The page with the tables of rooms, from the root of the workspace: their rows are the rooms of the tables above, in their order. Only
+/// there does it say in words what a room holds.
+const DOCUMENT: &str = "docs/architecture.md";
+
+#[test]
+fn the_tables_of_the_architecture_page_list_these_rooms() {
+    let text = fs::read_to_string(root().join(DOCUMENT)).expect("the document can be read");
+    let wrong: Vec<String> = HOUSES.iter().filter_map(|house| correction(house, &text)).collect();
+    assert!(wrong.is_empty(), "{DOCUMENT} should have these tables:\n\n{}", wrong.join("\n"));
+}
+
+/// The right table of a crate, if the text has another one.
+fn correction(house: &House, text: &str) -> Option<String> {
+    let header = format!("| `{}`, from the ground up | |\n| --- | --- |\n", house.sources);
+    let rows = text.split_once(&header).map_or("", |(_, after)| after).lines();
+    let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+    let start = |room: &str| format!("| `{room}/` | ");
+    let right: Vec<String> = house
+        .rooms
+        .iter()
+        .map(|room| {
+            let written = rows.iter().find(|row| row.starts_with(&start(room)));
+            written.map_or_else(
+                || format!("{}{} |", start(room), first_line(house, room)),
+                |row| (*row).to_owned(),
+            )
+        })
+        .collect();
+    (right != rows).then(|| format!("{header}{}\n", right.join("\n")))
+}
+
+/// The beginning of a room's own documentation.
+fn first_line(house: &House, room: &str) -> String {
+    let module = fs::read_to_string(root().join(house.sources).join(room).join("mod.rs")).unwrap_or_default();
+    module.lines().next().unwrap_or_default().trim_start_matches("//! ").to_owned()
+}
+
+#[test]
+fn a_missing_strange_or_misplaced_row_brings_forth_the_right_table() {
+    let house = House { sources: "x/src", rooms: &["low", "high"], double: &[] };
+    let header = "| `x/src`, from the ground up | |\n| --- | --- |\n";
+    let right = format!("{header}| `low/` | a |\n| `high/` | b |\n");
+    assert_eq!(correction(&house, &format!("Rooms:\n\n{right}\nMore.")), None);
+    for rows in [
+        "| `high/` | b |\n| `low/` | a |\n",
+        "| `low/` | a |\n| `middle/` | c |\n| `high/` | b |\n",
+        "| `low/` | a |\n| `high/` | b |\n| `low/` | a |\n",
+    ] {
+        assert_eq!(correction(&house, &format!("{header}{rows}")), Some(right.clone()), "{rows}");
+    }
+    let without = format!("{header}| `low/` | a |\n| `high/` |  |\n");
+    assert_eq!(correction(&house, &format!("{header}| `low/` | a |\n")), Some(without));
+}
+
+/// The folders of those of our crates that `folder` uses, itself included; what only its tests use is not in the image.
+fn crates(folder: &str, found: &mut BTreeSet<String>) {
+    if !found.insert(folder.to_owned()) {
+        return;
+    }
+    let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    for line in lines.take_while(|line| !line.starts_with('[')) {
+        let name = line.split(['.', ' ', '=']).next().and_then(|name| name.strip_prefix("haltkick-"));
+        let Some(name) = name else { continue };
+        let places = [format!("guest/{name}"), name.to_owned()];
+        let place = places.iter().find(|place| root().join(place).join("Cargo.toml").exists());
+        crates(place.unwrap_or_else(|| panic!("{folder}: where is {name}?")), found);
+    }
+}
+
+#[test]
+fn an_edit_of_any_crate_in_the_image_builds_it_anew() {
+    let mut used = BTreeSet::new();
+    crates("guest", &mut used);
+    assert!(used.contains("guest/locks") && used.contains("hypercalls"), "{used:?}");
+    let script = fs::read_to_string(root().join("vmm/build.rs")).unwrap();
+    for part in used.iter().flat_map(|of| [format!("{of}/Cargo.toml"), format!("{of}/src")]) {
+        assert!(script.contains(&format!("\"../{part}\"")), "vmm/build.rs does not watch {part}");
+    }
 }

@@ -1,14 +1,19 @@
-//! When vCPUs' turns on simulated pCPUs begin and end.
+//! When vCPUs' turns on simulated pCPUs begin and end: slice extensions, how many expire and who asks for them, and what is lost while a
+//! head that has closed its lock to newcomers is off its pCPU.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{Engine, Found, Image, Instruments, RunError, run};
-use support::{Settings, found, simulated};
+use haltkick_vmm::{
+    ClosedByHeads, Engine, Found, Graces, HowOften, Image, Instruments, Outcome, Run, RunError, Shape,
+    ShapeFlags, Target, run,
+};
 
-use super::us;
+use support::{Settings, deschedule, found, simulated};
+
+use super::{done, small, us};
 
 #[test]
 fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
@@ -64,4 +69,93 @@ fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
         stop.store(true, Ordering::Relaxed);
         assert!(matches!(under_way.join().expect("no panic"), Err(RunError::Interrupted)));
     });
+}
+
+/// Test-and-set by 8 vCPUs on 4 pCPUs, sections of 20 us, and slices that may be 5 us longer.
+fn sections_of_20_us() -> Run {
+    simulated("skylake-8s", 4, 2)
+        .lock("tas")
+        .pv(false)
+        .hold(us(20))
+        .think(us(20))
+        .slice(us(200))
+        .grace(us(5))
+        .window(us(60_000))
+}
+
+fn graces(run: &Run) -> Graces {
+    done(run).graces.expect("slices may be extended")
+}
+
+#[test]
+fn an_extension_expires_unless_the_rest_of_the_section_is_shorter() {
+    let Graces { granted, expired, .. } = graces(&sections_of_20_us());
+    // A slice ends anywhere in a section: three quarters have more than 5 of their 20 us left.
+    let share = expired as f64 / granted as f64;
+    assert!(granted > 100 && (0.6..0.9).contains(&share), "{expired} of {granted}");
+}
+
+#[test]
+fn sections_that_ask_for_no_extension_get_none() {
+    let mixed = |only_short_ask| {
+        let mix = Shape {
+            long_hold_ns: 20_000,
+            long_one_in: 2,
+            flags: ShapeFlags::NONE.with_if(only_short_ask, ShapeFlags::ONLY_SHORT_ASK),
+            ..Shape::default()
+        };
+        graces(&sections_of_20_us().workload("mixed").hold(us(1)).shape(mix).window(us(240_000)))
+    };
+    let (all, short) = (mixed(false), mixed(true));
+    // Long ones are twenty of twenty-one parts of the time in sections.
+    assert!(all.granted > 100 && short.granted * 5 < all.granted, "{} and {}", all.granted, short.granted);
+    // One in twenty of some forty; a quarter is far above.
+    assert!(short.expired * 4 <= short.granted, "{} of {}", short.expired, short.granted);
+}
+
+/// A run in which heads that forbid stealing are taken off for `off_us` and sections take `hold_us`.
+fn planted(off_us: u64, hold_us: u64) -> Outcome {
+    let head = deschedule(Target::Head, HowOften::Probability(0.05), us(off_us), Some("head-spinning"));
+    done(&small().lock("qspinlock-points").pv(true).deschedule(head).hold(us(hold_us)).window(us(40_000)))
+}
+
+fn closed(outcome: &Outcome) -> &ClosedByHeads {
+    outcome.closed.as_ref().expect("a paravirtual qspinlock under the VMM's scheduler")
+}
+
+/// Free times of at least `least_us` and less than `most_us`.
+fn between(closed: &ClosedByHeads, least_us: u64, most_us: u64) -> u64 {
+    let in_it = |span: &haltkick_vmm::TicksSpan| span.low >= least_us * 1000 && span.high < most_us * 1000;
+    closed.free.spans().filter(in_it).map(|span| span.count).sum()
+}
+
+#[test]
+fn a_planted_absence_of_a_head_lands_in_its_bucket() {
+    // The lock is free for all of it but a short section, and the head may wait for a pCPU afterwards.
+    for (off_us, hold_us, least_us, most_us) in [(3_000, 1, 2_800, 4_500), (800, 1, 700, 2_000)] {
+        let outcome = planted(off_us, hold_us);
+        let (closed, injected) = (closed(&outcome), outcome.injected.expect("it was asked for").head);
+        let found = between(closed, least_us, most_us);
+        assert!(injected > 3 && found + 1 >= injected, "{found} of {injected} x {off_us} us: {closed:?}");
+        assert_eq!(between(closed, most_us, u64::MAX / 1000), 0, "longer than planted: {closed:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_held_meanwhile_is_not_free() {
+    // A section of 600 us has begun when the head goes; what is left of it is no loss.
+    let outcome = planted(1_000, 600);
+    let closed = closed(&outcome);
+    assert!(closed.absences > 3, "{closed:?}");
+    assert!(closed.free.sum < closed.off_ns * 9 / 10, "{closed:?}");
+}
+
+#[test]
+fn others_lose_what_they_wait_while_the_lock_is_free() {
+    let outcome = planted(3_000, 1);
+    let closed = closed(&outcome);
+    // All of the other seven ask for it soon, and wait.
+    assert!(closed.lost_ns > closed.free.sum * 5 && closed.lost_ns < closed.free.sum * 8, "{closed:?}");
+    let native = done(&small().lock("qspinlock-points").pv(false));
+    assert!(native.closed.is_err(), "a native queue closes nothing");
 }

@@ -1,23 +1,14 @@
 //! Runs to vary, guests to start and outcomes to read: what tests with guests share.
 
-mod chosen;
 mod config;
-mod deadline;
-mod ran_on;
 mod runs;
 mod stalls;
 mod trials;
 
-pub use chosen::chosen;
+pub use trials::{Check, Failed, chosen, named, needs, not_nested, note, skip, trials};
 pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
-pub use deadline::within;
-pub use ran_on::note;
-pub use runs::{
-    PATIENCE, check, event, exits, forms, found, start, start_guests, start_stoppable, start_until,
-    start_with, sum, unexpected, waits, watched,
-};
+pub use runs::{PATIENCE, check, dies_with_its_place, event, exits, forms, found, start, start_guests, start_stoppable, start_until, start_with, sum, unexpected, waits, watched, within};
 pub use stalls::watch;
-pub use trials::{Check, Failed, named, needs, not_nested, skip, trials};
 
 #[doc(hidden)]
 pub use inventory;

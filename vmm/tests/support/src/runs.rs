@@ -1,10 +1,12 @@
-//! Guests to start, and figures of their outcomes.
+//! Guests to start, and figures of their outcomes; runs that must end by themselves, for tests of what ends them.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use haltkick_vmm::{ARMS, ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, run};
 
+use crate::config::Settings;
 use crate::trials::Check;
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -79,6 +81,25 @@ pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Result<Outc
     Ok(outcome)
 }
 
+/// Checks that a guest which panics on its first vCPU says where, and one that takes an exception on its last vCPU, too.
+pub fn dies_with_its_place(config: &Run) -> Check {
+    match start(&config.clone().workload("selftest-panic")) {
+        Err(RunError::GuestPanic { vcpu: 0, message, file, line }) => {
+            check(message == "this is what a panic looks like", || message)?;
+            check(file.ends_with("selftest.rs") && line > 0, || format!("{file}:{line}"))?;
+        }
+        other => return unexpected(other),
+    }
+    match start(&config.clone().workload("selftest-exception")) {
+        Err(RunError::GuestException { vcpu, vector: 14, name, location, detail, .. }) => {
+            check(vcpu + 1 == config.guests[0].vcpus && name == "#PF", || format!("vCPU {vcpu}, {name}"))?;
+            let is_told = location.contains("selftest::exception") && detail.contains("0x10");
+            check(is_told, || format!("{location}{detail}"))
+        }
+        other => unexpected(other),
+    }
+}
+
 /// How many times of waiting a run has counted.
 #[must_use]
 pub fn waits(outcome: &Outcome) -> u64 {
@@ -114,4 +135,30 @@ pub fn exits(outcome: &Outcome, name: &str) -> u64 {
 #[must_use]
 pub fn sum(by: &ByActivity) -> u64 {
     by.holder + by.head + by.waiter + by.other
+}
+
+/// Returns the result of `run`, which must look at its flag as often as at the guests. If nothing else ends it within
+/// `limit`, that flag does, and the test has failed. So a run that never ends is a failure instead of a test that waits
+/// forever.
+pub fn within<R>(limit: Duration, run: impl FnOnce(&AtomicBool) -> R) -> Result<R, String> {
+    let stop = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        let (over, awaited) = mpsc::channel::<()>();
+        let stop = &stop;
+        scope.spawn(move || {
+            if awaited.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // Relaxed: the run polls it.
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+        let result = run(stop);
+        drop(over);
+        result
+    });
+    // Relaxed: who set it has been joined.
+    if stop.load(Ordering::Relaxed) {
+        Err(format!("nothing but this test ended the run, after {limit:?}"))
+    } else {
+        Ok(result)
+    }
 }

@@ -2,9 +2,10 @@
 //! may find that it cannot be made here.
 
 use std::fmt::Display;
+use std::io::Write as _;
 
 use haltkick_vmm::{Accelerator, Sched};
-use libtest_mimic::{Completion, Trial};
+use libtest_mimic::{Completion, Conclusion, Trial};
 
 /// Why a test did not pass.
 #[derive(Debug)]
@@ -150,4 +151,32 @@ macro_rules! trial {
             $crate::Registered { module: module_path!(), name: stringify!($name), trials: $trials }
         }
     };
+}
+
+/// The trials that a machine of `just test-nested` runs: those that `HALTKICK_TESTS` names, with commas between them, or all where it is
+/// not set. Names that are no test's would leave something untested without a word.
+pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
+    let Ok(names) = std::env::var("HALTKICK_TESTS") else {
+        return trials;
+    };
+    let names: Vec<_> = names.split(',').collect();
+    trials.retain(|trial| names.contains(&trial.name()));
+    assert_eq!(trials.len(), names.len(), "HALTKICK_TESTS has names that are no test's, or a name twice");
+    trials
+}
+
+/// Notes how it went on an engine, `ENGINE passed COUNT` or `ENGINE skipped REASON` if it is lacking here, in the file that
+/// `HALTKICK_RAN_ON` names: `bench/tests/ran-on.sh` makes the last line of `just test` of it.
+pub fn note(engine: &str, conclusion: &Conclusion, lacking: Option<String>) {
+    // In the emulated machine of `just test-nested` the file would be lost; the suite notes that itself.
+    let here = std::env::var_os("HALTKICK_NESTED").is_none();
+    let Some(file) = std::env::var_os("HALTKICK_RAN_ON").filter(|_| here && !conclusion.has_failed()) else {
+        return;
+    };
+    let line = match lacking {
+        Some(reason) => format!("{engine} skipped {reason}\n"),
+        None => format!("{engine} passed {}\n", conclusion.num_passed),
+    };
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file that HALTKICK_RAN_ON names");
 }

@@ -1,10 +1,13 @@
-//! The guest's dice, compiled for the host: streams that have nothing to do with each other, and distributions that are what
-//! their names say.
-#![expect(dead_code, reason = "the guest uses more of the file than these tests")]
+//! Parts of the guest, compiled for the host: folding, which has its own tests, and dice, whose streams have nothing to do with each
+//! other and whose distributions are what their names say.
 
 use std::collections::HashSet;
 
+#[path = "../../guest/src/work/folding/mod.rs"]
+#[expect(unused_imports, reason = "tests use the files themselves")]
+mod folding;
 #[path = "../../guest/src/work/random.rs"]
+#[expect(dead_code, reason = "the guest uses more of the file than these tests")]
 mod random;
 
 use random::{Random, log2, power_of_half};

@@ -1,10 +1,15 @@
 //! Descheduling on purpose, and what limits it: grace, the end of the slice, directed yields.
+//! At named points of the slow paths exclusion and progress must survive each. A vCPU that waits for one lock while it holds another
+//! counts as a holder: others wait for it.
 
 use std::time::Duration;
 
-use haltkick_vmm::{Bandwidth, HowOften, Quota, Sched, Target};
+use haltkick_vmm::{Bandwidth, HowOften, Image, Quota, Run, Sched, Target};
+
+use libtest_mimic::Trial;
 use support::{
-    Check, Settings, apply, check, config, deschedule, exits, mostly_holding, nested, start, sum, trial,
+    Check, Settings, apply, check, config, deschedule, exits, mostly_holding, named, nested, start, sum,
+    trial,
 };
 
 #[apply(trial)]
@@ -168,4 +173,134 @@ fn a_lock_that_minds_its_slice_gives_the_rest_back() -> Check {
     check(exits(&outcome, "yield") > 0, || "no slice was given back".into())?;
     let heedless = start(&mostly_holding().lock("slice-tas").slice_margin(Duration::ZERO))?;
     check(exits(&heedless, "yield") == 0, || "a slice was given back for no reason".into())
+}
+
+#[apply(trial)]
+fn every_instrumented_lock_is_stopped_at_its_points() -> Vec<Trial> {
+    let mut trials = vec![];
+    for (lock, pv, points) in INSTRUMENTED {
+        for point in points.split(' ') {
+            let form = if pv { "pv" } else { "native" };
+            let title = format!("{lock}_{form}_excludes_when_stopped_at_{}", point.replace('-', "_"));
+            trials.push(named(title, move || excludes_when_stopped(lock, pv, point)));
+        }
+    }
+    trials
+}
+
+/// The points that each form of an instrumented lock passes.
+const INSTRUMENTED: [(&str, bool, &str); 4] = [
+    ("qspinlock-points", false, "node-claimed tail-published pending-set handed-over"),
+    (
+        "qspinlock-points",
+        true,
+        "node-claimed tail-published halted-published handed-over successor-hashed head-spinning head-hashed \
+         slow-seen entry-removed slow-released before-sleep",
+    ),
+    ("ticket-points", true, "halted-published slow-released before-sleep"),
+    ("owner-yield-points", true, "node-claimed tail-published handed-over"),
+];
+
+/// In this many runs most vCPUs may pass the point; in those after them none may.
+const PATIENT: u64 = 3;
+
+/// Steers the races of the literature: each vCPU that passes the point may lose its CPU there, for longer than a slice.
+fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
+    let stop = |chance| {
+        let chance = HowOften::Probability(chance);
+        deschedule(Target::Random, chance, Duration::from_micros(1500), Some(point))
+    };
+    // Only the first that finds the lock held passes here, so there must be times without other waiters.
+    let vcpus = if point == "pending-set" { 2 } else { config().guests[0].vcpus };
+    let mut seed = 0;
+    // A point may be passed rarely: another seed and a longer window follow until a vCPU was stopped there, and after some runs every
+    // vCPU that passes is stopped.
+    let injected = loop {
+        seed += 1;
+        let outcome = start(
+            &config()
+                .vcpus(vcpus)
+                .lock(lock)
+                .pv(pv)
+                .seed(seed)
+                .deschedule(stop(if seed <= PATIENT { 0.2 } else { 1.0 }))
+                .spin_threshold(Duration::from_micros(2))
+                .window(Duration::from_millis(40) * seed.min(25) as u32),
+        )?;
+        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        if sum(&injected) > 0 || seed == 50 {
+            break injected;
+        }
+    };
+    let image = Image::embedded();
+    let doing = image.points.iter().find(|entry| entry.name == point).ok_or("no such point")?;
+    let doing = Target::of_point(doing);
+    let as_told = match doing {
+        Some(Target::Holder) => injected.holder,
+        Some(Target::Head) => injected.head,
+        Some(Target::Waiter) => injected.waiter,
+        _ => sum(&injected),
+    };
+    check(as_told > 0 && as_told == sum(&injected), || format!("stopped at {point}: {injected:?}"))
+}
+
+#[apply(trial)]
+fn holders_are_stopped_at_points_of_another_lock() -> Vec<Trial> {
+    let points = [
+        ("tail-published", "that_queues_for_a_second_lock"),
+        ("head-spinning", "that_is_head_of_a_second_lock"),
+        ("slow-released", "that_has_released_a_second_lock"),
+    ];
+    let trial =
+        |(point, what)| named(format!("a_holder_{what}_is_stopped_as_a_holder"), move || stopped_at(point));
+    points.map(trial).into()
+}
+
+/// Each vCPU waits for one lock, as the holder of another one of its own.
+fn holding() -> Run {
+    let (lock_count, hold) = (config().guests[0].vcpus + 1, Duration::from_micros(5));
+    config()
+        .workload("selftest-holding")
+        .lock_count(lock_count)
+        .hold(hold)
+        .spin_threshold(Duration::from_micros(2))
+}
+
+/// Slices end wherever they do: in the inner queue most of the time.
+#[apply(trial)]
+fn a_preempted_waiter_that_holds_another_lock_is_a_holder() -> Check {
+    for (lock, pv) in [("qspinlock", true), ("qspinlock", false), ("ticket", false), ("tas", false)] {
+        let slice = Duration::from_micros(200);
+        let outcome = start(&holding().lock(lock).pv(pv).slice(slice))?;
+        check(outcome.acquisitions() > 0, || format!("{lock}, pv {pv}: no section was completed"))?;
+        let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
+        check(preemptions.holder > 0, || format!("{lock}, pv {pv}: {preemptions:?}"))?;
+        check(preemptions.waiter == 0 && preemptions.head == 0, || {
+            format!("{lock}, pv {pv}: {preemptions:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// At a point that only the inner lock comes to. What the point itself says, waiter, head or neither, is less than that.
+fn stopped_at(point: &str) -> Check {
+    let chance = HowOften::Probability(0.2);
+    let deschedule = deschedule(Target::Random, chance, Duration::from_micros(500), Some(point));
+    // It may be passed rarely: another seed and a longer window, until a vCPU was stopped there.
+    for seed in 1..=50 {
+        let outcome = start(
+            &holding()
+                .lock("qspinlock-points")
+                .deschedule(deschedule.clone())
+                .seed(seed)
+                .window(Duration::from_millis(40) * seed.min(25) as u32),
+        )?;
+        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        check(injected.holder == sum(&injected), || format!("stopped at {point}: {injected:?}"))?;
+        if injected.holder > 0 {
+            return Ok(());
+        }
+    }
+    Err(format!("nobody was ever stopped at {point}").into())
 }
