@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The last lines of `just test`: on what the end-to-end tests ran, best engine first. A failed test ends `just test` before
-# that. Reads what the tests noted in the file $HALTKICK_RAN_ON (vmm/tests/support/src/ran_on.rs).
+# that. Reads what the tests noted in the file $HALTKICK_RAN_ON (vmm/tests/support/src/trials.rs).
 set -euo pipefail
 
 names=(kvm "/dev/kvm" qemu-kvm "QEMU with KVM" qemu-tcg "QEMU with TCG" threads "threads of the host" nested "KVM with hardware semantics, emulated")

@@ -19,7 +19,7 @@ mod explain;
 mod guest;
 mod host;
 pub(crate) mod image;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod observe;
 pub(crate) mod probes;
 mod run;
@@ -66,7 +66,7 @@ pub use image::object::{ARMS, Arm, FILE_PREFIX, HEADER};
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
-pub use machine::wanted::{KernelHalts, PvBackend, Ring};
+pub use machine::{KernelHalts, PvBackend, Ring};
 pub use observe::live::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::ticks_histogram::{TicksHistogram, TicksSpan};
@@ -82,10 +82,9 @@ pub use run::asked::{
     RamDisk, Run, System,
 };
 pub use run::check::most_at_a_time;
-pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::outcome::{
-    Complaint, Complaints, Costs, HintCheck, Ideal, LinuxEnd, LinuxOutcome, LinuxVcpu, Outcome, PairTicks,
-    SwitchReports, VcpuOutcome, WorkSpeed,
+    AnyOutcome, Complaint, Complaints, Costs, Ended, Found, HintCheck, Ideal, LinuxEnd, LinuxOutcome,
+    LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
 pub use sched::books::{ClosedByHeads, Graces};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
@@ -103,7 +102,7 @@ pub mod fuzz {
     pub const TARGETS: [haltkick_fuzzing::Target; 14] = [
         haltkick_sim::board::fuzzed::TARGET,
         crate::engines::linux::devices::fuzzed::TARGET,
-        crate::explain::fuzzed::TARGET,
+        crate::explain::queues::fuzzed::TARGET,
         crate::image::fuzzed::TARGET,
         crate::engines::linux::load::fuzzed::TARGET,
         crate::image::fuzzed::lines::TARGET,

@@ -20,7 +20,7 @@ use crate::image::author::Author;
 use crate::image::file::Image;
 use crate::observe::Instruments;
 use crate::run::asked::Run;
-use crate::run::found::Found;
+use crate::run::outcome::Found;
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;

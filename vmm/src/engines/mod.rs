@@ -16,7 +16,7 @@ use crate::machine::vm::allow_open_files;
 use crate::observe::Instruments;
 use crate::run::asked::{Engine, Run};
 use crate::run::check::choose;
-use crate::run::found::Found;
+use crate::run::outcome::Found;
 use vmm::Watched;
 
 /// Refuses what cannot be run, as far as that can be told before anything is created.

@@ -4,10 +4,8 @@
 //! Everything that the guest wrote is shown as it is and believed nowhere: a number that is no vCPU's or no lock's is
 //! left out, a time that lies in the future is no time.
 
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzed;
 mod meeting;
-mod queues;
+pub(crate) mod queues;
 mod text;
 mod verdict;
 mod word;

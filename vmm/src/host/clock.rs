@@ -14,7 +14,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
 /// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     #[cfg(test)]
-    super::counted::count(|counted| counted.clocks += 1);
+    super::allocator::counted::count(|counted| counted.clocks += 1);
     nanoseconds(ClockId::Monotonic)
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn process_cpu_time() -> Duration {
 /// The host's time stamp counter.
 pub(crate) fn read_tsc() -> u64 {
     #[cfg(test)]
-    super::counted::count(|counted| counted.counters += 1);
+    super::allocator::counted::count(|counted| counted.counters += 1);
     #[expect(unsafe_code, reason = "an instruction without a safe form")]
     // SAFETY: every x86-64 CPU that has KVM has a TSC, and Linux lets user space read it.
     unsafe {

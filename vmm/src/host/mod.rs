@@ -5,8 +5,6 @@ pub(crate) mod allocator;
 pub(crate) mod branch;
 pub(crate) mod cgroup;
 pub(crate) mod clock;
-#[cfg(test)]
-pub(crate) mod counted;
 pub(crate) mod cpus;
 pub(crate) mod error;
 pub mod input;

@@ -16,7 +16,7 @@ use crate::host::error::RunError;
 /// Locks `mutex`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(test)]
-    super::counted::count(|counted| counted.mutexes += 1);
+    super::allocator::counted::count(|counted| counted.mutexes += 1);
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -189,8 +189,8 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The line table of an ELF file and what was compressed in it; `None` when it has none that can be read, or none within
-    /// bounds.
+    /// The line table of an ELF file and what was compressed in it; `None` when it has none that can be read, or
+    /// none within the limits of `is_bounded`.
     pub(crate) fn of(elf: &'a [u8], inflated: &'a Inflated) -> Option<Self> {
         let file = object::File::parse(elf).ok()?;
         let section = |id: gimli::SectionId| -> Result<Slice<'a>, gimli::Error> {

@@ -9,7 +9,7 @@ use crate::guest::memory::{
     DIRECTORY_BYTES, GDT, IDT, LARGE_PAGE, Memory, PAGE_DIRECTORIES, PAGE_DIRECTORY_POINTERS, PML4, TSS_BYTES,
 };
 use crate::image::file::Image;
-use crate::machine::wanted::Ring;
+use crate::machine::Ring;
 
 // Selectors, in the places where Linux has them: some KVM back ends (PVM) run user code under Linux' own.
 const KERNEL_CODE: u16 = 0x10;

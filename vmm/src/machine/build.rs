@@ -12,8 +12,7 @@ use crate::host::threads;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, SimulatedVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
-use crate::machine::wanted::{self, Patch, PvBackend, Ring, Wanted};
-use crate::machine::{boot, in_kernel, ring_probe};
+use crate::machine::{self, Patch, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -60,7 +59,7 @@ impl Machine {
             let memory = Memory::new(image.end, wanted.vcpus, wanted.pool_bytes, wanted.trace_sections)?;
             placement.apply(&memory).map_err(system("place guest memory on NUMA nodes (--numa)"))?;
             let vm = Vm::new(&kvm, image, memory, has_irqchip)?;
-            wanted::apply_halts(&vm.fd, wanted.halts)?;
+            machine::apply_halts(&vm.fd, wanted.halts)?;
             Ok(vm)
         };
         let Decided { vm, ring, ring_reason, pv_backend, pv_backend_reason } = decide(wanted, image, draft)?;
@@ -227,7 +226,7 @@ fn decide(
         Err(error) => prepared(false).map_err(|_: RunError| error)?,
         Ok(prepared) => prepared,
     };
-    let (ring, ring_reason) = wanted::choose_ring(wanted.ring, rate);
+    let (ring, ring_reason) = machine::choose_ring(wanted.ring, rate);
     let another = || {
         if wanted.vcpus < in_kernel::TRIAL_VCPUS {
             return Vm::small(image, in_kernel::TRIAL_VCPUS, true);

@@ -18,11 +18,9 @@ use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::{Known, RunError};
 use crate::host::signal::{self, KickTimer};
-use crate::machine::exits::Exit;
-use crate::machine::vcpu::KvmVcpu;
+use crate::machine::vcpu::{Exit, KvmVcpu};
 use crate::machine::vm::Vm;
-use crate::machine::wanted::{self, PvBackend, Ring, Wanted};
-use crate::machine::{boot, ring_probe};
+use crate::machine::{self, PvBackend, Ring, Wanted, boot, ring_probe};
 
 /// KVM's first CPUID leaf: the signature. The next one holds the features.
 const KVM_SIGNATURE_LEAF: u32 = 0x4000_0000;
@@ -57,7 +55,7 @@ pub(crate) fn check(wanted: &Wanted) -> Result<(), RunError> {
 pub(crate) fn may_be_chosen(wanted: &Wanted) -> bool {
     may_halt(wanted)
         && !(wanted.ring == Ring::Auto
-            && ring_probe::known_ring0_rate().is_some_and(|rate| !wanted::is_native(rate)))
+            && ring_probe::known_ring0_rate().is_some_and(|rate| !machine::is_native(rate)))
 }
 
 /// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, with exits at HLT or without, if it cannot:

@@ -15,10 +15,9 @@ use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::signal::{self, KickTimer};
 use crate::machine::boot::START_FLAGS;
-use crate::machine::exits::Exit;
-use crate::machine::vcpu::KvmVcpu;
+use crate::machine::vcpu::{Exit, KvmVcpu};
 use crate::machine::vm::Vm;
-use crate::machine::wanted::{Ring, is_native};
+use crate::machine::{Ring, is_native};
 
 /// Two instructions a round: 500 rounds take 0.6 ms where they are interpreted, 1 us where not.
 const ROUNDS: u64 = 500;

@@ -15,9 +15,8 @@ use crate::guest::memory::Memory;
 use crate::host::error::{RunError, system};
 use crate::host::threads;
 use crate::image::file::Image;
-use crate::machine::boot;
 use crate::machine::vcpu::KvmVcpu;
-use crate::machine::wanted::{Ring, enable};
+use crate::machine::{Ring, boot, enable};
 
 /// A VM with its memory, the tables that all vCPUs share, and the vCPUs it has so far.
 pub(crate) struct Vm {

@@ -7,8 +7,7 @@ pub(crate) mod spells;
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
 use crate::machine::vm::{Vm, open_kvm};
-use crate::machine::wanted::{self, PvBackend, Ring};
-use crate::machine::{in_kernel, ring_probe};
+use crate::machine::{self, PvBackend, Ring, in_kernel, ring_probe};
 
 /// Abilities of this host's KVM, for `doctor`.
 #[derive(Clone, Debug)]
@@ -48,7 +47,7 @@ pub fn probe() -> Result<Probe, RunError> {
     Ok(Probe {
         ring0_instructions_per_second: ring0,
         ring3_instructions_per_second: ring3,
-        ring0_native: wanted::is_native(ring0),
+        ring0_native: machine::is_native(ring0),
         max_vcpus: kvm.get_max_vcpus(),
         recommended_vcpus: kvm.get_nr_vcpus(),
         tsc_khz: vm.tsc_khz()?,

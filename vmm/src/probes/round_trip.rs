@@ -18,11 +18,9 @@ use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::error::{RunError, system};
 use crate::host::{cpus, signal};
 use crate::image::file::Image;
-use crate::machine::exits::Exit;
-use crate::machine::vcpu::KvmVcpu;
+use crate::machine::vcpu::{Exit, KvmVcpu};
 use crate::machine::vm::Vm;
-use crate::machine::wanted::{PvBackend, Ring};
-use crate::machine::{boot, in_kernel};
+use crate::machine::{PvBackend, Ring, boot, in_kernel};
 use crate::observe::Instruments;
 use crate::run::asked::{Guest, Ours, Run, System};
 

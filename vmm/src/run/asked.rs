@@ -12,7 +12,7 @@ use haltkick_sim::schedule::Schedule;
 use crate::guest::placement::Numa;
 use crate::host::error::Refused;
 use crate::host::text::Span;
-use crate::machine::wanted::{KernelHalts, PvBackend, Ring, Wanted};
+use crate::machine::{KernelHalts, PvBackend, Ring, Wanted};
 use crate::sched::deschedule::Deschedule;
 use crate::sched::hints::PreemptedBy;
 use crate::sched::quota::Quota;

@@ -13,9 +13,9 @@ use crate::guest::memory::Memory;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
+use crate::machine::PvBackend;
 use crate::machine::build::Machine;
-use crate::machine::exits::Exit;
-use crate::machine::wanted::PvBackend;
+use crate::machine::vcpu::Exit;
 use crate::observe::ticks_histogram::TicksHistogram;
 use crate::run::asked::OurGuest;
 use crate::run::outcome::{

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::guest::activity::Activity;
-use crate::machine::exits::Exit;
-use crate::machine::vcpu::{ExitCounts, Vcpu};
+use crate::machine::vcpu::{Exit, ExitCounts, Vcpu};
 use crate::observe::Instruments;
 use crate::observe::live::{LiveFrame, LiveGuest, LiveRun, LiveVcpu};
 use crate::observe::whereabouts::{Where, Whereabouts};

@@ -4,10 +4,8 @@ pub(crate) mod asked;
 pub(crate) mod boot_values;
 pub(crate) mod check;
 pub(crate) mod collect;
-pub(crate) mod found;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
-pub(crate) mod limits;
 pub(crate) mod live_view;
 pub(crate) mod outcome;
 pub(crate) mod supervise;

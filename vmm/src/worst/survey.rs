@@ -17,7 +17,7 @@ use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::observe::Instruments;
 use crate::run::asked::Run;
-use crate::run::found::Found;
+use crate::run::outcome::Found;
 use crate::run::supervise::PassWindow;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;

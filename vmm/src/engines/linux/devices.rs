@@ -154,8 +154,7 @@ pub(crate) mod fuzzed {
     use super::{Devices, SERIAL_PORT};
     use crate::engines::linux::acpi::{RESET_PORT, SLEEP_CONTROL_PORT, SLEEP_STATUS_PORT};
     use crate::engines::linux::console::LONGEST_LINE;
-    use crate::machine::exits::Exit;
-    use crate::machine::vcpu::Ports as _;
+    use crate::machine::vcpu::{Exit, Ports as _};
     use crate::observe::LinuxConsole;
 
     pub(crate) const TARGET: Target = Target { name: "devices", most_bytes: 512, seeds: no_seeds, execute };

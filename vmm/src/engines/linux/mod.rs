@@ -6,7 +6,7 @@
 //!
 //! One file per concept: `kernel` (its file), `load` (kernel, initial RAM disk, command line in memory), `acpi` (the tables that
 //! Linux finds its CPUs in), `archive` (an initial RAM disk that holds a program), `cpu` (what CPUID says, and the state in which the
-//! first vCPU starts), `devices` (serial port, power switch), `console`, `printk` (what the kernel says there).
+//! first vCPU starts), `devices` (serial port, power switch), `console` (what the kernel and others say there).
 
 mod acpi;
 pub(crate) mod archive;
@@ -15,7 +15,6 @@ mod cpu;
 pub(crate) mod devices;
 pub(crate) mod kernel;
 pub(crate) mod load;
-mod printk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,13 +31,12 @@ use crate::host::memory::available;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{self, Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
-use crate::machine::{ring_probe, wanted};
+use crate::machine::{self, ring_probe};
 use crate::observe::notes::Notes;
 use crate::observe::{Instruments, LinuxConsole};
 use crate::run::asked::{Guest, Linux, Run};
-use crate::run::found::{AnyOutcome, Ended, Found};
-use crate::run::outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
-use crate::run::{collect, limits};
+use crate::run::outcome::{AnyOutcome, Ended, Found, LinuxEnd, LinuxOutcome, LinuxVcpu};
+use crate::run::{check, collect};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
@@ -160,7 +158,7 @@ fn obstacle() -> Result<Option<String>, RunError> {
         Some(rate) => rate,
         None => ring_probe::ring0_rate(&mut Vm::small(&Image::embedded(), 1, false)?)?,
     };
-    Ok((!wanted::is_native(rate))
+    Ok((!machine::is_native(rate))
         .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6)))
 }
 
@@ -185,8 +183,8 @@ pub(super) fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunE
     }
     run.check()?;
     load::check(linux)?;
-    let own_bytes = limits::own_bytes(&run.engine, run.guests[0].vcpus);
-    limits::check_memory(std::iter::once(linux.memory_bytes + own_bytes), available())
+    let own_bytes = check::own_bytes(&run.engine, run.guests[0].vcpus);
+    check::check_memory(std::iter::once(linux.memory_bytes + own_bytes), available())
 }
 
 /// Waits for the guest's end; returns `None` if the run is to stop.
@@ -265,11 +263,11 @@ impl LinuxMachine {
         let loaded = memory.load(linux, &acpi::tables(asked.vcpus))?;
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        wanted::apply_halts(&vm, run.halts)?;
+        machine::apply_halts(&vm, run.halts)?;
         vm::create_interrupt_controllers(&vm)?;
         if run.rules.sched == Sched::Vmm && run.halts.poll.is_none() {
             // The runner must learn of a halt, not wait for its end.
-            wanted::set_halt_poll(&vm, Duration::ZERO);
+            machine::set_halt_poll(&vm, Duration::ZERO);
         }
         map_memory(&vm, &memory)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);

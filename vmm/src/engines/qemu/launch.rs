@@ -13,9 +13,8 @@ use crate::host::clock::{self, Nanoseconds};
 use crate::host::cpus;
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
-use crate::machine::in_kernel;
 use crate::machine::vm::Vm;
-use crate::machine::wanted::PvBackend;
+use crate::machine::{PvBackend, in_kernel};
 use crate::run::asked::{Accelerator, OurGuest};
 use crate::run::boot_values::{Chosen, boot_block};
 

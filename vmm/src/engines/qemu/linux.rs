@@ -20,8 +20,7 @@ use crate::host::error::{RunError, system};
 use crate::host::threads::lock;
 use crate::observe::Instruments;
 use crate::run::asked::{Accelerator, Guest, Linux, Run};
-use crate::run::found::Found;
-use crate::run::outcome::{LinuxEnd, LinuxOutcome};
+use crate::run::outcome::{Found, LinuxEnd, LinuxOutcome};
 use crate::sched::Sched;
 
 /// How long the rest of the console may take to come after QEMU's end.

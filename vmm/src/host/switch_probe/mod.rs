@@ -5,7 +5,7 @@
 //! the thread could go on but has no CPU, clear while it runs or sleeps. They lie in an array map that is mapped into
 //! the guest, so the guest reads what the kernel wrote at the switch, and no thread is woken for it.
 //!
-//! The reports are for `switches`, which attributes preemptions and knows who ran where. They come through a ring of
+//! The reports are for `switch_books`, which attributes preemptions and knows who ran where. They come through a ring of
 //! fixed size; what does not fit is dropped and counted. What the vCPU did is what the guest has written into its area,
 //! which for that lies in a map as well: the program reads it at the switch itself, however long ago that is when
 //! the report is read.

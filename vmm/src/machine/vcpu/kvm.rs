@@ -32,7 +32,7 @@ use kvm_ioctls::VcpuFd;
 use crate::host::error::{RunError, system};
 use crate::host::memory::Mapping;
 use crate::host::signal;
-use crate::machine::exits::Exit;
+use crate::machine::vcpu::Exit;
 
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
 vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);

@@ -32,7 +32,7 @@ use libc::{
 };
 
 use crate::host::signal;
-use crate::machine::exits::Exit;
+use crate::machine::vcpu::Exit;
 
 /// Signals by which the CPU reports what the code did; open while it runs, with the kick.
 const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];

@@ -3,9 +3,8 @@
 //! Two sources, on one clock. The host's threads note who ran where, who slept and who was kicked. The guest notes, once
 //! per critical section and without an exit, when it asked for the lock, had it and left it. Both write into rings of a
 //! fixed size, so that a long run costs no more memory than a short one: the latest is kept, what was overwritten is
-//! counted. `perfetto` writes all of it as a file.
+//! counted. `write` makes a file of all of it.
 
-mod perfetto;
 pub(crate) mod sections;
 mod write;
 

@@ -13,7 +13,7 @@ use haltkick_sim::machine::Machine;
 
 use crate::guest::activity::Activity;
 use crate::guest::memory::Ram;
-use crate::machine::exits::Exit;
+use crate::machine::vcpu::Exit;
 use crate::sched::core::{Bell, Core, Next, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::task::Task;

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::guest::memory::{LARGE_PAGE, Memory};
+use crate::host::allocator::counted::{Counted, by_this_thread};
 use crate::host::clock::Clock;
-use crate::host::counted::{Counted, by_this_thread};
 use crate::host::error::RunError;
 use crate::host::{cpus, signal};
-use crate::machine::exits::Exit;
-use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
+use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
 use crate::observe::whereabouts::Where;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::starts::Starts;

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 
 use crate::host::clock::Clock;
-use crate::machine::exits::Exit;
-use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
+use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
 use crate::observe::notes::Observer;
 use crate::sched::Rules;
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
