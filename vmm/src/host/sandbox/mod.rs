@@ -258,80 +258,81 @@ mod tests {
         Ok(())
     }
 
-    /// In the environment of a process of this program's that is to do this.
+    /// In the environment of a process of this program's: the part of a test that it is to do.
     const PART: &str = "HALTKICK_SANDBOX_PART";
 
-    /// This test alone in a process of its own, with `part` in its environment: how it ended, and what it said.
-    fn in_a_process_of_its_own(test: &str, part: &str) -> (Option<i32>, String) {
+    /// Has `child`, a closure of the test that calls this, do `part` in a process of its own: how that ended, and what it said. `None`:
+    /// this is that process, and it has done so.
+    fn apart<F: Fn(&str)>(part: &str, child: &F) -> Option<(Option<i32>, String)> {
+        if let Ok(part) = std::env::var(PART) {
+            child(&part);
+            return None;
+        }
+        // Path of the crate, path of the test, name of the closure.
+        let (_, test) = std::any::type_name::<F>().split_once("::").expect("a closure of this crate");
+        let (test, _) = test.rsplit_once("::").expect("a closure of a test");
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &format!("host::sandbox::tests::{test}"), "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(PART, part)
             .env("RUST_BACKTRACE", "1")
             .output()
             .unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        Some((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
-    fn part() -> Option<String> {
-        std::env::var(PART).ok()
+    /// As [`apart`]: the process has come to its end, and said this.
+    fn said_apart<F: Fn(&str)>(part: &str, child: &F) -> Option<String> {
+        let (code, said) = apart(part, child)?;
+        assert_eq!(code, Some(0), "{part}: {said}");
+        Some(said)
+    }
+
+    /// As [`apart`]: the process was ended by its filter, and has said why.
+    fn is_refused_apart<F: Fn(&str)>(part: &str, child: &F, why: &str) {
+        if let Some((code, said)) = apart(part, child) {
+            assert_eq!(code, Some(1), "{part}: {said}");
+            assert!(said.contains(why), "{part}: {said}");
+        }
+    }
+
+    /// Has a runner do `work`. Whether it panicked.
+    fn runner(work: impl FnOnce() + Send + 'static) -> bool {
+        std::thread::Builder::new().name("pcpu7".into()).spawn(work).unwrap().join().is_err()
     }
 
     #[test]
     fn a_forbidden_call_ends_the_process_and_is_named_with_its_thread() {
-        if part().is_some() {
-            std::thread::Builder::new()
-                .name("pcpu7".into())
-                .spawn(overstep)
-                .unwrap()
-                .join()
-                .unwrap()
-                .unwrap();
-            return;
-        }
         if sandbox_filters().is_err() {
             return;
         }
-        let (code, said) = in_a_process_of_its_own(
-            "a_forbidden_call_ends_the_process_and_is_named_with_its_thread",
-            "oversteps",
-        );
-        assert_refused((code, said), &format!("thread pcpu7 made system call {}", libc::SYS_mkdir));
-    }
-
-    /// The process was ended by its filter, and has said why.
-    fn assert_refused((code, said): (Option<i32>, String), why: &str) {
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains(why), "{said}");
+        let oversteps = |_: &str| assert!(!runner(|| overstep().unwrap()));
+        let why = format!("thread pcpu7 made system call {}", libc::SYS_mkdir);
+        is_refused_apart("oversteps", &oversteps, &why);
     }
 
     #[test]
     fn a_runner_writes_eight_bytes_to_its_event_and_nothing_elsewhere() {
-        const TEST: &str = "a_runner_writes_eight_bytes_to_its_event_and_nothing_elsewhere";
-        if let Some(part) = part() {
+        if sandbox_filters().is_err() {
+            return;
+        }
+        let writes = |part: &str| {
             let event = vmm_sys_util::eventfd::EventFd::new(0).unwrap();
             will_write(&event);
-            let (file, bytes) = match part.as_str() {
+            let (file, bytes) = match part {
                 "as it should" => (event.as_raw_fd(), 8),
                 "longer" => (event.as_raw_fd(), 8 | 1 << 32),
                 _ => (1, 8),
             };
-            let runner = std::thread::Builder::new().name("pcpu7".into()).spawn(move || {
+            runner(move || {
                 confine_runner().unwrap();
                 let one = 1_u64;
                 // SAFETY: of more bytes than there are, the kernel reads eight: an event takes no more.
                 unsafe { libc::write(file, (&raw const one).cast(), bytes) };
             });
-            runner.unwrap().join().unwrap();
-            return;
-        }
-        if sandbox_filters().is_err() {
-            return;
-        }
-        assert_eq!(in_a_process_of_its_own(TEST, "as it should").0, Some(0));
+        };
+        said_apart("as it should", &writes);
         let why = format!("made system call {}", libc::SYS_write);
-        ["longer", "elsewhere"]
-            .into_iter()
-            .for_each(|part| assert_refused(in_a_process_of_its_own(TEST, part), &why));
+        ["longer", "elsewhere"].into_iter().for_each(|part| is_refused_apart(part, &writes, &why));
     }
 
     #[test]
@@ -354,45 +355,39 @@ mod tests {
 
     #[test]
     fn a_runner_that_panics_behind_its_wall_still_says_where() {
-        if part().is_some() {
-            let runner = std::thread::Builder::new().name("pcpu7".into()).spawn(|| {
+        let panics = |_: &str| {
+            assert!(runner(|| {
                 confine_runner().unwrap();
                 panic!("behind the wall");
-            });
-            assert!(runner.unwrap().join().is_err());
-            return;
-        }
-        let (code, said) =
-            in_a_process_of_its_own("a_runner_that_panics_behind_its_wall_still_says_where", "panics");
-        assert_eq!(code, Some(0), "{said}");
+            }));
+        };
+        let Some(said) = said_apart("panics", &panics) else { return };
         assert!(said.contains("behind the wall") && said.contains("sandbox/mod.rs"), "{said}");
         assert!(said.contains("{closure"), "no names in the backtrace: {said}");
     }
 
     #[test]
     fn what_a_panic_needs_behind_the_wall_is_needed() {
-        const TEST: &str = "what_a_panic_needs_behind_the_wall_is_needed";
-        let rules = || runner_rules(std::process::id(), None);
-        if let Some(part) = part() {
-            let without = part.parse::<usize>().ok();
-            let runner = std::thread::Builder::new().name("pcpu7".into()).spawn(move || {
-                let kept = rules().into_iter().enumerate().filter(|(index, _)| Some(*index) != without);
-                confine_runner_to(&runner_program(kept.map(|(_, rule)| rule).collect()).unwrap()).unwrap();
-                panic!("behind the wall");
-            });
-            assert!(runner.unwrap().join().is_err());
-            return;
-        }
         if sandbox_filters().is_err() {
             return;
         }
-        let is_redundant = |index: usize| in_a_process_of_its_own(TEST, &index.to_string()).0 == Some(0);
+        let rules = || runner_rules(std::process::id(), None);
+        let panics = move |part: &str| {
+            let without = part.parse::<usize>().ok();
+            assert!(runner(move || {
+                let kept = rules().into_iter().enumerate().filter(|(index, _)| Some(*index) != without);
+                confine_runner_to(&runner_program(kept.map(|(_, rule)| rule).collect()).unwrap()).unwrap();
+                panic!("behind the wall");
+            }));
+        };
+        if said_apart("none", &panics).is_none() {
+            return;
+        }
+        let is_redundant = |index: usize| apart(&index.to_string(), &panics).unwrap().0 == Some(0);
         let rules = rules().into_iter().enumerate();
         let redundant = rules.filter(|(index, rule)| rule.needed == Needed::InPanics && is_redundant(*index));
         let redundant: Vec<_> = redundant.map(|(_, rule)| (rule.call, rule.why)).collect();
         assert!(redundant.is_empty(), "no panic needs {redundant:?}");
-        let (code, said) = in_a_process_of_its_own(TEST, "none");
-        assert_eq!(code, Some(0), "{said}");
     }
 
     #[test]
@@ -411,36 +406,33 @@ mod tests {
 
     #[test]
     fn a_sandboxed_process_says_where_it_panics_and_starts_no_other() {
-        const TEST: &str = "a_sandboxed_process_says_where_it_panics_and_starts_no_other";
-        match part().as_deref() {
-            Some("panics") => {
-                confine_process(&Needs::default()).unwrap();
+        if sandbox_filters().is_err() {
+            return;
+        }
+        let panics_or_starts = |part: &str| {
+            confine_process(&Needs::default()).unwrap();
+            if part == "panics" {
                 let helper = std::thread::Builder::new().name("helper".into()).spawn(|| panic!("within"));
                 assert!(helper.unwrap().join().is_err());
-                return;
-            }
-            Some(_) => {
-                confine_process(&Needs::default()).unwrap();
+            } else {
                 let nothing = [std::ptr::null()];
                 // SAFETY: a live name, and lists that end where they begin.
                 unsafe { libc::execve(c"/bin/true".as_ptr(), nothing.as_ptr(), nothing.as_ptr()) };
-                return;
             }
-            None if sandbox_filters().is_err() => return,
-            None => {}
-        }
-        let (code, said) = in_a_process_of_its_own(TEST, "panics");
-        assert_eq!(code, Some(0), "{said}");
+        };
+        let Some(said) = said_apart("panics", &panics_or_starts) else { return };
         assert!(said.contains("within") && said.contains("{closure"), "no names in the backtrace: {said}");
-        let (code, said) = in_a_process_of_its_own(TEST, "starts a program");
-        assert_refused((code, said), &format!("made system call {}", libc::SYS_execve));
+        let why = format!("made system call {}", libc::SYS_execve);
+        is_refused_apart("starts a program", &panics_or_starts, &why);
     }
 
     #[test]
     fn a_process_behind_its_walls_opens_what_it_named_and_nothing_else() {
-        const TEST: &str = "a_process_behind_its_walls_opens_what_it_named_and_nothing_else";
+        if landlock_abi().is_err() {
+            return;
+        }
         let of_process = |process: u32| std::env::temp_dir().join(format!("haltkick-walls-{process}"));
-        if part().is_some() {
+        let opens = |_: &str| {
             let directory = of_process(std::os::unix::process::parent_id());
             let (named, other) = (directory.join("named"), directory.join("other"));
             let image = directory.join("image");
@@ -469,19 +461,15 @@ mod tests {
             assert!(refused(std::fs::read_dir("/").map(drop)));
             std::fs::remove_file(named.join("record")).unwrap();
             std::fs::remove_dir(named).unwrap();
-            return;
-        }
-        if landlock_abi().is_err() {
-            return;
-        }
-        let (code, said) = in_a_process_of_its_own(TEST, "opens");
+        };
+        let Some((code, said)) = apart("opens", &opens) else { return };
         _ = std::fs::remove_dir_all(of_process(std::process::id()));
         assert_eq!(code, Some(0), "{said}");
     }
 
     #[test]
     fn a_process_without_its_privileges_has_none_and_leaves_no_core() {
-        if part().is_some() {
+        let gives_up = |_: &str| {
             give_up_powers(&Needs::default()).unwrap();
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             assert!(status.contains("NoNewPrivs:\t1"), "{status}");
@@ -491,12 +479,7 @@ mod tests {
             // SAFETY: an option that takes nothing.
             assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }, 0);
             assert_eq!(rustix::process::getrlimit(Resource::Core).maximum, Some(0));
-            return;
-        }
-        let (code, said) = in_a_process_of_its_own(
-            "a_process_without_its_privileges_has_none_and_leaves_no_core",
-            "gives up",
-        );
-        assert_eq!(code, Some(0), "{said}");
+        };
+        said_apart("gives up", &gives_up);
     }
 }

@@ -65,26 +65,26 @@ impl Bell for NoBell {
     fn ring_all(&self) {}
 }
 
-/// The timer of a simulated pCPU, which costs nothing to set: when it rings next, and how often after that.
+/// The timer of a simulated pCPU, which costs nothing to set, but may pass for one that does: when it rings next, and how often after that.
 #[derive(Clone, Default)]
-struct Alarm(Rc<Cell<(u64, u64)>>);
+pub(super) struct Alarm<const IS_DEAR: bool>(Rc<Cell<(u64, u64)>>);
 
-impl Timer for Alarm {
-    const IS_DEAR: bool = false;
+impl<const IS_DEAR: bool> Timer for Alarm<IS_DEAR> {
+    const IS_DEAR: bool = IS_DEAR;
 
     fn set(&self, at_ns: u64, interval_ns: u64) {
         self.0.set((at_ns, interval_ns));
     }
 }
 
-impl Alarm {
+impl<const IS_DEAR: bool> Alarm<IS_DEAR> {
     /// When it rings next.
-    fn rings_at(&self) -> u64 {
+    pub(super) fn rings_at(&self) -> u64 {
         self.0.get().0
     }
 
     /// It has rung at `now_ns`, and rings again; or something else has rung before it.
-    fn rang(&self, now_ns: u64) {
+    pub(super) fn rang(&self, now_ns: u64) {
         let (at_ns, interval_ns) = self.0.get();
         if now_ns < at_ns {
             return;
@@ -93,6 +93,8 @@ impl Alarm {
         self.0.set((at_ns + (missed + 1) * interval_ns, interval_ns));
     }
 }
+
+type FreeAlarm = Alarm<false>;
 
 /// Activity of a pCPU.
 enum Doing<'a> {
@@ -112,8 +114,8 @@ enum Doing<'a> {
 struct Slot<'a> {
     /// Its number in the machine.
     cpu: u32,
-    pcpu: Pcpu<'a, Alarm>,
-    alarm: Alarm,
+    pcpu: Pcpu<'a, FreeAlarm>,
+    alarm: FreeAlarm,
     doing: Doing<'a>,
     /// Under the model of a host: the vCPU that it ran last polls on it.
     polled: bool,
@@ -204,7 +206,7 @@ impl<'a> Simulated<'a> {
             board.count_time(|word| Activity::said(word).word());
         }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
-            let alarm = Alarm::default();
+            let alarm = FreeAlarm::default();
             let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
             let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);

@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::simulated::Alarm;
+use crate::sched::slice::SliceTimer;
 use crate::sched::task::Task;
 use crate::sched::{Rules, Sched, Share};
 
@@ -217,31 +217,8 @@ impl Bell for Rung {
     }
 }
 
-/// When a pCPU's timer rings next, and how often after that.
-#[derive(Clone, Default)]
-struct Alarm(Rc<Cell<(u64, u64)>>);
-
-impl Timer for Alarm {
-    const IS_DEAR: bool = true;
-
-    fn set(&self, at_ns: u64, interval_ns: u64) {
-        self.0.set((at_ns, interval_ns));
-    }
-}
-
-impl Alarm {
-    fn rings_at(&self) -> u64 {
-        self.0.get().0
-    }
-
-    fn has_rung(&self, now_ns: u64) {
-        let (mut at_ns, interval_ns) = self.0.get();
-        while at_ns <= now_ns {
-            at_ns += interval_ns.max(1);
-        }
-        self.0.set((at_ns, interval_ns));
-    }
-}
+/// A pCPU's timer, which is set as seldom as a real one.
+type DearAlarm = Alarm<true>;
 
 /// The state of a pCPU.
 enum Doing<'a> {
@@ -259,8 +236,8 @@ enum Doing<'a> {
 }
 
 struct Slot<'a> {
-    pcpu: Pcpu<'a, Alarm>,
-    alarm: Alarm,
+    pcpu: Pcpu<'a, DearAlarm>,
+    alarm: DearAlarm,
     doing: Doing<'a>,
     /// When something happens here next.
     at_ns: u64,
@@ -313,7 +290,7 @@ impl<'a, 's> World<'a, 's> {
         let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
         let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
-            let alarm = Alarm::default();
+            let alarm = DearAlarm::default();
             let observer = Observer::new(notes, number).expect("there is nothing to observe");
             let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm.clone(), SLICE_NS), None, observer);
             Slot { pcpu, alarm, doing: Doing::Idle { counted: false }, at_ns: 1 }
@@ -402,7 +379,7 @@ impl<'a, 's> World<'a, 's> {
         } else if let Some(exit) = exit {
             self.core.exited(&mut task, &mut here.pcpu, exit)
         } else {
-            here.alarm.has_rung(now_ns);
+            here.alarm.rang(now_ns);
             self.core.rang(&mut task, &mut here.pcpu, now_ns)
         };
         let Some(turn) = turn else { return self.goes_on(slot, task, began_ns) };
