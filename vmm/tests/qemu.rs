@@ -12,7 +12,7 @@ use haltkick_vmm::{
 use libtest_mimic::{Arguments, Trial};
 use support::{
     Check, Failed, Settings, apply, deschedule, dies_with_its_place, event, forms, named, start,
-    start_stoppable, trial, watched,
+    start_longer_until, start_stoppable, trial, watched,
 };
 
 fn main() -> ExitCode {
@@ -85,11 +85,9 @@ fn with(accelerator: Accelerator) -> Run {
 
 /// An emulated CPU may get nowhere in a short window while its host is busy: longer ones follow until it does.
 fn until(config: &Run, done: impl Fn(&Outcome) -> bool) -> Result<Outcome, Failed> {
-    for factor in [1, 10, 100] {
-        let outcome = start(&config.clone().window(config.window * factor))?;
-        if done(&outcome) {
-            return Ok(outcome);
-        }
+    let outcome = start_longer_until(config, &done)?;
+    if done(&outcome) {
+        return Ok(outcome);
     }
     Err(format!(
         "{}, {}: not even in the longest window",

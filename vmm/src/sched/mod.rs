@@ -6,7 +6,7 @@
 
 pub(crate) mod account;
 pub(crate) mod books;
-pub(crate) mod core;
+mod core;
 pub(crate) mod deschedule;
 mod fair_queue;
 pub(crate) mod guest_run;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
 use support::within;
 use support::{
-    Check, Failed, PATIENCE, Settings, apply, check, config, nested, start_guests, start_stoppable, trial,
+    Check, Failed, PATIENCE, Settings, apply, check, config, nested, start_stoppable, start_two, trial,
     unexpected,
 };
 
@@ -34,8 +34,7 @@ fn a_guest_that_never_starts_ends_under_both_schedulers() -> Check {
 fn beside(workload: &str, base: Run) -> Result<[Ended; 2], RunError> {
     let honest = base.lock("tas").pv(false);
     let hostile = honest.clone().workload(workload);
-    let ended = start_guests(&honest.beside([hostile.name("hostile")]).name("honest"))?;
-    Ok(<[Ended; 2]>::try_from(ended).unwrap_or_else(|_| unreachable!("two guests were started")))
+    start_two(&honest.beside([hostile.name("hostile")]).name("honest"))
 }
 
 /// Checks the honest guest's result. Returns its share of `window` on `cpus` pCPUs.
@@ -118,8 +117,7 @@ fn an_honest_guest_that_is_done_waits_for_one_that_stands_still() -> Check {
     // It stands still when the window closes, and is waited for.
     let hang = honest.clone().workload("selftest-hang").watchdog(Duration::from_secs(4));
     let both = honest.beside([hang.name("hang")]).name("honest");
-    let [honest, hang] =
-        <[Ended; 2]>::try_from(start_guests(&both)?).unwrap_or_else(|_| unreachable!("two were started"));
+    let [honest, hang] = start_two(&both)?;
     check(honest.outcome()?.acquisitions() > 0, || "it did not get anywhere".into())?;
     match hang.result {
         Err(RunError::NoProgress(_)) => Ok(()),

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_LOCKS, RunError, Sched, Shape};
+use haltkick_vmm::{MAX_LOCKS, Outcome, RunError, Sched, Shape};
 use libtest_mimic::Trial;
 use support::{
-    Check, PATIENCE, Settings, apply, check, config, event, exits, forms, named, start, trial, unexpected,
+    Check, PATIENCE, Settings, apply, check, config, event, exits, forms, named, start, start_longer_until,
+    trial, unexpected,
 };
 
 #[apply(trial)]
@@ -53,16 +54,9 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
 
 #[apply(trial)]
 fn it_is_counted_how_often_a_vcpu_is_overtaken() -> Check {
-    // As long as it takes until a vCPU is overtaken: a slow host may need more than one window.
-    let windows = [1, 10, 100].map(|times| config().window * times);
-    let (mut all, mut most) = (0, 0);
-    for window in windows {
-        let outcome = start(&config().workload("overtaking").window(window))?;
-        (all, most) = (event(&outcome, "overtaken"), event(&outcome, "overtaken_most"));
-        if most > 0 {
-            break;
-        }
-    }
+    let is_seen = |outcome: &Outcome| event(outcome, "overtaken_most") > 0;
+    let outcome = start_longer_until(&config().workload("overtaking"), is_seen)?;
+    let (all, most) = (event(&outcome, "overtaken"), event(&outcome, "overtaken_most"));
     // A vCPU is stopped where it is, so that it may have counted the one and not yet the other.
     check(most > 0 && most <= all, || format!("overtaken {all} times, {most} times in one wait"))
 }
@@ -70,22 +64,11 @@ fn it_is_counted_how_often_a_vcpu_is_overtaken() -> Check {
 #[apply(trial)]
 fn several_locks_share_the_sections() -> Check {
     for lock_count in [3, MAX_LOCKS] {
-        // As long as it takes until every lock has had its turn: a slow host may need more than one window.
-        let windows = [1, 10, 100].map(|times| config().window * times);
-        let mut unused = usize::MAX;
-        for window in windows {
-            let outcome = start(&config().lock_count(lock_count).window(window))?;
-            check(outcome.lost_updates == Some(0), || {
-                format!("{lock_count} locks: {:?}", outcome.lost_updates)
-            })?;
-            check(outcome.entered.len() == lock_count as usize, || {
-                format!("{} locks", outcome.entered.len())
-            })?;
-            unused = outcome.entered.iter().filter(|entered| **entered == 0).count();
-            if unused == 0 {
-                break;
-            }
-        }
+        let unused = |outcome: &Outcome| outcome.entered.iter().filter(|entered| **entered == 0).count();
+        let outcome = start_longer_until(&config().lock_count(lock_count), |outcome| unused(outcome) == 0)?;
+        check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
+        check(outcome.entered.len() == lock_count as usize, || format!("{} locks", outcome.entered.len()))?;
+        let unused = unused(&outcome);
         check(unused == 0, || format!("{unused} of {lock_count} locks were never taken"))?;
     }
     Ok(())
@@ -98,17 +81,13 @@ fn slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts() -> Check {
     for workload in ["selftest-nesting", "selftest-nesting-whole"] {
         for pv in [false, true] {
             // How long it takes until five levels happen to meet contention at once depends on the host.
-            let windows_ms = [100, 1000, 10_000];
-            let mut missing = vec![];
-            for window in windows_ms.map(Duration::from_millis) {
-                let nesting = config().workload(workload).pv(pv).lock_count(5).window(window);
-                let outcome = start(&nesting)?;
-                check(outcome.lost_updates == Some(0), || format!("{workload}: {:?}", outcome.lost_updates))?;
-                missing = events.into_iter().filter(|name| event(&outcome, name) == 0).collect();
-                if missing.is_empty() {
-                    break;
-                }
-            }
+            let nesting = config().workload(workload).pv(pv).lock_count(5).window(Duration::from_millis(100));
+            let missing = |outcome: &Outcome| -> Vec<&str> {
+                events.into_iter().filter(|name| event(outcome, name) == 0).collect()
+            };
+            let outcome = start_longer_until(&nesting, |outcome| missing(outcome).is_empty())?;
+            check(outcome.lost_updates == Some(0), || format!("{workload}: {:?}", outcome.lost_updates))?;
+            let missing = missing(&outcome);
             check(missing.is_empty(), || format!("{workload}, pv {pv}: no {missing:?}"))?;
         }
     }

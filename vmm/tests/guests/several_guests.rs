@@ -1,8 +1,10 @@
 //! Several guests at once on the same CPUs.
 
-use haltkick_vmm::{Ended, Run, RunError, Sched, Shape, ShapeFlags, Share};
+use haltkick_vmm::{Run, RunError, Sched, Shape, ShapeFlags, Share};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{Check, PATIENCE, Settings, apply, check, config, exits, not_nested, start_guests, trial};
+use support::{
+    Check, PATIENCE, Settings, apply, check, config, exits, not_nested, start_guests, start_two, trial,
+};
 
 #[apply(trial)]
 fn two_guests_run_at_once_each_with_its_own_lock_and_workload() -> Check {
@@ -33,8 +35,7 @@ fn a_guest_that_dies_leaves_the_others_outcome() -> Check {
         // Long enough for the one to have said its last word.
         let base = config().sched(sched).window(config().window * 5);
         let dying = base.clone().workload("selftest-panic").name("b");
-        let ended = start_guests(&base.beside([dying]).name("a"))?;
-        let [a, b] = <[Ended; 2]>::try_from(ended).map_err(|_| "not two guests")?;
+        let [a, b] = start_two(&base.beside([dying]).name("a"))?;
         check(a.outcome()?.acquisitions() > 0, || "the other guest did not go on".into())?;
         check(matches!(b.result, Err(RunError::GuestPanic { .. })), || format!("{:?}", b.result))?;
         check(b.explanation.is_some(), || "nobody says why it died".into())?;

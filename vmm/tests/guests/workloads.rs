@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{
-    Deschedule, Engine, Fold, Governor, HowOften, Outcome, Ring, Run, RunError, Sched, Shape, Target,
+use haltkick_vmm::{Engine, Fold, Governor, HowOften, Outcome, Ring, Run, RunError, Sched, Shape, Target};
+use support::{
+    Check, Settings, apply, check, config, deschedule, event, start, start_longer_until, start_until, trial,
+    unexpected, waits,
 };
-use support::{Check, Settings, apply, check, config, event, start, start_until, trial, unexpected, waits};
 
 const LOCKS: [(&str, bool); 4] =
     [("qspinlock", true), ("tas", false), ("rwsem/packed", true), ("mutex/packed", true)];
@@ -120,19 +121,15 @@ fn nobody_passes_a_barrier_before_all_have_come() -> Check {
 /// them would betray.
 #[apply(trial)]
 fn no_reader_sees_a_version_after_its_grace_period() -> Check {
-    let readers_off = Deschedule {
-        target: Target::Holder,
-        how_often: HowOften::PerSecond(200.0),
-        length: Duration::from_millis(2),
-        at: None,
-    };
-    for deschedule in [None, Some(readers_off)] {
+    let (often, length) = (HowOften::PerSecond(200.0), Duration::from_millis(2));
+    let readers_off = deschedule(Target::Holder, often, length, None);
+    for off in [None, Some(readers_off)] {
         let config = config()
             .workload("grace-period")
             // The lock is never taken; without a lock there is no question which one is held.
             .lock("tas")
             .pv(false)
-            .deschedule(deschedule)
+            .deschedule(off)
             .window(Duration::from_millis(400));
         let outcome = start_until(&config, |outcome| {
             reported(outcome, "grace-period") > 0 && outcome.acquisitions() > 0
@@ -225,14 +222,9 @@ fn a_page_that_was_protected_is_protected_on_every_vcpu() -> Check {
     // Both ways in which a vCPU may learn of it: on its pCPU, by an NMI, and off it.
     for vcpus in [2, 8] {
         // Whether a vCPU writes while the page is protected is a matter of chance, and of how busy the host is.
-        let mut refused = 0;
-        for window in [1, 5, 25].map(|times| shootdown.window * times) {
-            refused = start(&shootdown.clone().vcpus(vcpus).window(window))?.acquisitions();
-            if refused > 0 {
-                break;
-            }
-        }
-        check(refused > 0, || format!("{vcpus} vCPUs: nobody was refused"))?;
+        let is_refused = |outcome: &Outcome| outcome.acquisitions() > 0;
+        let outcome = start_longer_until(&shootdown.clone().vcpus(vcpus), is_refused)?;
+        check(is_refused(&outcome), || format!("{vcpus} vCPUs: nobody was refused"))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Bandwidth, Ended, Outcome, Presence, Quota, Run, Throttled};
 
-use support::{Settings, simulated, start_guests};
+use support::{Settings, simulated, start_two};
 
 use super::{done, us};
 
@@ -33,12 +33,12 @@ fn share(of: &Outcome, whole: &Outcome) -> f64 {
 
 /// pCPUs that two guests had in the mean, of which the other is limited.
 fn pcpus_of_both(other: Run) -> [f64; 2] {
-    let ended = start_guests(&two("none").name("whole").beside([other.name("other")])).expect("they run");
+    let ended = start_two(&two("none").name("whole").beside([other.name("other")])).expect("they run");
     let pcpus = |ended: Ended| {
         let outcome = ended.outcome().expect("an outcome");
         outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>() as f64 / WINDOW.as_nanos() as f64
     };
-    ended.into_iter().map(pcpus).collect::<Vec<_>>().try_into().expect("two")
+    ended.map(pcpus)
 }
 
 #[test]

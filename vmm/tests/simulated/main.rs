@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINE_BINS, Outcome,
-    PvBackend, Run, RunError, Sched, Shape, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
+    ByActivity, Cause, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINE_BINS, Outcome, PvBackend,
+    Run, RunError, Sched, Shape, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{
-    Settings, dies_with_its_place, event, exits, forms, simulated, start, start_stoppable, sum, watched,
-    within,
+    Settings, deschedule, dies_with_its_place, event, exits, forms, simulated, start, start_stoppable, sum,
+    watched, within,
 };
 
 const fn us(microseconds: u64) -> Duration {
@@ -62,16 +62,11 @@ fn on_a_busy_host<R>(what: impl FnOnce() -> R) -> R {
 
 #[test]
 fn a_run_depends_on_its_seed_and_on_nothing_else() {
-    let random = Deschedule {
-        target: Target::Random,
-        how_often: HowOften::PerSecond(20_000.0),
-        length: us(100),
-        at: None,
-    };
-    for (lock, pv, deschedule) in
+    let random = deschedule(Target::Random, HowOften::PerSecond(20_000.0), us(100), None);
+    for (lock, pv, off) in
         [("qspinlock", true, None), ("ticket", false, Some(random)), ("mutex/packed", true, None)]
     {
-        let config = small().lock(lock).pv(pv).deschedule(deschedule).window(us(2000));
+        let config = small().lock(lock).pv(pv).deschedule(off).window(us(2000));
         let all = |config: &Run| format!("{:#?}", done(config));
         let first = all(&config);
         assert!(first.contains("acquisitions") && first.contains("buckets"));
@@ -169,7 +164,7 @@ fn timelines_add_up_to_what_the_books_say_of_the_window() {
 fn a_holder_and_a_queues_head_are_taken_off_on_purpose() {
     for target in [Target::Holder, Target::Head] {
         let how_often = HowOften::PerSecond(20_000.0);
-        let deschedule = Some(Deschedule { target, how_often, length: us(100), at: None });
+        let deschedule = deschedule(target, how_often, us(100), None);
         let config = small().deschedule(deschedule).hold(us(5)).think(us(5)).window(us(2000));
         // In a short window none may be met at what it is looked for at.
         let windows = [2000, 20_000].map(us);
@@ -188,7 +183,7 @@ fn a_holder_and_a_queues_head_are_taken_off_on_purpose() {
 fn a_vcpu_that_goes_on_is_looked_at_within_its_later_slices() {
     // An arrival each 4 ms on each of two pCPUs, and slices of a millisecond that nothing ends.
     let how_often = HowOften::PerSecond(500.0);
-    let deschedule = Some(Deschedule { target: Target::Holder, how_often, length: us(10), at: None });
+    let deschedule = deschedule(Target::Holder, how_often, us(10), None);
     let config = simulated("skylake-8s", 2, 1).deschedule(deschedule).lock("tas").pv(false);
     let config = config.slice(us(1000)).hold(us(1)).think(us(3)).window(us(60_000));
     let injected: u64 =
@@ -288,12 +283,7 @@ fn a_hang_and_a_lost_kick_are_explained() {
 fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
     // Some milliseconds after the start it is off for a second, and again as soon as it is back: in the margin it has too little
     // CPU time to be called stuck.
-    let starving = Deschedule {
-        target: Target::Random,
-        how_often: HowOften::PerSecond(100.0),
-        length: Duration::from_secs(1),
-        at: None,
-    };
+    let starving = deschedule(Target::Random, HowOften::PerSecond(100.0), Duration::from_secs(1), None);
     let config = simulated("ivybridge-ex-4s", 1, 1)
         .workload("selftest-hang")
         .lock("tas")

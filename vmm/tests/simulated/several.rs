@@ -2,6 +2,7 @@
 
 use haltkick_vmm::ShapeFlags;
 use haltkick_vmm::hosts::{Host, Invalidations, presets};
+use support::start_two;
 
 use super::*;
 
@@ -81,9 +82,7 @@ fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
             outcome.vm_exits
         );
     }
-    let [leaks, good] =
-        <[Ended; 2]>::try_from(start_guests(&pair(memory("selftest-leak", "mmap-sem"), good)))
-            .expect("there are two");
+    let [leaks, good] = start_two(&pair(memory("selftest-leak", "mmap-sem"), good)).expect("they run");
     match leaks.result {
         Err(RunError::GuestPanic { message, .. }) => assert!(message.contains("1 areas leaked"), "{message}"),
         other => panic!("{other:?}"),
@@ -96,8 +95,7 @@ fn a_guest_that_dies_leaves_the_others_outcome() {
     let base = small().window(us(5000));
     for dying in ["selftest-panic", "selftest-exclusion"] {
         let second = base.clone().workload(dying);
-        let [a, b] =
-            <[Ended; 2]>::try_from(start_guests(&pair(base.clone(), second))).expect("there are two");
+        let [a, b] = start_two(&pair(base.clone(), second)).expect("they run");
         let outcome = a.outcome().expect("it lives");
         assert!(outcome.acquisitions() > 0 && outcome.lost_updates == Some(0), "{dying}");
         let error = b.outcome().expect_err("it dies");

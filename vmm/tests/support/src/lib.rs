@@ -7,8 +7,9 @@ mod trials;
 
 pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
 pub use runs::{
-    PATIENCE, check, dies_with_its_place, event, exits, forms, found, start, start_guests, start_stoppable,
-    start_until, start_with, sum, unexpected, waits, watched, within,
+    PATIENCE, check, dies_with_its_place, event, exits, forms, found, start, start_guests,
+    start_longer_until, start_stoppable, start_two, start_until, start_with, sum, unexpected, waits, watched,
+    within,
 };
 pub use stalls::watch;
 pub use trials::{Check, Failed, chosen, named, needs, not_nested, note, skip, trials};

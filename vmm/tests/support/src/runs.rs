@@ -63,6 +63,14 @@ pub fn start_guests(config: &Run) -> Result<Vec<Ended>, RunError> {
     Ok(found(config)?.guests)
 }
 
+/// Runs two guests until their end.
+///
+/// # Panics
+/// If there are not two.
+pub fn start_two(config: &Run) -> Result<[Ended; 2], RunError> {
+    Ok(start_guests(config)?.try_into().expect("two guests were asked for"))
+}
+
 /// Runs guests, and says what the run found.
 pub fn found(config: &Run) -> Result<Found, RunError> {
     run(config, &image(config), &Instruments::default(), &AtomicBool::new(false))
@@ -77,6 +85,19 @@ pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Result<Outc
             break;
         }
         outcome = start(config)?;
+    }
+    Ok(outcome)
+}
+
+/// Runs in windows of the asked length, of ten times it and of a hundred, until something was `seen`, for which a slow host may need
+/// longer than one window. Returns the last outcome.
+pub fn start_longer_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Result<Outcome, RunError> {
+    let mut outcome = start(config)?;
+    for factor in [10, 100] {
+        if seen(&outcome) {
+            break;
+        }
+        outcome = start(&config.clone().window(config.window * factor))?;
     }
     Ok(outcome)
 }
