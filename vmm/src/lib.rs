@@ -26,17 +26,16 @@ mod run;
 mod sched;
 pub mod worst;
 
-pub use engines::check_guests;
-pub use engines::explained::run;
 pub use engines::linux::archive::INIT;
 pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS};
 pub use engines::qemu::find_qemu;
+pub use engines::{check_guests, run};
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Meeting, Passage, Queue, Registered, VcpuState,
     Verdict, Word,
 };
-pub use guest::activity::{Activity, ByActivity};
 pub use guest::placement::Numa;
+pub use guest::{Activity, ByActivity};
 pub use haltkick_hypercalls::{
     ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS, Shape, ShapeFlags, WorkloadFlags,
 };
@@ -69,10 +68,8 @@ pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use machine::{KernelHalts, PvBackend, Ring};
 pub use observe::live::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
-pub use observe::ticks_histogram::{TicksHistogram, TicksSpan};
 pub use observe::trace::Trace;
-pub use observe::whereabouts::Where;
-pub use observe::{ConsoleSink, Instruments, LinuxConsole};
+pub use observe::{ConsoleSink, Instruments, LinuxConsole, TicksHistogram, TicksSpan, Where};
 pub use probes::costs::{CpuCosts, pause_ticks, transfer_ns};
 pub use probes::round_trip::RoundTrip;
 pub use probes::spells::{Gap, gaps};
@@ -86,12 +83,11 @@ pub use run::outcome::{
     AnyOutcome, Complaint, Complaints, Costs, Ended, Found, HintCheck, Ideal, LinuxEnd, LinuxOutcome,
     LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
-pub use sched::books::{ClosedByHeads, Graces};
+pub use sched::books::{ClosedByHeads, Graces, MOST_TIMELINE_BINS, TIMELINE_BINS, Timeline};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::quota::{KernelThrottled, Quota, Throttled};
 pub use sched::run_delay::{RunDelay, SchedStat, of_this_thread as sched_stat_of_this_thread};
-pub use sched::timeline::{MOST_TIMELINE_BINS, TIMELINE_BINS, Timeline};
 pub use sched::window::Presence;
 pub use sched::{Repeated, Rules, Sched, Share};
 

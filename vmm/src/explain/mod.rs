@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Serialize, Serializer};
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::Memory;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::RunError;
@@ -23,7 +23,7 @@ use crate::image::disassemble::{Disassembler, Line, around};
 use crate::image::file::Image;
 use crate::image::symbols::{Frame, Lines};
 use crate::machine::build::Machine;
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::{Where, Whereabouts};
 use crate::sched::Finished;
 
 use queues::{Locks, Nodes};

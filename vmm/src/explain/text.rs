@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{Census, Explanation, Group, Location, LockState, Queue, Registered, place_name};
-use crate::observe::whereabouts::Where;
+use crate::observe::Where;
 
 /// Most numbers of vCPUs in one line.
 const LONGEST_LIST: usize = 12;

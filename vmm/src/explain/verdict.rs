@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::text::{duration, vcpu_list};
 use super::{LockState, Meeting, VcpuState};
 use crate::host::error::RunError;
-use crate::observe::whereabouts::Where;
+use crate::observe::Where;
 
 /// Off for less than this is nothing.
 const LONG_OFF_NS: u64 = 100_000_000;
@@ -246,7 +246,7 @@ fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
 mod tests {
     use super::*;
     use crate::explain::Word;
-    use crate::guest::activity::Activity;
+    use crate::guest::Activity;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -548,7 +548,8 @@ impl Backing {
 /// Alignment of the start of each guest's memory, which is the size of its pages.
 const ALIGNMENT: u64 = 2 << 20;
 
-/// The memory of a simulated machine: that of its guests, one behind the other. One thread at a time runs the CPUs and looks at what they share with the VMM.
+/// The memory of a simulated machine: that of its guests, one behind the other. One thread at a time runs the CPUs and looks at what they
+/// share with the VMM.
 pub(crate) struct Ram<'a>(Vec<Part<'a>>);
 
 /// The memory of one guest.

@@ -1,9 +1,99 @@
 //! The VMM's side of the contract with our own guest: where its memory lies, and what each vCPU says there that it does.
 
-pub(crate) mod activity;
 #[cfg(test)]
 mod bounds;
 pub(crate) mod memory;
 pub(crate) mod placement;
 pub(crate) mod reports;
 pub(crate) mod tsc;
+
+use std::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, VcpuArea};
+
+/// A vCPU's own statement of its activity at the time of an event, as far as it concerns locks: descheduling is attributed to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activity {
+    /// It holds a lock.
+    Holder,
+    /// It is first in a lock's queue.
+    Head,
+    /// It waits elsewhere.
+    Waiter,
+    /// It holds no lock, and waits for none.
+    #[default]
+    Other,
+}
+
+impl Activity {
+    /// Returns the stated activity of the vCPU of `area`. A guest that lies spoils its own figures.
+    pub(crate) fn of(area: &VcpuArea) -> Self {
+        Self::said(area.activity.state.load(Ordering::Relaxed))
+    }
+
+    /// Returns the meaning of the guest's word `state`. A guest may write anything there.
+    pub(crate) fn said(state: u32) -> Self {
+        match state {
+            ACTIVITY_HOLDER => Self::Holder,
+            ACTIVITY_HEAD => Self::Head,
+            ACTIVITY_WAITER => Self::Waiter,
+            _ => Self::Other,
+        }
+    }
+
+    /// The word for it.
+    pub(crate) fn word(self) -> u32 {
+        match self {
+            Self::Holder => ACTIVITY_HOLDER,
+            Self::Head => ACTIVITY_HEAD,
+            Self::Waiter => ACTIVITY_WAITER,
+            Self::Other => ACTIVITY_OTHER,
+        }
+    }
+
+    /// Its name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Holder => "holder",
+            Self::Head => "head",
+            Self::Waiter => "waiter",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// A count, or nanoseconds, for each thing that a vCPU can be doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByActivity {
+    /// Held a lock.
+    pub holder: u64,
+    /// First in a lock's queue.
+    pub head: u64,
+    /// Waiting elsewhere.
+    pub waiter: u64,
+    /// Asleep in `pv_wait`: it took itself off.
+    pub halted: u64,
+    /// Count of all other activities.
+    pub other: u64,
+}
+
+impl ByActivity {
+    pub(crate) fn of(&mut self, activity: Activity) -> &mut u64 {
+        match activity {
+            Activity::Holder => &mut self.holder,
+            Activity::Head => &mut self.head,
+            Activity::Waiter => &mut self.waiter,
+            Activity::Other => &mut self.other,
+        }
+    }
+
+    /// Adds another vCPU's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.holder += other.holder;
+        self.head += other.head;
+        self.waiter += other.waiter;
+        self.halted += other.halted;
+        self.other += other.other;
+    }
+}

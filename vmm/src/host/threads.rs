@@ -53,7 +53,8 @@ const LEAST_EACH: u32 = 24;
 /// More threads than that would only wait for the kernel's locks.
 const MOST_THREADS: u32 = 32;
 
-/// Does `work` for each number of `range`, by a few threads that exist for it alone. Returns the results in order, or the error of the lowest number that met one.
+/// Does `work` for each number of `range`, by a few threads that exist for it alone. Returns the results in order, or the error of the
+/// lowest number that met one.
 pub(crate) fn each<T: Send>(
     range: Range<u32>,
     work: impl Fn(u32) -> Result<T, RunError> + Sync,

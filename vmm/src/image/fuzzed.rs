@@ -66,7 +66,7 @@ fn ask(bytes: Vec<u8>) {
 pub(crate) mod lines {
     use haltkick_fuzzing::{Script, Target, edited, no_seeds};
 
-    use crate::image::made::nested::{CODE, SHAPE_BYTES, nested, units_with_tables};
+    use crate::image::made::{CODE, SHAPE_BYTES, nested, units_with_tables};
     use crate::image::symbols::{Inflated, Lines};
 
     use super::assert_printable;

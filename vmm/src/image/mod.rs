@@ -8,7 +8,7 @@ pub(crate) mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 #[cfg(any(test, fuzzing))]
-mod made;
+pub(crate) mod made;
 pub(crate) mod object;
 pub(crate) mod patch;
 #[cfg(test)]

@@ -402,7 +402,7 @@ fn take_paths<R: Reader>(
 mod tests {
     use super::*;
     use crate::image::file::Image;
-    use crate::image::made::nested::{CODE, SHAPE_BYTES, files_of_one_directory, nested, units_with_tables};
+    use crate::image::made::{CODE, SHAPE_BYTES, files_of_one_directory, nested, units_with_tables};
 
     #[test]
     fn names_keep_what_tells_functions_apart() {

@@ -1,6 +1,6 @@
 //! A guest's machine, ready to start: on KVM, with what its kernel side is set to, or in this process. How a vCPU begins, how it
-//! is run and why it came back. Here: the properties that a machine is to have, the ring that its guest runs in, how vCPUs sleep and are woken, and which capabilities of KVM
-//! are switched on or off for its VM.
+//! is run and why it came back. Here: the properties that a machine is to have, the ring that its guest runs in, how vCPUs sleep and are
+//! woken, and which capabilities of KVM are switched on or off for its VM.
 
 pub(crate) mod boot;
 pub(crate) mod build;

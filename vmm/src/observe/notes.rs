@@ -3,15 +3,14 @@
 
 use std::io;
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::Memory;
 use crate::host::clock::{Clock, Moment};
 use crate::image::file::Image;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::Instruments;
 use crate::observe::profile::{Profile, Sampler, Samples, Spent};
 use crate::observe::trace::{About, Collector, Recorder, Trace, What};
-use crate::observe::whereabouts::Where;
+use crate::observe::{Instruments, Where};
 
 /// Collects the notes of a run's threads, for all its guests.
 #[derive(Debug)]

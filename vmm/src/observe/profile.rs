@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::host::clock::now_ns;
 use crate::host::random::SplitMix;
 use crate::host::signal::KickTimer;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea, WAKE_VECTOR};
 use kvm_bindings::kvm_regs;
 
-use crate::engines::explained::run;
+use crate::engines::run;
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::error::{RunError, system};
 use crate::host::{cpus, signal};

@@ -8,7 +8,7 @@ use haltkick_hypercalls::{
     PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS, WORK_PROBES, WorkloadFlags,
 };
 
-use crate::guest::activity::ByActivity;
+use crate::guest::ByActivity;
 use crate::guest::memory::Memory;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::{Known, RunError};
@@ -16,7 +16,7 @@ use crate::image::file::Image;
 use crate::machine::PvBackend;
 use crate::machine::build::Machine;
 use crate::machine::vcpu::Exit;
-use crate::observe::ticks_histogram::TicksHistogram;
+use crate::observe::TicksHistogram;
 use crate::run::asked::OurGuest;
 use crate::run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,

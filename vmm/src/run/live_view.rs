@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::machine::vcpu::{Exit, ExitCounts, Vcpu};
-use crate::observe::Instruments;
 use crate::observe::live::{LiveFrame, LiveGuest, LiveRun, LiveVcpu};
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::{Instruments, Where, Whereabouts};
 use crate::run::asked::Run;
 use crate::sched::Scheduler;
 use crate::sched::guest_run::GuestRun;

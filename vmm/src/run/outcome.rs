@@ -5,21 +5,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::explain::Explanation;
-use crate::guest::activity::ByActivity;
+use crate::guest::ByActivity;
 use crate::host::error::{Known, RunError};
 use crate::host::memory::Residence;
 use crate::host::pmu::CacheEvents;
 use crate::image::sites::Calls;
 use crate::machine::{PvBackend, Ring};
+use crate::observe::TicksHistogram;
 use crate::observe::profile::Profile;
-use crate::observe::ticks_histogram::TicksHistogram;
 use crate::observe::trace::Trace;
 use crate::sched::Repeated;
-use crate::sched::books::{ClosedByHeads, Graces};
+use crate::sched::books::{ClosedByHeads, Graces, Timeline};
 use crate::sched::hints::PreemptedSource;
 use crate::sched::quota::{KernelThrottled, Throttled};
 use crate::sched::run_delay::RunDelay;
-use crate::sched::timeline::Timeline;
 
 /// Is the `preempted` flag true? From the workload that checks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

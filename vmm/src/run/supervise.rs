@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::Memory;
 use crate::host::cgroup::Counts;
 use crate::host::clock::{Clock, Moment};
@@ -15,7 +15,7 @@ use crate::host::switch_probe::SwitchProbe;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::{Where, Whereabouts};
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
 use crate::run::live_view::{GuestNow, LiveView};
 use crate::sched::guest_run::GuestRun;

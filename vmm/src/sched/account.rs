@@ -3,11 +3,10 @@
 //! It has three parts: `turns`, its place among those that take turns; `books`, how long it was where and what that cost;
 //! `steal_record`, what the guest may know of it.
 
-use crate::observe::whereabouts::{Where, Whereabouts};
-use crate::sched::books::{Books, Spell};
+use crate::observe::{Where, Whereabouts};
+use crate::sched::books::{Books, Spell, Timeline};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::steal_record::{GuestSide, StealRecord};
-use crate::sched::timeline::Timeline;
 
 /// The account of one vCPU. Its task owns it, so that it needs no lock.
 #[derive(Debug)]

@@ -18,12 +18,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::threads::{lock, unlocked};
 use crate::machine::vcpu::{Exit, Vcpu};
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::{Where, Whereabouts};
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::fair_queue::Shares;

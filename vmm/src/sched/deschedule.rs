@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER};
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::host::error::Refused;
 use crate::host::random::SplitMix;
 use crate::image::file::{Entry, Image};

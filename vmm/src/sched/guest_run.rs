@@ -6,10 +6,9 @@ use std::sync::{Mutex, OnceLock};
 
 use haltkick_hypercalls::VcpuArea;
 
-use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
-use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
+use crate::guest::{Activity, reports};
 use crate::host::cgroup::{Counts, Inherited};
 use crate::host::clock::Clock;
 use crate::host::error::{RunError, system};

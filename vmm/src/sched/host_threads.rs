@@ -18,7 +18,7 @@ use crate::host::threads::{self, lock, unlocked};
 use crate::host::{cpus, sandbox};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::notes::Observer;
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::{Where, Whereabouts};
 use crate::sched::Finished;
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_WAITER, MAX_LOCKS};
 
-use crate::guest::activity::{Activity, ByActivity};
 use crate::guest::memory::Memory;
+use crate::guest::{Activity, ByActivity};
 use crate::host::clock::{Moment, Nanoseconds, Ticks, TscRate};
 use crate::sched::window::WindowTimes;
 

@@ -29,7 +29,6 @@ pub(crate) mod switch_books;
 mod task;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod tests;
-pub(crate) mod timeline;
 pub(crate) mod window;
 
 use std::sync::Arc;
@@ -43,7 +42,7 @@ use haltkick_sim::schedule::Schedule;
 
 use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::whereabouts::Whereabouts;
+use crate::observe::Whereabouts;
 use crate::sched::account::Account;
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::host::clock::Clock;
 use crate::host::signal::Thread;
 use crate::observe::notes::Observer;

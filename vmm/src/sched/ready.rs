@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use haltkick_hypercalls::READY_UNKNOWN;
 
 use crate::host::threads::lock;
-use crate::observe::whereabouts::Where;
+use crate::observe::Where;
 use crate::sched::core::{Bell, Core, Turn};
 use crate::sched::fair_queue::Shares;
 use crate::sched::guest_run::GuestRun;

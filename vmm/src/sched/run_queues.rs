@@ -6,8 +6,8 @@
 //! lock is taken by others than its pCPU only where a vCPU moves.
 //!
 //! Fairness: vCPUs that always want to run differ in CPU time by 5 slices at most, where one queue keeps them within 2. That is what
-//! `tests/fairness` tests, on up to 256 pCPUs that each come to a boundary once a slice, among vCPUs that wake each other; it does not grow with
-//! the number of pCPUs, since each queue has a few looks a slice, from other pCPUs each time.
+//! `tests/fairness` tests, on up to 256 pCPUs that each come to a boundary once a slice, among vCPUs that wake each other; it does not
+//! grow with the number of pCPUs, since each queue has a few looks a slice, from other pCPUs each time.
 //!
 //! One queue serves all pCPUs where guests have shares, since the time of a guest is a sum over its vCPUs, and on simulated machines.
 

@@ -1,7 +1,8 @@
 //! How the vCPUs of a guest start: which have said that they have, and which may start next.
 //!
-//! A guest's vCPUs may say that they have started ([`Starts`]). The word of each vCPU counts once, and each speaks for itself alone: a guest that says nothing, or says it again, delays no other
-//! guest and stops no vCPU of its own for good, since the supervisor ends a run in which vCPUs do not start.
+//! A guest's vCPUs may say that they have started ([`Starts`]). The word of each vCPU counts once, and each speaks for itself alone: a
+//! guest that says nothing, or says it again, delays no other guest and stops no vCPU of its own for good, since the supervisor ends a
+//! run in which vCPUs do not start.
 //!
 //! vCPUs with threads of their own take turns to start ([`StartTurns`]): only a few start at a time, and those that have started wait
 //! for the others. Without this the threads of a thousand vCPUs would all be ready at once. The host's scheduler would give each a slice of

@@ -10,10 +10,10 @@
 //! A report may get lost, when it is read too late: then a stay on a pCPU or off it has no beginning or no end, and is
 //! left out. How many got lost is counted.
 
-use crate::guest::activity::{Activity, ByActivity};
+use crate::guest::{Activity, ByActivity};
 use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
 use crate::observe::trace::What;
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::{Where, Whereabouts};
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};
 use crate::sched::window::WindowTimes;
 

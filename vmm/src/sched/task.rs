@@ -3,9 +3,9 @@
 //!
 //! A vCPU that is descheduled on purpose lies aside until its time is over. Then it is ready, and late: it is next.
 //!
-//! A vCPU that halts in KVM's hands (a Linux guest's) would keep its pCPU until something wakes it. So the runner looks whether it has halted, each time after as
-//! long as it has looked away: unnoticed, it keeps the pCPU for at most as long as it has run. It dozes then. No event
-//! tells when something has come for it, so runners look for that too, between turns.
+//! A vCPU that halts in KVM's hands (a Linux guest's) would keep its pCPU until something wakes it. So the runner looks whether it has
+//! halted, each time after as long as it has looked away: unnoticed, it keeps the pCPU for at most as long as it has run. It dozes then.
+//! No event tells when something has come for it, so runners look for that too, between turns.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,9 +9,8 @@ use haltkick_sim::Cpu;
 use haltkick_sim::board::{Step, Witness};
 use serde::{Deserialize, Serialize};
 
-use crate::engines;
-use crate::engines::explained::{Looking, look, meetings};
 use crate::engines::vmm::Watched;
+use crate::engines::{self, Looking, look, meetings};
 use crate::explain::lock_in_words;
 use crate::guest::memory::Memory;
 use crate::host::branch::{Awaited, Reporter, Side, branch};

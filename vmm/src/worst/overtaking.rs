@@ -6,9 +6,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::explain::forbids_stealing;
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::Memory;
-use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::observe::{Where, Whereabouts};
 use crate::run::asked::OurGuest;
 
 /// Ticks at which a vCPU was seen to run in one wait: more time than the way into any queue takes.

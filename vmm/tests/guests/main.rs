@@ -2,7 +2,6 @@
 
 mod descheduling;
 mod explain;
-mod harm;
 mod in_kernel;
 mod instrument;
 mod locks;

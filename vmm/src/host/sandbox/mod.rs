@@ -1,13 +1,12 @@
 //! Walls around what runs guests: if a guest got hold of one of our threads, it could ask the kernel for little.
 //!
-//! A process that will run guests gives up what it does not need ([`Needs`]): new privileges and most of those that it has
-//! (`privileges`), files (`files`), system calls (`process_rules`). Threads that run vCPUs give up all privileges, and have a
+//! A process that will run guests gives up what it does not need ([`Needs`]): new privileges, most of those that it has,
+//! and files (`privileges`), system calls (`process_rules`). Threads that run vCPUs give up all privileges, and have a
 //! filter of their own on top (`rules`), from when they have what they need until they end. A call that is not in a filter ends
 //! the process, which says which it was, and of which thread (`refusal`). The process cannot be looked into by others of
 //! the same user, and leaves no memory image behind.
 #![expect(unsafe_code, reason = "prctl and a signal's handler have no safe wrapper in rustix")]
 
-mod files;
 pub(crate) mod privileges;
 mod process_rules;
 mod refusal;
@@ -26,7 +25,7 @@ use crate::host::cgroup;
 use crate::host::error::{Known, RunError};
 use crate::host::threads::lock;
 
-pub use files::landlock_abi;
+pub use privileges::landlock_abi;
 pub use process_rules::process_rules;
 pub use rules::{Needed, SandboxRule, runner_rules};
 
@@ -101,7 +100,7 @@ pub fn confine_process(needs: &Needs) -> Result<(), RunError> {
         let why = "another program is started, which would inherit it";
         Walls { calls: Err(why.into()), files: Err(why.into()) }
     } else {
-        let files = files::wall_off(needs)?;
+        let files = privileges::wall_off(needs)?;
         // Last: what comes before makes calls that nothing makes afterwards.
         Walls { files, calls: filter_process(needs)? }
     };

@@ -15,7 +15,7 @@ use crate::host::clock::Moment;
 use crate::host::error::Known;
 use crate::host::threads::{lock, unlocked};
 use crate::image::file::Image;
-use crate::observe::whereabouts::Where;
+use crate::observe::Where;
 
 pub(crate) use sections::Sections;
 
@@ -361,8 +361,7 @@ mod tests {
             let missing = missing.map(str::to_owned).into_iter().collect();
             let about =
                 About { guests: vec![guest], pcpus: vec![], window_ns: [0, 90], lost_reports, missing };
-            let stops =
-                What::Stops { vcpu: 0, to: Where::Preempted(crate::guest::activity::Activity::Other) };
+            let stops = What::Stops { vcpu: 0, to: Where::Preempted(crate::guest::Activity::Other) };
             let events = vec![runs(10, 0), Event { at_ns: 20, what: stops }, runs(60, 0)];
             let clock = Clock { start: Moment { ns: 0, tsc: 0 }, end: Moment { ns: 90, tsc: 90 } };
             let trace =

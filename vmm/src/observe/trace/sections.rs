@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use haltkick_hypercalls::{TRACE_SECTION_BYTES, TRACE_SECTIONS_OFFSET};
 
 use super::Clock;
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::Memory;
 
 /// One critical section, in host time.

@@ -21,8 +21,8 @@ use haltkick_sim::schedule::perfetto::{
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{Event, Trace, What};
-use crate::guest::activity::Activity;
-use crate::observe::whereabouts::Where;
+use crate::guest::Activity;
+use crate::observe::Where;
 
 const RUN: Track = Track(1);
 const PCPUS: Track = Track(2);

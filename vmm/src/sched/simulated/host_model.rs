@@ -11,7 +11,7 @@ use haltkick_sim::board::Board;
 use haltkick_sim::hosts::{Host, Interval, Invalidations, Scheduler, Yielded};
 use haltkick_sim::machine::Machine;
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::Ram;
 use crate::machine::vcpu::Exit;
 use crate::sched::core::{Bell, Core, Next, Turn};

@@ -23,14 +23,14 @@ use haltkick_sim::machine::{Invalidation, Machine};
 use haltkick_sim::schedule::Schedule;
 use haltkick_sim::{Event, Partition};
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::Ram;
 use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
 use crate::machine::invalidate::acknowledge;
 use crate::machine::vcpu::{Exit, NOT_CARRIED_OUT, Vcpu};
+use crate::observe::Whereabouts;
 use crate::observe::notes::Observer;
-use crate::observe::whereabouts::Whereabouts;
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;

@@ -3,7 +3,7 @@
 use haltkick_sim::hosts::{Boosts, Candidate, Host, Pause, PauseCounter, Spun, Target, Window, Yielded};
 use haltkick_sim::machine::PauseLimits;
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 
 use super::PS;
 

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use crate::observe::profile;
-use crate::observe::whereabouts::Where;
+use crate::observe::{Where, profile};
 use crate::sched::guest_run::GuestRun;
 
 use super::{Doing, PS, Simulated, State};

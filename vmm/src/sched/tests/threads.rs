@@ -13,7 +13,7 @@ use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::{cpus, signal};
 use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
-use crate::observe::whereabouts::Where;
+use crate::observe::Where;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::starts::Starts;
 use crate::sched::{Rules, Sched, Scheduler};

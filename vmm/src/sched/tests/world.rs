@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use haltkick_fuzzing::Script;
 
-use crate::guest::activity::Activity;
+use crate::guest::Activity;
 use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::host::clock::{Moment, SimulatedClock};
 use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
