@@ -70,9 +70,8 @@ pub use observe::live::{LIVE_SCHEMA, LIVE_SCHEMA_VERSION, Live, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
 pub use observe::{ConsoleSink, Instruments, LinuxConsole, TicksHistogram, TicksSpan, Where};
-pub use probes::costs::{CpuCosts, pause_ticks, transfer_ns};
+pub use probes::costs::{CpuCosts, Gap, gaps, pause_ticks, transfer_ns};
 pub use probes::round_trip::RoundTrip;
-pub use probes::spells::{Gap, gaps};
 pub use probes::{Probe, probe};
 pub use run::asked::{
     Accelerator, Engine, Fold, Governor, Guest, Linux, MAX_WINDOWS, MOST_LINES, OurGuest, Ours, Program,

@@ -1,7 +1,7 @@
-//! Costs of instructions and cache lines on this host: the file of a machine for [`Engine::Sim`](crate::Engine::Sim) is
-//! made of them.
+//! Costs of instructions and cache lines on this host, and when its scheduler lets threads run that would always run: the files of a
+//! machine and of a host for [`Engine::Sim`](crate::Engine::Sim) are made of them.
 //!
-//! Each figure is the least of several rounds: what disturbs a round makes it longer.
+//! Each cost is the least of several rounds: what disturbs a round makes it longer.
 #![expect(
     unsafe_code,
     reason = "LFENCE is an instruction that only some x86 processors have, and all x86-64 ones do"
@@ -11,7 +11,9 @@ use std::arch::x86_64::_mm_lfence;
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::thread::sched_getcpu;
 
 use crate::host::error::RunError;
 use crate::host::random::SplitMix;
@@ -158,6 +160,62 @@ fn memory_ns() -> f64 {
     (0..3).map(round).fold(f64::INFINITY, f64::min)
 }
 
+/// A shorter gap is not seen: two readings of the clock take less.
+const LEAST_GAP: Duration = Duration::from_nanos(500);
+/// Gaps that one thread keeps: more than ticks of 10 kHz make in [`MOST_TIME`].
+const MOST_GAPS: usize = 1 << 17;
+/// The longest measurement.
+const MOST_TIME: Duration = Duration::from_secs(10);
+
+/// A time in which a thread did not run, though it never waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Its beginning, in nanoseconds since all threads started.
+    pub at_ns: u64,
+    /// Its length, in nanoseconds.
+    pub length_ns: u64,
+    /// The thread ran on another CPU afterwards.
+    pub moved: bool,
+}
+
+/// Lets `threads` threads run on `cpus` for `time`, at most ten seconds, and returns the gaps of each, in order.
+///
+/// # Errors
+/// [`RunError`] if a thread may not run there.
+pub fn gaps(cpus: &[u32], threads: usize, time: Duration) -> Result<Vec<Vec<Gap>>, RunError> {
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        let spawn = |_| {
+            scope.spawn(|| {
+                let pinned = cpus::pin_to(cpus);
+                let mut gaps = Vec::with_capacity(MOST_GAPS);
+                barrier.wait();
+                pinned?;
+                watch(time.min(MOST_TIME), &mut gaps);
+                Ok(gaps)
+            })
+        };
+        let running: Vec<_> = (0..threads).map(spawn).collect();
+        running.into_iter().map(|thread| thread.join().expect("a watching thread does not panic")).collect()
+    })
+}
+
+/// Reads the clock without end, and keeps what lies further apart than [`LEAST_GAP`].
+fn watch(time: Duration, gaps: &mut Vec<Gap>) {
+    let start = Instant::now();
+    let (mut last, mut cpu) = (Duration::ZERO, sched_getcpu());
+    while last < time && gaps.len() < MOST_GAPS {
+        let now = start.elapsed();
+        if now - last >= LEAST_GAP {
+            let after = sched_getcpu();
+            let [at_ns, length_ns] = [last, now - last].map(|it| it.as_nanos() as u64);
+            gaps.push(Gap { at_ns, length_ns, moved: after != cpu });
+            cpu = after;
+        }
+        last = now;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,5 +242,17 @@ mod tests {
             one.join().unwrap();
         });
         assert_eq!(flag.into_inner(), HAND_OVERS);
+    }
+
+    #[test]
+    fn two_threads_on_one_cpu_take_turns() {
+        let cpu = cpus::allowed_cpus()[0];
+        let both = gaps(&[cpu], 2, Duration::from_millis(200)).unwrap();
+        assert_eq!(both.len(), 2);
+        for gaps in both {
+            let longest = gaps.iter().max_by_key(|gap| gap.length_ns).expect("a thread that never waited");
+            assert!(longest.length_ns > 100_000 && !longest.moved, "{longest:?}");
+            assert!(gaps.is_sorted_by_key(|gap| gap.at_ns));
+        }
     }
 }

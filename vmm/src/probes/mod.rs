@@ -2,7 +2,6 @@
 
 pub(crate) mod costs;
 pub(crate) mod round_trip;
-pub(crate) mod spells;
 
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;

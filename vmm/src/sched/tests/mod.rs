@@ -3,8 +3,6 @@
 pub(crate) mod fairness;
 #[cfg(test)]
 mod threads;
-#[cfg(test)]
-mod waking;
 mod world;
 
 use std::sync::OnceLock;
@@ -21,19 +19,19 @@ use crate::sched::hints::Watcher;
 const LOCKS: u32 = 1;
 
 /// The surroundings of made-up guests.
-struct Ground {
-    notes: Notes,
+pub(super) struct Ground {
+    pub(super) notes: Notes,
     clock: Clock,
     watcher: Watcher,
 }
 
 impl Ground {
-    fn new(clock: Clock) -> Self {
+    pub(super) fn new(clock: Clock) -> Self {
         Self { notes: Notes::none(), clock, watcher: Watcher::nothing("made up") }
     }
 
     /// A guest that shares nothing with the VMM.
-    fn guest(&self, vcpus: u32) -> GuestRun<'_> {
+    pub(super) fn guest(&self, vcpus: u32) -> GuestRun<'_> {
         GuestRun::new(vcpus, tsc(), &self.clock, &self.watcher, &self.notes)
     }
 

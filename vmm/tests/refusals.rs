@@ -1,11 +1,14 @@
-//! Guest images: those that cannot be used are refused with one line, before anything is created; and the addresses of the embedded
-//! one's code and data, since no figure may depend on what happens to be its neighbour.
+//! Guest images and settings that cannot be used are refused with one line, before anything is created: settings by every entrance of the
+//! library.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use haltkick_hypercalls::ABI_VERSION;
-use haltkick_vmm::{Engine, Image, RunError, check_guests};
-use object::{Object as _, ObjectSymbol as _};
+use haltkick_vmm::{
+    Bandwidth, Engine, HowOften, Image, Instruments, Quota, Run, RunError, Sched, Target, check_guests,
+};
+use support::{Settings, deschedule, start_with, watched};
 
 /// The embedded image with `edit` applied, in a file of this name.
 fn edited(name: &str, edit: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
@@ -307,72 +310,73 @@ fn code_that_begins_within_a_page_is_nothing_for_threads() {
     assert!(refused.to_string().contains("no page begins"), "{refused}");
 }
 
-/// Pairs of lines are fetched together.
-const PAIR: u64 = 128;
-const LINE: u64 = 64;
-
-fn symbols() -> Vec<(String, u64, u64)> {
-    let file = object::File::parse(Image::embedded_elf()).expect("the image is an ELF file");
-    let symbol = |symbol: object::Symbol<'_, '_>| {
-        (symbol.name().unwrap_or_default().to_owned(), symbol.address(), symbol.size())
-    };
-    file.symbols().map(symbol).collect()
+fn base() -> Run {
+    support::on(Engine::Threads)
 }
 
-fn address_of(symbols: &[(String, u64, u64)], name: &str) -> u64 {
-    symbols.iter().find(|symbol| symbol.0 == name).unwrap_or_else(|| panic!("the image has {name}")).1
+/// A quota of `run_us` microseconds in a millisecond, which the VMM can keep.
+fn quota(run_us: u64) -> Quota {
+    let [run, period] = [run_us, 1000].map(Duration::from_micros);
+    Quota::Own(Bandwidth { run, period, burst: Duration::ZERO })
 }
 
-/// The optimiser shrinks a padded static to what is used of it, keeps its alignment, and puts a neighbour behind it.
-#[test]
-fn statics_that_several_vcpus_write_have_their_lines_for_themselves() {
-    let symbols = symbols();
-    let hot = address_of(&symbols, "__haltkick_hot_start")..address_of(&symbols, "__haltkick_hot_end");
-    let within: Vec<_> = symbols.iter().filter(|symbol| hot.contains(&symbol.1) && symbol.2 > 0).collect();
-    for (name, address, size) in &within {
-        assert!(address % PAIR == 0 && size % PAIR == 0, "{name}: {size} bytes at {address:#x}");
-    }
-    for expected in ["TURN", "TAKEN", "DONE", "TABLE", "INSTANCES"] {
-        let found = within.iter().any(|symbol| symbol.0.contains(expected));
-        assert!(found, "{expected} is not among the hot statics");
+/// The one line of a refusal.
+#[track_caller]
+fn refusal<T: std::fmt::Debug>(result: Result<T, RunError>) -> String {
+    match result {
+        Err(error @ RunError::Usage(_)) => {
+            let text = error.to_string();
+            assert!(!text.contains('\n'), "{text}");
+            text
+        }
+        other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn the_functions_of_all_locks_begin_a_line() {
+fn settings_that_cannot_be_are_refused_before_anything_runs() {
     let image = Image::embedded();
-    for (index, lock) in image.locks.iter().enumerate() {
-        for pv in [false, true] {
-            let calls = image.calls(index, pv).expect("the image tells of its locks");
-            let functions = [calls.lock, calls.unlock, calls.read, calls.read_unlock];
-            for function in functions.into_iter().flatten() {
-                assert!(function % LINE == 0, "{}: {function:#x}", lock.name);
-            }
+    check_guests(&base(), &image).expect("the base can be run");
+    let twice = [base().cpus[0]; 2].to_vec();
+    for (config, says) in [
+        (base().slice(Duration::ZERO), "slice"),
+        (base().cpus(twice), "twice"),
+        (base().cpus(vec![]), "pCPU"),
+        (base().vcpus(0), "vCPU"),
+        (base().lock_count(0), "locks"),
+        (base().grace(Duration::from_secs(1)), "grace"),
+        (base().sched(Sched::Host).kick_yields(true), "scheduler"),
+        (base().sched(Sched::Host).quota(quota(500)), "quota"),
+    ] {
+        for text in [refusal(config.check()), refusal(start_with(&config, &image))] {
+            assert!(text.contains(says), "{text}");
         }
     }
 }
 
-/// A shared reference promises that the parts outside of cells never change, and the guest may write anywhere.
 #[test]
-fn what_host_and_guest_share_is_atomic_to_the_last_byte() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../hypercalls/src");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let text: String = files.map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    let mut structures = vec!["Control", "Oracle", "VcpuArea", "StealTime", "TraceSection"];
-    let mut looked_at = 0;
-    while let Some(name) = structures.pop() {
-        let (_, rest) =
-            text.split_once(&format!("pub struct {name} {{\n")).unwrap_or_else(|| panic!("{name}"));
-        let (fields, _) = rest.split_once("\n}\n").expect("it has an end");
-        let fields = fields.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-        for (field, kind) in fields.filter_map(|line| line.trim_end_matches(',').split_once(": ")) {
-            looked_at += 1;
-            let element = kind.trim_start_matches('[').split([';', '<']).next().unwrap_or(kind);
-            if !element.starts_with("Atomic") && element != "Padding" {
-                assert!(text.contains(&format!("pub struct {element} {{")), "{name}: {field} is {kind}");
-                structures.push(element);
-            }
-        }
+fn a_profile_without_a_period_is_refusal() {
+    for period in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600)] {
+        let instruments = Instruments { profile: Some(period), ..Instruments::default() };
+        assert!(refusal(watched(&base(), &instruments)).contains("out of range"));
     }
-    assert!(looked_at > 50, "{looked_at} fields");
+}
+
+#[test]
+fn a_point_beyond_the_64th_is_refusal() {
+    let mut image = Image::embedded();
+    let point = image.points[0].clone();
+    let lock = image.locks.iter().find(|lock| lock.has_points() && lock.has_paravirt()).unwrap().name.clone();
+    while image.points.len() < 65 {
+        let mut another = point.clone();
+        another.name = format!("point{}", image.points.len());
+        image.points.push(another);
+    }
+    let at = |index: usize| {
+        let (often, length) = (HowOften::Probability(0.5), Duration::from_millis(1));
+        let point = Some(image.points[index].name.as_str());
+        base().lock(lock.clone()).deschedule(deschedule(Target::Random, often, length, point))
+    };
+    check_guests(&at(63), &image).expect("it has a bit");
+    assert!(refusal(check_guests(&at(64), &image)).contains("first 64"));
 }
