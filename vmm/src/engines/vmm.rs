@@ -32,8 +32,9 @@ use crate::sched::guest_run::{GuestRun, Shared};
 use crate::sched::hints::{PreemptedSource, Watcher};
 use crate::sched::quota::{Purse, Quota};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
+use crate::sched::simulated::Simulated;
 use crate::sched::starts::Starts;
-use crate::sched::{Finished, Sched, Scheduler};
+use crate::sched::{Finished, Sched, Scheduler, on_threads};
 
 /// Close watchers of a run on a simulated machine.
 #[derive(Default)]
@@ -104,24 +105,24 @@ pub(super) fn run(
     let plan = run.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, run.cpus.len(), run.rules.slice, run.guests[0].seed)
     });
-    let scheduler = match run.engine.machine() {
+    let scheduler: Box<dyn Scheduler + '_> = match run.engine.machine() {
         Some(machine) => {
             let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
             let host = run.modelled_host();
-            Scheduler::simulated(
+            Box::new(Simulated::new(
                 (run.rules, host.as_ref(), run.schedule.as_ref()),
                 &guests,
                 vcpus,
                 plan,
                 machine,
                 (stop, witness),
-            )
+            ))
         }
-        None => Scheduler::new(run.rules, &run.cpus, &guests, vcpus, plan),
+        None => on_threads(run.rules, &run.cpus, &guests, vcpus, plan),
     };
     let pmu = counters(run);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
-    let mut supervisor = Supervisor::new(run, &guests, (image, &memories), &scheduler, &pmu, stop);
+    let mut supervisor = Supervisor::new(run, &guests, (image, &memories), &*scheduler, &pmu, stop);
     supervisor.shown = shown;
 
     let (verdict, stopped) = std::thread::scope(|scope| {

@@ -37,7 +37,7 @@ impl<'a> LiveView<'a> {
     }
 
     /// Shows how things are, if it is time to.
-    pub(crate) fn look<'g>(&mut self, scheduler: &Scheduler<'_>, guests: impl Iterator<Item = GuestNow<'g>>) {
+    pub(crate) fn look<'g>(&mut self, scheduler: &dyn Scheduler, guests: impl Iterator<Item = GuestNow<'g>>) {
         if self.live.is_due() {
             let frame = self.frame(&scheduler.whereabouts(), guests);
             self.live.show(&frame);

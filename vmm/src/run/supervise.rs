@@ -50,7 +50,7 @@ pub(crate) trait PassWindow {
     /// Lets the scheduler pass time, from the opening of the window to its close.
     fn pass(
         &mut self,
-        scheduler: &Scheduler<'_>,
+        scheduler: &dyn Scheduler,
         guest: &GuestRun<'_>,
         memory: &Memory,
     ) -> Result<(), RunError>;
@@ -76,23 +76,23 @@ struct Supervised<'a> {
 }
 
 /// Supervises one run.
-pub(crate) struct Supervisor<'a, 's> {
+pub(crate) struct Supervisor<'a> {
     run: &'a Run,
     guests: Vec<Supervised<'a>>,
-    scheduler: &'a Scheduler<'s>,
+    scheduler: &'a dyn Scheduler,
     pmu: &'a Pmu,
     stop: &'a AtomicBool,
     /// Shows the run while it goes, if it was asked to.
     pub(crate) shown: Option<LiveView<'a>>,
 }
 
-impl<'a, 's> Supervisor<'a, 's> {
+impl<'a> Supervisor<'a> {
     /// For the guests of `run`.
     pub(crate) fn new(
         run: &'a Run,
         guests: &'a [GuestRun<'a>],
         (image, memories): (&'a Image, &[&'a Memory]),
-        scheduler: &'a Scheduler<'s>,
+        scheduler: &'a dyn Scheduler,
         pmu: &'a Pmu,
         stop: &'a AtomicBool,
     ) -> Self {
@@ -329,7 +329,7 @@ impl Supervised<'_> {
         self.memory.control().at_rest.load(Ordering::Acquire) != 0
     }
 
-    fn open_window(&mut self, scheduler: &Scheduler<'_>) {
+    fn open_window(&mut self, scheduler: &dyn Scheduler) {
         self.observed.at_open = scheduler.sched_stats(self.guest.index);
         self.observed.quota[0] = self.guest.quota_counts();
         self.guest.window.open(self.guest.clock.now_ns());
@@ -337,7 +337,7 @@ impl Supervised<'_> {
         self.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
     }
 
-    fn close_window(&mut self, scheduler: &Scheduler<'_>, cpu_time: Duration) {
+    fn close_window(&mut self, scheduler: &dyn Scheduler, cpu_time: Duration) {
         let closed_tsc = self.guest.tsc.of_host(self.guest.clock.tsc());
         self.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
         self.guest.window.close(self.guest.clock.now_ns());
@@ -363,7 +363,7 @@ impl Supervised<'_> {
     }
 
     /// Looks whether the guest moves, after a sleep of `slept`.
-    fn look(&mut self, index: usize, scheduler: &Scheduler<'_>, slept: Duration) {
+    fn look(&mut self, index: usize, scheduler: &dyn Scheduler, slept: Duration) {
         let progress = self.count_progress();
         // One that has done its work may leave, on a busy host long after it last moved, and others may go on for longer.
         if progress != self.progress || self.is_done() || self.has_left(scheduler) {
@@ -392,23 +392,23 @@ impl Supervised<'_> {
     }
 
     /// All its vCPUs have left, as they are to when the window has closed.
-    fn has_left(&self, scheduler: &Scheduler<'_>) -> bool {
+    fn has_left(&self, scheduler: &dyn Scheduler) -> bool {
         self.guest.window.is_closed() && self.inside(scheduler) == 0
     }
 
     /// How many of its vCPUs have not left.
-    fn inside(&self, scheduler: &Scheduler<'_>) -> usize {
+    fn inside(&self, scheduler: &dyn Scheduler) -> usize {
         self.not_left(scheduler).count()
     }
 
     /// Its vCPUs that have not left, by number.
-    fn not_left(&self, scheduler: &Scheduler<'_>) -> impl Iterator<Item = u32> + use<> {
+    fn not_left(&self, scheduler: &dyn Scheduler) -> impl Iterator<Item = u32> + use<> {
         let first = self.guest.first_vcpu as usize;
         let of_all = scheduler.whereabouts().into_iter().skip(first).zip(0..self.asked.guest.vcpus);
         of_all.filter(|(vcpu, _)| vcpu.at != Where::Left).map(|(_, vcpu)| vcpu)
     }
 
-    fn is_stuck(&self, scheduler: &Scheduler<'_>, all_asleep: impl FnOnce() -> bool) -> bool {
+    fn is_stuck(&self, scheduler: &dyn Scheduler, all_asleep: impl FnOnce() -> bool) -> bool {
         let had_its_chances =
             || self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep());
         match self.asked.run.watchdog {
@@ -423,7 +423,7 @@ impl Supervised<'_> {
     }
 
     /// Every vCPU waits that has not left: none holds a lock, and none is about to release one.
-    fn all_wait(&self, scheduler: &Scheduler<'_>) -> bool {
+    fn all_wait(&self, scheduler: &dyn Scheduler) -> bool {
         let waits = |vcpu| matches!(Activity::of(self.memory.area(vcpu)), Activity::Waiter | Activity::Head);
         self.guest.window.is_closed() && self.not_left(scheduler).all(waits)
     }
@@ -502,7 +502,7 @@ impl Supervised<'_> {
         ))
     }
 
-    fn starved(&self, scheduler: &Scheduler<'_>, seconds: f64) -> RunError {
+    fn starved(&self, scheduler: &dyn Scheduler, seconds: f64) -> RunError {
         let had = scheduler.cpu_time().saturating_sub(self.chances.cpu_time).as_secs_f64();
         RunError::NoProgress(format!(
             "nothing has moved for {:.1} s, {seconds:.1} s of them after the window, and in that time this process had {had:.1} s of \
@@ -562,17 +562,17 @@ pub(super) struct Chances {
 }
 
 impl Chances {
-    pub(super) fn from_now(clock: &Clock, scheduler: &Scheduler<'_>) -> Self {
+    pub(super) fn from_now(clock: &Clock, scheduler: &dyn Scheduler) -> Self {
         Self { rounds: 0, round_ns: clock.now_ns(), cpu_time: scheduler.cpu_time() }
     }
 
-    pub(super) fn count(&mut self, clock: &Clock, scheduler: &Scheduler<'_>) {
+    pub(super) fn count(&mut self, clock: &Clock, scheduler: &dyn Scheduler) {
         if scheduler.everybody_ran_since(self.round_ns) {
             (self.rounds, self.round_ns) = (self.rounds + 1, clock.now_ns());
         }
     }
 
-    pub(super) fn were_enough(&self, scheduler: &Scheduler<'_>) -> bool {
+    pub(super) fn were_enough(&self, scheduler: &dyn Scheduler) -> bool {
         self.rounds >= WATCHDOG_ROUNDS
             && scheduler.cpu_time().saturating_sub(self.cpu_time) >= WATCHDOG_CPU_TIME
     }

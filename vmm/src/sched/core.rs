@@ -194,7 +194,7 @@ impl<'a, B: Bell> Core<'a, B> {
         self.guests.iter().all(GuestRun::stopping)
     }
 
-    /// Ends the scheduler when no vCPU runs any longer; returns the books of all vCPUs.
+    /// Ends the scheduler when no vCPU runs any longer; returns the books of all vCPUs, guest by guest in order.
     pub(super) fn finish(self) -> Vec<Finished> {
         let now = self.clock.now_ns();
         let apart = unlocked(self.apart);
@@ -207,7 +207,8 @@ impl<'a, B: Bell> Core<'a, B> {
             task.account.books.settle_quota(task.guest);
             (task, found)
         });
-        off.chain(apart.not_started.into_iter().map(|task| (task, Where::NotStarted.into())))
+        let all = off
+            .chain(apart.not_started.into_iter().map(|task| (task, Where::NotStarted.into())))
             .chain(apart.left.into_iter().map(|task| (task, Where::Left.into())))
             .map(|(task, whereabouts)| Finished {
                 guest: task.guest.index,
@@ -215,8 +216,10 @@ impl<'a, B: Bell> Core<'a, B> {
                 vcpu: task.vcpu,
                 account: task.account,
                 whereabouts,
-            })
-            .collect()
+            });
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
+        all
     }
 
     /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since; but for those whose

@@ -19,12 +19,12 @@ use crate::host::{cpus, sandbox};
 use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::notes::Observer;
 use crate::observe::{Where, Whereabouts};
-use crate::sched::Finished;
 use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::run_delay::{SchedStat, parse_sched_stat};
 use crate::sched::starts::StartTurns;
+use crate::sched::{Finished, Scheduler};
 
 /// vCPUs that start at a time, for each pCPU: while one waits to be woken another one starts.
 const STARTS_PER_PCPU: u32 = 2;
@@ -97,6 +97,38 @@ impl Descheduler {
     }
 }
 
+/// The threads of each guest: what they share is the host's scheduler.
+impl Scheduler for Vec<HostThreads<'_>> {
+    fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
+        self.iter().for_each(|threads| threads.start(scope, cpus));
+    }
+
+    fn interrupt(&self) {
+        self.iter().for_each(HostThreads::interrupt);
+    }
+
+    fn interrupt_guest(&self, guest: usize) {
+        self[guest].interrupt();
+    }
+
+    fn all_asleep(&self, guest: usize) -> bool {
+        self[guest].all_asleep()
+    }
+
+    fn whereabouts(&self) -> Vec<Whereabouts> {
+        self.iter().flat_map(HostThreads::whereabouts).collect()
+    }
+
+    fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
+        self[guest].threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
+    }
+
+    fn finish(self: Box<Self>) -> Vec<Finished> {
+        let threads = self.into_iter().flat_map(|of_guest| of_guest.threads);
+        threads.filter_map(|thread| unlocked(thread.finished)).collect()
+    }
+}
+
 impl<'a> HostThreads<'a> {
     /// Takes over `vcpus`.
     pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, plan: Option<Plan>) -> Self {
@@ -119,7 +151,7 @@ impl<'a> HostThreads<'a> {
     }
 
     /// Starts a thread per vCPU on `cpus`.
-    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
+    fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
         let spawn = |thread: &'scope VcpuThread| -> std::io::Result<()> {
             let vcpu = lock(&thread.vcpu).take().expect("threads are started once");
             let builder = std::thread::Builder::new().name(format!("vcpu{}", vcpu.id)).stack_size(128 << 10);
@@ -142,25 +174,15 @@ impl<'a> HostThreads<'a> {
     }
 
     /// Gets every thread out of its vCPU and to its end. [`GuestRun::stop`] comes first.
-    pub(crate) fn interrupt(&self) {
+    fn interrupt(&self) {
         let _registration = lock(&self.registration);
         self.threads.iter().filter_map(|of| of.thread.get()).for_each(|thread| thread.kick());
         self.threads.iter().for_each(VcpuThread::unpark);
         self.turns.end();
     }
 
-    /// All vCPUs' books, once the threads have ended.
-    pub(crate) fn finish(self) -> Vec<Finished> {
-        self.threads.into_iter().filter_map(|thread| unlocked(thread.finished)).collect()
-    }
-
-    /// The kernel's statistics of each vCPU's thread; `None` where there are none.
-    pub(crate) fn sched_stats(&self) -> Vec<Option<SchedStat>> {
-        self.threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
-    }
-
     /// Lists the places of the guest's vCPUs, as far as their threads say.
-    pub(super) fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
+    fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
         self.threads.iter().map(|of| {
             // Relaxed: shown.
             let [begun, asleep, left] =
@@ -176,7 +198,7 @@ impl<'a> HostThreads<'a> {
     }
 
     /// Whether every vCPU that has not left sleeps.
-    pub(crate) fn all_asleep(&self) -> bool {
+    fn all_asleep(&self) -> bool {
         let left = |thread: &VcpuThread| thread.left.load(Ordering::SeqCst);
         let idle = |thread: &VcpuThread| left(thread) || thread.asleep.load(Ordering::SeqCst);
         !self.threads.iter().all(left) && (self.threads.iter().all(idle) || self.all_halt_in_kernel())

@@ -31,14 +31,8 @@ mod task;
 pub(crate) mod tests;
 pub(crate) mod window;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 use std::time::Duration;
-
-use haltkick_sim::board::Witness;
-use haltkick_sim::hosts::Host;
-use haltkick_sim::schedule::Schedule;
 
 use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
@@ -50,7 +44,6 @@ use crate::sched::run_delay::SchedStat;
 
 use host_threads::HostThreads;
 use runners::Runners;
-use simulated::Simulated;
 
 pub use simulated::Repeated;
 
@@ -116,170 +109,89 @@ pub(crate) struct Finished {
     pub(crate) whereabouts: Whereabouts,
 }
 
-/// Either scheduler.
-pub(crate) enum Scheduler<'a> {
-    Vmm(Box<Runners<'a>>),
-    /// One per guest: what they share is the host's scheduler.
-    Host(Vec<HostThreads<'a>>),
-    /// The VMM's, on a simulated machine.
-    Simulated(Box<Simulated<'a>>),
-}
-
-impl<'a> Scheduler<'a> {
-    /// The scheduler that `rules` ask for on `pcpus`, with the vCPUs of each of `guests` in its hands.
-    pub(crate) fn new(
-        rules: Rules,
-        pcpus: &[u32],
-        guests: &'a [GuestRun<'a>],
-        vcpus: Vec<Vec<Vcpu>>,
-        plan: Option<Plan>,
-    ) -> Self {
-        match rules.sched {
-            Sched::Vmm => Self::Vmm(Box::new(Runners::new(rules, pcpus, guests, vcpus, plan))),
-            Sched::Host => {
-                let of_guest = |(guest, vcpus)| HostThreads::new(guest, vcpus, plan);
-                Self::Host(guests.iter().zip(vcpus).map(of_guest).collect())
-            }
-        }
-    }
-
-    /// The VMM's, that of a model of a host or a recorded one, on CPUs of a simulated machine, whose costs scatter as a seed says.
-    /// `looks`: what ends the simulation, and what looks at the CPUs.
-    pub(crate) fn simulated(
-        schedulers: (Rules, Option<&Host>, Option<&Arc<Schedule>>),
-        guests: &'a [GuestRun<'a>],
-        vcpus: Vec<Vec<Vcpu>>,
-        plan: Option<Plan>,
-        machine: (&Arc<haltkick_sim::machine::Machine>, &[u32], u64),
-        looks: (&'a AtomicBool, Option<Box<dyn Witness>>),
-    ) -> Self {
-        Self::Simulated(Box::new(Simulated::new(schedulers, guests, vcpus, plan, machine, looks)))
-    }
-
+/// A scheduler with the vCPUs of all guests in its hands. What only one of them can tell, or needs to be told, has a default.
+pub(crate) trait Scheduler {
     /// Starts its threads on `cpus`.
-    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
-        match self {
-            Self::Vmm(runners) => runners.start(scope, cpus),
-            Self::Host(guests) => guests.iter().for_each(|threads| threads.start(scope, cpus)),
-            Self::Simulated(_) => {}
-        }
+    fn start<'scope>(&'scope self, _scope: &'scope Scope<'scope, '_>, _cpus: &'scope [u32]) {}
+
+    /// Lets this much time pass: by sleeping while threads run the vCPUs, or by simulating them. `stopped` is told how many vCPUs sleep,
+    /// whenever a witness of a simulation has one stand still.
+    fn pass_watched(&self, time: Duration, _stopped: &mut dyn FnMut(u32)) {
+        std::thread::sleep(time);
     }
 
-    /// Lets this much time pass: by sleeping while threads run the vCPUs, or by simulating them.
-    pub(crate) fn pass(&self, time: Duration) {
-        match self {
-            Self::Vmm(_) | Self::Host(_) => std::thread::sleep(time),
-            Self::Simulated(simulated) => simulated.pass(time, &mut |_| ()),
-        }
-    }
-
-    /// Lets this much simulated time pass. `stopped` is told how many vCPUs sleep, whenever a witness has one stand still.
-    pub(crate) fn pass_watched(&self, time: Duration, stopped: &mut dyn FnMut(u32)) {
-        if let Self::Simulated(simulated) = self {
-            simulated.pass(time, stopped);
-        }
+    /// Lets this much time pass.
+    fn pass(&self, time: Duration) {
+        self.pass_watched(time, &mut |_| ());
     }
 
     /// CPU time that the guests' vCPUs, or all of this process, have had.
-    pub(crate) fn cpu_time(&self) -> Duration {
-        match self {
-            Self::Vmm(_) | Self::Host(_) => process_cpu_time(),
-            Self::Simulated(simulated) => simulated.busy(),
-        }
+    fn cpu_time(&self) -> Duration {
+        process_cpu_time()
     }
 
     /// Gets every thread out of its vCPU and to its end. [`GuestRun::stop`] comes first.
-    pub(crate) fn interrupt(&self) {
-        match self {
-            Self::Vmm(runners) => runners.interrupt(),
-            Self::Host(guests) => guests.iter().for_each(HostThreads::interrupt),
-            Self::Simulated(simulated) => simulated.interrupt(),
-        }
-    }
+    fn interrupt(&self);
 
-    /// Gets the vCPUs of `guest` out; those of the others go on. [`GuestRun::stop`] comes first.
-    pub(crate) fn interrupt_guest(&self, guest: usize) {
-        match self {
-            // The pCPU that runs one of the guest's vCPUs looks at the end of its slice.
-            Self::Vmm(_) | Self::Simulated(_) => {}
-            Self::Host(guests) => guests[guest].interrupt(),
-        }
-    }
+    /// Gets the vCPUs of `guest` out; those of the others go on. [`GuestRun::stop`] comes first. Under the VMM's scheduler the pCPU that
+    /// runs one of them looks at the end of its slice.
+    fn interrupt_guest(&self, _guest: usize) {}
 
     /// Whether a thread failed that all guests need.
-    pub(crate) fn is_broken(&self) -> bool {
-        match self {
-            Self::Vmm(runners) => runners.is_broken(),
-            Self::Host(_) | Self::Simulated(_) => false,
-        }
+    fn is_broken(&self) -> bool {
+        false
     }
 
     /// How much of a recorded schedule was repeated; `None`: there was none.
-    pub(crate) fn repeated(&self) -> Option<Repeated> {
-        match self {
-            Self::Vmm(_) | Self::Host(_) => None,
-            Self::Simulated(simulated) => simulated.repeated(),
-        }
+    fn repeated(&self) -> Option<Repeated> {
+        None
     }
 
     /// Whether every vCPU of `guest` that has not left sleeps, as far as the scheduler does not end it for that itself.
-    pub(crate) fn all_asleep(&self, guest: usize) -> bool {
-        match self {
-            Self::Vmm(_) | Self::Simulated(_) => false,
-            Self::Host(guests) => guests[guest].all_asleep(),
-        }
+    fn all_asleep(&self, _guest: usize) -> bool {
+        false
     }
 
     /// Work that the vCPUs of a simulated machine have done; elsewhere it is not counted.
-    pub(crate) fn worked(&self) -> Duration {
-        match self {
-            Self::Vmm(_) | Self::Host(_) => Duration::ZERO,
-            Self::Simulated(simulated) => simulated.worked(),
-        }
+    fn worked(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Time in which pCPUs of a simulated machine were idle, and in the VMM.
-    pub(crate) fn outside(&self) -> [Duration; 2] {
-        match self {
-            Self::Vmm(_) | Self::Host(_) => [Duration::ZERO; 2],
-            Self::Simulated(simulated) => simulated.outside(),
-        }
+    fn outside(&self) -> [Duration; 2] {
+        [Duration::ZERO; 2]
     }
 
     /// Places of the vCPUs of all guests, in order.
-    pub(crate) fn whereabouts(&self) -> Vec<Whereabouts> {
-        match self {
-            Self::Vmm(runners) => runners.whereabouts(),
-            Self::Host(guests) => guests.iter().flat_map(HostThreads::whereabouts).collect(),
-            Self::Simulated(simulated) => simulated.whereabouts(),
-        }
-    }
+    fn whereabouts(&self) -> Vec<Whereabouts>;
 
-    /// Whether every vCPU that is ready has run since `since_ns`, as far as the scheduler knows.
-    pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        match self {
-            Self::Vmm(runners) => runners.everybody_ran_since(since_ns),
-            Self::Host(_) => true,
-            Self::Simulated(simulated) => simulated.everybody_ran_since(since_ns),
-        }
+    /// Whether every vCPU that is ready, or descheduled on purpose, has run since `since_ns`, as far as the scheduler knows.
+    fn everybody_ran_since(&self, _since_ns: u64) -> bool {
+        true
     }
 
     /// The kernel's statistics of the thread of each vCPU of `guest`; empty where vCPUs have no threads of their own.
-    pub(crate) fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
-        match self {
-            Self::Vmm(_) | Self::Simulated(_) => Vec::new(),
-            Self::Host(guests) => guests[guest].sched_stats(),
-        }
+    fn sched_stats(&self, _guest: usize) -> Vec<Option<SchedStat>> {
+        Vec::new()
     }
 
     /// All vCPUs' books, guest by guest in order, once the threads have ended.
-    pub(crate) fn finish(self) -> Vec<Finished> {
-        let mut all = match self {
-            Self::Vmm(runners) => runners.finish(),
-            Self::Host(guests) => guests.into_iter().flat_map(HostThreads::finish).collect(),
-            Self::Simulated(simulated) => simulated.finish(),
-        };
-        all.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
-        all
+    fn finish(self: Box<Self>) -> Vec<Finished>;
+}
+
+/// The scheduler that `rules` ask for on `pcpus` of this host, with the vCPUs of each of `guests` in its hands.
+pub(crate) fn on_threads<'a>(
+    rules: Rules,
+    pcpus: &[u32],
+    guests: &'a [GuestRun<'a>],
+    vcpus: Vec<Vec<Vcpu>>,
+    plan: Option<Plan>,
+) -> Box<dyn Scheduler + 'a> {
+    match rules.sched {
+        Sched::Vmm => Box::new(Runners::new(rules, pcpus, guests, vcpus, plan)),
+        Sched::Host => {
+            let of_guest = |(guest, vcpus)| HostThreads::new(guest, vcpus, plan);
+            Box::new(guests.iter().zip(vcpus).map(of_guest).collect::<Vec<_>>())
+        }
     }
 }

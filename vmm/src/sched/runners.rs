@@ -20,7 +20,7 @@ use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::task::Task;
-use crate::sched::{Finished, Rules, run_delay};
+use crate::sched::{Finished, Rules, Scheduler, run_delay};
 
 /// The thread of each runner, by the number of its pCPU, once it has begun. A bell is a runner's park: rung before the runner sleeps, it
 /// ends that sleep at once.
@@ -60,6 +60,44 @@ pub(crate) struct Runners<'a> {
     broken: AtomicBool,
 }
 
+impl Scheduler for Runners<'_> {
+    fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
+        for (&cpu, runner) in cpus.iter().zip(0..) {
+            let spawned =
+                std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
+                    let served = threads::caught("a runner", || self.serve_pcpu(cpu, runner));
+                    if let Err(error) = served {
+                        self.fail(error);
+                    }
+                });
+            if let Err(source) = spawned {
+                self.fail(no_thread("start a runner thread")(source));
+            }
+        }
+    }
+
+    fn interrupt(&self) {
+        lock(&self.threads).iter().for_each(|thread| thread.kick());
+        self.core.bell.ring_all();
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    fn whereabouts(&self) -> Vec<Whereabouts> {
+        self.core.whereabouts()
+    }
+
+    fn everybody_ran_since(&self, since_ns: u64) -> bool {
+        self.core.everybody_ran_since(since_ns)
+    }
+
+    fn finish(self: Box<Self>) -> Vec<Finished> {
+        self.core.finish()
+    }
+}
+
 impl<'a> Runners<'a> {
     /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` as `rules` say.
     pub(crate) fn new(
@@ -81,48 +119,6 @@ impl<'a> Runners<'a> {
         self.core.guests[0].fail(error);
         // Relaxed: polled.
         self.broken.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a runner failed, so that no guest has what it should have.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
-    }
-
-    /// Starts a runner on each of `cpus`.
-    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
-        for (&cpu, runner) in cpus.iter().zip(0..) {
-            let spawned =
-                std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
-                    let served = threads::caught("a runner", || self.serve_pcpu(cpu, runner));
-                    if let Err(error) = served {
-                        self.fail(error);
-                    }
-                });
-            if let Err(source) = spawned {
-                self.fail(no_thread("start a runner thread")(source));
-            }
-        }
-    }
-
-    /// Gets every runner out of its vCPU and to its end. [`GuestRun::stop`] comes first.
-    pub(crate) fn interrupt(&self) {
-        lock(&self.threads).iter().for_each(|thread| thread.kick());
-        self.core.bell.ring_all();
-    }
-
-    /// All vCPUs' books, once the runners have ended.
-    pub(crate) fn finish(self) -> Vec<Finished> {
-        self.core.finish()
-    }
-
-    /// Lists the place of each vCPU of all guests.
-    pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
-        self.core.whereabouts()
-    }
-
-    /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since.
-    pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        self.core.everybody_ran_since(since_ns)
     }
 
     fn serve_pcpu(&self, cpu: u32, runner: u32) -> Result<(), RunError> {

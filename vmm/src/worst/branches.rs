@@ -212,7 +212,7 @@ impl Window<'_> {
 impl PassWindow for Window<'_> {
     fn pass(
         &mut self,
-        scheduler: &Scheduler<'_>,
+        scheduler: &dyn Scheduler,
         guest: &GuestRun<'_>,
         memory: &Memory,
     ) -> Result<(), RunError> {

@@ -35,7 +35,7 @@ pub struct Sample {
 
 impl Sample {
     /// The present state.
-    pub(super) fn take(scheduler: &Scheduler<'_>, guest: &GuestRun<'_>, memory: &Memory, locks: u32) -> Self {
+    pub(super) fn take(scheduler: &dyn Scheduler, guest: &GuestRun<'_>, memory: &Memory, locks: u32) -> Self {
         let now = guest.tsc.of_host(guest.clock.tsc());
         // Relaxed: nothing runs while this is read.
         let since = |vcpu| memory.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl<'a> Curve<'a> {
     }
 
     /// Adds the present state.
-    pub(super) fn sample(&mut self, scheduler: &Scheduler<'_>, guest: &GuestRun<'_>, memory: &Memory) {
+    pub(super) fn sample(&mut self, scheduler: &dyn Scheduler, guest: &GuestRun<'_>, memory: &Memory) {
         self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
     }
 
@@ -85,7 +85,7 @@ impl<'a> Curve<'a> {
     /// A request to stop.
     pub(super) fn tick(
         &mut self,
-        (scheduler, guest, memory): (&Scheduler<'_>, &GuestRun<'_>, &Memory),
+        (scheduler, guest, memory): (&dyn Scheduler, &GuestRun<'_>, &Memory),
         stopped: &mut dyn FnMut(u32),
     ) -> Result<ControlFlow<()>, RunError> {
         scheduler.pass_watched(Duration::from_nanos(TICK_NS), stopped);

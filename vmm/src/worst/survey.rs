@@ -190,7 +190,7 @@ struct Window<'a> {
 impl PassWindow for Window<'_> {
     fn pass(
         &mut self,
-        scheduler: &Scheduler<'_>,
+        scheduler: &dyn Scheduler,
         guest: &GuestRun<'_>,
         memory: &Memory,
     ) -> Result<(), RunError> {

@@ -41,7 +41,7 @@ use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::run_delay::SchedStat;
-use crate::sched::{Finished, Sched, Scheduler};
+use crate::sched::{Finished, Sched, on_threads};
 
 use devices::Devices;
 use load::LinuxMemory;
@@ -86,7 +86,7 @@ pub(super) fn run(
         .deschedule
         .as_ref()
         .map(|deschedule| Plan::new(deschedule, None, run.cpus.len(), run.rules.slice, asked.seed));
-    let scheduler = Scheduler::new(run.rules, &run.cpus, &guests, vec![vcpus], plan);
+    let scheduler = on_threads(run.rules, &run.cpus, &guests, vec![vcpus], plan);
 
     let cpu_time = process_cpu_time();
     let start = Instant::now();

@@ -122,7 +122,7 @@ impl<'a> Simulated<'a> {
     }
 
     /// How much of the recorded schedule was repeated; `None`: there was none.
-    pub(crate) fn repeated(&self) -> Option<Repeated> {
+    pub(super) fn how_much_was_repeated(&self) -> Option<Repeated> {
         let state = self.state.borrow();
         let recorded = state.recorded.as_ref()?;
         let guest = &self.core.guests[0];

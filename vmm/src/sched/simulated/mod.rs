@@ -38,7 +38,7 @@ use crate::sched::idle::PcpuSet;
 use crate::sched::pcpu::Pcpu;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::task::Task;
-use crate::sched::{Finished, Rules};
+use crate::sched::{Finished, Rules, Scheduler};
 
 use absences::{Recorded, for_ns, takes_pcpu};
 use host_model::Hosted;
@@ -174,6 +174,113 @@ impl State<'_> {
     }
 }
 
+impl Scheduler for Simulated<'_> {
+    /// Lets this much time pass, or less if the run is to end.
+    fn pass_watched(&self, time: Duration, stopped: &mut dyn FnMut(u32)) {
+        let state = &mut *self.state.borrow_mut();
+        let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
+        self.tell_board(state);
+        self.count_time(state);
+        self.call_out(state);
+        loop {
+            // Relaxed: a request; nothing is read on the strength of it.
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let next_ps = state.due.peek().map_or(end_ps, |next| next.0.0.min(end_ps));
+            if let Some(happening) = state.board.run_unless(self.stop, next_ps) {
+                if matches!(happening.what, What::Stopped(_)) {
+                    stopped(self.asleep(state));
+                }
+                self.happens(state, happening);
+                self.wake_idle(state);
+                continue;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            match state.due.pop() {
+                Some(Reverse((at_ps, due))) if at_ps <= end_ps => {
+                    self.set_clock(state, at_ps);
+                    match due {
+                        Due::Begins(index) => self.begins(state, index, at_ps),
+                        Due::Looks(index) => {
+                            // A vCPU that has become ready chooses its pCPU, which may be another one.
+                            self.wake_idle(state);
+                            self.looks(state, index, at_ps);
+                        }
+                        Due::ExitHandled(index) => self.exit_handled(state, index, at_ps),
+                        Due::Returns(index) => self.returns(state, index, at_ps),
+                    }
+                    self.wake_idle(state);
+                }
+                later => {
+                    state.due.extend(later);
+                    break;
+                }
+            }
+        }
+        self.set_clock(state, end_ps);
+    }
+
+    fn cpu_time(&self) -> Duration {
+        self.busy()
+    }
+
+    fn repeated(&self) -> Option<Repeated> {
+        self.how_much_was_repeated()
+    }
+
+    fn worked(&self) -> Duration {
+        // As the time that it takes a vCPU which has a core to itself.
+        Duration::from_nanos(self.state.borrow().board.worked_ps() / PS)
+    }
+
+    fn outside(&self) -> [Duration; 2] {
+        self.idle_and_vmm_time()
+    }
+
+    fn interrupt(&self) {
+        let state = &mut *self.state.borrow_mut();
+        for index in 0..state.slots.len() {
+            state.slots[index].out = None;
+            match std::mem::replace(&mut state.slots[index].doing, Doing::Ended) {
+                Doing::Runs { mut task, began_ns } => {
+                    let times = (began_ns, self.core.clock.now_ns());
+                    state.note_turn(index, &task, &Turn::Stopped, times);
+                    task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
+                    self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
+                }
+                Doing::Changes { task, .. } => self.core.give_back(task),
+                Doing::Idle { .. } | Doing::Taken | Doing::Ended => {}
+            }
+        }
+        let hosted = state.hosted.iter_mut();
+        hosted.flat_map(Hosted::take_off).for_each(|task| self.core.give_back(task));
+    }
+
+    fn everybody_ran_since(&self, since_ns: u64) -> bool {
+        let state = self.state.borrow();
+        let mut off = state.hosted.iter().flat_map(Hosted::off);
+        off.all(|task| task.account.since_ns() >= since_ns) && self.core.everybody_ran_since(since_ns)
+    }
+
+    /// A vCPU that a pCPU changes to counts as running.
+    fn whereabouts(&self) -> Vec<Whereabouts> {
+        let (mut found, state) = (self.core.whereabouts(), self.state.borrow());
+        for task in state.hosted.iter().flat_map(Hosted::off) {
+            found[task.number() as usize] = task.account.whereabouts();
+        }
+        found
+    }
+
+    fn finish(self: Box<Self>) -> Vec<Finished> {
+        self.hand_in_time();
+        drop(self.state);
+        self.core.finish()
+    }
+}
+
 impl<'a> Simulated<'a> {
     /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
     /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
@@ -239,98 +346,6 @@ impl<'a> Simulated<'a> {
         // All are idle until they have looked.
         cpus.iter().for_each(|cpu| _ = core.idle.enter(*cpu));
         Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
-    }
-
-    /// Lets this much time of the machine pass, or less if the run is to end. `stopped` is told how many vCPUs sleep, whenever the
-    /// witness has one stand still.
-    pub(crate) fn pass(&self, time: Duration, stopped: &mut dyn FnMut(u32)) {
-        let state = &mut *self.state.borrow_mut();
-        let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
-        self.tell_board(state);
-        self.count_time(state);
-        self.call_out(state);
-        loop {
-            // Relaxed: a request; nothing is read on the strength of it.
-            if self.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            let next_ps = state.due.peek().map_or(end_ps, |next| next.0.0.min(end_ps));
-            if let Some(happening) = state.board.run_unless(self.stop, next_ps) {
-                if matches!(happening.what, What::Stopped(_)) {
-                    stopped(self.asleep(state));
-                }
-                self.happens(state, happening);
-                self.wake_idle(state);
-                continue;
-            }
-            if self.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            match state.due.pop() {
-                Some(Reverse((at_ps, due))) if at_ps <= end_ps => {
-                    self.set_clock(state, at_ps);
-                    match due {
-                        Due::Begins(index) => self.begins(state, index, at_ps),
-                        Due::Looks(index) => {
-                            // A vCPU that has become ready chooses its pCPU, which may be another one.
-                            self.wake_idle(state);
-                            self.looks(state, index, at_ps);
-                        }
-                        Due::ExitHandled(index) => self.exit_handled(state, index, at_ps),
-                        Due::Returns(index) => self.returns(state, index, at_ps),
-                    }
-                    self.wake_idle(state);
-                }
-                later => {
-                    state.due.extend(later);
-                    break;
-                }
-            }
-        }
-        self.set_clock(state, end_ps);
-    }
-
-    /// Takes every vCPU off its pCPU. [`GuestRun::stop`] comes first.
-    pub(crate) fn interrupt(&self) {
-        let state = &mut *self.state.borrow_mut();
-        for index in 0..state.slots.len() {
-            state.slots[index].out = None;
-            match std::mem::replace(&mut state.slots[index].doing, Doing::Ended) {
-                Doing::Runs { mut task, began_ns } => {
-                    let times = (began_ns, self.core.clock.now_ns());
-                    state.note_turn(index, &task, &Turn::Stopped, times);
-                    task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
-                    self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
-                }
-                Doing::Changes { task, .. } => self.core.give_back(task),
-                Doing::Idle { .. } | Doing::Taken | Doing::Ended => {}
-            }
-        }
-        let hosted = state.hosted.iter_mut();
-        hosted.flat_map(Hosted::take_off).for_each(|task| self.core.give_back(task));
-    }
-
-    /// Whether every vCPU that is ready has run since `since_ns`.
-    pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        let state = self.state.borrow();
-        let mut off = state.hosted.iter().flat_map(Hosted::off);
-        off.all(|task| task.account.since_ns() >= since_ns) && self.core.everybody_ran_since(since_ns)
-    }
-
-    /// Place of each vCPU of all guests. A vCPU that a pCPU changes to counts as running.
-    pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
-        let (mut found, state) = (self.core.whereabouts(), self.state.borrow());
-        for task in state.hosted.iter().flat_map(Hosted::off) {
-            found[task.number() as usize] = task.account.whereabouts();
-        }
-        found
-    }
-
-    /// All vCPUs' books.
-    pub(crate) fn finish(self) -> Vec<Finished> {
-        self.hand_in_time();
-        drop(self.state);
-        self.core.finish()
     }
 
     fn set_clock(&self, state: &mut State<'a>, at_ps: u64) {

@@ -21,7 +21,7 @@ pub(super) struct Spent {
 
 impl<'a> Simulated<'a> {
     /// Time that vCPUs had, of all pCPUs.
-    pub(crate) fn busy(&self) -> Duration {
+    pub(super) fn busy(&self) -> Duration {
         let state = self.state.borrow();
         let under_way = state.slots.iter().map(|slot| match slot.doing {
             Doing::Runs { began_ns, .. } => state.now_ps.saturating_sub(began_ns * PS),
@@ -30,14 +30,9 @@ impl<'a> Simulated<'a> {
         Duration::from_nanos((state.spent.busy_ps + under_way.sum::<u64>()) / PS)
     }
 
-    /// Work that all vCPUs have done, as the time that it takes a vCPU which has a core to itself.
-    pub(crate) fn worked(&self) -> Duration {
-        Duration::from_nanos(self.state.borrow().board.worked_ps() / PS)
-    }
-
     /// Time so far in which pCPUs ran no vCPU and were not on their way to one, and time in the VMM, of all pCPUs. Waking up from idle
     /// is idle time.
-    pub(crate) fn outside(&self) -> [Duration; 2] {
+    pub(super) fn idle_and_vmm_time(&self) -> [Duration; 2] {
         let busy_ps = self.busy().as_nanos() as u64 * PS;
         let state = self.state.borrow();
         let all_ps = state.now_ps * state.slots.len() as u64;

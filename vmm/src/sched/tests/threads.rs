@@ -16,7 +16,7 @@ use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
 use crate::observe::Where;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::starts::Starts;
-use crate::sched::{Rules, Sched, Scheduler};
+use crate::sched::{Rules, Sched, Scheduler, on_threads};
 
 use super::Ground;
 
@@ -27,17 +27,17 @@ fn run_until<'a>(
     rules: Rules,
     guests: &'a [GuestRun<'a>],
     vcpus: Vec<Vec<Vcpu>>,
-    until: impl Fn(&Scheduler<'_>) -> bool,
-) -> (Scheduler<'a>, bool) {
+    until: impl Fn(&dyn Scheduler) -> bool,
+) -> (Box<dyn Scheduler + 'a>, bool) {
     let cpus = [cpus::allowed_cpus()[0]];
-    let scheduler = Scheduler::new(rules, &cpus, guests, vcpus, None);
+    let scheduler = on_threads(rules, &cpus, guests, vcpus, None);
     let came_about = std::thread::scope(|scope| {
         scheduler.start(scope, &cpus);
         let began = Instant::now();
-        while !until(&scheduler) && began.elapsed() < PATIENCE {
+        while !until(&*scheduler) && began.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let came_about = until(&scheduler);
+        let came_about = until(&*scheduler);
         guests.iter().for_each(GuestRun::stop);
         scheduler.interrupt();
         came_about
@@ -266,7 +266,7 @@ fn a_slice_boundary_locks_reads_clocks_and_allocates_so_often() {
 fn beside_a_bad_one(
     sched: Sched,
     bad: fn() -> io::Result<Exit>,
-    until: impl Fn(&Scheduler<'_>, &[GuestRun<'_>], u64) -> bool,
+    until: impl Fn(&dyn Scheduler, &[GuestRun<'_>], u64) -> bool,
 ) -> (bool, Vec<Option<RunError>>) {
     let ground = Ground::new(Clock::Host);
     let guest = |index: usize| {
@@ -284,7 +284,7 @@ fn beside_a_bad_one(
     };
     let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
     let rules = Rules { sched, ..Rules::default() };
-    let enough = |scheduler: &Scheduler<'_>| until(scheduler, &guests, runs.load(Ordering::Relaxed));
+    let enough = |scheduler: &dyn Scheduler| until(scheduler, &guests, runs.load(Ordering::Relaxed));
     let (_, seen) = run_until(rules, &guests, vcpus, enough);
     (seen, guests.iter().map(GuestRun::take_failure).collect())
 }

@@ -398,8 +398,7 @@ impl<'a, 's> World<'a, 's> {
         let Self { core, guests, slots, ran_ns, now_ns, setting, .. } = self;
         assert!(slots.iter().all(|slot| matches!(slot.doing, Doing::Ended)), "a pCPU goes on after the run");
         drop(slots);
-        let mut finished = core.finish();
-        finished.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
+        let finished = core.finish();
         let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.id)).collect();
         let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
