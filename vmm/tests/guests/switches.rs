@@ -1,5 +1,5 @@
-//! What is known of vCPUs that lose their pCPUs: the preempted flag, who writes it, and whether it says what happened; and the decisions
-//! of the host's scheduler, as reported switch by switch, against the kernel's own counts.
+//! vCPUs that lose their pCPUs, as far as that is known: the preempted flag, who writes it, and whether it says what happened; and the
+//! decisions of the host's scheduler, as reported switch by switch, against the kernel's own counts.
 
 use std::time::Duration;
 

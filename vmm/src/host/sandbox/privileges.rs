@@ -1,8 +1,8 @@
-//! What a process gives up before it runs guests: capabilities, if it is a privileged user's, and files.
+//! Capabilities and files that a process gives up before it runs guests.
 //!
-//! Threads that run vCPUs have no capabilities. Of the rest of the process's, those stay permitted that are named to [`keep`], and none of
-//! them is in force but for moments ([`with_kept`]). A guest that got hold of a thread of its own cannot take back what that has
-//! given up; one that went on from there into the main thread would find what is permitted.
+//! Threads that run vCPUs have no capabilities. Of the rest of a privileged user's process, those stay permitted that are named to
+//! [`keep`], and none of them is in force but for moments ([`with_kept`]). A guest that got hold of a thread of its own cannot take back
+//! what that has given up; one that went on from there into the main thread would find what is permitted.
 //!
 //! Landlock says which files a process may open, once it runs guests. Files that are open already stay usable.
 
