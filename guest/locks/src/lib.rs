@@ -33,7 +33,7 @@ pub use memory::watched;
 pub use qspinlock::*;
 pub use queued::*;
 pub use reader_writer::{
-    FairRwLock, PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock, fair,
+    FairRwLock, PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock,
 };
 pub use sleeping::*;
-pub use waiting::nesting::LEVELS;
+pub use waiting::LEVELS;

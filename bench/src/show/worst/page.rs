@@ -205,14 +205,14 @@ mod tests {
 
     #[test]
     fn a_line_has_the_colour_of_its_worst_instruction() {
-        const FILE: &str = "guest/locks/src/qspinlock/queue.rs";
+        const FILE: &str = "guest/locks/src/qspinlock/pv.rs";
         let map = [
             heat(&format!("{FILE}:70"), 1, Some(0.1), true),
             heat(&format!("{FILE}:70"), 2, Some(8.0), true),
             heat(&format!("{FILE}:72"), 3, None, true),
             heat(&format!("{FILE}:200"), 4, None, false),
             heat("guest/locks/src/qspinlock/domain.rs:93", 5, None, true),
-            heat("guest/locks/src/qspinlock/table.rs:95", 6, Some(9.0), true),
+            heat("guest/locks/src/qspinlock/word.rs:95", 6, Some(9.0), true),
         ];
         let page = files(&map, 8.0).into_string();
         let line = |number: u32| {
@@ -225,7 +225,7 @@ mod tests {
         let source = Image::embedded_source(FILE).unwrap().lines().nth(69).unwrap();
         assert!(page.contains(source.trim().split(['<', '&', '"']).next().unwrap()), "{page}");
         assert!(page.contains("mov &lt;a&gt;, b") && !page.contains("mov <a>"), "escaped");
-        let heads = ["table.rs</h3>", "queue.rs</h3>", "Files without a figure: 1", "domain.rs</h3>"];
+        let heads = ["word.rs</h3>", "pv.rs</h3>", "Files without a figure: 1", "domain.rs</h3>"];
         let order = heads.map(|head| page.find(head).expect(head));
         assert!(order.is_sorted(), "the worst file comes first: {order:?}");
         assert_eq!(page.matches("\u{22ee}").count(), 1, "what lies between is left out");

@@ -40,17 +40,10 @@
 use core::ptr;
 
 use crate::{
-    contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
+    contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{
-        CachePadded,
-        sync::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
-    },
-    waiting::{
-        nesting::{LEVELS, Nesting},
-        patience::Patience,
-        wake::{KickStamp, OF_SPINLOCKS},
-    },
+    memory::{AtomicU8, AtomicU32, AtomicUsize, CachePadded, Ordering::*, array, const_unless_loom},
+    waiting::{KickStamp, LEVELS, Nesting, OF_SPINLOCKS, Patience},
 };
 
 /// One ticket.

@@ -1,23 +1,189 @@
 //! The contract between lock, caller and kernel.
 
-mod activity;
 mod delegate;
-pub(crate) mod domain;
 mod event;
-mod lock;
 mod platform;
-mod point;
-mod queues;
-pub(crate) mod rw_lock;
-#[cfg(test)]
-pub(crate) mod test_platform;
 
-pub use activity::Activity;
+use crate::memory::CachePadded;
+
 pub use delegate::Delegate;
-pub use domain::Domain;
-pub use event::Event;
-pub use lock::Lock;
-pub use platform::Platform;
-pub use point::Point;
-pub use queues::Queues;
-pub use rw_lock::RwLock;
+pub use event::{Activity, Event, Point};
+pub use platform::{Platform, Queues};
+
+/// A spinlock whose per-kernel memory is a `D`, its *domain*.
+///
+/// A lock object is small and knows nothing of the machine. What all locks of one kind share (the
+/// [`Platform`](crate::Platform), and per-CPU queue nodes where the kind needs them) lives in the domain, of
+/// which a kernel declares one `static` per kind of lock. Kinds that need no memory take the platform itself
+/// as their domain.
+///
+/// All users of one lock must pass the same domain, and `unlock` is only for the CPU that holds the lock. Otherwise
+/// there is no mutual exclusion.
+pub trait Lock<D>: Sync + Sized {
+    /// Value that `lock` passes to the matching `unlock`: `()`, or the queue node in use.
+    type Token;
+
+    /// Acquires the lock, waiting as long as it takes.
+    fn lock(&self, domain: &D) -> Self::Token;
+
+    /// Acquires the lock if that needs no waiting.
+    fn try_lock(&self, domain: &D) -> Option<Self::Token>;
+
+    /// Releases the lock.
+    fn unlock(&self, domain: &D, token: Self::Token);
+}
+
+/// A padded lock is a lock.
+impl<D, L: Lock<D>> Lock<D> for CachePadded<L> {
+    type Token = L::Token;
+
+    #[inline(always)]
+    fn lock(&self, domain: &D) -> L::Token {
+        (**self).lock(domain)
+    }
+
+    #[inline(always)]
+    fn try_lock(&self, domain: &D) -> Option<L::Token> {
+        (**self).try_lock(domain)
+    }
+
+    #[inline(always)]
+    fn unlock(&self, domain: &D, token: L::Token) {
+        (**self).unlock(domain, token);
+    }
+}
+
+/// A reader-writer spinlock; see [`Lock`](crate::Lock) for what a domain `D` is and what callers owe.
+///
+/// No CPU may take a lock for writing while it holds it in any way, nor for reading while it holds it for writing.
+/// Whether a reader may take it for reading once more depends on the kind. Where a waiting writer stops newcomers, that
+/// is a deadlock ([`FairRwLock`](crate::FairRwLock)).
+pub trait RwLock<D>: Sync + Sized {
+    /// Value that `read` passes to the matching `read_unlock`.
+    type ReadToken;
+
+    /// Value that `write` passes to the matching `write_unlock`.
+    type WriteToken;
+
+    /// Acquires the lock for reading, waiting as long as it takes.
+    fn read(&self, domain: &D) -> Self::ReadToken;
+
+    /// Acquires the lock for reading if that needs no waiting.
+    fn try_read(&self, domain: &D) -> Option<Self::ReadToken>;
+
+    /// Releases what `read` acquired.
+    fn read_unlock(&self, domain: &D, token: Self::ReadToken);
+
+    /// Acquires the lock for writing, waiting as long as it takes.
+    fn write(&self, domain: &D) -> Self::WriteToken;
+
+    /// Acquires the lock for writing if that needs no waiting.
+    fn try_write(&self, domain: &D) -> Option<Self::WriteToken>;
+
+    /// Releases what `write` acquired.
+    fn write_unlock(&self, domain: &D, token: Self::WriteToken);
+}
+
+/// Announces `activity` and pauses until `done`.
+#[inline(always)]
+pub(crate) fn wait_until<P: Platform>(platform: &P, activity: Activity, done: impl Fn() -> bool) {
+    platform.announce(activity);
+    while !done() {
+        platform.pause();
+    }
+}
+
+/// A domain of any kind: reader-writer locks pause by its platform, whatever queue they are made of.
+pub trait Domain: Sync {
+    /// The platform that serves the locks.
+    type Platform: Platform;
+
+    /// That platform.
+    fn platform(&self) -> &Self::Platform;
+
+    /// Layout of its queues in memory; `None` if they are not in memory or their place is unknown.
+    fn queues(&self) -> Option<Queues> {
+        None
+    }
+}
+
+/// Kinds of locks without memory of their own take the platform for a domain.
+impl<P: Platform> Domain for P {
+    type Platform = P;
+
+    #[inline(always)]
+    fn platform(&self) -> &P {
+        self
+    }
+}
+
+/// `domain!(Type<SIZE>)`: the domain's platform is its field `platform`. With `, queues` it has a method that tells of
+/// its queues.
+macro_rules! domain {
+    ($domain:ident<$($size:ident),+> $(, $queues:ident)?) => {
+        impl<P: $crate::Platform, $(const $size: usize),+> $crate::Domain for $domain<P, $($size),+> {
+            type Platform = P;
+
+            #[inline(always)]
+            fn platform(&self) -> &P {
+                &self.platform
+            }
+            $(
+                fn queues(&self) -> Option<$crate::Queues> {
+                    Some(self.$queues())
+                }
+            )?
+        }
+    };
+}
+
+pub(crate) use domain;
+
+/// A platform for tests that never wait.
+#[cfg(test)]
+pub(crate) mod test_platform {
+    use super::{Event, Platform};
+
+    /// One CPU, on which nothing sleeps.
+    pub(crate) struct Scripted {
+        pub pause: fn(),
+        pub now: fn() -> u64,
+    }
+
+    /// A platform on which no time passes.
+    pub(crate) const IDLE: Scripted = Scripted { pause: || (), now: || 0 };
+
+    impl Platform for Scripted {
+        fn cpu(&self) -> usize {
+            0
+        }
+
+        fn pause(&self) {
+            (self.pause)();
+        }
+
+        fn now(&self) -> u64 {
+            (self.now)()
+        }
+
+        fn spin_threshold(&self) -> u64 {
+            0
+        }
+
+        fn wait(&self, _: impl Fn() -> bool) {}
+
+        fn kick(&self, _: usize) {}
+
+        fn is_preempted(&self, _: usize) -> bool {
+            false
+        }
+
+        fn ticks(&self, nanoseconds: u64) -> u64 {
+            nanoseconds
+        }
+
+        fn yield_to(&self, _: Option<usize>) {}
+
+        fn count(&self, _: Event, _: u64) {}
+    }
+}

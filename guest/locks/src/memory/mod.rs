@@ -1,9 +1,152 @@
 //! Building blocks of locks: atomics (those of a model checker, where one runs the code) and cache lines.
+//!
+//! # Atomics
+//!
+//! Every other module takes its atomics from here, so one source is measured in a kernel, checked
+//! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), and searched
+//! state by state (`--cfg liveness`, which makes the atomics watched ones). Loom's atomics
+//! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
+//! hide it.
 
-mod padded;
-pub(crate) mod sync;
 #[cfg(liveness)]
 #[doc(hidden)]
 pub mod watched;
 
-pub use padded::CachePadded;
+use core::ops::Deref;
+
+#[cfg(not(any(loom, shuttle, liveness)))]
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
+#[cfg(liveness)]
+pub(crate) use core::sync::atomic::{Ordering, compiler_fence, fence};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+#[cfg(liveness)]
+pub(crate) use watched::{AtomicU8, AtomicU32, AtomicUsize};
+
+/// For statistics: nothing, where states are compared that must not differ by them.
+#[cfg(liveness)]
+#[derive(Debug)]
+pub(crate) struct Statistic;
+
+#[cfg(liveness)]
+impl Statistic {
+    pub(crate) const fn new(_: usize) -> Self {
+        Self
+    }
+
+    pub(crate) fn load(&self, _: Ordering) -> usize {
+        0
+    }
+
+    pub(crate) fn store(&self, _: usize, _: Ordering) {}
+}
+
+/// For statistics, which no protocol depends on: never modelled, so that it adds no interleavings. Of ticks it holds the
+/// lower half where addresses have 32 bits, which is enough for differences of a second and more.
+#[cfg(not(liveness))]
+pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
+
+/// A point in time that one lock protects, and no protocol depends on: not modelled either.
+///
+/// Two halves, for not every target has 64-bit atomics, and none that a lock protects needs one.
+#[derive(Debug)]
+pub(crate) struct Time([core::sync::atomic::AtomicU32; 2]);
+
+impl Time {
+    /// The time 0.
+    pub(crate) const fn new() -> Self {
+        Self([const { core::sync::atomic::AtomicU32::new(0) }; 2])
+    }
+
+    /// Relaxed: the caller holds the lock.
+    pub(crate) fn get(&self) -> u64 {
+        let [low, high] = &self.0;
+        u64::from(high.load(core::sync::atomic::Ordering::Relaxed)) << 32
+            | u64::from(low.load(core::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// As [`get`](Self::get).
+    pub(crate) fn set(&self, ticks: u64) {
+        let [low, high] = &self.0;
+        low.store(ticks as u32, core::sync::atomic::Ordering::Relaxed);
+        high.store((ticks >> 32) as u32, core::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Orders this CPU against its own interrupts; the model checkers have none.
+#[cfg(any(loom, shuttle))]
+pub(crate) fn compiler_fence(_: Ordering) {}
+
+/// Whether a model checker runs this code: loops that are long for speed are then short.
+pub(crate) const MODELLED: bool = cfg!(any(loom, shuttle, liveness));
+
+/// Declares a function that is `const` wherever the atomics it makes can be made in a constant.
+macro_rules! const_unless_loom {
+    ($(#[$attribute:meta])* $visibility:vis const fn $($rest:tt)*) => {
+        #[cfg(not(loom))]
+        $(#[$attribute])*
+        $visibility const fn $($rest)*
+
+        #[cfg(loom)]
+        $(#[$attribute])*
+        $visibility fn $($rest)*
+    };
+}
+
+/// An array whose elements are all made by the same expression, without `Copy`.
+macro_rules! array {
+    ($element:expr; $length:expr) => {{
+        #[cfg(not(loom))]
+        let array = [const { $element }; $length];
+        #[cfg(loom)]
+        let array: [_; $length] = core::array::from_fn(|_| $element);
+        array
+    }};
+}
+
+pub(crate) use {array, const_unless_loom};
+
+/// A value alone on its cache lines.
+///
+/// 128 bytes, not 64: adjacent lines are fetched in pairs by x86 prefetchers, so a neighbour one line away
+/// still disturbs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct CachePadded<T>(T);
+
+impl<T> CachePadded<T> {
+    /// Pads `value`.
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+}
+
+impl<T> Deref for CachePadded<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+const _: () = {
+    assert!(align_of::<CachePadded<u8>>() == 128);
+    assert!(size_of::<CachePadded<u8>>() == 128);
+};
+
+#[cfg(all(test, not(any(loom, shuttle, liveness))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_what_it_was_set_to() {
+        let time = Time::new();
+        for ticks in [0, 1, u64::from(u32::MAX), 1 << 32, u64::MAX] {
+            time.set(ticks);
+            assert_eq!(time.get(), ticks);
+        }
+    }
+}

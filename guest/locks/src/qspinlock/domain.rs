@@ -2,17 +2,10 @@
 
 use core::{fmt, mem::offset_of, ptr};
 
-use super::{
-    node::Node,
-    table::{Line, Table, WIDTH},
-};
 use crate::{
-    contract::{Event, Platform, Queues, domain::domain},
-    memory::sync::{AtomicU32, MODELLED, array, const_unless_loom},
-    waiting::{
-        nesting::{Code, LEVELS, Nesting},
-        wake::{KickStamp, OF_SPINLOCKS},
-    },
+    contract::{Event, Platform, Queues, domain},
+    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
+    waiting::{Code, KickStamp, LEVELS, Nesting, OF_SPINLOCKS},
 };
 
 /// The memory that all queue spinlocks of one kernel share.
@@ -127,7 +120,7 @@ impl<'a, P> Shared<'a, P> {
 
 impl<P: Platform> Shared<'_, P> {
     /// Registers `code` as the sleeping head of the queue at `word`.
-    pub(super) fn register(self, word: &AtomicU32, code: Code) {
+    pub(super) fn pv_hash(self, word: &AtomicU32, code: Code) {
         match self.table.insert(word, code) {
             Some(hops) => self.platform.count(Event::PvHashHops, hops),
             None => panic!("the table of sleeping queue heads is full\n{}", self.census()),
@@ -135,7 +128,7 @@ impl<P: Platform> Shared<'_, P> {
     }
 
     /// Takes the sleeping head of the queue at `word` out of the table.
-    pub(super) fn deregister(self, word: &AtomicU32) -> Code {
+    pub(super) fn pv_unhash(self, word: &AtomicU32) -> Code {
         self.table.remove(word).unwrap_or_else(|| {
             let lock = ptr::from_ref(word).addr();
             let census = self.census();
@@ -201,6 +194,198 @@ impl PerCpu {
     }
 }
 
+/// The waiter does not sleep.
+pub(super) const RUNNING: u8 = 0;
+/// The waiter sleeps and is not head.
+pub(super) const HALTED: u8 = 1;
+/// The waiter is head, and in the table.
+pub(super) const HASHED: u8 = 2;
+
+/// `locked`: the waiter is behind another one.
+pub(crate) const WAITS: u32 = 0;
+/// `locked`: the waiter is head.
+pub(crate) const HEAD: u32 = 1;
+/// `locked`: the waiter has to leave, with all behind it. In the queue of an `RqSpinLock` only.
+pub(crate) const DISSOLVED: u32 = 2;
+
+/// A waiter in a queue. Initialised by its own CPU, then written by neighbours.
+///
+/// The `state` of a node tells the owner what to do when it makes the node's CPU head:
+///
+/// | state | meaning | set by |
+/// |---|---|---|
+/// | [`RUNNING`] | does not sleep | the waiter |
+/// | [`HALTED`] | sleeps, or is about to, and is not head | the waiter |
+/// | [`HASHED`] | stands in the table, or will before the lock is released | the head; the owner, from HALTED |
+#[derive(Debug)]
+#[cfg_attr(not(any(loom, shuttle)), repr(align(16)))]
+pub struct Node {
+    /// Code of the successor, 0 while none is known. Written by the successor.
+    pub next: AtomicU32,
+    /// [`WAITS`], [`HEAD`] or [`DISSOLVED`]. Written by the predecessor.
+    pub locked: AtomicU32,
+    /// Paravirtual only: [`RUNNING`], [`HALTED`] or [`HASHED`].
+    pub(super) state: AtomicU8,
+    /// 1 once the unlocker has taken this head's entry out of the table. Set by the unlocker, cleared by the
+    /// head.
+    pub(super) taken_out: AtomicU8,
+}
+
+impl Node {
+    const_unless_loom! {
+        pub(super) const fn new() -> Self {
+            Self {
+                next: AtomicU32::new(0),
+                locked: AtomicU32::new(0),
+                state: AtomicU8::new(RUNNING),
+                taken_out: AtomicU8::new(0),
+            }
+        }
+    }
+
+    /// Prepares the node for a new wait. Relaxed: published by [`Word::swap_tail`](super::Word::swap_tail).
+    pub fn init(&self) {
+        self.next.store(0, Relaxed);
+        self.locked.store(WAITS, Relaxed);
+        self.state.store(RUNNING, Relaxed);
+        self.taken_out.store(0, Relaxed);
+    }
+}
+
+/// Entries in a line.
+pub(super) const WIDTH: usize = 4;
+
+/// A cache line of the table.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Line([Entry; WIDTH]);
+
+/// Laid out for those who look at it from outside: see [`Queues`](crate::Queues).
+#[derive(Debug)]
+#[repr(C)]
+struct Entry {
+    /// Address of the lock word; 0: the entry is free.
+    lock: AtomicUsize,
+    /// Code of the head. Belongs to the CPU that took the entry or may remove it.
+    node: AtomicU32,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    const_unless_loom! {
+        pub(super) const fn new() -> Self {
+            Self(array![Entry { lock: AtomicUsize::new(0), node: AtomicU32::new(0) }; WIDTH])
+        }
+    }
+}
+
+/// A table of any size.
+///
+/// Unlock knows the lock, not the queue: nothing points to the head. So a head that goes to sleep stores
+/// (lock, node) here and writes SLOW into the lock word, and the unlock that finds SLOW takes the entry out
+/// again.
+///
+/// Invariant: one entry for each lock whose word is SLOW, or about to be, and none for any other lock. It
+/// holds because a queue has one head, and because the head and the owner that registers a head on its behalf
+/// agree through the node's state which of them does it (T2).
+///
+/// A search starts at the first of the four entries of the line that the lock's address hashes to, and goes
+/// on from there to the end of the table and around. There is always a free entry (see
+/// [`QSpinDomain::new`](super::QSpinDomain::new)), and an unlock finds what it looks for, so neither failure
+/// can happen in a sound kernel: the domain panics at both, with a census of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a>(&'a [Line]);
+
+impl<'a> Table<'a> {
+    /// A table in these lines.
+    pub fn new(lines: &'a [Line]) -> Self {
+        Self(lines)
+    }
+
+    /// Entries in use. Relaxed: a snapshot of what other CPUs go on changing.
+    pub(super) fn len(self) -> usize {
+        self.0.iter().flat_map(|line| &line.0).filter(|entry| entry.lock.load(Relaxed) != 0).count()
+    }
+
+    /// All entries, in the order in which a search for `lock` visits them.
+    fn search(self, lock: usize) -> impl Iterator<Item = &'a Entry> {
+        // Multiplication by 2^64 / phi spreads addresses that differ in few bits over the upper half.
+        let hash = (lock as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let (before, after) = self.0.split_at(hash as usize % self.0.len());
+        after.iter().chain(before).flat_map(|line| &line.0)
+    }
+
+    /// Registers `code` as the head of the queue at `word`. At how many entries it has looked; `None`: all are in use.
+    pub(super) fn insert(self, word: &AtomicU32, code: Code) -> Option<u64> {
+        let lock = ptr::from_ref(word).addr();
+        for (hops, entry) in (1..).zip(self.search(lock)) {
+            // Acquire: pairs with the release in `remove`, so that the store to `node` below comes after the
+            // load of `node` there.
+            if entry.lock.compare_exchange(0, lock, Acquire, Relaxed).is_ok() {
+                // Relaxed: the unlock that looks for it has first seen SLOW, which is published after this.
+                entry.node.store(code.raw(), Relaxed);
+                return Some(hops);
+            }
+        }
+        None
+    }
+
+    /// Takes out the head of the queue at `word`, if it stands here.
+    pub(super) fn remove(self, word: &AtomicU32) -> Option<Code> {
+        let lock = ptr::from_ref(word).addr();
+        for entry in self.search(lock) {
+            // Relaxed: the caller has acquired from the CPU that made the entry, or made it itself.
+            if entry.lock.load(Relaxed) == lock {
+                // Relaxed: as above.
+                let code = entry.node.load(Relaxed);
+                // Release: pairs with the acquire in `insert`.
+                entry.lock.store(0, Release);
+                return Some(Code::from_raw(code).expect("an entry names a node"));
+            }
+        }
+        None
+    }
+
+    /// Lists the CPU that sleeps at the head of each queue.
+    pub(super) fn census<N: Fn(Code) -> &'a Node>(self, node: N) -> impl fmt::Display {
+        Census { table: self, node }
+    }
+}
+
+/// List of the CPUs that sleep at the head of each queue, for the message of a panic.
+struct Census<'a, N> {
+    table: Table<'a>,
+    node: N,
+}
+
+impl<'a, N: Fn(Code) -> &'a Node> fmt::Display for Census<'a, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.table.0.iter().flat_map(|line| &line.0);
+        let mut used = 0;
+        // Relaxed, here and below: a snapshot of what other CPUs go on changing.
+        for (slot, entry) in entries.clone().enumerate().filter(|(_, entry)| entry.lock.load(Relaxed) != 0) {
+            used += 1;
+            let lock = entry.lock.load(Relaxed);
+            let Some(code) = Code::from_raw(entry.node.load(Relaxed)) else {
+                writeln!(f, "entry {slot}: lock {lock:#x}, being made")?;
+                continue;
+            };
+            let node = (self.node)(code);
+            writeln!(
+                f,
+                "entry {slot}: lock {lock:#x}, CPU {}, level {}, state {}, head {}",
+                code.cpu(),
+                code.level(),
+                node.state.load(Relaxed),
+                node.locked.load(Relaxed),
+            )?;
+        }
+        write!(f, "{used} of {} entries in use", entries.count())
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     extern crate std;
@@ -229,12 +414,12 @@ mod tests {
         let locks = locks(ENTRIES);
         let code = |i: usize| Code::new(i % 64, i / 64);
         for (i, lock) in locks.iter().enumerate() {
-            domain.shared().register(lock, code(i));
+            domain.shared().pv_hash(lock, code(i));
         }
         assert_eq!(domain.sleeping_heads(), ENTRIES);
         // Every other one first, so that searches for the rest pass holes.
         for i in (0..ENTRIES).step_by(2).chain((1..ENTRIES).step_by(2)) {
-            assert_eq!(domain.shared().deregister(&locks[i]), code(i));
+            assert_eq!(domain.shared().pv_unhash(&locks[i]), code(i));
         }
         assert_eq!(domain.sleeping_heads(), 0);
     }
@@ -245,7 +430,7 @@ mod tests {
         let locks = locks(ENTRIES + 1);
         let message = panic_message(|| {
             for lock in &locks {
-                domain.shared().register(lock, Code::new(5, 3));
+                domain.shared().pv_hash(lock, Code::new(5, 3));
             }
         });
         assert!(message.contains("is full") && message.contains("256 of 256 entries in use"), "{message}");
@@ -259,8 +444,8 @@ mod tests {
     fn a_missing_entry_says_who_sleeps_instead() {
         let domain = Domain::new(IDLE);
         let locks = locks(2);
-        domain.shared().register(&locks[0], Code::new(7, 0));
-        let message = panic_message(|| _ = domain.shared().deregister(&locks[1]));
+        domain.shared().pv_hash(&locks[0], Code::new(7, 0));
+        let message = panic_message(|| _ = domain.shared().pv_unhash(&locks[1]));
         assert!(message.contains("has no entry") && message.contains("CPU 7, level 0"), "{message}");
     }
 }

@@ -86,19 +86,27 @@
 //! U2           take the entry out, release, kick
 //! ```
 //!
-//! The pending CPU is served first, then the queue from its head. N is in `native.rs`, Q in `queue.rs`, P, K
-//! and U are in `pv.rs`; P1 alone in `head.rs`, and as the work-conserving lock has it in `courtesy.rs`. Each file below
-//! imports from files above it alone:
+//! The pending CPU is served first, then the queue from its head. N and Q are in this file, P, K and U in `pv.rs`. The word's
+//! transitions are in `word.rs`, with the byte stores of x86 in `packed.rs`; nodes and the table of sleeping heads in `domain.rs`.
 //!
-//! ```text
-//! release, word, node      the native unlock; the lock word and its transitions; a waiter's node
-//! packed, table            the other layout; from a lock to its sleeping head
-//! domain                   what all locks of a kernel share
-//! mode, queue              what a kind of lock implements; the queue
-//! native, virt, policy     the kinds: two whole, four by their settings
-//! head, courtesy, pv       the slow paths of the four
-//! raw                      a raw mutex of the crate `lock_api`
-//! ```
+//! The patches of 2014 and 2015 that brought this lock to Linux name the same steps:
+//!
+//! | step | there | here |
+//! |---|---|---|
+//! | lock | `queued_spin_lock`, `queued_spin_trylock` | [`QSpinLock`]'s `lock`, `try_lock` |
+//! | N0 | `virt_spin_lock` | [`VirtTas`] |
+//! | N1 to Q9 | `queued_spin_lock_slowpath` | `lock_slow` |
+//! | N3, N4 | `queued_fetch_set_pending_acquire`, `clear_pending` | `become_pending` |
+//! | N6 | `clear_pending_set_locked` | `pending_to_owner` |
+//! | Q2 | `pv_queued_spin_steal_lock` | `try_enter`, [`Word::steal`] |
+//! | Q3 | `encode_tail`, `xchg_tail` | `Code`, [`Word::swap_tail`] |
+//! | Q4, P0 | `pv_wait_node` | `pv_wait_node` |
+//! | Q5, P1 to P4 | `pv_wait_head` | `pv_wait_head` |
+//! | Q7 | `set_locked` | [`Word::set_locked`] |
+//! | Q8, K1, K2 | `pv_kick_node` | `pv_kick_node` |
+//! | P2, U2 | `pv_hash`, `pv_unhash` | `pv_hash`, `pv_unhash` |
+//! | U1, U2 | `__pv_queued_spin_unlock`, its slow path | `try_unlock`, `pv_unlock_slow` |
+//! | sleep, kick | `pv_wait`, `pv_kick` | [`Platform::wait`], [`Platform::kick`] |
 //!
 //! # Why it excludes
 //!
@@ -132,56 +140,41 @@
 //!
 //! A comment that names a race, T1 to T18, stands next to the line that settles it: see [`races`](crate::races).
 
-mod courtesy;
 mod domain;
-mod head;
-mod mode;
-mod native;
-mod node;
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 mod packed;
-mod policy;
 mod pv;
-mod queue;
 #[cfg(all(feature = "lock_api", not(loom)))]
 mod raw;
-mod release;
-mod table;
-mod virt;
 mod word;
 
 use core::{fmt, marker::PhantomData};
 
-use domain::Memory;
-use word::{LOCKED, try_lock};
+use domain::{HEAD, Memory, Node, Shared};
+use word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, try_lock};
 
 use crate::{
-    contract::Lock,
-    memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
+    contract::{Activity, Event, Lock, Platform, Point},
+    faults::mutant::mutant,
+    memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    waiting::Code,
 };
 
+pub use domain::QSpinDomain;
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 pub use packed::Packed;
+pub use pv::{Bounded, Pv, V16, WorkConserving};
 // Loom's locks cannot be made in a constant.
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use raw::{Home, RawQSpinLock};
-pub use {
-    domain::QSpinDomain,
-    mode::Mode,
-    native::Native,
-    policy::{Bounded, Pv, V16, WorkConserving},
-    virt::VirtTas,
-    word::{Whole, Word},
-};
+pub use word::{Whole, Word};
 
 /// Parts of which `RqSpinLock` is made, too.
 pub(crate) mod parts {
     pub(crate) use super::{
-        domain::{PerCpu, Shared, queues_in_memory},
-        native::{become_pending, pending_to_owner},
-        node::{DISSOLVED, HEAD, Node, WAITS},
-        queue::{claim, count_level, hand_over, join},
-        table::Table,
+        become_pending, claim, count_level,
+        domain::{DISSOLVED, HEAD, Node, PerCpu, Shared, Table, WAITS, queues_in_memory},
+        hand_over, join, pending_to_owner,
         word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, TAIL_MASK, try_lock},
     };
 }
@@ -237,5 +230,351 @@ impl<M: Mode, W: Word, D: Memory> Lock<D> for QSpinLock<M, W> {
     #[inline(always)]
     fn unlock(&self, domain: &D, (): ()) {
         M::unlock::<W, _>(&self.word, domain);
+    }
+}
+
+/// How a queue spinlock waits and releases.
+pub trait Mode: sealed::Sealed + 'static {
+    /// Acquires a lock whose word was `seen` when it was not free.
+    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32);
+
+    /// Before an attempt: whether this is the time for one.
+    #[inline(always)]
+    fn before_lock<D: Memory>(domain: &D) {
+        _ = domain;
+    }
+
+    /// Releases a held lock.
+    fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D);
+}
+
+pub(super) mod sealed {
+    /// Keeps [`Mode`](super::Mode) to the protocols that have been checked.
+    pub trait Sealed {}
+}
+
+/// Differences between a native and a paravirtual lock around the same queue.
+pub(super) trait Queued {
+    /// N1 to N6: tries to acquire without a queue node.
+    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) -> bool;
+
+    /// Q2: the last try before queueing, and the only way in when there is no node.
+    fn try_enter<W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> bool;
+
+    /// Q4: may sleep until `node.locked`.
+    fn pv_wait_node<P: Platform>(shared: Shared<'_, P>, code: Code, node: &Node, prev: &Node);
+
+    /// Q5: waits for the lock to become free; returns the word as last seen, locked if this has claimed it.
+    fn pv_wait_head<W: Word, P: Platform>(
+        word: &AtomicU32,
+        shared: Shared<'_, P>,
+        code: Code,
+        node: &Node,
+    ) -> u32;
+
+    /// Q8: the owner has made `next` head.
+    fn pv_kick_node<W: Word, P: Platform>(
+        word: &AtomicU32,
+        shared: Shared<'_, P>,
+        next: Code,
+        next_node: &Node,
+    );
+}
+
+/// Acquires a lock whose word was `seen` when it was not free.
+#[cold]
+#[inline(never)]
+pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32) {
+    let shared = domain.shared();
+    let platform = shared.platform;
+    platform.announce(Activity::Waiter);
+    if M::lock_unqueued::<W, _>(word, shared, seen) {
+        return;
+    }
+
+    // Q0, Q9: the node is this CPU's from `enter` to `leave`.
+    let cpu = platform.cpu();
+    let per_cpu = shared.cpu(cpu);
+    let level = per_cpu.nesting().enter();
+    match per_cpu.node(level) {
+        Some(node) => queue::<M, W, _>(word, shared, Code::new(cpu, level), node),
+        // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its
+        // own stack.
+        None => {
+            platform.count(Event::LockNoNode, 1);
+            while !M::try_enter::<W, _>(word, platform) {
+                platform.pause();
+            }
+        }
+    }
+    per_cpu.nesting().leave();
+}
+
+/// Q1 to Q8: acquires the lock through the queue.
+fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, code: Code, node: &Node) {
+    let platform = shared.platform;
+    platform.point(Point::NodeClaimed);
+
+    // Q1
+    count_level(platform, code);
+    node.init();
+
+    // Q2: touching the node may have taken a cache miss, and the owner may have left meanwhile.
+    if M::try_enter::<W, P>(word, platform) {
+        return;
+    }
+
+    // Q3, Q4
+    if let Some(prev) = join::<W, P>(word, shared, code) {
+        M::pv_wait_node(shared, code, node, prev);
+        // Acquire: pairs with the handoff in Q8. It makes the previous head's claim of the lock, which may
+        // be a plain store (Q7), visible to Q5.
+        while node.locked.load(Acquire) == 0 {
+            platform.pause();
+        }
+    }
+
+    // Q5: (*,x,y) -> (*,0,0), or (*,0,1) if the mode has claimed the lock already.
+    platform.announce(Activity::Head);
+    let seen = M::pv_wait_head::<W, P>(word, shared, code, node);
+    if let Some((next, next_node)) = claim::<W, P>(word, shared, code, node, seen) {
+        M::pv_kick_node::<W, P>(word, shared, next, next_node);
+    }
+}
+
+/// Counts queue entries of nested levels.
+pub(crate) fn count_level<P: Platform>(platform: &P, code: Code) {
+    match code.level() {
+        1 => platform.count(Event::LockUseNode2, 1),
+        2 => platform.count(Event::LockUseNode3, 1),
+        3 => platform.count(Event::LockUseNode4, 1),
+        _ => {}
+    }
+}
+
+/// Q3, and the link of Q4: puts the node behind the last one, if there is one, which it returns.
+pub(crate) fn join<'a, W: Word, P: Platform>(
+    word: &AtomicU32,
+    shared: Shared<'a, P>,
+    code: Code,
+) -> Option<&'a Node> {
+    // Q3: (p,*,*) -> (n,*,*). T5: the release in it publishes the initialised node.
+    let prev = W::swap_tail(word, code.raw());
+    shared.platform.point(Point::TailPublished);
+
+    let prev = shared.node(Code::from_raw(prev)?);
+    // Release: pairs with the acquire in `await_next`. T5: from here on the predecessor writes to this
+    // node.
+    prev.next.store(code.raw(), mutant!("relaxed-link": Release => Relaxed));
+    Some(prev)
+}
+
+/// Q6 to Q8: takes the lock that is free to this head, and makes the next node head; returns that one.
+pub(crate) fn claim<'a, W: Word, P: Platform>(
+    word: &AtomicU32,
+    shared: Shared<'a, P>,
+    code: Code,
+    node: &Node,
+    seen: u32,
+) -> Option<(Code, &'a Node)> {
+    // Q6: (n,x,*) -> (0,x,1) while this is the last in the queue. Relaxed: Q5 has acquired. A newcomer may have set pending since. It need not
+    // come behind this node: it may have none, or find the tail gone and keep the bit.
+    let mut seen = seen;
+    while seen & !LOCKED_PENDING == code.raw() << W::TAIL_SHIFT {
+        match word.compare_exchange(seen, seen & PENDING | LOCKED, Relaxed, Relaxed) {
+            Ok(_) => return None,
+            Err(now) => seen = now,
+        }
+    }
+
+    // Q7: (*,*,0) -> (*,*,1). A plain store is enough, for no other CPU can take the lock: the fast path and Q2 see the
+    // tail, a pending CPU sees it too and queues, and there is one head.
+    W::set_locked(word);
+
+    // Q8
+    Some(hand_over(shared, node, HEAD))
+}
+
+/// Q8: makes the node behind `node`, which is not the last one, head, or what the verdict says; returns it.
+pub(crate) fn hand_over<'a, P: Platform>(
+    shared: Shared<'a, P>,
+    node: &Node,
+    verdict: u32,
+) -> (Code, &'a Node) {
+    let next = await_next(shared.platform, node);
+    let next_node = shared.node(next);
+    // Release: pairs with the wait in Q4. From here on this node is not needed, but `leave` is what frees it.
+    next_node.locked.store(verdict, mutant!("relaxed-hand-over": Release => Relaxed));
+    shared.platform.point(Point::HandedOver);
+    (next, next_node)
+}
+
+/// Q8: the successor of a node that is not the last one; its link is on the way.
+fn await_next<P: Platform>(platform: &P, node: &Node) -> Code {
+    loop {
+        // Acquire: pairs with the link in Q4.
+        if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
+            return next;
+        }
+        platform.pause();
+    }
+}
+
+/// How often N1 looks at the word. On x86 a handoff is shorter than this, unless its CPU has been
+/// preempted.
+const PENDING_LOOPS: u32 = if MODELLED { 1 } else { 512 };
+
+/// Fair and spinning: for CPUs that are always there.
+#[derive(Debug)]
+pub enum Native {}
+
+impl sealed::Sealed for Native {}
+
+impl Mode for Native {
+    #[inline(always)]
+    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32) {
+        lock_slow::<Self, W, D>(word, domain, seen);
+    }
+
+    #[inline(always)]
+    fn unlock<W: Word, D: Memory>(word: &AtomicU32, _: &D) {
+        W::unlock(word);
+    }
+}
+
+impl Queued for Native {
+    /// N1 to N6: waits in the pending bit, if that is free.
+    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) -> bool {
+        let platform = shared.platform;
+        let Some(old) = become_pending::<W, P>(word, platform, seen) else {
+            platform.count(Event::LockSlowpath, 1);
+            return false;
+        };
+        // N5: (*,1,1) -> (*,1,0). Acquire: pairs with unlock. If the lock was free already, N3 has
+        // acquired.
+        if old & LOCKED_MASK != 0 {
+            while word.load(mutant!("relaxed-pending": Acquire => Relaxed)) & LOCKED_MASK != 0 {
+                platform.pause();
+            }
+        }
+        pending_to_owner::<W, P>(word, platform);
+        true
+    }
+
+    fn try_enter<W: Word, P: Platform>(word: &AtomicU32, _: &P) -> bool {
+        try_lock(word)
+    }
+
+    fn pv_wait_node<P: Platform>(_: Shared<'_, P>, _: Code, _: &Node, _: &Node) {}
+
+    /// Q5: waits for the owner and for the pending CPU to leave.
+    fn pv_wait_head<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, _: Code, _: &Node) -> u32 {
+        loop {
+            // Acquire: pairs with unlock.
+            let seen = word.load(mutant!("relaxed-head": Acquire => Relaxed));
+            if seen & LOCKED_PENDING == 0 {
+                return seen;
+            }
+            shared.platform.pause();
+        }
+    }
+
+    fn pv_kick_node<W: Word, P: Platform>(_: &AtomicU32, _: Shared<'_, P>, _: Code, _: &Node) {}
+}
+
+/// N1 to N4: sets the pending bit. The word as it was, if this CPU is the pending one now.
+pub(crate) fn become_pending<W: Word, P: Platform>(
+    word: &AtomicU32,
+    platform: &P,
+    mut seen: u32,
+) -> Option<u32> {
+    // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: the wait is bounded,
+    // for others may take the pending bit each time before this CPU looks.
+    let mut loops = PENDING_LOOPS;
+    while seen == PENDING && loops > 0 {
+        platform.pause();
+        // Relaxed: N3 acquires.
+        seen = word.load(Relaxed);
+        loops -= mutant!("t7-endless-pending": 1 => 0);
+    }
+
+    // N2
+    if seen & !LOCKED_MASK != 0 {
+        return None;
+    }
+    // N3: (0,0,x) -> (0,1,x)
+    let old = W::set_pending(word);
+    if old & !LOCKED_MASK == 0 {
+        platform.announce(Activity::Head);
+        platform.point(Point::PendingSet);
+        return Some(old);
+    }
+    // N4: another CPU came first. The bit may be that one's.
+    if old & PENDING == 0 {
+        W::clear_pending(word);
+    }
+    None
+}
+
+/// N6: (*,1,0) -> (*,0,1). A plain store is enough, for no other CPU can take the lock: the fast path sees pending, newcomers
+/// see it and queue, and the head waits for it to go.
+pub(crate) fn pending_to_owner<W: Word, P: Platform>(word: &AtomicU32, platform: &P) {
+    W::pending_to_locked(word);
+    platform.count(Event::LockPending, 1);
+}
+
+/// A lock without queue or fairness, so no CPU ever waits for a waiter that is not running.
+///
+/// For a guest that knows it is one, and that its
+/// hypervisor offers nothing.
+#[derive(Debug)]
+pub enum VirtTas {}
+
+impl sealed::Sealed for VirtTas {}
+
+impl Mode for VirtTas {
+    /// N0: (0,0,0) -> (0,0,1), as soon as that is possible.
+    #[cold]
+    #[inline(never)]
+    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, _: u32) {
+        let platform = domain.shared().platform;
+        platform.announce(Activity::Waiter);
+        loop {
+            // Relaxed: only a hint when to try; `try_lock` is what acquires.
+            while word.load(Relaxed) != 0 {
+                platform.pause();
+            }
+            if try_lock(word) {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unlock<W: Word, D: Memory>(word: &AtomicU32, _: &D) {
+        W::unlock(word);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle, liveness))))]
+mod tests {
+    use super::*;
+    use crate::{
+        contract::test_platform::IDLE,
+        qspinlock::{
+            domain::{PerCpu, Table},
+            word::Whole,
+        },
+    };
+
+    #[test]
+    fn a_head_does_not_await_a_newcomer_that_is_pending() {
+        let cpus = [PerCpu::new()];
+        let shared = Shared { platform: &IDLE, cpus: &cpus, table: Table::new(&[]) };
+        let code = Code::new(0, 0);
+        let seen = code.raw() << Whole::TAIL_SHIFT;
+        let word = AtomicU32::new(seen | PENDING);
+        assert!(claim::<Whole, _>(&word, shared, code, shared.node(code), seen).is_none());
+        assert_eq!(word.into_inner(), PENDING | LOCKED);
     }
 }

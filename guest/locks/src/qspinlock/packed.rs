@@ -19,7 +19,7 @@
 use core::arch::asm;
 
 use super::word::{LOCKED, LOCKED_MASK, PENDING, SLOW, Word, sealed};
-use crate::memory::sync::{AtomicU32, Ordering::*};
+use crate::memory::{AtomicU32, Ordering::*};
 
 /// The layout for x86-64 and fewer than 2^14 CPUs: unlock is one byte store.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::{
         qspinlock::word::Whole,
-        waiting::nesting::{Code, LEVELS},
+        waiting::{Code, LEVELS},
     };
 
     /// The fields of a lock word.

@@ -37,8 +37,8 @@ use core::marker::PhantomData;
 
 use lock_api::{GuardNoSend, RawMutex};
 
-use super::{Mode, QSpinLock, domain::Memory, policy::Pv, word::LOCKED_MASK};
-use crate::{contract::Lock, memory::sync::Ordering::Relaxed};
+use super::{Mode, QSpinLock, domain::Memory, pv::Pv, word::LOCKED_MASK};
+use crate::{contract::Lock, memory::Ordering::Relaxed};
 
 /// A type that names the domain of raw locks.
 ///

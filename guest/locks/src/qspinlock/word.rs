@@ -23,10 +23,19 @@
 //! Rust gives no meaning to atomic accesses of different width that race, so there are two layouts. `Whole`
 //! uses nothing but 32-bit atomics: it is what the model checkers and Miri see, and what every target can
 //! run. `Packed` does what a kernel on x86 does, byte stores included, in assembly.
+//!
+//! # Native unlock of a [`Whole`] word
+//!
+//! A store on AArch64, a read-modify-write elsewhere. The store is sound although widths mix:
+//!
+//! Rust code never accesses the word other than as one `AtomicU32`. The store of its locked byte is, for all other CPUs, one change of the
+//! word that leaves the other bytes as they are. A read-modify-write of another CPU does not undo it: an exclusive store fails after
+//! any write to its granule, and an atomic instruction owns the line. Only the owner writes that byte: a native lock has no head that hashes
+//! it.
 
 use crate::{
     faults::mutant::mutant,
-    memory::sync::{AtomicU32, Ordering::*},
+    memory::{AtomicU32, Ordering::*},
 };
 
 /// Locked byte: held.
@@ -161,7 +170,7 @@ impl Word for Whole {
 
     #[inline(always)]
     fn unlock(word: &AtomicU32) {
-        super::release::unlock(word, LOCKED_MASK);
+        unlock_locked(word, LOCKED_MASK);
     }
 
     #[inline(always)]
@@ -221,4 +230,23 @@ impl Word for Whole {
         }
         Err(seen & LOCKED_MASK)
     }
+}
+
+/// (*,*,1) -> (*,*,0), of a word whose `locked` byte is the first. Release: as [`Word::unlock`](Word::unlock).
+#[cfg(all(target_arch = "aarch64", target_endian = "little", not(any(loom, shuttle, liveness, miri))))]
+#[expect(unsafe_code, reason = "a byte store to a 32-bit atomic exists only in assembly")]
+#[inline(always)]
+fn unlock_locked(word: &AtomicU32, _locked: u32) {
+    // SAFETY: `word` is valid for four bytes, of which the first is the locked byte; the module documentation says why the access may
+    // race with 32-bit atomics. The block clobbers memory, which keeps the compiler from moving accesses across it.
+    unsafe {
+        core::arch::asm!("stlrb wzr, [{word}]", word = in(reg) word.as_ptr(), options(nostack, preserves_flags));
+    }
+}
+
+/// (*,*,1) -> (*,*,0), of a word with these bits `locked`. Release: as [`Word::unlock`](Word::unlock).
+#[cfg(not(all(target_arch = "aarch64", target_endian = "little", not(any(loom, shuttle, liveness, miri)))))]
+#[inline(always)]
+fn unlock_locked(word: &AtomicU32, locked: u32) {
+    word.fetch_and(!locked, mutant!("relaxed-unlock": Release => Relaxed));
 }

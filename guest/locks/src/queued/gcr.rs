@@ -76,15 +76,11 @@
 use core::{mem::offset_of, ptr};
 
 use crate::{
-    centralized::slice_tas::await_slice,
-    contract::{Activity, Domain, Event, Lock, Platform, Point, Queues, domain::domain},
+    centralized::tas::await_slice,
+    contract::{Activity, Domain, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::sync::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom, fence},
-    waiting::{
-        nesting::{Code, LEVELS, Nesting},
-        patience::Patience,
-        wake::{KickStamp, OF_SPINLOCKS},
-    },
+    memory::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom, fence},
+    waiting::{Code, KickStamp, LEVELS, Nesting, OF_SPINLOCKS, Patience},
 };
 
 const HELD: u32 = 1;

@@ -17,13 +17,10 @@
 use core::{mem::offset_of, ptr};
 
 use crate::{
-    contract::{Activity, Lock, Platform, Queues, domain::domain},
+    contract::{Activity, Lock, Platform, Queues, domain},
     faults::mutant::mutant,
-    memory::{
-        CachePadded,
-        sync::{AtomicU32, Ordering::*, array, const_unless_loom},
-    },
-    waiting::slots::{SLOTS, SlotCode, Slots},
+    memory::{AtomicU32, CachePadded, Ordering::*, array, const_unless_loom},
+    waiting::{SLOTS, SlotCode, Slots},
 };
 
 /// MCS lock.

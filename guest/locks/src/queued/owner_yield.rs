@@ -52,12 +52,10 @@
 use core::{mem::offset_of, ptr};
 
 use crate::{
-    contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
+    contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::sync::{
-        AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fence,
-    },
-    waiting::nesting::{Code, LEVELS, Nesting},
+    memory::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom, fence},
+    waiting::{Code, LEVELS, Nesting},
 };
 
 const LOCKED: u32 = 1;

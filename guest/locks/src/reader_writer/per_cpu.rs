@@ -30,12 +30,9 @@
 use core::ops::Deref;
 
 use crate::{
-    contract::{Activity, Domain, Platform, Point, RwLock, rw_lock::wait_until},
+    contract::{Activity, Domain, Platform, Point, RwLock, wait_until},
     faults::mutant::mutant,
-    memory::{
-        CachePadded,
-        sync::{AtomicU32, AtomicUsize, Ordering::*, const_unless_loom, fence},
-    },
+    memory::{AtomicU32, AtomicUsize, CachePadded, Ordering::*, const_unless_loom, fence},
 };
 
 /// The address of no lock.

@@ -16,14 +16,11 @@
 //! ```
 //! Either F1 sees the word free, or F2 sees the sleeper.
 
-use super::{
-    osq::Packed,
-    sleep::{SleepDomain, WaitList},
-};
+use super::{SleepDomain, WaitList, osq::Packed};
 use crate::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
-    memory::sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
 };
 
 /// Number of looks at a held lock before sleeping, as long as no other CPU sleeps.

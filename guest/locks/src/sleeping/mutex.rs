@@ -38,13 +38,13 @@
 //! The first in the list stays first until it owns the lock, so a promise cannot be kept to the wrong one.
 
 use super::{
+    Held, SleepDomain, WaitList,
     osq::{Layout, Osq, Packed},
-    sleep::{Held, SleepDomain, WaitList},
 };
 use crate::{
     contract::{Activity, Event, Lock, Platform},
     faults::mutant::mutant,
-    memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
 const WAITERS: u32 = 1;

@@ -51,7 +51,7 @@ use core::marker::PhantomData;
 use crate::{
     contract::{Event, Platform, Point},
     faults::mutant::mutant,
-    memory::sync::{AtomicU32, Ordering::*, array, const_unless_loom},
+    memory::{AtomicU32, Ordering::*, array, const_unless_loom},
 };
 
 /// Layout of a node: where it names its CPU.
