@@ -4,10 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::statistics::{Estimate, Interval};
+use crate::analysis::statistics::{Estimate, Interval, Verdict};
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::analysis::trust;
-use crate::analysis::verdict::Verdict;
 use crate::experiment::outline::OutlineComparison;
 use crate::record::figures::EFFICIENCY;
 use crate::record::place::Role;

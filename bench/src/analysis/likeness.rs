@@ -1,8 +1,12 @@
-//! Whether two sets of records can be compared: the same settings in the same cells, on the same host.
+//! Whether two sets of records can be compared: the same settings in the same cells, on the same host. By which measures they are
+//! compared, and which changes are a loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::experiment::measure::Measure;
+use crate::experiment::outline::Outline;
 use crate::record::Record;
+use crate::record::figures::Better;
 use crate::record::place::Role;
 
 /// Settings that may differ: what is random, words for people, and where files lie; the manifest tells those apart.
@@ -98,6 +102,40 @@ fn join(values: &BTreeSet<String>) -> String {
 fn name((setting, arm, control): &Cell<'_>) -> String {
     let setting: String = setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
     format!("{arm}{setting}{}", if *control { " (control)" } else { "" })
+}
+
+/// The measures by which the experiment compares kernels; where it compares none, all that these printed. Locks are compared by their
+/// throughput.
+pub(crate) fn measures(outline: &Outline, records: &[Record]) -> Vec<Measure> {
+    if !records.iter().any(Record::is_linux) {
+        return vec![Measure::Throughput];
+    }
+    let mut measures: Vec<Measure> = Vec::new();
+    for it in &outline.comparisons {
+        if !measures.contains(&it.of) {
+            measures.push(it.of.clone());
+        }
+    }
+    if measures.is_empty() {
+        let names: BTreeSet<&String> = records.iter().flat_map(|record| record.units.keys()).collect();
+        measures = names.into_iter().map(|name| Measure::Printed(name.clone())).collect();
+    }
+    measures
+}
+
+/// The better direction of a measure; none where nothing tells it. Rates and times that a guest prints tell it by their units.
+pub(crate) fn better(measure: &Measure, records: &[Record]) -> Option<Better> {
+    let Measure::Printed(name) = measure else { return measure.better() };
+    let units: BTreeSet<&str> = records
+        .iter()
+        .filter(|record| record.figure(name).is_some())
+        .map(|record| record.unit(name))
+        .collect();
+    match &Vec::from_iter(units)[..] {
+        ["ns" | "us" | "µs" | "ms" | "s" | "min" | "h"] => Some(Better::Less),
+        [unit] if unit.ends_with("/s") => Some(Better::More),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

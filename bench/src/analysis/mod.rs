@@ -1,8 +1,6 @@
 //! From records to figures and what speaks against them. Nothing here runs a guest or asks the host.
 
 pub(crate) mod agreement;
-pub(crate) mod attempts;
-pub(crate) mod comparable;
 pub(crate) mod consistency;
 pub(crate) mod drift;
 pub(crate) mod findings;
@@ -16,5 +14,4 @@ pub(crate) mod significance;
 pub(crate) mod statistics;
 pub(crate) mod summary;
 pub(crate) mod trust;
-pub(crate) mod verdict;
 pub(crate) mod worst;

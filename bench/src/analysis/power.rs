@@ -35,17 +35,15 @@ mod tests {
 
     use super::*;
     use crate::analysis::significance::{corrected, p_of_difference};
-    use crate::analysis::statistics::median;
+    use crate::analysis::statistics::{Verdict, median};
     use crate::analysis::summary::Summary;
-    use crate::analysis::verdict::Verdict;
     use crate::experiment::outline::OutlineComparison;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::Plan;
     use crate::experiment::{BUILT_IN, Experiment, Source};
     use crate::host::cpulist::CpuList;
     use crate::measure::synthetic::{Scatter, Shape, Sketch, World};
-    use crate::record::names::BESIDE;
-    use crate::record::place::Role;
+    use crate::record::place::{BESIDE, Role};
     use crate::settings::machines::is_like;
     use crate::settings::{Supply, rounds};
 

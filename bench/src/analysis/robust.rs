@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::statistics::Estimate;
-use crate::analysis::verdict::Verdict;
+use crate::analysis::statistics::{Estimate, Verdict};
 
 /// Dependence of a comparison on guesses.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]

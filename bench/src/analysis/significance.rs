@@ -10,8 +10,9 @@
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use crate::analysis::pairs::{Averages, Ranked as _};
-use crate::analysis::statistics::{half_normal, is_exact, rank_sum_distribution, signed_rank_distribution};
-use crate::analysis::verdict::Verdict;
+use crate::analysis::statistics::{
+    Verdict, half_normal, is_exact, rank_sum_distribution, signed_rank_distribution,
+};
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
 pub(crate) const LEVEL: f64 = 0.025;

@@ -1,4 +1,4 @@
-//! Location and interval from few values.
+//! Location and interval from few values, and the word for a ratio with its interval.
 //!
 //! Comparisons are made on logarithms of ratios within blocks. The interval is the one that inverts Wilcoxon's
 //! signed-rank test, around the Hodges-Lehmann estimate: exact whatever the shape of the noise as long as it is
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use super::pairs::{Averages, Differences, Ranked as _};
-use super::verdict::Verdict;
+use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
 
 pub(crate) use crate::record::figures::median;
@@ -256,11 +256,58 @@ fn student_t_interval(values: &[f64]) -> Interval {
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
 }
 
+/// Verdict of a ratio's interval.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// The interval lies above 1: the arm does better than its baseline.
+    Faster,
+    /// The interval lies below 1: it does worse.
+    Slower,
+    /// The interval contains 1.
+    NoDifferenceShown,
+    /// No interval.
+    TooFewBlocks,
+    /// More than 29 % of the pairs have an invalid run: whatever the interval says is no finding.
+    NotValid,
+}
+
+impl Verdict {
+    /// Whether the word says that there is a difference.
+    pub(crate) fn is_difference(self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
+
+    /// In words that fit what was compared.
+    pub(crate) fn word(self, of: &Measure) -> &'static str {
+        match self {
+            Self::Faster => of.words().0,
+            Self::Slower => of.words().1,
+            Self::NoDifferenceShown => "no difference shown",
+            Self::TooFewBlocks => "too few blocks",
+            Self::NotValid => "not valid",
+        }
+    }
+
+    /// The verdict as a mark for narrow columns.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Self::Faster => "+",
+            Self::Slower => "-",
+            Self::NoDifferenceShown => "~",
+            Self::TooFewBlocks => "?",
+            Self::NotValid => "!",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
-    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
+    use rand::rngs::ChaCha8Rng;
+    use rand::{RngExt as _, SeedableRng as _};
 
     use super::*;
     use crate::measure::synthetic::{Scatter, Shape};

@@ -3,11 +3,9 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
-use crate::analysis::comparable;
-use crate::analysis::significance;
-use crate::analysis::statistics::Estimate;
+use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::Comparison;
-use crate::analysis::verdict::Verdict;
+use crate::analysis::{likeness, significance};
 use crate::cli::BisectArgs;
 use crate::commands::bench;
 use crate::experiment::Source;
@@ -60,7 +58,7 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
         _ => failure,
     })?;
     let records = Manifest::read(&path)?.records(&path)?;
-    let Some(better) = comparable::better(&args.of, &records) else {
+    let Some(better) = likeness::better(&args.of, &records) else {
         return Err(Failure::lacking("--of: it is not known whether more or less of it is better"));
     };
     let Some(compared) = summary.comparisons.first() else {

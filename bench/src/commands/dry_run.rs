@@ -8,7 +8,7 @@ use crate::analysis::power;
 use crate::commands::earlier::Earlier;
 use crate::experiment::plan::{Cell, Plan};
 use crate::measure::progress::{self, Planned};
-use crate::measure::rule::{MOST_TIMES_PLANNED, Rule};
+use crate::measure::session::{MOST_TIMES_PLANNED, Rule};
 use crate::record::place::Role;
 use crate::text::output;
 use crate::text::quantity::{patience, significant};

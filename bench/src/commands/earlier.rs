@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::analysis::attempts;
 use crate::analysis::summary::{Comparison, Summary};
-use crate::analysis::trust;
+use crate::analysis::{consistency, trust};
 use crate::experiment::outline::OutlineComparison;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
@@ -44,7 +43,7 @@ fn read(
     of: &OutlineComparison,
     is_simulated: bool,
 ) -> Result<Option<Earlier>> {
-    let records = attempts::last(&manifest.records(&path)?);
+    let records = consistency::last_attempts(&manifest.records(&path)?);
     if records.iter().any(|record| record.settings.is_simulated() != is_simulated) {
         return Ok(None);
     }

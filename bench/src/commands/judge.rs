@@ -9,7 +9,7 @@ use haltkick_vmm::FILE_PREFIX;
 
 use super::bench::quote;
 use super::bisect::ratio_in_words;
-use crate::analysis::attempts;
+use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
 use crate::cli::JudgeArgs;
 use crate::commands::guest_image;
@@ -123,7 +123,7 @@ fn said(part: &Part, code: i32, output: &Path) -> Result<String> {
         return Ok(format!("{ending} ({}.txt)", part.name));
     }
     let manifest = Manifest::read(&path)?;
-    let summary = Summary::new(&manifest.outline, &attempts::last(&manifest.records(&path)?));
+    let summary = Summary::new(&manifest.outline, &consistency::last_attempts(&manifest.records(&path)?));
     let ending = if code == 0 { String::new() } else { format!("{ending}; ") };
     let mut text = format!("{ending}report: {}", path.join("report.html").display());
     for compared in &summary.comparisons {

@@ -3,19 +3,17 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
-use crate::analysis::trust;
+use crate::analysis::{consistency, trust};
 use crate::cli::{Format, MergeArgs, ReportArgs, ShowArgs};
 use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
-use crate::show::csv;
 use crate::show::export::Exports;
 use crate::show::plot::{self, Data};
-use crate::show::report;
 use crate::show::table::{self, Detail};
+use crate::show::{csv, report};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
@@ -45,7 +43,7 @@ pub(crate) fn conclude(
     show: Show<'_>,
 ) -> Result<Exit> {
     let kept = records.len();
-    let records = attempts::last(records);
+    let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
@@ -106,7 +104,7 @@ fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Rec
 
 /// Writes what the records say.
 pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -> Result<(Summary, Exit)> {
-    let records = attempts::last(records);
+    let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
     write_files(directory, manifest, &summary, &records)?;
     Ok((summary, exit(manifest, &records, false)))

@@ -100,9 +100,9 @@ fn show(args: &TopArgs, watched: &Watched, earlier: Option<&View>, frame: &View)
         Format::Table if is_redrawn => {
             // The last line of the terminal stays empty: with the end of a line there it would scroll.
             let height = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
-            format!("\x1b[H\x1b[J{}", table::table(&view, height.saturating_sub(1)))
+            format!("\x1b[H\x1b[J{}", table(&view, height.saturating_sub(1)))
         }
-        Format::Table if earlier.is_some() && !args.once => format!("\n{}", table::table(&view, usize::MAX)),
-        Format::Table => table::table(&view, usize::MAX),
+        Format::Table if earlier.is_some() && !args.once => format!("\n{}", table(&view, usize::MAX)),
+        Format::Table => table(&view, usize::MAX),
     })
 }

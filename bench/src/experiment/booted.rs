@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Linux, RamDisk, Refused, Run, System, printable};
 
-use super::boot::{Boot, boots};
-use super::contents::{Arm, Experiment};
+use super::contents::{Arm, Boot, Experiment, boots};
 use super::keys;
 use super::source::At;
 use super::workload_inside::WorkloadInside;

@@ -1,15 +1,16 @@
-//! Experiment files: what is compared, at which settings, how often.
+//! Experiment files: what is compared, at which settings, how often. Guest-set files: guests that run at the same time.
 //!
 //! Every complaint about a file names its line and column.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::contents::{Experiment, PointValues};
 use super::keys;
 use super::reader::{Reader, stands_against};
 use super::source::{At, Source};
-use crate::record::names::{is_taken, slug};
-use crate::settings::table;
+use crate::record::place::{is_taken, slug};
+use crate::settings::{Settings, table};
 use crate::text::exit::Result;
 use crate::text::nearest;
 use crate::text::share::percent;
@@ -180,6 +181,23 @@ impl Experiment {
 pub(crate) fn summary(text: &str) -> String {
     let source = Source { origin: String::new(), text: text.into() };
     Experiment::parse(source).map_or_else(|failure| failure.message, |experiment| experiment.title)
+}
+
+/// The guests and the settings of a guest-set file.
+pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
+    let source = Source::read(path, "give a readable file")?;
+    let tree = source.tree()?;
+    let top = Reader::new(&source, tree.get_ref(), tree.span());
+    top.format()?;
+    let patch = top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default();
+    let vm = top.tables("vm")?.iter().map(Reader::vm).collect::<Result<Vec<_>>>()?;
+    top.finish(&["format", "settings", "vm"])?;
+    if vm.is_empty() {
+        return Err(source.complain(None, "no [[vm]]: a guest set has at least one"));
+    }
+    let mut settings = patch.settings;
+    settings.put_guests(vm);
+    Ok(settings)
 }
 
 #[cfg(test)]

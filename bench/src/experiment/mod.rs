@@ -1,15 +1,12 @@
 //! An experiment: its file, what the command line changes in it, and the plan of its cells.
 
-mod boot;
 mod booted;
 mod contents;
 mod file;
 mod fit;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
-pub(crate) mod guest_set;
 mod keys;
-pub(crate) mod lock_free;
 pub(crate) mod measure;
 pub(crate) mod outline;
 pub(crate) mod overrides;
@@ -24,8 +21,7 @@ pub(crate) mod sweep;
 pub(crate) mod vary;
 pub(crate) mod workload_inside;
 
-pub(crate) use boot::boots;
-pub(crate) use contents::Experiment;
-pub(crate) use file::{MOST_RETRIES, summary};
+pub(crate) use contents::{Experiment, boots};
+pub(crate) use file::{MOST_RETRIES, read_guest_set, summary};
 pub(crate) use keys::WORKLOAD_INSIDE;
 pub(crate) use source::{BUILT_IN, Source};

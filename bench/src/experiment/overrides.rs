@@ -2,11 +2,9 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser};
-
 use haltkick_vmm::Span;
 
-use super::boot::{Boot, boots};
-use super::contents::{Arm, Axis, Experiment, PointValues, Quick};
+use super::contents::{Arm, Axis, Boot, Experiment, PointValues, Quick, boots};
 use super::keys;
 use crate::host::cpu_choice::CpuChoice;
 use crate::settings::choices::{Offer as _, Ratio, SCHEDULERS};

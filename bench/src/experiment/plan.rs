@@ -1,4 +1,4 @@
-//! From an experiment to cells, and from a seed to their order.
+//! From an experiment to cells, each with its lock-free companion, and from a seed to their order.
 //!
 //! A block is one pass over all cells. Within a block the settings come in shuffled order; at each setting the
 //! lock-free cell comes first, then the arms in shuffled order. So the arms that are compared run within a second
@@ -7,17 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Image, Refused, Run};
+use haltkick_vmm::{Guest, Image, Ours, Refused, Rules, Run};
+use rand::SeedableRng as _;
+use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
-use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
-use super::boot::boots;
 use super::booted;
-use super::contents::{Arm, Experiment};
-use super::lock_free::lock_free;
+use super::contents::{Arm, Experiment, boots};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
-use crate::record::names::{LOCK_FREE, slug};
-use crate::record::place::{Place, Role};
+use crate::record::place::{LOCK_FREE, Place, Role, slug};
 use crate::settings::value::Value;
 use crate::settings::{Settings, Supply, rounds, table};
 use crate::text::exit::{Failure, Result};
@@ -270,6 +268,47 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
         control,
         published: experiment.published.clone(),
     }
+}
+
+/// Returns the cell without a lock, if the image has such a thing. Settings that only concern locks have their defaults.
+pub(crate) fn lock_free(run: &Run, image: &Image) -> Option<Run> {
+    let lock = &image.locks.iter().find(|lock| lock.is_lock_free())?.name;
+    let Rules { sched, share, slice, .. } = run.rules;
+    let plain = Run::default();
+    Some(Run {
+        rules: Rules { sched, share, slice, ..plain.rules },
+        preempted_by: plain.preempted_by,
+        deschedule: plain.deschedule,
+        min_sections: plain.min_sections,
+        attribution: plain.attribution,
+        live: plain.live,
+        guests: run.guests.iter().map(|guest| without_lock(guest, lock)).collect(),
+        ..run.clone()
+    })
+}
+
+/// Returns the guest with the lock-free `lock` around its work.
+fn without_lock(guest: &Guest, lock: &str) -> Guest {
+    // A guest that folds alone may lose its time to a neighbour: the ideal is one that does not.
+    let Ours {
+        patch, preempted_hint, spin_threshold, spin_rounds, lock_parameter, slice_margin, fold, ..
+    } = Ours::default();
+    let mut guest = Guest { pv: Guest::default().pv, ..guest.clone() };
+    if let Some(ours) = guest.ours_mut() {
+        let (lock, work) = (lock.into(), ours.clone());
+        *ours = Ours {
+            lock,
+            patch,
+            preempted_hint,
+            spin_threshold,
+            spin_rounds,
+            lock_parameter,
+            slice_margin,
+            fold,
+            ..work
+        };
+    }
+    guest
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::contents::{Axis, Experiment};
 use super::keys;
 use super::published::{At, Nothing, Ours, Published};
 use super::reader::Reader;
-use crate::record::names::BESIDE;
+use crate::record::place::BESIDE;
 use crate::text::exit::Result;
 use crate::text::nearest;
 use crate::text::share::percent;

@@ -6,13 +6,12 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::boot::{Boot, boots};
-use super::contents::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick, check_cells};
+use super::contents::{Arm, Axis, Boot, Comparison, Control, Patch, PointValues, Quick, boots, check_cells};
 use super::keys;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
-use crate::settings::vm::Vm;
+use crate::settings::value::Vm;
 use crate::settings::{Settings, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;

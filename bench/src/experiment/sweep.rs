@@ -3,8 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::boot::boots;
-use super::contents::check_cells;
+use super::contents::{boots, check_cells};
 use super::keys;
 use super::measure::Measure;
 use super::source::{FORMAT, SWEEP, Source};

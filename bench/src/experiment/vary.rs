@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use haltkick_vmm::FILE_PREFIX;
 
-use super::boot::Boot;
-use super::contents::check_cells;
+use super::contents::{Boot, check_cells};
 use super::keys;
 use crate::settings::{Kind, table};
 

@@ -5,7 +5,6 @@ pub(crate) mod cpulist;
 pub(crate) mod facts;
 pub(crate) mod identity;
 pub(crate) mod noise;
-pub(crate) mod numa;
 pub(crate) mod probe;
 pub(crate) mod stops;
 pub(crate) mod topology;

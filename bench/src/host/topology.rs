@@ -1,8 +1,9 @@
-//! Which CPUs share a core, and which a package.
+//! Which CPUs share a core, and which a package; whether the kernel moves memory among nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::probe::{self, Answer};
 use crate::host::cpulist::CpuList;
 
 /// Position of a CPU in the machine.
@@ -102,6 +103,15 @@ fn one_kind(devices: &Path, cpus: &[u32]) -> Result<(), String> {
         )),
         None => Ok(()),
     }
+}
+
+/// How to switch off the kernel's balancing of memory among nodes.
+pub(crate) const STOP_BALANCING: &str = "sudo sysctl kernel.numa_balancing=0";
+
+/// Whether the kernel moves memory among nodes by itself: on a host with one node it has nothing to move.
+pub(crate) fn is_balanced() -> Answer<bool> {
+    let mode = probe::text("/proc/sys/kernel/numa_balancing")?;
+    Ok(mode != "0" && haltkick_vmm::nodes_with_memory().len() > 1)
 }
 
 #[cfg(test)]

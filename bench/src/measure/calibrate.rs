@@ -7,8 +7,7 @@ use haltkick_vmm::{Guest, Image, Ours, Outcome, Ring, Rules, Run, RunError, Shap
 
 use super::engine::Engine;
 use crate::analysis::statistics::median;
-use crate::experiment::lock_free::lock_free;
-use crate::experiment::plan::Plan;
+use crate::experiment::plan::{Plan, lock_free};
 use crate::host::identity::Host;
 use crate::record::Record;
 use crate::record::figures::WORK_RATE;

@@ -1,12 +1,14 @@
-//! Figures that a guest says of itself on its console: lines `haltkick: name=value unit`.
+//! The result of a run, with the figures that a guest says of itself on its console: lines `haltkick: name=value unit`.
 //!
 //! The guest is not trusted: a line that is too long, or of another form, is refused and counted, and so is a figure beyond the
 //! most that there may be. A name that comes again has the new value: a program that prints as it goes is heard to its end.
 
 use std::collections::BTreeMap;
 
-use crate::record::Counts;
+use haltkick_vmm::Found;
+
 use crate::record::figures::{LOCK_EVENT, check_name};
+use crate::record::{Counts, Record};
 
 /// How a line begins that tells a figure.
 const PREFIX: &str = "haltkick: ";
@@ -87,6 +89,22 @@ fn parts(said: &str) -> Result<(&str, f64, &str), String> {
         ));
     }
     Ok((name, value, unit))
+}
+
+/// The findings of a run, and the figures that a Linux guest printed.
+#[derive(Debug)]
+pub(crate) struct RunResult {
+    pub(crate) found: Found,
+    pub(crate) heard: Heard,
+    /// The record of the workload inside a Linux guest, or why there is none; `None` where none was to run.
+    pub(crate) inside: Option<Result<Box<Record>, String>>,
+}
+
+/// Our own guests print no figures.
+impl From<Found> for RunResult {
+    fn from(found: Found) -> Self {
+        Self { found, heard: Heard::default(), inside: None }
+    }
 }
 
 #[cfg(test)]

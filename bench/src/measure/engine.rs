@@ -1,17 +1,18 @@
-//! One run of one cell: from settings to record.
+//! One run of one cell: from settings to record. The lock-free companion of a single run.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{Found, Image, Instruments, Live, Run, RunError, VirtualTime};
+use haltkick_vmm::{Found, Image, Instruments, Known, Live, Run, RunError, VirtualTime};
 
+use super::console::RunResult;
 use super::linux;
 use super::origin::Origin;
-use super::run_result::RunResult;
+use crate::experiment::plan::lock_free;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
-use crate::show::failure;
+use crate::show::record;
 use crate::text::output;
 
 /// Runs guests, all of which come to their end: the VMM, or in tests a model of it.
@@ -60,7 +61,7 @@ fn run_and_tell(
         Ok(found) => found,
         Err(error) => return (Err(error), String::new()),
     };
-    let story = found.failed().map(|guest| failure::story(&guest.console, guest.explanation.as_ref()));
+    let story = found.failed().map(|guest| record::story(&guest.console, guest.explanation.as_ref()));
     (found.all(), story.unwrap_or_default())
 }
 
@@ -86,4 +87,21 @@ pub(crate) fn run_cell(
 /// Sections completed per second of window, by each guest.
 pub(crate) fn per_second(found: &Found) -> Vec<f64> {
     found.outcomes().map(|outcome| outcome.acquisitions() as f64 / outcome.window.as_secs_f64()).collect()
+}
+
+/// Longest window of the lock-free companion of a single run.
+const COMPANION_WINDOW: Duration = Duration::from_millis(200);
+
+/// Lock-free throughput of each guest of the cell per second, from a short run without lock.
+pub(crate) fn companion(engine: Engine<'_>, run: &Run, image: &Image, work_rate: u64) -> Known<Vec<f64>> {
+    let found = lock_free(run, image)
+        .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))
+        .and_then(|run| {
+            let window = run.window.min(COMPANION_WINDOW);
+            engine(&Run { work_rate: Some(work_rate), ..run }.with_window(window))
+        });
+    match found {
+        Ok(seen) => Ok(per_second(&seen.found)),
+        Err(error) => Err(format!("the lock-free companion run failed: {error}").into()),
+    }
 }

@@ -1,16 +1,16 @@
-//! From an outcome to its record: every figure that the run did not find out becomes null, with the reason.
+//! From a run to its records, one for each guest that came to its end. Every figure that the run did not find out becomes null, with the reason.
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Found, Known, OurGuest, Outcome, RunDelay};
+use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run, RunDelay, Sched};
 
-use super::origin::{Context, explain_noise};
-use super::timeline::timeline;
+use super::judge::judge;
+use super::origin::{Context, Origin, explain_noise};
 use crate::host::noise::Noise;
 use crate::record::figures::{FIGURES, Figure, OfOurs};
+use crate::record::place::{Place, Role};
 use crate::record::settings::{Settings, files};
-use crate::record::why::Why;
-use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION};
+use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION, Timeline, Why};
 
 impl Record {
     /// The record of our own guest.
@@ -142,6 +142,58 @@ fn note(figures: &mut Figures, row: &Figure, members: Vec<(String, Known<f64>)>,
         };
         figures.set(name, value);
     }
+}
+
+/// The timeline of a run; of an experiment only where it is drawn: a record may be twice as long with it.
+pub(super) fn timeline(
+    asked: OurGuest<'_>,
+    outcome: &Outcome,
+    place: Option<&Place>,
+    why: &mut Why,
+) -> Option<Timeline> {
+    let is_drawn = |place: &Place| place.block == 0 && matches!(place.role, Role::Arm | Role::Beside);
+    let noted: Option<Vec<_>> = outcome.vcpus.iter().map(|vcpu| vcpu.timeline.as_ref()).collect();
+    let reason: String = match noted {
+        _ if !place.is_none_or(is_drawn) => "records have it of the first run of each arm".into(),
+        Some(noted) => {
+            return Timeline::new(&noted, u64::try_from(outcome.window.as_nanos()).unwrap_or(u64::MAX));
+        }
+        None if asked.run.rules.sched == Sched::Vmm => "only KVM and the simulated machine note it".into(),
+        None => "the host's scheduler decides which vCPU runs when: run --trace shows it".into(),
+    };
+    why.explain("timeline", reason);
+    None
+}
+
+/// The record of a guest that came to this `outcome`. `lock_free` holds the throughput of each guest of the run without a lock.
+pub(crate) fn record(
+    asked: OurGuest<'_>,
+    outcome: &Outcome,
+    found: &Found,
+    origin: &Origin,
+    place: Option<Place>,
+    lock_free: &Known<Vec<f64>>,
+) -> Record {
+    let lock_free = lock_free.as_ref().map(|each| each[asked.index]).map_err(Clone::clone);
+    let mut record = Record::new(asked, outcome, found, origin.context(place, lock_free));
+    judge(&mut record, asked, outcome, found, origin.tick_resolution());
+    record
+}
+
+/// The records of our own guests of a run, all of which came to their end.
+pub(crate) fn records(
+    run: &Run,
+    found: &Found,
+    origin: &Origin,
+    place: Option<&Place>,
+    lock_free: &Known<Vec<f64>>,
+) -> Vec<Record> {
+    let records = run.ours().zip(found.outcomes()).map(|(asked, outcome)| {
+        let beside = |place: &Place| place.beside(&asked.guest.name);
+        let place = place.map(|place| if asked.index == 0 { place.clone() } else { beside(place) });
+        record(asked, outcome, found, origin, place, lock_free)
+    });
+    records.collect()
 }
 
 #[cfg(test)]

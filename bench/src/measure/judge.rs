@@ -5,8 +5,7 @@ use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, Sc
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::figures::{ACQUISITIONS, WINDOW, WORK_SPEED};
 use crate::record::{PerVcpu, Record, Warning};
-use crate::text::memory_size::MemorySize;
-use crate::text::quantity;
+use crate::text::quantity::{self, MemorySize};
 
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;

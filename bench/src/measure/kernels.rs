@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use haltkick_vmm::{MAX_LINUX_MEMORY, Needs, Run, input};
 use sha2::{Digest as _, Sha256};
 
+use super::console::RunResult;
 use super::linux;
 use super::origin::Origin;
-use super::run_result::RunResult;
 use crate::analysis::rate::Rate;
 use crate::experiment::boots;
 use crate::experiment::plan::{Cell, Plan};
@@ -136,9 +136,9 @@ mod tests {
     use haltkick_vmm::{Image, LinuxEnd};
 
     use super::*;
+    use crate::analysis::statistics::Verdict;
     use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::analysis::trust;
-    use crate::analysis::verdict::Verdict;
     use crate::experiment::{Experiment, Source};
     use crate::host::cpulist::CpuList;
     use crate::host::identity::Host;
@@ -146,16 +146,12 @@ mod tests {
     use crate::measure::calibrate::Calibrations;
     use crate::measure::engine::Engine;
     use crate::measure::progress::Progress;
-    use crate::measure::rule::Rule;
-    use crate::measure::session::Session;
-    use crate::measure::synthetic::kernels::seen;
-    use crate::measure::synthetic::{Scratch, World};
+    use crate::measure::session::{Rule, Session};
+    use crate::measure::synthetic::{Scratch, World, seen};
     use crate::results::directory::{Directory, read_records};
     use crate::results::merge;
     use crate::settings::Supply;
-    use crate::show::csv;
-    use crate::show::report;
-    use crate::show::table;
+    use crate::show::{csv, report, table};
     use crate::text::exit::Exit;
 
     const BLOCKS: u32 = 8;

@@ -9,17 +9,15 @@ use haltkick_vmm::{
     LinuxEnd, LinuxOutcome, Run, RunError, Sched, printable,
 };
 
-use super::console::Heard;
+use super::console::{Heard, RunResult};
 use super::fill::explain_vcpus;
 use super::inside::{Told, is_ours};
 use super::judge;
 use super::origin::{Context, Origin};
-use super::run_result::RunResult;
 use crate::record::figures::{FIGURES, OfLinux};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
-use crate::record::why::Why;
-use crate::record::{PerVcpu, Record, Warning};
+use crate::record::{PerVcpu, Record, Warning, Why};
 use crate::settings::row::ns;
 use crate::text::exit::{Exit, Failure};
 use crate::text::output;
@@ -273,7 +271,7 @@ mod tests {
     use crate::host::identity::Host;
     use crate::host::noise::Noise;
     use crate::measure::fuzzed::{good, record_of};
-    use crate::measure::synthetic::kernels;
+    use crate::measure::synthetic;
     use crate::record::figures::{ACQUISITIONS, COMPLETION, THROUGHPUT, WINDOW};
 
     /// The record of a kernel that switched itself off, with this inside.
@@ -293,7 +291,7 @@ mod tests {
         };
         let guests = vec![Guest { system: System::Linux(linux), ..Guest::default() }];
         let run = Run { cpus: vec![0], guests, ..Run::default() };
-        let mut seen = kernels::seen(&run, LinuxEnd::PowerOff, &[]);
+        let mut seen = synthetic::seen(&run, LinuxEnd::PowerOff, &[]);
         seen.inside = inside.map(|inside| inside.map(Box::new));
         if let Ok(AnyOutcome::Linux(outcome)) = &mut seen.found.guests[0].result {
             outcome.complaints = complaints;

@@ -2,10 +2,9 @@
 
 pub(crate) mod ahead;
 pub(crate) mod calibrate;
-pub(crate) mod companion;
 pub(crate) mod console;
 pub(crate) mod engine;
-mod fill;
+pub(crate) mod fill;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub(crate) mod inside;
@@ -14,12 +13,8 @@ pub(crate) mod kernels;
 pub(crate) mod linux;
 pub(crate) mod origin;
 pub(crate) mod progress;
-pub(crate) mod records;
-pub(crate) mod rule;
-pub(crate) mod run_result;
 pub(crate) mod sample;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]
 pub(crate) mod synthetic;
-mod timeline;

@@ -1,15 +1,16 @@
 //! Data of a record in addition to the outcome: when and where the run was, and what else ran there.
 
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use haltkick_vmm::{Known, Unknown};
+use sha2::{Digest as _, Sha256};
 
 use crate::host::identity::Host;
 use crate::host::noise::{Found, NO_STEAL, Noise};
 use crate::host::stops::NO_STOPS;
+use crate::record::Why;
 use crate::record::place::Place;
-use crate::record::run_id::run_id;
-use crate::record::why::Why;
 use crate::text::timestamp;
 
 /// Properties that the records of one run have in common.
@@ -69,4 +70,14 @@ pub(crate) struct Context {
     pub(crate) lock_free_per_second: Known<f64>,
     /// Noise from what else ran, or why that is not known.
     pub(crate) noise: Known<Noise>,
+}
+
+/// Sixteen hexadecimal digits that no other record bears.
+pub(crate) fn run_id(started: SystemTime) -> String {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only distinctness matters.
+    let serial = RUNS.fetch_add(1, Ordering::Relaxed);
+    let since = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let digest = Sha256::digest(format!("{since} {} {serial}", std::process::id()));
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -7,22 +7,20 @@ use haltkick_vmm::{Found, Run, RunError};
 
 use super::ahead::{End, Made, Simulators};
 use super::calibrate::Calibrations;
+use super::console::RunResult;
 use super::engine::{self, Engine};
+use super::fill::records;
 use super::kernels::{self, Versions};
 use super::origin::Origin;
 use super::progress::{Planned, Position, Progress};
-use super::records::records;
-use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
-use super::run_result::RunResult;
-use crate::analysis::attempts;
+use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
-use crate::record::names::BESIDE;
-use crate::record::place::{Place, Role};
+use crate::record::place::{BESIDE, Place, Role};
 use crate::results::directory::{Directory, lines};
 use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
@@ -147,7 +145,7 @@ impl<'a> Session<'a> {
             return vec![];
         }
         // Only the blocks before this one count: so the answer is the same when an experiment is resumed.
-        let mut last = attempts::last(&self.records);
+        let mut last = consistency::last_attempts(&self.records);
         last.retain(|record| record.place.as_ref().is_some_and(|place| place.block < block));
         let summary = Summary::new(&plan.outline, &last);
         let is_lost = |setting: &_, name: &str| {
@@ -250,7 +248,7 @@ impl<'a> Session<'a> {
         loop {
             let Some((records, took)) = self.progressing(cell, &place, has_record)? else { return Ok(()) };
             has_record = true;
-            let disturbed = records.iter().any(attempts::is_disturbed);
+            let disturbed = records.iter().any(consistency::is_disturbed);
             let run_id = records.first().map(|record| record.run_id.clone());
             self.keep(records)?;
             together += took;
@@ -480,3 +478,22 @@ fn in_cell(id: &str, block: u32, failure: Failure) -> Failure {
 
 #[cfg(test)]
 mod tests;
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// Blocks that are planned.
+    pub(crate) blocks: u32,
+    /// Go on, with what is vaguer, until every wanted interval is this narrow.
+    pub(crate) target_precision: Option<f64>,
+    /// Begin no block that would end later.
+    pub(crate) max_time: Option<Duration>,
+    /// How often a run that was disturbed is made again, if there is time.
+    pub(crate) retries: u32,
+}
+
+/// Fewest whole blocks before precision is judged: the exact interval exists from here on.
+pub(super) const JUDGED_FROM: u32 = 6;
+
+/// Multiple of the planned blocks after which a precision that was not reached is out of reach.
+pub(crate) const MOST_TIMES_PLANNED: u32 = 20;

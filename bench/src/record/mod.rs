@@ -6,18 +6,13 @@
 
 pub(crate) mod failure;
 pub(crate) mod figures;
-pub(crate) mod names;
 mod numbers;
 pub(crate) mod place;
-pub(crate) mod run_id;
 pub(crate) mod settings;
-pub(crate) mod timeline;
-pub(crate) mod trace;
-pub(crate) mod why;
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{LinuxVcpu, VcpuOutcome};
+use haltkick_vmm::{Known, LinuxVcpu, Timeline as Noted, Unknown, VcpuOutcome, Where};
 use serde::{Deserialize, Serialize};
 
 use crate::host::identity::Host;
@@ -25,8 +20,6 @@ use crate::host::noise::Noise;
 use crate::record::figures::{Figure, LOCK_EVENT, Unit};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
-use crate::record::timeline::Timeline;
-use crate::record::trace::Traced;
 
 pub(crate) use numbers::{Counts, Figures};
 
@@ -222,4 +215,128 @@ impl Record {
         self.trusted = false;
         self.warnings.push(Warning { code: code.into(), message });
     }
+}
+
+/// Reasons by the paths of what is null.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Why(pub(crate) BTreeMap<String, String>);
+
+impl Why {
+    /// The value for the field at `path`; if it is not known, the reason is noted.
+    pub(crate) fn known<T>(&mut self, path: impl Into<String>, value: Known<T>) -> Option<T> {
+        value.map_err(|Unknown(reason)| self.explain(path, reason)).ok()
+    }
+
+    /// The value for the field at `path`; if there is none, it is for this reason.
+    pub(crate) fn given<T>(
+        &mut self,
+        path: impl Into<String>,
+        value: Option<T>,
+        reason: impl Into<String>,
+    ) -> Option<T> {
+        if value.is_none() {
+            self.explain(path, reason);
+        }
+        value
+    }
+
+    /// Whether something is so, for the field at `path`; if not, the reason is noted.
+    pub(crate) fn holds(&mut self, path: impl Into<String>, fact: Known<()>) -> bool {
+        self.known(path, fact).is_some()
+    }
+
+    /// Notes why the field at `path` is null, or false.
+    pub(crate) fn explain(&mut self, path: impl Into<String>, reason: impl Into<String>) {
+        self.0.insert(path.into(), reason.into());
+    }
+}
+
+/// Content of a trace file, and its gaps.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Traced {
+    /// The file.
+    pub(crate) path: String,
+    /// Its length.
+    pub(crate) bytes: u64,
+    /// Turns, sleeps and kicks in it.
+    pub(crate) host_events: u64,
+    /// Events that were dropped for lack of room: the oldest.
+    pub(crate) host_events_dropped: u64,
+    /// Critical sections in it.
+    pub(crate) guest_sections: u64,
+    /// Sections that were dropped for lack of room: the oldest of each vCPU.
+    pub(crate) guest_sections_dropped: u64,
+    /// Sections that the guest noted with impossible times or locks.
+    pub(crate) guest_sections_implausible: u64,
+    /// Gaps, and why: one line for each.
+    #[serde(default)]
+    pub(crate) missing: Vec<String>,
+}
+
+impl Traced {
+    /// One line for people.
+    pub(crate) fn story(&self) -> String {
+        let mut story = format!(
+            "trace: {} ({} host events, {} critical sections): open it in https://ui.perfetto.dev",
+            self.path, self.host_events, self.guest_sections
+        );
+        let dropped = self.host_events_dropped.saturating_add(self.guest_sections_dropped);
+        if dropped > 0 {
+            story += &format!("; the {dropped} oldest did not fit");
+        }
+        for missing in &self.missing {
+            story += &format!("\ntrace: without {missing}");
+        }
+        story
+    }
+}
+
+/// Place of each vCPU in the beginning of the window, bin by bin.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Timeline {
+    /// Length of a bin: half a slice. The first begins when the window opens. There are 100 for each of up to
+    /// 256 vCPUs of a run, and fewer for more: 25 for 1024.
+    pub(crate) bin_ns: u64,
+    /// A text for each vCPU, in order, with a digit for each bin: tenths of it that the vCPU was on a pCPU, rounded down. 9 is all of
+    /// it, too.
+    pub(crate) on_pcpu: Vec<String>,
+    /// A text for each vCPU with a letter for each bin: its place for most of the time without a pCPU. Taken off its
+    /// pCPU as holder of a lock (h), first in a queue (f), waiting in it (w) or none of these (o); ready, after a sleep
+    /// or having given up its pCPU (r); asleep (s). A point: it was on a pCPU all the time.
+    pub(crate) off_pcpu: Vec<String>,
+}
+
+/// Letters of [`Noted::OFF`].
+pub(crate) const LETTERS: [char; Noted::OFF.len()] = ['h', 'f', 'w', 'o', 'r', 's'];
+/// The letter of a vCPU that was never off.
+pub(crate) const NEVER_OFF: char = '.';
+
+impl Timeline {
+    /// Makes the timeline of all vCPUs, in a window of this length.
+    pub(crate) fn new(vcpus: &[&Noted], window_ns: u64) -> Option<Self> {
+        let bin_ns = vcpus.first()?.bin_ns();
+        Some(Self {
+            bin_ns,
+            on_pcpu: vcpus.iter().map(|vcpu| on_pcpu(vcpu, window_ns)).collect(),
+            off_pcpu: vcpus.iter().map(|vcpu| off_pcpu(vcpu, window_ns)).collect(),
+        })
+    }
+}
+
+fn on_pcpu(vcpu: &Noted, window_ns: u64) -> String {
+    let digit = |ns: u32| (b'0' + (u64::from(ns) * 10 / vcpu.bin_ns()).min(9) as u8) as char;
+    vcpu.of(Where::Running, window_ns).map(digit).collect()
+}
+
+fn off_pcpu(vcpu: &Noted, window_ns: u64) -> String {
+    let each: Vec<Vec<u32>> = Noted::OFF.iter().map(|at| vcpu.of(*at, window_ns).collect()).collect();
+    let letter = |bin: usize| {
+        let (most, letter) =
+            each.iter().zip(LETTERS).map(|(bins, letter)| (bins[bin], letter)).max_by_key(|(ns, _)| *ns)?;
+        (most > 0).then_some(letter)
+    };
+    let bins = each.first().map_or(0, Vec::len);
+    (0..bins).map(|bin| letter(bin).unwrap_or(NEVER_OFF)).collect()
 }

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::why::Why;
+use super::Why;
 use crate::settings::choices::SCHEDULERS;
 use crate::settings::deschedule::Policy;
 use crate::settings::row::{InRecord, Told, given, ns, told};
 use crate::settings::table;
+
 pub(crate) use crate::settings::table::engine;
 
 /// The request of a run by the names of its settings, units included.

@@ -1,11 +1,13 @@
-//! Choices of some settings, and the notation of shares and rates.
+//! Choices of some settings, and the notation of shares, rates, quotas, bounds on spinning and ways to fold.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::PossibleValue;
-use haltkick_vmm::{Accelerator, Numa, PreemptedBy, PvBackend, Ring, Sched, Share};
+use haltkick_vmm::{
+    Accelerator, Bandwidth, Fold, Governor, Numa, PreemptedBy, PvBackend, Quota, Ring, Sched, Share, Span,
+};
 
 use super::deschedule::Policy;
 
@@ -286,6 +288,147 @@ impl Arrivals {
     }
 }
 
+/// A quota, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuotaChoice(pub(crate) Option<Quota>);
+
+impl FromStr for QuotaChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        if text == "inherited" {
+            return Ok(Self(Some(Quota::Inherited)));
+        }
+        let (share, burst) = match text.split_once('+') {
+            None => (text, Duration::ZERO),
+            Some((share, burst)) => (share, burst.trim().parse::<Span>()?.0),
+        };
+        let (run, period) = share.split_once('/').ok_or_else(|| {
+            format!("'{share}' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited")
+        })?;
+        let [run, period] = [run, period].map(|time| time.trim().parse::<Span>());
+        Ok(Self(Some(Quota::Own(Bandwidth { run: run?.0, period: period?.0, burst }))))
+    }
+}
+
+impl fmt::Display for QuotaChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bandwidth { run, period, burst } = match self.0 {
+            None => return f.write_str("none"),
+            Some(Quota::Inherited) => return f.write_str("inherited"),
+            Some(Quota::Own(quota)) => quota,
+        };
+        write!(f, "{}/{}", Span(run), Span(period))?;
+        if burst.is_zero() { Ok(()) } else { write!(f, "+{}", Span(burst)) }
+    }
+}
+
+/// How a guest folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoldChoice(pub(crate) Fold);
+
+impl FromStr for FoldChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split('/').map(str::trim);
+        let fold = match parts.next() {
+            Some("off") => Fold::Off,
+            Some("oracle") => Fold::Oracle,
+            Some("governor") => {
+                let mut governor = Governor::LINUX;
+                if let Some(interval) = parts.next() {
+                    governor.interval = interval.parse::<Span>()?.0;
+                }
+                if let Some(low) = parts.next() {
+                    let high =
+                        parts.next().ok_or("a low threshold needs a high one: governor/100ms/2%/5%")?;
+                    (governor.low, governor.high) = (hundredths(low)?, hundredths(high)?);
+                }
+                Fold::Governor(governor)
+            }
+            _ => return Err(wrong(text)),
+        };
+        match parts.next() {
+            None => Ok(Self(fold)),
+            Some(_) => Err(wrong(text)),
+        }
+    }
+}
+
+fn wrong(text: &str) -> String {
+    format!("'{text}' is no way to fold: write off, oracle, governor, or governor/INTERVAL/LOW%/HIGH%")
+}
+
+/// Hundredths of a percent.
+fn hundredths(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').and_then(|percent| percent.trim().parse::<f64>().ok());
+    match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
+        Some(percent) => Ok((percent * 100.0).round() as u32),
+        None => Err(format!("'{text}' is no threshold: write a share of 0% to 100%")),
+    }
+}
+
+impl fmt::Display for FoldChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Fold::Off => f.write_str("off"),
+            Fold::Oracle => f.write_str("oracle"),
+            Fold::Governor(Governor { interval, low, high }) => {
+                let [low, high] = [low, high].map(|hundredths| f64::from(hundredths) / 100.0);
+                write!(f, "governor/{}/{low}%/{high}%", Span(interval))
+            }
+        }
+    }
+}
+
+/// A bound on spinning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpinThreshold {
+    /// A duration.
+    For(Span),
+    /// As Linux has it: 2^15 rounds, each with one PAUSE, however long these take.
+    Linux,
+}
+
+impl SpinThreshold {
+    /// `SPIN_THRESHOLD` of Linux on x86.
+    const LINUX_ROUNDS: u32 = 1 << 15;
+    /// Duration in their place where a lock needs a time: a PAUSE takes 3 to 35 ns, so that they are 0.1 to 1.1 ms.
+    const LINUX_ABOUT: Duration = Duration::from_millis(1);
+
+    /// The time, and how many rounds go before it; 0: none do.
+    pub(crate) fn time_and_rounds(self) -> (Duration, u32) {
+        match self {
+            Self::For(Span(time)) => (time, 0),
+            Self::Linux => (Self::LINUX_ABOUT, Self::LINUX_ROUNDS),
+        }
+    }
+}
+
+impl FromStr for SpinThreshold {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "linux" => Ok(Self::Linux),
+            time => time.parse().map(Self::For).map_err(|error| format!("{error}; or 'linux'")),
+        }
+    }
+}
+
+impl fmt::Display for SpinThreshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::For(time) => time.fmt(f),
+            Self::Linux => f.write_str("linux"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,5 +456,30 @@ mod tests {
         }
         assert_eq!("1000".parse(), Ok(Arrivals(1000)));
         assert!("0".parse::<Arrivals>().is_err());
+    }
+
+    #[test]
+    fn a_wrong_quota_says_what_to_write() {
+        let said = |text: &str| text.parse::<QuotaChoice>().unwrap_err();
+        assert_eq!(said("50%"), "'50%' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited");
+        assert!(said("1/10ms").contains('1') && said("1ms/").contains("a number"), "{}", said("1ms/"));
+    }
+
+    #[test]
+    fn a_wrong_way_to_fold_says_what_to_write() {
+        let said = |text: &str| text.parse::<FoldChoice>().unwrap_err();
+        for text in ["on", "off/20ms", "governor/20ms/2%/5%/1", ""] {
+            assert!(said(text).contains("governor/INTERVAL/LOW%/HIGH%"), "{}", said(text));
+        }
+        assert!(said("governor/20ms/2%").contains("needs a high one"));
+        assert!(said("governor/20ms/2/5%").contains("'2' is no threshold"));
+    }
+
+    #[test]
+    fn a_threshold_is_a_time_or_that_of_linux() {
+        let resolved = |text: &str| text.parse().map(SpinThreshold::time_and_rounds);
+        assert_eq!(resolved("5us"), Ok((Duration::from_micros(5), 0)));
+        assert_eq!(resolved("linux").map(|(_, rounds)| rounds), Ok(32_768));
+        assert!(resolved("32768").unwrap_err().ends_with("or 'linux'"));
     }
 }

@@ -1,12 +1,15 @@
-//! The machines of engine sim, and the hosts that schedule there: built in, or in files.
+//! The machines of engine sim, and the hosts that schedule there: built in, or in files. A machine like another is a point of a Latin
+//! hypercube.
 
 use std::path::Path;
 
 use haltkick_vmm::hosts::{self, Host};
 use haltkick_vmm::machines::{CHOICES, Guess, Machine, presets};
 use haltkick_vmm::{Schedule, input, printable};
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
 
-use super::hypercube::latin_hypercube;
 use crate::host::facts;
 use crate::text::nearest;
 
@@ -118,10 +121,26 @@ fn read(kind: &str, name: &str, names: &[&str]) -> Result<String, String> {
     input::read_text(path, MOST_TEXT_BYTES).map_err(|error| format!("{name}: {error}"))
 }
 
+/// `points` points in the unit cube of `dimensions` dimensions. Each dimension's range is cut into as many equal parts as there
+/// are points; every part has one of them.
+pub(crate) fn latin_hypercube(dimensions: usize, points: usize, seed: u64) -> Vec<Vec<f64>> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut cube = vec![vec![0.0; dimensions]; points];
+    for dimension in 0..dimensions {
+        let mut parts: Vec<usize> = (0..points).collect();
+        parts.shuffle(&mut random);
+        for (point, part) in cube.iter_mut().zip(parts) {
+            point[dimension] = (part as f64 + random.random::<f64>()) / points as f64;
+        }
+    }
+    cube
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use haltkick_vmm::machines::{Model, Stores};
+
+    use super::*;
 
     #[test]
     fn a_machine_like_another_is_named_after_it() {
@@ -146,5 +165,18 @@ mod tests {
         assert_eq!(late.costs, nominal.costs);
         assert_eq!(late.model, Model { stores: Stores::Late, ..nominal.model });
         assert!(find("nehalem-3s~late-stores").is_err());
+    }
+
+    #[test]
+    fn every_part_of_every_dimension_has_one_point() {
+        let cube = latin_hypercube(5, 12, 7);
+        for dimension in 0..5 {
+            let mut parts: Vec<u32> = cube.iter().map(|point| (point[dimension] * 12.0) as u32).collect();
+            parts.sort_unstable();
+            assert_eq!(parts, (0..12).collect::<Vec<_>>());
+        }
+        assert_eq!(cube, latin_hypercube(5, 12, 7));
+        assert_ne!(cube, latin_hypercube(5, 12, 8));
+        assert_ne!(cube[0][0], cube[0][1], "dimensions differ");
     }
 }

@@ -4,37 +4,31 @@
 pub(crate) mod choices;
 pub(crate) mod deschedule;
 mod flags;
-pub(crate) mod fold;
-mod hypercube;
 pub(crate) mod linux;
 pub(crate) mod machines;
 pub(crate) mod pause_loops;
-pub(crate) mod quota;
-mod range;
 mod read;
 mod resolve;
 pub(crate) mod rounds;
 pub(crate) mod row;
 pub(crate) mod schema;
-mod spin_threshold;
 pub(crate) mod table;
 pub(crate) mod value;
-pub(crate) mod vm;
 
 use std::borrow::Cow;
 
 use haltkick_vmm::Image;
+use value::{Value, Vm};
 
 use crate::host::cpulist::CpuList;
 
 pub(crate) use read::seed;
 pub(crate) use resolve::{layouts, simulated_for};
-#[cfg(test)]
-pub(crate) use row::InRecord;
 pub(crate) use row::{Kind, Setting};
 pub(crate) use value::Settings;
-use value::Value;
-use vm::Vm;
+
+#[cfg(test)]
+pub(crate) use row::InRecord;
 
 /// Material of a cell: the image's tables and this host's CPUs.
 #[derive(Clone, Copy, Debug)]
@@ -128,4 +122,21 @@ impl Settings {
             count => (0..count).map(|_| Vm::default()).collect(),
         }
     }
+}
+
+/// Says the range where `value` is outside.
+fn in_range<T: PartialOrd + Default>(
+    value: &T,
+    least: &T,
+    most: &T,
+    show: impl Fn(&T) -> String,
+) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let (value, most) = (show(value), show(most));
+    Err(match *least == T::default() {
+        true => format!("{value} is out of range: {most} at most"),
+        false => format!("{value} is out of range: {} to {most}", show(least)),
+    })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use haltkick_vmm::hosts::{Host, Pause, PauseCounter, Target};
 use haltkick_vmm::{Refused, Ring, Run};
 
-use super::range::in_range;
+use super::in_range;
 use crate::text::nearest;
 
 /// A longer gap is longer than any PAUSE.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use haltkick_vmm::Span;
 
 use super::choices::Ratio;
-use super::range::in_range;
+use super::in_range;
 use super::row::{Bounds, Kind, Setting};
 use super::table;
 use super::value::{Value, Vm};

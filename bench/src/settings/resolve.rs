@@ -12,12 +12,10 @@ use haltkick_vmm::{
 
 use super::choices::{ENGINES, EngineChoice, Ratio, Words};
 use super::machines;
-use super::range::in_range;
 use super::rounds;
 use super::row::{Apply, ns};
-use super::value::Value;
-use super::vm;
-use super::{Settings, Supply, table};
+use super::value::{Value, default_name};
+use super::{Settings, Supply, in_range, table};
 use crate::host::cpu_choice;
 use crate::host::cpulist::CpuList;
 use crate::text::nearest;
@@ -57,7 +55,7 @@ impl Settings {
         for (index, settings) in each.iter().enumerate() {
             let mut guest = settings.guest(&run, supply.image)?;
             if let Some(vm) = vms.get(index) {
-                guest.name = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
+                guest.name = vm.name.clone().unwrap_or_else(|| default_name(index));
                 // Guests that do the same must not do it in step.
                 let step = if vm.settings.given("seed").is_some() { 0 } else { index as u64 };
                 guest.seed = guest.seed.wrapping_add(step);

@@ -10,16 +10,16 @@ mod machine;
 use std::time::Duration;
 
 use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, ShapeFlags, WorkloadFlags};
+use machine::MACHINE;
 
 use super::choices::{
-    AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, PLACES, PV_BACKENDS, SHARES, STAMPS, SWITCH,
+    AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, FoldChoice, PLACES, PV_BACKENDS, QuotaChoice,
+    SHARES, STAMPS, SWITCH,
 };
 use super::deschedule::Policy;
-use super::fold::FoldChoice;
-use super::quota::QuotaChoice;
 use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
-use machine::MACHINE;
+
 pub(crate) use machine::engine;
 
 /// The rows, under the headings of the help.

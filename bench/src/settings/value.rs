@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use haltkick_vmm::{Numa, Span};
 
-use super::choices::{Arrivals, DescheduleChoice, Exponent, NumaChoice, Percent, Ratio, SWITCH, Words};
-use super::fold::FoldChoice;
+use super::choices::{
+    Arrivals, DescheduleChoice, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SWITCH,
+    SpinThreshold, Words,
+};
 use super::pause_loops::PauseLoops;
-use super::quota::QuotaChoice;
-use super::spin_threshold::SpinThreshold;
 use crate::host::cpu_choice::CpuChoice;
-use crate::text::memory_size::MemorySize;
+use crate::text::quantity::MemorySize;
 
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
@@ -184,4 +184,16 @@ impl fmt::Display for Value {
             }
         }
     }
+}
+
+impl fmt::Display for Vm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs: Vec<String> = self.pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        f.write_str(&pairs.join(","))
+    }
+}
+
+/// Returns the name of a guest without one: a, b, and so on.
+pub(crate) fn default_name(index: usize) -> String {
+    char::from(b'a' + (index % 26) as u8).to_string()
 }

@@ -3,7 +3,6 @@
 pub(crate) mod cases;
 pub(crate) mod csv;
 pub(crate) mod export;
-pub(crate) mod failure;
 pub(crate) mod plot;
 pub(crate) mod profile;
 pub(crate) mod published;

@@ -1,9 +1,7 @@
 //! Figures as a table of at most 100 columns.
 
-mod below;
 mod columns;
 mod compared;
-mod grid;
 mod kernels;
 mod legend;
 mod notes;
@@ -12,19 +10,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
+use columns::{header, line, names_at};
 
-use crate::analysis::statistics::Estimate;
-use crate::analysis::summary::{Comparison, Row, Summary};
-use crate::analysis::verdict::Verdict;
+use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::summary::{ArmCost, Comparison, Row, Summary, Trials};
+use crate::record::figures::{CPU_BYTES, LOCK_BYTES, PAIRS};
 use crate::record::place::Role;
 use crate::show::published;
+use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
-pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
 pub(crate) use columns::{Shows, shown, value};
-use columns::{header, line, names_at};
 pub(crate) use compared::{Found, comparisons};
-pub(crate) use grid::{grid, signs};
 pub(crate) use notes::Detail;
 
 const HEADING: Style = Style::new().bold();
@@ -253,4 +250,75 @@ fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
     }
     text.push('\n');
     text
+}
+
+/// Header of the uncontended costs.
+pub(crate) const LOCK_COSTS: [&str; 6] =
+    ["uncontended, TSC cycles a pair", "patched", "table", "compiled in", "bytes/lock", "bytes/vCPU"];
+
+/// The uncontended cost of each lock: a line of fields for each arm.
+pub(crate) fn lock_cost_lines(costs: &[ArmCost]) -> Vec<Vec<String>> {
+    let line = |cost: &ArmCost| {
+        let cycles =
+            |name| cost.figures.get(name)?.estimate.as_ref().map(|it| significant(it.hodges_lehmann));
+        let bytes = |name| cost.figures.get(name).map(|it| format!("{:.0}", it.median));
+        let figures = PAIRS.map(cycles).into_iter().chain([LOCK_BYTES, CPU_BYTES].map(bytes));
+        let fields = figures.map(|text: Option<String>| text.unwrap_or_else(|| "-".into()));
+        std::iter::once(cost.arm.clone()).chain(fields).collect()
+    };
+    costs.iter().map(line).collect()
+}
+
+/// A sentence for each comparison whose verdicts are counted.
+pub(crate) fn trials(summary: &Summary) -> Vec<String> {
+    summary.trials.iter().map(sentence).collect()
+}
+
+fn sentence(trials: &Trials) -> String {
+    let percent = |share: f64| significant(share * 100.0);
+    format!(
+        "{}{}: {} trials of {} blocks: {} faster, {} slower; {} % show a difference (95 % interval {} to {} %)",
+        trials.name,
+        of_setting(&trials.setting),
+        trials.trials,
+        trials.blocks_per_trial,
+        trials.faster,
+        trials.slower,
+        percent(trials.share),
+        percent(trials.share_low),
+        percent(trials.share_high),
+    )
+}
+
+/// The table proper, for other programs: without colours, and without padding.
+pub(crate) struct Grid {
+    pub(crate) header: Vec<String>,
+    /// The column of the arm's name; those before it are settings.
+    pub(crate) names_at: usize,
+    pub(crate) lines: Vec<Vec<String>>,
+    /// Whether a line is the first of its setting.
+    pub(crate) begins_group: Vec<bool>,
+    /// Notes below the table: signs, further comparisons, the A/A pair, warnings.
+    pub(crate) notes: Vec<String>,
+}
+
+pub(crate) fn grid(summary: &Summary) -> Grid {
+    let (header, groups) = (header(summary), groups(summary));
+    let plain = |field: &Field| field.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut notes = signs(summary);
+    notes.extend(further_comparisons(summary));
+    notes.extend(control(summary).map(|words| words.join(", ")));
+    notes.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
+    Grid {
+        header,
+        names_at: names_at(summary),
+        begins_group: groups.iter().flat_map(|group| (0..group.len()).map(|i| i == 0)).collect(),
+        lines: groups.iter().flatten().map(|line| line.iter().map(plain).collect()).collect(),
+        notes,
+    }
+}
+
+/// Explains columns, rows and signs whose names do not say what they mean.
+pub(crate) fn signs(summary: &Summary) -> Vec<String> {
+    legend::lines(summary, &header(summary))
 }

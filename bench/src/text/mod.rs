@@ -1,9 +1,7 @@
 //! Texts that people type and read: lengths of time, sizes, figures, mistyped names, lines that fit; and how the command speaks
 //! and ends.
 
-mod closed;
 pub(crate) mod exit;
-pub(crate) mod memory_size;
 pub(crate) mod nearest;
 pub(crate) mod output;
 pub(crate) mod pages;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haltkick_vmm::printable;
+use rustix::io::{Errno, fcntl_getfd};
 use serde::Serialize;
 
-use super::closed::is_stdout_closed;
 use crate::text::exit::{Failure, Result};
 
 /// Writes data to stdout.
@@ -106,6 +106,26 @@ pub(crate) fn to_indented_json(content: &impl Serialize) -> Result<String> {
 /// The record as one line of JSON.
 pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
+}
+
+static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether what is written to standard output is lost.
+pub(super) fn is_stdout_closed() -> bool {
+    // Relaxed: written before there are threads.
+    WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+#[used]
+#[expect(unsafe_code, reason = "nothing else runs before Rust does")]
+// SAFETY: the section holds functions without results that the C library calls, once, before `main`. This one makes a system call
+// and a store, and relies on nothing that `main` sets up.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = look;
+
+extern "C" fn look() {
+    let is_closed = fcntl_getfd(rustix::stdio::stdout()) == Err(Errno::BADF);
+    WAS_CLOSED.store(is_closed, Ordering::Relaxed);
 }
 
 #[cfg(test)]

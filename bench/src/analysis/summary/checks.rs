@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Summary, calibration};
 use crate::analysis::drift;
-use crate::analysis::statistics::{Estimate, Method};
-use crate::analysis::verdict::Verdict;
+use crate::analysis::statistics::{Estimate, Method, Verdict};
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::Record;
 use crate::record::figures::WORK_SPEED;

@@ -6,30 +6,25 @@ mod placed;
 mod published;
 mod robust;
 mod rows;
-mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use compared::{comparisons, control};
+use placed::{Placed, settings};
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::attempts;
-use crate::analysis::consistency;
 use crate::analysis::noise::Overall;
 use crate::analysis::robust::{Robustness, Sensitivity};
-use crate::analysis::statistics::{self, Estimate};
-use crate::analysis::trust;
-use crate::analysis::verdict::Verdict;
+use crate::analysis::statistics::{self, Estimate, Verdict};
+use crate::analysis::{consistency, trust};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGHPUT};
-use crate::record::names::LOCK_FREE;
-use crate::record::place::{Place, Role};
+use crate::record::place::{LOCK_FREE, Place, Role};
 
 pub(crate) use checks::{Check, CheckOutcome};
 pub(crate) use compared::{comparison, comparison_of, corrected};
-use compared::{comparisons, control};
-use placed::{Placed, settings};
 pub(crate) use published::Reproduced;
 pub(crate) use rows::{Row, Told};
 
@@ -189,12 +184,12 @@ impl Summary {
             runs: records.len(),
             invalid_runs: records.iter().filter(|record| !record.trusted).count(),
             simulated: records.iter().any(|record| record.settings.is_simulated()),
-            replaced: attempts::replaced(records),
+            replaced: consistency::replaced(records),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
             rows: rows::rows(outline, settings, placed),
             together: rows::together(outline, settings, placed),
             of_kernels: records.iter().any(Record::is_linux),
-            trials: trials::trials(outline, &comparisons, placed),
+            trials: compared::trials(outline, &comparisons, placed),
             comparisons,
             published: vec![],
             lock_costs: lock_costs(outline, records),

@@ -11,8 +11,7 @@ use crate::analysis::statistics::Estimate;
 use crate::experiment::published::{At, Ours, Published};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, LOCK_CPU_SHARE, WINDOW};
-use crate::record::names::BESIDE;
-use crate::record::place::Role;
+use crate::record::place::{BESIDE, Role};
 
 /// A published figure and ours.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

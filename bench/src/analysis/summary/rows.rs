@@ -13,8 +13,7 @@ use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::record::Record;
 use crate::record::figures::{EFFICIENCY, Figure, IDEAL, LOCK_EVENT, OF_ALL_GUESTS, THROUGHPUT, WAIT_P99};
-use crate::record::names::BESIDE;
-use crate::record::place::Role;
+use crate::record::place::{BESIDE, Role};
 
 /// One arm at one setting.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

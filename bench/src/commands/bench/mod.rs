@@ -4,7 +4,6 @@ mod in_session;
 mod job;
 mod load;
 mod quiet;
-mod same;
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -12,21 +11,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haltkick_vmm::Needs;
+use in_session::in_session;
+use job::Job;
 
 use crate::analysis::summary::Summary;
 use crate::cli::{BenchArgs, Conduct, ImageArgs};
-use crate::commands::dry_run;
-use crate::commands::earlier;
 use crate::commands::report::{self, Show};
+use crate::commands::{dry_run, earlier};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::{Experiment, Source};
-use crate::host::facts;
 use crate::host::identity::Host;
-use crate::host::walls;
-use crate::measure::rule::Rule;
-use crate::measure::session::Session;
+use crate::host::{facts, walls};
+use crate::measure::session::{Rule, Session};
 use crate::record::Record;
-use crate::record::names::slug;
+use crate::record::place::slug;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::results::manifest::Manifest;
@@ -34,8 +32,6 @@ use crate::settings::rounds;
 use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use in_session::in_session;
-use job::Job;
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     if let Some(directory) = &args.resume {
@@ -215,7 +211,7 @@ fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Vec<Recor
     }
     let directory = Directory::reopen(path)?;
     let records = manifest.records(path)?;
-    match same::difference(&manifest, &records, &job) {
+    match job::difference(&manifest, &records, &job) {
         None => Ok((job, directory, records)),
         Some(difference) => Err(complain(format!(
             "was begun with {difference}: have the same again (--guest gives an image)"

@@ -2,24 +2,19 @@
 //! regression.
 
 mod cell;
-mod left_out;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use cell::{Asked, Cell, LeftOut, Run, Setting};
 use serde::Serialize;
 
-use crate::analysis::attempts;
-use crate::analysis::comparable::{self, measures};
-use crate::analysis::likeness;
 use crate::analysis::rate::Rate;
-use crate::analysis::significance;
-use crate::analysis::statistics::Estimate;
+use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{Comparison, corrected};
-use crate::analysis::trust;
-use crate::analysis::verdict::Verdict;
+use crate::analysis::{consistency, likeness, significance, trust};
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
@@ -29,10 +24,7 @@ use crate::results::manifest::Manifest;
 use crate::show::cases::{Cases, VerdictFormat};
 use crate::show::table::{self, Found};
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::nearest;
-use crate::text::output;
-use cell::{Asked, Cell, Run, Setting};
-use left_out::LeftOut;
+use crate::text::{nearest, output};
 
 /// Output of `compare --format json`.
 #[derive(Debug, Serialize)]
@@ -185,9 +177,10 @@ fn compare_sides(
         (Some(_), Some(_)) => two_arms,
         _ => return Err(Failure::usage("name an arm on both sides (DIR:ARM), or on neither")),
     };
-    let measures = if of.is_empty() { measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
+    let measures =
+        if of.is_empty() { likeness::measures(&a.manifest.outline, &a.records) } else { of.to_vec() };
     let cells = in_order(a, measures.iter().flat_map(|of| of_measure(a, b, of)).collect());
-    let failed: Vec<LeftOut> = left_out::of_either([a, b]);
+    let failed: Vec<LeftOut> = cell::of_either([a, b]);
     if cells.is_empty() && failed.is_empty() {
         let (a, b) = (a.path.display(), b.path.display());
         return Err(Failure::usage(format!("{a} and {b} have no cell in common: nothing to compare")));
@@ -241,7 +234,7 @@ fn directory_and_arm(text: &str) -> (PathBuf, Option<String>) {
 
 fn side((path, arm): (PathBuf, Option<String>)) -> Result<Side> {
     let manifest = Manifest::read(&path)?;
-    let records = attempts::last(&manifest.records(&path)?);
+    let records = consistency::last_attempts(&manifest.records(&path)?);
     if let Some(arm) = &arm
         && !manifest.outline.arms.contains(arm)
     {
@@ -278,7 +271,7 @@ fn arm_by_arm(a: &Side, b: &Side, of: &Measure) -> Vec<Cell> {
 
 /// Returns the direction that both sides call better.
 fn better(a: &Side, b: &Side, of: &Measure) -> Option<Better> {
-    comparable::better(of, &a.records).filter(|it| comparable::better(of, &b.records) == Some(*it))
+    likeness::better(of, &a.records).filter(|it| likeness::better(of, &b.records) == Some(*it))
 }
 
 /// One arm of B against one of A: within blocks if both are in one directory.

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 
-use super::{Finding, Level, start_up, wake_ups};
+use super::{Finding, Level, latencies};
 use crate::host::cpulist;
 use crate::host::identity;
 use crate::host::probe;
@@ -118,7 +118,7 @@ fn measured() -> Vec<Finding> {
     let backends = Finding::of_fact("pv back ends", backends, why, |value| {
         (if value.starts_with("kvm") { Level::Good } else { Level::Note }, None)
     });
-    let (start_up, wake_ups) = (start_up::finding(&probe), wake_ups::finding(&probe));
+    let (start_up, wake_ups) = (latencies::start_up(&probe), latencies::wake_ups(&probe));
     let limits =
         probe.map(|probe| format!("{} ({} recommended by KVM)", probe.max_vcpus, probe.recommended_vcpus));
     let why = "beyond this KVM makes no more; what it recommends matters to production guests only";

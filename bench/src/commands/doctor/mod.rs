@@ -3,12 +3,10 @@
 
 mod capability;
 mod host_file;
-mod idle;
+mod latencies;
 mod machine;
 pub(crate) mod pauses;
 mod quiet;
-mod start_up;
-mod wake_ups;
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -5,11 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Finding, Level, pauses};
-use crate::host::cpulist;
-use crate::host::facts;
 use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
-use crate::host::numa::{STOP_BALANCING, is_balanced};
 use crate::host::probe::{self, Answer};
+use crate::host::topology::{STOP_BALANCING, is_balanced};
+use crate::host::{cpulist, facts};
 use crate::text::quantity::significant;
 
 pub(super) fn findings() -> Vec<Finding> {

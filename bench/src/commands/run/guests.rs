@@ -15,12 +15,12 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watch};
-use crate::measure::companion::companion;
+use crate::measure::console::RunResult;
 use crate::measure::engine;
+use crate::measure::engine::companion;
+use crate::measure::fill::record;
 use crate::measure::origin::Origin;
 use crate::measure::progress::{WORTH_SAYING, shown};
-use crate::measure::records::record;
-use crate::measure::run_result::RunResult;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::results::opened::OpenedFile;
@@ -163,7 +163,7 @@ fn tell_failure(
     console: String,
     explanation: Option<Explanation>,
 ) -> Result<Failure> {
-    let story = show::failure::story(&console, explanation.as_ref());
+    let story = show::record::story(&console, explanation.as_ref());
     if !story.is_empty() {
         output::talk(&story);
     }

@@ -14,7 +14,7 @@ use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
 use crate::host::walls;
-use crate::measure::run_result::RunResult;
+use crate::measure::console::RunResult;
 use crate::measure::{self, origin::Origin};
 use crate::record::Record;
 use crate::settings::value::Value;

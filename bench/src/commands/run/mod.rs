@@ -15,7 +15,7 @@ use crate::cli::RunArgs;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
 use crate::commands::pcpus;
-use crate::experiment::guest_set;
+use crate::experiment;
 use crate::host::cpulist;
 use crate::host::walls;
 use crate::measure::calibrate::Calibration;
@@ -109,7 +109,7 @@ fn settings(args: &RunArgs) -> Result<Settings> {
         let message = format!("--{key} and --guest-set say the same thing in two places: use one");
         return Err(Failure::usage(message));
     }
-    Ok(flags.over(&guest_set::read(path)?))
+    Ok(flags.over(&experiment::read_guest_set(path)?))
 }
 
 /// Writes the file in which `perf` looks for the symbols of code that no file holds.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use haltkick_vmm::Trace;
 
-use crate::record::trace::Traced;
+use crate::record::Traced;
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use haltkick_vmm::VirtualTime;
 
 use super::*;
-use crate::analysis::attempts;
+use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
 use crate::measure::ahead::Ahead;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
@@ -33,7 +33,7 @@ fn disturbed_world() -> World {
 fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(4);
     let records = records("again", &disturbed_world(), &plan, Rule { retries: 2, ..ONCE });
-    let last = attempts::last(&records);
+    let last = consistency::last_attempts(&records);
     assert_eq!(last.len(), 4 * 3, "one of each cell and block counts");
     let of = |lock: &str| {
         last.iter().filter(|record| record.settings.text("lock") == Some(lock)).collect::<Vec<_>>()
@@ -182,7 +182,7 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
         // A run of two guests of which one has no record yet is made again.
         let is_cut = kept > 0 && all[kept - 1].run_id == all[kept].run_id;
         assert_eq!(session.records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
-        let counted = attempts::last(&session.records);
+        let counted = consistency::last_attempts(&session.records);
         assert_eq!((counted.len(), places(&counted)), (all.len(), places(&all)), "{kept} were kept");
         let ideal = |record: &Record| {
             let place = record.place.as_ref().unwrap();

@@ -13,26 +13,26 @@
 //!
 //! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
 
-pub(crate) mod kernels;
 mod outcome;
-mod scratch;
-mod shape;
 mod sketch;
-mod tests;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use haltkick_vmm::{AnyOutcome, Found, Image, Known, OurGuest, Outcome, Run, RunError};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Noise, Watcher};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
+use crate::measure::console::RunResult;
 use crate::measure::engine::{self, Engine};
+use crate::measure::fill;
 use crate::measure::progress::Progress;
-use crate::measure::records;
-use crate::measure::run_result::RunResult;
 use crate::measure::session::Session;
 use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
@@ -40,9 +40,7 @@ use crate::record::place::Role;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
 
-pub(crate) use outcome::{found, of as outcome_of};
-pub(crate) use scratch::Scratch;
-pub(crate) use shape::{Scatter, Shape};
+pub(crate) use outcome::{found, of as outcome_of, records as records_of_kernels, seen};
 pub(crate) use sketch::Sketch;
 
 /// Says whether a run is disturbed, by its configuration and number.
@@ -64,7 +62,7 @@ pub(crate) struct World {
 
 /// State that moves on with every run.
 struct WorldState {
-    scatter: shape::Scatter,
+    scatter: Scatter,
     /// Runs so far, those for calibration too.
     runs: u64,
     /// Whether the last run was disturbed.
@@ -85,7 +83,7 @@ impl World {
             disturbed: Box::new(|_, _| false),
             noise: Ok(()),
             adjust: Box::new(|_, _| ()),
-            state: Mutex::new(WorldState { scatter: shape::Scatter::new(seed), runs: 0, disturbed: false }),
+            state: Mutex::new(WorldState { scatter: Scatter::new(seed), runs: 0, disturbed: false }),
         }
     }
 
@@ -193,7 +191,7 @@ impl World {
                 let ran = engine::run_cell(&engine, &watcher, &cell.run, &self.host);
                 let (RunResult { found, .. }, origin) = ran.expect("a world runs whatever it is asked to");
                 let lock_free = Ok(ideal.unwrap_or_else(|| engine::per_second(&found)));
-                let of_cell = records::records(&cell.run, &found, &origin, Some(&place), &lock_free);
+                let of_cell = fill::records(&cell.run, &found, &origin, Some(&place), &lock_free);
                 if cell.role == Role::Ideal {
                     let per_second = of_cell.iter().filter_map(|record| record.figure(THROUGHPUT));
                     ideals.insert(&cell.id, per_second.collect());
@@ -249,5 +247,212 @@ impl World {
             failed: vec![],
             simulators: None,
         }
+    }
+}
+
+/// An empty directory of one test's own.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("haltkick-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a scratch directory");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Relative noise of a run; the number is its size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Shape {
+    /// No noise.
+    Exact,
+    /// Normal around 1.
+    Normal(f64),
+    /// Log-normal: a tail towards fast runs, symmetric only in the logarithm.
+    LogNormal(f64),
+    /// The logarithm has an exponential tail towards slow runs and none towards fast ones, as a host does that only takes.
+    Skewed(f64),
+    /// Student's t with two degrees of freedom, which has no variance: now and then a run is far off.
+    HeavyTailed(f64),
+    /// Log-normal, and like that of the run before: an autoregressive process of first order.
+    Correlated {
+        /// Size.
+        deviation: f64,
+        /// Correlation of neighbours.
+        correlation: f64,
+    },
+}
+
+/// Source of the noise.
+pub(crate) struct Scatter {
+    rng: ChaCha8Rng,
+    /// The last value of the autoregressive process, in its deviations.
+    last: f64,
+}
+
+impl Scatter {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { rng: ChaCha8Rng::seed_from_u64(seed), last: 0.0 }
+    }
+
+    /// The next run's throughput over the true one.
+    pub(crate) fn next(&mut self, shape: Shape) -> f64 {
+        /// No noise takes all.
+        const LEAST: f64 = 0.01;
+        let normal = self.normal();
+        let factor = match shape {
+            Shape::Exact => 1.0,
+            Shape::Normal(deviation) => 1.0 + deviation * normal,
+            Shape::LogNormal(deviation) => (deviation * normal).exp(),
+            Shape::Skewed(mean) => (mean * (std::f64::consts::LN_2 - self.exponential())).exp(),
+            Shape::HeavyTailed(scale) => {
+                // The mean of two squared normal values is exponential with mean 1.
+                (scale * normal / self.exponential().sqrt()).clamp(-3.0, 3.0).exp()
+            }
+            Shape::Correlated { deviation, correlation } => {
+                self.last = correlation * self.last + (1.0 - correlation * correlation).sqrt() * normal;
+                (deviation * self.last).exp()
+            }
+        };
+        factor.max(LEAST)
+    }
+
+    /// With mean 1.
+    fn exponential(&mut self) -> f64 {
+        -self.uniform().ln()
+    }
+
+    /// Box and Muller.
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// Above 0, at most 1.
+    fn uniform(&mut self) -> f64 {
+        1.0 - self.rng.random::<f64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::statistics::median;
+    use crate::analysis::summary::Summary;
+    use crate::record::figures::EFFICIENCY;
+
+    fn two_arms() -> Sketch {
+        Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").control("a")
+    }
+
+    fn throughputs(records: &[Record], arm: &str) -> Vec<f64> {
+        let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
+        of_arm.filter_map(|record| record.figure(THROUGHPUT)).collect()
+    }
+
+    #[test]
+    fn the_truth_is_the_median_whatever_the_shape() {
+        let plan = two_arms().plan(400);
+        for shape in [
+            Shape::Exact,
+            Shape::Normal(0.05),
+            Shape::LogNormal(0.05),
+            Shape::Skewed(0.05),
+            Shape::HeavyTailed(0.05),
+            Shape::Correlated { deviation: 0.05, correlation: 0.5 },
+        ] {
+            let world =
+                World::new(1).truth(|asked| if asked.ours.lock == "tas" { 2e6 } else { 1e6 }).shape(shape);
+            let records = world.records(&plan);
+            let (a, b) = (median(&throughputs(&records, "a")), median(&throughputs(&records, "b")));
+            assert!((a / 2e6 - 1.0).abs() < 0.02 && (b / 1e6 - 1.0).abs() < 0.02, "{shape:?}: {a} {b}");
+        }
+    }
+
+    #[test]
+    fn shapes_differ_in_their_tails_and_in_their_memory() {
+        let logs = |shape| {
+            let mut scatter = Scatter::new(2);
+            (0..20_000).map(|_| scatter.next(shape).ln()).collect::<Vec<f64>>()
+        };
+        let beyond =
+            |logs: &[f64], limit: f64| logs.iter().filter(|log| **log * limit.signum() > limit.abs()).count();
+        let (normal, heavy, skewed) =
+            (logs(Shape::LogNormal(0.1)), logs(Shape::HeavyTailed(0.1)), logs(Shape::Skewed(0.1)));
+        assert!(beyond(&heavy, 0.5) > 100 && beyond(&normal, 0.5) < 3);
+        assert!(beyond(&skewed, -0.2) > 500 && beyond(&skewed, 0.1) == 0);
+        let correlation = |logs: &[f64]| {
+            let products: f64 = logs.windows(2).map(|pair| pair[0] * pair[1]).sum();
+            products / logs.iter().map(|log| log * log).sum::<f64>()
+        };
+        let correlated = logs(Shape::Correlated { deviation: 0.1, correlation: 0.7 });
+        assert!((correlation(&correlated) - 0.7).abs() < 0.05 && correlation(&normal).abs() < 0.05);
+    }
+
+    #[test]
+    fn only_a_disturbed_run_is_slow_and_invalid() {
+        let plan = two_arms().plan(10);
+        let world = World::new(3).disturbed(|asked, run| asked.ours.lock == "tas" && run < 4);
+        let records = world.records(&plan);
+        let (bad, good): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| !record.trusted);
+        assert!(!bad.is_empty() && good.len() > 30);
+        assert!(bad.iter().all(|record| record.settings.text("lock") == Some("tas")
+            && record.warnings[0].code == "busy-neighbour"));
+        assert!(bad.iter().all(|record| record.amount(THROUGHPUT) < 0.7e6));
+        assert_eq!(world.runs(), 40);
+    }
+
+    #[test]
+    fn what_a_host_does_not_tell_is_null_with_the_reason() {
+        let plan = two_arms().plan(1);
+        let world = World::new(4)
+            .host_id(None)
+            .work_rate(5 << 20)
+            .without_noise("nobody looked")
+            .adjust(|_, outcome| outcome.preemptions = None);
+        for record in world.records(&plan) {
+            assert_eq!((record.noise.others_share, record.host.host_id.as_ref()), (None, None));
+            assert_eq!(record.why["noise.others_share"], "nobody looked");
+            assert!(record.figure("preemptions").is_none() && record.why("preemptions_holder").is_some());
+            assert!(record.trusted && record.figure("work_rate") == Some(f64::from(5 << 20)));
+        }
+    }
+
+    #[test]
+    fn records_of_a_plan_are_those_that_a_summary_needs() {
+        let plan = two_arms().axis("ratio", &["1", "8"]).head("trial-blocks = 5").plan(10);
+        let world = World::new(5).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 0.9e5 });
+        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        assert_eq!((summary.blocks, summary.comparisons.len(), summary.trials.len()), (10, 2, 2));
+        for comparison in &summary.comparisons {
+            let ratio = comparison.ratio.as_ref().unwrap().hodges_lehmann;
+            assert!((ratio - 0.9).abs() < 1e-3, "{ratio}");
+        }
+        let efficiency =
+            summary.rows.iter().find(|row| row.arm == "a").unwrap().estimate(EFFICIENCY).unwrap();
+        assert!((efficiency.median - 1e5 / (2.0 / 3e-6)).abs() < 1e-3, "{efficiency:?}");
+    }
+
+    #[test]
+    fn guests_beside_and_fixed_work_are_run_too() {
+        let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
+        let plan = Sketch::new().arm_with("pair", mixed).plan(1);
+        let records = World::new(6).records(&plan);
+        let arms: Vec<&str> =
+            records.iter().map(|record| record.place.as_ref().unwrap().arm.as_str()).collect();
+        assert_eq!(arms, ["lock-free", "lock-free / second", "pair", "pair / second"]);
+        assert!(records.iter().all(|record| record.figure("acquisitions") == Some(1000.0)));
+        assert_eq!(records[2].figure("completion_ns"), Some(1e6));
     }
 }

@@ -1,11 +1,20 @@
-//! The outcome of a run that went as it should.
+//! The outcome of a run that went as it should, and of kernels whose consoles are made up.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::{
-    AnyOutcome, ByActivity, Costs, Ended, Found, Guest, Ideal, OurGuest, Outcome, PairTicks, PreemptedSource,
-    PvBackend, Ring, Run, RunDelay, TicksHistogram, VcpuOutcome, WorkSpeed,
+    AnyOutcome, ByActivity, Complaints, Costs, Ended, Found, Guest, Ideal, LinuxEnd, LinuxOutcome, OurGuest,
+    Outcome, PairTicks, PreemptedSource, PvBackend, Ring, Run, RunDelay, TicksHistogram, VcpuOutcome,
+    WorkSpeed,
 };
+
+use crate::experiment::plan::{Cell, Plan};
+use crate::host::identity::Host;
+use crate::host::noise::Noise;
+use crate::measure::console::{Heard, RunResult};
+use crate::measure::linux;
+use crate::measure::origin::Origin;
+use crate::record::Record;
 
 /// A tick is a nanosecond.
 const TSC_KHZ: u64 = 1_000_000;
@@ -122,4 +131,41 @@ pub(super) fn histogram(values: &[(u64, u64)]) -> TicksHistogram {
     let mut histogram = TicksHistogram::empty();
     values.iter().filter(|(_, count)| *count > 0).for_each(|&(value, count)| histogram.count(value, count));
     histogram
+}
+
+/// A guest that ends like this and has printed these lines.
+pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> RunResult {
+    let mut heard = Heard::default();
+    lines.iter().for_each(|line| heard.hear(line));
+    let outcome = LinuxOutcome {
+        end,
+        run: Duration::from_secs(3),
+        user_space: Some(Duration::from_secs(1)),
+        complaints: Complaints::new(),
+        command_line: "console=ttyS0".into(),
+        obstacle: None,
+        pv_features: vec![],
+        tsc_khz: 1_000_000,
+        vm_exits: vec![],
+        kvm_stats: Ok(vec![]),
+        vcpus: vec![],
+        pinning_lost: None,
+    };
+    let found = found(run, Duration::from_secs(5), vec![AnyOutcome::Linux(Box::new(outcome))]);
+    RunResult { found, heard, inside: None }
+}
+
+/// All runs of a plan, each with what the cell prints in that block.
+pub(crate) fn records(plan: &Plan, prints: impl Fn(&Cell, u32) -> Vec<String>) -> Vec<Record> {
+    let host = Host { host_id: Some("host-a".into()), ..Host::default() };
+    let mut records = Vec::new();
+    for block in 0..plan.outline.blocks {
+        for cell in plan.cells() {
+            let seen = seen(&cell.run, LinuxEnd::PowerOff, &prints(cell, block));
+            let origin = Origin::new(SystemTime::now(), host.clone(), Ok((Noise::default(), 0.01)));
+            let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
+            records.push(linux::record(&cell.run, &seen, &origin, Some(place)));
+        }
+    }
+    records
 }

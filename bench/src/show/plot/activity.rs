@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::key::{self, Key};
+use super::chart::{Key, of_shade};
 use super::rows::Rows;
 use super::{Data, Picture, Setting};
 use crate::record::Record;
@@ -159,7 +159,7 @@ fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -
     let key = Key::new(chart.parts.iter().map(|(part, _)| *part));
     let top = key.height() + 22.0;
     let mut svg = Svg::new(top + rows.height(bars.len(), count), chart.label);
-    key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &shade(chart.parts[part].1), at));
+    key.draw(&mut svg, 2.0, |svg, part, at| of_shade(svg, &shade(chart.parts[part].1), at));
     Rows::remarks_title(&mut svg, top - 4.0, chart.remark_title);
     let mut y = top;
     for (setting, bars) in &bars {

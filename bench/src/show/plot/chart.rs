@@ -1,6 +1,6 @@
-//! A chart of curves: axes, points with their intervals, and the names of the curves next to or below it.
+//! A chart of curves: axes, points with their intervals, and the names of the curves next to or below it; the key of a
+//! picture.
 
-use super::key::{self, Key};
 use crate::analysis::statistics::Estimate;
 use crate::show::svg::{Anchor, Scale, Svg, WIDTH, colour, text_width};
 
@@ -120,7 +120,7 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64)) -> Svg {
         draw_curve(&mut svg, curve, axes, &y, x);
     }
     if names_below {
-        let series = |svg: &mut Svg, curve: usize, at| key::of_series(svg, curves[curve].series, at);
+        let series = |svg: &mut Svg, curve: usize, at| of_series(svg, curves[curve].series, at);
         names(curves).draw(&mut svg, bottom + BOTTOM, series);
     } else {
         name_ends(&mut svg, curves, &y, right);
@@ -177,6 +177,54 @@ fn spread(wanted: &[f64], bottom: f64) -> Vec<f64> {
         limit = *position - LABEL_GAP;
     }
     positions
+}
+
+const LINE: f64 = 17.0;
+const SAMPLE: f64 = 34.0;
+/// Between the key and the edges of its picture.
+const MARGIN: f64 = 8.0;
+
+/// Names in columns.
+pub(super) struct Key<'a> {
+    names: Vec<&'a str>,
+    column: f64,
+    columns: usize,
+}
+
+impl<'a> Key<'a> {
+    pub(super) fn new(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        let widest = names.iter().map(|name| text_width(name)).fold(0.0, f64::max);
+        let column = SAMPLE + widest + 8.0;
+        let columns =
+            ((WIDTH - 2.0 * MARGIN) / column).floor().clamp(1.0, names.len().max(1) as f64) as usize;
+        Self { names, column, columns }
+    }
+
+    pub(super) fn height(&self) -> f64 {
+        self.names.len().div_ceil(self.columns) as f64 * LINE + 4.0
+    }
+
+    /// Draws each entry with `sample`, which is given the entry and the left end of its middle.
+    pub(super) fn draw(&self, svg: &mut Svg, top: f64, sample: impl Fn(&mut Svg, usize, (f64, f64))) {
+        for (i, name) in self.names.iter().enumerate() {
+            let x = MARGIN + (i % self.columns) as f64 * self.column;
+            let y = top + (i / self.columns) as f64 * LINE;
+            sample(svg, i, (x, y + 8.0));
+            svg.text("", (x + SAMPLE - 6.0, y + 12.0), Anchor::Start, name);
+        }
+    }
+}
+
+/// Line and marker of a series.
+pub(super) fn of_series(svg: &mut Svg, index: usize, (x, y): (f64, f64)) {
+    svg.path(&[(x, y), (x + 22.0, y)], index);
+    svg.marker((x + 11.0, y), index, "");
+}
+
+/// Shade of an activity.
+pub(super) fn of_shade(svg: &mut Svg, fill: &str, (x, y): (f64, f64)) {
+    svg.rectangle((x + 8.0, y - 6.0), 14.0, 12.0, fill, "");
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! Curves over one axis of the experiment, a picture for each value of the others: throughput or completion, efficiency,
 //! ratios. Pictures of the same thing have the same y axis, so that they can be compared.
 
-use super::bars;
 use super::chart::{self, Axes, Curve, YAxis};
-use super::{Data, Picture, Setting, series};
+use super::{Data, Picture, Setting, rows, series};
 use crate::analysis::summary::Comparison;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::record::figures::{COMPLETION, EFFICIENCY, THROUGHPUT};
-use crate::record::names::{LOCK_FREE, slug};
+use crate::record::place::{LOCK_FREE, slug};
 use crate::text::quantity::{factor, short, si, significant, time_ns};
 
 /// Properties that the curves of one picture have in common.
@@ -82,7 +81,7 @@ impl Panel<'_> {
             tick: kind.tick,
         };
         let svg = if self.is_of_rows() {
-            bars::draw(&axes, curves, ends)
+            rows::draw(&axes, curves, ends)
         } else {
             chart::draw(&axes, curves, ends)
         };

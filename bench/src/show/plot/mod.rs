@@ -1,11 +1,9 @@
 //! The pictures of an experiment, each a file of its own and a part of the report.
 
 mod activity;
-mod bars;
 mod chart;
 mod curves;
 mod fairness;
-mod key;
 mod phases;
 mod rows;
 mod timeline;
@@ -124,8 +122,8 @@ mod tests {
     use super::*;
     use crate::experiment::plan::Plan;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::record::Timeline;
     use crate::record::figures::{ACQUISITIONS, THROUGHPUT};
-    use crate::record::timeline::Timeline;
 
     fn named(name: &str, plan: &Plan, records: &[Record]) -> Picture {
         let pictures = pictures(&Data::new(&Summary::new(&plan.outline, records), records));

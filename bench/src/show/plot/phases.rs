@@ -3,13 +3,12 @@
 //! All maps share one logarithmic scale of colours, so that they can be compared. A colour is never the only sign: each field
 //! has its number, hatching says that no difference is shown, and grey with a mark that the field is not valid.
 
-use super::key::{self, Key};
+use super::chart::{Key, of_shade};
 use super::{Data, Picture, Setting};
-use crate::analysis::statistics::Estimate;
+use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::Comparison;
-use crate::analysis::verdict::Verdict;
 use crate::experiment::outline::{OutlineAxis, OutlineComparison};
-use crate::record::names::slug;
+use crate::record::place::slug;
 use crate::show::svg::{Anchor, Svg, WIDTH, text_width};
 use crate::show::table::over_seeds;
 use crate::text::quantity::{factor, short, significant};
@@ -105,9 +104,9 @@ fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
     let label = format!("{} over {} by {} and {}", asked.arm, asked.baseline, x.key, y.key);
     let mut svg = Svg::new(bottom + 4.0, &label);
     key.draw(&mut svg, 2.0, |svg, sample, (x, y)| match stops.get(sample) {
-        Some(stop) => key::of_shade(svg, &fill(*stop, *end), (x, y)),
+        Some(stop) => of_shade(svg, &fill(*stop, *end), (x, y)),
         None if sample == stops.len() => hatched(svg, (x + 8.0, y - 6.0), (14.0, 12.0), ""),
-        None => key::of_shade(svg, GREY, (x, y)),
+        None => of_shade(svg, GREY, (x, y)),
     });
     svg.text("soft", (left - 8.0, top - 8.0), Anchor::End, &y.key);
     for (row, name) in names.iter().enumerate() {

@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::key::{self, Key};
+use super::chart::{Key, of_shade};
 use super::{Data, Picture, Setting};
-use crate::record::Record;
-use crate::record::timeline::Timeline;
+use crate::record::{Record, Timeline};
 use crate::show::svg::{Anchor, Svg, WIDTH, held, ink, shade};
 use crate::text::quantity::time_ns;
 
@@ -61,7 +60,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let (top, pitch) = (key.height() + 8.0, HEAD + height + FOOT);
     let label = "What each vCPU did, half a slice by half a slice, from when the window opened";
     let mut svg = Svg::new(top + drawn.len() as f64 * pitch, label);
-    key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &(KINDS[part].fill)(), at));
+    key.draw(&mut svg, 2.0, |svg, part, at| of_shade(svg, &(KINDS[part].fill)(), at));
     for (i, (arm, timeline)) in drawn.iter().enumerate() {
         draw_map(&mut svg, (arm, timeline), top + i as f64 * pitch, height);
     }

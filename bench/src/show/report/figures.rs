@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use maud::{Markup, PreEscaped, html};
 
 use super::scrolled;
+use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Comparison, Row, Summary};
-use crate::analysis::verdict::Verdict;
 use crate::record::figures::{FIGURES, Shown};
 use crate::record::place::Role;
 use crate::show::published;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{FAINT, Field, layout, of_comparison, setting_words, verdict_style};
 use crate::analysis::significance;
+use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::Comparison;
-use crate::analysis::verdict::Verdict;
 use crate::text::quantity::significant;
 
 /// Findings of all cells together.

@@ -1,10 +1,9 @@
 //! Explains rows and rare columns whose names do not say what they mean.
 
+use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::Summary;
-use crate::analysis::verdict::Verdict;
 use crate::record::figures::JAIN;
-use crate::record::names::{BESIDE, LOCK_FREE};
-use crate::record::place::Role;
+use crate::record::place::{BESIDE, LOCK_FREE, Role};
 use crate::show::table;
 
 /// Explains the marks after ratios, those that occur.
