@@ -12,10 +12,8 @@ pub mod machine;
 pub mod schedule;
 mod sourced;
 
-pub use cpu::bus::{Access, Bus, Fence, LINE, Moment, Verdict};
+pub use cpu::bus::{Access, Bus, Event, Fault, Fence, LINE, Moment, Verdict};
 pub use cpu::code::Code;
 pub use cpu::decode::covers;
-pub use cpu::event::{Event, Fault};
-pub use cpu::partition::Partition;
-pub use cpu::ram::Ram;
+pub use cpu::ram::{Partition, Ram};
 pub use cpu::state::{CS, Cpu, General, Registers, SS, System, Table};

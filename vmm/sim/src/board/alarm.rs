@@ -1,8 +1,6 @@
 //! Alarms: a CPU is stopped at a time, wherever it is.
 
-use crate::board::slot::Slot;
-use crate::board::slot_state::SlotState;
-use crate::board::{Board, Due, Happening, Memory, What};
+use super::{Board, Due, Happening, Memory, Slot, SlotState, What};
 
 impl<M: Memory> Board<M> {
     /// [`What::Alarm`] happens to the CPU of the slot at `at_ps`, or as soon as it can after that. The last call counts.

@@ -4,20 +4,16 @@
 //! had. Any other access takes place in the order of time: a CPU that has come beyond its horizon, the time of the next
 //! thing that may happen elsewhere, stops before it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
-use crate::cpu::code;
-use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::pause_filter::PauseFilter;
-use crate::machine::{Machine, Visits};
+use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores, Visits};
 
-use super::buffer::{Buffer, Store};
-use super::round::Round;
-use super::running::{Attempt, From};
+use super::Memory;
 use super::witness::Noted;
-use super::{Memory, ahead};
 
 /// Why a CPU was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,28 +37,144 @@ pub(super) enum Why {
 /// A word that no line draws with: RDRAND has draws of its own.
 const RANDOM: u64 = u64::MAX;
 
-/// Instructions that it may take.
+/// Instructions that a round may take.
 const MOST_INSTRUCTIONS: u64 = 96;
 
+/// Start of a CPU's run, and its limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct From {
+    pub(super) at_ps: u64,
+    /// Completed in its life.
+    pub(super) instructions: u64,
+    /// Time of each instruction.
+    pub(super) instruction_ps: u64,
+    /// Up to then it may ask for lines: nothing happens elsewhere before.
+    pub(super) horizon_ps: u64,
+    /// Up to then it may use lines that it has: whatever happens elsewhere takes them away later.
+    pub(super) reach_ps: u64,
+    /// It stops at the first PAUSE from then on.
+    pub(super) end_ps: u64,
+}
+
+/// Cost of an instruction that could not be completed. When it begins anew it meets its first accesses again, which it has paid:
+/// if it paid twice, a later access would always be too late for its turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attempt {
+    /// Instructions completed before it.
+    pub(super) instructions: u64,
+    pub(super) cost_ps: u64,
+}
+
+/// A store that has been executed, and waits for its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Store {
+    pub(super) physical: u64,
+    pub(super) bytes: usize,
+    pub(super) value: u64,
+    /// When it was executed.
+    pub(super) at_ps: u64,
+}
+
+impl Store {
+    /// The line of its first byte.
+    pub(super) fn line(&self) -> u64 {
+        self.physical / LINE_BYTES
+    }
+}
+
+/// The store buffer of a CPU: stores in the order in which they were executed, and become visible. The CPU itself sees them at once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Buffer(VecDeque<Store>);
+
+impl Buffer {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn push(&mut self, store: Store) {
+        self.0.push_back(store);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Store> {
+        self.0.iter()
+    }
+
+    pub(super) fn first(&self) -> Option<&Store> {
+        self.0.front()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Store> {
+        self.0.pop_front()
+    }
+
+    /// Value that a load sees, if memory has `value`.
+    pub(super) fn over(&self, physical: u64, bytes: usize, value: u64) -> u64 {
+        let mut seen = value.to_le_bytes();
+        for store in &self.0 {
+            for (offset, byte) in store.value.to_le_bytes().into_iter().enumerate().take(store.bytes) {
+                let at = (store.physical + offset as u64).wrapping_sub(physical);
+                if at < bytes as u64 {
+                    seen[at as usize] = byte;
+                }
+            }
+        }
+        u64::from_le_bytes(seen)
+    }
+}
+
+/// Lines that a round may read, to be taken for a spin loop's.
+const MOST_READS: usize = 6;
+
+/// A CPU's way from one PAUSE to the next. While it is quiet, no other CPU can have noticed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Round {
+    /// It is not quiet.
+    pub(super) loud: bool,
+    /// Instructions completed when it began, and when that was.
+    pub(super) instructions: u64,
+    pub(super) began_ps: u64,
+    /// Lines that it read, and how long after its beginning it did so first.
+    pub(super) reads: Vec<(u64, u64)>,
+    /// Whether it read the clock.
+    pub(super) clock: bool,
+}
+
+impl Round {
+    /// Whether it began when the CPU had completed `instructions`.
+    pub(super) fn began_with(&self, instructions: u64) -> bool {
+        self.instructions == instructions
+    }
+
+    /// It begins anew, at a time, when the CPU has completed `instructions`.
+    pub(super) fn begin(&mut self, instructions: u64, began_ps: u64) {
+        (self.loud, self.clock, self.instructions, self.began_ps) = (false, false, instructions, began_ps);
+        self.reads.clear();
+    }
+
+    /// A line is read at a time.
+    pub(super) fn reads(&mut self, line: u64, at_ps: u64) {
+        if !self.loud && self.reads.iter().all(|read| read.0 != line) {
+            self.reads.push((line, at_ps - self.began_ps));
+            self.loud = self.reads.len() > MOST_READS;
+        }
+    }
+}
+
 /// The CPU that runs, and how it came to where it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Running {
     cpu: u32,
-    start_ps: u64,
-    start_instructions: u64,
-    instruction_ps: u64,
+    from: From,
     /// Time charged in addition to instructions.
     extra_ps: u64,
     /// Extra cost of the current instruction so far, in this attempt and those before it.
     attempt: Attempt,
     /// As much of that as earlier attempts have paid.
     paid_ps: u64,
-    /// Up to then it may ask for lines: nothing happens elsewhere before.
-    horizon_ps: u64,
-    /// Up to then it may use lines that it has: whatever happens elsewhere takes them away later.
-    reach_ps: u64,
-    /// It stops at the first PAUSE from then on.
-    end_ps: u64,
     /// Lines that have just come, for the instruction that waited for them.
     granted: [Option<u64>; 2],
     /// Lines of the last access that crossed into another line, and instructions completed before it.
@@ -103,37 +215,8 @@ pub(super) struct Fabric<M> {
     pub(super) noted: Option<Noted>,
 }
 
-/// Most bytes that a board of `machine` takes for guests of `memory_bytes`, that memory left out.
-#[must_use]
-pub fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
-    let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
-    let of_spinners = u64::from(machine.topology.cpus()) * ahead::MOST_BYTES as u64;
-    Lines::most_bytes(memory_bytes, machine).saturating_add(of_code).saturating_add(of_spinners)
-}
-
 impl<M: Memory> Fabric<M> {
     pub(super) fn new(memory: M, machine: Arc<Machine>) -> Self {
-        let running = Running {
-            cpu: 0,
-            start_ps: 0,
-            start_instructions: 0,
-            instruction_ps: machine.costs.instruction_ps,
-            extra_ps: 0,
-            attempt: Attempt::default(),
-            paid_ps: 0,
-            horizon_ps: 0,
-            reach_ps: 0,
-            end_ps: 0,
-            granted: [None; 2],
-            crossed: None,
-            now: 0,
-            access_ps: 0,
-            told: None,
-            in_parts: false,
-            part_told: false,
-            dry: false,
-            past: false,
-        };
         Self {
             lines: Lines::new(&machine, memory.len()),
             buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
@@ -143,7 +226,7 @@ impl<M: Memory> Fabric<M> {
             memory,
             machine,
             why: Why::Nothing,
-            running,
+            running: Running::default(),
             written: Vec::new(),
             buffered: None,
             noted: None,
@@ -152,18 +235,11 @@ impl<M: Memory> Fabric<M> {
 
     /// Starts `cpu` at a time, with its count of completed instructions.
     pub(super) fn begin(&mut self, cpu: u32, from: &From) {
-        let running = &mut self.running;
-        (running.cpu, running.start_ps, running.start_instructions) = (cpu, from.at_ps, from.instructions);
-        (running.instruction_ps, running.extra_ps) = (from.instruction_ps, 0);
-        (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
-        running.end_ps = from.end_ps;
-        (running.granted, running.crossed) = ([None; 2], None);
-        (running.dry, running.past) = (false, false);
-        (running.told, running.in_parts, running.part_told) = (None, false, false);
         self.buffered = None;
         let before = std::mem::take(&mut self.attempts[cpu as usize]);
-        running.paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
-        running.attempt = Attempt { instructions: from.instructions, cost_ps: 0 };
+        let paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
+        let attempt = Attempt { instructions: from.instructions, cost_ps: 0 };
+        self.running = Running { cpu, from: *from, attempt, paid_ps, ..Running::default() };
         self.why = Why::Nothing;
     }
 
@@ -186,7 +262,7 @@ impl<M: Memory> Fabric<M> {
 
     /// The CPU begins to run behind a PAUSE: a round begins.
     pub(super) fn begin_round(&mut self) {
-        self.start_round(self.running.cpu, self.running.start_instructions, self.running.start_ps);
+        self.start_round(self.running.cpu, self.running.from.instructions, self.running.from.at_ps);
     }
 
     /// Another vCPU begins to run on `cpu`: it is not known where it is in its round, or in its instruction.
@@ -217,8 +293,8 @@ impl<M: Memory> Fabric<M> {
     /// Time at which the CPU has completed `instructions`.
     pub(super) fn time_ps(&self, instructions: u64) -> u64 {
         let running = &self.running;
-        running.start_ps
-            + (instructions - running.start_instructions) * running.instruction_ps
+        running.from.at_ps
+            + (instructions - running.from.instructions) * running.from.instruction_ps
             + running.extra_ps
     }
 
@@ -248,25 +324,25 @@ impl<M: Memory> Fabric<M> {
     /// Whether the CPU has come as far as it may, by instructions that take long.
     fn is_beyond_end(&self, now: Moment, now_ps: u64) -> bool {
         let running = &self.running;
-        now_ps > running.end_ps && (running.in_parts || now.instructions > running.start_instructions)
+        now_ps > running.from.end_ps && (running.in_parts || now.instructions > running.from.instructions)
     }
 
     /// Whether others come before an access now to a line that this core has.
     fn is_ahead(&self, now: Moment, line: u64) -> bool {
         // The owner of a line that leaves writes first what it may still write.
         let leaves = self.machine.model.visits == Visits::Several && self.lines.is_leaving(line);
-        let reach_ps = if leaves { self.running.horizon_ps } else { self.running.reach_ps };
+        let reach_ps = if leaves { self.running.from.horizon_ps } else { self.running.from.reach_ps };
         let now_ps = self.time_ps(now.instructions);
         now_ps > reach_ps && (!self.lines.is_private(line) || self.is_beyond_end(now, now_ps))
     }
 
     /// Whether others come before a request now.
     fn asks_too_early(&self, now: Moment) -> bool {
-        self.time_ps(now.instructions) > self.running.horizon_ps
+        self.time_ps(now.instructions) > self.running.from.horizon_ps
     }
 
     fn is_granted(&self, now: Moment, line: u64) -> bool {
-        now.instructions == self.running.start_instructions && self.running.granted.contains(&Some(line))
+        now.instructions == self.running.from.instructions && self.running.granted.contains(&Some(line))
     }
 
     /// An access that needs a line at once.
@@ -371,6 +447,48 @@ impl<M: Memory> Fabric<M> {
         }
     }
 
+    /// Whether a plain store to the line becomes visible at once.
+    pub(super) fn owns(&self, cpu: u32, line: u64) -> bool {
+        let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
+        own && self.lines.has(cpu, line, Need::Write)
+    }
+
+    /// Whether stores to the line wait in the buffer even if it is here.
+    pub(super) fn is_late(&self, line: u64) -> bool {
+        self.machine.model.stores == Stores::Late && !self.lines.is_private(line)
+    }
+
+    /// How long the first store of a buffer waits before its line is asked for.
+    pub(super) fn late_ps(&self, cpu: u32, store: &Store) -> u64 {
+        if !self.is_late(store.line()) {
+            return 0;
+        }
+        self.lines.draw([u64::from(cpu), store.at_ps, store.physical]) % (MOST_LATE_PS + 1)
+    }
+    /// The instruction at hand is about to access both lines, of these physical addresses.
+    #[cold]
+    pub(super) fn note_crossing(&mut self, now: Moment, lines: [u64; 2], access: Access) {
+        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE_BYTES)));
+        if access == Access::Atomic && !self.running.dry {
+            // No cache can hold both parts: they go to memory.
+            self.charge(now, self.machine.costs.line.memory_ps);
+        }
+    }
+
+    /// The other line of the access at hand to `line`, if it has one.
+    pub(super) fn other_line(&self, now: Moment, line: u64) -> Option<u64> {
+        let (_, lines) =
+            self.running.crossed.filter(|(instructions, _)| *instructions == now.instructions)?;
+        lines.contains(&line).then(|| if lines[0] == line { lines[1] } else { lines[0] })
+    }
+
+    /// A part in each, so that each becomes visible with its own line.
+    #[cold]
+    pub(super) fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
+        let first = (LINE_BYTES - physical % LINE_BYTES) as usize;
+        self.store(physical, first, value);
+        self.store(physical + first as u64, bytes - first, value >> (8 * first));
+    }
     /// No memory is there, and no core has a line of it: loads see zero, stores are lost.
     #[cold]
     fn outside(&mut self, now: Moment) -> Verdict {
@@ -478,7 +596,7 @@ impl<M: Memory> Bus for Fabric<M> {
         let behind_ps = self.time_ps(now.instructions + 1);
         self.start_round(self.running.cpu, now.instructions + 1, behind_ps);
         // A stop here is one behind the instruction.
-        if behind_ps >= self.running.end_ps { self.stop(now, Why::Turn) } else { Verdict::Go }
+        if behind_ps >= self.running.from.end_ps { self.stop(now, Why::Turn) } else { Verdict::Go }
     }
 
     #[inline]
@@ -493,5 +611,21 @@ impl<M: Memory> Bus for Fabric<M> {
         }
         self.charge(now, self.machine.costs.fence_ps);
         Verdict::Go
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_sees_the_youngest_store_to_each_of_its_bytes() {
+        let mut buffer = Buffer::default();
+        assert_eq!(buffer.over(0x100, 4, 0x1111_1111), 0x1111_1111);
+        buffer.push(Store { physical: 0x102, bytes: 4, value: 0x2222_2222, at_ps: 0 });
+        buffer.push(Store { physical: 0x103, bytes: 1, value: 0x33, at_ps: 0 });
+        assert_eq!(buffer.over(0x100, 4, 0x1111_1111), 0x3322_1111);
+        assert_eq!(buffer.over(0x104, 2, 0), 0x2222);
+        assert_eq!(buffer.over(0x106, 8, 5), 5);
     }
 }

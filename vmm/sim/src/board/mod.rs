@@ -22,51 +22,70 @@
 mod ahead;
 mod alarm;
 mod alike;
-mod buffer;
-mod counters;
-mod crossing;
 mod fabric;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
-mod look_ahead;
-mod memory;
-mod ownership;
-mod pause_loops;
-mod round;
-mod running;
-mod slot;
-mod slot_state;
-mod spent;
 mod spin;
-mod stores;
-#[cfg(test)]
-mod tests;
 mod transfers;
 mod witness;
-mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cpu::code::Code;
-use crate::cpu::event::Event;
+use crate::cpu::bus::Event;
+use crate::cpu::code::{self, Code};
+use crate::cpu::ram::Ram;
 use crate::cpu::state::Cpu;
-use crate::lines::LINE_BYTES;
-use crate::machine::Machine;
+use crate::lines::{LINE_BYTES, Lines};
+use crate::machine::work_loop::ROUND;
+use crate::machine::{Machine, PauseLimits, Smt};
 
 pub use crate::machine::work_loop::WorkLoop;
-pub use fabric::most_bytes;
-use fabric::{Fabric, Why};
-pub use memory::Memory;
-use running::From;
-use slot::Slot;
-use slot_state::SlotState;
-use spent::Spent;
-pub use spent::SpentOn;
-pub use witness::{Step, Witness};
+use alike::Alike;
+use fabric::{Fabric, From, Why};
+use spin::{Last, Parked};
+use witness::Spent;
+pub use witness::{SpentOn, Step, Witness};
+
+/// Guest memory, as the CPUs of a board read and write it.
+pub trait Memory {
+    /// `bytes` (1 to 8) at a physical address, the first one lowest. Outside memory: zero.
+    fn load(&self, physical: u64, bytes: usize) -> u64;
+
+    /// Stores the lowest `bytes` of `value` at a physical address. Outside memory: nothing.
+    fn store(&mut self, physical: u64, bytes: usize, value: u64);
+
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Memory for Ram {
+    fn load(&self, physical: u64, bytes: usize) -> u64 {
+        if is_inside(self, physical, bytes) { Self::load(self, physical, bytes) } else { 0 }
+    }
+
+    fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        if is_inside(self, physical, bytes) {
+            Self::store(self, physical, bytes, value);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+}
+
+fn is_inside(ram: &Ram, physical: u64, bytes: usize) -> bool {
+    physical.checked_add(bytes as u64).is_some_and(|end| end <= ram.bytes().len() as u64)
+}
 
 /// An event for the driver of the board. The CPU stands still until [`Board::resume`] or [`Board::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +139,74 @@ enum Due {
     Store(u32),
 }
 
+/// Event that a slot waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum SlotState {
+    /// The driver of the board.
+    #[default]
+    Still,
+    /// Its turn.
+    Due,
+    /// A line that its instruction needs.
+    Line,
+    /// Its stores, all of them.
+    Drain,
+    /// One of its stores.
+    Full,
+    /// A change to what it reads in its spin loop.
+    Parked,
+}
+
+/// One CPU of the machine: what runs on it, and what it waits for.
+#[derive(Debug, Default)]
+struct Slot {
+    cpu: Option<Box<Cpu>>,
+    state: SlotState,
+    /// The CPU's own time.
+    at_ps: u64,
+    /// When it was last put into its slot, or resumed.
+    entered_ps: u64,
+    /// Its alarm.
+    alarm_ps: u64,
+    /// The alarm has rung, and the CPU could not be stopped.
+    alarm_rang: bool,
+    /// It is due at `alarm_ps`.
+    alarm_is_due: bool,
+    /// Due events with another token are void.
+    token: u64,
+    alarm_token: u64,
+    /// The first store of its buffer is on its way.
+    storing: bool,
+    /// Lines that stores of its buffer have asked for, if those do not wait for each other.
+    asked: Vec<u64>,
+    /// The other line of the access that waits for one.
+    other: Option<u64>,
+    /// The last PAUSE.
+    last: Option<Box<Last>>,
+    parked: Option<Box<Parked>>,
+    /// Rounds that it is taken through at once.
+    tries_ahead: usize,
+    /// The last round that others were found to be like.
+    alike: Option<Box<Alike>>,
+    /// Rounds since then that no others were found to be like.
+    unlike: u32,
+}
+
+impl Slot {
+    /// How much it takes of what a busy sibling takes from a thread, in thousandths.
+    fn takes_permille(&self, smt: Smt) -> u64 {
+        /// A guess: PAUSE leaves most slots to the other thread.
+        const SPINNING: u64 = 100;
+        match (self.state, smt) {
+            _ if self.cpu.is_none() => 0,
+            (SlotState::Still, _) | (SlotState::Parked, Smt::Busy) => 0,
+            (SlotState::Parked, Smt::Issue) => SPINNING,
+            (SlotState::Due, _) | (SlotState::Line | SlotState::Drain | SlotState::Full, Smt::Busy) => 1000,
+            (SlotState::Line | SlotState::Drain | SlotState::Full, Smt::Issue) => 0,
+        }
+    }
+}
+
 /// See the module.
 pub struct Board<M> {
     fabric: Fabric<M>,
@@ -144,6 +231,14 @@ pub struct Board<M> {
     stopped: Option<u64>,
 }
 
+/// Most bytes that a board of `machine` takes for guests of `memory_bytes`, that memory left out.
+#[must_use]
+pub fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
+    let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
+    let of_spinners = u64::from(machine.topology.cpus()) * ahead::MOST_BYTES as u64;
+    Lines::most_bytes(memory_bytes, machine).saturating_add(of_code).saturating_add(of_spinners)
+}
+
 impl<M: Memory> Board<M> {
     /// A board of `machine` with empty slots. `loops` stand for work.
     #[must_use]
@@ -153,7 +248,9 @@ impl<M: Memory> Board<M> {
         let line = &machine.costs.line;
         let occupancy_ps = line.near_ps * line.occupancy_near_permille / 1000;
         Self {
-            slots: (0..machine.topology.cpus()).map(|_| Slot::default()).collect(),
+            slots: (0..machine.topology.cpus())
+                .map(|_| Slot { alarm_ps: u64::MAX, ..Slot::default() })
+                .collect(),
             due: BinaryHeap::new(),
             now_ps: 0,
             loops: loops.iter().map(|work| (work.head, *work)).collect(),
@@ -459,5 +556,74 @@ impl<M: Memory> Board<M> {
             Why::Full => self.slots[slot as usize].state = SlotState::Full,
             Why::Turn | Why::Pause | Why::LongLoop | Why::Nothing => self.schedule(slot, now_ps),
         }
+    }
+    /// Limits pause loops in the slot, from the next [`Self::put`] or [`Self::resume`] on.
+    pub fn limit_pauses(&mut self, slot: u32, limits: Option<PauseLimits>) {
+        self.fabric.filters[slot as usize].limit(limits);
+    }
+
+    /// Whether the CPU of the slot is parked, and comes at `at_ps` to a PAUSE that leaves the guest.
+    fn exits_at(&self, slot: u32, at_ps: u64) -> bool {
+        self.slots[slot as usize].parked.as_ref().is_some_and(|parked| parked.exits_ps == Some(at_ps))
+    }
+
+    /// The CPU of the slot stands behind a PAUSE that has left the guest.
+    fn pause_loop(&mut self, slot: u32) -> Option<Happening> {
+        let place = &mut self.slots[slot as usize];
+        (place.state, place.token) = (SlotState::Still, place.token + 1);
+        Some(Happening { cpu: slot, at_ps: place.at_ps, what: What::PauseLoop })
+    }
+    /// Work is time: the loop that the CPU has come to is over, or as much of it as fits.
+    fn work(&mut self, slot: u32, cpu: &mut Cpu, instruction_ps: u64, end_ps: u64) {
+        let head = cpu.rip();
+        let work = self.loops[&head];
+        let place = &mut self.slots[slot as usize];
+        let round_ps = ROUND * instruction_ps;
+        let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
+        // A counter of zero goes round once, and on from below.
+        let left = cpu.general(work.left);
+        let rounds = if left == 0 { 1 } else { left.min(fit) };
+        let left = left.wrapping_sub(rounds);
+        cpu.set_general(work.product, WorkLoop::after(cpu.general(work.product), rounds));
+        cpu.set_general(work.left, left);
+        cpu.add_instructions(rounds * ROUND);
+        place.at_ps += rounds * round_ps;
+        let at_ps = place.at_ps;
+        self.worked_ps += rounds * ROUND * self.fabric.machine.costs.instruction_ps;
+        if left == 0 {
+            cpu.set_rip(work.end);
+        }
+        self.spend(slot, head, false, at_ps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::presets;
+
+    #[test]
+    fn no_cpu_runs_further_ahead_than_the_shortest_transfer_allows() {
+        let mut machine = presets().iter().find(|preset| preset.name == "genoa-2s").unwrap().machine();
+        machine.model.jitter = 0.1;
+        let line = &mut machine.costs.line;
+        (line.near_ps, line.shared_ps, line.occupancy_near_permille) = (20_000, 15_000, 300);
+        let least_ps = |change: &dyn Fn(&mut Machine)| {
+            let mut machine = machine.clone();
+            change(&mut machine);
+            Board::new(Arc::new(machine), Ram::new(1 << 12), &[]).least_transfer_ps
+        };
+        assert_eq!(
+            least_ps(&|_| ()),
+            20_000 * 3 / 10 * 9 / 10,
+            "the next of a queue, as short as jitter makes it"
+        );
+        assert_eq!(least_ps(&|machine| machine.costs.line.shared_ps = 5_000), 4_500, "a copy of the cluster");
+        assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_near_permille = 2_000), 13_500);
+    }
+
+    #[test]
+    fn memory_without_bytes_is_empty() {
+        assert!(Memory::is_empty(&Ram::new(0)) && !Memory::is_empty(&Ram::new(1)));
     }
 }

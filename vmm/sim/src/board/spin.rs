@@ -3,7 +3,7 @@
 //! A *quiet* round, from one PAUSE to the next, has only read lines that the core has. If the registers after it are those
 //! before it, all further rounds are like it, until one of those lines is lost or written.
 //!
-//! Rounds that differ in registers which do nothing but count are alike too (`counters`): those are set when the CPU goes on.
+//! Rounds that differ in registers which do nothing but count are alike too (`alike`): those are set when the CPU goes on.
 //!
 //! Rounds that read the clock leave other registers each time. Two trials from here, one with the registers of the PAUSE
 //! before, that end alike show that the difference dies within a round: rounds depend on the clock alone. Then the first
@@ -13,18 +13,15 @@
 
 use std::sync::Arc;
 
-use crate::cpu::effect::Effect;
-use crate::cpu::event::Event;
+use crate::cpu::bus::Event;
+use crate::cpu::op::Effect;
 use crate::cpu::state::{Cpu, Stand};
 use crate::lines::Need;
 
 use super::ahead::{Ahead, MOST_INSTRUCTIONS};
-use super::alike::Alike;
-use super::counters::Counters;
-use super::fabric::Why;
-use super::running::From;
-use super::slot_state::SlotState;
-use super::{Board, Memory};
+use super::alike::{Alike, Counters};
+use super::fabric::{From, Why};
+use super::{Board, Memory, SlotState};
 
 /// How often in a row it is looked into what registers that differ are for.
 const MOST_TRIES: u32 = 4;

@@ -9,8 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cpu::bus::{Bus, LINE};
-use crate::cpu::effect::Effect;
-use crate::cpu::op::Op;
+use crate::cpu::op::{Effect, Op};
 use crate::cpu::state::Cpu;
 use crate::cpu::tlb::PAGE;
 

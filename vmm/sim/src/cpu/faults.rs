@@ -1,7 +1,6 @@
 //! Exceptions and interrupts, on their way through the IDT (Intel SDM vol. 3, 6.14).
 
-use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::cpu::event::{Event, Fault};
+use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
 use crate::cpu::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
 use crate::cpu::paging::{Intent, NoTranslation};
 use crate::cpu::state::{CS, Cpu, Out, RSP, SS};

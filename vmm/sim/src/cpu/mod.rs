@@ -11,15 +11,12 @@
 pub(crate) mod bus;
 pub(crate) mod code;
 pub(crate) mod decode;
-pub(crate) mod effect;
-pub(crate) mod event;
 mod faults;
 pub(crate) mod flags;
 mod memory;
-mod op;
+pub(crate) mod op;
 mod operations;
 mod paging;
-pub(crate) mod partition;
 pub(crate) mod ram;
 mod run;
 pub(crate) mod state;

@@ -1,7 +1,6 @@
 //! Page tables in guest memory: four levels, pages of 4 KiB, 2 MiB and 1 GiB (Intel SDM vol. 3, 4.5).
 
-use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::cpu::event::Fault;
+use crate::cpu::bus::{Access, Bus, Fault, LINE, Moment, Verdict};
 use crate::cpu::state::Cpu;
 
 const PRESENT: u64 = 1;

@@ -1,11 +1,9 @@
 //! A CPU runs: block after block, until the driver has something to do.
 
-use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
 use crate::cpu::code::{Block, Code};
-use crate::cpu::effect::Effect;
-use crate::cpu::event::{Event, Fault};
 use crate::cpu::faults::{Cause, Undelivered};
-use crate::cpu::op::{Flow, Left};
+use crate::cpu::op::{Effect, Flow, Left};
 use crate::cpu::paging::NoTranslation;
 use crate::cpu::state::{Cpu, Nmi, Out};
 use crate::cpu::tlb::PAGE;

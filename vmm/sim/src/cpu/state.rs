@@ -1,9 +1,8 @@
 //! The state of one CPU: plain data.
 
-use crate::cpu::bus::Access;
-use crate::cpu::event::{Event, Fault};
+use crate::cpu::bus::{Access, Event, Fault};
 use crate::cpu::flags::Flags;
-use crate::cpu::partition::Partition;
+use crate::cpu::ram::Partition;
 use crate::cpu::tlb::Tlb;
 
 /// Slots behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.

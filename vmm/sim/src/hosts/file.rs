@@ -1,4 +1,4 @@
-//! The file that describes a host's scheduler.
+//! The files that describe the schedulers of hosts, some of which are built in.
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -41,25 +41,10 @@ struct File {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct SchedulerTable {
     hz: Sourced<f64>,
-    groups: Sourced<GroupsWord>,
+    groups: Sourced<Groups>,
     heeds_hints: Sourced<bool>,
     kick_yields: Sourced<bool>,
-    invalidations: Sourced<InvalidationsWord>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum InvalidationsWord {
-    Wait,
-    Pv,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum GroupsWord {
-    None,
-    Smp,
-    Concur,
+    invalidations: Sourced<Invalidations>,
 }
 
 #[derive(Deserialize)]
@@ -100,17 +85,10 @@ struct BalanceTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct PauseTable {
-    counter: Sourced<CounterWord>,
+    counter: Sourced<PauseCounter>,
     gap: Sourced<f64>,
     window: Sourced<f64>,
     scan_us: Sourced<f64>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum CounterWord {
-    Ticks,
-    Pauses,
 }
 
 #[derive(Deserialize)]
@@ -152,10 +130,7 @@ impl Reader<'_> {
 
     fn pause(&self, table: &PauseTable) -> Result<Pause, String> {
         Ok(Pause {
-            counter: match self.0.of("pause.counter", &table.counter)? {
-                CounterWord::Ticks => PauseCounter::Ticks,
-                CounterWord::Pauses => PauseCounter::Pauses,
-            },
+            counter: self.0.of("pause.counter", &table.counter)?,
             gap: self.0.number("pause.gap", &table.gap, 1.0, 1e6)? as u64,
             window: self.0.number("pause.window", &table.window, 1.0, 1e9)? as u64,
             scan_ns: self.ns("pause.scan-us", &table.scan_us, 0.0)?,
@@ -184,17 +159,10 @@ fn host(file: &File, text: &str) -> Result<Host, String> {
         title: file.title.clone(),
         hz: reader.0.number("scheduler.hz", &scheduler.hz, 24.0, 10_000.0)? as u32,
         fair: reader.fair(file)?,
-        groups: match reader.0.of("scheduler.groups", &scheduler.groups)? {
-            GroupsWord::None => Groups::None,
-            GroupsWord::Smp => Groups::Smp,
-            GroupsWord::Concur => Groups::Concur,
-        },
+        groups: reader.0.of("scheduler.groups", &scheduler.groups)?,
         heeds_hints: reader.0.of("scheduler.heeds-hints", &scheduler.heeds_hints)?,
         kick_yields: reader.0.of("scheduler.kick-yields", &scheduler.kick_yields)?,
-        invalidations: match reader.0.of("scheduler.invalidations", &scheduler.invalidations)? {
-            InvalidationsWord::Wait => Invalidations::Wait,
-            InvalidationsWord::Pv => Invalidations::Pv,
-        },
+        invalidations: reader.0.of("scheduler.invalidations", &scheduler.invalidations)?,
         poll: Poll {
             most_ns: reader.ns("halt-polling.most-us", &poll.most_us, 0.0)?,
             start_ns: reader.ns("halt-polling.start-us", &poll.start_us, 0.0)?,
@@ -215,10 +183,41 @@ fn host(file: &File, text: &str) -> Result<Host, String> {
     })
 }
 
+/// A host that is built in.
+#[derive(Clone, Copy, Debug)]
+pub struct HostPreset {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its file.
+    pub text: &'static str,
+}
+
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        /// All built-in hosts, the newest first.
+        #[must_use]
+        pub const fn presets() -> &'static [HostPreset] {
+            &[$(HostPreset { name: $name, text: include_str!(concat!("../../hosts/", $name, ".toml")) }),*]
+        }
+    };
+}
+
+presets!["linux-7.3", "linux-6.12", "cfs-2019", "cfs-2015"];
+
+impl HostPreset {
+    /// The host.
+    ///
+    /// # Panics
+    /// If its file is bad: a test reads all of them.
+    #[must_use]
+    pub fn host(&self) -> Host {
+        Host::parse(self.name, self.text).expect("the files of the presets are tested")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::presets::presets;
 
     fn refusal(old: &str, new: &str) -> String {
         let good = presets()[0].text;
@@ -242,5 +241,11 @@ mod tests {
             + &presets()[0].text[presets()[0].text.find("[halt-polling]").unwrap()..];
         let error = Host::parse("test", &without).unwrap_err().to_string();
         assert!(error.contains("either [eevdf] or [cfs]"), "{error}");
+    }
+    #[test]
+    fn every_preset_is_a_host_of_its_own_name() {
+        for preset in presets() {
+            assert_eq!(preset.host().name, preset.name);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Laws 8 to 10: the CPU on which a task wakes up, and how waiting tasks change CPUs.
+//! Laws 8 to 10 (wake-up placement, pulls, balance): the CPU on which a task wakes up, and how waiting tasks change CPUs.
 
 use crate::hosts::scheduler::Scheduler;
 
@@ -16,7 +16,7 @@ impl Scheduler {
         self.random >> 11
     }
 
-    /// Law 8: where a task wakes up that was on `last`.
+    /// Law 8 (wake-up placement): where a task wakes up that was on `last`.
     pub(super) fn wakes_on(&self, last: Option<usize>, waker: Option<usize>) -> usize {
         let Some(last) = last else {
             // A new one starts where the fewest are.
@@ -65,7 +65,7 @@ impl Scheduler {
         self.move_to(id, to, false, now_ns);
     }
 
-    /// Law 9: `cpu`, which has become idle, looks for one waiting task, near first. Whether it got one, and how long that took.
+    /// Law 9 (pulls): `cpu`, which has become idle, looks for one waiting task, near first. Whether it got one, and how long that took.
     pub(super) fn pulls(&mut self, cpu: usize, now_ns: u64) -> (bool, u64) {
         let random = self.next_random();
         if !self.odds[cpu].tries(random) {
@@ -89,7 +89,8 @@ impl Scheduler {
         (false, took_ns)
     }
 
-    /// Law 10: balances `cpu`, which is busy, if that is due; and lets an idle CPU have what waits here. That CPU, if there is one.
+    /// Law 10 (balance): balances `cpu`, which is busy, if that is due; and lets an idle CPU have what waits here. That CPU, if there is
+    /// one.
     pub(super) fn balances(&mut self, cpu: usize, now_ns: u64) -> Option<usize> {
         for (due, level) in [1, 3].into_iter().enumerate() {
             if self.odds[cpu].due_ns[due] > now_ns {

@@ -1,5 +1,7 @@
 //! The policy of a host: which laws hold there, and their constants.
 
+use serde::Deserialize;
+
 /// A host's scheduler: what a host file says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
@@ -40,7 +42,7 @@ pub enum Fair {
     Cfs(Cfs),
 }
 
-/// Laws 1 to 7.
+/// Laws 1 to 7, from virtual time to slice ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Eevdf {
     /// A slice on one CPU; on more it is multiplied by 1 + floor(log2(min(CPUs, 8))).
@@ -66,8 +68,9 @@ pub struct Cfs {
     pub wakeup_granularity_ns: u64,
 }
 
-/// Law 19: weight of one vCPU of a guest with `n` runnable vCPUs on `P` CPUs, as a share of a thread's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Law 19 (groups): weight of one vCPU of a guest with `n` runnable vCPUs on `P` CPUs, as a share of a thread's.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub enum Groups {
     /// 1: no groups.
     None,
@@ -77,8 +80,9 @@ pub enum Groups {
     Concur,
 }
 
-/// Law 20: when a vCPU that waits for a pCPU acknowledges that it is to drop cached translations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Law 20 (invalidations): when a vCPU that waits for a pCPU acknowledges that it is to drop cached translations.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub enum Invalidations {
     /// When it runs: others wait for its interrupt.
     Wait,
@@ -86,7 +90,7 @@ pub enum Invalidations {
     Pv,
 }
 
-/// Law 15.
+/// Law 15 (halt polling).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Poll {
     /// Longest poll; 0: vCPUs that halt sleep at once.
@@ -97,7 +101,7 @@ pub struct Poll {
     pub shrink: u64,
 }
 
-/// Laws 9 and 10.
+/// Laws 9 and 10 (pulls, balance).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Balance {
     /// A task that ran less than this ago stays where its caches are warm.
@@ -110,7 +114,7 @@ pub struct Balance {
     pub patience: u32,
 }
 
-/// Laws 12, 12b and 13.
+/// Laws 12 and 13 (pause-loop exits, spinners' choice).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pause {
     /// Which kind of counter.
@@ -128,7 +132,7 @@ pub struct Pause {
 /// The vCPU of its guest to which one that spins yields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// Law 13, which knows no locks: the first candidate behind the last one that was yielded to.
+    /// Law 13 (spinners' choice), which knows no locks: the first candidate behind the last one that was yielded to.
     #[default]
     RoundRobin,
     /// The vCPU that was kicked last, if it waits for a pCPU; else as [`Target::RoundRobin`].
@@ -140,7 +144,8 @@ pub enum Target {
 }
 
 /// How a processor finds pause loops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub enum PauseCounter {
     /// Intel: by time.
     Ticks,
@@ -148,7 +153,7 @@ pub enum PauseCounter {
     Pauses,
 }
 
-/// Laws 11 and 17.
+/// Laws 11 and 17 (ticks, entries).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostCosts {
     /// A tick, in addition to its exit.

@@ -1,4 +1,4 @@
-//! The run queue of one CPU: laws 1 to 7 and 14, for EEVDF and for CFS.
+//! The run queue of one CPU, for EEVDF and for CFS: laws 1 to 7, and what 14 (yields) does in a queue.
 //!
 //! It knows tasks by their numbers. Virtual times are signed nanoseconds at weight [`NICE_0`].
 
@@ -96,7 +96,7 @@ impl Queue {
         self.current.into_iter().chain(self.queued.iter().copied())
     }
 
-    /// Law 2: the mean virtual time, by weight, of all tasks here; rounded down.
+    /// Law 2 (eligibility): the mean virtual time, by weight, of all tasks here; rounded down.
     pub(super) fn mean(&self, tasks: &[Task]) -> i64 {
         let (mut sum, mut weights) = (0_i128, 0_i128);
         for task in self.all().map(|id| &tasks[id as usize]) {
@@ -106,13 +106,13 @@ impl Queue {
         if weights == 0 { self.least } else { sum.div_euclid(weights) as i64 }
     }
 
-    /// Law 2: whether a task has had at most its share.
+    /// Law 2 (eligibility): whether a task has had at most its share.
     pub(super) fn is_eligible(&self, tasks: &[Task], id: u32) -> bool {
         tasks[id as usize].v <= self.mean(tasks)
     }
 
-    /// Law 1: charges the current task for its time until `now_ns`. Law 3: renews its deadline. If others wait then, it has used up its
-    /// slice.
+    /// Law 1 (virtual time): charges the current task for its time until `now_ns`. Law 3 (deadlines): renews its deadline. If others
+    /// wait then, it has used up its slice.
     pub(super) fn charge(&mut self, tasks: &mut [Task], now_ns: u64) {
         let Some(id) = self.current else { return };
         let task = &mut tasks[id as usize];
@@ -134,7 +134,7 @@ impl Queue {
         self.all().map(|id| tasks[id as usize].v).min().unwrap_or(self.least)
     }
 
-    /// Law 6: puts a task that wakes, or comes from another queue, into this one.
+    /// Law 6 (sleep and wake-up): puts a task that wakes, or comes from another queue, into this one.
     pub(super) fn place(&mut self, tasks: &mut [Task], id: u32, is_wake_up: bool) {
         match self.fair {
             Fair::Eevdf(_) => {
@@ -159,7 +159,7 @@ impl Queue {
         self.queued.push(id);
     }
 
-    /// The lag that a task takes with it. Law 2: it is bounded.
+    /// The lag that a task takes with it. Law 2 (eligibility): it is bounded.
     fn lag(&self, tasks: &[Task], id: u32) -> i64 {
         let task = &tasks[id as usize];
         match self.fair {
@@ -189,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// The current task goes to sleep at `now_ns`. Law 6: with negative lag it stays queued.
+    /// The current task goes to sleep at `now_ns`. Law 6 (sleep and wake-up): with negative lag it stays queued.
     pub(super) fn sleep(&mut self, tasks: &mut [Task], now_ns: u64) {
         self.charge(tasks, now_ns);
         let Some(id) = self.current else { return };
@@ -217,7 +217,7 @@ impl Queue {
         is_here
     }
 
-    /// Whether a woken task is to preempt the current one. Law 5: not within a protected slice.
+    /// Whether a woken task is to preempt the current one. Law 5 (protection): not within a protected slice.
     pub(super) fn preempts(&mut self, tasks: &mut [Task], id: u32, now_ns: u64) -> bool {
         self.charge(tasks, now_ns);
         let Some(current) = self.current else { return true };
@@ -229,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// Law 4: the task to run next. `uses`: the hint of a directed yield is used up.
+    /// Law 4 (the pick): the task to run next. `uses`: the hint of a directed yield is used up.
     fn choose(&mut self, tasks: &[Task], uses: bool) -> Option<u32> {
         if self.queued.is_empty() {
             return self.current;
@@ -243,7 +243,7 @@ impl Queue {
         if let Some(buddy) = buddy.filter(is_eligible) {
             return Some(buddy);
         }
-        // Law 5: eligible or not.
+        // Law 5 (protection): eligible or not.
         if let Some(current) = self.current.filter(|id| tasks[*id as usize].v < self.protected) {
             return Some(current);
         }
@@ -304,13 +304,13 @@ impl Queue {
             let task = &mut tasks[id as usize];
             task.ran_ns = 0;
             self.charged_ns = self.charged_ns.max(now_ns);
-            // Law 5. All slices are equal.
+            // Law 5 (protection). All slices are equal.
             self.protected = (task.v + self.slice_ns * NICE_0 / task.weight).min(task.deadline);
         }
         (next, gone)
     }
 
-    /// Law 7: whether the current task has to give way at a tick, or where slices end exactly, now.
+    /// Law 7 (slice ends): whether the current task has to give way at a tick, or where slices end exactly, now.
     pub(super) fn is_over(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
         self.charge(tasks, now_ns);
         if self.waiting(tasks).next().is_none() {
@@ -342,7 +342,7 @@ impl Queue {
         Some(now_ns.max(self.charged_ns + left as u64 + 1))
     }
 
-    /// Law 14: the current task yields.
+    /// Law 14 (yields): the current task yields.
     pub(super) fn yields(&mut self, tasks: &mut [Task], now_ns: u64) {
         self.charge(tasks, now_ns);
         let Some(id) = self.current else { return };
@@ -364,11 +364,198 @@ impl Queue {
         }
     }
 
-    /// Law 14: `id`, which waits here, is to be picked next.
+    /// Law 14 (yields): `id`, which waits here, is to be picked next.
     pub(super) fn hint(&mut self, id: u32) {
         self.buddy = Some(id);
     }
 }
 
+/// Laws 1 to 7 and 14, each with its test.
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::hosts::presets;
+
+    const MS: u64 = 1_000_000;
+
+    fn idle_tasks(count: usize) -> Vec<Task> {
+        vec![Task { weight: NICE_0, ..Task::default() }; count]
+    }
+
+    fn queue(name: &str, cpus: u32) -> Queue {
+        let host = presets().iter().find(|preset| preset.name == name).unwrap().host();
+        Queue::new(host.fair, cpus, host.tick_ns())
+    }
+
+    /// A queue on which tasks wait, the first of them running since 0.
+    fn running(name: &str, count: usize) -> (Queue, Vec<Task>) {
+        let (mut queue, mut tasks) = (queue(name, 8), idle_tasks(count));
+        (0..count as u32).for_each(|id| queue.place(&mut tasks, id, true));
+        assert_eq!(queue.pick(&mut tasks, 0).0, Some(0));
+        (queue, tasks)
+    }
+
+    /// Lets slices end at multiples of `step_ns`, and tells who ran when.
+    fn turns(queue: &mut Queue, tasks: &mut [Task], step_ns: u64, until_ns: u64) -> Vec<(u64, u32)> {
+        let mut switches = Vec::new();
+        for now_ns in (step_ns..=until_ns).step_by(step_ns as usize) {
+            if queue.is_over(tasks, now_ns) {
+                let next = queue.pick(tasks, now_ns).0.unwrap();
+                switches.push((now_ns, next));
+            }
+            let mean = queue.mean(tasks);
+            let most = queue.slice_ns + step_ns as i64;
+            assert!(tasks.iter().all(|task| (task.v - mean).abs() <= most), "law 2 at {now_ns}: {tasks:?}");
+        }
+        switches
+    }
+
+    #[test]
+    fn equal_tasks_stay_within_a_slice_and_a_tick_of_the_mean() {
+        for name in ["linux-7.3", "linux-6.12", "cfs-2019"] {
+            let (mut queue, mut tasks) = running(name, 5);
+            let switches = turns(&mut queue, &mut tasks, 4 * MS, 2000 * MS);
+            for id in 0..5 {
+                let turns = switches.iter().filter(|(_, next)| *next == id).count();
+                assert!(turns.abs_diff(switches.len() / 5) <= 1, "{name}: {id} had {turns}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wake_up_inside_a_slice_waits_for_its_end() {
+        let (mut queue, mut tasks) = running("linux-7.3", 1);
+        tasks.extend(idle_tasks(1));
+        queue.place(&mut tasks, 1, true);
+        assert!(!queue.preempts(&mut tasks, 1, MS));
+        assert!(!queue.is_over(&mut tasks, 2 * MS));
+        // The slice has 2.8 ms.
+        assert_eq!(queue.ends_ns(&tasks, 2 * MS), Some(2 * MS + 8 * MS / 10 + 1));
+        assert!(queue.is_over(&mut tasks, 28 * MS / 10 + 1));
+        assert_eq!(queue.pick(&mut tasks, 28 * MS / 10 + 1).0, Some(1));
+    }
+
+    #[test]
+    fn a_hint_is_one_pick_if_its_target_is_eligible() {
+        let (mut queue, mut tasks) = running("linux-7.3", 4);
+        // All others are eligible; 1 has the earliest deadline.
+        queue.hint(3);
+        queue.yields(&mut tasks, 0);
+        assert_eq!(queue.pick(&mut tasks, 0).0, Some(3));
+        queue.yields(&mut tasks, 0);
+        assert_eq!(queue.pick(&mut tasks, 0).0, Some(1), "the hint is used up");
+        // The one that yielded first has negative lag now.
+        assert!(!queue.is_eligible(&tasks, 0));
+        queue.hint(0);
+        queue.yields(&mut tasks, MS);
+        assert_eq!(queue.pick(&mut tasks, MS).0, Some(2));
+    }
+
+    #[test]
+    fn a_sleeper_in_debt_counts_in_the_mean_until_it_is_picked() {
+        let (mut queue, mut tasks) = running("linux-7.3", 3);
+        queue.sleep(&mut tasks, 2 * MS);
+        let debt = tasks[0].v;
+        assert!(tasks[0].is_delayed && debt == 2 * MS as i64);
+        assert_eq!(queue.mean(&tasks), debt / 3, "law 2 counts it");
+        assert_eq!(queue.runnable(&tasks), 2, "it is not runnable");
+        let mut now_ns = 2 * MS;
+        let mut gone = Vec::new();
+        queue.pick(&mut tasks, now_ns);
+        while gone.is_empty() {
+            now_ns += 3 * MS;
+            assert!(queue.is_over(&mut tasks, now_ns));
+            gone = queue.pick(&mut tasks, now_ns).1;
+        }
+        assert_eq!((gone, tasks[0].is_delayed, tasks[0].lag), (vec![0], false, 0));
+        // Without the law it leaves at once.
+        let (mut queue, mut tasks) = running("linux-7.3", 3);
+        if let Fair::Eevdf(it) = &mut queue.fair {
+            it.delayed = false;
+        }
+        queue.sleep(&mut tasks, 2 * MS);
+        assert!(!tasks[0].is_delayed && queue.mean(&tasks) == 0 && tasks[0].lag < 0);
+    }
+
+    #[test]
+    fn a_wake_up_keeps_the_lag_that_sleep_left() {
+        let (mut queue, mut tasks) = running("linux-7.3", 3);
+        queue.charge(&mut tasks, MS);
+        // 2 goes with a lag of 1/3 ms.
+        queue.remove(&mut tasks, 2);
+        let lag = tasks[2].lag;
+        assert_eq!(lag, (MS / 3) as i64);
+        queue.place(&mut tasks, 2, true);
+        let kept = queue.mean(&tasks) - tasks[2].v;
+        assert!((kept - lag).abs() <= 2, "{kept} of {lag}");
+    }
+
+    #[test]
+    fn a_yield_forfeits_the_rest_of_the_request() {
+        for (name, forfeits) in [("linux-7.3", true), ("linux-6.12", false)] {
+            let (mut queue, mut tasks) = running(name, 2);
+            let deadline = tasks[0].deadline;
+            queue.yields(&mut tasks, 0);
+            assert_eq!(tasks[0].v == deadline, forfeits, "{name}");
+            assert_eq!(tasks[0].deadline, deadline + queue.slice_ns);
+        }
+    }
+
+    #[test]
+    fn yields_of_a_task_ahead_forfeit_nothing_more() {
+        let (mut queue, mut tasks) = running("linux-7.3", 2);
+        queue.yields(&mut tasks, 0);
+        let (v, deadline) = (tasks[0].v, tasks[0].deadline);
+        (0..1_000).for_each(|_| queue.yields(&mut tasks, 0));
+        assert_eq!((tasks[0].v, tasks[0].deadline), (v, deadline));
+    }
+
+    #[test]
+    fn cfs_lets_a_sleeper_preempt_that_is_far_behind() {
+        let (mut queue, mut tasks) = running("cfs-2015", 1);
+        tasks.extend(idle_tasks(1));
+        queue.charge(&mut tasks, 100 * MS);
+        queue.update_sleeper(&mut tasks, 1);
+        queue.place(&mut tasks, 1, true);
+        // Half of the latency of 24 ms is its bonus, and the granularity 4 ms.
+        assert_eq!(tasks[0].v - tasks[1].v, 12 * MS as i64);
+        assert!(queue.preempts(&mut tasks, 1, 100 * MS));
+        let (mut queue, mut tasks) = running("cfs-2015", 2);
+        assert!(!queue.preempts(&mut tasks, 1, 4 * MS) && queue.preempts(&mut tasks, 1, 4 * MS + 1));
+    }
+
+    #[test]
+    fn weights_share_time_in_proportion() {
+        let (mut queue, mut tasks) = (queue("linux-7.3", 8), idle_tasks(2));
+        tasks[1].weight = NICE_0 / 4;
+        (0..2).for_each(|id| queue.place(&mut tasks, id, true));
+        let (mut had, mut now_ns) = ([0, 0], 0);
+        let mut current = queue.pick(&mut tasks, 0).0.unwrap();
+        while now_ns < 2000 * MS {
+            now_ns += MS;
+            had[current as usize] += 1;
+            if queue.is_over(&mut tasks, now_ns) {
+                current = queue.pick(&mut tasks, now_ns).0.unwrap();
+            }
+        }
+        assert!((1550..1650).contains(&had[0]), "{had:?}");
+    }
+
+    #[test]
+    fn a_wake_up_behind_a_used_slice_does_not_give_another() {
+        // Slices of 3 ms end at ticks of 4 ms.
+        let (mut queue, mut tasks) = running("linux-6.12", 2);
+        tasks.extend(idle_tasks(1));
+        queue.charge(&mut tasks, 3 * MS + MS / 2);
+        queue.place(&mut tasks, 2, true);
+        assert!(queue.is_over(&mut tasks, 4 * MS));
+        queue.pick(&mut tasks, 4 * MS);
+        assert!(!queue.is_over(&mut tasks, 5 * MS), "the next one has its own");
+        // One that was alone goes on with another request.
+        let (mut queue, mut tasks) = running("linux-6.12", 1);
+        tasks.extend(idle_tasks(1));
+        queue.charge(&mut tasks, 3 * MS + MS / 2);
+        queue.place(&mut tasks, 1, true);
+        assert!(!queue.is_over(&mut tasks, 4 * MS));
+    }
+}

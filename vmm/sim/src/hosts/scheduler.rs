@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::hosts::domains::{Domains, Odds};
 use crate::hosts::policy::{Fair, Groups, Host};
 use crate::hosts::queue::{NICE_0, Queue, Task};
 use crate::machine::Topology;
@@ -66,6 +65,73 @@ pub enum Yielded {
     NotWaiting,
     /// The queues of both CPUs hold one task each.
     BothAlone,
+}
+
+/// Attempts after which recent success is counted anew.
+const ODDS_WINDOW: u32 = 1024;
+
+/// CPUs by what they share: one level per line, narrow ones first.
+#[derive(Clone, Debug)]
+pub(super) struct Domains {
+    /// For each CPU its domains: SMT siblings, those of its cache, of its socket, all. Each holds the CPU itself.
+    pub(super) of: Vec<[Vec<usize>; 4]>,
+}
+
+impl Domains {
+    pub(super) fn new(topology: &Arc<Topology>, cpus: &[u32]) -> Self {
+        let place = |cpu: usize| topology.place(cpus[cpu]);
+        let all = 0..cpus.len();
+        let where_same = |same: &dyn Fn(usize) -> bool| all.clone().filter(|cpu| same(*cpu)).collect();
+        let of = all.clone().map(|cpu| {
+            let own = place(cpu);
+            [
+                where_same(&|other| place(other).core == own.core),
+                where_same(&|other| place(other).cluster == own.cluster),
+                where_same(&|other| place(other).socket == own.socket),
+                where_same(&|_| true),
+            ]
+        });
+        Self { of: of.collect() }
+    }
+
+    pub(super) fn core(&self, cpu: usize) -> &[usize] {
+        &self.of[cpu][0]
+    }
+
+    pub(super) fn cache(&self, cpu: usize) -> &[usize] {
+        &self.of[cpu][1]
+    }
+}
+
+/// One CPU's attempts to pull tasks.
+#[derive(Clone, Debug)]
+pub(super) struct Odds {
+    attempts: u32,
+    successes: u32,
+    /// When it balances next, within its cache and among all.
+    pub(super) due_ns: [u64; 2],
+    /// Balances in a row that found one task more elsewhere.
+    pub(super) found_one: u32,
+    by_chance: bool,
+}
+
+impl Odds {
+    pub(super) fn new(host: &Host) -> Self {
+        Self { attempts: 1, successes: 1, due_ns: [0; 2], found_one: 0, by_chance: host.balance.by_chance }
+    }
+
+    /// Whether an attempt is made. `random` is any number.
+    pub(super) fn tries(&self, random: u64) -> bool {
+        !self.by_chance || random % u64::from(self.attempts) < u64::from(self.successes.max(1))
+    }
+
+    pub(super) fn tried(&mut self, is_success: bool) {
+        self.attempts += 1;
+        self.successes += u32::from(is_success);
+        if self.attempts >= ODDS_WINDOW {
+            (self.attempts, self.successes) = (self.attempts / 2, self.successes / 2);
+        }
+    }
 }
 
 /// Run queues of the CPUs of a run, which are numbered from 0.
@@ -132,7 +198,7 @@ impl Scheduler {
         self.queues[cpu].runnable(&self.tasks)
     }
 
-    /// Law 19: weights of a guest's vCPUs follow the number that is runnable.
+    /// Law 19 (groups): weights of a guest's vCPUs follow the number that is runnable.
     fn weigh(&mut self, guest: usize, change: i32, now_ns: u64) {
         self.runnable[guest] = self.runnable[guest].saturating_add_signed(change);
         let runnable = i64::from(self.runnable[guest].max(1));
@@ -182,7 +248,7 @@ impl Scheduler {
         if preempts {
             self.ask(cpu, if lazy { Request::Lazy } else { Request::Hard });
         }
-        // Law 7: a lazy request sends no interrupt to another CPU.
+        // Law 7 (slice ends): a lazy request sends no interrupt to another CPU.
         Woken { cpu, was_idle, interrupts: preempts && !lazy }
     }
 
@@ -281,7 +347,8 @@ impl Scheduler {
         Ticked { gives_way: is_over || self.requests[cpu] > Request::None, woke }
     }
 
-    /// The task on `cpu` is out of its guest for a reason of its own. Law 7: requests are honoured, lazy ones too.
+    /// The task on `cpu` is out of its guest for a reason of its own. Law 7 (slice ends): requests are honoured, lazy
+    /// ones too.
     #[must_use]
     pub fn gives_way_at_exit(&self, cpu: usize) -> bool {
         self.requests[cpu] > Request::None
@@ -296,7 +363,7 @@ impl Scheduler {
         others
     }
 
-    /// Law 14: the task on `cpu` yields to task `id`.
+    /// Law 14 (yields): the task on `cpu` yields to task `id`.
     pub fn yields_to(&mut self, cpu: usize, id: u32, now_ns: u64) -> Yielded {
         let place = self.places[id as usize];
         let Some(target) = place.cpu.filter(|_| place.is_runnable) else { return Yielded::NotWaiting };
@@ -319,7 +386,7 @@ impl Scheduler {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::hosts::presets::presets;
+    use crate::hosts::presets;
 
     const MS: u64 = 1_000_000;
 

@@ -22,13 +22,11 @@
 //! the place of a line's home.
 
 mod queue;
-mod sharers;
 mod way;
 
 use crate::machine::{CpuPlace, LineServers, Machine};
 use queue::Queue;
-use sharers::Sharers;
-use way::Task;
+use way::{Sharers, Task};
 
 /// Bytes of a line.
 pub const LINE_BYTES: u64 = 64;

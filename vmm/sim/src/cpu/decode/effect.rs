@@ -2,9 +2,9 @@
 
 use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::operands::{self, Form, OperandPlace};
-use crate::cpu::effect::{Condition, Counts, Effect, WithConstants};
+use super::{Form, OperandPlace, general};
 use crate::cpu::flags::mask;
+use crate::cpu::op::{Condition, Counts, Effect, WithConstants};
 
 /// The effects of an instruction.
 pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
@@ -62,7 +62,7 @@ fn counts(instruction: &Instruction) -> Option<Counts> {
         (Mnemonic::Add | Mnemonic::Sub, _) => false,
         _ => return None,
     };
-    (!depends).then_some(Counts { register: operands::general(register)?, width })
+    (!depends).then_some(Counts { register: general(register)?, width })
 }
 
 fn with_constants(instruction: &Instruction) -> Option<WithConstants> {
@@ -112,7 +112,7 @@ fn with_constants(instruction: &Instruction) -> Option<WithConstants> {
 /// The number of a general register, if `register` is one or the low part of one.
 fn whole_or_low(register: Register) -> Option<u8> {
     let is_high = matches!(register, Register::AH | Register::CH | Register::DH | Register::BH);
-    if is_high { None } else { operands::general(register.full_register()) }
+    if is_high { None } else { general(register.full_register()) }
 }
 
 #[cfg(test)]

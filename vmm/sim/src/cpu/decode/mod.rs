@@ -1,18 +1,18 @@
-//! From bytes to blocks.
+//! From bytes to blocks, and operands of an instruction as its operation wants them.
 
 mod effect;
-mod operands;
 mod select;
 
 use iced_x86::{
     Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
 };
 
 use crate::cpu::bus::Bus;
 use crate::cpu::code::{BLOCK_OPS, Block, Code};
-use crate::cpu::op::{Left, Op};
+use crate::cpu::op::{Address, Left, Op};
 use crate::cpu::paging::Intent;
-use crate::cpu::state::Cpu;
+use crate::cpu::state::{Cpu, slot};
 use crate::cpu::tlb::PAGE;
 
 /// Bytes of the longest instruction.
@@ -138,4 +138,99 @@ fn ends_block(instruction: &Instruction) -> bool {
     );
     let control = instruction.mnemonic() == Mnemonic::Mov && instruction.op0_register().is_cr();
     !goes_on || to_driver || control
+}
+
+/// Place of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OperandPlace {
+    Register,
+    Memory,
+    Immediate,
+    Absent,
+}
+
+/// The operands of an instruction.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    /// Bits of the first operand.
+    width: u32,
+    first: OperandPlace,
+    second: OperandPlace,
+    lock: bool,
+}
+
+impl Form {
+    fn of(instruction: &Instruction) -> Self {
+        let place = |operand| {
+            if operand < instruction.op_count() { place(instruction, operand) } else { OperandPlace::Absent }
+        };
+        Self {
+            width: width(instruction, 0),
+            first: place(0),
+            second: place(1),
+            lock: instruction.has_lock_prefix(),
+        }
+    }
+}
+
+fn place(instruction: &Instruction, operand: u32) -> OperandPlace {
+    match instruction.op_kind(operand) {
+        OpKind::Register => OperandPlace::Register,
+        OpKind::Memory => OperandPlace::Memory,
+        OpKind::Immediate8
+        | OpKind::Immediate8to16
+        | OpKind::Immediate8to32
+        | OpKind::Immediate8to64
+        | OpKind::Immediate16
+        | OpKind::Immediate32
+        | OpKind::Immediate32to64
+        | OpKind::Immediate64 => OperandPlace::Immediate,
+        _ => OperandPlace::Absent,
+    }
+}
+
+/// Bits of an operand; 0 of none.
+fn width(instruction: &Instruction, operand: u32) -> u32 {
+    if operand >= instruction.op_count() {
+        return 0;
+    }
+    match place(instruction, operand) {
+        OperandPlace::Register => instruction.op_register(operand).size() as u32 * 8,
+        OperandPlace::Memory => instruction.memory_size().size() as u32 * 8,
+        OperandPlace::Immediate | OperandPlace::Absent => 0,
+    }
+}
+
+/// The number of a general register.
+fn general(register: Register) -> Option<u8> {
+    match register {
+        Register::AH => Some(slot::HIGH_BYTE),
+        Register::CH => Some(slot::HIGH_BYTE | 1),
+        Register::DH => Some(slot::HIGH_BYTE | 2),
+        Register::BH => Some(slot::HIGH_BYTE | 3),
+        register if register.is_gpr() => Some(register.full_register() as u8 - Register::RAX as u8),
+        _ => None,
+    }
+}
+
+/// The memory operand. `None` if its address has 32 bits, or a base of some other kind.
+fn address(instruction: &Instruction) -> Option<Address> {
+    let part = |register: Register| match register {
+        Register::None | Register::RIP => Some(slot::ZERO),
+        register if register.is_gpr64() => general(register),
+        _ => None,
+    };
+    let segment = match instruction.memory_segment() {
+        Register::FS => slot::FS_BASE,
+        Register::GS => slot::GS_BASE,
+        _ => slot::ZERO,
+    };
+    Some(Address {
+        // Absolute already, if the operand is relative to RIP.
+        displacement: instruction.memory_displacement64() as i64,
+        base: part(instruction.memory_base())?,
+        index: part(instruction.memory_index())?,
+        scale: instruction.memory_index_scale().trailing_zeros() as u8,
+        segment,
+    })
 }

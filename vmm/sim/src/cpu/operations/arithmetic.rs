@@ -1,11 +1,10 @@
-//! Addition, subtraction, comparison, bitwise operations.
+//! Addition, subtraction, comparison, bitwise operations, multiplication and division.
 
 use super::{Source, Target, change_at};
-use crate::cpu::bus::Bus;
-use crate::cpu::event::Fault;
-use crate::cpu::flags::{Flags, mask};
+use crate::cpu::bus::{Bus, Fault};
+use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
-use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX};
+use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX, slot};
 
 /// An operation on two operands.
 pub(crate) trait Binary {
@@ -13,33 +12,49 @@ pub(crate) trait Binary {
     fn apply<const W: u32>(flags: &mut Flags, a: u64, b: u64) -> u64;
 }
 
-/// Declares operations on two operands.
-macro_rules! binary {
-    ($($name:ident($flags:ident, $a:ident, $b:ident) $body:expr;)*) => {$(
+/// Declares operations on two operands, of `W` bits.
+macro_rules! binaries {
+    ($($name:ident<$width:ident>($flags:ident, $a:ident, $b:ident) $body:expr;)*) => {$(
         pub(crate) struct $name;
 
         impl Binary for $name {
             #[inline(always)]
-            fn apply<const W: u32>($flags: &mut Flags, $a: u64, $b: u64) -> u64 {
+            fn apply<const $width: u32>($flags: &mut Flags, $a: u64, $b: u64) -> u64 {
                 $body
             }
         }
     )*};
 }
 
-fn logic<const W: u32>(flags: &mut Flags, result: u64) -> u64 {
+/// Declares operations on one operand, of `W` bits.
+macro_rules! unaries {
+    ($($name:ident<$width:ident>($flags:ident, $a:ident) $body:expr;)*) => {$(
+        pub(crate) struct $name;
+
+        impl Unary for $name {
+            #[inline(always)]
+            fn apply<const $width: u32>($flags: &mut Flags, $a: u64) -> u64 {
+                $body
+            }
+        }
+    )*};
+}
+
+pub(super) use {binaries, unaries};
+
+pub(super) fn logic<const W: u32>(flags: &mut Flags, result: u64) -> u64 {
     flags.logic::<W>(result);
     result
 }
 
-binary! {
-    Add(flags, a, b) flags.add::<W>(a, b, 0);
-    AddCarry(flags, a, b) { let carry = flags.carry().into(); flags.add::<W>(a, b, carry) };
-    Subtract(flags, a, b) flags.subtract::<W>(a, b, 0);
-    SubtractBorrow(flags, a, b) { let borrow = flags.carry().into(); flags.subtract::<W>(a, b, borrow) };
-    And(flags, a, b) logic::<W>(flags, a & b);
-    Or(flags, a, b) logic::<W>(flags, a | b);
-    Xor(flags, a, b) logic::<W>(flags, a ^ b);
+binaries! {
+    Add<W>(flags, a, b) flags.add::<W>(a, b, 0);
+    AddCarry<W>(flags, a, b) { let carry = flags.carry().into(); flags.add::<W>(a, b, carry) };
+    Subtract<W>(flags, a, b) flags.subtract::<W>(a, b, 0);
+    SubtractBorrow<W>(flags, a, b) { let borrow = flags.carry().into(); flags.subtract::<W>(a, b, borrow) };
+    And<W>(flags, a, b) logic::<W>(flags, a & b);
+    Or<W>(flags, a, b) logic::<W>(flags, a | b);
+    Xor<W>(flags, a, b) logic::<W>(flags, a ^ b);
 }
 
 /// An operation on one operand.
@@ -48,37 +63,11 @@ pub(crate) trait Unary {
     fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64;
 }
 
-pub(crate) struct Increment;
-pub(crate) struct Decrement;
-pub(crate) struct Negate;
-pub(crate) struct Invert;
-
-impl Unary for Increment {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64 {
-        flags.increment::<W>(a)
-    }
-}
-
-impl Unary for Decrement {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64 {
-        flags.decrement::<W>(a)
-    }
-}
-
-impl Unary for Negate {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64 {
-        flags.subtract::<W>(0, a, 0)
-    }
-}
-
-impl Unary for Invert {
-    #[inline(always)]
-    fn apply<const W: u32>(_: &mut Flags, a: u64) -> u64 {
-        !a
-    }
+unaries! {
+    Increment<W>(flags, a) flags.increment::<W>(a);
+    Decrement<W>(flags, a) flags.decrement::<W>(a);
+    Negate<W>(flags, a) flags.subtract::<W>(0, a, 0);
+    Invert<W>(_flags, a) !a;
 }
 
 /// `first = first OP second`.
@@ -196,5 +185,90 @@ pub(crate) fn compare_exchange_register<B: Bus, const W: u32>(
     } else {
         cpu.put::<W>(RAX, old);
     }
+    Ok(Flow::Next)
+}
+
+/// Register of the upper half: AH for 8 bits, else DX, EDX or RDX.
+#[inline(always)]
+fn upper<const W: u32>() -> u8 {
+    if W == 8 { RAX | slot::HIGH_BYTE } else { RDX }
+}
+
+/// MUL: the product of the accumulator, all of it.
+pub(crate) fn multiply<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let b = S::read::<B, W>(cpu, bus, op)?;
+    let product = u128::from(cpu.get::<W>(RAX)) * u128::from(b);
+    let high = (product >> W) as u64;
+    cpu.put::<W>(RAX, product as u64);
+    cpu.put::<W>(upper::<W>(), high);
+    cpu.flags.set_carry_overflow(high != 0, high != 0);
+    Ok(Flow::Next)
+}
+
+/// IMUL with one operand: the same, signed.
+pub(crate) fn multiply_signed<B: Bus, S: Source, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
+    let product = i128::from(signed(cpu.get::<W>(RAX), W)) * i128::from(b);
+    cpu.put::<W>(RAX, product as u64);
+    cpu.put::<W>(upper::<W>(), (product >> W) as u64);
+    let overflow = product != i128::from(signed(product as u64, W));
+    cpu.flags.set_carry_overflow(overflow, overflow);
+    Ok(Flow::Next)
+}
+
+/// IMUL with two or three operands: the product of `A` and `S`, as far as it fits.
+pub(crate) fn multiply_to<B: Bus, A: Source, S: Source, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let a = signed(A::read::<B, W>(cpu, bus, op)?, W);
+    let b = signed(S::read::<B, W>(cpu, bus, op)?, W);
+    let (product, mut overflow) = a.overflowing_mul(b);
+    if W < 64 {
+        overflow = product != signed(product as u64, W);
+    }
+    cpu.put::<W>(op.first, product as u64);
+    cpu.flags.set_carry_overflow(overflow, overflow);
+    Ok(Flow::Next)
+}
+
+/// DIV. Flags are undefined.
+pub(crate) fn divide<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let divisor = S::read::<B, W>(cpu, bus, op)?;
+    let (low, high) = (cpu.get::<W>(RAX), cpu.get::<W>(upper::<W>()));
+    // Also true of a divisor of zero.
+    if high >= divisor {
+        return Err(cpu.leave(Out::Fault(Fault::DIVIDE)));
+    }
+    let (quotient, remainder) = if high == 0 {
+        (low / divisor, low % divisor)
+    } else {
+        let dividend = u128::from(high) << W | u128::from(low);
+        ((dividend / u128::from(divisor)) as u64, (dividend % u128::from(divisor)) as u64)
+    };
+    cpu.put::<W>(RAX, quotient);
+    cpu.put::<W>(upper::<W>(), remainder);
+    Ok(Flow::Next)
+}
+
+/// IDIV. Flags are undefined.
+pub(crate) fn divide_signed<B: Bus, S: Source, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let divisor = i128::from(signed(S::read::<B, W>(cpu, bus, op)?, W));
+    let (low, high) = (cpu.get::<W>(RAX), signed(cpu.get::<W>(upper::<W>()), W));
+    let dividend = i128::from(high) << W | i128::from(low & mask(W));
+    let quotient =
+        dividend.checked_div(divisor).filter(|quotient| *quotient == i128::from(signed(*quotient as u64, W)));
+    let Some(quotient) = quotient else { return Err(cpu.leave(Out::Fault(Fault::DIVIDE))) };
+    cpu.put::<W>(RAX, quotient as u64);
+    cpu.put::<W>(upper::<W>(), (dividend % divisor) as u64);
     Ok(Flow::Next)
 }

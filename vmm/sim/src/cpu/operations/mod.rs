@@ -3,11 +3,8 @@
 
 pub(crate) mod arithmetic;
 pub(crate) mod bits;
-pub(crate) mod branches;
+pub(crate) mod control;
 pub(crate) mod data;
-pub(crate) mod fields;
-pub(crate) mod machine;
-pub(crate) mod multiply;
 pub(crate) mod shifts;
 pub(crate) mod strings;
 

@@ -1,86 +1,60 @@
 //! Shifts and rotations. A count of zero, after its mask, changes no flag.
 
+use super::arithmetic::{Binary, binaries};
 use super::{Source, Target};
 use crate::cpu::bus::Bus;
 use crate::cpu::flags::{Flags, mask, signed};
 use crate::cpu::op::{Flow, Op, Outcome};
 use crate::cpu::state::{Cpu, RCX};
 
-/// A shift or rotation by `count`, which is not zero.
-pub(crate) trait Shift {
-    /// Result and flags.
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64;
-}
-
-pub(crate) struct Left;
-pub(crate) struct Right;
-pub(crate) struct ArithmeticRight;
-pub(crate) struct RotateLeft;
-pub(crate) struct RotateRight;
-pub(crate) struct RotateCarryLeft;
-pub(crate) struct RotateCarryRight;
-
 #[inline(always)]
 fn bit(value: u64, number: u32) -> bool {
     number < 64 && value >> number & 1 != 0
 }
 
-impl Shift for Left {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+// By `count`, which is not zero.
+binaries! {
+    Left<W>(flags, value, count) {
+        let count = count as u32;
         let result = value << count & mask(W);
         let carry = count <= W && bit(value, W - count.min(W));
         flags.set_result::<W>(result);
         flags.set_carry_overflow(carry, bit(result, W - 1) ^ carry);
         result
-    }
-}
-
-impl Shift for Right {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+    };
+    Right<W>(flags, value, count) {
+        let count = count as u32;
         let result = value >> count;
         flags.set_result::<W>(result);
         flags.set_carry_overflow(bit(value, count - 1), bit(value, W - 1));
         result
-    }
-}
-
-impl Shift for ArithmeticRight {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+    };
+    ArithmeticRight<W>(flags, value, count) {
+        let count = count as u32;
         let value = signed(value, W);
         let result = (value >> count) as u64 & mask(W);
         flags.set_result::<W>(result);
         flags.set_carry_overflow(value >> (count - 1) & 1 != 0, false);
         result
-    }
-}
-
-impl Shift for RotateLeft {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+    };
+    RotateLeft<W>(flags, value, count) {
+        let count = count as u32;
         let turn = count % W;
         let result = if turn == 0 { value } else { (value << turn | value >> (W - turn)) & mask(W) };
         let carry = bit(result, 0);
         flags.set_carry_overflow(carry, bit(result, W - 1) ^ carry);
         result
-    }
-}
-
-impl Shift for RotateRight {
-    #[inline(always)]
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+    };
+    RotateRight<W>(flags, value, count) {
+        let count = count as u32;
         let turn = count % W;
         let result = if turn == 0 { value } else { (value >> turn | value << (W - turn)) & mask(W) };
         let carry = bit(result, W - 1);
         flags.set_carry_overflow(carry, carry ^ bit(result, W - 2));
         result
-    }
-}
-
-impl Shift for RotateCarryLeft {
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+    };
+    RotateCarryLeft<W>(flags, value, count) {
+        let count = count as u32;
         let mut wide = u128::from(value) | u128::from(flags.carry()) << W;
         let turn = count % (W + 1);
         let all = (1_u128 << (W + 1)) - 1;
@@ -88,11 +62,9 @@ impl Shift for RotateCarryLeft {
         let (result, carry) = (wide as u64 & mask(W), wide >> W != 0);
         flags.set_carry_overflow(carry, bit(result, W - 1) ^ carry);
         result
-    }
-}
-
-impl Shift for RotateCarryRight {
-    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+    };
+    RotateCarryRight<W>(flags, value, count) {
+        let count = count as u32;
         let mut wide = u128::from(value) | u128::from(flags.carry()) << W;
         let turn = count % (W + 1);
         let all = (1_u128 << (W + 1)) - 1;
@@ -100,7 +72,7 @@ impl Shift for RotateCarryRight {
         let (result, carry) = (wide as u64 & mask(W), wide >> W != 0);
         flags.set_carry_overflow(carry, bit(result, W - 1) ^ bit(result, W - 2));
         result
-    }
+    };
 }
 
 /// CL: the count that is no operand.
@@ -114,12 +86,12 @@ impl Source for Cl {
 }
 
 /// `first = first SHIFT count`.
-pub(crate) fn shift<B: Bus, K: Shift, T: Target, S: Source, const W: u32>(
+pub(crate) fn shift<B: Bus, K: Binary, T: Target, S: Source, const W: u32>(
     cpu: &mut Cpu,
     bus: &mut B,
     op: &Op<B>,
 ) -> Outcome {
-    let count = S::read::<B, 8>(cpu, bus, op)? as u32 & if W == 64 { 63 } else { 31 };
+    let count = S::read::<B, 8>(cpu, bus, op)? & if W == 64 { 63 } else { 31 };
     T::change::<B, W, ()>(cpu, bus, op, |cpu, value| {
         (if count == 0 { value } else { K::apply::<W>(&mut cpu.flags, value, count) }, ())
     })?;

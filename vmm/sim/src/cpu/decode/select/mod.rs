@@ -1,24 +1,88 @@
 //! Which function carries out an instruction.
 
 mod arithmetic;
-mod bits;
 mod control;
-mod fields;
-mod forms;
 mod moves;
-mod strings;
 
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::operands::{self, Form};
+use super::{Form, address, general};
 use crate::cpu::bus::Bus;
 use crate::cpu::flags;
 use crate::cpu::op::{Address, Op, Run};
-use crate::cpu::operations::machine;
+use crate::cpu::operations;
 use crate::cpu::state::slot;
 
+// An operation has one function for each width, place of its operands, or condition. These macros name it.
+
+/// A function for the width at hand.
+macro_rules! sized {
+    ($width:expr, $function:path, [$($generic:ty),*] $(, $constant:expr)?) => {{
+        use $function as function;
+        match $width {
+            8 => function::<B, $($generic,)* 8 $(, { $constant })?> as Run<B>,
+            16 => function::<B, $($generic,)* 16 $(, { $constant })?>,
+            32 => function::<B, $($generic,)* 32 $(, { $constant })?>,
+            64 => function::<B, $($generic,)* 64 $(, { $constant })?>,
+            _ => return None,
+        }
+    }};
+}
+
+/// A function for the width at hand, of an instruction without a form for 8 bits.
+macro_rules! wide {
+    ($width:expr, $function:path, [$($generic:ty),*] $(, $constant:expr)?) => {{
+        use $function as function;
+        match $width {
+            16 => function::<B, $($generic,)* 16 $(, { $constant })?> as Run<B>,
+            32 => function::<B, $($generic,)* 32 $(, { $constant })?>,
+            64 => function::<B, $($generic,)* 64 $(, { $constant })?>,
+            _ => return None,
+        }
+    }};
+}
+
+/// A function for a condition, which it knows by the name given.
+macro_rules! conditional {
+    ($code:expr, $name:ident => $function:expr) => {
+        conditional!($code, $name => $function; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    ($code:expr, $name:ident => $function:expr; $($number:literal)*) => {
+        match $code {
+            $($number => {
+                const $name: u8 = $number;
+                $function as Run<B>
+            })*
+            _ => return None,
+        }
+    };
+}
+
+/// A function whose only operand is read.
+macro_rules! of_source {
+    ($form:expr, $function:path) => {
+        match $form.first {
+            InRegister => sized!($form.width, $function, [First]),
+            _ => sized!($form.width, $function, [InMemory]),
+        }
+    };
+}
+
+/// A function that reads the second operand, a register or memory: that comes between the other generics.
+macro_rules! reading_second {
+    ($sizes:ident, $width:expr, $second:expr, $function:path, [$($before:ty),*], [$($after:ty),*] $(, $constant:expr)?) => {
+        match $second {
+            InRegister => $sizes!($width, $function, [$($before,)* Second $(, $after)*] $(, $constant)?),
+            Memory => $sizes!($width, $function, [$($before,)* InMemory $(, $after)*] $(, $constant)?),
+            _ => return None,
+        }
+    };
+}
+
+use {conditional, of_source, reading_second, sized, wide};
+
 pub(super) fn not_covered<B: Bus>() -> Op<B> {
-    plain(machine::not_covered)
+    plain(operations::control::not_covered)
 }
 
 fn plain<B: Bus>(run: Run<B>) -> Op<B> {
@@ -48,7 +112,7 @@ pub(super) fn operation<B: Bus>(instruction: &Instruction) -> Option<Op<B>> {
         }
     }
     if has_memory {
-        op.address = operands::address(instruction)?;
+        op.address = address(instruction)?;
     }
     op.immediate = third.unwrap_or_else(|| immediate(instruction));
     if instruction.flow_control() == FlowControl::Call {
@@ -59,7 +123,7 @@ pub(super) fn operation<B: Bus>(instruction: &Instruction) -> Option<Op<B>> {
 
 /// The number of a register within its kind.
 fn register(register: Register) -> u8 {
-    operands::general(register).unwrap_or_else(|| register.number() as u8)
+    general(register).unwrap_or_else(|| register.number() as u8)
 }
 
 /// The immediate operand, or what takes its place.
@@ -97,10 +161,10 @@ fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     }
     arithmetic::arithmetic(instruction, form)
         .or_else(|| moves::moves(instruction, form))
-        .or_else(|| bits::bit_operations(instruction, form))
-        .or_else(|| fields::fields(instruction, form))
+        .or_else(|| arithmetic::bit_operations(instruction, form))
+        .or_else(|| arithmetic::fields(instruction, form))
         .or_else(|| control::flow(instruction, form))
-        .or_else(|| strings::string(instruction))
+        .or_else(|| moves::string(instruction))
         .or_else(|| control::fixed(instruction.code()))
         .or_else(|| control::system(instruction, form))
 }

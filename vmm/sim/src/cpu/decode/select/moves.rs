@@ -1,14 +1,14 @@
-//! Moves and exchanges, unconditional or on a condition.
+//! Moves and exchanges, unconditional or on a condition; string instructions.
 
-use iced_x86::{ConditionCode, Instruction, Mnemonic, Register};
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use super::forms::{conditional, sized, wide};
+use super::{conditional, reading_second, sized, wide};
 use crate::cpu::bus::Bus;
-use crate::cpu::decode::operands::OperandPlace::{Immediate, Memory, Register as InRegister};
-use crate::cpu::decode::operands::{self, Form};
+use crate::cpu::decode::OperandPlace::{Immediate, Memory, Register as InRegister};
+use crate::cpu::decode::{Form, width};
 use crate::cpu::op::Run;
 use crate::cpu::operations::{AtAddress as At, First, Immediate as AsImmediate, Memory as InMemory, Second};
-use crate::cpu::operations::{arithmetic as a, bits, branches, data, machine};
+use crate::cpu::operations::{arithmetic as a, bits, control, data, strings};
 
 pub(super) fn moves<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     match instruction.mnemonic() {
@@ -46,24 +46,25 @@ fn mov<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let (to, from) = (instruction.op0_register(), instruction.op1_register());
     let control = |register: Register| matches!(register.number(), 0 | 2 | 3 | 4);
     if to.is_cr() {
-        return control(to).then_some(machine::write_control);
+        return control(to).then_some(control::write_control);
     }
     if from.is_cr() {
-        return control(from).then_some(machine::read_control);
+        return control(from).then_some(control::read_control);
     }
     if from.is_segment_register() && form.first == InRegister {
-        return Some(wide!(form.width, machine::read_segment, []));
+        return Some(wide!(form.width, control::read_segment, []));
     }
     if to.is_segment_register() && form.second == InRegister && to != Register::CS {
-        return Some(machine::write_segment);
+        return Some(control::write_segment);
     }
     let special = |register: Register| register != Register::None && !register.is_gpr();
     if special(to) || special(from) {
         return None;
     }
     Some(match (form.first, form.second) {
-        (InRegister, InRegister) => sized!(form.width, data::move_to_register, [Second]),
-        (InRegister, Memory) => sized!(form.width, data::move_to_register, [InMemory]),
+        (InRegister, InRegister | Memory) => {
+            reading_second!(sized, form.width, form.second, data::move_to_register, [], [])
+        }
         (InRegister, Immediate) => sized!(form.width, data::move_to_register, [AsImmediate]),
         (Memory, InRegister) => sized!(form.width, data::move_to_memory, [Second]),
         (Memory, Immediate) => sized!(form.width, data::move_to_memory, [AsImmediate]),
@@ -73,17 +74,12 @@ fn mov<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
 
 fn extend<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let signed = instruction.mnemonic() != Mnemonic::Movzx;
-    Some(match (operands::width(instruction, 1), form.second, signed) {
-        (8, InRegister, false) => wide!(form.width, data::extend_zero, [Second], 8),
-        (8, Memory, false) => wide!(form.width, data::extend_zero, [InMemory], 8),
-        (16, InRegister, false) => wide!(form.width, data::extend_zero, [Second], 16),
-        (16, Memory, false) => wide!(form.width, data::extend_zero, [InMemory], 16),
-        (8, InRegister, true) => wide!(form.width, data::extend_sign, [Second], 8),
-        (8, Memory, true) => wide!(form.width, data::extend_sign, [InMemory], 8),
-        (16, InRegister, true) => wide!(form.width, data::extend_sign, [Second], 16),
-        (16, Memory, true) => wide!(form.width, data::extend_sign, [InMemory], 16),
-        (32, InRegister, true) => wide!(form.width, data::extend_sign, [Second], 32),
-        (32, Memory, true) => wide!(form.width, data::extend_sign, [InMemory], 32),
+    Some(match (width(instruction, 1), signed) {
+        (8, false) => reading_second!(wide, form.width, form.second, data::extend_zero, [], [], 8),
+        (16, false) => reading_second!(wide, form.width, form.second, data::extend_zero, [], [], 16),
+        (8, true) => reading_second!(wide, form.width, form.second, data::extend_sign, [], [], 8),
+        (16, true) => reading_second!(wide, form.width, form.second, data::extend_sign, [], [], 16),
+        (32, true) => reading_second!(wide, form.width, form.second, data::extend_sign, [], [], 32),
         _ => return None,
     })
 }
@@ -104,17 +100,51 @@ fn push<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
 pub(super) fn on_condition<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let code = instruction.condition_code() as u8 - ConditionCode::o as u8;
     if instruction.is_jcc_short_or_near() {
-        return Some(conditional!(code, C => branches::jump_if::<B, C>));
+        return Some(conditional!(code, C => control::jump_if::<B, C>));
     }
-    Some(match (instruction.op_count(), form.first, form.second, form.width) {
-        (1, InRegister, _, 8) => conditional!(code, C => data::set_register::<B, C>),
-        (1, Memory, _, 8) => conditional!(code, C => data::set_memory::<B, C>),
-        (2, InRegister, InRegister, 16) => conditional!(code, C => data::move_if::<B, Second, 16, C>),
-        (2, InRegister, InRegister, 32) => conditional!(code, C => data::move_if::<B, Second, 32, C>),
-        (2, InRegister, InRegister, 64) => conditional!(code, C => data::move_if::<B, Second, 64, C>),
-        (2, InRegister, Memory, 16) => conditional!(code, C => data::move_if::<B, InMemory, 16, C>),
-        (2, InRegister, Memory, 32) => conditional!(code, C => data::move_if::<B, InMemory, 32, C>),
-        (2, InRegister, Memory, 64) => conditional!(code, C => data::move_if::<B, InMemory, 64, C>),
+    Some(match (instruction.op_count(), form.first, form.width) {
+        (1, InRegister, 8) => conditional!(code, C => data::set_register::<B, C>),
+        (1, Memory, 8) => conditional!(code, C => data::set_memory::<B, C>),
+        (2, InRegister, _) => {
+            conditional!(code, C => reading_second!(wide, form.width, form.second, data::move_if, [], [], C))
+        }
+        _ => return None,
+    })
+}
+
+/// A string instruction by its prefix.
+macro_rules! repeated {
+    ($instruction:expr, $width:expr, $element:ty) => {
+        if $instruction.has_repne_prefix() {
+            sized!($width, strings::string, [$element], strings::WHILE_UNEQUAL)
+        } else if $instruction.has_rep_prefix() {
+            sized!($width, strings::string, [$element], strings::WHILE_EQUAL)
+        } else {
+            sized!($width, strings::string, [$element], strings::ONCE)
+        }
+    };
+}
+
+/// String instructions, repeated or not.
+pub(super) fn string<B: Bus>(instruction: &Instruction) -> Option<Run<B>> {
+    use Mnemonic as M;
+    let addresses = |kind| matches!(kind, OpKind::MemoryESRDI | OpKind::MemorySegRSI | OpKind::Register);
+    let flat = !matches!(instruction.segment_prefix(), Register::FS | Register::GS);
+    let is_string = instruction.is_string_instruction() && flat;
+    if !is_string || !(0..instruction.op_count()).all(|operand| addresses(instruction.op_kind(operand))) {
+        return None;
+    }
+    let width = instruction.memory_size().size() as u32 * 8;
+    Some(match instruction.mnemonic() {
+        M::Movsb | M::Movsw | M::Movsd | M::Movsq => repeated!(instruction, width, strings::Move),
+        M::Stosb | M::Stosw | M::Stosd | M::Stosq => repeated!(instruction, width, strings::Store),
+        M::Lodsb | M::Lodsw | M::Lodsd | M::Lodsq => repeated!(instruction, width, strings::Load),
+        M::Scasb | M::Scasw | M::Scasd | M::Scasq => repeated!(instruction, width, strings::Scan),
+        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => repeated!(instruction, width, strings::Compare),
+        M::Outsb | M::Outsw | M::Outsd if instruction.has_rep_prefix() => {
+            sized!(width, control::out_string, [], true)
+        }
+        M::Outsb | M::Outsw | M::Outsd => sized!(width, control::out_string, [], false),
         _ => return None,
     })
 }
