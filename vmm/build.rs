@@ -52,24 +52,8 @@ fn main() {
         .args(["build", "--locked", "--package", "haltkick-guest", "--profile", profile, "--target", TARGET])
         .arg("--target-dir")
         .arg(&target_dir)
-        // Flags and wrappers of the outer build (clippy, a model checker's cfg) are not for the guest. Its own:
-        // a static image below 2 GiB, symbols that name the lock that a function was compiled for, and source files
-        // named from the root of the workspace, wherever that was built.
-        .env(
-            "CARGO_ENCODED_RUSTFLAGS",
-            [
-                "-Crelocation-model=static",
-                "-Csymbol-mangling-version=v0",
-                // Every function begins a cache line, so that what one costs does not depend on those before it.
-                "-Cllvm-args=-align-all-functions=6",
-                // Debugging data are three quarters of the file, and of them a quarter remains.
-                "-Clink-arg=--compress-debug-sections=zlib",
-                &format!("--remap-path-prefix={}/=", root.display()),
-                // Crates of others, wherever cargo keeps them.
-                &format!("--remap-path-prefix={}=/cargo", cargo_home().display()),
-            ]
-            .join("\u{1f}"),
-        )
+        // Flags and wrappers of the outer build (clippy, a model checker's cfg) are not for the guest.
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(&root))
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
@@ -91,6 +75,23 @@ fn main() {
         .expect("the folder that cargo gives can be written");
     std::fs::write(out_dir.join("arms.rs"), arms(&root, &out_dir))
         .expect("the folder that cargo gives can be written");
+}
+
+/// The guest's flags: a static image below 2 GiB, symbols that name the lock that a function was compiled for, and source files named
+/// from the root of the workspace, wherever that was built.
+fn flags(root: &Path) -> String {
+    [
+        "-Crelocation-model=static",
+        "-Csymbol-mangling-version=v0",
+        // Every function begins a cache line, so that what one costs does not depend on those before it.
+        "-Cllvm-args=-align-all-functions=6",
+        // Debugging data are three quarters of the file, and of them a quarter remains.
+        "-Clink-arg=--compress-debug-sections=zlib",
+        &format!("--remap-path-prefix={}/=", root.display()),
+        // Crates of others, wherever cargo keeps them.
+        &format!("--remap-path-prefix={}=/cargo", cargo_home().display()),
+    ]
+    .join("\u{1f}")
 }
 
 /// The lock objects of guest/arms, compiled: a slice of rows.
