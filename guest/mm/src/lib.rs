@@ -3,10 +3,10 @@
 //! An address space ([`Mm`]) is a tree of areas ([`Vma`]) and a page table that the CPU walks. Everything that changes the
 //! tree holds `mmap_sem` for writing. The fault path ([`Space::fault`]) differs by [`Scheme`]:
 //!
-//! - [`Scheme::MmapSem`]: holds `mmap_sem` for reading (`classic`).
+//! - [`Scheme::MmapSem`]: holds `mmap_sem` for reading (`page_faults`).
 //! - [`Scheme::Speculative`]: takes no lock; validates a sequence count per area instead (`speculative`).
 //! - [`Scheme::SpeculativeSrcu`]: the same without a reference to the area, which is given back late instead (`deferred`).
-//! - [`Scheme::PerVma`]: locks the area alone (`per_vma`).
+//! - [`Scheme::PerVma`]: locks the area alone (`page_faults`).
 //!
 //! The last three fall back to the first where they cannot go on.
 //!

@@ -26,11 +26,11 @@ use haltkick_locks::mutant::mutant;
 
 use super::page::Memory;
 use crate::contract::Event;
-use crate::contract::machine::{Exclusion, Machine};
+use crate::contract::{Exclusion, Machine};
+use crate::records::Faults;
 use crate::records::NONE;
-use crate::records::grace::{BEGUN, Deferred, FLIPPED, IDLE};
-use crate::records::record::Faults;
-use crate::records::sync::{AtomicU32, Ordering::*, fence};
+use crate::records::{AtomicU32, Ordering::*, fence};
+use crate::records::{BEGUN, Deferred, FLIPPED, IDLE};
 
 /// Slots that a grace period is begun for.
 const BATCH: u32 = 16;

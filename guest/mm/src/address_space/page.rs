@@ -1,12 +1,12 @@
 //! Pages: a list of free ones per CPU, and one for all.
 
 use crate::contract::Event;
-use crate::contract::machine::{Exclusion, Machine};
-use crate::records::grace::Deferred;
-use crate::records::record::{FREE, List, Page, USED};
-use crate::records::sync::Ordering::Relaxed;
-use crate::records::vma::Vma;
-use crate::records::{NONE, tree};
+use crate::contract::{Exclusion, Machine};
+use crate::records::Deferred;
+use crate::records::NONE;
+use crate::records::Ordering::Relaxed;
+use crate::records::vma::{self, Vma};
+use crate::records::{FREE, List, Page, USED};
 
 /// Pages that go between a CPU's list and the common one at a time.
 const BATCH: u32 = 16;
@@ -39,7 +39,7 @@ impl<M: Machine> Memory<M> {
             memory.push(&memory.pages, page);
         }
         for index in (0..memory.machine.vmas().len() as u32).rev() {
-            memory.vma(index).priority.store(tree::priority(index), Relaxed);
+            memory.vma(index).priority.store(vma::priority(index), Relaxed);
             memory.push_vma(&memory.vmas, index);
         }
         memory

@@ -3,14 +3,14 @@
 
 use haltkick_locks::mutant::mutant;
 
-use super::mm::{Scheme, Space};
 use super::page::Gather;
 use super::table::{PAGE_BYTES, USER_END, USER_START};
+use super::{Scheme, Space};
 use crate::contract::Event;
-use crate::contract::machine::{Error, Machine, Sharing, Step};
+use crate::contract::{Error, Machine, Sharing, Step};
 use crate::records::NONE;
-use crate::records::sync::Ordering::*;
-use crate::records::tree::Tree;
+use crate::records::Ordering::*;
+use crate::records::vma::Tree;
 use crate::records::vma::{ANON, Protection, SPECIAL, Vma};
 
 impl<'a, M: Machine> Space<'a, M> {

@@ -7,11 +7,11 @@
 
 use haltkick_locks::mutant::mutant;
 
-use super::mm::Space;
+use super::Space;
 use super::page::Gather;
-use crate::contract::machine::{Error, Exclusion, Machine};
-use crate::records::sync::{AtomicU64, Ordering::*};
+use crate::contract::{Error, Exclusion, Machine};
 use crate::records::vma::{READ, WRITE};
+use crate::records::{AtomicU64, Ordering::*};
 
 /// Bits of an address that choose an entry of one level. A model is small so that it can be explored, and under Miri a table of
 /// 512 entries takes as long as a test.

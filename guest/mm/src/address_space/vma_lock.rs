@@ -20,10 +20,10 @@
 
 use haltkick_locks::mutant::mutant;
 
-use super::mm::Space;
+use super::Space;
 use crate::contract::Event;
-use crate::contract::machine::{Machine, Step};
-use crate::records::sync::Ordering::*;
+use crate::contract::{Machine, Step};
+use crate::records::Ordering::*;
 use crate::records::vma::{Vma, VmaLock};
 
 /// Walks that find an area gone, or the tree in motion, before the classic path is taken.

@@ -1,5 +1,141 @@
 //! The fault paths of three generations.
 
-mod classic;
-mod per_vma;
 mod speculative;
+
+use haltkick_locks::mutant::mutant;
+
+use crate::{
+    address_space::{Scheme, Space},
+    contract::{Access, Error, Event, Exclusion, Machine, Sharing, Step},
+    records::{
+        Ordering::Relaxed,
+        vma::{ANON, READ, Vma, WRITE},
+    },
+};
+
+// The fault path that holds `mmap_sem` for reading, and what all three have in common.
+
+/// How an attempt without `mmap_sem` ended.
+pub(crate) enum Attempt {
+    /// The fault is served.
+    Served,
+    /// The access is wrong.
+    Wrong(Error),
+    /// With `mmap_sem`, please. A reference to the area, if there is one.
+    GiveUp(Option<u32>),
+}
+
+/// Whether an area with `flags` allows it.
+pub(crate) fn allows(flags: u32, access: Access) -> bool {
+    let needed = match access {
+        Access::Read => READ,
+        Access::Write => WRITE,
+    };
+    flags & needed != 0
+}
+
+impl<M: Machine> Space<'_, M> {
+    /// Serves a page fault of the calling CPU.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`], [`Error::NotAllowed`], [`Error::OutOfMemory`]: what the process is to be told.
+    pub fn fault(self, address: u64, access: Access) -> Result<(), Error> {
+        self.memory.machine.event(Event::PgFault, 1);
+        let attempt = match self.mm.scheme {
+            Scheme::Speculative | Scheme::SpeculativeSrcu if self.mm.is_shared() => {
+                self.fault_speculatively(address, access)
+            }
+            Scheme::PerVma => self.fault_with_area_locked(address, access),
+            Scheme::MmapSem | Scheme::Speculative | Scheme::SpeculativeSrcu => Attempt::GiveUp(None),
+        };
+        let result = match attempt {
+            Attempt::Served => Ok(()),
+            Attempt::Wrong(error) => Err(error),
+            Attempt::GiveUp(held) => self.fault_with_semaphore(address, access, held),
+        };
+        if matches!(result, Err(Error::NotMapped | Error::NotAllowed)) {
+            self.memory.machine.event(Event::SegmentationFault, 1);
+        }
+        result
+    }
+
+    /// `held` is an area that a speculative attempt still has a reference to.
+    fn fault_with_semaphore(self, address: u64, access: Access, held: Option<u32>) -> Result<(), Error> {
+        self.mm.semaphore.read();
+        // An area whose sequence is even is in the tree, and stays there while the semaphore is held.
+        let found = held.filter(|&index| {
+            let area = self.memory.vma(index);
+            mutant!("spf-trust-held": area.sequence.read().is_multiple_of(2) => true) && area.covers(address)
+        });
+        let found = found.or_else(|| self.tree().find(address)).map(|index| self.memory.vma(index));
+        let result = match found {
+            Some(area) if area.covers(address) => self.serve(area, address, access),
+            _ => Err(Error::NotMapped),
+        };
+        self.mm.semaphore.read_unlock();
+        if let Some(index) = held {
+            self.put_area(index);
+        }
+        result
+    }
+
+    /// Serves a fault in an area that cannot change meanwhile.
+    fn serve(self, area: &Vma, address: u64, access: Access) -> Result<(), Error> {
+        if !allows(area.flags(), access) {
+            return Err(Error::NotAllowed);
+        }
+        // Relaxed: a flag that is only ever set while the area is mapped.
+        area.flags.fetch_or(ANON, Relaxed);
+        self.serve_allowed(area, address)
+    }
+
+    /// Installs a page where there is none. The area cannot change meanwhile, and allows the access.
+    pub(crate) fn serve_allowed(self, area: &Vma, address: u64) -> Result<(), Error> {
+        let leaf = self.make_leaf(address)?;
+        let slot = self.entry(leaf);
+        // Without the lock: the access is tried again. Another CPU was faster, or this one had an old
+        // translation.
+        if slot.load(Relaxed) != 0 {
+            self.memory.machine.event(Event::PgFaultSpurious, 1);
+            return Ok(());
+        }
+        let page = self.memory.allocate().ok_or(Error::OutOfMemory)?;
+        let lock = &self.memory.page(leaf.table).lock;
+        lock.lock();
+        let is_first = mutant!("mm-ignore-pte": slot.load(Relaxed) == 0 => true);
+        if is_first {
+            slot.store(self.page_entry(page, area.flags()), Relaxed);
+        }
+        lock.unlock();
+        if !is_first {
+            self.memory.machine.event(Event::PgFaultSpurious, 1);
+            self.memory.free(page);
+        }
+        Ok(())
+    }
+}
+
+// The fault path that locks the one area that it is about (`address_space/vma_lock.rs`).
+
+impl<M: Machine> Space<'_, M> {
+    pub(crate) fn fault_with_area_locked(self, address: u64, access: Access) -> Attempt {
+        let machine = &self.memory.machine;
+        let Some(area) = self.lock_area(address) else { return Attempt::GiveUp(None) };
+        machine.step(Step::VmaLocked);
+        let result = if mutant!("vma-ignore-access": !allows(area.flags(), access) => false) {
+            Some(Err(Error::NotAllowed))
+        } else if mutant!("vma-ignore-anon": area.flags() & ANON == 0 => false) {
+            // Attaching an anon_vma looks at the neighbours.
+            None
+        } else {
+            Some(self.serve_allowed(area, address))
+        };
+        self.unlock_area(area);
+        machine.event(if result.is_some() { Event::VmaLockSuccess } else { Event::VmaLockRetry }, 1);
+        match result {
+            Some(Ok(())) => Attempt::Served,
+            Some(Err(error)) => Attempt::Wrong(error),
+            None => Attempt::GiveUp(None),
+        }
+    }
+}

@@ -20,13 +20,13 @@
 
 use haltkick_locks::mutant::mutant;
 
-use super::classic::{Attempt, allows};
+use super::{Attempt, allows};
 use crate::address_space::deferred::Inside;
-use crate::address_space::mm::{Scheme, Space};
 use crate::address_space::table::Leaf;
+use crate::address_space::{Scheme, Space};
 use crate::contract::Event;
-use crate::contract::machine::{Access, Error, Exclusion, Machine, Sharing, Step};
-use crate::records::sync::Ordering::Relaxed;
+use crate::contract::{Access, Error, Exclusion, Machine, Sharing, Step};
+use crate::records::Ordering::Relaxed;
 use crate::records::vma::{ANON, SPECIAL, Vma};
 
 /// Protection that keeps a found area from being reused.

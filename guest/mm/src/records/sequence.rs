@@ -2,7 +2,7 @@
 
 use haltkick_locks::mutant::mutant;
 
-use super::sync::{AtomicU32, Ordering::*, fence};
+use super::{AtomicU32, Ordering::*, fence};
 
 /// Odd while what it guards is being changed. Writers exclude each other by other means.
 #[derive(Debug)]

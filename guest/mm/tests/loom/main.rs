@@ -14,17 +14,17 @@
 #[path = "../../src/records/sequence.rs"]
 mod sequence;
 
-/// Atomics of `sequence.rs`.
-mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
-}
-
 use std::sync::atomic::AtomicBool;
 
 use loom::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        // All that `sequence.rs` uses of its parent.
+        atomic::{
+            AtomicU32,
+            Ordering::{self, Relaxed},
+            fence,
+        },
     },
     thread,
 };
