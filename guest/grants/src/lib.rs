@@ -7,7 +7,7 @@
 //! moment.
 //!
 //! Every disk request of every backend comes through one table, so its locks are what the throughput of all disks
-//! hangs on. [`Scheme`] says which locks there are; `order.rs` in which order they are taken.
+//! hangs on. [`Scheme`] says which locks there are; `locking/mod.rs` in which order they are taken.
 //!
 //! No unsafe code: what a lock protects is held in relaxed atomics, so that a lock that fails shows as counts that do not
 //! add up ([`World::rest`]) and never as undefined behaviour.

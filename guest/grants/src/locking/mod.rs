@@ -1,8 +1,425 @@
 //! Which locks there are, in which order they are taken, and what they protect.
+//!
+//! The locking schemes, from one lock to many.
+//!
+//! | scheme | table | active entries | maptrack | swap |
+//! |---|---|---|---|---|
+//! | [`Single`] (G0) | spinlock | the table's | the table's | |
+//! | [`Split`] (G1) | unfair rwlock | spinlock each | spinlock, taken alone | read lock, both entries in order |
+//! | [`Unpadded`] | as G1 | as G1 | as G1, in the line of the table's lock | as G1 |
+//! | [`Brief`] (G1b) | unfair rwlock | spinlock each | spinlock, taken inside the entry's | as G1 |
+//! | [`Cleaned`] (G2) | unfair rwlock | spinlock each | spinlock, taken alone | write lock |
+//! | [`Lists`] (G3) | unfair rwlock | spinlock each | a list and a spinlock per vCPU | write lock |
+//! | [`PerCpu`] (G4) | per-CPU rwlock on an unfair one | spinlock each | as G3 | write lock |
+//! | [`Fair`] (G5) | per-CPU rwlock on a fair one | spinlock each | as G3 | write lock |
+//!
+//! [`Unlocked`] has no lock at all: the limit of the hardware, without any contention.
+//!
+//! Locks taken for one page, mapped and unmapped. L is the mapping domain's table, R the granting one's, E the
+//! entry; `pte` is the change of the mapper's page table, and `|` where all is released.
+//!
+//! ```text
+//!          map                                        unmap
+//! G0       L: handle | R: pin | pte | L+R: track      L: look | L+R: pte | R: unpin | L: handle
+//! G1       maptrack: handle | R+E: pin, pte, track    L: look | R+E: pte | R+E: unpin | maptrack: handle
+//! G1b      maptrack: handle | R+E: pin | pte, track   R+E: pte | R+E: unpin, maptrack: handle
+//! G2 on    as G1b                                     R+E: pte | R+E: unpin | maptrack: handle
+//! ```
+//!
+//! G0 is what there was before 2013: nine acquisitions of single locks, two of which are held together twice. G1 is the split
+//! as posted then: two of maptrack, four readers, three entries.
 
-pub(crate) mod guarded;
-pub(crate) mod order;
-pub(crate) mod scheme;
-pub(crate) mod sync;
+use core::{cell::Cell, marker::PhantomData};
 
-pub use scheme::*;
+use self::Ordering::Relaxed;
+use haltkick_locks::{
+    Domain, FairRwLock, Lock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
+};
+
+// The atomics of this crate: the real ones, or shuttle's.
+//
+// The content of a page is plain data to the protocols here, and has real atomics always (`frames.rs`).
+pub(crate) use core::sync::atomic::Ordering;
+#[cfg(not(shuttle))]
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The kernel that grant tables are part of: its spinlock, and what changing a page table costs it.
+pub trait Kernel: Sized + Sync + 'static {
+    /// The spinlock.
+    type Lock: Lock<Self::Domain>;
+    /// The memory that its spinlocks share.
+    type Domain: Domain + 'static;
+
+    /// A free spinlock.
+    fn new_lock() -> Self::Lock;
+    /// The shared memory.
+    fn domain() -> &'static Self::Domain;
+    /// Work of making or removing one mapping, beyond the store. Called for each, so a kernel may count
+    /// progress by it.
+    fn page_table_work() {}
+    /// One of the tables' locks has been acquired, which lies at that address. For who counts them.
+    #[inline(always)]
+    fn acquired(_: Taken, _address: usize) {}
+    /// It is about to be released, or has just been.
+    #[inline(always)]
+    fn released(_: Taken) {}
+}
+
+/// A lock of a table, as it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The lock of this domain's table, for reading. Under a scheme whose tables have spinlocks that is no difference.
+    TableRead(u16),
+    /// The lock of a table, for writing.
+    TableWrite(u16),
+    /// The lock of the entry of this number.
+    Entry(u32),
+    /// The lock of the maptrack list of this number.
+    Maptrack(usize),
+    /// The lock of [`KernelLock`](crate::KernelLock), which belongs to no table.
+    Kernel,
+}
+
+/// Slots for the readers of per-CPU locks.
+pub type Readers<K> = PerCpuRwDomain<&'static <K as Kernel>::Domain, &'static [ReaderSlot]>;
+
+/// Protection of the free lists of maptrack entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaptrackLocking {
+    /// The mapping domain's table lock; one list.
+    Table,
+    /// A spinlock; one list. Lock and list have a line of their own.
+    One,
+    /// A lock of their own, next to the table's lock, in its line.
+    Beside,
+    /// A spinlock per vCPU, each with a list.
+    PerVcpu,
+}
+
+/// How a swap keeps others out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapLocking {
+    /// Table lock for reading, entries in the order of the arguments: as posted in 2013. Two swaps of the same pair in
+    /// opposite order wait for each other. For tests.
+    AsGiven,
+    /// Table lock for reading, entries in ascending order.
+    Ascending,
+    /// Table lock for writing.
+    TableWrite,
+}
+
+/// Locks that a map holds when it changes the mapper's page table, and when it records the mapping under its
+/// handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapLocking {
+    /// No lock: the pin keeps the page, and no other vCPU has the handle yet.
+    Nothing,
+    /// No lock while the page table is changed; then the tables of both domains.
+    BothTables,
+    /// The granter's table and the entry that was pinned under them, for both.
+    Entry,
+}
+
+/// A locking scheme.
+pub trait Scheme: Sized + Sync + 'static {
+    /// The kernel whose spinlocks it is made of.
+    type Kernel: Kernel;
+    /// The lock of a table.
+    type TableLock: RwLock<Self::TableDomain>;
+    /// The memory that those share.
+    type TableDomain;
+
+    /// Entries have locks of their own.
+    const ENTRY_LOCKS: bool = true;
+    /// Map.
+    const MAP: MapLocking = MapLocking::Nothing;
+    /// Unmap looks at its handle under the mapper's table lock, before it goes where that leads.
+    const LOOK_LOCKED: bool = false;
+    /// Unmap changes the page table under the tables of both domains, not only the granter's.
+    const BOTH_TABLES: bool = false;
+    /// Unmap returns the handle while it holds the entry, not after.
+    const PUT_UNDER_ENTRY: bool = false;
+    /// Devices of the mapper reach what is mapped and nothing else: map and unmap take the granter's table for writing, and
+    /// count the mapper's mappings of the page under the maptrack lock.
+    const STRICT_IOMMU: bool = false;
+    /// Maptrack.
+    const MAPTRACK: MaptrackLocking;
+    /// Swap.
+    const SWAP: SwapLocking = SwapLocking::TableWrite;
+
+    /// A free table lock.
+    fn new_table_lock() -> Self::TableLock;
+    /// The memory of table locks.
+    fn table_domain(readers: &Readers<Self::Kernel>) -> &Self::TableDomain;
+}
+
+/// A spinlock where a reader-writer lock is expected.
+#[derive(Debug)]
+pub struct Exclusive<L>(L);
+
+impl<L> Exclusive<L> {
+    /// `lock` for both.
+    pub const fn new(lock: L) -> Self {
+        Self(lock)
+    }
+}
+
+impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
+    type ReadToken = L::Token;
+    type WriteToken = L::Token;
+
+    #[inline(always)]
+    fn read(&self, domain: &D) -> L::Token {
+        self.0.lock(domain)
+    }
+
+    #[inline(always)]
+    fn try_read(&self, domain: &D) -> Option<L::Token> {
+        self.0.try_lock(domain)
+    }
+
+    #[inline(always)]
+    fn read_unlock(&self, domain: &D, token: L::Token) {
+        self.0.unlock(domain, token);
+    }
+
+    #[inline(always)]
+    fn write(&self, domain: &D) -> L::Token {
+        self.0.lock(domain)
+    }
+
+    #[inline(always)]
+    fn try_write(&self, domain: &D) -> Option<L::Token> {
+        self.0.try_lock(domain)
+    }
+
+    #[inline(always)]
+    fn write_unlock(&self, domain: &D, token: L::Token) {
+        self.0.unlock(domain, token);
+    }
+}
+
+/// Declares a scheme.
+macro_rules! scheme {
+    ($(#[$doc:meta])* $name:ident: $lock:ty = $new:expr, $domain:ty = $readers:ident => $of_readers:expr;
+     $($constant:ident: $type:ty = $value:expr),*) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<K>(PhantomData<fn() -> K>);
+
+        impl<K: Kernel> Scheme for $name<K> {
+            type Kernel = K;
+            type TableLock = $lock;
+            type TableDomain = $domain;
+            $(const $constant: $type = $value;)*
+
+            fn new_table_lock() -> $lock {
+                $new
+            }
+
+            #[inline(always)]
+            fn table_domain($readers: &Readers<K>) -> &$domain {
+                $of_readers
+            }
+        }
+    };
+}
+
+scheme! {
+    /// G0: one spinlock per table, for everything in it: before 2013.
+    Single: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
+    ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables, LOOK_LOCKED: bool = true,
+    BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table
+}
+
+scheme! {
+    /// G1: the split as posted in 2013, but for the order of locks in a swap.
+    Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
+    SWAP: SwapLocking = SwapLocking::Ascending
+}
+
+scheme! {
+    /// G1 whose maptrack lock, with the list that it protects, lies in one line with the table's lock.
+    Unpadded: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true,
+    MAPTRACK: MaptrackLocking = MaptrackLocking::Beside, SWAP: SwapLocking = SwapLocking::Ascending
+}
+
+scheme! {
+    /// G1b: the split with shorter sections: a map changes the page table outside of all locks, an unmap looks at its handle
+    /// without one and gives it back before it releases the entry.
+    Brief: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    PUT_UNDER_ENTRY: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
+    SWAP: SwapLocking = SwapLocking::Ascending
+}
+
+scheme! {
+    /// G2: the split with its order cleaned up: maptrack is a leaf taken alone, two entries need the write lock.
+    Cleaned: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAPTRACK: MaptrackLocking = MaptrackLocking::One
+}
+
+scheme! {
+    /// G3: and a list of free maptrack entries for each vCPU.
+    Lists: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+scheme! {
+    /// G4: and a per-CPU reader lock for the table.
+    PerCpu: PerCpuRwLock<UnfairRwLock> = PerCpuRwLock::new(UnfairRwLock::new()), Readers<K> = readers => readers;
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+scheme! {
+    /// G5: and a fair queued lock underneath.
+    Fair: PerCpuRwLock<FairRwLock<K::Lock>> = PerCpuRwLock::new(FairRwLock::new(K::new_lock())),
+        Readers<K> = readers => readers;
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+scheme! {
+    /// No lock at all, for vCPUs that never touch the same entry, each with its own list. `K`'s spinlock is to be none.
+    Unlocked: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
+    ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+/// `S` with a strict IOMMU. For schemes whose handles have one lock.
+#[derive(Debug)]
+pub struct Strict<S>(PhantomData<fn() -> S>);
+
+impl<S: Scheme> Scheme for Strict<S> {
+    type Kernel = S::Kernel;
+    type TableLock = S::TableLock;
+    type TableDomain = S::TableDomain;
+    const ENTRY_LOCKS: bool = S::ENTRY_LOCKS;
+    const MAP: MapLocking = S::MAP;
+    const LOOK_LOCKED: bool = S::LOOK_LOCKED;
+    const BOTH_TABLES: bool = S::BOTH_TABLES;
+    const PUT_UNDER_ENTRY: bool = S::PUT_UNDER_ENTRY;
+    const STRICT_IOMMU: bool = {
+        assert!(
+            !matches!(S::MAP, MapLocking::Nothing),
+            "mappings are counted where a map says what its handle names"
+        );
+        true
+    };
+    const MAPTRACK: MaptrackLocking = S::MAPTRACK;
+    const SWAP: SwapLocking = S::SWAP;
+
+    fn new_table_lock() -> Self::TableLock {
+        S::new_table_lock()
+    }
+
+    #[inline(always)]
+    fn table_domain(readers: &Readers<Self::Kernel>) -> &Self::TableDomain {
+        S::table_domain(readers)
+    }
+}
+
+// The lock order, and a check of it in test builds.
+//
+// ```text
+// a kernel's own  ->  table (by address, where two are held)  ->  active entry (by reference)  ->  maptrack list, never two
+// ```
+//
+// A vCPU that acquires only upwards in this order cannot be part of a deadlock. The check knows which locks
+// each vCPU holds and panics at the first step down, whether or not another vCPU is there to make a deadlock
+// of it: one thread is enough to find ABBA. It is there in builds with debug assertions; elsewhere it is
+// empty.
+
+/// Kinds of locks, in the order in which they may be acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Kernel,
+    Table,
+    Entry,
+    Maptrack,
+}
+
+/// Whether the order is checked. Not under the model checker, which is to find what happens without.
+const CHECKED: bool = cfg!(debug_assertions) && !cfg!(shuttle);
+/// Most locks that one vCPU holds: two tables, two entries, a list.
+const DEPTH: usize = 5;
+
+/// A lock's place in the order.
+type Rank = (Class, usize);
+
+/// Locks that one vCPU holds.
+#[derive(Debug)]
+pub(crate) struct Order {
+    held: [Cell<Option<Rank>>; DEPTH],
+}
+
+/// Held until dropped.
+pub(crate) struct Held<'a>(Option<&'a Cell<Option<Rank>>>);
+
+impl Order {
+    pub(crate) const fn new() -> Self {
+        Self { held: [const { Cell::new(None) }; DEPTH] }
+    }
+
+    /// Notes that the lock `class` at `address` is about to be acquired. `name` is for the message.
+    #[inline(always)]
+    pub(crate) fn acquire(&self, class: Class, address: usize, name: u32) -> Held<'_> {
+        if CHECKED { self.check(class, address, name) } else { Held(None) }
+    }
+
+    fn check(&self, class: Class, address: usize, name: u32) -> Held<'_> {
+        let lock = (class, address);
+        if let Some(held) = self.held.iter().filter_map(Cell::get).find(|held| *held >= lock) {
+            let how = if held == lock { "is held already" } else { "comes before a lock that is held" };
+            panic!("lock order: {class:?} {name} {how} ({:?})", held.0);
+        }
+        assert!(
+            class != Class::Maptrack
+                || self.held.iter().all(|held| held.get().is_none_or(|it| it.0 != class)),
+            "lock order: two maptrack lists at a time"
+        );
+        let free = self.held.iter().find(|held| held.get().is_none()).expect("five locks at most");
+        free.set(Some(lock));
+        Held(Some(free))
+    }
+
+    /// Whether anything is held.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.held.iter().all(|held| held.get().is_none())
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(held) = self.0 {
+            held.set(None);
+        }
+    }
+}
+
+// Data that a lock protects.
+
+/// A word that the lock named at its field protects.
+///
+/// An atomic for its type alone: order and exclusion are the lock's duty, so every access is relaxed and none is a
+/// read-modify-write. A lock that fails shows as counts that do not add up.
+#[derive(Debug)]
+pub(crate) struct Guarded(AtomicU32);
+
+impl Guarded {
+    pub(crate) const fn new(value: u32) -> Self {
+        Self(AtomicU32::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, value: u32) {
+        self.0.store(value, Relaxed);
+    }
+}

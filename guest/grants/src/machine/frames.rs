@@ -6,7 +6,7 @@ use haltkick_locks::mutant::mutant;
 
 use super::Memory;
 use crate::interface::Status;
-use crate::locking::sync::{AtomicU32, Ordering::*};
+use crate::locking::{AtomicU32, Ordering::*};
 
 /// Words in a page: few under the model checker, which makes a new machine for each schedule.
 pub const PAGE_WORDS: usize = if cfg!(shuttle) { 64 } else { 512 };

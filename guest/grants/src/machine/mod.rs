@@ -1,11 +1,208 @@
 //! The machine: page frames, the mapper's window on them, an IOMMU, and vCPUs.
 
 pub(crate) mod frames;
-pub(crate) mod iommu;
-mod memory;
-pub(crate) mod vcpu;
 pub(crate) mod window;
 
+use core::{cell::Cell, marker::PhantomData};
+
+use haltkick_locks::{Domain, Platform};
+
+use crate::locking::{Guarded, Kernel, Order, Taken};
+
 pub use frames::{PAGE_BYTES, PAGE_WORDS, Page};
-pub use memory::{Memory, Sizes};
-pub use vcpu::{Counter, Vcpu};
+use window::Tlb;
+
+// Place and size of the tables.
+
+/// Memory for the tables: in the guest a static arena, on the host the heap. Nothing is given back.
+pub trait Memory {
+    /// `length` values, made by `make` from their index.
+    fn slice<T: Sync>(&self, length: usize, make: impl FnMut(usize) -> T) -> &'static [T];
+}
+
+/// How large a world is.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// vCPUs that take part.
+    pub vcpus: usize,
+    /// Domains, numbered from 0.
+    pub domains: usize,
+    /// Entries of each table at first.
+    pub references: usize,
+    /// Entries that a table can grow to.
+    pub most_references: usize,
+    /// Mappings that a domain can have.
+    pub handles: usize,
+    /// Page frames of the machine, and frame numbers of each domain.
+    pub frames: usize,
+}
+
+// State that one vCPU carries with it: counters, cached translations, random numbers, the locks it holds.
+
+/// Counts of the operations, each vCPU for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Mappings made.
+    Map,
+    /// Mappings removed.
+    Unmap,
+    /// Copies.
+    Copy,
+    /// Pages given away.
+    Transfer,
+    /// Times that a table was locked to grow.
+    Grow,
+    /// Pairs of entries exchanged.
+    Swap,
+    /// Operations refused with a [`Status`](crate::Status).
+    Refused,
+    /// Entries that changed between check and mark.
+    Unstable,
+    /// Invalidations of cached translations.
+    Invalidate,
+    /// Free maptrack entries taken from another vCPU's list.
+    Steal,
+}
+
+impl Counter {
+    /// All counters, in the order of their discriminants.
+    pub const ALL: [Self; 10] = [
+        Self::Map,
+        Self::Unmap,
+        Self::Copy,
+        Self::Transfer,
+        Self::Grow,
+        Self::Swap,
+        Self::Refused,
+        Self::Unstable,
+        Self::Invalidate,
+        Self::Steal,
+    ];
+
+    /// The name in run records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Map => "grant_map",
+            Self::Unmap => "grant_unmap",
+            Self::Copy => "grant_copy",
+            Self::Transfer => "grant_transfer",
+            Self::Grow => "grant_grow",
+            Self::Swap => "grant_swap",
+            Self::Refused => "grant_refused",
+            Self::Unstable => "grant_unstable",
+            Self::Invalidate => "grant_invalidate",
+            Self::Steal => "grant_steal",
+        }
+    }
+}
+
+/// One vCPU. Stays on it.
+#[derive(Debug)]
+pub struct Vcpu {
+    pub(crate) index: usize,
+    pub(crate) order: Order,
+    pub(crate) tlb: Tlb,
+    random: Cell<u64>,
+    counters: [Cell<u64>; Counter::ALL.len()],
+}
+
+impl Vcpu {
+    /// vCPU `index`; `seed` is of everything random.
+    #[must_use]
+    pub const fn new(index: usize, seed: u64) -> Self {
+        Self {
+            index,
+            order: Order::new(),
+            tlb: Tlb::new(),
+            random: Cell::new(seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1),
+            counters: [const { Cell::new(0) }; Counter::ALL.len()],
+        }
+    }
+
+    /// A random number below `bound`: xorshift (Marsaglia 2003), good enough to vary an order.
+    pub fn random(&self, bound: usize) -> usize {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        ((x >> 32) as usize * bound) >> 32
+    }
+
+    /// Returns a count.
+    #[must_use]
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].get()
+    }
+
+    /// Whether it holds no lock, as far as the check of the lock order knows.
+    #[must_use]
+    pub fn holds_nothing(&self) -> bool {
+        self.order.holds_nothing()
+    }
+
+    /// Tells the host that this vCPU holds a lock, one more, until dropped; and the kernel, which lock it is.
+    #[inline(always)]
+    pub(crate) fn holding<K: Kernel>(&self, taken: Taken, address: usize) -> Holding<K> {
+        K::domain().platform().section_entered();
+        K::acquired(taken, address);
+        Holding(taken, PhantomData)
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(&self, counter: Counter) {
+        let cell = &self.counters[counter as usize];
+        cell.set(cell.get() + 1);
+    }
+
+    /// Counts a refusal, if it is one.
+    pub(crate) fn settle_refusal<T, E>(&self, result: Result<T, E>) -> Result<T, E> {
+        result.inspect_err(|_| self.count(Counter::Refused))
+    }
+
+    /// Counts `done` if the operation went well, and a refusal otherwise.
+    #[inline(always)]
+    pub(crate) fn settle<T, E>(&self, done: Counter, result: Result<T, E>) -> Result<T, E> {
+        self.count(if result.is_ok() { done } else { Counter::Refused });
+        result
+    }
+}
+
+/// See [`Vcpu::holding`].
+pub(crate) struct Holding<K: Kernel>(Taken, PhantomData<fn() -> K>);
+
+impl<K: Kernel> Drop for Holding<K> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        K::released(self.0);
+        K::domain().platform().section_left();
+    }
+}
+
+// How far the devices of a mapping domain reach, page by page, where an IOMMU is strict. See `settle_reach` in
+// `operations/map.rs`.
+
+/// How far devices reach, in order.
+pub(crate) const NOT: u32 = 0;
+pub(crate) const FOR_READING: u32 = 1;
+pub(crate) const FOR_WRITING: u32 = 2;
+
+/// One domain's.
+#[derive(Debug)]
+pub(crate) struct Iommu {
+    /// By machine frame; none unless the scheme is strict. Each is protected by the table lock of the domain that has the frame,
+    /// held for writing.
+    pub(crate) reach: &'static [Guarded],
+}
+
+impl Iommu {
+    pub(crate) fn new(memory: &impl Memory, frames: usize) -> Self {
+        Self { reach: memory.slice(frames, |_| Guarded::new(NOT)) }
+    }
+
+    /// Frames that can be reached. Exact at rest.
+    pub(crate) fn reachable(&self) -> usize {
+        self.reach.iter().filter(|reach| reach.get() != NOT).count()
+    }
+}

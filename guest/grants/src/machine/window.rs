@@ -9,7 +9,7 @@ use core::cell::Cell;
 use haltkick_locks::mutant::mutant;
 
 use super::Memory;
-use crate::locking::sync::{AtomicU32, AtomicU64, Ordering::*};
+use crate::locking::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Cached translations of one vCPU.
 const CACHED: usize = 32;

@@ -1,17 +1,265 @@
-//! Operations of a hypervisor on grant tables, one each file.
+//! All domains, and the hypervisor's operations on their tables.
+//!
+//! A domain is granter with its table and its frames, and mapper with its maptrack and its window.
 
 mod copy;
-mod maintain;
 mod map;
-mod reach;
-mod rest;
-mod transfer;
-mod unmap;
-mod world;
 
-pub use copy::{CopyRequest, Place};
-pub use map::MapRequest;
-pub use rest::Rest;
-pub use transfer::TransferRequest;
-pub use unmap::BATCH;
-pub use world::World;
+use core::fmt;
+
+use haltkick_locks::{PerCpuRwDomain, ReaderSlot, mutant::mutant};
+
+use crate::{
+    interface::Status,
+    locking::{AtomicU32, Kernel, Ordering::*, Readers, Scheme, SwapLocking},
+    machine::{Counter, Iommu, Memory, Page, Sizes, Vcpu, frames::Frames, window::Window},
+    tables::{
+        PERMIT_ACCESS, READING, SharedEntry, TYPE, WRITING,
+        maptrack::Maptrack,
+        table::{Entry, Table},
+    },
+};
+
+pub use copy::{CopyRequest, Place, TransferRequest};
+pub use map::{BATCH, MapRequest};
+
+/// No frame at this frame number.
+pub(crate) const ABSENT: u32 = u32::MAX;
+
+/// One domain.
+pub(crate) struct DomainState<S: Scheme> {
+    pub(crate) id: u16,
+    pub(crate) table: Table<S>,
+    pub(crate) maptrack: Maptrack<S>,
+    pub(crate) window: Window,
+    pub(crate) iommu: Iommu,
+    /// From the domain's frame numbers to the machine's, or [`ABSENT`].
+    frames: &'static [AtomicU32],
+}
+
+/// Everything.
+pub struct World<S: Scheme> {
+    pub(crate) domains: &'static [DomainState<S>],
+    pub(crate) frames: Frames,
+    pub(crate) readers: Readers<S::Kernel>,
+}
+
+impl<S: Scheme> DomainState<S> {
+    fn new(memory: &impl Memory, id: usize, sizes: Sizes) -> Self {
+        let table = Table::new(memory, id as u16, sizes);
+        let maptrack = Maptrack::new(memory, sizes.handles, sizes.vcpus, table.handles());
+        Self {
+            id: id as u16,
+            table,
+            maptrack,
+            window: Window::new(memory, sizes.handles),
+            iommu: Iommu::new(memory, if S::STRICT_IOMMU { sizes.frames } else { 0 }),
+            frames: memory.slice(sizes.frames, |_| AtomicU32::new(ABSENT)),
+        }
+    }
+
+    /// The machine frame at the domain's frame number.
+    pub(crate) fn machine_frame(&self, number: u32) -> Result<u32, Status> {
+        // Acquire: pairs with the release in `set_machine_frame`.
+        let frame = self.frames.get(number as usize).map_or(ABSENT, |frame| frame.load(Acquire));
+        if frame == ABSENT { Err(Status::BadPage) } else { Ok(frame) }
+    }
+
+    /// Exchanges `from` for `to` at the frame number, if it is still `from`.
+    pub(crate) fn set_machine_frame(&self, number: u32, from: u32, to: u32) -> Result<(), Status> {
+        let slot = self.frames.get(number as usize).ok_or(Status::BadPage)?;
+        // AcqRel: a vCPU that finds the frame finds its owner and content.
+        slot.compare_exchange(from, to, AcqRel, Relaxed).map(drop).map_err(|_| Status::BadPage)
+    }
+}
+
+impl<S: Scheme> World<S> {
+    /// A world at rest, whose domains own no frame yet.
+    pub fn new(memory: &impl Memory, sizes: Sizes) -> Self {
+        let slots = memory.slice(sizes.vcpus, |_| ReaderSlot::new());
+        Self {
+            domains: memory.slice(sizes.domains, |id| DomainState::new(memory, id, sizes)),
+            frames: Frames::new(memory, sizes.frames),
+            readers: PerCpuRwDomain::new(<S::Kernel as Kernel>::domain(), slots),
+        }
+    }
+
+    /// Gives an unowned machine frame to a domain, as its frame `number`.
+    ///
+    /// # Errors
+    /// [`Status::BadDomain`], and [`Status::BadPage`] if the domain has a frame of that number.
+    pub fn assign(&self, domain: u16, number: u32, frame: u32) -> Result<(), Status> {
+        let domain = self.domain(domain)?;
+        if frame as usize >= self.frames.len() {
+            return Err(Status::BadPage);
+        }
+        domain.set_machine_frame(number, ABSENT, frame)?;
+        self.frames.assign(frame, domain.id);
+        Ok(())
+    }
+
+    /// The shared entry that `domain`'s kernel sees, in its table or where the table can grow.
+    ///
+    /// # Panics
+    /// If there is none: this is no hypercall, the domain knows its memory.
+    pub fn shared(&self, domain: u16, reference: u32) -> &'static SharedEntry {
+        &self.domains[usize::from(domain)].table.shared()[reference as usize]
+    }
+
+    /// A page as the domain that has it sees it.
+    ///
+    /// # Errors
+    /// [`Status::BadDomain`], or [`Status::BadPage`] if it has none of that number.
+    pub fn page(&self, domain: u16, number: u32) -> Result<&'static Page, Status> {
+        Ok(self.frames.page(self.domain(domain)?.machine_frame(number)?))
+    }
+
+    /// A page as the domain that has mapped it sees it, and whether it may write there.
+    ///
+    /// # Errors
+    /// [`Status::BadDomain`], or [`Status::BadHandle`] where nothing is mapped: a page fault.
+    pub fn mapped(&self, vcpu: &Vcpu, mapper: u16, handle: u32) -> Result<(&'static Page, bool), Status> {
+        let translation = self.domain(mapper)?.window.translate(&vcpu.tlb, handle);
+        let frame = translation.frame().ok_or(Status::BadHandle)?;
+        Ok((self.frames.page(frame), translation.is_writable()))
+    }
+
+    pub(crate) fn domain(&self, id: u16) -> Result<&'static DomainState<S>, Status> {
+        self.domains.get(usize::from(id)).ok_or(Status::BadDomain)
+    }
+}
+
+// Operations on a table as a whole: growth, and the exchange of two entries.
+
+impl<S: Scheme> World<S> {
+    /// Grows `domain`'s table to `references` entries. It never shrinks.
+    ///
+    /// # Errors
+    /// [`Status::BadDomain`], or [`Status::NoSpace`] beyond what it can have.
+    pub fn grow(&self, vcpu: &Vcpu, domain: u16, references: u32) -> Result<(), Status> {
+        let grown = self
+            .domain(domain)
+            .and_then(|domain| domain.table.write(&self.readers, vcpu, || domain.table.grow_to(references)));
+        vcpu.settle(Counter::Grow, grown)
+    }
+
+    /// Entries of `domain`'s table.
+    ///
+    /// # Errors
+    /// [`Status::BadDomain`].
+    pub fn references(&self, vcpu: &Vcpu, domain: u16) -> Result<u32, Status> {
+        let domain = vcpu.settle_refusal(self.domain(domain))?;
+        Ok(domain.table.read(&self.readers, vcpu, || domain.table.count()))
+    }
+
+    /// Exchanges two unmapped entries of `domain`'s table.
+    ///
+    /// # Errors
+    /// [`Status::BadDomain`], [`Status::BadReference`], or [`Status::Again`] if one is mapped.
+    pub fn swap(&self, vcpu: &Vcpu, domain: u16, a: u32, b: u32) -> Result<(), Status> {
+        let swapped = self.domain(domain).and_then(|domain| match S::SWAP {
+            SwapLocking::TableWrite => {
+                domain.table.write(&self.readers, vcpu, || self.swap_entries(vcpu, domain, a, b))
+            }
+            SwapLocking::AsGiven | SwapLocking::Ascending => {
+                domain.table.read(&self.readers, vcpu, || self.swap_entries(vcpu, domain, a, b))
+            }
+        });
+        vcpu.settle(Counter::Swap, swapped)
+    }
+
+    fn swap_entries(&self, vcpu: &Vcpu, domain: &DomainState<S>, a: u32, b: u32) -> Result<(), Status> {
+        let (entry_a, entry_b) = (domain.table.entry(a)?, domain.table.entry(b)?);
+        let exchange = || {
+            let mapped = entry_a.active.pin.get() != 0 || entry_b.active.pin.get() != 0;
+            if mutant!("grants-swap-mapped": mapped => false) {
+                return Err(Status::Again);
+            }
+            entry_a.shared.swap(entry_b.shared);
+            Ok(())
+        };
+        let as_given = S::SWAP == SwapLocking::AsGiven;
+        // ABBA: two swaps of one pair must take its locks in one order. Itself: one lock is taken once.
+        if mutant!("grants-swap-itself": a == b => false) && !as_given {
+            return Ok(());
+        }
+        let (first, second) = if mutant!("grants-swap-as-given": a < b => true) || as_given {
+            (&entry_a, &entry_b)
+        } else {
+            (&entry_b, &entry_a)
+        };
+        both_locked(vcpu, first, second, exchange)
+    }
+}
+
+/// Does `section` alone with two entries, locked in the order of the arguments.
+fn both_locked<S: Scheme, R>(
+    vcpu: &Vcpu,
+    first: &Entry<'_, S>,
+    second: &Entry<'_, S>,
+    section: impl FnOnce() -> R,
+) -> R {
+    let inner = || second.active.locked::<S, _>(vcpu, second.reference, section);
+    first.active.locked::<S, _>(vcpu, first.reference, inner)
+}
+
+// Invariants of a state without any operation under way.
+
+/// Sums over all domains. All but `handles` must be 0, and `handles_home` equal it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// Active entries with a pin.
+    pub pinned: usize,
+    /// Shared entries that are marked as in use.
+    pub in_use: usize,
+    /// Windows' mappings.
+    pub mapped: usize,
+    /// Frames that devices can reach by what was mapped.
+    pub reachable: usize,
+    /// Frames that are held.
+    pub held_frames: usize,
+    /// Readers in their slots.
+    pub readers: usize,
+    /// Handles that there are.
+    pub handles: usize,
+    /// Handles that are free, in the list that is their home, once.
+    pub handles_home: usize,
+}
+
+impl Rest {
+    /// Whether everything is where it belongs.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        *self == Self { handles: self.handles, handles_home: self.handles, ..Self::default() }
+    }
+}
+
+impl fmt::Display for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pinned, in_use, mapped, reachable, held_frames, readers, handles, handles_home } = self;
+        write!(
+            f,
+            "{pinned} entries pinned, {in_use} marked as in use, {mapped} pages mapped, {reachable} within reach of devices, \
+             {held_frames} frames held, {readers} readers, {handles_home} of {handles} handles home"
+        )
+    }
+}
+
+impl<S: Scheme> World<S> {
+    /// Looks at everything. Exact when no operation is going on.
+    pub fn rest(&self) -> Rest {
+        let mut rest =
+            Rest { held_frames: self.frames.held(), readers: self.readers.readers(), ..Rest::default() };
+        for domain in self.domains {
+            rest.pinned += domain.table.active().iter().filter(|active| active.pin.get() != 0).count();
+            let in_use = |word: u32| word & TYPE == PERMIT_ACCESS && word & (READING | WRITING) != 0;
+            rest.in_use += domain.table.shared().iter().filter(|entry| in_use(entry.word())).count();
+            rest.mapped += domain.window.mapped();
+            rest.reachable += domain.iommu.reachable();
+            let (handles, home) = domain.maptrack.census();
+            rest.handles += handles;
+            rest.handles_home += home;
+        }
+        rest
+    }
+}

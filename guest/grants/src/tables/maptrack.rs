@@ -2,13 +2,13 @@
 
 use haltkick_locks::{CachePadded, Lock, mutant::mutant};
 
+use crate::interface::READONLY_MAP;
 use crate::interface::Status;
-use crate::interface::access::READONLY_MAP;
-use crate::locking::guarded::Guarded;
-use crate::locking::order::Class;
-use crate::locking::sync::{AtomicU32, Ordering::*};
+use crate::locking::Class;
+use crate::locking::Guarded;
+use crate::locking::{AtomicU32, Ordering::*};
 use crate::locking::{Kernel, MaptrackLocking, Scheme, Taken};
-use crate::machine::vcpu::Counter;
+use crate::machine::Counter;
 use crate::machine::{Memory, Vcpu};
 
 /// The end of a list.

@@ -1,6 +1,5 @@
 //! Grant tables and maptrack, each with its locks.
 
-pub(crate) mod active;
 pub(crate) mod maptrack;
 pub(crate) mod shared;
 pub(crate) mod table;

@@ -12,7 +12,7 @@
 use haltkick_locks::mutant::mutant;
 
 use crate::interface::Status;
-use crate::locking::sync::{AtomicU32, Ordering::*};
+use crate::locking::{AtomicU32, Ordering::*};
 
 /// Mask of the type.
 pub const TYPE: u32 = 0b11;

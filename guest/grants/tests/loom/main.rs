@@ -24,9 +24,7 @@ mod window;
 
 /// Atomics of the modules.
 mod locking {
-    pub(crate) mod sync {
-        pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-    }
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
 
 /// How they fail.
