@@ -38,7 +38,7 @@ fn a_lock_runs_on_threads_of_a_real_kernel() -> Check {
             .output()
             .expect("haltkick can be started")
     };
-    // Ten seconds suffice. Beside compilers one kernel in thirty hangs in QEMU 7.2's emulator, before user space or with
+    // Ten seconds suffice. While compilers run, one kernel in thirty hangs in QEMU 7.2's emulator, before user space or with
     // an RCU stall, for want of a vCPU's timer. That is no fault of this program, and it does not come three times in a row.
     let hung = |output: &Output| stderr(output).contains("had not powered off");
     let output = (0..2).map(|_| booted()).find(|output| !hung(output)).unwrap_or_else(booted);

@@ -270,7 +270,7 @@ const MOST_GROWTH: u64 = 32;
 pub(crate) struct Inflated(Vec<(String, Vec<u8>)>);
 
 impl Inflated {
-    /// Of a file that holds none.
+    /// The sections of a file that compresses none.
     pub(crate) const NOTHING: Self = Self(Vec::new());
 
     /// Inflates what is compressed in a file. What is broken, or grows beyond bounds, is left out.

@@ -127,7 +127,7 @@ impl<'a> Simulated<'a> {
         let woken = hosted.scheduler.wakes(number, waker, now_ns);
         let index = woken.cpu;
         if hosted.polling[index].take().is_some() {
-            // Law 15: a runnable task cuts the poll.
+            // Law 15 (halt polling): a runnable task cuts the poll.
             hosted.scheduler.blocks(index, now_ns);
             state.slots[index].polled = false;
             self.picks(state, index, now_ps, None);
@@ -286,7 +286,7 @@ impl<'a> Simulated<'a> {
                 model(state).pauses.iter_mut().for_each(|pauses| pauses.kicked(task.guest.index, woken));
             }
             self.admit(state);
-            // Law 16.
+            // Law 16 (kicks).
             yields = model(state).host.kick_yields
                 && woken < task.guest.vcpus
                 && self.yields_to(state, index, task.guest.number_of(woken));
@@ -295,7 +295,7 @@ impl<'a> Simulated<'a> {
         (asked && self.gives_way(state, index, number)).then_some(Turn::SliceEnded)
     }
 
-    /// Law 20: vCPUs that are to drop translations acknowledge it, but for those that wait for a pCPU.
+    /// Law 20 (invalidations): vCPUs that are to drop translations acknowledge it, but for those that wait for a pCPU.
     fn rings(&self, state: &mut State<'a>, task: &Task<'a>) {
         let Some(shared) = &task.guest.shared else { return };
         let on_its_way = state.slots.iter().filter_map(|slot| match &slot.doing {

@@ -70,7 +70,10 @@ macro_rules! of_source {
 
 /// A function that reads the second operand, a register or memory: that comes between the other generics.
 macro_rules! reading_second {
-    ($sizes:ident, $width:expr, $second:expr, $function:path, [$($before:ty),*], [$($after:ty),*] $(, $constant:expr)?) => {
+    (
+        $sizes:ident, $width:expr, $second:expr, $function:path,
+        [$($before:ty),*], [$($after:ty),*] $(, $constant:expr)?
+    ) => {
         match $second {
             InRegister => $sizes!($width, $function, [$($before,)* Second $(, $after)*] $(, $constant)?),
             Memory => $sizes!($width, $function, [$($before,)* InMemory $(, $after)*] $(, $constant)?),
