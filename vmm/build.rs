@@ -85,7 +85,7 @@ fn flags(root: &Path) -> String {
         "-Csymbol-mangling-version=v0",
         // Every function begins a cache line, so that what one costs does not depend on those before it.
         "-Cllvm-args=-align-all-functions=6",
-        // Debugging data are three quarters of the file, and of them a quarter remains.
+        // Debugging data are three quarters of the file, and a sixth of them remains.
         "-Clink-arg=--compress-debug-sections=zlib",
         &format!("--remap-path-prefix={}/=", root.display()),
         // Crates of others, wherever cargo keeps them.

@@ -46,7 +46,7 @@ const LONGEST_FUNCTION: u64 = 64 << 10;
 pub struct Explanation {
     /// The vCPU at fault, and the cause.
     pub verdict: Verdict,
-    /// The first time that two vCPUs were found inside one section; null where the failure is another one, or nobody has seen it.
+    /// The first time that two vCPUs were found inside one section; null where the failure is another one, or none was seen.
     pub meeting: Option<Meeting>,
     /// The locks that anybody holds or waits for.
     pub locks: Vec<LockState>,

@@ -262,7 +262,7 @@ pub(super) const MOST_NESTED: isize = 400;
 /// How often all of a file may be named: units of one module share a line program's names, functions their ranges.
 const TIMES: usize = 8;
 
-/// Most bytes that debug information may have for each byte of its file. Compilers' shrinks to a fourth or a fifth.
+/// Most bytes that debug information may have for each byte of its file. That of the embedded image shrinks to a sixth.
 const MOST_GROWTH: u64 = 32;
 
 /// Sections of debug information that a file holds compressed, each with its name.

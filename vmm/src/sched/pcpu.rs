@@ -29,7 +29,7 @@ pub(super) struct Pcpu<'a, T> {
     injector: Option<Injector>,
     /// While the turn is in its grace: since when.
     pub(super) grace: Option<u64>,
-    /// What the turn has taken of its guest's quota.
+    /// The portion of its guest's quota that the turn has taken.
     pub(super) portion: Option<Portion>,
     /// In turns of vCPUs that halt in KVM's hands.
     look: Option<Look>,
@@ -58,7 +58,7 @@ impl<'a, T: Timer> Pcpu<'a, T> {
     /// Tells the guest of `task`, whose turn it is at `now_ns`, when the slice ends that began, or went on.
     pub(super) fn publish_slice_end(&self, task: &Task<'_>, clock: &Clock, now_ns: u64) {
         let Some(shared) = &task.guest.shared else { return };
-        // Of a quota a guest is told nothing.
+        // A guest is not told of its quota.
         let ends_ns = self.portion.map_or(self.slice.deadline_ns(), |portion| portion.slice_ends_ns);
         let left_ns = ends_ns.saturating_sub(now_ns);
         // Relaxed: a hint, which the vCPU reads once it runs.

@@ -179,7 +179,7 @@ pub(super) fn is_same(made: Made, manifest: &Manifest, job: &Job) -> bool {
     value(&manifest.facts) == value(&facts::of_tool(&job.image))
 }
 
-/// What the runs of a directory were made with that `job` no longer has, in words.
+/// Names the first thing with which a directory's runs were made and `job` would not make them.
 pub(super) fn difference(manifest: &Manifest, records: &[Record], job: &Job) -> Option<String> {
     if !is_same(Made::With, manifest, job) {
         return Some("another guest image, or with lock objects that have changed".into());

@@ -39,7 +39,7 @@ pub(super) struct Asked<'a> {
 pub(super) struct Cell {
     pub(super) shown: Comparison,
     values: Values,
-    /// Whether more than half of the baseline's runs completed a section: else nobody knows what can be lost.
+    /// Whether more than half of the baseline's runs completed a section: else it is unknown what can be lost.
     is_baseline_seen: bool,
     pub(super) better: Option<Better>,
     /// Whether each pair, or each run of either side, is valid.

@@ -282,7 +282,7 @@ fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
     assert_eq!((&compared.cells[1].ratio, compared.cells[1].verdict), (&None, Verdict::Slower));
     let pairs = compare_sides(&arm(&after, "a"), &arm(&after, "b"), (&[], 0.05), vec![]).unwrap();
     assert_eq!((pairs.exit(), &pairs.regressions[..]), (Exit::Regression, &[0][..]));
-    // Of a baseline that did nothing nobody knows what was lost.
+    // A baseline that did nothing does not say what was lost.
     let compared = compare_sides(&after, &before, (&[], 0.05), vec![]).unwrap();
     assert_eq!((compared.exit(), &compared.untold[..]), (Exit::Untrusted, &[1][..]));
     let shown = table::comparisons(&compared.cells, compared.found(), 0.05);

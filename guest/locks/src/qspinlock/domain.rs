@@ -94,7 +94,7 @@ pub struct Shared<'a, P> {
     pub platform: &'a P,
     /// Each CPU's share.
     pub cpus: &'a [PerCpu],
-    /// Where sleeping queue heads are found.
+    /// The table in which an unlock finds a sleeping queue head.
     pub table: Table<'a>,
 }
 

@@ -63,7 +63,7 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// State after so many rounds that are like it: where the CPU stands, when, and with how many instructions completed.
+    /// State after `repeats` rounds that are like it: where the CPU stands, when, and with how many instructions completed.
     pub(super) fn after(&self, repeats: u64) -> (Stand, u64, u64) {
         let (takes_ps, instructions) = self.takes;
         let stand = self.counters.after(&self.stand, repeats);
@@ -249,7 +249,7 @@ impl Slot {
     /// Adds the rounds that are like `tried`, one of `effects` that began at `last` and does not depend on the clock.
     fn repeat(&mut self, tried: &mut Tried, last: &Stand, effects: &[Effect]) {
         if !self.alike.as_ref().is_some_and(|alike| alike.is_again(last, &tried.stand, effects)) {
-            // A look takes longer than the round. Where it was in vain a few times, it mostly is.
+            // A look takes longer than the round. Where a few looks found nothing, the next mostly finds nothing.
             self.unlike += 1;
             let looks = self.unlike <= LOOKS.0 || self.unlike.is_multiple_of(LOOKS.1);
             let found = looks.then(|| Alike::after(last, &tried.stand, effects)).flatten();

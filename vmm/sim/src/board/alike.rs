@@ -17,7 +17,7 @@ const MOST: u64 = 1024;
 /// Flags that [`Tested`] has.
 const TESTED: u32 = RflagsBits::OF | RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF;
 
-/// Registers that a spin loop counts its rounds in. The sums after any number of rounds are those of one, so many times.
+/// Registers that a spin loop counts its rounds in. After `n` rounds a register has grown by `n` times the step of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters(Vec<Counter>);
 
@@ -31,21 +31,21 @@ struct Counter {
 }
 
 impl Counters {
-    /// Most bytes of the counters of a loop, beside themselves.
+    /// Most bytes on the heap for the counters of a loop.
     pub(super) const MOST_BYTES: usize = 16 * size_of::<Counter>();
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Stand of a CPU that is at `stand`, after so many rounds more.
+    /// Stand of a CPU that is at `stand`, after `rounds` more.
     pub(super) fn after(&self, stand: &Stand, rounds: u64) -> Stand {
         let mut after = stand.clone();
         self.count(&mut after, rounds);
         after
     }
 
-    /// Counts so many rounds more.
+    /// Counts `rounds` more.
     pub(super) fn count(&self, stand: &mut Stand, rounds: u64) {
         for counter in &self.0 {
             let place = &mut stand.general_mut()[usize::from(counter.register)];
@@ -60,7 +60,7 @@ impl Counters {
             let [from, to] = [from, to].map(|stand| stand.general()[usize::from(counter.register)]);
             to.wrapping_sub(from)
         };
-        // What all counters of one step have in common; those of several steps are not looked into.
+        // All counters have one step, and have come as far. Counters of several steps are not looked into.
         let is_one = |counter: &Counter| {
             let first = &self.0[0];
             (counter.step, counter.width) == (first.step, first.width) && by(counter) == by(first)
@@ -79,11 +79,11 @@ impl FromIterator<Counter> for Counters {
 #[derive(Debug)]
 pub(super) struct Alike {
     pub(super) counters: Arc<Counters>,
-    /// What the counters decide.
+    /// Flags that the counters decide.
     decisions: Vec<Decision>,
     /// Flags after a round that differ from those after the one before. Each round sets them before it reads them.
     differing_flags: u64,
-    /// Where the round ended, and its instructions, if each amount that is counted is a constant.
+    /// The stand at which the round ended, and its instructions, if each amount that is counted is a constant.
     known: Option<(Stand, Vec<Effect>)>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Alike {
 struct Counted {
     /// The register at the beginning of the round that it is made of, and the sum of what was added to that, if these are constants.
     is: Option<(u8, u64)>,
-    /// What a round adds.
+    /// The amount that a round adds.
     step: u64,
     width: u32,
 }
@@ -109,7 +109,7 @@ impl Counted {
     }
 }
 
-/// What is asked of a register's lowest `width` bits.
+/// A question about a register's lowest `width` bits.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Test(u64),
@@ -141,7 +141,7 @@ impl Decision {
         }
     }
 
-    /// Whether a round that began so many rounds after `begin` comes to the same flags.
+    /// Whether a round that began `rounds` rounds after `begin` comes to the same flags.
     fn is_as_told(&self, begin: &Stand, rounds: u64) -> bool {
         let Counted { step, width, .. } = self.counted;
         self.counted.value(begin).is_some_and(|value| {
@@ -261,7 +261,7 @@ impl<'a> Followed<'a> {
             .fold(0, |bits, register| bits | 1 << register)
     }
 
-    /// What is asked of a register is the same in other rounds, until it comes out otherwise.
+    /// Notes a question about a register, which has the same answer in other rounds until the counter turns it; returns the answer.
     fn decides(&mut self, counted: Counted, asked: Asked, width: u32) -> Option<Tested> {
         let told = Decision::of(asked, width, counted.value(self.begin)?);
         self.decisions.push(Decision { counted, asked, width, told });

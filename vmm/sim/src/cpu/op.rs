@@ -97,7 +97,7 @@ pub(crate) struct Effect {
     pub(crate) flags_settled: u32,
     /// It adds to a register, or subtracts from it, what does not depend on that register, and writes no other.
     pub(crate) counts: Option<Counts>,
-    /// What it does with registers and constants alone, if it is one of these.
+    /// Its operation on registers and constants alone, if it is such an instruction.
     pub(crate) with_constants: Option<WithConstants>,
 }
 

@@ -142,6 +142,7 @@ pub(crate) fn nested(depth: usize) -> Vec<u8> {
 }
 
 /// A file with the lines of `files` source files, all in one directory whose name has `bytes` letters.
+#[cfg(test)]
 pub(crate) fn files_of_one_directory(files: usize, bytes: usize) -> Vec<u8> {
     let shapes = [&UNIT[..], &[0]].concat();
     let entries = [words(&[(1, 1), (CODE, 8), (CODE_BYTES, 8)]), vec![0; 5]].concat();

@@ -46,6 +46,7 @@ pub(super) struct Setting {
 
 /// The behaviour of hostile vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "the fuzzer takes scripts alone"))]
 pub(super) enum Attack {
     /// Whatever the script says.
     Anything,
@@ -262,6 +263,7 @@ pub(super) struct WorldEnd {
     /// CPU time of each guest.
     pub(super) ran_ns: Vec<u64>,
     /// CPU time of each vCPU of each guest.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare them"))]
     pub(super) each_ns: Vec<Vec<u64>>,
     pub(super) length_ns: u64,
     /// Hand-overs.
