@@ -66,14 +66,42 @@ fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
     outline.comparisons.iter().map(is_torn).sum()
 }
 
+/// Code of the warning that other processes used a run's pCPUs.
+pub(crate) const BUSY_NEIGHBOUR: &str = "busy-neighbour";
+
 /// Warnings that say that the host disturbed the run: another attempt may go better. What lies in the run itself would come
 /// again.
 const DISTURBANCES: [&str; 7] =
-    ["busy-neighbour", "host-steal", "pinning-lost", "stopped", "window-missed", "work-off", "work-uneven"];
+    [BUSY_NEIGHBOUR, "host-steal", "pinning-lost", "stopped", "window-missed", "work-off", "work-uneven"];
 
 /// Whether another attempt may go better.
 pub(crate) fn is_disturbed(record: &Record) -> bool {
     record.warnings.iter().any(|warning| DISTURBANCES.contains(&warning.code.as_str()))
+}
+
+/// Runs that one kind of disturbance spoilt.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Spoilt {
+    /// Code of the warning.
+    pub(crate) by: &'static str,
+    /// The warning of one of the runs.
+    pub(crate) told: String,
+    pub(crate) runs: usize,
+    /// All runs that count.
+    pub(crate) of: usize,
+}
+
+/// The disturbance that spoilt at least nine tenths of the runs that count, if one did.
+pub(crate) fn spoilt(records: &[Record]) -> Option<Spoilt> {
+    let last = last_attempts(records);
+    let told_by = |code: &str| {
+        let warnings = last.iter().filter_map(|run| run.warnings.iter().find(|it| it.code == code));
+        warnings.map(|warning| &warning.message).collect::<Vec<_>>()
+    };
+    let by = DISTURBANCES.into_iter().max_by_key(|code| told_by(code).len())?;
+    let (told, of) = (told_by(by), last.len());
+    (told.len() * 10 >= of * 9).then_some(())?;
+    Some(Spoilt { by, told: (*told.first()?).clone(), runs: told.len(), of })
 }
 
 /// The records that count: all but those that a later attempt replaces, whatever that found.

@@ -51,7 +51,7 @@ impl Overall {
             let percent = significant(share.filter(|share| *share > limit)? * 100.0);
             Some(format!(
                 "{what} {percent} % of the pCPUs' time over all runs together: levels are low by about that, and levels and ratios \
-                 of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-quiet TIME waits for a quiet host, \
+                 of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME waits for a quiet host, \
                  and --set engine=sim needs none"
             ))
         });
@@ -84,7 +84,7 @@ mod tests {
         assert!((summary.noise.others_share.unwrap() - 0.08).abs() < 1e-9, "{:?}", summary.noise);
         assert_eq!((summary.noise.steal_share, summary.noise.run_delay_share.is_some()), (None, true));
         let expected = "other processes used 8.00 % of the pCPUs' time over all runs together: levels are low by about that, and \
-                        levels and ratios of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-quiet TIME \
+                        levels and ratios of strict queues (ticket, mcs, qspinlock pv off) may be off tenfold; --wait-for-quiet TIME \
                         waits for a quiet host, and --set engine=sim needs none";
         assert!(summary.warnings.iter().any(|warning| warning == expected), "{:?}", summary.warnings);
     }

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use haltkick_vmm::Span;
 
+use super::Patience;
 use crate::settings::Settings;
 
 pub(super) const EXAMPLES: &str = "\
@@ -20,7 +21,8 @@ Examples:
 The answer names what it assumes: the ring, exits of waiters that spin (pause-loop exits), the scheduler and its slices, the
 machine. It tries the exits on and off, and the slices of another scheduler, and says whether either turns the answer round.
 Of a simulated machine it says whether the answer depends on guesses: it tries four machines like it last, if there is time.
-Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Ctrl-C ends it with the answer so far (exit code 130).";
+Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Where other processes spoil all runs of two blocks, it
+says which, and asks a simulated machine like this host instead (exit code 7); --anyway goes on. Ctrl-C ends it with the answer so far (exit code 130).";
 
 /// Options of `haltkick answer`.
 #[derive(Args, Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct AnswerArgs {
     /// Passes over all cells
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) blocks: Option<u32>,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) settings: Settings,
     /// Directory for the results, created if need be [default: named by time]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -9,6 +10,7 @@ use haltkick_vmm::Span;
 
 use super::{Format, ImageArgs};
 use crate::experiment::MOST_RETRIES;
+use crate::measure::session::ENDS_SOON;
 use crate::show::export::Export;
 use crate::text::share;
 
@@ -28,6 +30,24 @@ impl FromStr for LoadTo {
             .filter(|(_, arm)| !arm.is_empty())
             .ok_or("write lock-share=PERCENT:ARM, such as lock-share=23%:ticket")?;
         Ok(Self { share: share::part(share)?, arm: arm.into() })
+    }
+}
+
+/// What to do about a host on which other processes run.
+#[derive(Args, Debug)]
+pub(crate) struct Patience {
+    /// Before the first run, wait up to TIME until other processes leave the pCPUs alone
+    #[arg(long, value_name = "TIME", alias = "wait-quiet", help_heading = "Trust")]
+    pub(crate) wait_for_quiet: Option<Span>,
+    /// Go on where other processes have spoilt nearly all runs of two blocks
+    #[arg(long, help_heading = "Trust")]
+    pub(crate) anyway: bool,
+}
+
+impl Patience {
+    /// The time for the rest of an experiment from which on two spoilt blocks end it.
+    pub(crate) fn ends_in_vain(&self) -> Option<Duration> {
+        (!self.anyway).then_some(ENDS_SOON)
     }
 }
 
@@ -52,9 +72,8 @@ pub(crate) struct Conduct {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
           help_heading = "Trust")]
     pub(crate) retry_disturbed: Option<u32>,
-    /// Before the first run, wait up to TIME until other processes leave the pCPUs alone
-    #[arg(long, value_name = "TIME", help_heading = "Trust")]
-    pub(crate) wait_quiet: Option<Span>,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
     /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
     #[arg(long, help_heading = "Trust")]
     pub(crate) strict: bool,

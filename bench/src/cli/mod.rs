@@ -29,7 +29,7 @@ pub(crate) use answer::{AnswerArgs, Question};
 pub(crate) use bisect::BisectArgs;
 pub(crate) use check::{CheckArgs, Language};
 pub(crate) use compare::{CompareArgs, ComparisonFormat};
-pub(crate) use conduct::{Conduct, LoadTo};
+pub(crate) use conduct::{Conduct, LoadTo, Patience};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use judge::JudgeArgs;
 pub(crate) use report::{MergeArgs, ReportArgs, ShowArgs};

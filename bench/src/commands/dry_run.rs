@@ -161,7 +161,7 @@ mod tests {
     fn every_cell_has_a_line_and_what_may_take_longer_is_said() {
         let plan =
             Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").control("a").plan(4);
-        let rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
+        let rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
         let text = show(&plan, rule, PACE, None);
         for cell in plan.cells() {
             assert_eq!(
@@ -189,7 +189,8 @@ mod tests {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
         let sketch = arms.compare("b/a", "b", "a").control("b");
         let plan = sketch.plan(24);
-        let rule = Rule { blocks: 24, target_precision: None, max_time: None, retries: 0 };
+        let rule =
+            Rule { blocks: 24, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
         assert!(show(&plan, rule, PACE, None).contains("'b/a' that 24 blocks can show is not known"));
         let before = sketch.plan(6);
         let world = World::new(1).shape(Shape::LogNormal(0.05));

@@ -4,6 +4,7 @@ pub(crate) mod cpu_choice;
 pub(crate) mod cpulist;
 pub(crate) mod facts;
 pub(crate) mod identity;
+pub(crate) mod neighbours;
 pub(crate) mod noise;
 pub(crate) mod probe;
 pub(crate) mod stops;

@@ -11,7 +11,7 @@ use crate::host::probe;
 use crate::host::stops::Stops;
 
 /// Unit of `/proc/stat`.
-const TICK: Duration = Duration::from_millis(10);
+pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// Other load on the pCPUs meanwhile, as shares of their time.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

@@ -2,6 +2,7 @@
 
 use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, Schedule, SwitchReports};
 
+use crate::analysis::consistency::BUSY_NEIGHBOUR;
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::figures::{ACQUISITIONS, WINDOW, WORK_SPEED};
 use crate::record::{PerVcpu, Record, Warning};
@@ -39,7 +40,7 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
             "other processes used {} of the run's pCPUs: stop them, or choose quiet ones with --cpus",
             percent(share)
         );
-        warn("busy-neighbour", message);
+        warn(BUSY_NEIGHBOUR, message);
     }
     if let Some(share) = noise.run_delay_share.filter(|share| *share > delay_limit) {
         let message = format!(
@@ -47,7 +48,7 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
              --cpus",
             percent(share)
         );
-        warn("busy-neighbour", message);
+        warn(BUSY_NEIGHBOUR, message);
     }
     if let Some(share) = noise.steal_share
         && share > STEAL_SHARE_LIMIT.max(tick_resolution)

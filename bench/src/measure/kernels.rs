@@ -161,7 +161,8 @@ mod tests {
         [[compare]]\nname = \"nopvspin/pv\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:page-loop\"\n\
         [[compare]]\nname = \"kicks\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:lock_event.pv_kick_wake\"\n\
         [control]\narm = \"pv\"\nslice = \"1ms\"\n";
-    const ONCE: Rule = Rule { blocks: BLOCKS, target_precision: None, max_time: None, retries: 0 };
+    const ONCE: Rule =
+        Rule { blocks: BLOCKS, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
     fn plan(scratch: &Scratch) -> Plan {
         std::fs::write(scratch.path().join("kernel"), "a kernel").unwrap();

@@ -13,10 +13,11 @@ use super::fill::records;
 use super::kernels::{self, Versions};
 use super::origin::Origin;
 use super::progress::{Planned, Position, Progress};
-use crate::analysis::consistency;
+use crate::analysis::consistency::{self, BUSY_NEIGHBOUR, Spoilt};
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
+use crate::host::neighbours;
 use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
@@ -107,9 +108,39 @@ impl<'a> Session<'a> {
                 self.expect(block + 1, &self.missing(block + 1, &self.plan.block(block + 1)));
             }
             self.run_block(block, rule, &missing)?;
+            if !missing.is_empty() {
+                self.stop_in_vain(block, rule)?;
+            }
         }
         self.progress.finish();
         Ok(())
+    }
+
+    /// Ends an experiment that will find nothing valid: nearly all runs of two blocks are spoilt by the same thing, and much is to come.
+    fn stop_in_vain(&self, block: u32, rule: Rule) -> Result<()> {
+        let (Some(before), Some(little)) = (block.checked_sub(1), rule.ends_in_vain) else { return Ok(()) };
+        let most = if rule.target_precision.is_some() { MOST_TIMES_PLANNED } else { 1 };
+        if self.time_left(&[], rule.blocks.saturating_mul(most).saturating_sub(block + 1)) <= little {
+            return Ok(());
+        }
+        let of_both = |record: &&Record| is_in(record, block) || is_in(record, before);
+        let runs: Vec<Record> = self.records.iter().filter(of_both).cloned().collect();
+        let Some(Spoilt { by, told, runs, of }) = consistency::spoilt(&runs) else { return Ok(()) };
+        self.progress.finish();
+        let stopped =
+            format!("stopped after {} blocks, since {runs} of {of} runs are invalid ({by})", block + 1);
+        let message = if by == BUSY_NEIGHBOUR {
+            let cpus: BTreeSet<u32> = self.plan.cells().flat_map(|cell| cell.run.cpus.clone()).collect();
+            let names = neighbours::using(&Vec::from_iter(cpus));
+            let who = names.as_deref().unwrap_or("none shows itself");
+            format!(
+                "{stopped}: other processes use the pCPUs ({who}): stop them; --wait-for-quiet 10m waits until they end, --anyway goes \
+                 on"
+            )
+        } else {
+            format!("{stopped}: {told}; --anyway goes on")
+        };
+        Err(Failure { exit: Exit::Untrusted, message })
     }
 
     /// Tells the threads that simulate what they will be asked for.
@@ -490,7 +521,12 @@ pub(crate) struct Rule {
     pub(crate) max_time: Option<Duration>,
     /// How often a run that was disturbed is made again, if there is time.
     pub(crate) retries: u32,
+    /// End after two blocks of spoilt runs if the rest would take longer than this; none: go on.
+    pub(crate) ends_in_vain: Option<Duration>,
 }
+
+/// An experiment that ends this soon goes on, though its runs are spoilt.
+pub(crate) const ENDS_SOON: Duration = Duration::from_secs(10);
 
 /// Fewest whole blocks before precision is judged: the exact interval exists from here on.
 pub(super) const JUDGED_FROM: u32 = 6;

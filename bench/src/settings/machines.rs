@@ -10,7 +10,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::host::facts;
+use crate::host::{facts, probe};
 use crate::text::nearest;
 
 /// A built-in machine has less than a hundredth of it.
@@ -64,6 +64,24 @@ fn parts(name: &str) -> Option<(&str, usize, usize)> {
 /// Whether this is a machine like another one.
 pub(crate) fn is_like(name: &str) -> bool {
     parts(name).is_some()
+}
+
+/// The built-in machine whose cores are most like this host's, by the instructions that they have.
+pub(crate) fn like_this_host() -> &'static str {
+    like_cores_with(|flag| probe::has_cpu_flag(flag) == Ok(true))
+}
+
+fn like_cores_with(has: impl Fn(&str) -> bool) -> &'static str {
+    // Only AMD has SSE4a.
+    let flags = [
+        ("sse4a", if has("avx512f") { "genoa-2s" } else { "milan-1s" }),
+        ("amx_tile", "sapphirerapids-2s"),
+        ("avx512_vbmi2", "icelake-2s"),
+        ("avx512f", "skylake-8s"),
+        ("adx", "broadwell-2s"),
+        ("avx2", "haswell-2s"),
+    ];
+    flags.into_iter().find(|(flag, _)| has(flag)).map_or("sandybridge-2s", |(_, machine)| machine)
 }
 
 /// The machine that this one is like.
@@ -156,6 +174,23 @@ mod tests {
             ["nehalem-2s", "nehalem-2s~0/4", "nehalem-2s~5/4", "nehalem-2s~1/201", "~/1", "~1/4", "x~a/b"]
         {
             assert!(!is_like(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_machine_like_this_host_has_the_cores_that_its_flags_tell() {
+        for (flags, machine) in [
+            ("sse4a avx2 adx", "milan-1s"),
+            ("sse4a avx2 adx avx512f avx512_vbmi2", "genoa-2s"),
+            ("avx2 adx avx512f avx512_vbmi2 amx_tile", "sapphirerapids-2s"),
+            ("avx2 adx avx512f avx512_vbmi2", "icelake-2s"),
+            ("avx2 adx avx512f", "skylake-8s"),
+            ("avx2 adx", "broadwell-2s"),
+            ("avx2", "haswell-2s"),
+            ("", "sandybridge-2s"),
+        ] {
+            let like = like_cores_with(|flag| flags.split(' ').any(|it| it == flag));
+            assert!(like == machine && find(like).is_ok(), "{flags}: {like}");
         }
     }
 

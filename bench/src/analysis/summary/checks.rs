@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Summary, calibration};
+use crate::analysis::consistency::BUSY_NEIGHBOUR;
 use crate::analysis::drift;
 use crate::analysis::statistics::{Estimate, Method, Verdict};
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
@@ -123,7 +124,7 @@ struct Kind {
 fn others(summary: &Summary) -> Kind {
     Kind {
         who: "other processes",
-        code: "busy-neighbour",
+        code: BUSY_NEIGHBOUR,
         path: "noise.others_share",
         of: |noise| noise.others_share,
         shares: [summary.noise.others_share, summary.noise.run_delay_share].into_iter().flatten().collect(),

@@ -98,6 +98,7 @@ impl Job {
             target_precision: conduct.target_precision.or(file.target_precision),
             max_time: conduct.max_time.map(|span| span.0).or(file.max_time),
             retries: conduct.retry_disturbed.unwrap_or(file.retries),
+            ends_in_vain: conduct.patience.ends_in_vain(),
             ..file
         }
     }
@@ -108,6 +109,7 @@ impl Job {
             target_precision: self.experiment.target_precision,
             max_time: self.experiment.max_time.map(|span| span.0),
             retries: self.experiment.retry_disturbed,
+            ends_in_vain: None,
         }
     }
 

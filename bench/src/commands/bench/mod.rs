@@ -15,7 +15,7 @@ use in_session::in_session;
 use job::Job;
 
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, ImageArgs};
+use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience};
 use crate::commands::report::{self, Show};
 use crate::commands::{dry_run, earlier};
 use crate::experiment::overrides::Overrides;
@@ -75,7 +75,7 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     }
     // Runs that cannot be simulated at the same time are refused before there is a directory.
     job.jobs(conduct.jobs)?;
-    quiet::wait(conduct, &job.plan)?;
+    quiet::wait(&conduct.patience, &job.plan)?;
     let directory = Directory::create(&output(conduct, job)?)?;
     run_all(conduct, job, directory, vec![])
 }
@@ -129,18 +129,19 @@ pub(crate) fn run_in(
     jobs: Option<NonZeroUsize>,
     path: &Path,
 ) -> Result<(Summary, Exit)> {
-    let (ending, concluded) = run_within(source, overrides, (jobs, None), path)?;
+    let (ending, concluded) = run_within(source, overrides, (jobs, None, None), path)?;
     ending.and(concluded)
 }
 
 /// How an experiment ended, and what it then knows.
 type Ended = (Result<()>, Result<(Summary, Exit)>);
 
-/// Runs an experiment as [`run_in`] does, until a budget of time is over if there is one.
+/// Runs an experiment as [`run_in`] does, until a budget of time is over if there is one, and with patience for a busy host if that
+/// has an end.
 pub(crate) fn run_within(
     source: Source,
     overrides: &Overrides,
-    (jobs, budget): (Option<NonZeroUsize>, Option<Duration>),
+    (jobs, budget, patience): (Option<NonZeroUsize>, Option<Duration>, Option<&Patience>),
     path: &Path,
 ) -> Result<Ended> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
@@ -163,13 +164,20 @@ pub(crate) fn run_within(
         })?;
         (job, Directory::create(path)?, vec![])
     };
+    if let Some(patience) = patience {
+        quiet::wait(patience, &job.plan)?;
+    }
     // Further experiments go next to this one, and may need more of the host.
     let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
     walls::confine(&Needs { switches: true, counters: true, ..needs })?;
     let file = job.rule_of_file();
     // A budget ends within a block: the pairs that were run count.
-    let rule = Rule { max_time: file.max_time.filter(|_| budget.is_none()), ..file };
+    let rule = Rule {
+        max_time: file.max_time.filter(|_| budget.is_none()),
+        ends_in_vain: patience.and_then(Patience::ends_in_vain),
+        ..file
+    };
     let how = (rule, job.jobs(jobs)?, budget);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     Ok((ending, report::write(directory.path(), &manifest, &records)))
@@ -186,11 +194,11 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     if args.overrides != Overrides::default() || conduct.load_to.is_some() {
         return Err(Failure::usage(
             "--resume takes everything from the directory: of the other options only --target-precision, \
-             --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",
+             --max-time, --retry-disturbed, --wait-for-quiet, --anyway, --jobs, --strict, --verbose, --guest and --format go with it",
         ));
     }
     let (job, directory, records) = going_on(path, &args.conduct.image)?;
-    quiet::wait(&args.conduct, &job.plan)?;
+    quiet::wait(&args.conduct.patience, &job.plan)?;
     run_all(&args.conduct, &job, directory, records)
 }
 

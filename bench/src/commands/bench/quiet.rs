@@ -1,11 +1,12 @@
-//! `--wait-quiet`: no run begins while other processes use the pCPUs.
+//! `--wait-for-quiet`: no run begins while other processes use the pCPUs.
 
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
-use crate::cli::Conduct;
+use crate::cli::Patience;
 use crate::experiment::plan::Plan;
+use crate::host::neighbours;
 use crate::host::noise::{OTHERS_SHARE_LIMIT, Watch};
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
@@ -16,8 +17,8 @@ use crate::text::quantity::{patience, significant};
 const LOOK: Duration = Duration::from_secs(3);
 
 /// Waits, if that was asked for, until other processes use no more of the pCPUs than a run bears. Simulated cells need no pCPU.
-pub(super) fn wait(conduct: &Conduct, plan: &Plan) -> Result<()> {
-    let Some(most) = conduct.wait_quiet else { return Ok(()) };
+pub(super) fn wait(patience: &Patience, plan: &Plan) -> Result<()> {
+    let Some(most) = patience.wait_for_quiet else { return Ok(()) };
     let measured = plan.cells().filter(|cell| !cell.run.engine.is_simulated());
     let cpus: BTreeSet<u32> = measured.flat_map(|cell| cell.run.cpus.iter().copied()).collect();
     if cpus.is_empty() {
@@ -30,14 +31,16 @@ pub(super) fn wait(conduct: &Conduct, plan: &Plan) -> Result<()> {
         let (noise, _) = watch.finish().map_err(|reason| reason.to_string())?;
         noise.others_share.ok_or_else(|| "nothing says what else runs".to_owned())
     };
-    let failed = |reason: String| Failure::usage(format!("--wait-quiet: {reason}; start without it"));
-    until_quiet(most.0, look, output::talk).map_err(failed)
+    let who = || neighbours::using(&cpus).map_or_else(String::new, |names| format!(" ({names})"));
+    let failed = |reason: String| Failure::usage(format!("--wait-for-quiet: {reason}; start without it"));
+    until_quiet(most.0, look, who, output::talk).map_err(failed)
 }
 
 /// Looks until a share is small enough or `most` is over, at least once, and says what it waits for.
 fn until_quiet(
     most: Duration,
     mut look: impl FnMut() -> std::result::Result<f64, String>,
+    who: impl Fn() -> String,
     mut say: impl FnMut(&str),
 ) -> std::result::Result<(), String> {
     let looks = most.as_nanos().div_ceil(LOOK.as_nanos()).max(1);
@@ -53,11 +56,13 @@ fn until_quiet(
         let (percent, limit) = (significant(share * 100.0), significant(OTHERS_SHARE_LIMIT * 100.0));
         if past + 1 == looks {
             say(&format!(
-                "warning: after {long}, other processes still use {percent} % of the pCPUs: begins nevertheless"
+                "warning: after {long}, other processes still use {percent} % of the pCPUs{}: begins nevertheless",
+                who()
             ));
         } else if past == 0 {
             say(&format!(
-                "other processes use {percent} % of the pCPUs: waits up to {long} until it is {limit} % at most"
+                "other processes use {percent} % of the pCPUs{}: waits up to {long} until it is {limit} % at most",
+                who()
             ));
         }
     }
@@ -75,7 +80,13 @@ mod tests {
             looks += 1;
             shares.get(looks - 1).copied().ok_or_else(|| "no look is left".to_owned())
         };
-        until_quiet(Duration::from_secs(seconds), look, |line| said.push(line.to_owned())).unwrap();
+        until_quiet(
+            Duration::from_secs(seconds),
+            look,
+            || " (make)".into(),
+            |line| said.push(line.to_owned()),
+        )
+        .unwrap();
         (said, looks)
     }
 
@@ -87,7 +98,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "other processes use 50.0 % of the pCPUs: waits up to 1 min 0 s until it is 5.00 % at most",
+                "other processes use 50.0 % of the pCPUs (make): waits up to 1 min 0 s until it is 5.00 % at most",
                 "the pCPUs are quiet: begins"
             ]
         );
@@ -99,7 +110,7 @@ mod tests {
         assert_eq!(looks, 3);
         assert_eq!(
             lines[1],
-            "warning: after 9 s, other processes still use 40.0 % of the pCPUs: begins nevertheless"
+            "warning: after 9 s, other processes still use 40.0 % of the pCPUs (make): begins nevertheless"
         );
         assert_eq!(said(0, &[0.5]).1, 1);
     }

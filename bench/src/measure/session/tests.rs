@@ -11,7 +11,7 @@ use crate::measure::ahead::Ahead;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 use crate::record::figures::{EFFICIENCY, LOCK_FREE};
 
-const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
+const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
 /// All records of a session on `world`, those of runs that were made again too.
 fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
@@ -58,6 +58,36 @@ fn attempts_end_on_a_disturbed_host_and_resume_when_it_is_quiet() {
     let world = World::new(1).disturbed(|_, run| run < 60 || run == 70);
     let records = self::records("taken-up", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
     assert_eq!(records.len() - 40 * 2, 11);
+}
+
+#[test]
+fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
+    let ended = |name: &str, spoils: fn(u64) -> bool, ends_in_vain: Option<Duration>| {
+        let plan = Sketch::new().arm("a", "tas").plan(8);
+        let world = World::new(1).disturbed(move |_, run| spoils(run));
+        let scratch = Scratch::new(name);
+        let (engine, watcher) = (world.engine(), world.watcher());
+        let directory = Directory::create(scratch.path()).unwrap();
+        let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
+        let ended = session.run(Rule { blocks: 8, ends_in_vain, ..ONCE });
+        (ended.map_err(|failure| (failure.exit, failure.message)), session.records.len())
+    };
+    let at_once = Some(Duration::ZERO);
+    let (stopped, runs) = ended("in-vain", |_| true, at_once);
+    let (exit, message) = stopped.unwrap_err();
+    assert_eq!((exit, runs), (Exit::Untrusted, 4));
+    let stop = "stopped after 2 blocks, since 4 of 4 runs are invalid (busy-neighbour): other processes use the pCPUs (";
+    assert!(message.starts_with(stop) && message.ends_with(", --anyway goes on"), "{message}");
+    // Three runs calibrate.
+    let (stopped, runs) = ended("late", |run| run >= 9, at_once);
+    assert!(stopped.is_err() && runs == 10, "the first three blocks were quiet: {runs}");
+    for (name, spoils, ends_in_vain) in [
+        ("anyway", (|_| true) as fn(u64) -> bool, None),
+        ("soon-done", |_| true, Some(Duration::from_secs(10))),
+        ("one-in-four-is-valid", |run| run % 4 != 0, at_once),
+    ] {
+        assert_eq!(ended(name, spoils, ends_in_vain), (Ok(()), 16), "{name}");
+    }
 }
 
 /// The records of a session on a world whose figures follow from the settings, made by `jobs` threads; how many runs
