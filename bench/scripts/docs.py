@@ -418,17 +418,14 @@ def write_box(page, at, inner):
     """Writes the box below a page's title, which ends before a comment: where and how the figures were measured."""
     start = page.prose.rfind("\n\n", 0, at) + 2
     page.tied.append((start, at))
-    names, text = inner.split(", "), "**Measured:**"
-    for name in names:
-        record = page.record(at, name)
-        if not record:
-            return
-        try:
-            text += f" `{record.facts['experiment']}`, " if len(names) > 1 else " "
-            text += conditions(record.facts)
-        except KeyError as key:
-            page.fault(at, f"docs/results/{name}/record.json has no {key}: keep the record again")
-            return
+    records = [page.record(at, name) for name in inner.split(", ")]
+    if not all(records):
+        return
+    try:
+        text = f"**Measured:** {conditions([record.facts for record in records])}"
+    except KeyError as key:
+        page.fault(at, f"a record.json of {inner} has no {key}: keep the record again")
+        return
     if [word for word in page.text[start:at].split() if word != ">"] == text.split():
         return
     lines = [">"]
@@ -439,26 +436,48 @@ def write_box(page, at, inner):
     page.write(start, at, "\n".join(lines) + " ")
 
 
-def conditions(facts):
-    """A record's facts in two sentences."""
+def conditions(records):
+    """The facts of records. Those of several stand behind the host and the scheduler that they share."""
+    if len(records) == 1:
+        (facts,) = records
+        machines = f" ({', '.join(facts['machine'])})" if facts["machine"] else ""
+        share = 100 * facts["invalid"] / max(facts["runs"], 1)
+        share = f"{share:.1f}" if 0 < share < 10 else f"{share:.0f}"
+        when = f"{start_of(facts)}. Invalid runs: {facts['invalid']} of {facts['runs']} ({share} %)."
+        return f"{host_of(facts)}{machines}, {schedulers_of(facts)}, {when}"
+    hosts = {}
+    for facts in records:
+        parts = [*facts["machine"], start_of(facts), f"{facts['invalid']} of {facts['runs']} runs invalid"]
+        runs = hosts.setdefault(host_of(facts), {}).setdefault(schedulers_of(facts), [])
+        runs.append(f"`{facts['experiment']}` ({', '.join(parts)})")
+    sentences = []
+    for host, by_schedulers in hosts.items():
+        for place, runs in by_schedulers.items():
+            sentences.append(f"{host[0].upper()}{host[1:]}, {place}: {', '.join(runs)}.")
+            host = "the same"
+    return " ".join(sentences)
+
+
+def host_of(facts):
+    if facts["machine"]:
+        return "simulated machines"
+    return (
+        f"{' or '.join(map(str, facts['pcpus']))} pCPUs of a {'virtual' if facts['nested'] else 'physical'} machine "
+        f"({facts['cpu']}), Linux {facts['kernel'].split('-')[0]}, `{facts['kvm_module']}`, guest in ring "
+        f"{' or '.join(map(str, facts['ring']))}, {'with' if facts['pause_loop_exits'] else 'no'} pause-loop exits"
+    )
+
+
+def schedulers_of(facts):
     slices = " or ".join(f"{ns / 1e6:g} ms" for ns in facts["slice_ns"])
     names = {"vmm": f"the VMM's scheduler with slices of {slices}"}
-    schedulers = " and ".join(names.get(name, f"the {name}'s scheduler") for name in facts["sched"])
-    if facts["machine"]:
-        host = f"simulated machines ({', '.join(facts['machine'])})"
-    else:
-        host = (
-            f"{' or '.join(map(str, facts['pcpus']))} pCPUs of a {'virtual' if facts['nested'] else 'physical'} machine "
-            f"({facts['cpu']}), Linux {facts['kernel'].split('-')[0]}, `{facts['kvm_module']}`, guest in ring "
-            f"{' or '.join(map(str, facts['ring']))}, {'with' if facts['pause_loop_exits'] else 'no'} pause-loop exits"
-        )
+    return " and ".join(names.get(name, f"the {name}'s scheduler") for name in facts["sched"])
+
+
+def start_of(facts):
     year, month, day = map(int, facts["started"][:10].split("-"))
     commit = facts["commit"][:7] + (" with changes" if facts["commit"].endswith("-dirty") else "")
-    runs, invalid = facts["runs"], facts["invalid"]
-    share = 100 * invalid / max(runs, 1)
-    share = f"{share:.1f}" if 0 < share < 10 else f"{share:.0f}"
-    date = f"{day} {MONTHS[month - 1]} {year}"
-    return f"{host}, {schedulers}, {date}, commit {commit}. Invalid runs: {invalid} of {runs} ({share} %)."
+    return f"{day} {MONTHS[month - 1]} {year}, commit {commit}"
 
 
 def check_untied(name, page):

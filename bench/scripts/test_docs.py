@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of docs.py: faults in a small copy of the repository, one page and one record, that it has to find or to correct."""
 
+import json
 import sys
 import tempfile
 import unittest
@@ -126,6 +127,15 @@ class Docs(unittest.TestCase):
     def test_a_wrong_box_is_rewritten_and_a_missing_one_a_fault(self):
         self.assert_rewritten(("24 November", "23 November"), ("(25 %)", "(2 %)"))
         self.assert_fault("no box below the title", (BOX, "Here."))
+
+    def test_a_box_of_several_records_names_their_host_once(self):
+        facts = json.loads(FILES["docs/results/r/record.json"]) | {"experiment": "s"}
+        self.assertEqual(
+            docs.conditions([facts, facts, facts | {"sched": ["vmm"], "slice_ns": [1e6]}]),
+            "Simulated machines, the host's scheduler: `s` (m, 24 November 2026, commit 581e7ae, 1 of 4 runs invalid), "
+            "`s` (m, 24 November 2026, commit 581e7ae, 1 of 4 runs invalid). The same, the VMM's scheduler with slices of 1 ms: "
+            "`s` (m, 24 November 2026, commit 581e7ae, 1 of 4 runs invalid).",
+        )
 
     def test_a_figure_that_names_no_record_is_a_fault(self):
         self.assert_fault(r"'2.5 times \(2 to 3' names no record", ("See [", "Now 2.5 times (2 to 3). See ["))
