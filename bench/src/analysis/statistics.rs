@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn to_stop_when_the_interval_is_narrow_costs_little_of_its_promise() {
-        // 60 trials have a standard error of 2.8 percentage points; HALTKICK_TRIALS=3000 makes the table of docs/measuring.md.
+        // 60 trials have a standard error of 2.8 percentage points; HALTKICK_TRIALS=3000 makes the figures of docs/measuring.md.
         let trials =
             std::env::var("HALTKICK_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(60);
         // The runs of two arms are drawn in turns, so that what is correlated from run to run is correlated within pairs, too.
