@@ -2,7 +2,7 @@
 
 /// The page on the columns and marks of a table.
 pub(crate) const READING_A_TABLE: &str = "docs/reading-a-table.md";
-/// The page on messages and what to do about them.
+/// The page on exit codes and messages, and what to do about them.
 pub(crate) const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
 /// The page on what spoils measurements on large machines, and on how to prepare one.
 pub(crate) const BIG_HOSTS: &str = "docs/big-hosts.md";
@@ -12,8 +12,7 @@ pub(crate) const FOR_THE_HELP: &[(&str, &str)] = &[
     (READING_A_TABLE, "columns, intervals and marks"),
     ("docs/experiment-files.md", "experiments of your own"),
     ("docs/measuring.md", "how figures are made, and what they are worth"),
-    (TROUBLESHOOTING, "messages, and what to do about them"),
-    ("docs/exit-codes.md", "exit codes"),
+    (TROUBLESHOOTING, "exit codes and messages, and what to do about them"),
     ("docs/glossary.md", "words"),
 ];
 
