@@ -54,10 +54,9 @@ bench-predict *ARGS: setup
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 
-# Write figures, tables and boxes of docs/results into the pages that name them, and the table of figures: `git diff` shows what changed (needs Python).
-docs: setup
-    cargo run --quiet --package haltkick -- list figures --format json > target/figures.json
-    @bench/scripts/docs.py --figures target/figures.json
+# Write figures, tables and boxes of docs/results into the pages that name them: `git diff` shows what changed (needs Python).
+docs:
+    @bench/scripts/docs.py
 
 # Say what this host can do, and what will spoil a measurement.
 doctor: setup

@@ -3,7 +3,6 @@
 
     docs.py            write; a line FILE:LINE for each fault, which is what cannot be written, and exit code 1 if there is one
     docs.py --check    write nothing: print what would change, and end with 1 if something would or if there is a fault
-    docs.py --figures FILE      write the table of docs/data.md, too: FILE is what `haltkick list figures --format json` prints
 
 A figure stays if the record's value rounds to the digits that the page prints. Otherwise it is written with three significant digits,
 or three decimals next to 1. These comments tie figures to records:
@@ -18,8 +17,6 @@ or three decimals next to 1. These comments tie figures to records:
         `a & b` are two figures of one cell. `bold excludes 1` or `bold above 2` behind another `|` says what is bold.
     <!-- lines of overcommit -->
         Each line of the block of text before it is one of the record's table, perhaps with columns left out.
-    <!-- all figures --> and <!-- end of all figures -->
-        The table of `haltkick list figures` stands between them.
     <!-- box of hostile -->
         The quoted lines before it are what the record says of the host and the runs.
 
@@ -73,8 +70,6 @@ IN_CELL = re.compile(
 BEGINNING_IN_CELL = re.compile(r"[(/]")
 UNITS = {"%": 0.01, "M/s": 1e6, "k/s": 1e3, "s": 1e9, "ms": 1e6, "us": 1e3}
 
-# What stands between the comments of the table of all figures.
-ALL_FIGURES = re.compile(r"(?<=<!-- all figures -->\n).*?(?=<!-- end of all figures -->)", re.DOTALL)
 # Comments, blocks of code and code in a line: no prose.
 NO_PROSE = re.compile(r"<!--.*?(?:-->|\Z)|^```.*?(?:\n```|\Z)|`.*?(?:`|\Z)", re.DOTALL | re.MULTILINE)
 BEGINNING_OF_BLOCK = re.compile(r"\n[^\S\n]*\n\s*|^\s*(?:[-*] |\||\d+\. )", re.MULTILINE)
@@ -195,7 +190,7 @@ class Page:
         self.tied, self.sentences = [], {}
         kinds = {"table ": write_table, "lines of ": write_lines, "box of ": write_box, "": write_figures}
         for match in NO_PROSE.finditer(text):
-            if match[0].startswith("<!--") and "all figures" not in match[0]:
+            if match[0].startswith("<!--"):
                 inner = one_line(match[0][4:-3])
                 kind = next(kind for kind in kinds if inner.startswith(kind))
                 kinds[kind](self, match.start(), inner[len(kind) :])
@@ -536,16 +531,7 @@ def broken_links(path, text):
             yield number, f"'{match[1]}' leads to no heading of {target.name}: correct the link"
 
 
-def all_figures(listing):
-    """The table of all figures, from what `haltkick list figures --format json` prints."""
-    rows = ["| figure | unit | better | in summaries | what it is |", "| --- | --- | --- | --- | --- |"]
-    for entry in json.loads(listing)["entries"]:
-        words = [entry.get(key, "") for key in ("unit", "better", "summary_has", "summary")]
-        rows.append(" | ".join([f"| `{entry['name']}`", *words]) + " |")
-    return "\n" + "\n".join(rows) + "\n\n"
-
-
-def examine(root, listing=None):
+def examine(root):
     """What to write, by page, and the faults of all pages as lines FILE:LINE."""
     folders = [path for path in root.glob("docs/results/*") if path.is_dir()]
     known = Known({path.name: read_record(path) for path in folders}, read_published(root))
@@ -560,8 +546,6 @@ def examine(root, listing=None):
             check_box(path.name, page)
             of_page += page.faults
             written = page.written()
-            if listing:
-                written = ALL_FIGURES.sub(lambda _: all_figures(listing), written)
             if written != text:
                 changes[path] = (text, written)
         faults += [f"{path.relative_to(root)}:{line}: {message}" for line, message in sorted(of_page)]
@@ -571,9 +555,8 @@ def examine(root, listing=None):
 def main(root=ROOT):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing: print what would change")
-    parser.add_argument("--figures", type=Path, metavar="FILE", help="what `haltkick list figures --format json` prints")
     arguments = parser.parse_args()
-    changes, faults = examine(root, arguments.figures and arguments.figures.read_text(encoding="utf-8"))
+    changes, faults = examine(root)
     for path, (old, new) in changes.items():
         name = str(path.relative_to(root))
         if arguments.check:

@@ -183,25 +183,3 @@ fn text(what: Listed, entries: &[Choice]) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_of_data_has_the_table_of_figures() {
-        let page = include_str!("../../../docs/data.md");
-        let line = |it: Choice| {
-            let Choice { name, summary, unit, better, summary_has, .. } = it;
-            let words = [unit, better, summary_has].map(Option::unwrap_or_default);
-            format!("| `{name}` | {} | {} | {} | {summary} |\n", words[0], words[1], words[2])
-        };
-        let missing: Vec<_> =
-            FIGURES.iter().map(|it| line(figure(it))).filter(|line| !page.contains(line)).collect();
-        assert!(
-            missing.is_empty(),
-            "`just docs` writes these lines into docs/data.md:\n{}",
-            missing.concat()
-        );
-    }
-}
