@@ -1,4 +1,4 @@
-//! Words that one can no longer type, and what to do instead. docs/not-here.md has the same table.
+//! Words that one can no longer type, and what to do instead.
 
 use crate::settings::table;
 
@@ -46,14 +46,14 @@ pub(crate) fn instead(arguments: impl IntoIterator<Item = String>) -> Option<Str
             && words.split(' ').all(|word| rest.any(|argument| argument == word))
     };
     let (words, instead) = GONE.iter().find(|(words, _)| asks(words))?;
-    Some(format!("`{words}` is gone (docs/not-here.md): {instead}"))
+    Some(format!("`{words}` is gone: {instead}"))
 }
 
 /// A sentence about a variable of the environment, if `name` once was the default of a setting. Ignored silently it would change figures.
 pub(crate) fn variable(name: &str) -> Option<String> {
     let key = name.strip_prefix("HALTKICK_")?.to_lowercase().replace('_', "-");
     let is_gone = key == "defaults" || table::all().any(|setting| setting.name == key);
-    is_gone.then(|| format!("{name} is gone (docs/not-here.md): write an experiment file, and unset {name}"))
+    is_gone.then(|| format!("{name} is gone: write an experiment file, and unset {name}"))
 }
 
 #[cfg(test)]
@@ -69,14 +69,5 @@ mod tests {
         assert_eq!(asked("run --lock disasm"), None);
         assert!(variable("HALTKICK_SPIN_THRESHOLD").is_some() && variable("HALTKICK_DEFAULTS").is_some());
         assert_eq!(variable("HALTKICK_QEMU"), None);
-    }
-
-    #[test]
-    fn the_page_of_what_is_not_here_has_the_same_table() {
-        let page = include_str!("../../../docs/not-here.md");
-        for (words, instead) in GONE {
-            assert!(page.contains(&format!("| `{words}` | {instead} |")), "docs/not-here.md: {words}");
-        }
-        assert_eq!(page.lines().filter(|line| line.starts_with("| `")).count(), GONE.len());
     }
 }

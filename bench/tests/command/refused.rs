@@ -42,7 +42,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         (&["--watchdog", "0s"], "haltkick: --watchdog: 0s is out of range: 10ms to 86400s\n"),
         (
             &["--work-rate", "500000"],
-            "haltkick: `--work-rate` is gone (docs/not-here.md): the host's rate is measured at each start\n",
+            "haltkick: `--work-rate` is gone: the host's rate is measured at each start\n",
         ),
         (
             &["--workload", "spin-queue", "--lock", "tas"],
@@ -96,7 +96,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
 #[apply(trial)]
 fn what_is_gone_is_refused_with_the_new_way() {
     let said = refusal(&["report", "results", "--export", "latex=table.tex"]);
-    assert!(said.contains("docs/not-here.md") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("`--export latex` is gone") && said.lines().count() == 1, "{said}");
     for (arguments, code_of_refusal) in [(&["list", "locks"][..], 2), (&["bisect", "lock=a,b"], 129)] {
         let refused = command(arguments).env("HALTKICK_SLICE", "2ms").output().expect("it can be started");
         assert_eq!(code(&refused), code_of_refusal, "{arguments:?}");
