@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod conduct;
 mod doctor;
+pub(crate) mod elsewhere;
 pub(crate) mod gone;
 mod judge;
 mod report;
@@ -95,7 +96,7 @@ fn closing_words() -> String {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run one cell and print its record
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = RUN_FIRST_EXAMPLES, after_long_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
@@ -155,6 +156,14 @@ pub(crate) enum Command {
     },
 }
 
+const RUN_FIRST_EXAMPLES: &str = "\
+Examples:
+  haltkick run --lock ticket --ratio 8              a strict queue: it collapses
+  haltkick run --lock qspinlock --pv on --ratio 8   the paravirtual queue under the same conditions
+  haltkick run --kernel vmlinuz --initrd initrd     Linux instead of our guest
+
+These are the flags that one types; `haltkick run --help` has all.";
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   haltkick run --lock ticket --ratio 8
@@ -186,45 +195,64 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
     /// Measure the lock in this object file or source, written for the interface include/haltkick.h; as --lock file:FILE
-    #[arg(long, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
     pub(crate) lock_object: Option<PathBuf>,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
-    #[arg(long, value_name = "FILE", help_heading = "Several guests")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
     /// Skip the run of the same cell without a lock, which gives the ideal
-    #[arg(long, help_heading = "Measuring")]
+    #[arg(long, hide_short_help = true, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,
-    /// Run the cell N times, each with a seed of its own, and show estimates; with --format json one record per run
+    /// Run the cell N times, each with a seed of its own: --repeat 8
+    ///
+    /// Estimates are shown; with --format json one record per run.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1",
           hide_default_value = true, help_heading = "Measuring")]
     pub(crate) repeat: u32,
     /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; --engine sim counts all time
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
+    #[arg(long, hide_short_help = true, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
     pub(crate) profile: Option<Option<Span>>,
     /// Write the samples of --profile as folded stacks, for flame graphs and speedscope
-    #[arg(long, value_name = "FILE", requires = "profile", help_heading = "Observing")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "FILE",
+        requires = "profile",
+        help_heading = "Observing"
+    )]
     pub(crate) folded: Option<PathBuf>,
-    /// Write a trace of which vCPU ran, waited, held a lock and kicked which other one, for ui.perfetto.dev
+    /// Write a trace for ui.perfetto.dev: --trace run.pftrace
+    ///
+    /// It shows which vCPU ran, waited, held a lock and kicked which other one.
     #[arg(long, value_name = "FILE", help_heading = "Observing")]
     pub(crate) trace: Option<PathBuf>,
-    /// How to print the record
+    /// How to print the record: --format json
+    ///
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
     /// With --engine threads: leave the guest's symbols in /tmp/perf-PID.map, where `perf report` looks for them
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, hide_short_help = true, help_heading = "Output")]
     pub(crate) perf_map: bool,
     #[command(flatten, next_help_heading = "Machine")]
     pub(crate) image: ImageArgs,
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
     /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
-    #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Linux guest")]
     pub(crate) kernel: Option<PathBuf>,
     /// The initial RAM disk of that kernel
-    #[arg(long, value_name = "FILE", requires = "kernel", help_heading = "Linux guest")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        hide_short_help = true,
+        value_name = "FILE",
+        requires = "kernel",
+        help_heading = "Linux guest"
+    )]
     pub(crate) initrd: Option<PathBuf>,
     /// Words for the kernel's command line, after `console=ttyS0 panic=-1`
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "WORDS",
         requires = "kernel",
         allow_hyphen_values = true,
@@ -232,12 +260,20 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) append: Option<String>,
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
-    #[arg(long, value_name = "TEXT", requires = "kernel", help_heading = "Linux guest")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        hide_short_help = true,
+        value_name = "TEXT",
+        requires = "kernel",
+        help_heading = "Linux guest"
+    )]
     pub(crate) marker: Option<String>,
     /// Run this workload on that kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
     /// disk is made for it, and its record comes back. Goes with --engine qemu, too
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "WORDS",
         requires = "kernel",
         conflicts_with = "initrd",
@@ -250,10 +286,10 @@ pub(crate) struct RunArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ImageArgs {
     /// Run this guest image instead of the built-in one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,
     /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) trust_image: bool,
 }
 
@@ -341,8 +377,8 @@ pub(crate) enum ReproducedOn {
 /// Options of `haltkick list`.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// Kind of things to list
-    pub(crate) what: Listed,
+    /// Kind of things to list [default: print these words]
+    pub(crate) what: Option<Listed>,
     /// How to print it
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
@@ -354,10 +390,13 @@ pub(crate) struct ListArgs {
 /// Kinds of things that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Listed {
+    /// Values of --lock
     Locks,
+    /// Values of --workload
     Workloads,
     /// Points at which --deschedule at= can stop an instrumented lock
     Points,
+    /// Experiments that `haltkick bench` has built in
     Experiments,
     /// Hosts whose scheduler --engine sim can model
     Hosts,

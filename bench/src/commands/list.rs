@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use clap::ValueEnum as _;
 use haltkick_vmm::hosts::{self, HostPreset};
 use haltkick_vmm::machines::{Preset, presets};
 use haltkick_vmm::{ARMS, Entry, Target};
@@ -64,9 +65,13 @@ pub(crate) struct Choice {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
+    let Some(what) = args.what else {
+        output::data(&kinds())?;
+        return Ok(Exit::Done);
+    };
     let image = || guest_image::load(args.guest.as_deref(), []);
     let with_arms = || guest_image::load(args.guest.as_deref(), ARMS.iter().map(|arm| arm.name));
-    let (of, entries) = match args.what {
+    let (of, entries) = match what {
         Listed::Experiments => ("experiments", BUILT_IN.map(experiment).into()),
         Listed::Hosts => ("hosts", hosts::presets().iter().map(host).collect()),
         Listed::Locks => ("locks", locks(&with_arms()?.locks)),
@@ -76,13 +81,23 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
         Listed::Workloads => ("workloads", image()?.workloads.iter().map(workload).collect()),
     };
     match args.format {
-        Format::Table => output::data(&text(args.what, &entries))?,
+        Format::Table => output::data(&text(what, &entries))?,
         Format::Json => {
             let listing = Listing { schema: "haltkick.list", schema_version: 1, of, entries };
             output::json(&listing)?;
         }
     }
     Ok(Exit::Done)
+}
+
+/// The words that `haltkick list` takes.
+fn kinds() -> String {
+    let of_kind = |kind: &Listed| {
+        let word = kind.to_possible_value().expect("no kind is hidden");
+        let about = word.get_help().map(ToString::to_string).unwrap_or_default();
+        format!("haltkick list {:<12} {about}\n", word.get_name())
+    };
+    Listed::value_variants().iter().map(of_kind).collect()
 }
 
 fn experiment((name, file): (&str, &str)) -> Choice {

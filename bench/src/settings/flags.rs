@@ -49,7 +49,9 @@ fn flag(setting: &'static Setting) -> Arg {
     let flag = Arg::new(setting.name)
         .long(setting.flag.unwrap_or(setting.name))
         .value_name(setting.unit)
-        .help(setting.help_text())
+        .help(setting.short_help.map_or_else(|| setting.help_text(), str::to_owned))
+        .long_help(setting.help_text())
+        .hide_short_help(setting.short_help.is_none())
         .hide_possible_values(true)
         .action(action)
         .value_parser(parser(setting));

@@ -18,6 +18,8 @@ pub(crate) struct Setting {
     /// Placeholder of its value in the help.
     pub(crate) unit: &'static str,
     pub(crate) help: &'static str,
+    /// What `-h` says of it, with an example; `None`: only `--help` has it.
+    pub(crate) short_help: Option<&'static str>,
     pub(crate) kind: Kind,
     /// Its default, as it would be written; `None`: decided by other settings, or none.
     pub(crate) default: Option<&'static str>,
@@ -141,6 +143,7 @@ impl Setting {
             flag: None,
             unit,
             help,
+            short_help: None,
             kind,
             default: None,
             help_default: None,
@@ -154,6 +157,12 @@ impl Setting {
             in_record: InRecord::No(""),
             about: None,
         }
+    }
+
+    /// One that people type: `-h` shows it with these words.
+    pub(super) const fn typed(mut self, short_help: &'static str) -> Self {
+        self.short_help = Some(short_help);
+        self
     }
 
     /// The default as it would be written.

@@ -46,6 +46,7 @@ const HOSTILITY: &[Setting] = &[
          by ,rate=N (times a second) or ,prob=P, ,for=TIME and ,at=POINT (`haltkick list \
          points`); see docs/hostile-host.md",
     )
+    .typed("Take vCPUs off their pCPU on purpose: --deschedule holder,rate=100,for=5ms")
     .default("none")
     .linux(Linux::Used)
     .sets_run(|run, value| run.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
@@ -109,6 +110,7 @@ const HOSTILITY: &[Setting] = &[
 
 const LOCK: &[Setting] = &[
     name("lock", "The lock; `haltkick list locks` shows them")
+        .typed("The lock: --lock ticket, or --lock file:my_lock.c")
         .default("qspinlock")
         .of_guest()
         .recorded_as("lock", |it| told(it.ours.lock.clone())),
@@ -120,6 +122,7 @@ const LOCK: &[Setting] = &[
         "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a \
          host without PV it runs --lock virt-tas",
     )
+    .typed("The lock's paravirtual form: --pv on")
     .default_in_help("off, unless the lock has only a paravirtual form")
     .of_guest()
     .linux(Linux::Used)
@@ -206,6 +209,7 @@ const WORKLOAD: &[Setting] = &[
         "Work inside a critical section; by how much a section's length may differ from that, \
          such as 1us/20%",
     )
+    .typed("Work inside a critical section: --hold 500ns")
     .default("1us")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
@@ -218,6 +222,7 @@ const WORKLOAD: &[Setting] = &[
         "Work between two critical sections; fixed, or exponential as in 2us/exponential: how \
          these times (or times between arrivals) are distributed",
     )
+    .typed("Work between two critical sections: --think 5us")
     .default("2us")
     .lasting(Duration::ZERO..=MAX_WORK)
     .of_guest()
@@ -444,6 +449,7 @@ const MEASURING: &[Setting] = &[
         .sets_ours(|ours, value| ours.ordered_stamps = value.among(&STAMPS))
         .recorded_as("ordered_stamps", |it| told(it.ours.ordered_stamps)),
     time("window", "Length of the measuring window")
+        .typed("Length of the measuring window: --duration 2s")
         .flag("duration")
         .default_in_help("1s, or eight scheduling rounds if longer")
         .linux(Linux::Used)

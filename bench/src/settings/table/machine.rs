@@ -19,10 +19,12 @@ pub(super) const MACHINE: &[Setting] = &[
          machine",
         &ENGINES,
     )
+    .typed("What runs the guest: --engine sim, a simulated machine, needs no /dev/kvm")
     .default("kvm")
     .linux(Linux::Only(&["kvm", "qemu", "qemu-kvm", "qemu-tcg"]))
     .recorded_as("engine", |it| told(engine(&it.run.engine))),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
+        .typed("The simulated machine: --machine skylake-8s")
         .default_in_help("none")
         .recorded_as("machine", |it| {
             given(
@@ -37,6 +39,7 @@ pub(super) const MACHINE: &[Setting] = &[
         .linux(Linux::Used)
         .recorded_as("vcpus", |it| told(it.guest.vcpus)),
     other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
+        .typed("vCPUs per pCPU: --ratio 8")
         .default_in_help("8, or less if there would be more than 1024 vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
@@ -49,6 +52,7 @@ pub(super) const MACHINE: &[Setting] = &[
         Kind::Cpus,
         "Host CPUs to use: cores, node:N, llc:N, isolated, all, or a list such as 0,2-3",
     )
+    .typed("Host CPUs to use: --cpus 0-3")
     .default_in_help("cores: one CPU of each core that this process may use")
     .linux(Linux::Used)
     .recorded_as("cpus", |it| told(it.run.cpus.clone())),
@@ -69,6 +73,7 @@ pub(super) const MACHINE: &[Setting] = &[
         .sets_run(|run, value| run.ring = value.among(&RINGS))
         .recorded("settings.ring"),
     word("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host", &SCHEDULERS)
+        .typed("Which scheduler preempts the vCPUs: --sched host")
         .default("vmm")
         .linux(Linux::Used)
         .sets_run(|run, value| run.rules.sched = value.among(&SCHEDULERS))
@@ -83,6 +88,7 @@ pub(super) const MACHINE: &[Setting] = &[
         given(it.run.host.as_ref().map(|host| host.name.clone()), "no model of a host schedules")
     }),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
+        .typed("Time a vCPU may run before the VMM takes it off its pCPU: --slice 500us")
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
