@@ -194,9 +194,6 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// Measure the lock in this object file or source, written for the interface include/haltkick.h; as --lock file:FILE
-    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
-    pub(crate) lock_object: Option<PathBuf>,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
     #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,

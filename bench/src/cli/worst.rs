@@ -84,9 +84,6 @@ pub(crate) struct WorstArgs {
     pub(crate) jobs: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// The lock in this object file or source, written for the interface include/haltkick.h; as --lock file:FILE
-    #[arg(long, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
-    pub(crate) lock_object: Option<PathBuf>,
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,

@@ -1,7 +1,12 @@
 //! The settings as flags of the command line.
 
+use std::path::PathBuf;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser as _, ValueParser};
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+
+use haltkick_vmm::FILE_PREFIX;
 
 use super::row::Kind;
 use super::value::Value;
@@ -15,7 +20,16 @@ impl Args for Settings {
                 .filter(|row| row.qualifies.is_none())
                 .map(move |setting| flag(setting).help_heading(heading))
         };
-        command.args(table::TABLE.iter().flat_map(of_group))
+        // A file is a value of the lock like any other name; the flag is for those who look for it.
+        let object = Arg::new(OBJECT)
+            .long(OBJECT)
+            .value_name("FILE")
+            .help("The lock in this object file or source, written for the interface include/haltkick.h; as --lock file:FILE")
+            .help_heading("Lock")
+            .hide_short_help(true)
+            .conflicts_with("lock")
+            .value_parser(clap::value_parser!(PathBuf));
+        command.args(table::TABLE.iter().flat_map(of_group)).arg(object)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -40,9 +54,15 @@ impl FromArgMatches for Settings {
                 _ => given.into_iter().for_each(|value| self.put(setting, value)),
             }
         }
+        if let Some(object) = matches.get_one::<PathBuf>(OBJECT) {
+            let set = self.set("lock", &format!("{FILE_PREFIX}{}", object.display()));
+            set.map_err(|message| Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))?;
+        }
         Ok(())
     }
 }
+
+const OBJECT: &str = "lock-object";
 
 fn flag(setting: &'static Setting) -> Arg {
     let action = if matches!(setting.kind, Kind::Guests) { ArgAction::Append } else { ArgAction::Set };

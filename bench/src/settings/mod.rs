@@ -30,6 +30,9 @@ pub(crate) use value::Settings;
 #[cfg(test)]
 pub(crate) use row::InRecord;
 
+/// Ends the name of a lock whose paravirtual form is meant.
+const WITH_PV: &str = "+pv";
+
 /// Material of a cell: the image's tables and this host's CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Supply<'a> {
@@ -99,7 +102,10 @@ impl Settings {
     pub(crate) fn locks(&self) -> impl Iterator<Item = &str> {
         let each = self.given("vm").map_or(&[][..], Value::guests);
         let of_guests = each.iter().map(|guest| &guest.settings);
-        std::iter::once(self).chain(of_guests).filter_map(|settings| Some(settings.given("lock")?.text()))
+        std::iter::once(self).chain(of_guests).filter_map(|settings| {
+            let name = settings.given("lock")?.text();
+            Some(name.strip_suffix(WITH_PV).unwrap_or(name))
+        })
     }
 
     /// Returns the settings that all guests have in common.

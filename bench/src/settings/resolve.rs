@@ -15,7 +15,7 @@ use super::machines;
 use super::rounds;
 use super::row::{Apply, ns};
 use super::value::{Value, default_name};
-use super::{Settings, Supply, in_range, table};
+use super::{Settings, Supply, WITH_PV, in_range, table};
 use crate::host::cpu_choice;
 use crate::host::cpulist::CpuList;
 use crate::text::nearest;
@@ -297,7 +297,13 @@ impl Settings {
         let lock = self.lock_entry(locks)?;
         let name = lock.name.clone();
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
-        let pv = self.given("pv").map_or(!native, Value::is_on);
+        let pv = match (self.named_lock().1, self.given("pv").map(Value::is_on)) {
+            (true, Some(false)) => {
+                let message = format!("lock '{name}{WITH_PV}' says pv on: leave one out");
+                return Err(Refused { about: "pv", message });
+            }
+            (is_named, asked) => asked.unwrap_or(is_named || !native),
+        };
         let (form, other, has): (_, _, fn(&Entry) -> bool) = match pv {
             true if !paravirt => ("paravirtual", "off", Entry::has_paravirt),
             false if !native => ("native", "on", Entry::has_native),
@@ -307,15 +313,22 @@ impl Settings {
         let of = |lock: &'a Entry| lock.name.split_once('/').map_or(lock.name.as_str(), |(name, _)| name);
         let mut with: Vec<&str> = locks.iter().filter(|lock| has(lock)).map(of).collect();
         with.dedup();
-        let message =
-            format!("lock '{name}' has no {form} form: use pv {other}, or one of {}", with.join(", "));
+        let of_one = if pv { "; NAME+pv asks a single lock for it" } else { "" };
+        let with = with.join(", ");
+        let message = format!("lock '{name}' has no {form} form: use pv {other}, or one of {with}{of_one}");
         Err(Refused { about: "pv", message })
+    }
+
+    /// The lock's name, and whether its paravirtual form is named with it: `qspinlock+pv`.
+    fn named_lock(&self) -> (&str, bool) {
+        let default = || table::find("lock").and_then(|row| row.default).expect("a row with a default");
+        let name = self.given("lock").map_or_else(default, Value::text);
+        name.strip_suffix(WITH_PV).map_or((name, false), |name| (name, true))
     }
 
     /// The image's entry for lock and layout, which is called `lock/layout` where there are several.
     fn lock_entry<'a>(&self, locks: &'a [Entry]) -> Result<&'a Entry, Refused> {
-        let lock = self.value(table::find("lock").expect("a row of the table")).expect("it has a default");
-        let name = lock.text();
+        let (name, _) = self.named_lock();
         let layouts = layouts(locks, name);
         let Some(layout) = self.given("layout").map(Value::text) else {
             let first = layouts.first().map_or(name.to_owned(), |layout| format!("{name}/{layout}"));
@@ -454,6 +467,22 @@ mod tests {
         assert_eq!(resolve(&[("guests", "27")]).unwrap_err().about, "guests");
         // The later one counts.
         assert_eq!(resolve(&[("guests", "3"), ("vm", "lock=tas; lock=ticket")]).unwrap().guests.len(), 2);
+    }
+
+    #[test]
+    fn a_lock_with_its_form_is_one_word() {
+        for (given, form) in [
+            (&[("lock", "qspinlock+pv")][..], Ok(("qspinlock", true))),
+            (&[("lock", "qspinlock+pv"), ("pv", "on")], Ok(("qspinlock", true))),
+            (&[("lock", "qspinlock")], Ok(("qspinlock", false))),
+            (&[("lock", "qspinlock+pv"), ("pv", "off")], Err("pv")),
+            (&[("lock", "tas+pv")], Err("pv")),
+            (&[("lock", "qspinlok+pv")], Err("lock")),
+        ] {
+            let resolved = resolve(given).map(|run| (run.our(0).ours.lock.clone(), run.guests[0].pv));
+            let resolved = resolved.as_ref().map(|(lock, pv)| (lock.as_str(), *pv)).map_err(|it| it.about);
+            assert_eq!(resolved, form, "{given:?}");
+        }
     }
 
     #[test]

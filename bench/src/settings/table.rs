@@ -109,11 +109,14 @@ const HOSTILITY: &[Setting] = &[
 ];
 
 const LOCK: &[Setting] = &[
-    name("lock", "The lock; `haltkick list locks` shows them")
-        .typed("The lock: --lock ticket, or --lock file:my_lock.c")
-        .default("qspinlock")
-        .of_guest()
-        .recorded_as("lock", |it| told(it.ours.lock.clone())),
+    name(
+        "lock",
+        "The lock; `haltkick list locks` shows them; with +pv its paravirtual form, as in qspinlock+pv",
+    )
+    .typed("The lock: --lock ticket, or --lock file:my_lock.c")
+    .default("qspinlock")
+    .of_guest()
+    .recorded_as("lock", |it| told(it.ours.lock.clone())),
     name("layout", "Layout of the lock's queue, where it has several")
         .default_in_help("its first")
         .recorded("settings.lock"),

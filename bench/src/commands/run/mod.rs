@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, Run};
+use haltkick_vmm::{Engine, Image, Instruments, Needs, Run};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
@@ -100,10 +100,7 @@ fn calibrated(run: Run, image: &Image) -> Result<Run> {
 
 /// The settings of the flags, over those of the guest set.
 fn settings(args: &RunArgs) -> Result<Settings> {
-    let mut flags = args.settings.clone();
-    if let Some(object) = &args.lock_object {
-        flags.set("lock", &format!("{FILE_PREFIX}{}", object.display())).map_err(Failure::usage)?;
-    }
+    let flags = args.settings.clone();
     let Some(path) = &args.guest_set else { return Ok(flags) };
     if let Some(key) = ["vm", "guests"].into_iter().find(|key| args.settings.given(key).is_some()) {
         let message = format!("--{key} and --guest-set say the same thing in two places: use one");

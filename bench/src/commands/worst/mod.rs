@@ -9,8 +9,8 @@ mod screen;
 use std::path::Path;
 use std::time::Duration;
 
+use haltkick_vmm::Run;
 use haltkick_vmm::worst::{Kind, Scope};
-use haltkick_vmm::{FILE_PREFIX, Run};
 
 use crate::cli::{Format, PointsChoice, TakeChoice, WorstArgs};
 use crate::results::directory::{self, Directory};
@@ -80,9 +80,6 @@ fn scope(run: &Run, length: Duration, every: bool) -> Scope {
 /// Settings of the command line, over those of this command.
 fn settings(args: &WorstArgs) -> Result<Settings> {
     let mut settings = args.settings.clone();
-    if let Some(object) = &args.lock_object {
-        settings.set("lock", &format!("{FILE_PREFIX}{}", object.display())).map_err(Failure::usage)?;
-    }
     if settings.given("engine").is_some_and(|engine| engine.text() != "sim") {
         return Err(Failure::usage("--engine: only a simulated machine can be copied: leave it out"));
     }

@@ -14,7 +14,7 @@ use crate::text::output;
 
 pub(super) fn replay(args: &WorstArgs, path: &Path) -> Result<Exit> {
     let refuse = |message: String| Failure::usage(format!("--replay: {}: {message}", path.display()));
-    if args.settings.all_given().next().is_some() || args.lock_object.is_some() {
+    if args.settings.all_given().next().is_some() {
         return Err(refuse("it has all settings: leave the others out".into()));
     }
     let file = Preemption::read(path)?;
