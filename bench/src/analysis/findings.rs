@@ -69,19 +69,21 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
     let best = shown().max_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) > 0.0);
     let worst = shown().min_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) < 0.0);
     let (better_word, worse_word) = asked.of.words();
-    let told_of = |word: &str, it: Option<&Comparison>| {
+    let told_of = |word: &str, to: &str, it: Option<&Comparison>| {
         let it = it?;
         let ratio = it.ratio.as_ref()?.as_ratio();
-        Some(format!("{word} by up to {ratio} at {}", setting_name(summary, &it.setting)))
+        Some(format!("{word}, {to} {ratio} at {}", setting_name(summary, &it.setting)))
     };
-    let parts: Vec<String> =
-        [told_of(better_word, best), told_of(worse_word, worst)].into_iter().flatten().collect();
+    let parts: Vec<String> = [told_of(better_word, "up to", best), told_of(worse_word, "down to", worst)]
+        .into_iter()
+        .flatten()
+        .collect();
     let extent = if settings == 1 && guessed == 0 {
         String::new()
     } else {
         format!(" (a difference is shown at {told} of {settings} settings{corrected}{left_out})")
     };
-    finding(format!("{}{extent}", parts.join(", ")))
+    finding(format!("{}{extent}", parts.join("; ")))
 }
 
 /// How many intervals by themselves exclude 1 where the correction leaves no difference.
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn a_real_difference_is_told_with_its_interval_and_where() {
         let findings = findings(&summary(&plan(), 1, 0.5));
-        assert!(findings[0].text.starts_with("b/a: slower by up to 0."), "{findings:?}");
+        assert!(findings[0].text.starts_with("b/a: slower, down to 0."), "{findings:?}");
         assert!(
             findings[0].text.contains(" to ") && findings[0].text.contains("at ratio 12"),
             "{findings:?}"
@@ -264,8 +266,8 @@ mod tests {
                 |it: &&Comparison| it.ratio.as_ref().is_some_and(|ratio| ratio.verdict().is_difference());
             let marked = summary.comparisons.iter().filter(|it| it.verdict.is_difference()).count();
             taken_back += summary.comparisons.iter().filter(by_interval).count() - marked;
-            let told = findings(&summary)[0].text.contains("faster by up to")
-                || findings(&summary)[0].text.contains("slower by up to");
+            let told = findings(&summary)[0].text.contains("faster, up to")
+                || findings(&summary)[0].text.contains("slower, down to");
             assert_eq!(marked > 0, told, "{:?}", findings(&summary));
         }
         assert!(taken_back > 10, "{taken_back} intervals exclude 1 by luck");

@@ -189,6 +189,9 @@ fn work(records: &[Record]) -> Finding {
     }
 }
 
+/// An interval of an A/A pair that is wider than this to each side would hide a difference that matters.
+const CLEARS_WITHIN: f64 = 0.1;
+
 /// Whether the A/A pair shows what is not there.
 fn control(summary: &Summary) -> Finding {
     let Some(control) = &summary.control else {
@@ -202,6 +205,12 @@ fn control(summary: &Summary) -> Finding {
              if it comes again, something disturbs this host"
         )),
         Verdict::NoDifferenceShown if control.ratio.as_ref().is_some_and(exact) => {
+            let half = control.ratio.as_ref().and_then(Estimate::half_width);
+            if half.is_none_or(|half| half > CLEARS_WITHIN) {
+                return not_checked(format!(
+                    "the A/A pair clears nothing: its interval is wide ({shown}); more --blocks make it narrower"
+                ));
+            }
             passed(format!("the A/A pair shows no difference ({shown})"))
         }
         Verdict::NotValid => not_checked(format!(

@@ -138,7 +138,7 @@ mod tests {
         };
         let (robust, text) = told([1.5, 1.4, 1.6, 1.2, 1.5]);
         assert_eq!(robust.word(), "robust");
-        assert!(text.contains("faster by up to 1."), "{text}");
+        assert!(text.contains("faster, up to 1."), "{text}");
         let (flips, text) = told([1.5, 1.4, 1.6, 0.7, 1.5]);
         assert!(flips.word().starts_with("flips at "), "{}", flips.word());
         assert!(!text.contains("faster") && text.contains("1 flips or is undetermined"), "{text}");

@@ -7,7 +7,7 @@ mod figures;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::analysis::findings;
+use crate::analysis::findings::{self, Finding};
 use crate::analysis::summary::{CheckOutcome, Summary};
 use crate::record::Record;
 use crate::results::manifest::Manifest;
@@ -39,7 +39,9 @@ impl Section {
 
 /// The page.
 pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
-    page_of(manifest, summary, &sections(manifest, summary, records))
+    let mut pictures = plot::pictures(&Data::new(summary, records));
+    let first = pictures.iter().position(|picture| picture.svg.is_some()).map(|at| pictures.remove(at));
+    page_of(summary, &headline(summary, first.as_ref()), &sections((manifest, summary, records), &pictures))
 }
 
 /// Head of a page that loads nothing from elsewhere. `style` follows the style of all pages.
@@ -56,7 +58,7 @@ pub(in crate::show) fn head(title: &str, style: &str) -> Markup {
     }
 }
 
-fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> String {
+fn page_of(summary: &Summary, headline: &Markup, sections: &[Section]) -> String {
     let title = &summary.outline.title;
     let page = html! {
         (DOCTYPE)
@@ -66,9 +68,8 @@ fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> Stri
                 a.skip href="#findings" { "To the findings" }
                 main {
                     h1 { (title) }
+                    (headline)
                     (contents(sections))
-                    (origin(manifest, summary))
-                    (warnings(summary))
                     @for section in sections {
                         section id=(section.id) aria-labelledby={ (section.id) "-title" } {
                             h2 id={ (section.id) "-title" } { (section.title) }
@@ -82,14 +83,30 @@ fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> Stri
     page.into_string() + "\n"
 }
 
+/// What a reader sees first: a sentence, and the picture that shows it.
+fn headline(summary: &Summary, picture: Option<&Picture>) -> Markup {
+    html! {
+        @if let Some(finding) = findings::findings(summary).first() { p.lead { (told(finding)) } }
+        @if let Some(picture) = picture { (drawn(picture)) }
+        p.extent { (table::extent(summary)) }
+    }
+}
+
+/// A finding, with a word before it if it is not valid.
+fn told(finding: &Finding) -> Markup {
+    html! { @if !finding.is_valid { b { "Not valid: " } } (finding.text) }
+}
+
 /// The page's sections, in their order; empty ones are left out.
-fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<Section> {
+fn sections(
+    (manifest, summary, records): (&Manifest, &Summary, &[Record]),
+    pictures: &[Picture],
+) -> Vec<Section> {
     let of_kernels = summary.of_kernels;
-    let pictures = plot::pictures(&Data::new(summary, records));
     let figures = if of_kernels { figures::of_kernels(summary) } else { figures::figures(summary) };
     let mut sections = vec![
         Section::new("findings", "Findings", findings(summary)),
-        Section::new("figures", "Figures", figures),
+        Section::new("figures", "Figures", html! { (warnings(summary)) (figures) }),
     ];
     let below = [
         ("costs", "Cost of a lock without contention", figures::lock_costs(summary)),
@@ -103,8 +120,10 @@ fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<S
     sections.extend(below.into_iter().filter_map(found));
     sections.extend(pictures.iter().map(Section::of_picture));
     sections.extend(found(("events", "Lock events", events::events(summary, records))));
+    sections.push(Section::new("checks", "Checks", checks(summary)));
     sections.push(Section::new("method", "How the figures are made", appendix::method()));
-    sections.push(Section::new("manifest", "Manifest", appendix::manifest(manifest)));
+    let origin = html! { (origin(manifest, summary)) (appendix::manifest(manifest)) };
+    sections.push(Section::new("manifest", "Manifest", origin));
     sections
 }
 
@@ -153,21 +172,28 @@ fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
     }
 }
 
+/// What spoils figures, next to them.
 fn warnings(summary: &Summary) -> Markup {
-    let of = |outcome| summary.checks.iter().filter(move |check| check.outcome == outcome);
     html! {
         @if !summary.warnings.is_empty() {
             aside.warnings {
-                h2 { "Before you believe a figure" }
+                h3 { "Before you believe a figure" }
                 (folded(&summary.warnings))
             }
         }
+    }
+}
+
+fn checks(summary: &Summary) -> Markup {
+    let of = |outcome| summary.checks.iter().filter(move |check| check.outcome == outcome);
+    html! {
         @for (class, outcome, title) in [
+            ("failed", CheckOutcome::Failed, "Checked, and beyond limits"),
             ("quiet", CheckOutcome::Passed, "Checked, and within limits"),
             ("open", CheckOutcome::NotChecked, "Could not be checked"),
         ] {
             @if of(outcome).next().is_some() {
-                section class=(class) { h2 { (title) } (folded(&of(outcome).map(|check| check.text.as_str()).collect::<Vec<_>>())) }
+                section class=(class) { h3 { (title) } (folded(&of(outcome).map(|check| check.text.as_str()).collect::<Vec<_>>())) }
             }
         }
     }
@@ -188,8 +214,8 @@ fn folded(lines: &[impl AsRef<str>]) -> Markup {
 fn findings(summary: &Summary) -> Markup {
     html! {
         ul {
-            @for finding in findings::findings(summary) {
-                li.invalid[!finding.is_valid] { @if !finding.is_valid { b { "Not valid: " } } (finding.text) }
+            @for finding in findings::findings(summary).iter().skip(1) {
+                li.invalid[!finding.is_valid] { (told(finding)) }
             }
         }
     }
@@ -242,7 +268,7 @@ mod tests {
             page.contains("<td class=\"invalid\">2.00x !") && !page.contains("class=\"faster\""),
             "{page}"
         );
-        assert!(page.contains("<li class=\"invalid\"><b>Not valid: </b>b/a: no finding, "), "{page}");
+        assert!(page.contains("<p class=\"lead\"><b>Not valid: </b>b/a: no finding, "), "{page}");
     }
 
     #[test]
