@@ -57,6 +57,9 @@ pub(crate) struct Session<'a> {
     pub(crate) simulators: Option<Simulators<'a>>,
 }
 
+/// Cells that are simulated before anything is said about the time that the others take.
+const MADE_BEFORE_PROMISE: usize = 4;
+
 /// Number of blocks in which a cell fails before it is given up.
 const MOST_FAILED: usize = 2;
 
@@ -84,7 +87,6 @@ impl<'a> Session<'a> {
     }
 
     fn run_blocks(&mut self, rule: Rule) -> Result<()> {
-        let mut announced = false;
         for block in 0.. {
             let wanted = self.wanted(block, rule);
             if wanted.is_empty() {
@@ -98,9 +100,6 @@ impl<'a> Session<'a> {
                     break;
                 }
                 self.progress.say("the first block takes longer than --max-time: it is made all the same");
-            }
-            if !missing.is_empty() && !std::mem::replace(&mut announced, true) {
-                self.announce(&missing, rule.blocks.saturating_sub(block + 1));
             }
             self.expect(block, &missing);
             // Threads that are done with this block need not wait for each other.
@@ -151,7 +150,8 @@ impl<'a> Session<'a> {
             .expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.run_of(cell, block))));
     }
 
-    /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying.
+    /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying: guesses before the first
+    /// cells were wrong by a factor of three.
     fn announce(&self, cells: &[&Cell], blocks: u32) {
         let Some(simulators) = &self.simulators else { return };
         let all = cells.len() + self.plan.cells().count() * blocks as usize;
@@ -253,6 +253,9 @@ impl<'a> Session<'a> {
                 left: self.time_left(&cells[i..], blocks - block - 1),
             };
             self.progress.draw(position);
+            if self.progress.cells_made() == MADE_BEFORE_PROMISE {
+                self.announce(&cells[i..], blocks - block - 1);
+            }
             let rest = self.time_left(&cells[i + 1..], 0);
             let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
             let retries = Retries { left: rule.retries, until };
