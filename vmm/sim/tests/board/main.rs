@@ -1,12 +1,9 @@
 //! Boards with small programs on their CPUs.
 
-mod crossing;
-mod late_stores;
-mod ownership;
+mod models;
 mod parking;
 mod pause_loops;
 mod programs;
-mod smt;
 mod witness;
 
 use std::sync::Arc;
@@ -28,6 +25,10 @@ const TABLES: u64 = 0xc000;
 /// Port of `out 0x10, eax`, the end of all programs.
 const DONE: u16 = 0x10;
 
+fn preset(name: &str) -> Machine {
+    presets().iter().find(|preset| preset.name == name).expect("it is built in").machine()
+}
+
 struct Bench {
     board: Board<Ram>,
     machine: Arc<Machine>,
@@ -40,8 +41,7 @@ impl Bench {
 
     /// A machine with the memories of `guests`, which are alike.
     fn of_guests(guests: usize, name: &str, code: &[u8]) -> Self {
-        let machine = presets().iter().find(|preset| preset.name == name).unwrap().machine();
-        Self::of_machine(guests, machine, code)
+        Self::of_machine(guests, preset(name), code)
     }
 
     fn of_machine(guests: usize, machine: Machine, code: &[u8]) -> Self {

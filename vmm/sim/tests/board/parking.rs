@@ -2,10 +2,10 @@
 
 use haltkick_sim::Event;
 use haltkick_sim::board::{Happening, What};
-use haltkick_sim::machine::{Machine, presets};
+use haltkick_sim::machine::Machine;
 
 use crate::programs::*;
-use crate::{Bench, CODE, DATA};
+use crate::{Bench, CODE, DATA, preset};
 
 /// Number of each CPU, the time of its end, its RAX and its count of instructions.
 type Ends = Vec<(u32, u64, u64, u64)>;
@@ -15,7 +15,7 @@ const APART: u32 = 20;
 
 /// A waiter of a program, with this argument, and in another slot one that works and then sets the flag; with parking and without.
 fn pair(waiter: &[u8], argument: u64, slot: u32, iterations: u64, parks: bool) -> (Ends, Bench) {
-    let machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+    let machine = preset("cascadelake-2s");
     pair_on(machine, [waiter, work_then_set()], [argument, iterations], slot, parks)
 }
 
@@ -38,7 +38,7 @@ fn pair_on(
 
 /// The second thread of the waiter's core.
 fn sibling() -> u32 {
-    let machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+    let machine = preset("cascadelake-2s");
     machine.topology.siblings(0).next().expect("the core has a second thread")
 }
 
@@ -71,18 +71,9 @@ fn work_leaves_the_registers_that_its_multiplications_would() {
 }
 
 #[test]
-fn a_parked_waiter_ends_as_one_that_executes_every_round() {
-    for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
-        let [parked, executed] =
-            [true, false].map(|parks| pair(wait_for_flag(), 0, APART, iterations, parks).0);
-        assert_eq!(parked, executed, "{iterations} iterations");
-    }
-}
-
-#[test]
 fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
     let run = |program: &[u8], parks: bool, iterations: u64| {
-        let mut machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+        let mut machine = preset("cascadelake-2s");
         // A waiter that is parked leaves the core to its sibling; here that changes nothing.
         machine.costs.busy_sibling_permille = 1000;
         pair_on(machine, [wait_for_flag(), program], [0, iterations], sibling(), parks).0
@@ -97,25 +88,57 @@ fn a_parked_waiter_sees_what_its_sibling_wrote_no_earlier() {
     }
 }
 
+/// As if executed: waiters that count nothing, that count, and whose counters decide anything, once or now and then.
 #[test]
-fn a_parked_waiter_has_counted_all_its_rounds() {
-    for program in [count(), count_in_32_bits(), count_up_and_down()] {
-        for iterations in [1, 10, 100, 101, 5000] {
+fn a_parked_waiter_ends_as_one_that_executes_every_round() {
+    let few: Vec<u64> = vec![10, 1000, 20_000];
+    let some = vec![1, 10, 100, 101, 102, 1000, 5000];
+    let many: Vec<_> = (1..400).step_by(7).chain([1000, 5000, 20_000]).collect();
+    for (name, program, iterations) in [
+        ("wait_for_flag", wait_for_flag(), &some),
+        ("count", count(), &some),
+        ("count_in_32_bits", count_in_32_bits(), &some),
+        ("count_up_and_down", count_up_and_down(), &some),
+        ("count_to_a_bound", count_to_a_bound(), &few),
+        ("count_down_to_zero", count_down_to_zero(), &few),
+        ("sum_of_a_counter", sum_of_a_counter(), &few),
+        ("count_in_a_byte", count_in_a_byte(), &few),
+        ("count_and_begin_anew", count_and_begin_anew(), &many),
+        ("count_down_again_and_again", count_down_again_and_again(), &many),
+        ("count_with_a_sign", count_with_a_sign(), &many),
+        ("count_below_zero", count_below_zero(), &many),
+        ("compare_the_lowest_byte", compare_the_lowest_byte(), &many),
+        ("ask_for_parity", ask_for_parity(), &many),
+        ("branch_on_earlier_flags", branch_on_earlier_flags(), &many),
+        ("branch_on_earlier_parity", branch_on_earlier_parity(), &many),
+        ("count_beyond_32_bits", count_beyond_32_bits(), &many),
+        ("counters_change_places", counters_change_places(), &many),
+        ("count_by_a_choice", count_by_a_choice(), &many),
+        ("copy_a_count_with_a_bound", copy_a_count_with_a_bound(), &many),
+    ] {
+        for &iterations in iterations {
             let [parked, executed] =
                 [true, false].map(|parks| pair(program, 2000, APART, iterations, parks).0);
-            assert_eq!(parked, executed, "{iterations} iterations");
+            assert_eq!(parked, executed, "{name}, {iterations} iterations");
         }
+    }
+}
+
+#[test]
+fn a_parked_waiter_leaves_its_core_and_takes_many_rounds_at_once() {
+    for program in [count(), count_in_32_bits(), count_up_and_down()] {
         let executed = executed(&pair(program, 2000, APART, 1_000_000, true).1);
         assert!(executed < 500, "as many rounds as there are at once: {executed} instructions");
-        let worked_ps = |parks: bool| {
+        let [parked_ps, executed_ps] = [true, false].map(|parks| {
             let (ends, _) = pair(program, 2000, sibling(), 50_000, parks);
             ends.into_iter().find(|end| end.0 != 0).unwrap().1
-        };
-        let (parked_ps, executed_ps) = (worked_ps(true), worked_ps(false));
-        assert!(
-            parked_ps < executed_ps * 9 / 10,
-            "who is parked leaves the core: {parked_ps}, {executed_ps}"
-        );
+        });
+        assert!(parked_ps < executed_ps * 9 / 10, "{parked_ps}, {executed_ps}");
+    }
+    for program in [count_and_begin_anew(), count_down_again_and_again(), count_by_a_choice()] {
+        let [parked, executed] =
+            [true, false].map(|parks| executed(&pair(program, 2000, APART, 20_000, parks).1));
+        assert!(parked < executed / 2, "{parked} instructions of {executed}");
     }
 }
 
@@ -159,47 +182,6 @@ fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
         }
     }
     bench.finish(1);
-}
-
-#[test]
-fn a_waiter_whose_counter_decides_anything_ends_as_if_executed() {
-    for program in [count_to_a_bound(), count_down_to_zero(), sum_of_a_counter(), count_in_a_byte()] {
-        for iterations in [10, 1000, 20_000] {
-            let [parked, executed] =
-                [true, false].map(|parks| pair(program, 2000, APART, iterations, parks).0);
-            assert_eq!(parked, executed);
-        }
-    }
-}
-
-#[test]
-fn a_waiter_whose_counter_decides_now_and_then_ends_as_if_executed() {
-    let programs = [
-        count_and_begin_anew(),
-        count_down_again_and_again(),
-        count_with_a_sign(),
-        count_below_zero(),
-        compare_the_lowest_byte(),
-        ask_for_parity(),
-        branch_on_earlier_flags(),
-        branch_on_earlier_parity(),
-        count_beyond_32_bits(),
-        counters_change_places(),
-        count_by_a_choice(),
-        copy_a_count_with_a_bound(),
-    ];
-    for (number, program) in programs.into_iter().enumerate() {
-        for iterations in (1..400).step_by(7).chain([1000, 5000, 20_000]) {
-            let [parked, executed] =
-                [true, false].map(|parks| pair(program, 2000, APART, iterations, parks).0);
-            assert_eq!(parked, executed, "program {number}, {iterations} iterations");
-        }
-    }
-    for program in [count_and_begin_anew(), count_down_again_and_again(), count_by_a_choice()] {
-        let [parked, executed] =
-            [true, false].map(|parks| executed(&pair(program, 2000, APART, 20_000, parks).1));
-        assert!(parked < executed / 2, "{parked} instructions of {executed}");
-    }
 }
 
 #[test]
@@ -271,7 +253,7 @@ fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
 #[test]
 fn a_waiter_whose_line_went_before_its_pause_is_not_parked() {
     for pause_ps in (40_000..46_000).step_by(250) {
-        let mut machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
+        let mut machine = preset("cascadelake-2s");
         machine.costs.pause_ps = pause_ps;
         let mut bench = Bench::of_machine(1, machine, ticket());
         bench.board.never_run_ahead();

@@ -16,7 +16,7 @@ fn bytes_of(program: unsafe extern "C" fn()) -> &'static [u8] {
 }
 
 macro_rules! program {
-    ($name:ident, $($line:literal),* $(,)?) => {
+    ($name:ident, $($line:expr),* $(,)?) => {
         pub(crate) fn $name() -> &'static [u8] {
             #[unsafe(naked)]
             unsafe extern "C" fn program() {
@@ -24,6 +24,27 @@ macro_rules! program {
             }
             bytes_of(program)
         }
+    };
+}
+
+/// Parts of programs. The end of a waiter that counts in RCX, and in R9 what its counts have decided: both are in RAX.
+macro_rules! until_flag {
+    () => {
+        "4: cmp dword ptr [rdi], 0; je 2b; shl r9, 32; lea rax, [rcx + r9]"
+    };
+}
+
+/// A stay in the guest.
+macro_rules! stay {
+    () => {
+        "mov ecx, 3000; 9: imul rdx, rdx; dec ecx; jnz 9b"
+    };
+}
+
+/// Sets the value that a waiter reads, and then its flag.
+macro_rules! set_flag {
+    () => {
+        "mov dword ptr [rdi + 64], 7; mov dword ptr [rdi], 1; mfence"
     };
 }
 
@@ -35,23 +56,12 @@ program!(
     work_then_set,
     "mov eax, 3",
     "2: imul rax, rax",
-    "imul rax, rax",
-    "imul rax, rax",
-    "imul rax, rax",
+    ".rept 3; imul rax, rax; .endr",
     "dec rsi",
     "jnz 2b",
-    "mov dword ptr [rdi + 64], 7",
-    "mov dword ptr [rdi], 1",
-    "mfence",
+    set_flag!(),
 );
-program!(
-    count_then_set,
-    "2: dec rsi",
-    "jnz 2b",
-    "mov dword ptr [rdi + 64], 7",
-    "mov dword ptr [rdi], 1",
-    "mfence",
-);
+program!(count_then_set, "2: dec rsi", "jnz 2b", set_flag!(),);
 program!(
     count_then_swap,
     "2: dec rsi",
@@ -87,45 +97,24 @@ program!(
 );
 // RDI and RSI: two lines, which both CPUs use first. At last each has its own alone, writes it, and looks at the other's. Then
 // it stays in the guest for a while, since a CPU that leaves gives its stores away.
-program!(
-    write_and_look,
-    "lock inc dword ptr [rsi + 8]",
-    "mov ecx, 3000",
-    "2: imul rax, rax",
-    "dec ecx",
-    "jnz 2b",
-    "lock inc dword ptr [rdi + 8]",
-    "mov ecx, 3000",
-    "3: imul rax, rax",
-    "dec ecx",
-    "jnz 3b",
-    "mov dword ptr [rdi], 1",
-    "mov eax, [rsi]",
-    "mov ecx, 3000",
-    "4: imul rdx, rdx",
-    "dec ecx",
-    "jnz 4b",
-);
-program!(
-    write_fence_and_look,
-    "lock inc dword ptr [rsi + 8]",
-    "mov ecx, 3000",
-    "2: imul rax, rax",
-    "dec ecx",
-    "jnz 2b",
-    "lock inc dword ptr [rdi + 8]",
-    "mov ecx, 3000",
-    "3: imul rax, rax",
-    "dec ecx",
-    "jnz 3b",
-    "mov dword ptr [rdi], 1",
-    "mfence",
-    "mov eax, [rsi]",
-    "mov ecx, 3000",
-    "4: imul rdx, rdx",
-    "dec ecx",
-    "jnz 4b",
-);
+macro_rules! write_then_look {
+    ($name:ident, $between:literal) => {
+        program!(
+            $name,
+            "lock inc dword ptr [rsi + 8]",
+            stay!(),
+            "lock inc dword ptr [rdi + 8]",
+            stay!(),
+            "mov dword ptr [rdi], 1",
+            $between,
+            "mov eax, [rsi]",
+            stay!(),
+        );
+    };
+}
+
+write_then_look!(write_and_look, "");
+write_then_look!(write_fence_and_look, "mfence");
 // Rounds that are counted, in various ways; the sum is in RAX.
 program!(count, "xor eax, eax", "2: pause", "inc rax", "cmp dword ptr [rdi], 0", "je 2b");
 program!(
@@ -204,23 +193,17 @@ program!(
     "test cl, 15",
     "jnz 4f",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 program!(
     count_down_again_and_again,
-    "mov edx, 7",
+    "mov ecx, 7",
     "2: pause",
-    "dec edx",
+    "dec ecx",
     "jnz 4f",
-    "mov edx, 23",
+    "mov ecx, 23",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rdx + r9]",
+    until_flag!(),
 );
 program!(
     count_with_a_sign,
@@ -230,10 +213,7 @@ program!(
     "cmp ecx, 3",
     "jl 4f",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 program!(
     count_below_zero,
@@ -243,10 +223,7 @@ program!(
     "cmp rcx, 7",
     "ja 4f",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 program!(
     compare_the_lowest_byte,
@@ -256,10 +233,7 @@ program!(
     "cmp cl, 10",
     "jae 4f",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 program!(
     ask_for_parity,
@@ -269,44 +243,32 @@ program!(
     "test cl, 6",
     "jp 4f",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 // A branch reads flags that the round before has left.
-program!(
-    branch_on_earlier_flags,
-    "xor ecx, ecx",
-    "2: pause",
-    "jz 4f",
-    "inc r9d",
-    "4: mov edx, [rdi]",
-    "lea edx, [rdx - 1]",
-    "inc edx",
-    "jnz 3f",
-    "inc ecx",
-    "test cl, 7",
-    "jmp 2b",
-    "3: shl r9, 32",
-    "lea rax, [rcx + r9]",
-);
-program!(
-    branch_on_earlier_parity,
-    "xor ecx, ecx",
-    "2: pause",
-    "jp 4f",
-    "inc r9d",
-    "4: mov edx, [rdi]",
-    "lea edx, [rdx - 1]",
-    "inc edx",
-    "jnz 3f",
-    "inc ecx",
-    "test cl, 6",
-    "jmp 2b",
-    "3: shl r9, 32",
-    "lea rax, [rcx + r9]",
-);
+macro_rules! branch_on_earlier {
+    ($name:ident, $branch:literal, $look:literal) => {
+        program!(
+            $name,
+            "xor ecx, ecx",
+            "2: pause",
+            $branch,
+            "inc r9d",
+            "4: mov edx, [rdi]",
+            "lea edx, [rdx - 1]",
+            "inc edx",
+            "jnz 3f",
+            "inc ecx",
+            $look,
+            "jmp 2b",
+            "3: shl r9, 32",
+            "lea rax, [rcx + r9]",
+        );
+    };
+}
+
+branch_on_earlier!(branch_on_earlier_flags, "jz 4f", "test cl, 7");
+branch_on_earlier!(branch_on_earlier_parity, "jp 4f", "test cl, 6");
 // A register of 32 bits begins anew, and is asked as one of 64.
 program!(
     count_beyond_32_bits,
@@ -316,10 +278,7 @@ program!(
     "jae 4f",
     "inc r9d",
     "4: inc ecx",
-    "cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 program!(
     counters_change_places,
@@ -332,10 +291,7 @@ program!(
     "test cl, 15",
     "jnz 4f",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 program!(
     count_by_a_choice,
@@ -345,10 +301,7 @@ program!(
     "cmp ecx, 500",
     "cmovb ecx, eax",
     "cmovae ecx, r8d",
-    "cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 // What a round leaves in a register happens to be the count, for a while.
 program!(
@@ -362,10 +315,7 @@ program!(
     "test ecx, ecx",
     "jnz 4f",
     "inc r9d",
-    "4: cmp dword ptr [rdi], 0",
-    "je 2b",
-    "shl r9, 32",
-    "lea rax, [rcx + r9]",
+    until_flag!(),
 );
 program!(
     sum_of_a_counter,
@@ -393,16 +343,10 @@ program!(
 program!(store_and_wait, "2: pause", "mov dword ptr [rdi + 64], 1", "cmp dword ptr [rdi], 0", "je 2b");
 program!(
     take_back_and_look,
-    "mov ecx, 3000",
-    "2: imul rdx, rdx",
-    "dec ecx",
-    "jnz 2b",
+    stay!(),
     "mov dword ptr [rdi + 64], 0",
     "mfence",
-    "mov ecx, 3000",
-    "3: imul rdx, rdx",
-    "dec ecx",
-    "jnz 3b",
+    stay!(),
     "mov eax, [rdi + 64]",
     "mov dword ptr [rdi], 1",
     "mfence",
@@ -411,21 +355,30 @@ program!(
 program!(ask_and_wait, "2: pause", "out 0x11, eax", "cmp dword ptr [rdi], 0", "je 2b");
 // Eight lines that one CPU writes, and that another one loads when that is over: at once, and line by line before that.
 program!(store_lines, "mov ecx, 8", "2: mov dword ptr [rdi], 1", "add rdi, 64", "dec ecx", "jnz 2b");
-program!(load_lines, "mov ecx, 20000", "2: dec ecx", "jnz 2b", "mov rsi, rdi", "mov ecx, 512", "rep lodsb");
-program!(
+macro_rules! load_eight_lines {
+    ($name:ident, $($touches:literal),*) => {
+        program!(
+            $name,
+            "mov ecx, 20000",
+            "2: dec ecx",
+            "jnz 2b",
+            $($touches,)*
+            "mov rsi, rdi",
+            "mov ecx, 512",
+            "rep lodsb",
+        );
+    };
+}
+
+load_eight_lines!(load_lines,);
+load_eight_lines!(
     touch_and_load_lines,
-    "mov ecx, 20000",
-    "2: dec ecx",
-    "jnz 2b",
     "mov rsi, rdi",
     "mov ecx, 8",
     "3: mov eax, [rsi]",
     "add rsi, 64",
     "dec ecx",
-    "jnz 3b",
-    "mov rsi, rdi",
-    "mov ecx, 512",
-    "rep lodsb",
+    "jnz 3b"
 );
 // RDI: a ticket lock (next, owner in lines of their own), and a counter behind it; R8: a product for the work loop.
 program!(
@@ -439,9 +392,7 @@ program!(
     "4: inc qword ptr [rdi + 128]",
     "mov ecx, 50",
     "5: imul r8, r8",
-    "imul r8, r8",
-    "imul r8, r8",
-    "imul r8, r8",
+    ".rept 3; imul r8, r8; .endr",
     "dec rcx",
     "jnz 5b",
     "inc dword ptr [rdi + 64]",

@@ -1,0 +1,143 @@
+//! Boards by the machine's model: words in two lines, late stores, ownership, and the speed of a core's threads.
+
+use haltkick_sim::Event;
+use haltkick_sim::board::{Happening, What};
+use haltkick_sim::machine::{Machine, Ownership, Smt, Stores};
+
+use crate::programs::*;
+use crate::{Bench, CODE, DATA, DONE, preset};
+
+fn with_stores(name: &str, stores: Stores) -> Machine {
+    let mut machine = preset(name);
+    machine.model.stores = stores;
+    machine
+}
+
+#[test]
+fn a_word_in_two_lines_is_exchanged_as_one() {
+    const EACH: u64 = 50;
+    for (machine, stores) in [("skylake-8s", Stores::Prompt), ("nehalem-2s", Stores::Late)] {
+        for (cpus, (program, at, bits)) in [2, 3, 8]
+            .into_iter()
+            .flat_map(|cpus| [(add_across(), 62, 32), (lock_across(), 128, 64)].map(|it| (cpus, it)))
+        {
+            let mut bench = Bench::of_machine(1, with_stores(machine, stores), program);
+            (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
+            for ended in 0..cpus {
+                // A hundred times what it takes: CPUs that take the lines from each other forever come to no end.
+                let happening = bench.board.run(100_000_000_000);
+                let Some(Happening { cpu, what: What::Event(Event::Out { port: DONE, .. }), .. }) = happening
+                else {
+                    panic!("{machine}: {ended} of {cpus} came to their end, then {happening:?}")
+                };
+                bench.board.take(cpu).unwrap();
+            }
+            let left = bench.word(DATA + at) & (u64::MAX >> (64 - bits));
+            assert_eq!(left, EACH * u64::from(cpus), "{machine}, {cpus} CPUs, word at {at}");
+        }
+    }
+}
+
+#[test]
+fn late_stores_are_not_seen_unless_a_fence_follows() {
+    // In how many of some runs neither of two CPUs saw the other's store.
+    let unseen = |program: &[u8], stores: Stores| {
+        let is_unseen = |&seed: &u64| {
+            let mut bench = Bench::of_machine(1, with_stores("nehalem-2s", stores), program);
+            bench.board.set_seed(seed);
+            bench.start(0, CODE, DATA, DATA + 64);
+            bench.start(1, CODE, DATA + 64, DATA);
+            bench.finish(2).iter().all(|end| end.2 == 0)
+        };
+        (0..20).filter(is_unseen).count()
+    };
+    assert_eq!(unseen(write_and_look(), Stores::Prompt), 0);
+    assert!(unseen(write_and_look(), Stores::Late) > 10);
+    assert_eq!(unseen(write_fence_and_look(), Stores::Late), 0);
+}
+
+/// Time of a CPU that stores to a line of each of these CPUs until all its stores are visible.
+fn stored_ps(ownership: Ownership, others: &[u32]) -> u64 {
+    let mut machine = preset("cascadelake-2s");
+    machine.model.ownership = ownership;
+    machine.model.jitter = 0.0;
+    let code = [store_to_lines(), add()].concat();
+    let mut bench = Bench::of_machine(1, machine, &code);
+    // At last it has the page's tables, too.
+    for (slot, line) in others.iter().chain(&[0]).zip(0..) {
+        let at_ps = bench.board.now_ps();
+        bench.start_at(at_ps, *slot, CODE + store_to_lines().len() as u64, DATA + line * 64, 2);
+        bench.board.run(u64::MAX / 4).expect("it comes to its end");
+        bench.board.take(*slot);
+    }
+    let began_ps = bench.board.now_ps();
+    let lines = others.len() as u64;
+    bench.start_at(began_ps, 0, CODE, DATA, lines);
+    let ends = bench.finish(1);
+    assert_eq!(bench.word(DATA + 8), lines, "the first line is stored to last, too");
+    (0..lines).for_each(|line| assert_eq!(bench.word(DATA + line * 64), 7, "line {line}"));
+    ends[0].1 - began_ps
+}
+
+/// Times with requests for ownership one after the other, and all at once.
+fn serial_and_overlap_ps(others: &[u32]) -> [u64; 2] {
+    [Ownership::Serial, Ownership::Overlap].map(|ownership| stored_ps(ownership, others))
+}
+
+#[test]
+fn requests_for_ownership_overlap_where_the_model_says_so() {
+    let (far_ps, sibling_ps) = (135_000, 7_000);
+    let [serial_ps, overlap_ps] = serial_and_overlap_ps(&[30; 8]);
+    assert!(serial_ps > 8 * far_ps, "one after the other: {serial_ps}");
+    assert!((far_ps..2 * far_ps).contains(&overlap_ps), "all at once: {overlap_ps}");
+    let [serial_ps, overlap_ps] = serial_and_overlap_ps(&[0; 8]);
+    assert_eq!(serial_ps, overlap_ps, "lines of its own");
+    // Another socket has the first line, and the core itself the others: it asks for none of those.
+    let [serial_ps, overlap_ps] = serial_and_overlap_ps(&[30, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(serial_ps > overlap_ps + 6 * sibling_ps, "behind a miss: {serial_ps}, {overlap_ps}");
+    let [of_sibling, own] = [40, 0].map(|other| serial_and_overlap_ps(&[other]));
+    assert_eq!(of_sibling[0], own[0], "a sibling's line");
+    let longer_ps = of_sibling[1] - own[1];
+    assert!((2_000..7_000).contains(&longer_ps), "as much of it as the fence has to wait for: {longer_ps}");
+}
+
+/// Work of the other thread.
+#[derive(Clone, Copy)]
+enum Sibling {
+    Nothing,
+    Spins,
+    /// It waits for lines, most of the time.
+    Stalls,
+}
+
+/// Time of a thread with such a sibling.
+fn worked_ps(smt: Smt, sibling: Sibling) -> f64 {
+    let mut machine = preset("cascadelake-2s");
+    machine.model.smt = smt;
+    let other = machine.topology.siblings(0).next().expect("the core has a second thread");
+    let code = [work_then_set(), wait_for_flag(), add()].concat();
+    let waits = CODE + work_then_set().len() as u64;
+    let adds = waits + wait_for_flag().len() as u64;
+    let mut bench = Bench::of_machine(1, machine, &code);
+    bench.start(0, CODE, DATA, 500_000);
+    let others: &[_] = match sibling {
+        Sibling::Nothing => &[],
+        Sibling::Spins => &[(other, waits, DATA, 0)],
+        // A core of the other socket wants the same line.
+        Sibling::Stalls => &[(other, adds, DATA + 4096, 10_000), (30, adds, DATA + 4096, 10_000)],
+    };
+    others.iter().for_each(|&(slot, rip, rdi, rsi)| bench.start(slot, rip, rdi, rsi));
+    bench.finish(1 + others.len())[0].1 as f64
+}
+
+#[test]
+fn a_sibling_costs_what_the_model_says_of_what_it_does() {
+    let over_alone = |smt, sibling| worked_ps(smt, sibling) / worked_ps(smt, Sibling::Nothing);
+    let near = |ratio: f64, expected: f64| (ratio / expected - 1.0).abs() < 0.02;
+    let spins = [Smt::Busy, Smt::Issue].map(|smt| over_alone(smt, Sibling::Spins));
+    assert!(near(spins[0], 1.0), "a parked spinner takes nothing: {spins:?}");
+    assert!(near(spins[1], 1.0 / (1.0 - 0.4 * 0.1)), "a tenth of what a busy one takes: {spins:?}");
+    let stalls = [Smt::Busy, Smt::Issue].map(|smt| over_alone(smt, Sibling::Stalls));
+    assert!(near(stalls[0], 1.0 / 0.6), "a stall takes as much as work: {stalls:?}");
+    assert!(stalls[1] < 1.2, "a stall takes nothing: {stalls:?}");
+}
