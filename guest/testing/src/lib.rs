@@ -8,6 +8,18 @@
 //! with its stack, and equal states must look equal: no count may be kept anywhere, whose last value would lie
 //! on that stack. The sleeping and kicked CPUs are part of the state, instead of a latch next to it.
 
+/// Tests that differ by what they call: `name: call;` declares the test `name`.
+#[macro_export]
+macro_rules! tests {
+    ($($(#[$attribute:meta])* $name:ident: $test:expr;)+) => {$(
+        $(#[$attribute])*
+        #[test]
+        fn $name() {
+            $test;
+        }
+    )+};
+}
+
 mod cpus;
 mod reached;
 mod threads;

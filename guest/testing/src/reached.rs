@@ -14,8 +14,10 @@ pub(crate) fn reach(event: Event) {
 }
 
 /// That the executions of this test have come to what they are about; of a schedule that is replayed, nothing is asked.
-pub fn assert_reached(event: Event) {
-    let reached = REACHED.with(Cell::get) & 1 << event.index() != 0;
+pub fn assert_reached<const EVENTS: usize>(events: [Event; EVENTS]) {
     let is_replay = std::env::var_os("SHUTTLE_REPLAY").is_some();
-    assert!(reached || is_replay, "no execution has come to {}", event.name());
+    for event in events {
+        let reached = REACHED.with(Cell::get) & 1 << event.index() != 0;
+        assert!(reached || is_replay, "no execution has come to {}", event.name());
+    }
 }

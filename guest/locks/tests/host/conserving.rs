@@ -31,39 +31,27 @@ fn a_slice_that_is_about_to_end_is_given_up_before_locking() {
 fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
     let stage = Conserving::new(Cpus::impatient(3));
     stage.host.set_overcommitted(false);
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             stage.host.until_doing(1, Activity::Head);
             stage.host.until_paused(1, 500);
             stage.host.until_paused(2, 500);
-            stage.unlock();
-        } else {
-            held.await_it();
-            stage.visit();
-        }
-    });
+        },
+        |_| stage.visit(),
+    );
     assert_eq!(stage.host.events(Event::PvWaitHead) + stage.host.events(Event::PvWaitNode), 0);
 }
 
 #[test]
 fn a_head_takes_a_free_lock_without_having_forbidden_to_steal_it() {
     let stage = Conserving::new(Cpus::new(2, EVER));
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
-            stage.host.until_doing(1, Activity::Head);
-            stage.unlock();
-        } else {
-            held.await_it();
+    stage.while_held(
+        || stage.host.until_doing(1, Activity::Head),
+        |_| {
             Cpus::hook(|point| assert_ne!(point, Point::HeadSpinning, "its tenure has not begun"));
             stage.visit();
-        }
-    });
+        },
+    );
     assert_eq!(stage.host.events(Event::LockSlowpath), 1);
 }
 
@@ -71,25 +59,20 @@ fn a_head_takes_a_free_lock_without_having_forbidden_to_steal_it() {
 #[test]
 fn a_head_wakes_its_successor_before_it_has_the_lock() {
     let stage = Conserving::new(Cpus::impatient(3));
-    let held = Signal::default();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             stage.host.until_counted(1, Event::PvWaitNode);
             stage.host.kick(1);
             stage.host.until_counted(1, Event::PvSpuriousWakeup);
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            stage.visit();
-        }
-        _ => {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.visit();
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => stage.visit(),
+            _ => {
+                stage.host.until_counted(1, Event::PvWaitHead);
+                stage.visit();
+            }
+        },
+    );
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
@@ -204,24 +187,20 @@ fn a_slice_is_kept_by_who_holds_another_lock() {
 fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
     // A tenure is 32 times as long: a head that would yield within it wakes in time to do so even on a host with other work.
     let stage = Conserving::new(Cpus::new(2, Duration::from_millis(10)));
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             // Each sleep of the head ends at once, as if it had been kicked for another reason.
             for sleeps in 1..20 {
                 stage.host.until_counted(sleeps, Event::PvWaitHead);
                 stage.host.kick(1);
             }
-            stage.unlock();
-        } else {
-            held.await_it();
+        },
+        |_| {
             stage.host.section_entered();
             stage.visit();
             stage.host.section_left();
-        }
-    });
+        },
+    );
     assert_eq!(stage.host.slices_given_up(), 0);
 }
 
@@ -301,30 +280,25 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
 #[test]
 fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
     let stage = Conserving::new(Cpus::impatient(3));
-    let held = Signal::default();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.set_overcommitted(false);
             while stage.host.pauses(2) < 500 && stage.host.events(Event::PvWaitNode) == 0 {
                 thread::yield_now();
             }
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            stage.visit();
-        }
-        _ => {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            while stage.host.is_overcommitted() {
-                thread::yield_now();
+        },
+        |cpu| match cpu {
+            1 => stage.visit(),
+            _ => {
+                stage.host.until_counted(1, Event::PvWaitHead);
+                while stage.host.is_overcommitted() {
+                    thread::yield_now();
+                }
+                stage.visit();
             }
-            stage.visit();
-        }
-    });
+        },
+    );
     assert_eq!(stage.host.events(Event::PvWaitNode), 0);
 }
 
@@ -332,15 +306,9 @@ fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
 #[test]
 fn a_head_gives_up_a_slice_that_ends_before_it_insists() {
     let stage = Conserving::new(Cpus::impatient(2));
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.unlock();
-        } else {
-            held.await_it();
+    stage.while_held(
+        || stage.host.until_counted(1, Event::PvWaitHead),
+        |_| {
             stage.host.set_slice_ends_soon(true);
             let host = stage.host.clone();
             Cpus::hook_once(Point::HeadSpinning, move || {
@@ -351,6 +319,6 @@ fn a_head_gives_up_a_slice_that_ends_before_it_insists() {
                 );
             });
             stage.visit();
-        }
-    });
+        },
+    );
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use haltkick_locks::*;
 
-use crate::support::{Cpus, Plain, Signal};
+use crate::support::{self, Cpus, Plain, Signal};
 
 struct Stage {
     host: Cpus,
@@ -26,6 +26,16 @@ impl Stage {
         self.contended.lock(&self.domain);
         self.counter.increment();
         self.contended.unlock(&self.domain, ());
+    }
+
+    /// As [`while_held`](support::while_held).
+    fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        support::while_held(
+            &self.host,
+            (|| self.contended.lock(&self.domain), || self.contended.unlock(&self.domain, ())),
+            meanwhile,
+            others,
+        );
     }
 }
 
@@ -77,53 +87,45 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
 #[test]
 fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
     let stage = Stage::new(3);
-    let [held, waited] = [(); 2].map(|()| Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.contended.lock(&stage.domain);
-            held.give();
+    let waited = Signal::default();
+    stage.while_held(
+        || {
             stage.host.until_paused(1, 1_000);
             waited.give();
             stage.host.until_counted(2, Event::LockSlowpath);
-            stage.contended.unlock(&stage.domain, ());
-        }
-        1 => {
-            held.await_it();
-            stage.visit();
-        }
-        _ => {
-            waited.await_it();
-            let staged = stage.clone();
-            Cpus::hook_once(Point::NodeClaimed, move || {
-                assert_eq!(staged.host.pauses(2), 0, "CPU 2 has looked for a chance to steal");
-            });
-            stage.visit();
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => stage.visit(),
+            _ => {
+                waited.await_it();
+                let staged = stage.clone();
+                Cpus::hook_once(Point::NodeClaimed, move || {
+                    assert_eq!(staged.host.pauses(2), 0, "CPU 2 has looked for a chance to steal");
+                });
+                stage.visit();
+            }
+        },
+    );
 }
 
 /// CPU 1 is head and CPU 2 behind it.
 fn with_a_head_and_a_waiter(stage: &Stage, meanwhile: impl Fn() + Sync) {
-    let [held, queued] = [(); 2].map(|()| Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.contended.lock(&stage.domain);
-            held.give();
+    let queued = Signal::default();
+    stage.while_held(
+        || {
             stage.host.until_doing(1, Activity::Head);
             queued.give();
             stage.host.until_counted(2, Event::LockSlowpath);
             meanwhile();
-            stage.contended.unlock(&stage.domain, ());
-        }
-        1 => {
-            held.await_it();
-            stage.visit();
-        }
-        _ => {
-            queued.await_it();
-            stage.visit();
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => stage.visit(),
+            _ => {
+                queued.await_it();
+                stage.visit();
+            }
+        },
+    );
 }
 
 #[test]

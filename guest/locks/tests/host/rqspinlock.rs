@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
-use crate::support::{Cpus, Plain, Signal};
+use crate::support::{self, Cpus, Plain, Signal};
 
 const SOON: Duration = Duration::from_millis(5);
 
@@ -37,6 +38,16 @@ impl Stage {
         self.counter.increment();
         self.unlock(&self.a);
         Ok(())
+    }
+
+    /// As [`while_held`](support::while_held).
+    fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        support::while_held(
+            &self.host,
+            (|| self.lock(&self.a).unwrap(), || self.unlock(&self.a)),
+            meanwhile,
+            others,
+        );
     }
 
     fn until_queued(&self, cpus: u64) {
@@ -90,20 +101,14 @@ fn rq3_a_cpu_that_has_the_lock_fails_at_once() {
 fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
     let stage = Stage::new(4);
     stage.host.set_lock_limit(0, SOON);
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock(&stage.a).unwrap();
-            held.give();
+    stage.while_held(
+        || {
             stage.until_queued(2);
             assert_eq!(stage.lock(&stage.a), Err(LockError::Deadlock));
             assert_eq!(stage.host.pauses(0), 0);
-            stage.unlock(&stage.a);
-        } else {
-            held.await_it();
-            stage.visit().expect("the others wait for CPU 0 only");
-        }
-    });
+        },
+        |_| stage.visit().expect("the others wait for CPU 0 only"),
+    );
     stage.assert_at_rest(1, 0);
 }
 
@@ -156,19 +161,10 @@ fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError
     stage.assert_at_rest(u64::from(expected.is_err()), 0);
 }
 
-#[test]
-fn rq1_an_nmi_does_not_wait_for_what_it_interrupts() {
-    in_an_nmi(true, true, Err(LockError::Deadlock));
-}
-
-#[test]
-fn rq1_an_nmi_does_not_queue_over_a_queueing_cpu() {
-    in_an_nmi(true, false, Err(LockError::Deadlock));
-}
-
-#[test]
-fn rq4_an_nmi_queues_where_no_node_is_in_use() {
-    in_an_nmi(false, true, Ok(()));
+tests! {
+    rq1_an_nmi_does_not_wait_for_what_it_interrupts: in_an_nmi(true, true, Err(LockError::Deadlock));
+    rq1_an_nmi_does_not_queue_over_a_queueing_cpu: in_an_nmi(true, false, Err(LockError::Deadlock));
+    rq4_an_nmi_queues_where_no_node_is_in_use: in_an_nmi(false, true, Ok(()));
 }
 
 /// CPU 0 has `a` and asks for `b`, CPU 1 has `b` and asks for `a`, CPU 2 is pending for `a`, and CPU 3 queues behind CPU 1, if it is there. CPU 0
@@ -213,25 +209,18 @@ fn abba(cpus: usize) {
     assert_eq!(stage.host.events(Event::LockDissolved), 0);
 }
 
-#[test]
-fn rq6_a_deadlock_leaves_the_queue_to_the_bystanders() {
-    abba(4);
-}
-
-#[test]
-fn rq9_a_deadlock_of_the_last_in_the_queue_frees_the_tail() {
-    abba(3);
+tests! {
+    rq6_a_deadlock_leaves_the_queue_to_the_bystanders: abba(4);
+    rq9_a_deadlock_of_the_last_in_the_queue_frees_the_tail: abba(3);
 }
 
 /// CPU 1 is pending, CPU 2 head, CPU 3 behind it.
 #[test]
 fn a_head_that_times_out_sends_the_queue_away() {
     let stage = Stage::new(4);
-    let [held, pending, queued] = [(); 3].map(|()| Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock(&stage.a).unwrap();
-            held.give();
+    let [pending, queued] = [(); 2].map(|()| Signal::default());
+    stage.while_held(
+        || {
             stage.host.until_doing(1, Activity::Head);
             pending.give();
             stage.until_queued(1);
@@ -240,17 +229,15 @@ fn a_head_that_times_out_sends_the_queue_away() {
             stage.host.until_paused(3, 10);
             stage.host.set_lock_limit(2, Duration::ZERO);
             stage.host.until_counted(2, Event::LockTimedOut);
-            stage.unlock(&stage.a);
-        }
-        1 => {
-            held.await_it();
-            stage.visit().expect("the pending CPU may wait");
-        }
-        _ => {
-            if cpu == 2 { &pending } else { &queued }.await_it();
-            assert_eq!(stage.visit(), Err(LockError::TimedOut));
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => stage.visit().expect("the pending CPU may wait"),
+            _ => {
+                if cpu == 2 { &pending } else { &queued }.await_it();
+                assert_eq!(stage.visit(), Err(LockError::TimedOut));
+            }
+        },
+    );
     stage.assert_at_rest(0, 2);
     assert_eq!(stage.host.events(Event::LockDissolved), 1);
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
 use crate::support::{Cpus, Plain, Signal, rounds};
 
@@ -257,12 +258,9 @@ fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath:
     assert_eq!(domain.readers(), 0);
 }
 
-#[test]
-fn a_per_cpu_lock_that_is_read_already_cannot_be_read_again() {
-    a_lock_that_is_read_already_cannot_be_read_again(UnfairRwLock::new());
-}
-
-#[test]
-fn a_fair_per_cpu_lock_read_already_cannot_be_read_again() {
-    a_lock_that_is_read_already_cannot_be_read_again(FairRwLock::new(Ticket::new()));
+tests! {
+    a_per_cpu_lock_that_is_read_already_cannot_be_read_again:
+        a_lock_that_is_read_already_cannot_be_read_again(UnfairRwLock::new());
+    a_fair_per_cpu_lock_read_already_cannot_be_read_again:
+        a_lock_that_is_read_already_cannot_be_read_again(FairRwLock::new(Ticket::new()));
 }

@@ -3,8 +3,9 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use haltkick_locks::{osq::Layout, *};
+use haltkick_testing::tests;
 
-use crate::support::{Cpus, Plain, Signal, rounds};
+use crate::support::{self, Cpus, Plain, Signal, rounds};
 
 const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
 
@@ -32,6 +33,16 @@ impl<L: Layout, R: RwSemRules> Stage<L, R> {
         self.lock.write(&self.domain);
         self.counters.iter().for_each(Plain::increment);
         self.lock.write_unlock(&self.domain);
+    }
+
+    /// As [`while_held`](support::while_held).
+    fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        support::while_held(
+            &self.host,
+            (|| self.lock.write(&self.domain), || self.lock.write_unlock(&self.domain)),
+            meanwhile,
+            others,
+        );
     }
 
     fn look(&self) -> u64 {
@@ -99,16 +110,16 @@ fn readers_see_whole_writes_when_owners_are_often_preempted() {
 fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     let stage = Stage::<osq::Packed>::new(Cpus::impatient(2));
     stage.host.set_preempted(0, true);
-    let [owned, halts, kicked] = [(); 3].map(|()| Signal::default());
+    let [held, halts, kicked] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| {
         if cpu == 0 {
             stage.lock.write(&stage.domain);
-            owned.give();
+            held.give();
             halts.await_it();
             stage.lock.write_unlock(&stage.domain);
             kicked.give();
         } else {
-            owned.await_it();
+            held.await_it();
             let (halts, kicked) = (halts.clone(), kicked.clone());
             // Until it has been kicked: it might find first that it need not sleep, and would not be kicked then.
             Cpus::hook_once(Point::BeforeSleep, move || {
@@ -160,11 +171,11 @@ fn trying_tells_shared_from_owned_from_free() {
 fn a_downgrade_lets_sleeping_readers_in_and_keeps_the_writer_out() {
     let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let [owned, written] = [(); 2].map(|()| Signal::default());
+    let [held, written] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock.write(&stage.domain);
-            owned.give();
+            held.give();
             stage.host.until_counted(2, Event::RwsemSleepReader);
             if CPUS > 3 {
                 stage.host.until_counted(1, Event::RwsemSleepWriter);
@@ -175,11 +186,11 @@ fn a_downgrade_lets_sleeping_readers_in_and_keeps_the_writer_out() {
             stage.lock.read_unlock(&stage.domain);
         }
         1 | 2 => {
-            owned.await_it();
+            held.await_it();
             stage.read();
         }
         3 => {
-            owned.await_it();
+            held.await_it();
             stage.host.until_counted(2, Event::RwsemSleepReader);
             stage.write();
             written.give();
@@ -212,11 +223,9 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
     let stage = Stage::<osq::Packed>::new(Cpus::impatient(3));
     stage.host.set_insistent(true);
     stage.host.set_preempted(0, true);
-    let [owned, halts, comes, served, stolen] = [(); 5].map(|()| Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock.write(&stage.domain);
-            owned.give();
+    let [halts, comes, served, stolen] = [(); 4].map(|()| Signal::default());
+    stage.while_held(
+        || {
             halts.await_it();
             assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 1, "CPU 1 has insisted");
             let (host, comes, stolen) = (stage.host.clone(), comes.clone(), stolen.clone());
@@ -228,35 +237,30 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
                     thread::yield_now();
                 }
             });
-            stage.lock.write_unlock(&stage.domain);
-        }
-        1 => {
-            owned.await_it();
-            // Only who is about to halt is kicked.
-            let halts = halts.clone();
-            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
-            stage.lock.write(&stage.domain);
-            assert!(!stolen.given(), "somebody has overtaken a writer that insists");
-            served.give();
-            stage.lock.write_unlock(&stage.domain);
-        }
-        _ => {
-            comes.await_it();
-            thief(&stage);
-            stolen.give();
-            assert!(served.given(), "somebody has overtaken a writer that insists");
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => {
+                // Only who is about to halt is kicked.
+                let halts = halts.clone();
+                Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+                stage.lock.write(&stage.domain);
+                assert!(!stolen.given(), "somebody has overtaken a writer that insists");
+                served.give();
+                stage.lock.write_unlock(&stage.domain);
+            }
+            _ => {
+                comes.await_it();
+                thief(&stage);
+                stolen.give();
+                assert!(served.given(), "somebody has overtaken a writer that insists");
+            }
+        },
+    );
 }
 
-#[test]
-fn no_writer_overtakes_a_writer_that_insists() {
-    nobody_overtakes_a_writer_that_insists(Stage::write);
-}
-
-#[test]
-fn no_reader_overtakes_a_writer_that_insists() {
-    nobody_overtakes_a_writer_that_insists(Stage::read);
+tests! {
+    no_writer_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Stage::write);
+    no_reader_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Stage::read);
 }
 
 /// CPU 1 is woken as a writer whose patience is over since it went to sleep, and does not run. CPU 2, which does, must not come in
@@ -265,7 +269,7 @@ fn no_reader_overtakes_a_writer_that_insists() {
 fn an_overdue_writer_that_is_woken_is_served_next() {
     let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let [owned, halts, released, goes_on] = [(); 4].map(|()| Signal::default());
+    let [held, halts, released, goes_on] = [(); 4].map(|()| Signal::default());
     let order = std::sync::Mutex::new(vec![]);
     let write = |cpu| {
         stage.lock.write(&stage.domain);
@@ -275,7 +279,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
     stage.host.run_some(3, |cpu| match cpu {
         0 => {
             stage.lock.write(&stage.domain);
-            owned.give();
+            held.give();
             halts.await_it();
             thread::sleep(Duration::from_millis(5));
             assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 0, "CPU 1 has not insisted itself");
@@ -288,7 +292,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
             goes_on.give();
         }
         1 => {
-            owned.await_it();
+            held.await_it();
             let (halts, goes_on) = (halts.clone(), goes_on.clone());
             Cpus::hook_once(Point::BeforeSleep, move || {
                 halts.give();
@@ -310,26 +314,24 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
 fn a_sleeping_writer_is_served_beside_one_that_never_rests() {
     let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let [owned, served] = [(); 2].map(|()| Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock.write(&stage.domain);
-            owned.give();
+    let served = Signal::default();
+    stage.while_held(
+        || {
             stage.host.until_counted(1, Event::RwsemSleepWriter);
             thread::sleep(Duration::from_millis(5));
             while !served.given() {
                 stage.lock.write_unlock(&stage.domain);
                 stage.lock.write(&stage.domain);
             }
-            stage.lock.write_unlock(&stage.domain);
-        }
-        1 => {
-            owned.await_it();
-            stage.write();
-            served.give();
-        }
-        _ => {}
-    });
+        },
+        |cpu| match cpu {
+            1 => {
+                stage.write();
+                served.give();
+            }
+            _ => {}
+        },
+    );
     assert_eq!(stage.look(), 1);
 }
 
@@ -338,39 +340,37 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     // A writer that has lost its patience forbids what is looked at here.
     let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(3).unhurried());
     stage.host.set_preempted(0, true);
-    let [owned, halts, comes] = [(); 3].map(|()| Signal::default());
+    let [halts, comes] = [(); 2].map(|()| Signal::default());
     let until_the_reader_has_looked = |host: &Cpus| {
         while host.events(Event::RwsemRlockSteal) + host.events(Event::RwsemSleepReader) == 0 {
             thread::yield_now();
         }
     };
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock.write(&stage.domain);
-            owned.give();
+    stage.while_held(
+        || {
             halts.await_it();
             let (host, comes) = (stage.host.clone(), comes.clone());
             Cpus::hook_before_kick(move || {
                 comes.give();
                 until_the_reader_has_looked(&host);
             });
-            stage.lock.write_unlock(&stage.domain);
-        }
-        1 => {
-            owned.await_it();
-            let (host, halts) = (stage.host.clone(), halts.clone());
-            // It might find first that it need not sleep, and have the lock before the reader comes.
-            Cpus::hook_once(Point::BeforeSleep, move || {
-                halts.give();
-                until_the_reader_has_looked(&host);
-            });
-            stage.write();
-        }
-        _ => {
-            comes.await_it();
-            stage.read();
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => {
+                let (host, halts) = (stage.host.clone(), halts.clone());
+                // It might find first that it need not sleep, and have the lock before the reader comes.
+                Cpus::hook_once(Point::BeforeSleep, move || {
+                    halts.give();
+                    until_the_reader_has_looked(&host);
+                });
+                stage.write();
+            }
+            _ => {
+                comes.await_it();
+                stage.read();
+            }
+        },
+    );
     stage.host.events(Event::RwsemRlockSteal) == 1
 }
 
@@ -384,19 +384,19 @@ fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
 fn readers_that_are_let_in<R: RwSemRules>() -> u64 {
     let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
-    let owned = Signal::default();
+    let held = Signal::default();
     let let_in = Plain::default();
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock.write(&stage.domain);
-            owned.give();
+            held.give();
             stage.host.until_counted(2, Event::RwsemSleepReader);
             stage.lock.downgrade(&stage.domain);
             (0..stage.host.events(Event::RwsemWakeReader)).for_each(|_| let_in.increment());
             stage.lock.read_unlock(&stage.domain);
         }
         1 => {
-            owned.await_it();
+            held.await_it();
             stage.read();
         }
         2 => {
@@ -422,15 +422,15 @@ fn readers_are_let_past_a_writer_and_up_to_it_in_2018() {
 /// CPU 0 reads until CPU 1 sleeps as a writer: how often that one has spun on it for as long as one may.
 fn spins_on_a_reader<R: RwSemRules>() -> u64 {
     let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(2));
-    let owned = Signal::default();
+    let held = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
             stage.lock.read(&stage.domain);
-            owned.give();
+            held.give();
             stage.host.until_counted(1, Event::RwsemSleepWriter);
             stage.lock.read_unlock(&stage.domain);
         } else {
-            owned.await_it();
+            held.await_it();
             stage.write();
         }
     });
@@ -448,20 +448,15 @@ fn promises<R: RwSemRules>() -> u64 {
     let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(2));
     stage.host.set_insistent(true);
     stage.host.set_preempted(0, true);
-    let [owned, halts] = [(); 2].map(|()| Signal::default());
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock.write(&stage.domain);
-            owned.give();
-            halts.await_it();
-            stage.lock.write_unlock(&stage.domain);
-        } else {
-            owned.await_it();
+    let halts = Signal::default();
+    stage.while_held(
+        || halts.await_it(),
+        |_| {
             let halts = halts.clone();
             Cpus::hook_once(Point::BeforeSleep, move || halts.give());
             stage.write();
-        }
-    });
+        },
+    );
     stage.host.events(Event::RwsemWlockHandoff)
 }
 

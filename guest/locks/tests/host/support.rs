@@ -43,6 +43,27 @@ impl Plain {
     }
 }
 
+/// CPU 0 takes a lock, does something `meanwhile`, and releases it. The others begin once it has the lock.
+pub(crate) fn while_held(
+    host: &Cpus,
+    (lock, unlock): (impl Fn() + Sync, impl Fn() + Sync),
+    meanwhile: impl Fn() + Sync,
+    others: impl Fn(usize) + Sync,
+) {
+    let held = Signal::default();
+    host.run(|cpu| {
+        if cpu == 0 {
+            lock();
+            held.give();
+            meanwhile();
+            unlock();
+        } else {
+            held.await_it();
+            others(cpu);
+        }
+    });
+}
+
 /// All CPUs increment one plain counter `rounds` times each under one lock.
 pub(crate) fn no_increment_is_lost<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L, rounds: usize) {
     let counter = Plain::default();

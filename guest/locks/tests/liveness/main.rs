@@ -16,6 +16,7 @@ mod graph;
 mod machine;
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
 use std::env;
 
@@ -74,40 +75,16 @@ fn assert_a_way_forward(lock: fn(Rounds) -> Graph) {
     }
 }
 
-#[test]
-fn every_state_of_the_lock_of_2015_has_a_way_forward() {
-    assert_a_way_forward(queue_lock::<V16>);
-}
-
-#[test]
-fn from_every_state_of_todays_lock_there_is_a_way_forward() {
-    assert_a_way_forward(queue_lock::<Pv>);
-}
-
-#[test]
-fn from_every_state_of_the_bounded_lock_there_is_a_way_forward() {
-    assert_a_way_forward(queue_lock::<Bounded>);
-}
-
-#[test]
-fn every_state_of_the_work_conserving_lock_has_a_way_forward() {
-    assert_a_way_forward(queue_lock::<WorkConserving>);
-}
-
-#[test]
-fn every_state_of_the_owner_yielding_lock_has_a_way_forward() {
-    assert_a_way_forward(owner_yield);
-}
-
-#[test]
-fn every_state_of_the_restricted_lock_has_a_way_forward() {
-    assert_a_way_forward(gcr);
-}
-
-/// Any wait may end with an error, at any time.
-#[test]
-fn every_state_of_the_lock_that_can_fail_has_a_way_forward() {
-    assert_a_way_forward(rqspinlock);
+tests! {
+    every_state_of_the_lock_of_2015_has_a_way_forward: assert_a_way_forward(queue_lock::<V16>);
+    from_every_state_of_todays_lock_there_is_a_way_forward: assert_a_way_forward(queue_lock::<Pv>);
+    from_every_state_of_the_bounded_lock_there_is_a_way_forward: assert_a_way_forward(queue_lock::<Bounded>);
+    every_state_of_the_work_conserving_lock_has_a_way_forward:
+        assert_a_way_forward(queue_lock::<WorkConserving>);
+    every_state_of_the_owner_yielding_lock_has_a_way_forward: assert_a_way_forward(owner_yield);
+    every_state_of_the_restricted_lock_has_a_way_forward: assert_a_way_forward(gcr);
+    /// Any wait may end with an error, at any time.
+    every_state_of_the_lock_that_can_fail_has_a_way_forward: assert_a_way_forward(rqspinlock);
 }
 
 /// A CPU that is sent away asks anew.
@@ -135,24 +112,12 @@ fn four_cpus_with_the_lock_of_2015() {
     }
 }
 
-#[test]
-fn four_cpus_with_todays_lock() {
-    visit_four(QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<Pv, Whole>::new);
-}
-
-#[test]
-fn four_cpus_with_the_work_conserving_lock() {
-    visit_four(QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<WorkConserving, Whole>::new);
-}
-
-#[test]
-fn four_cpus_with_the_restricted_lock() {
-    visit_four(GcrDomain::<Cpus, 4>::new, Gcr::new);
-}
-
-#[test]
-fn four_cpus_with_the_owner_yielding_lock() {
-    visit_four(OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new);
+tests! {
+    four_cpus_with_todays_lock: visit_four(QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<Pv, Whole>::new);
+    four_cpus_with_the_work_conserving_lock:
+        visit_four(QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<WorkConserving, Whole>::new);
+    four_cpus_with_the_restricted_lock: visit_four(GcrDomain::<Cpus, 4>::new, Gcr::new);
+    four_cpus_with_the_owner_yielding_lock: visit_four(OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new);
 }
 
 /// A head that is preempted while it forbids stealing (D2): no other CPU gets the lock, although it is free.

@@ -2,6 +2,7 @@
 //! others, and lets a waiter read the same stale word forever. Shuttle and the host threads check that one.
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
 use crate::model::{Bounds, Cpus, check};
 
@@ -14,14 +15,9 @@ macro_rules! family {
         mod $name {
             use super::*;
 
-            #[test]
-            fn with_two_cpus() {
-                check(2, TWO, $two, || $lock, |_| {});
-            }
-
-            #[test]
-            fn with_three_cpus() {
-                check(3, THREE, $three, || $lock, |_| {});
+            tests! {
+                with_two_cpus: check(2, TWO, $two, || $lock, |_| {});
+                with_three_cpus: check(3, THREE, $three, || $lock, |_| {});
             }
         }
     )+};

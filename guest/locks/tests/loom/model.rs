@@ -42,25 +42,19 @@ pub(crate) fn check<D, L>(
     D: Sync + Send + 'static,
     L: Lock<D> + Send + 'static,
 {
-    explore(bounds.preemptions, move || {
-        let domain = Arc::new(domain(machine(cpus, bounds.pauses, |_| false)));
-        let lock = Arc::new(lock());
-        let counter = Arc::new(Plain::default());
-        let run = {
-            let (domain, lock, counter) = (domain.clone(), lock.clone(), counter.clone());
-            move |cpu| {
-                Cpus::become_cpu(cpu);
-                for _ in 0..bounds.rounds {
-                    let tried = if cpu == cpus - 1 { lock.try_lock(&*domain) } else { None };
-                    let token = tried.unwrap_or_else(|| lock.lock(&*domain));
-                    counter.increment();
-                    lock.unlock(&*domain, token);
-                }
-            }
-        };
-        on_each_cpu(cpus, run);
-        assert_eq!(counter.get(), cpus * bounds.rounds);
-        at_rest(&domain);
+    let Bounds { rounds, pauses, .. } = bounds;
+    let scene = move || (domain(machine(cpus, pauses, |_| false)), lock(), Plain::default());
+    let play = move |cpu, (domain, lock, counter): &(D, L, Plain)| {
+        for _ in 0..rounds {
+            let tried = if cpu == cpus - 1 { lock.try_lock(domain) } else { None };
+            let token = tried.unwrap_or_else(|| lock.lock(domain));
+            counter.increment();
+            lock.unlock(domain, token);
+        }
+    };
+    play_out(cpus, &bounds, scene, play, move |(domain, _, counter)| {
+        assert_eq!(counter.get(), cpus * rounds);
+        at_rest(domain);
     });
 }
 
@@ -105,40 +99,30 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
     D: Sync + Send + 'static,
     L: RwLock<D> + Send + 'static,
 {
-    explore(bounds.preemptions, move || {
-        let domain = Arc::new(domain(machine(CPUS, bounds.pauses, |_| false)));
-        let lock = Arc::new(lock());
-        let counter = Arc::new(Plain::default());
-        let written = {
-            let writes = |role| (0..bounds.rounds).filter(|round| writes(role, *round)).count();
-            roles.map(writes).iter().sum::<usize>()
-        };
-        let run = {
-            let (domain, counter) = (domain.clone(), counter.clone());
-            move |cpu| {
-                Cpus::become_cpu(cpu);
-                let tries = cpu == CPUS - 1;
-                let mut seen = 0;
-                for round in 0..bounds.rounds {
-                    if writes(roles[cpu], round) {
-                        let tried = if tries { lock.try_write(&domain) } else { None };
-                        let token = tried.unwrap_or_else(|| lock.write(&domain));
-                        counter.increment();
-                        lock.write_unlock(&domain, token);
-                    } else {
-                        let tried = if tries { lock.try_read(&domain) } else { None };
-                        let token = tried.unwrap_or_else(|| lock.read(&domain));
-                        let now = counter.get();
-                        assert!(now >= seen, "a reader has gone back in time");
-                        seen = now;
-                        lock.read_unlock(&domain, token);
-                    }
-                }
+    let Bounds { rounds, pauses, .. } = bounds;
+    let scene = move || (domain(machine(CPUS, pauses, |_| false)), lock(), Plain::default());
+    let play = move |cpu: usize, (domain, lock, counter): &(D, L, Plain)| {
+        let tries = cpu == CPUS - 1;
+        let mut seen = 0;
+        for round in 0..rounds {
+            if writes(roles[cpu], round) {
+                let tried = if tries { lock.try_write(domain) } else { None };
+                let token = tried.unwrap_or_else(|| lock.write(domain));
+                counter.increment();
+                lock.write_unlock(domain, token);
+            } else {
+                let tried = if tries { lock.try_read(domain) } else { None };
+                let token = tried.unwrap_or_else(|| lock.read(domain));
+                let now = counter.get();
+                assert!(now >= seen, "a reader has gone back in time");
+                seen = now;
+                lock.read_unlock(domain, token);
             }
-        };
-        on_each_cpu(CPUS, run);
-        assert_eq!(counter.get(), written);
-    });
+        }
+    };
+    let written =
+        roles.map(|role| (0..rounds).filter(|round| writes(role, *round)).count()).iter().sum::<usize>();
+    play_out(CPUS, &bounds, scene, play, move |(.., counter)| assert_eq!(counter.get(), written));
 }
 
 fn writes(role: Role, round: usize) -> bool {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed as Unmodelled};
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
 use crate::model::{Bounds, Cpus, Plain, machine, play_out};
 
@@ -114,14 +115,9 @@ macro_rules! kinds {
                 play_out(CPUS, &BOUNDS, || (), play, at_rest);
             }
 
-            #[test]
-            fn an_interrupt_waits_while_its_cpu_queues() {
-                an_interrupt_waits_inside_a_wait::<0>();
-            }
-
-            #[test]
-            fn an_interrupt_waits_while_its_cpu_is_about_to_sleep() {
-                an_interrupt_waits_inside_a_wait::<1>();
+            tests! {
+                an_interrupt_waits_while_its_cpu_queues: an_interrupt_waits_inside_a_wait::<0>();
+                an_interrupt_waits_while_its_cpu_is_about_to_sleep: an_interrupt_waits_inside_a_wait::<1>();
             }
 
             /// The memory of a CPU in the domain serves one lock and then the other.

@@ -4,6 +4,7 @@ use haltkick_locks::{
     osq::{Cached, Layout, Packed, PrevCpu, Split},
     *,
 };
+use haltkick_testing::tests;
 
 use crate::model::{Bounds, Cpus, Plain, machine, play_out};
 
@@ -38,31 +39,14 @@ macro_rules! layouts {
         mod $name {
             use super::*;
 
-            /// The swap of the tail publishes the node: a successor's link is not overwritten by its owner.
-            #[test]
-            fn o1_a_link_outlives_the_initialisation_of_its_node() {
-                check::<$layout, 2>(TWO, |_| false);
-            }
-
-            /// A waiter's own note of its predecessor is not taken for the one that a leaving predecessor made.
-            #[test]
-            fn o2_a_waiter_learns_of_its_new_predecessor() {
-                check::<$layout, 3>(THREE, |cpu| cpu != 0);
-            }
-
-            #[test]
-            fn one_of_two_leaves() {
-                check::<$layout, 2>(TWO, |cpu| cpu == 1);
-            }
-
-            #[test]
-            fn one_of_three_leaves() {
-                check::<$layout, 3>(THREE, |cpu| cpu == 1);
-            }
-
-            #[test]
-            fn all_of_three_leave() {
-                check::<$layout, 3>(THREE, |_| true);
+            tests! {
+                /// The swap of the tail publishes the node: a successor's link is not overwritten by its owner.
+                o1_a_link_outlives_the_initialisation_of_its_node: check::<$layout, 2>(TWO, |_| false);
+                /// A waiter's own note of its predecessor is not taken for the one that a leaving predecessor made.
+                o2_a_waiter_learns_of_its_new_predecessor: check::<$layout, 3>(THREE, |cpu| cpu != 0);
+                one_of_two_leaves: check::<$layout, 2>(TWO, |cpu| cpu == 1);
+                one_of_three_leaves: check::<$layout, 3>(THREE, |cpu| cpu == 1);
+                all_of_three_leave: check::<$layout, 3>(THREE, |_| true);
             }
         }
     )+};
@@ -75,13 +59,8 @@ layouts! {
     prev_cpu: PrevCpu;
 }
 
-/// A node that has left comes back, perhaps behind the one that was behind it.
-#[test]
-fn who_has_left_may_queue_again() {
-    check::<Packed, 3>(AGAIN, |cpu| cpu == 1);
-}
-
-#[test]
-fn who_has_left_may_queue_again_without_initialising() {
-    check::<PrevCpu, 3>(AGAIN, |cpu| cpu == 1);
+tests! {
+    /// A node that has left comes back, perhaps behind the one that was behind it.
+    who_has_left_may_queue_again: check::<Packed, 3>(AGAIN, |cpu| cpu == 1);
+    who_has_left_may_queue_again_without_initialising: check::<PrevCpu, 3>(AGAIN, |cpu| cpu == 1);
 }

@@ -1,6 +1,7 @@
 //! The queue spinlock, in the layout that loom can see.
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
 use crate::model::{Bounds, Cpus, check};
 
@@ -14,64 +15,23 @@ fn check_mode<M: Mode, const CPUS: usize>(bounds: Bounds) {
     );
 }
 
-#[test]
-fn native_with_two_cpus() {
-    check_mode::<Native, 2>(Bounds { rounds: 2, preemptions: 4, pauses: 8 });
-}
-
-#[test]
-fn native_with_three_cpus() {
-    check_mode::<Native, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
-}
-
-/// Owner, pending, head, and one behind.
-#[test]
-fn native_with_four_cpus() {
-    check_mode::<Native, 4>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
-}
-
-#[test]
-fn v16_with_two_cpus() {
-    check_mode::<V16, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 3 });
-}
-
-/// Owner, head, and one behind.
-#[test]
-fn v16_with_three_cpus() {
-    check_mode::<V16, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
-}
-
-#[test]
-fn pv_with_two_cpus() {
-    check_mode::<Pv, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
-}
-
-/// Owner, head, and one behind, or a thief.
-#[test]
-fn pv_with_three_cpus() {
-    check_mode::<Pv, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
-}
-
-#[test]
-fn bounded_with_two_cpus() {
-    check_mode::<Bounded, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
-}
-
-/// Owner, head, and a thief.
-#[test]
-fn bounded_with_three_cpus() {
-    check_mode::<Bounded, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
-}
-
-#[test]
-fn wc_with_two_cpus() {
-    check_mode::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
-}
-
-/// Owner, head, and a thief.
-#[test]
-fn wc_with_three_cpus() {
-    check_mode::<WorkConserving, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+tests! {
+    native_with_two_cpus: check_mode::<Native, 2>(Bounds { rounds: 2, preemptions: 4, pauses: 8 });
+    native_with_three_cpus: check_mode::<Native, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
+    /// Owner, pending, head, and one behind.
+    native_with_four_cpus: check_mode::<Native, 4>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+    v16_with_two_cpus: check_mode::<V16, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 3 });
+    /// Owner, head, and one behind.
+    v16_with_three_cpus: check_mode::<V16, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+    pv_with_two_cpus: check_mode::<Pv, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
+    /// Owner, head, and one behind, or a thief.
+    pv_with_three_cpus: check_mode::<Pv, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+    bounded_with_two_cpus: check_mode::<Bounded, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
+    /// Owner, head, and a thief.
+    bounded_with_three_cpus: check_mode::<Bounded, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+    wc_with_two_cpus: check_mode::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
+    /// Owner, head, and a thief.
+    wc_with_three_cpus: check_mode::<WorkConserving, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
 }
 
 /// As `check_mode`, on a host that says more.

@@ -59,7 +59,7 @@ fn two_cpus_in_a_circle_come_through() {
         _ = scene.with(cpu, || _ = scene.with(1 - cpu, || scene.counter.increment()));
     };
     play_out(2, &BOUNDS, || Scene::new(3), play, Scene::assert_at_rest);
-    assert_reached(Event::LockDeadlock);
+    assert_reached([Event::LockDeadlock]);
 }
 
 /// Waiters that give up, in a lock's queue and its pending bit.
@@ -67,5 +67,5 @@ fn two_cpus_in_a_circle_come_through() {
 fn a_lock_is_free_after_all_have_given_up() {
     let play = |_: usize, scene: &Scene| _ = scene.with(0, || scene.counter.increment());
     play_out(2, &BOUNDS, || Scene::new(0), play, Scene::assert_at_rest);
-    assert_reached(Event::LockTimedOut);
+    assert_reached([Event::LockTimedOut]);
 }

@@ -1,6 +1,7 @@
 //! The reader-writer locks.
 
 use haltkick_locks::*;
+use haltkick_testing::tests;
 
 use crate::model::{Bounds, Cpus, Plain, Role, check_rw, machine, play_out};
 
@@ -17,14 +18,11 @@ macro_rules! rw_family {
         mod $name {
             use super::*;
 
-            #[test]
-            fn with_two_cpus() {
-                check_rw(TWO, Bounds { rounds: 2, preemptions: 4, pauses: $pauses }, $two, || $lock);
-            }
-
-            #[test]
-            fn with_a_writer_and_two_readers() {
-                check_rw(THREE, Bounds { rounds: 1, preemptions: 2, pauses: $pauses }, $three, || $lock);
+            tests! {
+                with_two_cpus:
+                    check_rw(TWO, Bounds { rounds: 2, preemptions: 4, pauses: $pauses }, $two, || $lock);
+                with_a_writer_and_two_readers:
+                    check_rw(THREE, Bounds { rounds: 1, preemptions: 2, pauses: $pauses }, $three, || $lock);
             }
 
             #[test]
@@ -85,12 +83,8 @@ where
     });
 }
 
-#[test]
-fn per_cpu_locks_of_which_one_cpu_reads_two() {
-    read_two_beside_a_writer(UnfairRwLock::new);
-}
-
-#[test]
-fn per_cpu_locks_on_fair_ones_of_which_one_cpu_reads_two() {
-    read_two_beside_a_writer(|| FairRwLock::new(Ticket::new()));
+tests! {
+    per_cpu_locks_of_which_one_cpu_reads_two: read_two_beside_a_writer(UnfairRwLock::new);
+    per_cpu_locks_on_fair_ones_of_which_one_cpu_reads_two:
+        read_two_beside_a_writer(|| FairRwLock::new(Ticket::new()));
 }

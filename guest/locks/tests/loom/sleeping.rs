@@ -5,6 +5,7 @@ use haltkick_locks::{
     osq::{Packed, PrevCpu},
     *,
 };
+use haltkick_testing::tests;
 
 use crate::model::{self, Bounds, Cpus, Plain, Preempted, assert_reached, machine, play_out};
 
@@ -14,6 +15,10 @@ type Domain<const CPUS: usize> = SleepDomain<Cpus, PrevCpu, CPUS>;
 const NOBODY: Preempted = |_| false;
 const EVERYBODY: Preempted = |_| true;
 const FIRST: Preempted = |cpu| cpu == 0;
+
+const ONCE: Bounds = Bounds { rounds: 1, preemptions: 2, pauses: 4 };
+const TWICE: Bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
+const SPINNING: Bounds = Bounds { rounds: 2, preemptions: 2, pauses: 4 };
 
 /// As `model::check`, with CPUs that are found preempted.
 fn check<L, const CPUS: usize>(bounds: Bounds, preempted: Preempted, lock: fn() -> L)
@@ -50,64 +55,36 @@ fn futex_with_two_and_with_three_cpus() {
     fn domain<const CPUS: usize>(machine: Cpus) -> SleepDomain<Cpus, Packed, CPUS> {
         SleepDomain::new(machine)
     }
-    model::check(2, Bounds { rounds: 2, preemptions: 3, pauses: 4 }, domain::<2>, FutexMutex::new, |_| {});
-    model::check(3, Bounds { rounds: 1, preemptions: 2, pauses: 4 }, domain::<3>, FutexMutex::new, |_| {});
+    model::check(2, TWICE, domain::<2>, FutexMutex::new, |_| {});
+    model::check(3, ONCE, domain::<3>, FutexMutex::new, |_| {});
 }
 
-#[test]
-fn mutex_with_two_cpus_that_spin() {
-    mutex::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 4 }, NOBODY);
-}
-
-#[test]
-fn mutex_with_two_cpus_that_sleep() {
-    mutex::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 4 }, EVERYBODY);
+tests! {
+    mutex_with_two_cpus_that_spin: mutex::<2>(SPINNING, NOBODY);
+    mutex_with_two_cpus_that_sleep: mutex::<2>(TWICE, EVERYBODY);
 }
 
 /// A sleeper is woken and overtaken, and insists: the next unlock hands the lock to it.
 #[test]
 fn mutex_is_handed_to_an_overtaken_sleeper() {
-    mutex::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY);
-    assert_reached(Event::MutexHandoff);
+    mutex::<3>(ONCE, EVERYBODY);
+    assert_reached([Event::MutexHandoff]);
 }
 
-#[test]
-fn mutex_with_three_cpus_of_which_one_is_preempted() {
-    mutex::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, FIRST);
-}
-
-#[test]
-fn rwsem_with_two_writers_that_spin() {
-    rwsem::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 4 }, NOBODY);
-}
-
-#[test]
-fn rwsem_with_two_writers_that_sleep() {
-    rwsem::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 4 }, EVERYBODY);
-}
-
-#[test]
-fn rwsem_with_three_writers_that_sleep() {
-    rwsem::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 2 }, EVERYBODY);
+tests! {
+    mutex_with_three_cpus_of_which_one_is_preempted: mutex::<3>(ONCE, FIRST);
+    rwsem_with_two_writers_that_spin: rwsem::<2>(SPINNING, NOBODY);
+    rwsem_with_two_writers_that_sleep: rwsem::<2>(TWICE, EVERYBODY);
+    rwsem_with_three_writers_that_sleep:
+        rwsem::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 2 }, EVERYBODY);
 }
 
 /// The CPUs below `writers` write, the others read; readers must find what whole writes have left.
 fn share<const CPUS: usize>(bounds: Bounds, preempted: Preempted, writers: usize, downgrade: bool) {
-    share_on::<CPUS>(|machine| machine, bounds, preempted, writers, downgrade);
+    share_by::<RulesToday, CPUS>(|machine| machine, bounds, preempted, writers, downgrade);
 }
 
-/// `share` on a machine that tells the lock more.
-fn share_on<const CPUS: usize>(
-    tell: fn(Cpus) -> Cpus,
-    bounds: Bounds,
-    preempted: Preempted,
-    writers: usize,
-    downgrade: bool,
-) {
-    share_by::<RulesToday, CPUS>(tell, bounds, preempted, writers, downgrade);
-}
-
-/// `share` by other rules.
+/// `share` by other rules, on a machine that tells the lock more.
 fn share_by<R: RwSemRules, const CPUS: usize>(
     tell: fn(Cpus) -> Cpus,
     bounds: Bounds,
@@ -152,58 +129,33 @@ fn insistent(machine: Cpus) -> Cpus {
 /// A sleeper that has been woken and overtaken forbids stealing at once: no CPU may overtake it from then on.
 #[test]
 fn rwsem_is_promised_to_an_overtaken_sleeper() {
-    let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 3 };
-    share_on::<3>(insistent, bounds, EVERYBODY, 2, false);
-    assert_reached(Event::RwsemWlockHandoff);
+    share_by::<RulesToday, 3>(
+        insistent,
+        Bounds { rounds: 1, preemptions: 2, pauses: 3 },
+        EVERYBODY,
+        2,
+        false,
+    );
+    assert_reached([Event::RwsemWlockHandoff]);
 }
 
 /// A promised lock with one CPU that overtakes again and again.
 #[test]
 fn rwsem_is_promised_by_one_that_comes_back() {
-    let bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
-    share_on::<2>(insistent, bounds, EVERYBODY, 2, false);
-    assert_reached(Event::RwsemWlockHandoff);
+    share_by::<RulesToday, 2>(insistent, TWICE, EVERYBODY, 2, false);
+    assert_reached([Event::RwsemWlockHandoff]);
 }
 
-#[test]
-fn rwsem_is_handed_from_a_writer_to_a_reader_and_back() {
-    share::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 4 }, EVERYBODY, 1, false);
-}
-
-#[test]
-fn rwsem_with_two_readers_and_a_writer() {
-    share::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY, 1, false);
-}
-
-#[test]
-fn rwsem_with_a_reader_and_two_writers() {
-    share::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY, 2, false);
-}
-
-#[test]
-fn rwsem_with_a_spinning_writer_and_a_reader() {
-    share::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 4 }, NOBODY, 1, false);
-}
-
-#[test]
-fn rwsem_downgraded_beside_a_reader_and_a_writer() {
-    share::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY, 2, true);
-}
-
-#[test]
-fn rwsem_of_2018_is_handed_from_writer_to_reader_and_back() {
-    let bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
-    share_by::<Rules2018, 2>(|machine| machine, bounds, EVERYBODY, 1, false);
-}
-
-#[test]
-fn rwsem_of_2018_with_two_readers_and_a_writer() {
-    let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 4 };
-    share_by::<Rules2018, 3>(|machine| machine, bounds, EVERYBODY, 1, false);
-}
-
-#[test]
-fn rwsem_of_2018_with_a_reader_and_two_writers() {
-    let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 4 };
-    share_by::<Rules2018, 3>(|machine| machine, bounds, EVERYBODY, 2, false);
+tests! {
+    rwsem_is_handed_from_a_writer_to_a_reader_and_back: share::<2>(TWICE, EVERYBODY, 1, false);
+    rwsem_with_two_readers_and_a_writer: share::<3>(ONCE, EVERYBODY, 1, false);
+    rwsem_with_a_reader_and_two_writers: share::<3>(ONCE, EVERYBODY, 2, false);
+    rwsem_with_a_spinning_writer_and_a_reader: share::<2>(SPINNING, NOBODY, 1, false);
+    rwsem_downgraded_beside_a_reader_and_a_writer: share::<3>(ONCE, EVERYBODY, 2, true);
+    rwsem_of_2018_is_handed_from_writer_to_reader_and_back:
+        share_by::<Rules2018, 2>(|machine| machine, TWICE, EVERYBODY, 1, false);
+    rwsem_of_2018_with_two_readers_and_a_writer:
+        share_by::<Rules2018, 3>(|machine| machine, ONCE, EVERYBODY, 1, false);
+    rwsem_of_2018_with_a_reader_and_two_writers:
+        share_by::<Rules2018, 3>(|machine| machine, ONCE, EVERYBODY, 2, false);
 }

@@ -11,7 +11,7 @@
 use std::{cell::UnsafeCell, env, sync::atomic::AtomicU64};
 
 use haltkick_locks::*;
-use haltkick_testing::{Cpus, assert_reached};
+use haltkick_testing::{Cpus, assert_reached, tests};
 use shuttle::{
     Config, Runner,
     scheduler::{PctScheduler, RandomScheduler},
@@ -61,45 +61,36 @@ fn explore<D, L>(
     D: Sync + Send + 'static,
     L: Lock<D> + Send + 'static,
 {
-    let model = move || {
-        let shared =
-            Arc::new((domain(Cpus::impatient(cpus)), [lock(), lock()], [Plain::default(), Plain::default()]));
-        let threads: Vec<_> = (0..cpus)
-            .map(|cpu| {
-                let shared = shared.clone();
-                thread::spawn(move || {
-                    Cpus::become_cpu(cpu);
-                    let (domain, locks, counters) = &*shared;
-                    for round in 0..rounds {
-                        // Mostly one lock; sometimes a second one inside it.
-                        let outer = locks[0].lock(domain);
-                        counters[0].increment();
-                        let inner = (round + cpu).is_multiple_of(3).then(|| locks[1].lock(domain));
-                        if let Some(inner) = inner {
-                            counters[1].increment();
-                            locks[1].unlock(domain, inner);
-                        }
-                        locks[0].unlock(domain, outer);
-                        if (round + cpu) % 3 == 1 {
-                            let token = locks[1].try_lock(domain).unwrap_or_else(|| locks[1].lock(domain));
-                            counters[1].increment();
-                            locks[1].unlock(domain, token);
-                        }
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
+    let scene =
+        move || (domain(Cpus::impatient(cpus)), [lock(), lock()], [Plain::default(), Plain::default()]);
+    let play = move |cpu: usize, (domain, locks, counters): &(D, [L; 2], [Plain; 2])| {
+        for round in 0..rounds {
+            // Mostly one lock; sometimes a second one inside it.
+            let outer = locks[0].lock(domain);
+            counters[0].increment();
+            let inner = (round + cpu).is_multiple_of(3).then(|| locks[1].lock(domain));
+            if let Some(inner) = inner {
+                counters[1].increment();
+                locks[1].unlock(domain, inner);
+            }
+            locks[0].unlock(domain, outer);
+            if (round + cpu) % 3 == 1 {
+                let token = locks[1].try_lock(domain).unwrap_or_else(|| locks[1].lock(domain));
+                counters[1].increment();
+                locks[1].unlock(domain, token);
+            }
         }
-        let all = (0..cpus).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
-        let (domain, _, counters) = &*shared;
-        assert_eq!(counters[0].get(), cpus * rounds);
-        assert_eq!(counters[1].get(), all.filter(|n| n % 3 != 2).count());
-        at_rest(domain);
     };
+    play_out(cpus, scene, play, move |(domain, _, counters)| {
+        assert_eq!(counters[0].get(), cpus * rounds);
+        assert_eq!(counters[1].get(), count_rounds(cpus, rounds, |n| n % 3 != 2));
+        at_rest(domain);
+    });
+}
 
-    try_schedules(model);
+/// Rounds of all CPUs for which the sum of both numbers is as wanted.
+fn count_rounds(cpus: usize, rounds: usize, wanted: fn(&usize) -> bool) -> usize {
+    (0..cpus).flat_map(|cpu| (0..rounds).map(move |round| round + cpu)).filter(wanted).count()
 }
 
 /// Sets up a scene, lets `cpus` CPUs play on it, and looks at it when all have come through.
@@ -134,37 +125,25 @@ where
     D: Sync + Send + 'static,
     L: RwLock<D> + Send + 'static,
 {
-    try_schedules(move || {
-        let shared = Arc::new((domain(Cpus::impatient(cpus)), lock(), [Plain::default(), Plain::default()]));
-        let threads: Vec<_> = (0..cpus)
-            .map(|cpu| {
-                let shared = shared.clone();
-                thread::spawn(move || {
-                    Cpus::become_cpu(cpu);
-                    let (domain, lock, counters) = &*shared;
-                    for round in 0..rounds {
-                        if (round + cpu).is_multiple_of(3) {
-                            let tried =
-                                if (round + cpu).is_multiple_of(2) { lock.try_write(domain) } else { None };
-                            let token = tried.unwrap_or_else(|| lock.write(domain));
-                            counters.iter().for_each(Plain::increment);
-                            lock.write_unlock(domain, token);
-                        } else {
-                            let token = lock.read(domain);
-                            let first = counters[0].get();
-                            thread::yield_now();
-                            assert_eq!(first, counters[1].get(), "a reader was not alone with readers");
-                            lock.read_unlock(domain, token);
-                        }
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
+    let scene = move || (domain(Cpus::impatient(cpus)), lock(), [Plain::default(), Plain::default()]);
+    let play = move |cpu: usize, (domain, lock, counters): &(D, L, [Plain; 2])| {
+        for round in 0..rounds {
+            if (round + cpu).is_multiple_of(3) {
+                let tried = if (round + cpu).is_multiple_of(2) { lock.try_write(domain) } else { None };
+                let token = tried.unwrap_or_else(|| lock.write(domain));
+                counters.iter().for_each(Plain::increment);
+                lock.write_unlock(domain, token);
+            } else {
+                let token = lock.read(domain);
+                let first = counters[0].get();
+                thread::yield_now();
+                assert_eq!(first, counters[1].get(), "a reader was not alone with readers");
+                lock.read_unlock(domain, token);
+            }
         }
-        let all = (0..cpus).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
-        assert_eq!(shared.2[0].get(), all.filter(|n| n % 3 == 0).count());
+    };
+    play_out(cpus, scene, play, move |(.., counters)| {
+        assert_eq!(counters[0].get(), count_rounds(cpus, rounds, |n| n % 3 == 0));
     });
 }
 
@@ -200,57 +179,27 @@ fn pv_with_four_cpus() {
 #[test]
 fn pv_with_eight_cpus() {
     explore_mode::<Pv, 8>();
-    for event in [Event::PvWaitEarly, Event::PvWaitAgain, Event::PvLockStealing, Event::PvSpuriousWakeup] {
-        assert_reached(event);
-    }
+    assert_reached([Event::PvWaitEarly, Event::PvWaitAgain, Event::PvLockStealing, Event::PvSpuriousWakeup]);
 }
 
-#[test]
-fn bounded_with_four_cpus() {
-    explore_mode::<Bounded, 4>();
-}
-
-#[test]
-fn wc_with_four_cpus() {
-    explore_mode::<WorkConserving, 4>();
+tests! {
+    bounded_with_four_cpus: explore_mode::<Bounded, 4>();
+    wc_with_four_cpus: explore_mode::<WorkConserving, 4>();
 }
 
 #[test]
 fn wc_with_eight_cpus() {
     explore_mode::<WorkConserving, 8>();
-    for event in [Event::PvWaitHead, Event::PvWaitAgain, Event::PvWaitNode, Event::PvSpuriousWakeup] {
-        assert_reached(event);
-    }
+    assert_reached([Event::PvWaitHead, Event::PvWaitAgain, Event::PvWaitNode, Event::PvSpuriousWakeup]);
 }
 
-#[test]
-fn v16_with_four_cpus() {
-    explore_mode::<V16, 4>();
-}
-
-#[test]
-fn v16_with_eight_cpus() {
-    explore_mode::<V16, 8>();
-}
-
-#[test]
-fn native_with_six_cpus() {
-    explore_mode::<Native, 6>();
-}
-
-#[test]
-fn virt_with_four_cpus() {
-    explore_mode::<VirtTas, 4>();
-}
-
-#[test]
-fn pv_ticket_with_four_cpus() {
-    explore(4, 2, PvTicketDomain::<Cpus, 4>::new, PvTicket::new, |_| {});
-}
-
-#[test]
-fn pv_ticket_with_eight_cpus() {
-    explore(8, 2, PvTicketDomain::<Cpus, 8>::new, PvTicket::new, |_| {});
+tests! {
+    v16_with_four_cpus: explore_mode::<V16, 4>();
+    v16_with_eight_cpus: explore_mode::<V16, 8>();
+    native_with_six_cpus: explore_mode::<Native, 6>();
+    virt_with_four_cpus: explore_mode::<VirtTas, 4>();
+    pv_ticket_with_four_cpus: explore(4, 2, PvTicketDomain::<Cpus, 4>::new, PvTicket::new, |_| {});
+    pv_ticket_with_eight_cpus: explore(8, 2, PvTicketDomain::<Cpus, 8>::new, PvTicket::new, |_| {});
 }
 
 #[test]
@@ -302,24 +251,11 @@ fn leave_the_queue<L: osq::Layout, const CPUS: usize>() {
     });
 }
 
-#[test]
-fn osq_packed_with_five_cpus_that_leave() {
-    leave_the_queue::<osq::Packed, 5>();
-}
-
-#[test]
-fn osq_split_with_five_cpus_that_leave() {
-    leave_the_queue::<osq::Split, 5>();
-}
-
-#[test]
-fn osq_cached_with_five_cpus_that_leave() {
-    leave_the_queue::<osq::Cached, 5>();
-}
-
-#[test]
-fn osq_prev_cpu_with_five_cpus_that_leave() {
-    leave_the_queue::<osq::PrevCpu, 5>();
+tests! {
+    osq_packed_with_five_cpus_that_leave: leave_the_queue::<osq::Packed, 5>();
+    osq_split_with_five_cpus_that_leave: leave_the_queue::<osq::Split, 5>();
+    osq_cached_with_five_cpus_that_leave: leave_the_queue::<osq::Cached, 5>();
+    osq_prev_cpu_with_five_cpus_that_leave: leave_the_queue::<osq::PrevCpu, 5>();
 }
 
 type MutexSleepers<const CPUS: usize> = SleepDomain<Cpus, osq::PrevCpu, CPUS>;
@@ -332,17 +268,13 @@ fn mutex_with_four_cpus() {
 #[test]
 fn mutex_with_eight_cpus() {
     explore(8, 2, MutexSleepers::<8>::new, Mutex::new, |_| {});
-    assert_reached(Event::MutexHandoff);
+    assert_reached([Event::MutexHandoff]);
 }
 
-#[test]
-fn rwsem_with_four_writers() {
-    explore(4, 2, MutexSleepers::<4>::new, RwSem::new, |_| {});
-}
-
-#[test]
-fn rwsem_of_2018_with_four_writers() {
-    explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, Rules2018>::with_rules, |_| {});
+tests! {
+    rwsem_with_four_writers: explore(4, 2, MutexSleepers::<4>::new, RwSem::new, |_| {});
+    rwsem_of_2018_with_four_writers:
+        explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, Rules2018>::with_rules, |_| {});
 }
 
 /// Each CPU reads, writes, and reads on what it has written, in an order of its own.
@@ -386,17 +318,16 @@ fn six_readers_and_writers<R: RwSemRules>() {
 #[test]
 fn rwsem_with_six_readers_and_writers() {
     six_readers_and_writers::<RulesToday>();
-    for event in
-        [Event::RwsemRlockHandoff, Event::RwsemWlockHandoff, Event::RwsemOptNospin, Event::RwsemRlockSteal]
-    {
-        assert_reached(event);
-    }
+    assert_reached([
+        Event::RwsemRlockHandoff,
+        Event::RwsemWlockHandoff,
+        Event::RwsemOptNospin,
+        Event::RwsemRlockSteal,
+    ]);
 }
 
 #[test]
 fn rwsem_of_2018_with_six_readers_and_writers() {
     six_readers_and_writers::<Rules2018>();
-    for event in [Event::RwsemSleepReader, Event::RwsemSleepWriter, Event::RwsemWakeReader] {
-        assert_reached(event);
-    }
+    assert_reached([Event::RwsemSleepReader, Event::RwsemSleepWriter, Event::RwsemWakeReader]);
 }

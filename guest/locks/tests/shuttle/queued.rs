@@ -13,9 +13,7 @@ fn gcr_with_four_cpus() {
 #[test]
 fn gcr_with_eight_cpus() {
     explore(8, 2, GcrDomain::<Cpus, 8>::new, Gcr::new, |_| {});
-    for event in [Event::PvWaitHead, Event::PvWaitNode, Event::PvSpuriousWakeup, Event::PvKickWake] {
-        assert_reached(event);
-    }
+    assert_reached([Event::PvWaitHead, Event::PvWaitNode, Event::PvSpuriousWakeup, Event::PvKickWake]);
 }
 
 #[test]
@@ -29,9 +27,7 @@ fn rqspinlock_with_four_cpus() {
     explore(4, 2, RqSpinDomain::<Cpus, 4>::new, RqSpinLock::<Whole>::new, |domain| {
         assert_eq!([0, 1, 2, 3].map(|cpu| domain.held_by(cpu)), [0; 4]);
     });
-    for event in [Event::LockTimedOut, Event::LockDissolved, Event::LockPending] {
-        assert_reached(event);
-    }
+    assert_reached([Event::LockTimedOut, Event::LockDissolved, Event::LockPending]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod machine;
 use std::env;
 
 use haltkick_mm::*;
+use haltkick_testing::tests;
 use machine::*;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
@@ -160,39 +161,15 @@ macro_rules! schemes {
         $(mod $module {
             use super::*;
 
-            #[test]
-            fn nothing_is_mapped_where_everything_was_unmapped() {
-                explore(Scheme::$scheme, unmap_all);
-            }
-
-            #[test]
-            fn nothing_is_mapped_where_one_page_was_unmapped() {
-                explore(Scheme::$scheme, unmap_one);
-            }
-
-            #[test]
-            fn nothing_can_be_written_where_memory_was_protected() {
-                explore(Scheme::$scheme, protect);
-            }
-
-            #[test]
-            fn nothing_is_mapped_where_memory_was_moved_from() {
-                explore(Scheme::$scheme, move_away);
-            }
-
-            #[test]
-            fn nothing_is_lost_where_memory_is_moved_to() {
-                move_to(Scheme::$scheme);
-            }
-
-            #[test]
-            fn what_was_discarded_is_gone_and_no_cached_page_is_handed_out() {
-                explore(Scheme::$scheme, discard);
-            }
-
-            #[test]
-            fn a_new_area_in_the_old_place_is_not_the_old_one() {
-                explore(Scheme::$scheme, unmap_and_map_anew);
+            tests! {
+                nothing_is_mapped_where_everything_was_unmapped: explore(Scheme::$scheme, unmap_all);
+                nothing_is_mapped_where_one_page_was_unmapped: explore(Scheme::$scheme, unmap_one);
+                nothing_can_be_written_where_memory_was_protected: explore(Scheme::$scheme, protect);
+                nothing_is_mapped_where_memory_was_moved_from: explore(Scheme::$scheme, move_away);
+                nothing_is_lost_where_memory_is_moved_to: move_to(Scheme::$scheme);
+                what_was_discarded_is_gone_and_no_cached_page_is_handed_out:
+                    explore(Scheme::$scheme, discard);
+                a_new_area_in_the_old_place_is_not_the_old_one: explore(Scheme::$scheme, unmap_and_map_anew);
             }
         })*
     };

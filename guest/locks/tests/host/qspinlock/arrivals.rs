@@ -16,21 +16,15 @@ on_both_layouts! {
 
 /// CPU 0 holds the lock until all others wait for it.
 fn all_wait_for_cpu_0<M: Mode, W: Word>(stage: &Stage<M, W>, cpus: usize) {
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             let waiting = || stage.host.doing(Activity::Waiter) + stage.host.doing(Activity::Head);
             while waiting() < cpus - 1 {
                 thread::yield_now();
             }
-            stage.unlock();
-        } else {
-            held.await_it();
-            stage.visit();
-        }
-    });
+        },
+        |_| stage.visit(),
+    );
     assert_eq!(stage.counter.get(), cpus as u64 - 1);
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use haltkick_locks::*;
 
-use crate::support::{Cpus, Plain};
+use crate::support::{self, Cpus, Plain};
 
 type Domain = QSpinDomain<Cpus, 8>;
 
@@ -57,5 +57,10 @@ impl<M: Mode, W: Word> Stage<M, W> {
         self.lock();
         self.counter.increment();
         self.unlock();
+    }
+
+    /// As [`while_held`](support::while_held).
+    pub(crate) fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        support::while_held(&self.host, (|| self.lock(), || self.unlock()), meanwhile, others);
     }
 }

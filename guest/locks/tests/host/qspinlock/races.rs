@@ -20,31 +20,26 @@ on_both_layouts! {
 /// sleep.
 fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    let held = Signal::default();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
-            stage.host.until_counted(1, Event::PvWaitNode);
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            let staged = stage.clone();
-            Cpus::hook_once(Point::HandedOver, move || {
-                let sleeps = staged.host.events(Event::PvWaitHead);
-                staged.host.kick(2);
-                staged.host.until_counted(sleeps + 1, Event::PvWaitHead);
-            });
-            stage.lock();
-            assert_eq!(stage.domain.sleeping_heads(), 1, "the lock is registered once");
-            stage.unlock();
-        }
-        _ => {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.visit();
-        }
-    });
+    stage.while_held(
+        || stage.host.until_counted(1, Event::PvWaitNode),
+        |cpu| match cpu {
+            1 => {
+                let staged = stage.clone();
+                Cpus::hook_once(Point::HandedOver, move || {
+                    let sleeps = staged.host.events(Event::PvWaitHead);
+                    staged.host.kick(2);
+                    staged.host.until_counted(sleeps + 1, Event::PvWaitHead);
+                });
+                stage.lock();
+                assert_eq!(stage.domain.sleeping_heads(), 1, "the lock is registered once");
+                stage.unlock();
+            }
+            _ => {
+                stage.host.until_counted(1, Event::PvWaitHead);
+                stage.visit();
+            }
+        },
+    );
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
@@ -53,41 +48,37 @@ fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
 /// to register either.
 fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
     let stage = Stage::<WorkConserving, W>::new(Cpus::impatient(3));
-    let (held, spinning) = (Signal::default(), Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
-            stage.host.until_counted(1, Event::PvWaitNode);
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            let (staged, spinning) = (stage.clone(), spinning.clone());
-            Cpus::hook(move |point| match point {
-                // CPU 2 would not queue while CPU 1 sleeps.
-                Point::HeadSpinning if !spinning.given() => {
-                    spinning.give();
-                    staged.host.until_counted(1, Event::PvWaitNode);
-                }
-                Point::SuccessorHashed => {
-                    let rounds = staged.host.events(Event::PvWaitHead) + 3;
-                    staged.host.kick(2);
-                    // With a second entry CPU 2 sleeps, and the rounds come to an end.
-                    while staged.host.events(Event::PvWaitHead) < rounds {
-                        assert_eq!(staged.domain.sleeping_heads(), 0, "CPU 2 has registered itself");
-                        thread::yield_now();
+    let spinning = Signal::default();
+    stage.while_held(
+        || stage.host.until_counted(1, Event::PvWaitNode),
+        |cpu| match cpu {
+            1 => {
+                let (staged, spinning) = (stage.clone(), spinning.clone());
+                Cpus::hook(move |point| match point {
+                    // CPU 2 would not queue while CPU 1 sleeps.
+                    Point::HeadSpinning if !spinning.given() => {
+                        spinning.give();
+                        staged.host.until_counted(1, Event::PvWaitNode);
                     }
-                }
-                _ => {}
-            });
-            stage.visit();
-        }
-        _ => {
-            spinning.await_it();
-            stage.visit();
-        }
-    });
+                    Point::SuccessorHashed => {
+                        let rounds = staged.host.events(Event::PvWaitHead) + 3;
+                        staged.host.kick(2);
+                        // With a second entry CPU 2 sleeps, and the rounds come to an end.
+                        while staged.host.events(Event::PvWaitHead) < rounds {
+                            assert_eq!(staged.domain.sleeping_heads(), 0, "CPU 2 has registered itself");
+                            thread::yield_now();
+                        }
+                    }
+                    _ => {}
+                });
+                stage.visit();
+            }
+            _ => {
+                spinning.await_it();
+                stage.visit();
+            }
+        },
+    );
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
@@ -95,11 +86,8 @@ fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
 /// lock's next head goes to sleep: there must be no entry left from before.
 fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    let held = Signal::default();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.until_counted(1, Event::PvWaitNode);
             let staged = stage.clone();
@@ -108,56 +96,52 @@ fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
                 staged.host.until_counted(2, Event::LockSlowpath);
                 assert!(staged.domain.sleeping_heads() <= 1, "one entry for one lock");
             });
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            stage.lock();
-            // Until CPU 2 is head, registered by this CPU.
-            stage.host.kick(2);
-            stage.host.until_counted(2, Event::PvWaitHead);
-            stage.unlock();
-        }
-        _ => {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.lock();
-            stage.unlock();
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => {
+                stage.lock();
+                // Until CPU 2 is head, registered by this CPU.
+                stage.host.kick(2);
+                stage.host.until_counted(2, Event::PvWaitHead);
+                stage.unlock();
+            }
+            _ => {
+                stage.host.until_counted(1, Event::PvWaitHead);
+                stage.lock();
+                stage.unlock();
+            }
+        },
+    );
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
 /// CPU 2 links itself behind CPU 1, which is preempted right after it made itself the tail.
 fn t5_a_link_made_before_its_node_is_used_stays<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    let (held, published, linked) = (Signal::default(), Signal::default(), Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
-            linked.await_it();
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            Cpus::hook_once(Point::TailPublished, {
-                let (published, linked) = (published.clone(), linked.clone());
-                move || {
-                    published.give();
-                    linked.await_it();
-                }
-            });
-            stage.visit();
-        }
-        _ => {
-            published.await_it();
-            Cpus::hook_once(Point::HaltedPublished, {
-                let linked = linked.clone();
-                move || linked.give()
-            });
-            stage.visit();
-        }
-    });
+    let (published, linked) = (Signal::default(), Signal::default());
+    stage.while_held(
+        || linked.await_it(),
+        |cpu| match cpu {
+            1 => {
+                Cpus::hook_once(Point::TailPublished, {
+                    let (published, linked) = (published.clone(), linked.clone());
+                    move || {
+                        published.give();
+                        linked.await_it();
+                    }
+                });
+                stage.visit();
+            }
+            _ => {
+                published.await_it();
+                Cpus::hook_once(Point::HaltedPublished, {
+                    let linked = linked.clone();
+                    move || linked.give()
+                });
+                stage.visit();
+            }
+        },
+    );
     assert_eq!(stage.counter.get(), 2);
 }
 

@@ -82,34 +82,30 @@ fn outlast_spins(begun: Instant) {
 fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
     let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
     stage.host.set_patience(2, Duration::from_secs(3600));
-    let (held, spinning, begun) = (Signal::default(), Signal::default(), Instant::now());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
-            stage.host.until_counted(1, Event::PvWaitEarly);
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            let (staged, spinning) = (stage.clone(), spinning.clone());
-            let napped = Cell::new(false);
-            Cpus::hook(move |point| match point {
-                Point::HeadSpinning if !spinning.given() => {
-                    spinning.give();
-                    staged.host.until_paused(2, 10);
-                }
-                Point::BeforeSleep if !napped.replace(true) => outlast_spins(begun),
-                _ => {}
-            });
-            stage.visit();
-        }
-        _ => {
-            spinning.await_it();
-            Cpus::hook_once(Point::BeforeSleep, move || outlast_spins(begun));
-            stage.visit();
-        }
-    });
+    let (spinning, begun) = (Signal::default(), Instant::now());
+    stage.while_held(
+        || stage.host.until_counted(1, Event::PvWaitEarly),
+        |cpu| match cpu {
+            1 => {
+                let (staged, spinning) = (stage.clone(), spinning.clone());
+                let napped = Cell::new(false);
+                Cpus::hook(move |point| match point {
+                    Point::HeadSpinning if !spinning.given() => {
+                        spinning.give();
+                        staged.host.until_paused(2, 10);
+                    }
+                    Point::BeforeSleep if !napped.replace(true) => outlast_spins(begun),
+                    _ => {}
+                });
+                stage.visit();
+            }
+            _ => {
+                spinning.await_it();
+                Cpus::hook_once(Point::BeforeSleep, move || outlast_spins(begun));
+                stage.visit();
+            }
+        },
+    );
     assert_eq!(stage.counter.get(), 2);
     // Times go by why a spin ended: CPU 1 as head, CPU 2 early, and no CPU at its threshold in the queue.
     let time = |event| stage.host.events(event);
@@ -124,24 +120,19 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
 /// follows at unlock.
 fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
-    let held = Signal::default();
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.until_counted(1, Event::PvWaitNode);
-            stage.unlock();
-        }
-        1 => {
-            held.await_it();
-            stage.visit();
-        }
-        _ => {
-            stage.host.until_counted(1, Event::PvWaitHead);
-            stage.visit();
-        }
-    });
+        },
+        |cpu| match cpu {
+            1 => stage.visit(),
+            _ => {
+                stage.host.until_counted(1, Event::PvWaitHead);
+                stage.visit();
+            }
+        },
+    );
     assert_eq!(stage.counter.get(), 2);
     assert_eq!(stage.host.events(Event::PvKickUnlock), 2, "one for each sleeper");
 }
@@ -151,19 +142,13 @@ fn a_threshold_by_count_is_so_many_pauses_whatever_the_clock_says<W: Word>() {
     for by_the_clock in [Duration::ZERO, Duration::from_secs(3600)] {
         let stage = Stage::<Pv, W>::new(Cpus::new(2, by_the_clock));
         stage.host.set_rounds(1, ROUNDS);
-        let held = Signal::default();
-        stage.host.run(|cpu| {
-            if cpu == 0 {
-                stage.lock();
-                held.give();
+        stage.while_held(
+            || {
                 stage.host.until_counted(1, Event::PvWaitHead);
                 assert_eq!(stage.host.pauses(1), u64::from(ROUNDS), "one pause for each round");
-                stage.unlock();
-            } else {
-                held.await_it();
-                stage.visit();
-            }
-        });
+            },
+            |_| stage.visit(),
+        );
     }
 }
 
