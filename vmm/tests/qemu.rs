@@ -11,8 +11,8 @@ use haltkick_vmm::{
 };
 use libtest_mimic::{Arguments, Trial};
 use support::{
-    Check, Failed, Settings, apply, deschedule, dies_with_its_place, event, forms, named, start,
-    start_longer_until, start_stoppable, trial, watched,
+    Check, Failed, Settings, apply, deschedule, dies_with_its_place, event, forms, ms, named, refused, start,
+    start_longer_until, start_stoppable, trial, us, watched,
 };
 
 fn main() -> ExitCode {
@@ -76,45 +76,34 @@ fn config() -> Run {
 }
 
 fn with(accelerator: Accelerator) -> Run {
-    support::on(Engine::Qemu(accelerator))
-        .vcpus(4)
-        .sched(Sched::Host)
-        .warmup(Duration::from_millis(5))
-        .window(Duration::from_millis(20))
+    support::on(Engine::Qemu(accelerator)).vcpus(4).sched(Sched::Host).warmup(ms(5)).window(ms(20))
 }
 
 /// An emulated CPU may get nowhere in a short window while its host is busy: longer ones follow until it does.
-fn until(config: &Run, done: impl Fn(&Outcome) -> bool) -> Result<Outcome, Failed> {
-    let outcome = start_longer_until(config, &done)?;
-    if done(&outcome) {
-        return Ok(outcome);
-    }
-    Err(format!(
-        "{}, {}: not even in the longest window",
-        config.our(0).ours.lock,
-        config.our(0).ours.workload
-    )
-    .into())
+fn until(config: &Run, reached: impl Fn(&Outcome) -> bool) -> Outcome {
+    let outcome = start_longer_until(config, &reached);
+    let ours = &config.our(0).ours;
+    assert!(reached(&outcome), "{}, {}: not even in the longest window", ours.lock, ours.workload);
+    outcome
 }
 
 fn taken(outcome: &Outcome) -> bool {
     outcome.acquisitions() > 0
 }
 
-fn excludes(accelerator: Accelerator, lock: &str, pv: bool) -> Check {
-    let outcome = until(&with(accelerator).lock(lock).pv(pv), taken)?;
+fn excludes(accelerator: Accelerator, lock: &str, pv: bool) {
+    let outcome = until(&with(accelerator).form(lock, pv), taken);
     assert_eq!(outcome.lost_updates, (lock != "none").then_some(0));
     // One hold each; but vCPUs are stopped where they are, between the one count and the other too.
     let holds = outcome.hold.buckets.iter().sum::<u64>();
     assert!(holds.abs_diff(outcome.acquisitions()) <= 4, "{holds} holds, {}", outcome.acquisitions());
     assert!(pv || event(&outcome, "pv_wait_head") + event(&outcome, "pv_wait_node") == 0, "it halted");
-    Ok(())
 }
 
 #[apply(trial)]
 fn every_vcpu_is_there_and_the_engine_recorded(accelerator: Accelerator) -> Check {
     let config = with(accelerator);
-    let outcome = until(&config, taken)?;
+    let outcome = until(&config, taken);
     assert_eq!(outcome.vcpus.len(), 4);
     assert!(outcome.window >= config.window && outcome.work_rate > 0);
     let backend = if accelerator == Kvm && probe()?.kick_by_hypercall.is_ok() {
@@ -143,58 +132,52 @@ fn with_kvm_a_kick_that_fails_is_refused_with_a_reason() -> Check {
 }
 
 #[apply(trial)]
-fn a_token_goes_round_by_kick_and_wait(accelerator: Accelerator) -> Check {
-    until(&with(accelerator).workload("hand-off"), taken)?;
-    Ok(())
+fn a_token_goes_round_by_kick_and_wait(accelerator: Accelerator) {
+    until(&with(accelerator).workload("hand-off"), taken);
 }
 
 #[apply(trial)]
-fn many_more_vcpus_than_pcpus_halt_and_are_woken() -> Check {
+fn many_more_vcpus_than_pcpus_halt_and_are_woken() {
     let config = config().vcpus(24);
-    let outcome = until(&config, |outcome| event(outcome, "pv_kick_wake") > 0)?;
+    let outcome = until(&config, |outcome| event(outcome, "pv_kick_wake") > 0);
     assert_eq!((outcome.vcpus.len(), outcome.lost_updates), (24, Some(0)));
-    Ok(())
 }
 
 #[apply(trial)]
-fn slow_paths_nest_and_several_locks_exclude() -> Check {
+fn slow_paths_nest_and_several_locks_exclude() {
     let nesting = config().workload("selftest-nesting").lock_count(5);
-    assert_eq!(until(&nesting, taken)?.lost_updates, Some(0));
-    assert_eq!(until(&config().lock_count(3), taken)?.lost_updates, Some(0));
-    Ok(())
+    assert_eq!(until(&nesting, taken).lost_updates, Some(0));
+    assert_eq!(until(&config().lock_count(3), taken).lost_updates, Some(0));
 }
 
 #[apply(trial)]
-fn copied_blocks_are_whole_under_a_readers_lock() -> Check {
+fn copied_blocks_are_whole_under_a_readers_lock() {
     let copies = config().lock("rwsem/packed").workload("copy-1024");
-    assert_eq!(until(&copies, taken)?.lost_updates, Some(0));
-    Ok(())
+    assert_eq!(until(&copies, taken).lost_updates, Some(0));
 }
 
 /// The check itself is that of the guest: it panics if keys or nodes are not whole, or something is still mapped.
 #[apply(trial)]
-fn workloads_that_are_checked_at_rest_come_to_rest() -> Check {
+fn workloads_that_are_checked_at_rest_come_to_rest() {
     for workload in ["list", "hash-table", "rwlock-fair", "grant-split"] {
         let shape = Shape { read_percent: 50, ..Shape::default() };
         let shape = if ["list", "hash-table"].contains(&workload) { shape } else { Shape::default() };
         let lock = if workload == "list" { "rwsem/packed" } else { "ticket" };
         let config = config().workload(workload).lock(lock).lock_count(2).shape(shape);
-        let outcome = until(&config, taken).map_err(|error| format!("{workload}: {error:?}"))?;
+        let outcome = until(&config, taken);
         assert_eq!(outcome.lost_updates.unwrap_or(0), 0, "{workload}");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_kick_before_the_wait_is_latched() -> Check {
-    until(&config().workload("selftest-latch"), taken)?;
-    Ok(())
+fn a_kick_before_the_wait_is_latched() {
+    until(&config().workload("selftest-latch"), taken);
 }
 
 #[apply(trial)]
-fn a_panic_and_an_exception_are_reported_with_their_place(accelerator: Accelerator) -> Check {
+fn a_panic_and_an_exception_are_reported_with_their_place(accelerator: Accelerator) {
     // Over at once, however long it is.
-    dies_with_its_place(&with(accelerator).window(Duration::from_secs(60)))
+    dies_with_its_place(&with(accelerator).window(Duration::from_secs(60)));
 }
 
 #[apply(trial)]
@@ -252,16 +235,16 @@ fn unlike_the_default() -> Run {
         dirty_lines: 2,
         flags: ShapeFlags::KNOWN,
     };
-    let governor = Governor { interval: Duration::from_millis(20), low: 300, high: 700 };
-    let mut run = config().vcpus(3).lock("ticket").pv(false).lock_count(2).seed(77).shape(shape);
+    let governor = Governor { interval: ms(20), low: 300, high: 700 };
+    let mut run = config().vcpus(3).form("ticket", false).lock_count(2).seed(77).shape(shape);
     run.guests[0].ours_mut().expect("our own guest").spin_rounds = 55;
     run.guests[0].ours_mut().expect("our own guest").lock_parameter = 66;
     run.oracle(false)
         .ordered_stamps(false)
-        .hold(Duration::from_micros(5))
-        .think(Duration::from_micros(6))
-        .spin_threshold(Duration::from_micros(70))
-        .slice_margin(Duration::from_micros(80))
+        .hold(us(5))
+        .think(us(6))
+        .spin_threshold(us(70))
+        .slice_margin(us(80))
         .work_rate(12_345)
         .tasks(5)
         .fold(Fold::Governor(governor))
@@ -306,8 +289,8 @@ fn every_setting_reaches_the_guest_on_every_engine() -> Check {
 }
 
 #[apply(trial)]
-fn what_qemu_cannot_serve_is_refused_with_a_reason() -> Check {
-    let on_purpose = deschedule(Target::Random, HowOften::PerSecond(10.0), Duration::from_millis(1), None);
+fn what_qemu_cannot_serve_is_refused_with_a_reason() {
+    let on_purpose = deschedule(Target::Random, HowOften::PerSecond(10.0), ms(1), None);
     for (wrong, reason) in [
         (config().sched(Sched::Vmm), "--sched host"),
         (config().deschedule(on_purpose), "deschedules on purpose"),
@@ -319,15 +302,8 @@ fn what_qemu_cannot_serve_is_refused_with_a_reason() -> Check {
         (config().workload("selftest-page-fault"), "page tables"),
         (config().vcpus(255), "254"),
     ] {
-        match start(&wrong) {
-            Err(RunError::Usage(text)) => assert!(text.message.contains(reason), "{text}"),
-            other => panic!("{reason}: {other:?}"),
-        }
+        refused(start(&wrong), reason);
     }
     let instruments = Instruments { trace: true, ..Instruments::default() };
-    match watched(&config(), &instruments) {
-        Err(RunError::Usage(text)) => assert!(text.message.contains("--trace"), "{text}"),
-        other => panic!("{other:?}"),
-    }
-    Ok(())
+    refused(watched(&config(), &instruments), "--trace");
 }

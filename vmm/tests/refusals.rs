@@ -8,7 +8,7 @@ use haltkick_hypercalls::ABI_VERSION;
 use haltkick_vmm::{
     Bandwidth, Engine, HowOften, Image, Instruments, Quota, Run, RunError, Sched, Target, check_guests,
 };
-use support::{Settings, deschedule, start_with, watched};
+use support::{Settings, deschedule, ms, start_with, watched};
 
 /// The embedded image with `edit` applied, in a file of this name.
 fn edited(name: &str, edit: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
@@ -320,19 +320,6 @@ fn quota(run_us: u64) -> Quota {
     Quota::Own(Bandwidth { run, period, burst: Duration::ZERO })
 }
 
-/// The one line of a refusal.
-#[track_caller]
-fn refusal<T: std::fmt::Debug>(result: Result<T, RunError>) -> String {
-    match result {
-        Err(error @ RunError::Usage(_)) => {
-            let text = error.to_string();
-            assert!(!text.contains('\n'), "{text}");
-            text
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn settings_that_cannot_be_are_refused_before_anything_runs() {
     let image = Image::embedded();
@@ -348,9 +335,8 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
         (base().sched(Sched::Host).kick_yields(true), "scheduler"),
         (base().sched(Sched::Host).quota(quota(500)), "quota"),
     ] {
-        for text in [refusal(config.check()), refusal(start_with(&config, &image))] {
-            assert!(text.contains(says), "{text}");
-        }
+        support::refused(config.check(), says);
+        support::refused(start_with(&config, &image), says);
     }
 }
 
@@ -358,7 +344,7 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
 fn a_profile_without_a_period_is_refused() {
     for period in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600)] {
         let instruments = Instruments { profile: Some(period), ..Instruments::default() };
-        assert!(refusal(watched(&base(), &instruments)).contains("out of range"));
+        support::refused(watched(&base(), &instruments), "out of range");
     }
 }
 
@@ -373,10 +359,10 @@ fn a_point_beyond_the_64th_is_refused() {
         image.points.push(another);
     }
     let at = |index: usize| {
-        let (often, length) = (HowOften::Probability(0.5), Duration::from_millis(1));
+        let (often, length) = (HowOften::Probability(0.5), ms(1));
         let point = Some(image.points[index].name.as_str());
         base().lock(lock.clone()).deschedule(deschedule(Target::Random, often, length, point))
     };
     check_guests(&at(63), &image).expect("it has a bit");
-    assert!(refusal(check_guests(&at(64), &image)).contains("first 64"));
+    support::refused(check_guests(&at(64), &image), "first 64");
 }

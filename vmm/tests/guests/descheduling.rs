@@ -8,128 +8,120 @@ use haltkick_vmm::{Bandwidth, HowOften, Image, Quota, Run, Sched, Target};
 
 use libtest_mimic::Trial;
 use support::{
-    Check, Settings, apply, check, config, deschedule, exits, mostly_holding, named, nested, start, sum,
-    trial,
+    Settings, apply, config, deschedule, done, exits, mostly_holding, ms, named, nested, run_ns, sum, trial,
+    us,
 };
 
 #[apply(trial)]
-fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) -> Check {
-    let length = Duration::from_millis(2);
+fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) {
+    let length = ms(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
-    let outcome =
-        start(&mostly_holding().sched(sched).deschedule(deschedule).window(Duration::from_millis(300)))?;
-    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+    let outcome = done(&mostly_holding().sched(sched).deschedule(deschedule).window(ms(300)));
+    let injected = outcome.injected.expect("nothing is known of what was injected");
     // The lock's own record of its holder decides which vCPU is stopped; the guest reports what it was doing.
-    check(injected.holder > 0 && injected.holder == sum(&injected), || format!("{injected:?}"))?;
-    let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
-    check(lost.holder > 0, || "nobody lost anything to a holder that was off for 2 ms".into())?;
+    assert!(injected.holder > 0 && injected.holder == sum(&injected), "{injected:?}");
+    let lost = outcome.lost_ns.expect("nothing is known of what was lost");
+    assert!(lost.holder > 0, "nobody lost anything to a holder that was off for 2 ms");
     if let (Some(preemptions), Some(off)) = (outcome.preemptions, outcome.preempted_ns) {
-        check(preemptions.holder >= injected.holder, || format!("{preemptions:?} < {injected:?}"))?;
+        assert!(preemptions.holder >= injected.holder, "{preemptions:?} < {injected:?}");
         // Each was off for its time at least, but for those that the end of the window cut short.
         let vcpus = outcome.vcpus.len() as u64;
         let least = injected.holder.saturating_sub(vcpus) * length.as_nanos() as u64;
-        check(off.holder >= least, || format!("{} ns off in {} injections", off.holder, injected.holder))?;
-        check(lost.holder <= off.holder * (vcpus - 1), || {
-            format!("{} ns lost, {} off", lost.holder, off.holder)
-        })?;
+        assert!(off.holder >= least, "{} ns off in {} injections", off.holder, injected.holder);
+        assert!(lost.holder <= off.holder * (vcpus - 1), "{} ns lost, {} off", lost.holder, off.holder);
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn heads_waiters_and_anyone_can_be_descheduled_on_purpose() -> Check {
+fn heads_waiters_and_anyone_can_be_descheduled_on_purpose() {
     for target in [Target::Head, Target::Waiter, Target::Random] {
-        let deschedule = deschedule(target, HowOften::PerSecond(500.0), Duration::from_micros(500), None);
+        let deschedule = deschedule(target, HowOften::PerSecond(500.0), us(500), None);
         // The ticket lock knows who is next, and nearly everybody waits.
-        let outcome = start(&mostly_holding().lock("ticket").deschedule(deschedule))?;
-        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        let outcome = done(&mostly_holding().lock("ticket").deschedule(deschedule));
+        let injected = outcome.injected.expect("nothing is known of what was injected");
         let hit = match target {
             Target::Head => injected.head,
             Target::Waiter => injected.waiter,
             _ => sum(&injected),
         };
-        check(hit > 0 && hit == sum(&injected), || format!("{target:?}: {injected:?}"))?;
+        assert!(hit > 0 && hit == sum(&injected), "{target:?}: {injected:?}");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() -> Check {
-    let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), Duration::from_millis(2), None);
+fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() {
+    let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), ms(2), None);
     // As many vCPUs as pCPUs: a vCPU is off only by injection.
     let vcpus = config().cpus.len() as u32;
-    let outcome = start(&config().vcpus(vcpus).workload("selftest-preempted").deschedule(deschedule))?;
-    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
-    check(injected.other > 0, || format!("{injected:?}"))?;
-    check(vcpus == 1 || outcome.acquisitions() > 0, || "no vCPU was ever seen marked".into())
+    let outcome = done(&config().vcpus(vcpus).workload("selftest-preempted").deschedule(deschedule));
+    let injected = outcome.injected.expect("nothing is known of what was injected");
+    assert!(injected.other > 0, "{injected:?}");
+    assert!(vcpus == 1 || outcome.acquisitions() > 0, "no vCPU was ever seen marked");
 }
 
 #[apply(trial)]
-fn a_sufficient_grace_lets_no_slice_end_in_a_section() -> Check {
-    let (slice, grace) = (Duration::from_micros(500), Duration::from_micros(500));
+fn a_sufficient_grace_lets_no_slice_end_in_a_section() {
+    let (slice, grace) = (us(500), us(500));
     // A section takes a tenth of the slice extension. If the host takes the pCPU away meanwhile, the extension has no
     // effect.
     for seed in 1..50 {
-        let outcome = start(&mostly_holding().slice(slice).grace(grace).seed(seed))?;
-        let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
-        let graces = outcome.graces.ok_or("the VMM knows what it granted")?;
-        check(preemptions.holder <= graces.expired, || format!("{preemptions:?}, {graces:?}"))?;
+        let outcome = done(&mostly_holding().slice(slice).grace(grace).seed(seed));
+        let preemptions = outcome.preemptions.expect("the VMM knows its own preemptions");
+        let graces = outcome.graces.expect("the VMM knows what it granted");
+        assert!(preemptions.holder <= graces.expired, "{preemptions:?}, {graces:?}");
         if graces.granted > graces.expired {
-            return Ok(());
+            return;
         }
     }
-    Err("no grace was ever given back".into())
+    panic!("no grace was ever given back")
 }
 
 #[apply(trial)]
-fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() -> Check {
+fn a_guest_with_a_quota_runs_for_that_long_and_is_throttled() {
     // An emulator's timers ring milliseconds late, and the guest gets nowhere in portions of 100 us.
-    let (times, window) =
-        if nested() { (40, Duration::from_secs(1)) } else { (1, Duration::from_millis(200)) };
-    let (run, period) = (Duration::from_micros(500) * times, Duration::from_millis(2) * times);
-    let base = config().lock("none").pv(false).slice(run).window(window);
+    let (times, window) = if nested() { (40, Duration::from_secs(1)) } else { (1, ms(200)) };
+    let (run, period) = (us(500) * times, ms(2) * times);
+    let base = config().form("none", false).slice(run).window(window);
     let pcpus = base.cpus.len() as f64;
     let run = run * base.cpus.len() as u32;
     let quota = Quota::Own(Bandwidth { run, period, burst: Duration::ZERO });
     let mut seen = vec![];
     // A host that takes CPUs away for long makes it come out lower, or higher where a vCPU seems to have run meanwhile.
     for seed in 1..10 {
-        let outcome = start(&base.clone().quota(quota).seed(seed))?;
-        let ran_ns: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+        let outcome = done(&base.clone().quota(quota).seed(seed));
+        let ran_ns = run_ns(&outcome);
         let share = ran_ns as f64 / outcome.window.as_nanos() as f64 / pcpus;
-        let throttled = outcome.throttled.ok_or("the VMM knows its quotas")?;
+        let throttled = outcome.throttled.expect("the VMM knows its quotas");
         seen.push(share);
         if (0.2..0.3).contains(&share) && throttled.times > 50 && throttled.ns > 0 {
-            return Ok(());
+            return;
         }
     }
-    Err(format!("it ran for {seen:?} of the time, not for a quarter").into())
+    panic!("it ran for {seen:?} of the time, not for a quarter")
 }
 
 #[apply(trial)]
-fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() -> Check {
+fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() {
     // If the grace were not charged, twice the share of the others would come of it.
-    let (slice, grace) = (Duration::from_micros(200), Duration::from_micros(200));
-    let window = Duration::from_millis(300);
-    let outcome = start(
+    let (slice, grace) = (us(200), us(200));
+    let window = ms(300);
+    let outcome = done(
         &config().slice(slice).grace(grace).lock("none").workload("selftest-liar").window(window).pv(false),
-    )?;
-    let graces = outcome.graces.ok_or("the VMM knows what it granted")?;
-    check(graces.granted > 0 && graces.expired == graces.granted, || format!("{graces:?}"))?;
+    );
+    let graces = outcome.graces.expect("the VMM knows what it granted");
+    assert!(graces.granted > 0 && graces.expired == graces.granted, "{graces:?}");
     let run: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
     let fair = run.iter().sum::<u64>() as f64 / run.len() as f64;
-    check((run[0] as f64) < fair * 1.3, || {
-        format!("the liar ran {} ns, its share is {fair}: {run:?}", run[0])
-    })
+    assert!((run[0] as f64) < fair * 1.3, "the liar ran {} ns, its share is {fair}: {run:?}", run[0]);
 }
 
 #[apply(trial)]
-fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() -> Check {
+fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
     // Two, which take turns: one that is named although it has had more than others is not next.
-    let outcome = start(&config().vcpus(2).cpus(cpus).lock("none").workload("selftest-yield").pv(false))?;
+    let outcome = done(&config().vcpus(2).cpus(cpus).lock("none").workload("selftest-yield").pv(false));
     let yields = outcome.acquisitions();
-    check(yields > 0, || "nobody yielded".into())?;
+    assert!(yields > 0, "nobody yielded");
     let not_named: u64 = outcome
         .time("not-named")
         .into_iter()
@@ -139,40 +131,38 @@ fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() -> Check {
         .sum();
     // A slice may end after a vCPU has named another one and before it yields.
     let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
-    check(not_named <= preemptions, || {
-        format!("{not_named} of {yields} ran unnamed, {preemptions} slices ended")
-    })?;
-    let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
-    check(handed + preemptions >= yields, || format!("{yields} yields, {handed} handed over"))
+    assert!(not_named <= preemptions, "{not_named} of {yields} ran unnamed, {preemptions} slices ended");
+    let handed = outcome.handed.expect("the VMM knows whom it ran");
+    assert!(handed + preemptions >= yields, "{yields} yields, {handed} handed over");
 }
 
 #[apply(trial)]
-fn a_vcpu_with_all_yields_starves_none_of_its_guest() -> Check {
+fn a_vcpu_with_all_yields_starves_none_of_its_guest() {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
-    let outcome = start(&config().vcpus(4).cpus(cpus).lock("none").workload("selftest-feeder").pv(false))?;
+    let outcome = done(&config().vcpus(4).cpus(cpus).lock("none").workload("selftest-feeder").pv(false));
     let run_ns: Vec<u64> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
     // vCPU 1, which vCPU 0 always yields to, and those that are never yielded to: a third each.
     let least = run_ns.iter().sum::<u64>() / 6;
-    check(run_ns[2..].iter().all(|ns| *ns >= least), || format!("{run_ns:?} ns"))
+    assert!(run_ns[2..].iter().all(|ns| *ns >= least), "{run_ns:?} ns");
 }
 
 #[apply(trial)]
-fn a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request() -> Check {
-    let outcome = start(&config().kick_yields(true).spin_threshold(Duration::from_micros(2)))?;
-    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
-    let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
+fn a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request() {
+    let outcome = done(&config().kick_yields(true).spin_threshold(us(2)));
+    assert_eq!(outcome.lost_updates, Some(0));
+    let handed = outcome.handed.expect("the VMM knows whom it ran");
     let kicks: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.kicks.unwrap_or(0)).sum();
     // One that has had more than others are ready to bear is woken without it.
-    check(handed <= kicks && handed > kicks / 2, || format!("{kicks} sleepers kicked, {handed} handed over"))
+    assert!(handed <= kicks && handed > kicks / 2, "{kicks} sleepers kicked, {handed} handed over");
 }
 
 #[apply(trial)]
-fn a_lock_that_minds_its_slice_gives_the_rest_back() -> Check {
-    let slice_margin = Duration::from_micros(500);
-    let outcome = start(&mostly_holding().lock("slice-tas").slice_margin(slice_margin))?;
-    check(exits(&outcome, "yield") > 0, || "no slice was given back".into())?;
-    let heedless = start(&mostly_holding().lock("slice-tas").slice_margin(Duration::ZERO))?;
-    check(exits(&heedless, "yield") == 0, || "a slice was given back for no reason".into())
+fn a_lock_that_minds_its_slice_gives_the_rest_back() {
+    let slice_margin = us(500);
+    let outcome = done(&mostly_holding().lock("slice-tas").slice_margin(slice_margin));
+    assert!(exits(&outcome, "yield") > 0, "no slice was given back");
+    let heedless = done(&mostly_holding().lock("slice-tas").slice_margin(Duration::ZERO));
+    assert_eq!(exits(&heedless, "yield"), 0, "a slice was given back for no reason");
 }
 
 #[apply(trial)]
@@ -205,10 +195,10 @@ const INSTRUMENTED: [(&str, bool, &str); 4] = [
 const PATIENT: u64 = 3;
 
 /// Steers the races of the literature: each vCPU that passes the point may lose its CPU there, for longer than a slice.
-fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
+fn excludes_when_stopped(lock: &str, pv: bool, point: &str) {
     let stop = |chance| {
         let chance = HowOften::Probability(chance);
-        deschedule(Target::Random, chance, Duration::from_micros(1500), Some(point))
+        deschedule(Target::Random, chance, us(1500), Some(point))
     };
     // Only the first that finds the lock held passes here, so there must be times without other waiters.
     let vcpus = if point == "pending-set" { 2 } else { config().guests[0].vcpus };
@@ -217,24 +207,23 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
     // vCPU that passes is stopped.
     let injected = loop {
         seed += 1;
-        let outcome = start(
+        let outcome = done(
             &config()
                 .vcpus(vcpus)
-                .lock(lock)
-                .pv(pv)
+                .form(lock, pv)
                 .seed(seed)
                 .deschedule(stop(if seed <= PATIENT { 0.2 } else { 1.0 }))
-                .spin_threshold(Duration::from_micros(2))
-                .window(Duration::from_millis(40) * seed.min(25) as u32),
-        )?;
-        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
-        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+                .spin_threshold(us(2))
+                .window(ms(40) * seed.min(25) as u32),
+        );
+        assert_eq!(outcome.lost_updates, Some(0));
+        let injected = outcome.injected.expect("nothing is known of what was injected");
         if sum(&injected) > 0 || seed == 50 {
             break injected;
         }
     };
     let image = Image::embedded();
-    let doing = image.points.iter().find(|entry| entry.name == point).ok_or("no such point")?;
+    let doing = image.points.iter().find(|entry| entry.name == point).expect("no such point");
     let doing = Target::of_point(doing);
     let as_told = match doing {
         Some(Target::Holder) => injected.holder,
@@ -242,7 +231,7 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
         Some(Target::Waiter) => injected.waiter,
         _ => sum(&injected),
     };
-    check(as_told > 0 && as_told == sum(&injected), || format!("stopped at {point}: {injected:?}"))
+    assert!(as_told > 0 && as_told == sum(&injected), "stopped at {point}: {injected:?}");
 }
 
 #[apply(trial)]
@@ -259,48 +248,41 @@ fn holders_are_stopped_at_points_of_another_lock() -> Vec<Trial> {
 
 /// Each vCPU waits for one lock, as the holder of another one of its own.
 fn holding() -> Run {
-    let (lock_count, hold) = (config().guests[0].vcpus + 1, Duration::from_micros(5));
-    config()
-        .workload("selftest-holding")
-        .lock_count(lock_count)
-        .hold(hold)
-        .spin_threshold(Duration::from_micros(2))
+    let (lock_count, hold) = (config().guests[0].vcpus + 1, us(5));
+    config().workload("selftest-holding").lock_count(lock_count).hold(hold).spin_threshold(us(2))
 }
 
 /// Slices end wherever they do: in the inner queue most of the time.
 #[apply(trial)]
-fn a_preempted_waiter_that_holds_another_lock_is_a_holder() -> Check {
+fn a_preempted_waiter_that_holds_another_lock_is_a_holder() {
     for (lock, pv) in [("qspinlock", true), ("qspinlock", false), ("ticket", false), ("tas", false)] {
-        let slice = Duration::from_micros(200);
-        let outcome = start(&holding().lock(lock).pv(pv).slice(slice))?;
-        check(outcome.acquisitions() > 0, || format!("{lock}, pv {pv}: no section was completed"))?;
-        let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
-        check(preemptions.holder > 0, || format!("{lock}, pv {pv}: {preemptions:?}"))?;
-        check(preemptions.waiter == 0 && preemptions.head == 0, || {
-            format!("{lock}, pv {pv}: {preemptions:?}")
-        })?;
+        let slice = us(200);
+        let outcome = done(&holding().form(lock, pv).slice(slice));
+        assert!(outcome.acquisitions() > 0, "{lock}, pv {pv}: no section was completed");
+        let preemptions = outcome.preemptions.expect("the VMM knows its own preemptions");
+        assert!(preemptions.holder > 0, "{lock}, pv {pv}: {preemptions:?}");
+        assert!(preemptions.waiter == 0 && preemptions.head == 0, "{lock}, pv {pv}: {preemptions:?}");
     }
-    Ok(())
 }
 
 /// At a point that only the inner lock comes to. What the point itself says, waiter, head or neither, is less than that.
-fn stopped_at(point: &str) -> Check {
+fn stopped_at(point: &str) {
     let chance = HowOften::Probability(0.2);
-    let deschedule = deschedule(Target::Random, chance, Duration::from_micros(500), Some(point));
+    let deschedule = deschedule(Target::Random, chance, us(500), Some(point));
     // It may be passed rarely: another seed and a longer window, until a vCPU was stopped there.
     for seed in 1..=50 {
-        let outcome = start(
+        let outcome = done(
             &holding()
                 .lock("qspinlock-points")
                 .deschedule(deschedule.clone())
                 .seed(seed)
-                .window(Duration::from_millis(40) * seed.min(25) as u32),
-        )?;
-        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
-        check(injected.holder == sum(&injected), || format!("stopped at {point}: {injected:?}"))?;
+                .window(ms(40) * seed.min(25) as u32),
+        );
+        let injected = outcome.injected.expect("nothing is known of what was injected");
+        assert_eq!(injected.holder, sum(&injected), "stopped at {point}: {injected:?}");
         if injected.holder > 0 {
-            return Ok(());
+            return;
         }
     }
-    Err(format!("nobody was ever stopped at {point}").into())
+    panic!("nobody was ever stopped at {point}")
 }

@@ -11,8 +11,8 @@ use libtest_mimic::Trial;
 
 use crate::explain::explained;
 use support::{
-    Check, PATIENCE, Settings, apply, check, config, exits, forms, named, nested, skip, start, trial,
-    unexpected,
+    Check, PATIENCE, Settings, apply, config, done, exits, forms, ms, named, nested, refused, skip, start,
+    trial, us,
 };
 
 #[apply(trial)]
@@ -38,7 +38,7 @@ pub(crate) fn run_in_a_fresh_process() -> ExitCode {
         _ => Ring::Auto,
     };
     let (sched, pv_backend) = (Sched::Host, PvBackend::Auto);
-    let config = config().ring(ring).sched(sched).pv_backend(pv_backend).lock("none").pv(false);
+    let config = config().ring(ring).sched(sched).pv_backend(pv_backend).form("none", false);
     match start(&config) {
         Ok(outcome) => {
             let slept: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.waits).sum();
@@ -56,22 +56,24 @@ pub(crate) fn run_in_a_fresh_process() -> ExitCode {
 /// Ring and back end are tried once in a process, and this one has done so. So a new one, for either path: where what was
 /// asked for works, and where the VM has to be made again.
 #[apply(trial)]
-fn trials_on_the_vm_of_a_run_leave_no_trace() -> Check {
-    let probe = probe()?;
-    let myself = std::env::current_exe().map_err(|error| error.to_string())?;
+fn trials_on_the_vm_of_a_run_leave_no_trace() {
+    let probe = probe().unwrap();
+    let myself = std::env::current_exe().map_err(|error| error.to_string()).unwrap();
     for (ring, halts) in [("auto", probe.ring0_native), ("0", true)] {
         let best = match (halts, &probe.kick_by_hypercall, &probe.kick_by_interrupt) {
             (true, Ok(()), _) => PvBackend::Kvm,
             (true, Err(_), Ok(())) => PvBackend::Ipi,
             _ => PvBackend::Vmm,
         };
-        let output =
-            Command::new(&myself).env(FRESH_PROCESS, ring).output().map_err(|error| error.to_string())?;
+        let output = Command::new(&myself)
+            .env(FRESH_PROCESS, ring)
+            .output()
+            .map_err(|error| error.to_string())
+            .unwrap();
         let told = String::from_utf8_lossy(&output.stdout);
         let expected = format!("{} worked=true slept=0", best.name());
-        check(told.trim() == expected, || format!("--ring {ring}: {told}, not {expected}"))?;
+        assert_eq!(told.trim(), expected, "--ring {ring}: {told}, not {expected}");
     }
-    Ok(())
 }
 
 /// Tests of a back end in which vCPUs halt in the kernel. Where it does not work they are skipped, with the reason; on the
@@ -121,14 +123,12 @@ fn halting(backend: PvBackend) -> Run {
     config().pv_backend(backend).ring(ring).sched(sched).hold(little).think(little)
 }
 
-fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
-    let outcome = start(&halting(backend).lock(lock).pv(true))?;
-    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
-    check(outcome.pv_backend == backend, || {
-        format!("{:?}: {}", outcome.pv_backend, outcome.pv_backend_reason)
-    })?;
+fn excludes_halting(lock: &str, backend: PvBackend) {
+    let outcome = done(&halting(backend).form(lock, true));
+    assert_eq!(outcome.lost_updates, Some(0));
+    assert_eq!(outcome.pv_backend, backend, "{:?}: {}", outcome.pv_backend, outcome.pv_backend_reason);
     let doorbells = exits(&outcome, "pv_wait") + exits(&outcome, "pv_kick");
-    check(doorbells == 0, || format!("{doorbells} doorbells"))
+    assert_eq!(doorbells, 0);
 }
 
 /// KVM puts them to sleep and says so of each. Few vCPUs, since their number multiplies the sections before the end;
@@ -137,68 +137,64 @@ fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
 fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
     kvm_kicks()?;
     for vcpus in [3, 5, 8, 12] {
-        let spin_threshold = Duration::from_micros(5);
+        let spin_threshold = us(5);
         let config = halting(PvBackend::Kvm)
             .workload("selftest-lost-kick")
             .vcpus(vcpus)
             .spin_threshold(spin_threshold)
             .window(PATIENCE);
-        let (error, explanation, _) = explained(&config)?;
-        check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
+        let (error, explanation, _) = explained(&config);
+        assert!(matches!(error, RunError::NoProgress(_)), "{error}");
         if explanation.vcpus.iter().all(|vcpu| vcpu.at == Where::Left) {
             continue;
         }
         let verdict = &explanation.verdict;
-        return check(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), || {
-            format!("{verdict:?}\n{explanation}")
-        });
+        assert!(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), "{verdict:?}\n{explanation}");
+        return Ok(());
     }
     Err("nobody slept when kicks were lost, four times".into())
 }
 
 #[apply(trial)]
-fn a_token_passed_by_doorbells_comes_back_under_both_schedulers() -> Check {
+fn a_token_passed_by_doorbells_comes_back_under_both_schedulers() {
     let by_doorbell = |sched| round_trip(&config().sched(sched).pv_backend(PvBackend::Vmm));
-    by_doorbell(Sched::Vmm)?;
-    by_doorbell(Sched::Host)
+    by_doorbell(Sched::Vmm);
+    by_doorbell(Sched::Host);
 }
 
 /// Through a run as well as by the bare exits.
-fn round_trip(config: &Run) -> Check {
-    let RoundTrip { backend, through, bare } = RoundTrip::measure(config, &Image::embedded())?;
-    check(backend == config.pv_backend, || format!("{backend:?}"))?;
+fn round_trip(config: &Run) {
+    let RoundTrip { backend, through, bare } = RoundTrip::measure(config, &Image::embedded()).unwrap();
+    assert_eq!(backend, config.pv_backend);
     let plausible = Duration::from_nanos(100)..config.window;
-    check(plausible.contains(&through) && plausible.contains(&bare), || format!("{through:?}, bare {bare:?}"))
+    assert!(plausible.contains(&through) && plausible.contains(&bare), "{through:?}, bare {bare:?}");
 }
 
-fn latch_halting(backend: PvBackend) -> Check {
-    let outcome = start(&halting(backend).workload("selftest-latch"))?;
+fn latch_halting(backend: PvBackend) {
+    let outcome = done(&halting(backend).workload("selftest-latch"));
     let rounds = outcome.acquisitions();
-    check(rounds > 0, || "no round was completed".into())?;
+    assert!(rounds > 0, "no round was completed");
     // Every round ends in a halt, which KVM counts where it counts anything.
     let stats = outcome.kvm_stats.unwrap_or_default();
     let halts = stats.iter().find(|(name, _)| name == "halt_exits").map(|(_, count)| *count);
-    check(halts.is_none_or(|halts| halts >= rounds), || format!("{rounds} rounds, {halts:?} halts"))
+    assert!(halts.is_none_or(|halts| halts >= rounds), "{rounds} rounds, {halts:?} halts");
 }
 
-fn knobs_in_kernel(backend: PvBackend) -> Check {
+fn knobs_in_kernel(backend: PvBackend) {
     let no_poll = halting(backend).halt_poll(Duration::ZERO);
-    start(&no_poll)?;
+    done(&no_poll);
     // These depend on the CPU: done, or refused for what it is.
     for (pause_exits, hlt_exits) in [(false, true), (true, false)] {
         match (start(&halting(backend).pause_exits(pause_exits).hlt_exits(hlt_exits)), backend, hlt_exits) {
-            (Err(RunError::Usage(refused)), PvBackend::Kvm, false) => {
-                check(refused.message.contains("kick hypercall"), || refused.message)?
-            }
+            (result @ Err(RunError::Usage(_)), PvBackend::Kvm, false) => refused(result, "kick hypercall"),
             (Ok(_), PvBackend::Kvm, false) => {
-                return Err("a kick by hypercall cannot work without exits".into());
+                panic!("a kick by hypercall cannot work without exits");
             }
             (Ok(_), ..) => {}
-            (Err(RunError::HostLacks(text)), ..) => check(text.contains("these exits"), || text)?,
-            (other, ..) => return unexpected(other),
+            (Err(RunError::HostLacks(text)), ..) => assert!(text.contains("these exits"), "{text}"),
+            (other, ..) => panic!("{other:?}"),
         }
     }
-    Ok(())
 }
 
 #[apply(trial)]
@@ -206,46 +202,39 @@ fn kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands() -> Check {
     kvm_kicks()?;
     let base = halting(PvBackend::Kvm);
     let vcpus = 8 * base.cpus.len() as u32;
-    let (hold, think) = (Duration::from_micros(20), Duration::from_micros(20));
-    let window = Duration::from_millis(400);
-    let outcome = start(&base.lock("none").pv(false).vcpus(vcpus).hold(hold).think(think).window(window))?;
-    check(outcome.preempted_source == Ok(PreemptedSource::Kvm), || format!("{:?}", outcome.preempted_source))
+    let (hold, think) = (us(20), us(20));
+    let window = ms(400);
+    let outcome = done(&base.form("none", false).vcpus(vcpus).hold(hold).think(think).window(window));
+    assert_eq!(outcome.preempted_source, Ok(PreemptedSource::Kvm));
+    Ok(())
 }
 
 #[apply(trial)]
 fn the_automatic_back_end_is_the_best_that_works() -> Check {
     kvm_kicks()?;
-    let outcome = start(&halting(PvBackend::Auto))?;
-    check(outcome.pv_backend == PvBackend::Kvm, || outcome.pv_backend_reason)
+    let outcome = done(&halting(PvBackend::Auto));
+    assert_eq!(outcome.pv_backend, PvBackend::Kvm, "{}", outcome.pv_backend_reason);
+    Ok(())
 }
 
 #[apply(trial)]
-fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() -> Check {
+fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() {
     for backend in [PvBackend::Kvm, PvBackend::Ipi] {
         for wrong in [halting(backend).sched(Sched::Vmm), halting(backend).ring(Ring::Ring3)] {
-            match start(&wrong) {
-                Err(RunError::Usage(refused)) => {
-                    check(refused.message.contains("--pv-backend"), || refused.message)?
-                }
-                other => return unexpected(other),
-            }
+            refused(start(&wrong), "--pv-backend");
         }
     }
     let nobody_halts = config().halt_poll(Duration::ZERO).sched(Sched::Vmm);
-    match start(&nobody_halts) {
-        Err(RunError::Usage(refused)) => check(refused.message.contains("--halt-poll"), || refused.message)?,
-        other => return unexpected(other),
-    }
+    refused(start(&nobody_halts), "--halt-poll");
     // A back end that fails the probe is refused, and does not hang.
-    let probe = probe()?;
+    let probe = probe().unwrap();
     for (backend, works) in
         [(PvBackend::Kvm, probe.kick_by_hypercall), (PvBackend::Ipi, probe.kick_by_interrupt)]
     {
         match (start(&halting(backend)), works) {
             (Ok(_), Ok(())) => {}
-            (Err(RunError::HostLacks(text)), Err(reason)) => check(text.contains(&*reason.0), || text)?,
-            (other, _) => return unexpected(other),
+            (Err(RunError::HostLacks(text)), Err(reason)) => assert!(text.contains(&*reason.0), "{text}"),
+            (other, _) => panic!("{other:?}"),
         }
     }
-    Ok(())
 }

@@ -1,10 +1,10 @@
 //! The instrument itself: its counts, the vCPUs it watches, and its return values.
 
-use std::time::Duration;
-
 use haltkick_hypercalls::ABI_FINGERPRINT;
-use haltkick_vmm::{Ideal, Image, Outcome, RunError, Shape, ShapeFlags, TicksHistogram};
-use support::{Check, Settings, apply, check, config, start, start_with, trial, unexpected};
+use haltkick_vmm::{Ideal, Image, Outcome, Shape, ShapeFlags, TicksHistogram};
+use support::{
+    Settings, apply, config, done, ms, overflows_its_stack, panics, refused, start, start_with, trial, us,
+};
 
 fn count(times: &TicksHistogram) -> u64 {
     times.buckets.iter().sum()
@@ -16,32 +16,31 @@ fn about_equal(one: u64, other: u64, outcome: &Outcome) -> bool {
 }
 
 #[apply(trial)]
-fn times_of_faults_are_those_of_the_window_alone() -> Check {
+fn times_of_faults_are_those_of_the_window_alone() {
     for (workload, pages) in [("fault-map-touch", 1), ("fault-private", 1)] {
-        let outcome = start(
+        let outcome = done(
             &config()
                 .workload(workload)
                 .lock("mmap-sem")
                 // Most of the faults come before the window.
-                .warmup(Duration::from_millis(400))
+                .warmup(ms(400))
                 // The window doubles where an emulated machine stands still in it.
                 .min_sections(1),
-        )?;
+        );
         let (sections, faults) = (outcome.acquisitions(), outcome.time("fault").map_or(0, count));
         let changes = outcome.time("map-unmap").map_or(0, count);
-        check(
+        assert!(
             about_equal(faults, sections * pages, &outcome) && about_equal(changes, sections, &outcome),
-            || format!("{workload}: {sections} sections, {faults} times of faults, {changes} of changes"),
-        )?;
-        check(sections > 0, || format!("{workload}: nothing was done"))?;
+            "{workload}: {sections} sections, {faults} times of faults, {changes} of changes"
+        );
+        assert!(sections > 0, "{workload}: nothing was done");
     }
-    Ok(())
 }
 
 /// Evidence, not a rate: a slice must end within a section, which is a matter of chance.
 #[apply(trial)]
-fn every_workload_with_a_lock_gives_back_the_rest_of_its_grace() -> Check {
-    let slice = Duration::from_micros(500);
+fn every_workload_with_a_lock_gives_back_the_rest_of_its_grace() {
+    let slice = us(500);
     for (workload, lock, pv) in [
         ("critical-section", "tas", false),
         ("mixed", "tas", false),
@@ -52,34 +51,33 @@ fn every_workload_with_a_lock_gives_back_the_rest_of_its_grace() -> Check {
     ] {
         let mut seen = vec![];
         for _ in 0..20 {
-            let outcome = start(
+            let outcome = done(
                 &config()
                     .workload(workload)
-                    .lock(lock)
-                    .pv(pv)
+                    .form(lock, pv)
                     .slice(slice)
                     .grace(slice)
-                    .hold(Duration::from_micros(20))
-                    .window(Duration::from_millis(400)),
-            )?;
-            let graces = outcome.graces.ok_or("no graces in a run with --grace")?;
+                    .hold(us(20))
+                    .window(ms(400)),
+            );
+            let graces = outcome.graces.expect("no graces in a run with --grace");
             seen.push((graces.granted, graces.expired));
             if graces.granted > graces.expired {
                 break;
             }
         }
-        check(seen.last().is_some_and(|(granted, expired)| granted > expired), || {
-            format!("{workload}: no grace was given back; granted and expired: {seen:?}")
-        })?;
+        assert!(
+            seen.last().is_some_and(|(granted, expired)| granted > expired),
+            "{workload}: no grace was given back; granted and expired: {seen:?}"
+        );
     }
-    Ok(())
 }
 
 /// The image, whose code has another fingerprint than its note says.
 #[apply(trial)]
-fn a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi() -> Check {
+fn a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi() {
     let (mut elf, fingerprint) = (Image::embedded_elf().to_vec(), ABI_FINGERPRINT.to_le_bytes());
-    let owner = elf.windows(9).position(|bytes| bytes == b"Haltkick\0").ok_or("no note")?;
+    let owner = elf.windows(9).position(|bytes| bytes == b"Haltkick\0").expect("no note");
     let note = owner + 12..owner + 12 + 32;
     for at in 0..elf.len() - 8 {
         if elf[at..at + 8] == fingerprint && !note.contains(&at) {
@@ -88,53 +86,49 @@ fn a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi() -> Check {
     }
     // Cargo has made this directory only on the machine that builds.
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-    std::fs::create_dir_all(directory)?;
+    std::fs::create_dir_all(directory).unwrap();
     let path = directory.join("other-abi");
-    std::fs::write(&path, elf)?;
-    match start_with(&config(), &Image::from_file(&path)?) {
-        Err(RunError::GuestPanic { message, .. }) => check(message.contains("another ABI"), || message),
-        other => unexpected(other),
-    }
+    std::fs::write(&path, elf).unwrap();
+    panics(start_with(&config(), &Image::from_file(&path).unwrap()), "another ABI");
 }
 
 #[apply(trial)]
-fn without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count() -> Check {
-    let outcome = start(&config().oracle(false))?;
-    check(outcome.lost_updates.is_none(), || format!("lost updates: {:?}", outcome.lost_updates))?;
-    check(outcome.costs.oracle.is_none(), || "the oracle costs something, and is off".into())?;
-    check(outcome.acquisitions() > 0, || "no section was completed".into())?;
+fn without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count() {
+    let outcome = done(&config().oracle(false));
+    assert!(outcome.lost_updates.is_none(), "lost updates: {:?}", outcome.lost_updates);
+    assert!(outcome.costs.oracle.is_none(), "the oracle costs something, and is off");
+    assert!(outcome.acquisitions() > 0, "no section was completed");
     // Without the checker, the error that it is there to find goes unnoticed.
-    start(&config().oracle(false).workload("selftest-exclusion"))?;
-    Ok(())
+    done(&config().oracle(false).workload("selftest-exclusion"));
 }
 
 #[apply(trial)]
-fn sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps() -> Check {
+fn sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps() {
     for ordered_stamps in [true, false] {
-        let outcome = start(&config().ordered_stamps(ordered_stamps))?;
+        let outcome = done(&config().ordered_stamps(ordered_stamps));
         let sections = outcome.acquisitions();
         for (name, times) in [("wait", &outcome.wait), ("hold", &outcome.hold), ("unlock", &outcome.unlock)] {
-            check(about_equal(count(times), sections, &outcome), || {
-                format!("{} times of {name} in {sections} sections", count(times))
-            })?;
+            assert!(
+                about_equal(count(times), sections, &outcome),
+                "{} times of {name} in {sections} sections",
+                count(times)
+            );
         }
-        check(outcome.tsc_steps_back == 0, || format!("{} steps back", outcome.tsc_steps_back))?;
+        assert_eq!(outcome.tsc_steps_back, 0);
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn every_section_of_every_lock_is_counted_on_both_sides() -> Check {
+fn every_section_of_every_lock_is_counted_on_both_sides() {
     for (lock_count, zipf_hundredths) in [(3, 0), (256, 0), (256, 99)] {
         let shape = Shape { zipf_hundredths, ..Shape::default() };
-        let outcome = start(&config().lock_count(lock_count).shape(shape))?;
-        check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
+        let outcome = done(&config().lock_count(lock_count).shape(shape));
+        assert_eq!(outcome.lost_updates, Some(0), "{lock_count} locks");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn only_workloads_of_known_work_have_an_ideal() -> Check {
+fn only_workloads_of_known_work_have_an_ideal() {
     let copies = || Shape { footprint_lines: 4, ..Shape::default() };
     for (workload, shape, expected) in [
         ("critical-section", Shape::default(), Ideal::Serial),
@@ -144,21 +138,20 @@ fn only_workloads_of_known_work_have_an_ideal() -> Check {
         ("rwlock-fair", Shape::default(), Ideal::LockFree),
         ("hand-off", Shape::default(), Ideal::Unknown),
     ] {
-        let outcome = start(&config().workload(workload).shape(shape))?;
-        check(outcome.ideal == expected, || format!("{workload}: {:?}", outcome.ideal))?;
+        let outcome = done(&config().workload(workload).shape(shape));
+        assert_eq!(outcome.ideal, expected, "{workload}");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn the_instruments_costs_are_told() -> Check {
-    let costs = start(&config().vcpus(1))?.costs;
+fn the_instruments_costs_are_told() {
+    let costs = done(&config().vcpus(1)).costs;
     let all = [costs.stamp, costs.ordered_stamp, costs.oracle, costs.section, costs.counting];
-    check(all.iter().all(Option::is_some), || format!("{costs:?}"))
+    assert!(all.iter().all(Option::is_some), "{costs:?}");
 }
 
 #[apply(trial)]
-fn sections_of_every_shape_exclude() -> Check {
+fn sections_of_every_shape_exclude() {
     let plain = Shape::default;
     for shape in [
         Shape { flags: ShapeFlags::EXPONENTIAL_THINK, ..plain() },
@@ -167,30 +160,27 @@ fn sections_of_every_shape_exclude() -> Check {
         Shape { footprint_lines: 64, dirty_lines: 8, ..plain() },
     ] {
         for (lock, pv) in [("qspinlock", true), ("none", false)] {
-            let outcome = start(&config().shape(shape).lock(lock).pv(pv).lock_count(7))?;
-            check(outcome.lost_updates.unwrap_or(0) == 0, || format!("{lock}, {shape:?}"))?;
-            check(outcome.acquisitions() > 0, || format!("{lock}, {shape:?}: no section"))?;
+            let outcome = done(&config().shape(shape).form(lock, pv).lock_count(7));
+            assert_eq!(outcome.lost_updates.unwrap_or(0), 0, "{lock}, {shape:?}");
+            assert!(outcome.acquisitions() > 0, "{lock}, {shape:?}: no section");
         }
     }
     let too_many = Shape { footprint_lines: 1 << 20, ..plain() };
-    match start(&config().shape(too_many)) {
-        Err(RunError::Usage(refused)) => check(refused.message.contains("too many"), || refused.message),
-        other => unexpected(other),
-    }
+    refused(start(&config().shape(too_many)), "too many");
 }
 
 /// Sections without which shares of them are chance.
 const ENOUGH_SECTIONS: u64 = 50;
 
 #[apply(trial)]
-fn readers_have_times_of_their_own() -> Check {
+fn readers_have_times_of_their_own() {
     for (lock, pv) in [("rwsem/packed", true), ("qspinlock", true)] {
         let shape = Shape { read_percent: 90, read_hold_ns: 300, ..Shape::default() };
-        let config = config().lock(lock).pv(pv).shape(shape);
+        let config = config().form(lock, pv).shape(shape);
         // An emulated machine comes to a handful of sections in a window.
         let (mut sections, mut reads, mut waits, mut others, mut windows) = (0, 0, 0, 0, 0);
         while sections < ENOUGH_SECTIONS && windows < 20 {
-            let outcome = start(&config)?;
+            let outcome = done(&config);
             sections += outcome.acquisitions();
             reads += outcome.reads;
             waits += outcome.time("read-wait").map_or(0, count);
@@ -199,32 +189,31 @@ fn readers_have_times_of_their_own() -> Check {
         }
         // If it takes several windows, a vCPU may stand still long enough for the end of one to interrupt it.
         let most = if windows == 1 { 0 } else { windows * u64::from(config.guests[0].vcpus) };
-        check(waits.abs_diff(reads) + others.abs_diff(sections - reads) <= most, || {
-            format!("{lock}: {reads} of {sections} sections read, {waits} times, {others} others")
-        })?;
-        check(sections >= ENOUGH_SECTIONS, || format!("{lock}: {sections} sections in {windows} windows"))?;
+        assert!(
+            waits.abs_diff(reads) + others.abs_diff(sections - reads) <= most,
+            "{lock}: {reads} of {sections} sections read, {waits} times, {others} others"
+        );
+        assert!(sections >= ENOUGH_SECTIONS, "{lock}: {sections} sections in {windows} windows");
         // By chance a tenth of them does not; three fifths is far below.
-        check(reads * 5 > sections * 3, || format!("{lock}: {reads} of {sections} read"))?;
+        assert!(reads * 5 > sections * 3, "{lock}: {reads} of {sections} read");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_stack_that_is_too_short_is_noticed() -> Check {
-    match start(&config().workload("selftest-stack")) {
-        Err(RunError::GuestFailed { vcpu: 0, reason }) => check(reason.contains("its stack"), || reason),
-        other => unexpected(other),
-    }
+fn a_stack_that_is_too_short_is_noticed() {
+    overflows_its_stack(&config().workload("selftest-stack"));
 }
 
 /// Far more sections than there is time for: each waits from when it was to begin, so that the last ones have waited for
 /// most of the run, where no section by itself takes a hundredth of it.
 #[apply(trial)]
-fn sections_by_the_clock_wait_from_when_they_were_to_begin() -> Check {
+fn sections_by_the_clock_wait_from_when_they_were_to_begin() {
     let shape = Shape { arrivals_ns: 100, flags: ShapeFlags::EXPONENTIAL_THINK, ..Shape::default() };
-    let outcome = start(&config().vcpus(1).shape(shape))?;
+    let outcome = done(&config().vcpus(1).shape(shape));
     let window_ticks = outcome.window.as_nanos() as u64 * outcome.tsc_khz / 1_000_000;
-    check(outcome.wait.max > window_ticks / 2, || {
-        format!("the longest wait of an overloaded vCPU was {} of {window_ticks} ticks", outcome.wait.max)
-    })
+    assert!(
+        outcome.wait.max > window_ticks / 2,
+        "the longest wait of an overloaded vCPU was {} of {window_ticks} ticks",
+        outcome.wait.max
+    );
 }

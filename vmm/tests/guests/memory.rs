@@ -6,115 +6,108 @@ use haltkick_vmm::{Ring, Run, RunError, Sched};
 
 use libtest_mimic::Trial;
 use support::{
-    Check, PATIENCE, Settings, apply, check, config, event, exits, named, not_nested, start, start_until,
-    trial, unexpected, waits,
+    Check, PATIENCE, Settings, apply, config, done, event, exits, ms, named, not_nested, refused, start,
+    start_until, trial, us, waits,
 };
 
 /// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
 #[apply(trial)]
-fn page_faults_are_served_refused_and_forgotten_in_either_ring() -> Check {
+fn page_faults_are_served_refused_and_forgotten_in_either_ring() {
     for ring in [Ring::Ring0, Ring::Ring3] {
-        let outcome = start(&config().workload("selftest-page-fault").ring(ring).vcpus(1))?;
-        check(outcome.acquisitions() > 0, || format!("no round in {ring:?}"))?;
+        let outcome = done(&config().workload("selftest-page-fault").ring(ring).vcpus(1));
+        assert!(outcome.acquisitions() > 0, "no round in {ring:?}");
     }
-    Ok(())
 }
 
 /// Ways to serve page faults, of those that exclude.
 const FAULT_SCHEMES: [&str; 3] = ["mmap-sem", "speculative", "per-vma"];
 
 fn with_faults(workload: &str, lock: &str) -> Run {
-    config().workload(workload).lock(lock).think(Duration::ZERO)
+    config().workload(workload).lock(lock).think(us(0))
 }
 
 /// The guest checks itself: a wrong page, a lost fault, a page or an area that leaks is a panic.
 #[apply(trial)]
-fn memory_is_mapped_shared_and_given_back_under_every_scheme() -> Check {
+fn memory_is_mapped_shared_and_given_back_under_every_scheme() {
     for lock in FAULT_SCHEMES {
-        let (window, watchdog) = (Duration::from_millis(500), Some(PATIENCE));
+        let (window, watchdog) = (ms(500), Some(PATIENCE));
         let config = with_faults("selftest-memory", lock).window(window).watchdog(watchdog);
         // Two vCPUs have to meet for that.
-        let outcome = start_until(&config, |outcome| event(outcome, "segmentation_fault") > 0)?;
-        check(outcome.lost_updates == Some(0), || format!("{lock}: {:?} lost", outcome.lost_updates))?;
-        check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: nothing was refused"))?;
+        let outcome = start_until(&config, |outcome| event(outcome, "segmentation_fault") > 0);
+        assert_eq!(outcome.lost_updates, Some(0), "{lock}");
+        assert!(event(&outcome, "segmentation_fault") > 0, "{lock}: nothing was refused");
     }
     // Private address spaces share the memory that areas and pages come from.
-    start(&with_faults("selftest-memory", "none").pv(false))?;
-    Ok(())
+    done(&with_faults("selftest-memory", "none").pv(false));
 }
 
 #[apply(trial)]
-fn page_faults_are_counted_by_how_they_were_served() -> Check {
+fn page_faults_are_counted_by_how_they_were_served() {
     for (lock, counter) in FAULT_SCHEMES.into_iter().zip(["", "speculative_pgfault", "vma_lock_success"]) {
-        let outcome = start(&with_faults("fault-many", lock))?;
+        let outcome = done(&with_faults("fault-many", lock));
         let faults = event(&outcome, "pgfault");
-        check(faults > 0, || format!("{lock}: no page fault"))?;
+        assert!(faults > 0, "{lock}: no page fault");
         let served = event(&outcome, counter);
-        check(served <= faults && (counter.is_empty() || served > 0), || {
-            format!("{lock}: {served} of {faults} faults")
-        })?;
+        assert!(
+            served <= faults && (counter.is_empty() || served > 0),
+            "{lock}: {served} of {faults} faults"
+        );
     }
     // Private address spaces have no other CPU to ask, and nothing to speculate about.
-    let private = start(&with_faults("fault-many", "none").pv(false))?;
-    check(event(&private, "tlb_remote_flush") == 0, || {
-        "a private address space was invalidated elsewhere".into()
-    })?;
-    match start(&with_faults("fault-many", "tas").pv(false)) {
-        Err(RunError::Usage(refused)) => check(refused.message.contains("mmap-sem"), || refused.message),
-        other => unexpected(other),
-    }
+    let private = done(&with_faults("fault-many", "none").pv(false));
+    assert_eq!(event(&private, "tlb_remote_flush"), 0, "a private address space was invalidated elsewhere");
+    refused(start(&with_faults("fault-many", "tas").pv(false)), "mmap-sem");
 }
 
 /// A page and an area that are left are a panic, and so is a writable page that was protected.
 #[apply(trial)]
-fn few_writers_and_many_readers_are_served_under_every_scheme() -> Check {
+fn few_writers_and_many_readers_are_served_under_every_scheme() {
     for lock in FAULT_SCHEMES {
         let refused = |outcome: &_| event(outcome, "segmentation_fault") > 0;
         // The window doubles where an emulated machine stands still in it.
         let config = with_faults("fault-read-mostly", lock).min_sections(1);
-        let outcome = start_until(&config, refused)?;
+        let outcome = start_until(&config, refused);
         let (faults, faulted_in) = (event(&outcome, "pgfault"), outcome.acquisitions());
-        check(faulted_in > 0 && faulted_in <= faults, || format!("{lock}: {faulted_in} of {faults}"))?;
-        check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: no writer was refused"))?;
+        assert!(faulted_in > 0 && faulted_in <= faults, "{lock}: {faulted_in} of {faults}");
+        assert!(event(&outcome, "segmentation_fault") > 0, "{lock}: no writer was refused");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_mapping_that_is_forgotten_is_found_when_a_run_ends() -> Check {
+fn a_mapping_that_is_forgotten_is_found_when_a_run_ends() {
     match start(&with_faults("selftest-leak", "speculative")) {
         Err(RunError::GuestPanic { message, .. }) => {
-            check(message.contains("1 areas leaked") && !message.starts_with('0'), || message)
+            assert!(message.contains("1 areas leaked") && !message.starts_with('0'), "{message}");
         }
-        other => unexpected(other),
+        other => panic!("{other:?}"),
     }
 }
 
 #[apply(trial)]
-fn exhausted_memory_is_counted_by_name_and_the_run_continues() -> Check {
-    let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20))?;
-    check(event(&outcome, "mm_out_of_memory") > 0, || "2 MiB were enough".into())?;
-    check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
+fn exhausted_memory_is_counted_by_name_and_the_run_continues() {
+    let outcome = done(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20));
+    assert!(event(&outcome, "mm_out_of_memory") > 0, "2 MiB were enough");
+    assert!(event(&outcome, "pgfault") > 0, "no page fault was counted");
 }
 
 #[apply(trial)]
 fn a_guest_with_two_gib_serves_page_faults() -> Check {
     not_nested("it has 700 MiB to give")?;
-    let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 30))?;
-    check(outcome.memory_bytes == 2 << 30, || format!("{} bytes", outcome.memory_bytes))?;
-    check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
+    let outcome = done(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 30));
+    assert_eq!(outcome.memory_bytes, 2 << 30);
+    assert!(event(&outcome, "pgfault") > 0, "no page fault was counted");
+    Ok(())
 }
 
 /// Every round of every vCPU waits for all others to acknowledge, at ratio 4: without an answer for those that are off
 /// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
 #[apply(trial)]
-fn cached_translations_are_dropped_under_either_scheduler() -> Check {
+fn cached_translations_are_dropped_under_either_scheduler() {
     for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = start(&config().workload("selftest-page-fault").sched(sched))?;
-        check(outcome.acquisitions() > 0, || format!("no round under {sched:?}"))?;
-        check(exits(&outcome, "invalidate") > 0, || "no doorbell was rung".into())?;
+        let outcome = done(&config().workload("selftest-page-fault").sched(sched));
+        assert!(outcome.acquisitions() > 0, "no round under {sched:?}");
+        assert!(exits(&outcome, "invalidate") > 0, "no doorbell was rung");
     }
-    Ok(())
 }
 
 #[apply(trial)]
@@ -154,71 +147,65 @@ fn every_scheme_and_lock_lets_all_in() -> Vec<Trial> {
 }
 
 /// The guest itself looks whether every pin, handle and byte is where it belongs, and panics if not.
-fn grant_tables_come_to_rest(scheme: &str) -> Check {
+fn grant_tables_come_to_rest(scheme: &str) {
     let workload = format!("grant-{scheme}");
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
-        let outcome = start(
+        let outcome = done(
             &config()
                 .workload(workload.clone())
-                .lock(lock)
-                .pv(pv)
+                .form(lock, pv)
                 .lock_count(24)
                 .hold(Duration::from_nanos(100))
-                .think(Duration::ZERO)
-                .window(Duration::from_millis(50)),
-        )?;
+                .think(us(0))
+                .window(ms(50)),
+        );
         let (maps, unmaps) = (event(&outcome, "grant_map"), event(&outcome, "grant_unmap"));
-        check(maps > 0 && maps == unmaps, || format!("{lock}: {maps} pages mapped, {unmaps} unmapped"))?;
+        assert!(maps > 0 && maps == unmaps, "{lock}: {maps} pages mapped, {unmaps} unmapped");
         // One for each request of 11 pages, and one for each probe of a single page.
         let invalidations = event(&outcome, "grant_invalidate");
-        check(invalidations * 2 < unmaps, || format!("{lock}: {invalidations} for {unmaps} pages"))?;
+        assert!(invalidations * 2 < unmaps, "{lock}: {invalidations} for {unmaps} pages");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_bound_vcpu_without_a_disk_is_no_trouble() -> Check {
-    let outcome = start(
+fn a_bound_vcpu_without_a_disk_is_no_trouble() {
+    let outcome = done(
         &config()
             .workload("grant-split-bound")
-            .lock("tas")
-            .pv(false)
+            .form("tas", false)
             .lock_count(2)
             .vcpus(4)
             // A busy emulator took longer than 50 ms to bring all four to their first request.
-            .window(Duration::from_millis(200)),
-    )?;
+            .window(ms(200)),
+    );
     let served = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions > 0).collect::<Vec<_>>();
-    check(served == [true, true, false, false], || format!("vCPUs that have served a disk: {served:?}"))
+    assert_eq!(served, [true, true, false, false], "vCPUs that have served a disk: {served:?}");
 }
 
 /// The growths of one vCPU are waited for, and all others make mappings.
-fn writer_of_a_table_gets_in(scheme: &str) -> Check {
+fn writer_of_a_table_gets_in(scheme: &str) {
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
         let config = config()
             .workload(format!("grant-writer-{scheme}"))
-            .lock(lock)
-            .pv(pv)
+            .form(lock, pv)
             .lock_count(1)
             .hold(Duration::from_nanos(100))
-            .think(Duration::ZERO)
-            .window(Duration::from_millis(50));
+            .think(us(0))
+            .window(ms(50));
         // The writer may be off its pCPU for a whole window.
-        let outcome = start_until(&config, |outcome| waits(outcome) > 0)?;
+        let outcome = start_until(&config, |outcome| waits(outcome) > 0);
         let writes = waits(&outcome);
         let (grows, maps) = (event(&outcome, "grant_grow"), event(&outcome, "grant_map"));
         // Waits of the warm-up do not count.
-        check(writes > 0 && writes <= grows, || format!("{lock}: {writes} waits of {grows} growths"))?;
-        check(maps > 0 && maps == event(&outcome, "grant_unmap"), || format!("{lock}: {maps} pages mapped"))?;
+        assert!(writes > 0 && writes <= grows, "{lock}: {writes} waits of {grows} growths");
+        assert!(maps > 0 && maps == event(&outcome, "grant_unmap"), "{lock}: {maps} pages mapped");
     }
-    Ok(())
 }
 
-fn writer_gets_in(lock: &str) -> Check {
-    let config =
-        config().workload(format!("rwlock-{lock}")).think(Duration::ZERO).window(Duration::from_millis(50));
+fn writer_gets_in(lock: &str) {
+    let config = config().workload(format!("rwlock-{lock}")).think(us(0)).window(ms(50));
     // Behind readers that never pause that may be after the window, when they have stopped. Or it was not there to ask.
-    let outcome = start_until(&config, |outcome| waits(outcome) > 0)?;
-    check(waits(&outcome) > 0, || "the writer was never let in".into())?;
-    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))
+    let outcome = start_until(&config, |outcome| waits(outcome) > 0);
+    assert!(waits(&outcome) > 0, "the writer was never let in");
+    assert_eq!(outcome.lost_updates, Some(0));
 }

@@ -1,60 +1,55 @@
 //! vCPUs that lose their pCPUs, as far as that is known: the preempted flag, who writes it, and whether it says what happened; and the
 //! decisions of the host's scheduler, as reported switch by switch, against the kernel's own counts.
 
-use std::time::Duration;
-
 use haltkick_vmm::{
     HowOften, Outcome, PreemptedBy, PreemptedSource, Run, Sched, Target, bpf_can_report_switches,
     bpf_can_write_flags,
 };
 
-use support::{Check, Settings, apply, check, config, deschedule, mostly_holding, needs, start, sum, trial};
+use support::{Check, Settings, apply, config, deschedule, done, mostly_holding, ms, needs, sum, trial};
 
 fn looking(sched: Sched) -> Run {
-    config().sched(sched).workload("hint-check").lock("none").pv(false)
+    config().sched(sched).workload("hint-check").form("none", false)
 }
 
 #[apply(trial)]
-fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() -> Check {
-    let window = Duration::from_millis(300);
-    let hint = start(&looking(Sched::Vmm).window(window))?.hint.ok_or("nobody looked")?;
-    check(hint.compared > 0 && hint.samples > hint.compared, || format!("{hint:?}"))?;
-    check(hint.contradicted == 0 && hint.moved_while_marked == 0, || format!("{hint:?}"))
+fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() {
+    let window = ms(300);
+    let hint = done(&looking(Sched::Vmm).window(window)).hint.expect("nobody looked");
+    assert!(hint.compared > 0 && hint.samples > hint.compared, "{hint:?}");
+    assert!(hint.contradicted == 0 && hint.moved_while_marked == 0, "{hint:?}");
 }
 
 #[apply(trial)]
 fn a_bpf_program_marks_the_vcpus_that_the_host_preempted() -> Check {
     needs(bpf_can_write_flags())?;
-    let (preempted_by, window) = (PreemptedBy::Bpf, Duration::from_millis(500));
-    let outcome = start(&looking(Sched::Host).preempted_by(preempted_by).window(window))?;
+    let (preempted_by, window) = (PreemptedBy::Bpf, ms(500));
+    let outcome = done(&looking(Sched::Host).preempted_by(preempted_by).window(window));
     // The supervisor has seen a flag set, or it would not say so.
-    check(outcome.preempted_source == Ok(PreemptedSource::Bpf), || {
-        format!("{:?}", outcome.preempted_source)
-    })?;
-    let hint = outcome.hint.ok_or("nobody looked")?;
+    assert_eq!(outcome.preempted_source, Ok(PreemptedSource::Bpf));
+    let hint = outcome.hint.expect("nobody looked");
     // Of four or more vCPUs on each pCPU most do not run. Not all of them are marked: but few that are may move.
-    check(hint.moved_while_marked * 20 <= hint.samples, || format!("{hint:?}"))?;
-    check(hint.still_while_unmarked * 2 <= hint.samples, || format!("{hint:?}"))
+    assert!(hint.moved_while_marked * 20 <= hint.samples, "{hint:?}");
+    assert!(hint.still_while_unmarked * 2 <= hint.samples, "{hint:?}");
+    Ok(())
 }
 
 #[apply(trial)]
-fn without_attribution_nobody_guesses_what_a_vcpu_was_doing() -> Check {
-    let outcome = start(&config().attribution(false))?;
+fn without_attribution_nobody_guesses_what_a_vcpu_was_doing() {
+    let outcome = done(&config().attribution(false));
     let nothing = [outcome.preemptions, outcome.preempted_ns, outcome.lost_ns, outcome.injected];
-    check(nothing.iter().all(Option::is_none), || format!("{nothing:?}"))?;
-    check(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), || "nobody was preempted".into())
+    assert!(nothing.iter().all(Option::is_none), "{nothing:?}");
+    assert!(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), "nobody was preempted");
 }
 
 #[apply(trial)]
-fn a_vcpu_marked_as_preempted_does_not_run() -> Check {
-    let outcome = start(&config().workload("selftest-preempted"))?;
-    check(outcome.preempted_source == Ok(PreemptedSource::Vmm), || {
-        format!("{:?}", outcome.preempted_source)
-    })?;
+fn a_vcpu_marked_as_preempted_does_not_run() {
+    let outcome = done(&config().workload("selftest-preempted"));
+    assert_eq!(outcome.preempted_source, Ok(PreemptedSource::Vmm));
     // At ratio 4, three of four vCPUs are off at any time: if the flag told nothing, no look would find it set.
-    check(outcome.acquisitions() > 0, || "no vCPU was ever seen marked".into())?;
+    assert!(outcome.acquisitions() > 0, "no vCPU was ever seen marked");
     let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
-    check(preemptions > 0, || "nobody was preempted".into())
+    assert!(preemptions > 0, "nobody was preempted");
 }
 
 fn host() -> Run {
@@ -62,14 +57,14 @@ fn host() -> Run {
 }
 
 /// Runs until no report gets lost, which on a machine that is stopped for a while some do.
-fn reported(config: &Run) -> Result<Outcome, Box<dyn std::error::Error>> {
+fn reported(config: &Run) -> Outcome {
     for _ in 0..10 {
-        let outcome = start(config)?;
-        if outcome.switches.clone()?.dropped == 0 {
-            return Ok(outcome);
+        let outcome = done(config);
+        if outcome.switches.clone().unwrap().dropped == 0 {
+            return outcome;
         }
     }
-    Err("reports got lost in each of ten runs".into())
+    panic!("reports got lost in each of ten runs")
 }
 
 #[apply(trial)]
@@ -82,33 +77,29 @@ fn every_preemption_by_the_host_is_counted_as_the_kernel_counts_it() -> Check {
         let config = host().vcpus(vcpus).pv(pv).lock(lock).window(window);
         // A thread reads its count a moment after the window has begun and before it has ended. On a host that stops for a
         // while in one of these moments the thread is preempted there, so one run of several has to agree.
-        let mut agreed = reports_agree(&reported(&config)?);
-        for _ in 0..4 {
-            if agreed.is_err() {
-                agreed = reports_agree(&reported(&config)?);
-            }
-        }
-        agreed.map_err(|error| format!("{lock}: {}", error.message()))?;
+        let seen: Vec<_> =
+            (0..5).map(|_| disagreement(&reported(&config))).take_while(Option::is_some).collect();
+        assert!(seen.len() < 5, "{lock}: {seen:?}");
     }
     Ok(())
 }
 
-fn reports_agree(outcome: &Outcome) -> Check {
+/// Difference between the reports of switches and the kernel's counts, if there is one.
+fn disagreement(outcome: &Outcome) -> Option<String> {
     let mut all = 0;
     for (number, vcpu) in outcome.vcpus.iter().enumerate() {
-        let reported = vcpu.switched_out_ready.ok_or("no reports of a vCPU")?;
+        let reported = vcpu.switched_out_ready.expect("reports of a vCPU");
         // A thread may be preempted just before its switches are reported, or after it has read its count.
-        check(reported.abs_diff(vcpu.preemptions) <= 4, || {
-            format!("vCPU {number}: {reported} reported, {} counted", vcpu.preemptions)
-        })?;
+        if reported.abs_diff(vcpu.preemptions) > 4 {
+            return Some(format!("vCPU {number}: {reported} reported, {} counted", vcpu.preemptions));
+        }
         all += reported;
     }
-    let by = outcome.preemptions.ok_or("nothing is known of preemptions")?;
-    check(sum(&by) > 0 && sum(&by) <= all, || format!("{by:?}, {all} reported"))?;
+    let by = outcome.preemptions.expect("nothing is known of preemptions");
     let waits: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.waits).sum();
     // A thread that is to sleep may also have to wait for a page.
-    let vcpus = outcome.vcpus.len() as u64;
-    check(by.halted <= waits + vcpus, || format!("{by:?}, {waits} sleeps"))
+    let agrees = sum(&by) > 0 && sum(&by) <= all && by.halted <= waits + outcome.vcpus.len() as u64;
+    (!agrees).then(|| format!("{by:?}, {all} reported, {waits} sleeps"))
 }
 
 #[apply(trial)]
@@ -116,46 +107,50 @@ fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
     needs(bpf_can_report_switches())?;
     // Every vCPU always wants to run: one without a pCPU is off, and as many as there are pCPUs are on.
     let window = config().window * 4;
-    let config = host().workload("compute").lock("none").pv(false).window(window);
-    let outcome = reported(&config)?;
-    let off = outcome.preempted_ns.ok_or("nothing is known of the time off")?;
+    let config = host().workload("compute").form("none", false).window(window);
+    let outcome = reported(&config);
+    let off = outcome.preempted_ns.expect("nothing is known of the time off");
     let (vcpus, pcpus) = (u64::from(config.guests[0].vcpus), config.cpus.len() as u64);
     let window_ns = outcome.window.as_nanos() as u64;
     // Others on the pCPUs only make it more; a vCPU may be asleep in the host, for a page, for a moment.
     let (least, most) = ((vcpus - pcpus) * window_ns * 9 / 10, vcpus * window_ns);
-    check((least..=most).contains(&off.other), || format!("{off:?}, {least} to {most}"))?;
-    check(sum(&off) == off.other, || format!("nobody takes a lock: {off:?}"))
+    assert!((least..=most).contains(&off.other), "{off:?}, {least} to {most}");
+    assert_eq!(sum(&off), off.other, "nobody takes a lock: {off:?}");
+    Ok(())
 }
 
 #[apply(trial)]
 fn under_the_host_an_injected_holder_preemption_counts_once_for_all_waiters() -> Check {
     needs(bpf_can_report_switches())?;
-    let length = Duration::from_millis(2);
+    let length = ms(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
     let window = config().window * 5;
     // A pCPU for everybody: hardly anybody is off but on purpose.
     let vcpus = (config().cpus.len() as u32).max(2);
     let outcome =
-        reported(&mostly_holding().sched(Sched::Host).vcpus(vcpus).deschedule(deschedule).window(window))?;
-    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
-    let by = outcome.preemptions.ok_or("nothing is known of preemptions")?;
-    let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
-    let off = outcome.preempted_ns.ok_or("nothing is known of the time off")?;
-    check(injected.holder > 0 && by.holder >= injected.holder, || format!("{injected:?}, {by:?}"))?;
+        reported(&mostly_holding().sched(Sched::Host).vcpus(vcpus).deschedule(deschedule).window(window));
+    let injected = outcome.injected.expect("nothing is known of what was injected");
+    let by = outcome.preemptions.expect("nothing is known of preemptions");
+    let lost = outcome.lost_ns.expect("nothing is known of what was lost");
+    let off = outcome.preempted_ns.expect("nothing is known of the time off");
+    assert!(injected.holder > 0 && by.holder >= injected.holder, "{injected:?}, {by:?}");
     // Sleeping on purpose is many switches and one descheduling: what is beyond it, the kernel has counted as well.
     let unwanted = sum(&by) - sum(&injected);
     let counted: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions + 4).sum();
-    check(unwanted <= counted, || format!("{unwanted} not on purpose, the kernel counts {counted}"))?;
-    check(lost.holder > 0 && lost.holder <= off.holder * (outcome.vcpus.len() as u64 - 1), || {
-        format!("{lost:?} lost, {off:?} off")
-    })
+    assert!(unwanted <= counted, "{unwanted} not on purpose, the kernel counts {counted}");
+    assert!(
+        lost.holder > 0 && lost.holder <= off.holder * (outcome.vcpus.len() as u64 - 1),
+        "{lost:?} lost, {off:?} off"
+    );
+    Ok(())
 }
 
 #[apply(trial)]
-fn without_attribution_no_switch_is_reported() -> Check {
-    let outcome = start(&host().attribution(false))?;
-    check(outcome.switches.is_err() && outcome.preemptions.is_none(), || format!("{:?}", outcome.switches))?;
-    check(outcome.vcpus.iter().all(|vcpu| vcpu.switched_out_ready.is_none()), || {
-        "switches were reported all the same".into()
-    })
+fn without_attribution_no_switch_is_reported() {
+    let outcome = done(&host().attribution(false));
+    assert!(outcome.switches.is_err() && outcome.preemptions.is_none(), "{:?}", outcome.switches);
+    assert!(
+        outcome.vcpus.iter().all(|vcpu| vcpu.switched_out_ready.is_none()),
+        "switches were reported all the same"
+    );
 }

@@ -3,17 +3,17 @@
 use std::process::Command;
 
 use haltkick_vmm::{Form, Image, Operation};
-use support::{Check, apply, trial};
+use support::{apply, trial};
 
-use crate::{FLAGS, TAS, examples, link, lock_of, root, scratch, text};
+use crate::{FLAGS, TAS, examples, link, linked, lock_of, root, scratch, text};
 
 #[apply(trial)]
-fn every_example_is_linked_and_has_its_forms() -> Check {
+fn every_example_is_linked_and_has_its_forms() {
     let examples = examples();
     assert!(examples.len() >= 4, "{examples:?}");
     for path in &examples {
         let object = path.clone();
-        let image = link(&object)?;
+        let image = linked(&object);
         let lock = image.locks.last().expect("it has locks");
         assert_eq!(lock.name, lock_of(&object));
         let (has_native, has_paravirt) = (lock.has_native(), lock.has_paravirt());
@@ -23,16 +23,15 @@ fn every_example_is_linked_and_has_its_forms() -> Check {
         }
         assert_eq!(image.locks.len(), Image::embedded().locks.len() + 1);
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() -> Check {
-    let image = link(&text("tas_sites", TAS, &FLAGS))?;
+fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() {
+    let image = linked(&text("tas_sites", TAS, &FLAGS));
     let lock = image.locks.len() - 1;
-    let edits = image.edits(lock, false)?;
+    let edits = image.edits(lock, false).unwrap();
     let ours = image.locks.iter().position(|lock| lock.name == "tas").expect("there is tas");
-    assert_eq!(edits.len(), image.edits(ours, false)?.len());
+    assert_eq!(edits.len(), image.edits(ours, false).unwrap().len());
     for edit in &edits {
         match edit.operation {
             Operation::Unlock => {
@@ -49,13 +48,12 @@ fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() -> Check {
             _ => {}
         }
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn addresses_have_the_objects_names_and_lines() -> Check {
+fn addresses_have_the_objects_names_and_lines() {
     let object = root().join("examples/locks/mcs.c");
-    let image = link(&object)?;
+    let image = linked(&object);
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
     let unlock = calls.unlock.expect("it has an unlock");
     assert!(
@@ -66,65 +64,62 @@ fn addresses_have_the_objects_names_and_lines() -> Check {
     let frames = image.lines().expect("there are lines").frames(unlock);
     let frame = frames.first().expect("the object was compiled with -g");
     assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("examples/locks/mcs.c")), "{frame:?}");
-    let source = std::fs::read_to_string(root().join("examples/locks/mcs.c"))?;
+    let source = std::fs::read_to_string(root().join("examples/locks/mcs.c")).unwrap();
     let line = frame.line.expect("and there the line") as usize;
     let begins = source.lines().position(|line| line.starts_with("void hk_unlock")).expect("it is there") + 1;
     let ends = begins + source.lines().skip(begins).position(|line| line == "}").expect("it ends") + 1;
     assert!((begins..=ends).contains(&line), "line {line} is not in {begins}..={ends}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_waiter_pauses_on_a_line_of_the_objects_own() -> Check {
-    let image = link(&text("pauses", TAS, &FLAGS))?;
+fn a_waiter_pauses_on_a_line_of_the_objects_own() {
+    let image = linked(&text("pauses", TAS, &FLAGS));
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
     let lock = calls.lock.expect("it has a lock");
     let most = (1..64).rev().find_map(|bytes| image.bytes_at(lock, bytes));
-    let code = most.ok_or("its code is loaded")?;
-    let pause = code.windows(2).position(|two| two == [0xf3, 0x90]).ok_or("it pauses in the loop")?;
+    let code = most.expect("its code is loaded");
+    let pause = code.windows(2).position(|two| two == [0xf3, 0x90]).expect("it pauses in the loop");
     let frames = image.lines().expect("there are lines").frames(lock + pause as u64);
     let frame = frames.first().expect("the object was compiled with -g");
     assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("pauses.c")), "{frame:?}");
     let line = TAS.lines().position(|line| line.contains("hk_pause")).expect("it is there") + 1;
     assert_eq!(frame.line, Some(line as u32));
-    Ok(())
 }
 
 #[apply(trial)]
-fn events_of_an_object_are_counted_by_their_names() -> Check {
+fn events_of_an_object_are_counted_by_their_names() {
     let more = "int hk_try_lock(struct lock *lock) { hk_count(my_own_event); hk_count(lock_slowpath); return lock->held; }";
-    let image = link(&text("events", &format!("{TAS}{more}"), &FLAGS))?;
+    let image = linked(&text("events", &format!("{TAS}{more}"), &FLAGS));
     let own = Image::embedded().events;
     assert_eq!(image.events.len(), own.len() + 1);
     assert_eq!(image.events.last().map(String::as_str), Some("my_own_event"));
     assert_eq!(image.events[..own.len()], own[..]);
-    Ok(())
 }
 
 #[apply(trial)]
-fn points_of_an_object_are_known_by_their_names() -> Check {
+fn points_of_an_object_are_known_by_their_names() {
     let more = "int hk_try_lock(struct lock *lock) { hk_point(my_own_point); hk_point(tail_published); return lock->held; }";
     let object = text("points", &format!("{TAS}{more}"), &FLAGS);
-    let image = link(&object)?;
+    let image = linked(&object);
     let own = Image::embedded().points.len();
     assert_eq!(image.points.len(), own + 1);
     assert_eq!(image.points.last().map(|point| &*point.name), Some("my-own-point"));
     assert!(image.locks.last().is_some_and(|lock| lock.has_points() && lock.name == lock_of(&object)));
-    let rust = std::fs::read_to_string(root().join("examples/locks/ticket.rs"))?
+    let rust = std::fs::read_to_string(root().join("examples/locks/ticket.rs"))
+        .unwrap()
         .replace("../../include", &root().join("include").to_string_lossy())
         .replace("fn lock(&self) {", "fn lock(&self) { haltkick_point!(\"in_rust\");");
     let path = scratch("points_in_rust.rs");
-    std::fs::write(&path, rust)?;
-    let image = link(&path)?;
+    std::fs::write(&path, rust).unwrap();
+    let image = linked(&path);
     assert_eq!(image.points.last().map(|point| &*point.name), Some("in-rust"));
-    Ok(())
 }
 
 #[apply(trial)]
-fn several_objects_lie_behind_each_other() -> Check {
+fn several_objects_lie_behind_each_other() {
     let objects = examples();
     let names: Vec<String> = objects.iter().map(|path| lock_of(path)).collect();
-    let image = Image::embedded().with_locks(names.iter().map(String::as_str))?;
+    let image = Image::embedded().with_locks(names.iter().map(String::as_str)).unwrap();
     let own = Image::embedded().locks.len();
     let mut places = Vec::new();
     for (number, object) in objects.iter().enumerate() {
@@ -138,17 +133,16 @@ fn several_objects_lie_behind_each_other() -> Check {
     for link in &many {
         let link = link.trim_start_matches("file:");
         _ = std::fs::remove_file(link);
-        std::os::unix::fs::symlink(&one, link)?;
+        std::os::unix::fs::symlink(&one, link).unwrap();
     }
     let many = Image::embedded().with_locks(many.iter().map(String::as_str));
     let refused = many.expect_err("there is room for 16").to_string();
     assert!(refused.contains("room for 16 lock objects"), "{refused}");
-    Ok(())
 }
 
 /// Code with other ways to refer to data: the values it reads must be those that stand there.
 #[apply(trial)]
-fn position_independent_code_statics_and_constants_are_linked() -> Check {
+fn position_independent_code_statics_and_constants_are_linked() {
     let more = r#"
 static const char *const names[] = { "one", "two" };
 static int counts[3] = { 7, 8, 9 };
@@ -172,7 +166,7 @@ int hk_try_lock(struct lock *lock)
         ("large", &["-fno-pic", "-mcmodel=large"]),
     ] {
         let object = text(&format!("model_{name}"), &format!("{TAS}{more}"), &[&FLAGS[..4], flags].concat());
-        let image = link(&object).map_err(|error| format!("{name}: {error}"))?;
+        let image = linked(&object);
         let value = |symbol: &str| {
             let wanted = format!("model_{name}.o: {symbol}");
             image.symbols().iter().find(|symbol| symbol.name == wanted).map(|symbol| symbol.address)
@@ -181,17 +175,16 @@ int hk_try_lock(struct lock *lock)
             let bytes = image.bytes_at(address, 8).expect("it is loaded");
             u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
         };
-        let names = value("names").ok_or("the object has names")?;
+        let names = value("names").expect("the object has names");
         assert_eq!(image.bytes_at(read(names), 4), Some(&b"one\0"[..]), "{name}");
         assert_eq!(image.bytes_at(read(names + 8), 4), Some(&b"two\0"[..]), "{name}");
-        let counts = value("counts").ok_or("the object has counts")?;
+        let counts = value("counts").expect("the object has counts");
         assert_eq!(read(counts), 8 << 32 | 7, "{name}");
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn zeros_of_one_name_have_the_size_of_the_largest() -> Check {
+fn zeros_of_one_name_have_the_size_of_the_largest() {
     let flags = [&FLAGS[..], &["-fcommon"]].concat();
     let few = r#"
 int first[1], second[1];
@@ -204,16 +197,15 @@ int hk_try_lock(struct lock *lock) { return other() + *ends[lock->held]; }
     let archive = scratch("zeros.a");
     _ = std::fs::remove_file(&archive);
     let members = [&few, &text("many_zeros", many, &flags)];
-    assert!(Command::new("ar").arg("rc").arg(&archive).args(members).status()?.success());
-    let image = link(&archive)?;
-    let ends = image.symbols().iter().find(|symbol| symbol.name == "zeros.a: ends").ok_or("no ends")?;
+    assert!(Command::new("ar").arg("rc").arg(&archive).args(members).status().unwrap().success());
+    let image = linked(&archive);
+    let ends = image.symbols().iter().find(|symbol| symbol.name == "zeros.a: ends").expect("no ends");
     let ends = image.bytes_at(ends.address, 16).expect("it is loaded").as_chunks().0;
     assert!(u64::from_le_bytes(ends[0]) + 256 <= u64::from_le_bytes(ends[1]), "{ends:x?}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn of_an_archive_what_is_needed_is_linked() -> Check {
+fn of_an_archive_what_is_needed_is_linked() {
     let lock = text(
         "archived",
         &format!(
@@ -229,11 +221,10 @@ fn of_an_archive_what_is_needed_is_linked() -> Check {
     );
     let archive = scratch("locks.a");
     _ = std::fs::remove_file(&archive);
-    let made = Command::new("ar").arg("rc").arg(&archive).args([&unused, &lock, &helper]).status()?;
+    let made = Command::new("ar").arg("rc").arg(&archive).args([&unused, &lock, &helper]).status().unwrap();
     assert!(made.success());
-    let image = link(&archive)?;
+    let image = linked(&archive);
     let named = |name: &str| image.symbols().iter().any(|symbol| symbol.name == name);
     assert!(named("locks.a: helper") && named("locks.a: hk_lock") && !named("locks.a: f"));
     link(&lock).expect_err("alone it lacks its helper");
-    Ok(())
 }

@@ -95,6 +95,12 @@ fn link(object: &Path) -> Result<Image, RunError> {
     Image::embedded().with_locks([&*lock_of(object)])
 }
 
+/// As [`link`], of what can be linked.
+#[track_caller]
+fn linked(object: &Path) -> Image {
+    link(object).unwrap_or_else(|error| panic!("{}: {error}", object.display()))
+}
+
 /// The name of an object's lock.
 fn lock_of(object: &Path) -> String {
     format!("file:{}", object.display())

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use haltkick_vmm::RunError;
-use support::{Check, apply, trial};
+use support::{apply, trial};
 
-use crate::{FLAGS, TAS, file, link, scratch, text};
+use crate::{FLAGS, TAS, file, link, linked, scratch, text};
 
 /// The refusal of a file.
 fn refusal(object: &Path) -> String {
@@ -36,7 +36,7 @@ fn doing(what: &str) -> String {
 }
 
 #[apply(trial)]
-fn an_undefined_symbol_is_named_with_the_nearest_that_exists() -> Check {
+fn an_undefined_symbol_is_named_with_the_nearest_that_exists() {
     let more = format!("void hk_pauze(void);\n{}", doing("hk_pauze()"));
     says("undefined", &more, &FLAGS, &["refers to hk_pauze", "did you mean hk_pause?", "hk_try_lock+0x"]);
     let more = format!("int printf(const char *, ...);\n{}", doing("printf(\"locked\\n\")"));
@@ -46,11 +46,10 @@ fn an_undefined_symbol_is_named_with_the_nearest_that_exists() -> Check {
         &FLAGS,
         &["refers to p", "which is not defined: include/haltkick.h has all that there is"],
     );
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_vector_instruction_is_named_with_its_place() -> Check {
+fn a_vector_instruction_is_named_with_its_place() {
     let more = doing("__asm__ volatile(\"movaps %xmm1, %xmm2\")");
     says(
         "vector",
@@ -62,11 +61,10 @@ fn a_vector_instruction_is_named_with_its_place() -> Check {
         "float hk_scale = 2;\nint hk_try_lock(struct lock *lock) { return hk_scale * lock->held > 3.0f; }";
     says("floating", more, &["-O2", "-ffreestanding", "-fno-pic", "-mno-red-zone"], &["at hk_try_lock+0x"]);
     says("x87", &doing("__asm__ volatile(\"fld1; fstp %st\")"), &FLAGS, &["vector or floating-point"]);
-    Ok(())
 }
 
 #[apply(trial)]
-fn privileged_instructions_and_system_calls_are_named_with_their_place() -> Check {
+fn privileged_instructions_and_system_calls_are_named_with_their_place() {
     for (name, instruction, said) in [
         ("hlt", "hlt", "privileged"),
         ("cli", "cli", "privileged"),
@@ -87,12 +85,11 @@ fn privileged_instructions_and_system_calls_are_named_with_their_place() -> Chec
     // Code out of reach of the exported functions is not loaded, and may be anything.
     let unused =
         "__attribute__((section(\".text.unused\"))) void unused(void) { __asm__ volatile(\"hlt\"); }";
-    link(&text("unused", &format!("{TAS}{unused}"), &FLAGS))?;
-    Ok(())
+    linked(&text("unused", &format!("{TAS}{unused}"), &FLAGS));
 }
 
 #[apply(trial)]
-fn memory_below_the_stack_pointer_is_refused() -> Check {
+fn memory_below_the_stack_pointer_is_refused() {
     let more = doing("__asm__ volatile(\"movl $0, -8(%rsp)\")");
     let said = ["below the stack pointer at hk_", "-mno-red-zone"];
     says("red_zone", &more, &FLAGS, &said);
@@ -100,29 +97,31 @@ fn memory_below_the_stack_pointer_is_refused() -> Check {
     let kept = doing("volatile int kept = 1; (void)kept");
     let unoptimized = ["-O0", "-ffreestanding", "-mgeneral-regs-only", "-fno-pic"];
     says("red_zone_of_frame", &kept, &unoptimized, &said);
-    link(&text("frame", &format!("{TAS}{kept}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()))?;
+    linked(&text("frame", &format!("{TAS}{kept}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()));
     // 128 bytes are made by adding -128; and RBP may be a pointer like any other.
     let larger = doing("volatile char kept[128]; kept[0] = 1; (void)kept[0]");
-    link(&text("frame_of_128", &format!("{TAS}{larger}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()))?;
+    linked(&text(
+        "frame_of_128",
+        &format!("{TAS}{larger}"),
+        &[&unoptimized[..], &["-mno-red-zone"]].concat(),
+    ));
     let pointer = doing(
         "__asm__ volatile(\"push %%rbp; mov %%rsp, %%rbp; add $8, %%rbp; mov -8(%%rbp), %%rax; pop %%rbp\" ::: \"rax\")",
     );
-    link(&text("pointer", &format!("{TAS}{pointer}"), &FLAGS))?;
-    Ok(())
+    linked(&text("pointer", &format!("{TAS}{pointer}"), &FLAGS));
 }
 
 #[apply(trial)]
-fn functions_without_a_length_are_read_too() -> Check {
+fn functions_without_a_length_are_read_too() {
     let more = "__asm__(\".globl hk_try_lock; hk_try_lock: hlt; xorl %eax, %eax; ret\");";
     says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
     // Data between functions is no code.
     let table = "__asm__(\".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret; .type table,@object; .size table,2; table: .byte 6, 6\");";
-    link(&text("table", &format!("{TAS}{table}"), &FLAGS))?;
-    Ok(())
+    linked(&text("table", &format!("{TAS}{table}"), &FLAGS));
 }
 
 #[apply(trial)]
-fn a_missing_export_is_named_with_what_resembles_it() -> Check {
+fn a_missing_export_is_named_with_what_resembles_it() {
     let lock_alone = TAS.split("void hk_unlock").next().unwrap_or_default();
     let refused = refusal(&text("no_unlock", lock_alone, &FLAGS));
     assert!(refused.contains("does not define hk_unlock to its hk_lock"), "{refused}");
@@ -140,35 +139,32 @@ fn a_missing_export_is_named_with_what_resembles_it() -> Check {
         + "void (*hk_lock)(struct lock *) = other;";
     let refused = refusal(&text("data", &data, &FLAGS));
     assert!(refused.contains("has hk_lock, which is no function"), "{refused}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn another_architecture_is_refused() -> Check {
+fn another_architecture_is_refused() {
     let object = text("ours", TAS, &FLAGS);
     // The machine stands at byte 18 of an ELF header (183: AArch64).
-    let mut bytes = std::fs::read(object)?;
+    let mut bytes = std::fs::read(object).unwrap();
     bytes[18..20].copy_from_slice(&183_u16.to_le_bytes());
     let other = scratch("aarch64.o");
-    std::fs::write(&other, bytes)?;
+    std::fs::write(&other, bytes).unwrap();
     let refused = refusal(&other);
     assert!(refused.contains("is compiled for Aarch64, and the guest is x86-64"), "{refused}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn intermediate_code_of_a_compiler_is_refused() -> Check {
+fn intermediate_code_of_a_compiler_is_refused() {
     let object = text("gcc_lto", TAS, &[&FLAGS[..], &["-flto", "-fno-fat-lto-objects"]].concat());
     let refused = refusal(&object);
     assert!(refused.contains("GCC's intermediate code") && refused.contains("without -flto"), "{refused}");
     let bitcode = scratch("bitcode.o");
-    std::fs::write(&bitcode, b"BC\xc0\xde\x35\x14\0\0")?;
+    std::fs::write(&bitcode, b"BC\xc0\xde\x35\x14\0\0").unwrap();
     assert!(refusal(&bitcode).contains("is LLVM bitcode"), "{}", refusal(&bitcode));
-    Ok(())
 }
 
 #[apply(trial)]
-fn relocations_that_are_not_supported_and_thread_locals_are_refused() -> Check {
+fn relocations_that_are_not_supported_and_thread_locals_are_refused() {
     let more = format!("static __thread int mine;\n{}", doing("mine++"));
     says("thread_local", &more, &FLAGS, &["thread-local", "HK_PERCPU"]);
     let more = doing("__asm__ volatile(\"movw $hk_cpus, %ax\")");
@@ -176,11 +172,10 @@ fn relocations_that_are_not_supported_and_thread_locals_are_refused() -> Check {
     let large = [&FLAGS[..], &["-mcmodel=large", "-fpic"]].concat();
     let more = format!("extern int elsewhere;\nint elsewhere;\n{}", doing("elsewhere++"));
     says("large", &more, &large, &["at hk_"]);
-    Ok(())
 }
 
 #[apply(trial)]
-fn indirect_functions_are_refused_wherever_they_are_referred_to() -> Check {
+fn indirect_functions_are_refused_wherever_they_are_referred_to() {
     // Resolvers of any type.
     let flags = [&FLAGS[..], &["-Wno-attribute-alias"]].concat();
     let chosen = "static int plain(void) { return 0; }\nstatic void *choose(void) { return plain; }\n";
@@ -204,12 +199,11 @@ fn indirect_functions_are_refused_wherever_they_are_referred_to() -> Check {
     let more = format!("{chosen}int hk_try_lock(struct lock *) {indirect};");
     says("exported", &more, &flags, &["has hk_try_lock, an indirect function", "hk_init"]);
     // Without a reference to it, it does no harm.
-    link(&text("idle", &format!("{TAS}{chosen}int mine(void);\nint mine(void) {indirect};"), &flags))?;
-    Ok(())
+    linked(&text("idle", &format!("{TAS}{chosen}int mine(void);\nint mine(void) {indirect};"), &flags));
 }
 
 #[apply(trial)]
-fn constructors_of_what_is_needed_are_refused_by_their_names() -> Check {
+fn constructors_of_what_is_needed_are_refused_by_their_names() {
     let by_hand = |section: &str| {
         let entry = format!(
             "__attribute__((section(\"{section}\"), used)) static void (*const entry)(void) = set_up;"
@@ -228,12 +222,11 @@ fn constructors_of_what_is_needed_are_refused_by_their_names() -> Check {
         says(name, &more, &FLAGS, &[&format!("has a constructor set_up ({section})"), "hk_init"]);
     }
     let more = attribute("destructor");
-    link(&text("destructor", &format!("{TAS}{more}\n{}", doing("lock->held += share")), &FLAGS))?;
-    Ok(())
+    linked(&text("destructor", &format!("{TAS}{more}\n{}", doing("lock->held += share")), &FLAGS));
 }
 
 #[apply(trial)]
-fn what_is_too_large_is_refused() -> Check {
+fn what_is_too_large_is_refused() {
     let more =
         format!("static char much[5 << 20];\n{}", doing("__atomic_fetch_add(&much[lock->held], 1, 0)"));
     says("much", &more, &FLAGS, &["takes more than 4096 KiB"]);
@@ -247,11 +240,10 @@ fn what_is_too_large_is_refused() -> Check {
     says("per_vcpu", &more, &FLAGS, &["wants 5000 bytes per vCPU: 4096 are the most"]);
     let more = format!("extern char hk_percpu_area[];\n{}", doing("hk_percpu_area[0]++"));
     says("no_size", &more, &FLAGS, &["does not say how much: write HK_PERCPU"]);
-    Ok(())
 }
 
 #[apply(trial)]
-fn another_version_of_the_header_is_refused() -> Check {
+fn another_version_of_the_header_is_refused() {
     let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version;\n\
                    const hk_u32 hk_version = 4;";
     let refused = refusal(&text("version", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS));
@@ -259,37 +251,35 @@ fn another_version_of_the_header_is_refused() -> Check {
         refused.contains("written to version 4 of haltkick.h, and this haltkick links versions 1 to 3"),
         "{refused}"
     );
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_source_is_refused_in_its_compilers_words() -> Check {
+fn a_source_is_refused_in_its_compilers_words() {
     for (name, source) in [("broken.c", format!("{TAS}int x = y;")), ("broken.rs", "fn".into())] {
         let path = scratch(name);
-        std::fs::write(&path, source)?;
+        std::fs::write(&path, source).unwrap();
         // A compiler says more than one line.
         let refused = link(&path).expect_err("it is broken").to_string();
         assert!(refused.contains("is not compiled by ") && refused.contains("error"), "{refused}");
         assert!(refused.contains(name), "{refused}");
     }
     assert!(refusal(Path::new("/no/such/lock.c")).contains("there is no such file"));
-    Ok(())
 }
 
 #[apply(trial)]
-fn what_is_no_object_is_refused() -> Check {
+fn what_is_no_object_is_refused() {
     let missing = Path::new("/no/such/lock.o");
     assert!(refusal(missing).contains("cannot be read"));
     for other in ["/dev/zero", "/"] {
         assert!(refusal(Path::new(other)).contains("no regular file"), "{}", refusal(Path::new(other)));
     }
     let junk = scratch("junk.o");
-    std::fs::write(&junk, "not an object")?;
+    std::fs::write(&junk, "not an object").unwrap();
     assert!(refusal(&junk).contains("is no object file: give what `cc -c` makes"));
-    let program = std::env::current_exe()?;
+    let program = std::env::current_exe().unwrap();
     assert!(refusal(&program).contains("is linked already"), "{}", refusal(&program));
     let archive = scratch("empty.a");
-    std::fs::write(&archive, b"!<arch>\n")?;
+    std::fs::write(&archive, b"!<arch>\n").unwrap();
     assert!(refusal(&archive).contains("archive without object files"), "{}", refusal(&archive));
     let thin = scratch("thin.a");
     _ = std::fs::remove_file(&thin);
@@ -297,21 +287,20 @@ fn what_is_no_object_is_refused() -> Check {
     if Command::new("ar").arg("rcT").arg(&thin).arg(&object).status().is_ok_and(|status| status.success()) {
         assert!(refusal(&thin).contains("thin archive"), "{}", refusal(&thin));
     }
-    Ok(())
 }
 
 /// Every word of the header and of what follows, spoiled in turn.
 #[apply(trial)]
-fn a_broken_object_is_refused_or_linked_and_never_worse() -> Check {
+fn a_broken_object_is_refused_or_linked_and_never_worse() {
     let object = file(&crate::root().join("examples/locks/mcs.c"), "mcs", &FLAGS);
-    let whole = std::fs::read(object)?;
+    let whole = std::fs::read(object).unwrap();
     let spoiled = scratch("spoiled.o");
     let (mut linked, mut refused) = (0, 0);
     for at in (0..whole.len() - 8).step_by(whole.len() / 100) {
         for word in [0, 1, u64::MAX, 0x8000_0000] {
             let mut bytes = whole.clone();
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-            std::fs::write(&spoiled, bytes)?;
+            std::fs::write(&spoiled, bytes).unwrap();
             match link(&spoiled) {
                 Ok(image) => {
                     _ = image.symbols().describe(0x100_0000);
@@ -326,5 +315,4 @@ fn a_broken_object_is_refused_or_linked_and_never_worse() -> Check {
         }
     }
     assert!(linked > 0 && refused > 0, "{linked} linked, {refused} refused");
-    Ok(())
 }

@@ -7,31 +7,32 @@ use std::time::Duration;
 use haltkick_vmm::{
     Accelerator, Engine, HowOften, Instruments, PvBackend, Ring, Run, Sched, Target, find_qemu, probe, run,
 };
-use support::{Check, Settings, apply, deschedule, event, needs, start_with, sum, trial};
+use support::{
+    Check, Settings, apply, deschedule, done_with, event, ms, needs, refused, start_with, sum, trial, us,
+};
 
-use crate::{FLAGS, TAS, examples, link, lock_of, text};
+use crate::{FLAGS, TAS, examples, linked, lock_of, text};
 
 fn config(engine: Engine) -> Run {
     // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.
-    support::on(engine).window(Duration::from_millis(40)).min_sections(10).watchdog(Duration::from_secs(30))
+    support::on(engine).window(ms(40)).min_sections(10).watchdog(Duration::from_secs(30))
 }
 
 /// Every form of a lock excludes and gets something done.
-fn excludes(config: &Run, object: &Path) -> Check {
-    let image = link(object)?;
+fn excludes(config: &Run, object: &Path) {
+    let image = linked(object);
     let entry = image.locks.last().expect("it has locks");
     for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
         if !has {
             continue;
         }
         for lock_count in [1, 3] {
-            let config = config.clone().lock(entry.name.clone()).pv(pv).lock_count(lock_count);
+            let config = config.clone().form(entry.name.clone(), pv).lock_count(lock_count);
             // On a busy host the one whose turn it is may be off its CPU for a whole window: in longer ones it is not.
             let mut done = 0;
             for tried in 0..5 {
                 let config = config.clone().window(config.window * (1 << tried));
-                let outcome = start_with(&config, &image)
-                    .map_err(|error| format!("{} pv {pv}: {error}", entry.name))?;
+                let outcome = done_with(&config, &image);
                 assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
                 done = outcome.acquisitions();
                 if done > 0 {
@@ -41,7 +42,6 @@ fn excludes(config: &Run, object: &Path) -> Check {
             assert!(done > 0, "{} pv {pv}: nothing was done", entry.name);
         }
     }
-    Ok(())
 }
 
 #[apply(trial)]
@@ -50,15 +50,15 @@ fn every_example_excludes_on_kvm_in_either_ring() -> Check {
     for path in examples() {
         let object = path;
         for ring in [Ring::Ring0, Ring::Ring3] {
-            excludes(&config(Engine::Kvm).ring(ring).pv_backend(PvBackend::Vmm), &object)?;
+            excludes(&config(Engine::Kvm).ring(ring).pv_backend(PvBackend::Vmm), &object);
         }
     }
     Ok(())
 }
 
 #[apply(trial)]
-fn every_example_excludes_on_threads() -> Check {
-    examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), path))
+fn every_example_excludes_on_threads() {
+    examples().iter().for_each(|path| excludes(&config(Engine::Threads), path))
 }
 
 /// A simulated machine, on which a run is the same on every host, however busy.
@@ -67,22 +67,20 @@ fn on_two_simulated_cpus() -> Run {
 }
 
 #[apply(trial)]
-fn every_example_excludes_on_a_simulated_machine() -> Check {
-    examples().iter().try_for_each(|path| excludes(&on_two_simulated_cpus(), path))
+fn every_example_excludes_on_a_simulated_machine() {
+    examples().iter().for_each(|path| excludes(&on_two_simulated_cpus(), path))
 }
 
 #[apply(trial)]
 fn every_example_excludes_under_qemu() -> Check {
     needs(find_qemu())?;
-    let config = support::on(Engine::Qemu(Accelerator::Tcg))
-        .sched(Sched::Host)
-        .vcpus(3)
-        .window(Duration::from_millis(200));
+    let config = support::on(Engine::Qemu(Accelerator::Tcg)).sched(Sched::Host).vcpus(3).window(ms(200));
     // An emulator takes its time: one with a token, one that sleeps, one from an archive.
-    let mut some = examples()
+    let some = examples()
         .into_iter()
         .filter(|path| ["mcs.c", "futex.c", "ticket.rs"].iter().any(|name| path.ends_with(name)));
-    some.try_for_each(|path| excludes(&config, &path))
+    some.for_each(|path| excludes(&config, &path));
+    Ok(())
 }
 
 fn on_something() -> Engine {
@@ -91,8 +89,8 @@ fn on_something() -> Engine {
 
 /// Returns the outcome of a failed run, and its explanation.
 fn failed(object: &Path, change: impl FnOnce(Run) -> Run) -> (String, String) {
-    let image = link(object).expect("it can be linked");
-    let base = config(on_something()).lock(lock_of(object)).pv(false);
+    let image = linked(object);
+    let base = config(on_something()).form(lock_of(object), false);
     let (stop, instruments) = (AtomicBool::new(false), Instruments::default());
     let guest = run(&change(base), &image, &instruments, &stop).expect("a run").guests.swap_remove(0);
     match guest.result {
@@ -105,37 +103,31 @@ fn failed(object: &Path, change: impl FnOnce(Run) -> Run) -> (String, String) {
 }
 
 #[apply(trial)]
-fn a_lock_that_does_not_exclude_is_found() -> Check {
+fn a_lock_that_does_not_exclude_is_found() {
     let source =
         TAS.replace("while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))", "if (lock->held > 1)");
     let object = text("no_exclusion", &source, &FLAGS);
-    let (error, _) =
-        failed(&object, |base| base.slice(Duration::from_micros(200)).window(Duration::from_secs(2)));
+    let (error, _) = failed(&object, |base| base.slice(us(200)).window(Duration::from_secs(2)));
     assert!(error.contains("mutual exclusion violated"), "{error}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_lock_that_is_never_released_is_blamed_by_its_own_names() -> Check {
+fn a_lock_that_is_never_released_is_blamed_by_its_own_names() {
     let source = TAS.replace(
         "void hk_unlock(struct lock *lock) {",
         "void hk_unlock(struct lock *lock) { static hk_u32 times; if (++times < 1000000)",
     );
     let object = text("never_released", &source, &FLAGS);
     let (error, story) = failed(&object, |base| {
-        base.hold(Duration::ZERO)
-            .think(Duration::ZERO)
-            .window(Duration::from_secs(60))
-            .watchdog(Duration::from_secs(2))
+        base.hold(us(0)).think(us(0)).window(Duration::from_secs(60)).watchdog(Duration::from_secs(2))
     });
     assert!(error.contains("no progress"), "{error}");
     assert!(story.contains("never_released.o: hk_lock+0x"), "{story}");
     assert!(story.contains("never_released.c:"), "{story}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn a_fault_in_an_object_is_reported_with_its_function() -> Check {
+fn a_fault_in_an_object_is_reported_with_its_function() {
     let source = TAS.replace(
         "void hk_unlock(struct lock *lock) {",
         "void hk_unlock(struct lock *lock) { __asm__ volatile(\"movl $1, 16\");",
@@ -143,11 +135,10 @@ fn a_fault_in_an_object_is_reported_with_its_function() -> Check {
     let object = text("fault", &source, &FLAGS);
     let (error, _) = failed(&object, |base| base);
     assert!(error.contains("#PF") && error.contains("fault.o: hk_unlock+0x"), "{error}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn waiters_that_nobody_wakes_are_a_lost_wake_up() -> Check {
+fn waiters_that_nobody_wakes_are_a_lost_wake_up() {
     // Tickets whose waiters sleep; an unlock tells the next one, and does not kick it.
     let source = r#"
 #include "haltkick.h"
@@ -165,18 +156,16 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
     let object = text("no_kick", source, &FLAGS);
     let (error, story) = failed(&object, |base| {
         on_two_simulated_cpus()
-            .lock(base.our(0).ours.lock.clone())
-            .pv(true)
+            .form(base.our(0).ours.lock.clone(), true)
             .window(Duration::from_secs(60))
-            .watchdog(Duration::from_millis(50))
+            .watchdog(ms(50))
     });
     assert!(error.contains("no progress") && error.contains("none is left to kick them"), "{error}");
     assert!(story.contains("was not kicked") && story.contains("a wake-up was lost"), "{story}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn an_object_that_uses_more_stack_than_there_is_is_found() -> Check {
+fn an_object_that_uses_more_stack_than_there_is_is_found() {
     // Deep enough to overwrite everything: the fault that follows is not the error to report.
     let more = r#"
 hk_u32 hk_deep(hk_u32 times);
@@ -189,13 +178,12 @@ __attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)
 void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
     let object = text("deep", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
     let (error, _) =
-        failed(&object, |base| on_two_simulated_cpus().lock(base.our(0).ours.lock.clone()).pv(false));
+        failed(&object, |base| on_two_simulated_cpus().form(base.our(0).ours.lock.clone(), false));
     assert!(error.contains("it has used more than its stack"), "{error}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn locks_are_made_by_the_objects_init_and_its_events_are_counted() -> Check {
+fn locks_are_made_by_the_objects_init_and_its_events_are_counted() {
     // Free is 5 here, and a lock that was not made would never be taken.
     let source = r#"
 #include "haltkick.h"
@@ -214,29 +202,27 @@ void hk_lock(struct lock *lock)
 void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RELEASE); }
 "#;
     let object = text("init", source, &FLAGS);
-    let image = link(&object)?;
-    let config = config(on_something()).lock(lock_of(&object)).pv(false);
-    let outcome = start_with(&config, &image)?;
+    let image = linked(&object);
+    let config = config(on_something()).form(lock_of(&object), false);
+    let outcome = done_with(&config, &image);
     let (counted, done) = (event(&outcome, "my_own_event"), outcome.acquisitions());
     assert!(done > 0 && counted >= done, "{counted} of {done}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn an_object_of_an_earlier_version_is_made_and_excludes() -> Check {
+fn an_object_of_an_earlier_version_is_made_and_excludes() {
     for version in [1, 2] {
         let by_hand = format!(
             "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version, hk_lock_size, \
              hk_lock_align;\nconst hk_u32 hk_version = {version}, hk_lock_size = 1, hk_lock_align = 1;"
         );
         let source = TAS.replace("HK_LOCK(struct lock);", &by_hand);
-        excludes(&on_two_simulated_cpus(), &text(&format!("version_{version}"), &source, &FLAGS))?;
+        excludes(&on_two_simulated_cpus(), &text(&format!("version_{version}"), &source, &FLAGS));
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn an_object_has_a_parameter_and_sees_yields_of_others() -> Check {
+fn an_object_has_a_parameter_and_sees_yields_of_others() {
     let look = "static hk_u64 first, last;
         void hk_unlock(struct lock *lock) {
             if (hk_parameter() != 7) hk_fail(\"another number\");
@@ -246,21 +232,20 @@ fn an_object_has_a_parameter_and_sees_yields_of_others() -> Check {
             ";
     let source = TAS.replace("void hk_unlock(struct lock *lock) {", look);
     let object = text("version_three", &source, &FLAGS);
-    let mut run = on_two_simulated_cpus().vcpus(4).lock(lock_of(&object)).pv(false);
+    let mut run = on_two_simulated_cpus().vcpus(4).form(lock_of(&object), false);
     run.guests[0].ours_mut().expect("our own guest").lock_parameter = 7;
-    let outcome = start_with(&run, &link(&object)?)?;
+    let outcome = done_with(&run, &linked(&object));
     assert!(event(&outcome, "saw_a_yield") > 0, "{:?}", outcome.lock_events);
-    let (error, _) = failed(&object, |_| on_two_simulated_cpus().lock(lock_of(&object)).pv(false));
+    let (error, _) = failed(&object, |_| on_two_simulated_cpus().form(lock_of(&object), false));
     assert!(error.contains("another number"), "{error}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn memory_for_locks_ends_and_is_for_init_alone() -> Check {
+fn memory_for_locks_ends_and_is_for_init_alone() {
     let greedy = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(HK_ALLOC_MOST / 2, 4096); }";
     let object = text("greedy", &format!("{TAS}{greedy}"), &FLAGS);
-    let run = |locks| on_two_simulated_cpus().lock(lock_of(&object)).pv(false).lock_count(locks);
-    start_with(&run(2), &link(&object)?)?;
+    let run = |locks| on_two_simulated_cpus().form(lock_of(&object), false).lock_count(locks);
+    done_with(&run(2), &linked(&object));
     let (error, _) = failed(&object, |_| run(3));
     // The request is what is wrong, and no lock.
     assert!(error.starts_with("hk_alloc: 2097152 bytes more than are left"), "{error}");
@@ -269,13 +254,12 @@ fn memory_for_locks_ends_and_is_for_init_alone() -> Check {
         "void hk_unlock(struct lock *lock) { hk_alloc(1, 1);",
     );
     let object = text("late", &late, &FLAGS);
-    let (error, _) = failed(&object, |_| on_two_simulated_cpus().lock(lock_of(&object)).pv(false));
+    let (error, _) = failed(&object, |_| on_two_simulated_cpus().form(lock_of(&object), false));
     assert!(error.contains("only hk_init may call it"), "{error}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn an_event_that_is_chosen_at_run_time_is_counted() -> Check {
+fn an_event_that_is_chosen_at_run_time_is_counted() {
     let more = r#"
 HK_EVENT(even_turns);
 HK_EVENT(odd_turns);
@@ -285,10 +269,9 @@ void hk_unlock(struct lock *lock) {
     hk_count_event((hk_u32)(hk_u64)turns[turn++ % 2], 1);
     hk_count_event(HK_SLOT(even_turns), 0);"#;
     let object = text("chosen", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
-    let outcome = start_with(&on_two_simulated_cpus().lock(lock_of(&object)).pv(false), &link(&object)?)?;
+    let outcome = done_with(&on_two_simulated_cpus().form(lock_of(&object), false), &linked(&object));
     let [even, odd] = ["even_turns", "odd_turns"].map(|name| event(&outcome, name));
     assert!(even > 0 && even.abs_diff(odd) <= 1, "{even} and {odd}");
-    Ok(())
 }
 
 /// A test-and-set lock whose try is `held`.
@@ -297,14 +280,14 @@ fn trying(name: &str, held: &str) -> std::path::PathBuf {
 }
 
 #[apply(trial)]
-fn a_try_that_does_not_exclude_is_found() -> Check {
+fn a_try_that_does_not_exclude_is_found() {
     let run = |object: &Path| {
-        let run = on_two_simulated_cpus().workload("try-lock".to_owned()).lock(lock_of(object)).pv(false);
+        let run = on_two_simulated_cpus().workload("try-lock".to_owned()).form(lock_of(object), false);
         // Without thinking the lock may never be free when it is tried, for as long as the simulated vCPUs keep in step.
-        run.hold(Duration::from_micros(1)).think(Duration::from_micros(1))
+        run.hold(us(1)).think(us(1))
     };
     let right = trying("tries", "__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)");
-    let outcome = start_with(&run(&right), &link(&right)?)?;
+    let outcome = done_with(&run(&right), &linked(&right));
     let times = &outcome.times;
     assert!(times.iter().any(|(name, times)| name == "try" && times.occupied().count() > 0), "{times:?}");
     let wrong = trying("tries_wrongly", "(lock->held = 1, 0)");
@@ -312,43 +295,36 @@ fn a_try_that_does_not_exclude_is_found() -> Check {
     assert!(error.contains("mutual exclusion violated"), "{error}");
     // A lock without a try has no such workload.
     let without = text("without_try", TAS, &FLAGS);
-    let refused = start_with(&run(&without), &link(&without)?).err().map(|error| error.to_string());
-    assert!(refused.as_ref().is_some_and(|error| error.contains("cannot be run with lock")), "{refused:?}");
-    Ok(())
+    refused(start_with(&run(&without), &linked(&without)), "cannot be run with lock");
 }
 
 #[apply(trial)]
-fn an_object_is_stopped_at_a_point_of_its_own() -> Check {
+fn an_object_is_stopped_at_a_point_of_its_own() {
     let object = examples()[0].with_file_name("anderson.c");
     let run = |at: &str| {
         let often = HowOften::Probability(1.0);
-        let stop = deschedule(Target::Random, often, Duration::from_micros(50), Some(at));
-        on_two_simulated_cpus().lock(lock_of(&object)).pv(false).deschedule(stop)
+        let stop = deschedule(Target::Random, often, us(50), Some(at));
+        on_two_simulated_cpus().form(lock_of(&object), false).deschedule(stop)
     };
-    let outcome = start_with(&run("waiting-in-slot"), &link(&object)?)?;
+    let outcome = done_with(&run("waiting-in-slot"), &linked(&object));
     let injected = outcome.injected.expect("the VMM schedules");
     assert!(sum(&injected) > 0, "{injected:?}");
-    let refused = start_with(&run("wating-in-slot"), &link(&object)?).err().map(|error| error.to_string());
-    assert!(refused.as_ref().is_some_and(|error| error.contains("waiting-in-slot")), "{refused:?}");
-    Ok(())
+    refused(start_with(&run("wating-in-slot"), &linked(&object)), "waiting-in-slot");
 }
 
 #[apply(trial)]
-fn an_object_that_may_be_interrupted_is() -> Check {
+fn an_object_that_may_be_interrupted_is() {
     let object = text("interrupted", &format!("{TAS}HK_MAY_BE_INTERRUPTED;"), &FLAGS);
     let run = on_two_simulated_cpus().workload("interrupted".to_owned()).lock_count(2);
-    let outcome = start_with(&run.clone().lock(lock_of(&object)).pv(false), &link(&object)?)?;
+    let outcome = done_with(&run.clone().form(lock_of(&object), false), &linked(&object));
     let interrupts = outcome.times.iter().find(|(name, _)| name == "interrupt");
     assert!(interrupts.is_some_and(|(_, times)| times.occupied().count() > 0), "{interrupts:?}");
     let plain = text("uninterrupted", TAS, &FLAGS);
-    let refused = start_with(&run.lock(lock_of(&plain)).pv(false), &link(&plain)?).err();
-    let refused = refused.map(|error| error.to_string());
-    assert!(refused.as_ref().is_some_and(|error| error.contains("cannot be run with lock")), "{refused:?}");
-    Ok(())
+    refused(start_with(&run.form(lock_of(&plain), false), &linked(&plain)), "cannot be run with lock");
 }
 
 #[apply(trial)]
-fn two_words_are_exchanged_at_once_on_a_simulated_machine() -> Check {
+fn two_words_are_exchanged_at_once_on_a_simulated_machine() {
     let source = r#"
 #include "haltkick.h"
 struct lock { hk_u64 held, times; } __attribute__((aligned(16)));
@@ -373,19 +349,18 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
 }
 
 #[apply(trial)]
-fn an_instruction_that_is_not_simulated_is_named() -> Check {
+fn an_instruction_that_is_not_simulated_is_named() {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     let looks_up = format!("{UNLOCK} __asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));");
     let object = text("looks_up", &TAS.replace(UNLOCK, &looks_up), &FLAGS);
-    let (error, story) = failed(&object, |_| on_two_simulated_cpus().lock(lock_of(&object)).pv(false));
+    let (error, story) = failed(&object, |_| on_two_simulated_cpus().form(lock_of(&object), false));
     // The guest and its lock are not to blame.
     let says = "--engine sim does not carry out `xlat [rbx]` at looks_up.o: hk_unlock+0x";
     assert!(error.starts_with(says) && story.is_empty(), "{error}\n{story}");
-    Ok(())
 }
 
 #[apply(trial)]
-fn instructions_that_not_every_cpu_has_are_simulated() -> Check {
+fn instructions_that_not_every_cpu_has_are_simulated() {
     let source = r#"
 #include "haltkick.h"
 struct lock { hk_u32 held; hk_u32 waits; hk_u64 note; };
@@ -415,7 +390,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
 }
 
 #[apply(trial)]
-fn a_word_in_two_lines_is_a_lock_on_a_simulated_machine() -> Check {
+fn a_word_in_two_lines_is_a_lock_on_a_simulated_machine() {
     // Both halves of a ticket are the same, and each lies in a line of its own.
     let source = r#"
 #include "haltkick.h"
@@ -433,13 +408,12 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->turn, lock->turn + 1
 "#;
     let object = text("two_lines", source, &FLAGS);
     for machine in ["skylake-8s", "nehalem-2s"] {
-        excludes(&support::simulated(machine, 4, 4), &object)?;
+        excludes(&support::simulated(machine, 4, 4), &object);
     }
-    Ok(())
 }
 
 #[apply(trial)]
-fn readers_of_an_object_share_its_lock() -> Check {
+fn readers_of_an_object_share_its_lock() {
     // As many readers as like, or one writer.
     let source = r#"
 #include "haltkick.h"
@@ -469,11 +443,10 @@ void hk_read_lock(struct lock *lock)
 void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, __ATOMIC_RELEASE); }
 "#;
     let object = text("readers", source, &FLAGS);
-    let image = link(&object)?;
-    let mut config = config(on_something()).lock(lock_of(&object)).pv(false);
+    let image = linked(&object);
+    let mut config = config(on_something()).form(lock_of(&object), false);
     config.guests[0].ours_mut().unwrap().shape.read_percent = 50;
-    let outcome = start_with(&config, &image)?;
+    let outcome = done_with(&config, &image);
     assert_eq!(outcome.lost_updates, Some(0));
     assert!(event(&outcome, "my_readers") > 0, "{:?}", outcome.lock_events);
-    Ok(())
 }

@@ -1,13 +1,11 @@
 //! Workloads whose curves others have measured: what an operation on a contended line takes, as one CPU sees it.
 
 use haltkick_vmm::{Shape, ShapeFlags};
-use support::{Settings, simulated};
-
-use super::{done, us};
+use support::{Settings, done, simulated, us};
 
 /// Nanoseconds of one pCPU for each operation.
 fn nanoseconds(workload: &str, cpus: u32) -> f64 {
-    let config = simulated("skylake-8s", cpus, 1).workload(workload).lock("none").pv(false);
+    let config = simulated("skylake-8s", cpus, 1).workload(workload).form("none", false);
     let outcome = done(&config.think(us(0)).window(us(500)));
     assert!(outcome.vcpus.iter().all(|vcpu| vcpu.acquisitions > 0), "{workload}: a vCPU did nothing");
     outcome.window.as_nanos() as f64 * f64::from(cpus) / outcome.acquisitions() as f64
@@ -40,7 +38,7 @@ fn operations_on_a_line_cost_what_their_accesses_do() {
 fn a_walk_by_references_takes_longer_the_longer_the_list() {
     let of = |lines| {
         let shape = Shape { footprint_lines: lines, ..Shape::default() };
-        let config = simulated("skylake-8s", 4, 1).workload("list-refcount").lock("none").pv(false);
+        let config = simulated("skylake-8s", 4, 1).workload("list-refcount").form("none", false);
         done(&config.think(us(0)).shape(shape).window(us(2000))).acquisitions() as f64
     };
     let (short, long) = (of(8), of(64));
@@ -70,7 +68,7 @@ fn data_beside_a_polled_lock_slow_its_holder_down() {
             flags: ShapeFlags::NONE.with_if(embed, ShapeFlags::EMBED),
             ..Shape::default()
         };
-        let config = simulated("skylake-8s", 16, 1).lock(lock).pv(false).shape(shape).oracle(false);
+        let config = simulated("skylake-8s", 16, 1).form(lock, false).shape(shape).oracle(false);
         done(&config.hold(us(0)).think(us(0)).window(us(500))).acquisitions() as f64
     };
     let gain = |lock| share(lock, true) / share(lock, false);
@@ -94,10 +92,9 @@ fn a_lock_that_fills_its_lines_has_no_room_for_data() {
         Some(image.locks[number].name.clone())
     };
     if let Some(full) = sized(0) {
-        let error =
-            support::start(&super::small().lock(full).pv(false).shape(shape)).unwrap_err().to_string();
+        let error = support::start(&super::small().form(full, false).shape(shape)).unwrap_err().to_string();
         assert!(error.contains("no room for data"), "{error}");
     }
     let fitting = sized(4).expect("a lock of four bytes");
-    done(&super::small().lock(fitting).pv(false).shape(shape));
+    done(&super::small().form(fitting, false).shape(shape));
 }

@@ -1,13 +1,10 @@
 //! Cuts of a run, without copies of the process, which a test with threads cannot make.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use haltkick_vmm::worst::{Attempt, Baseline, Cut, Effect, Kind, Occurrence, Scope, replay, survey};
 use haltkick_vmm::{Image, Run};
-use support::{Settings, simulated};
-
-use super::us;
+use support::{Settings, ms, simulated, us};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -33,7 +30,7 @@ fn some(baseline: &Baseline) -> impl Iterator<Item = &Occurrence> {
 fn a_cut_that_does_nothing_changes_nothing() {
     // A native queue comes to a few sections or to many at ratio 2, by chance.
     for (lock, pv, ratio) in [("qspinlock", true, 2), ("ticket", false, 1), ("mutex/packed", true, 3)] {
-        let run = Run { drain: true, ..simulated("skylake-8s", 4, ratio).lock(lock).pv(pv) };
+        let run = Run { drain: true, ..simulated("skylake-8s", 4, ratio).form(lock, pv) };
         let baseline = surveyed(&run);
         assert!(baseline.occurrences.len() > 100, "{lock}: {}", baseline.occurrences.len());
         for at in some(&baseline) {
@@ -46,11 +43,11 @@ fn a_cut_that_does_nothing_changes_nothing() {
 
 #[test]
 fn a_holder_that_is_taken_off_makes_all_others_wait() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("ticket").pv(false) };
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("ticket", false) };
     let baseline = surveyed(&run);
     let mut holders = baseline.occurrences.iter().filter(|at| at.holds);
     let at = holders.nth(100).expect("somebody takes the lock");
-    let length = Duration::from_millis(1);
+    let length = ms(1);
     let effect = cut(&run, &baseline, at, Kind::Off(length));
     // Four CPUs do nothing for a millisecond, and for the time that the fourth one takes to wake up. It has not said yet that its
     // wait is over.
@@ -65,11 +62,11 @@ fn a_holder_that_is_taken_off_makes_all_others_wait() {
 
 #[test]
 fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).lock("tas").pv(false) };
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).form("tas", false) };
     let baseline = surveyed(&run);
     // It waits, so that nothing depends on it.
     let at = baseline.occurrences.iter().find(|at| !at.holds && at.waiting > 0).expect("somebody waits");
-    let length = Duration::from_millis(1);
+    let length = ms(1);
     let [off, taken] = [Kind::Off(length), Kind::Taken(length)].map(|kind| cut(&run, &baseline, at, kind));
     assert!(off.idle_ns.abs() < 300_000, "another vCPU runs there: {off:?}");
     assert!((950_000..1_400_000).contains(&taken.idle_ns), "no vCPU runs there: {taken:?}");
@@ -77,7 +74,7 @@ fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
 
 #[test]
 fn the_lock_at_a_cut_is_told_in_words() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("ticket").pv(false) };
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("ticket", false) };
     let baseline = surveyed(&run);
     let at = baseline
         .occurrences
@@ -85,7 +82,7 @@ fn the_lock_at_a_cut_is_told_in_words() {
         .filter(|at| at.holds && at.waiting > 0)
         .nth(20)
         .expect("another one waits");
-    let kind = Kind::Off(Duration::from_millis(1));
+    let kind = Kind::Off(ms(1));
     let cut = Cut::new(at.vcpu, at.instructions, kind);
     match replay((&run, &Image::embedded()), &baseline, &[cut], &NEVER) {
         Ok(Attempt::Held(_, Some(state))) => {
@@ -99,10 +96,10 @@ fn the_lock_at_a_cut_is_told_in_words() {
 
 #[test]
 fn a_window_that_closes_at_a_cut_ends_the_work() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).lock("qspinlock").pv(true) };
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).form("qspinlock", true) };
     let baseline = surveyed(&run);
     let at = baseline.occurrences.iter().filter(|at| at.holds).nth(20).expect("somebody takes the lock");
-    let cut = Cut::new(at.vcpu, at.instructions, Kind::Off(Duration::from_millis(1)));
+    let cut = Cut::new(at.vcpu, at.instructions, Kind::Off(ms(1)));
     let held = |cut| match replay((&run, &Image::embedded()), &baseline, &[cut], &NEVER) {
         Ok(Attempt::Held(effect, _)) => effect,
         other => panic!("{other:?}"),
@@ -114,7 +111,7 @@ fn a_window_that_closes_at_a_cut_ends_the_work() {
 #[test]
 fn two_vcpus_off_at_once_cost_more_than_each_alone() {
     // Three vCPUs that only read share two CPUs: one that is off does no harm, since the third runs in its place.
-    let mut run = Run { drain: true, ..simulated("skylake-8s", 2, 1).lock("rwsem/packed").pv(true).vcpus(3) };
+    let mut run = Run { drain: true, ..simulated("skylake-8s", 2, 1).form("rwsem/packed", true).vcpus(3) };
     run.guests[0].ours_mut().expect("our guest").shape.read_percent = 100;
     let baseline = surveyed(&run);
     let first = &baseline.occurrences[baseline.occurrences.len() / 4];
@@ -132,7 +129,7 @@ fn two_vcpus_off_at_once_cost_more_than_each_alone() {
 
 #[test]
 fn time_at_a_lock_does_not_depend_on_the_points_tried() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("mcs").pv(false) };
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("mcs", false) };
     let [some, every] = [false, true].map(|every| {
         let scope = Scope { span: us(500), horizon: us(1500), every };
         let baseline = survey(&run, &Image::embedded(), scope, &NEVER).expect("the lock holds");
@@ -144,7 +141,7 @@ fn time_at_a_lock_does_not_depend_on_the_points_tried() {
 
 #[test]
 fn a_cut_too_late_to_be_compared_is_not_reached() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).lock("ticket").pv(false) };
+    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("ticket", false) };
     let of = |span, horizon| {
         let scope = Scope { span, horizon, every: false };
         survey(&run, &Image::embedded(), scope, &NEVER).expect("the lock holds")

@@ -9,7 +9,7 @@ const QUICK: Governor = Governor { interval: us(2_000), ..Governor::LINUX };
 /// Eight vCPUs on four pCPUs, which all have a task.
 fn tasks(fold: Fold) -> Run {
     let run = simulated("ivybridge-ex-4s", 4, 2).workload("tasks").fold(fold).slice(us(1_000));
-    run.lock("tas").pv(false).think(us(10)).window(us(60_000)).warmup(us(60_000)).drain(true)
+    run.form("tas", false).think(us(10)).window(us(60_000)).warmup(us(60_000)).drain(true)
 }
 
 /// vCPUs that did sections in the window.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Bandwidth, Ended, Outcome, Presence, Quota, Run, Throttled};
 
-use support::{Settings, simulated, start_two};
-
-use super::{done, us};
+use support::{Settings, done, run_ns, simulated, start_two, us};
 
 const WINDOW: Duration = us(20_000);
 
@@ -15,7 +13,7 @@ const HALF: Bandwidth = Bandwidth { run: us(1000), period: us(1000), burst: Dura
 
 /// `ratio` vCPUs for each of two pCPUs.
 fn on_two_pcpus(ratio: u32, lock: &str) -> Run {
-    simulated("skylake-8s", 2, ratio).lock(lock).pv(false).slice(us(100)).window(WINDOW)
+    simulated("skylake-8s", 2, ratio).form(lock, false).slice(us(100)).window(WINDOW)
 }
 
 fn two(lock: &str) -> Run {
@@ -33,10 +31,10 @@ fn share(of: &Outcome, whole: &Outcome) -> f64 {
 
 /// pCPUs that two guests had in the mean, of which the other is limited.
 fn pcpus_of_both(other: Run) -> [f64; 2] {
-    let ended = start_two(&two("none").name("whole").beside([other.name("other")])).expect("they run");
+    let ended = start_two(&two("none").name("whole").beside([other.name("other")]));
     let pcpus = |ended: Ended| {
         let outcome = ended.outcome().expect("an outcome");
-        outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>() as f64 / WINDOW.as_nanos() as f64
+        run_ns(&outcome) as f64 / WINDOW.as_nanos() as f64
     };
     ended.map(pcpus)
 }

@@ -19,22 +19,12 @@ use haltkick_vmm::{
     Run, RunError, Sched, Shape, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{
-    Settings, deschedule, dies_with_its_place, event, exits, forms, simulated, start, start_stoppable, sum,
-    watched, within,
+    Settings, deschedule, dies_with_its_place, done, event, exits, forms, ms, overflows_its_stack, panics,
+    refused, simulated, start, start_stoppable, sum, us, violates_exclusion, watched, within,
 };
-
-const fn us(microseconds: u64) -> Duration {
-    Duration::from_micros(microseconds)
-}
 
 fn small() -> Run {
     simulated("ivybridge-ex-4s", 4, 2)
-}
-
-fn done(config: &Run) -> Outcome {
-    start(config).unwrap_or_else(|error| {
-        panic!("{} under {}: {error}", config.our(0).ours.workload, config.our(0).ours.lock)
-    })
 }
 
 /// The sum over all activities, of sleeping vCPUs too.
@@ -66,7 +56,7 @@ fn a_run_depends_on_its_seed_and_on_nothing_else() {
     for (lock, pv, off) in
         [("qspinlock", true, None), ("ticket", false, Some(random)), ("mutex/packed", true, None)]
     {
-        let config = small().lock(lock).pv(pv).deschedule(off).window(us(2000));
+        let config = small().form(lock, pv).deschedule(off).window(us(2000));
         let all = |config: &Run| format!("{:#?}", done(config));
         let first = all(&config);
         assert!(first.contains("acquisitions") && first.contains("buckets"));
@@ -83,7 +73,7 @@ fn every_form_of_every_lock_excludes_on_64_pcpus() {
         let (lock, pv) = &forms[number];
         // Both ratios for every lock would take minutes; its two forms get one each.
         let ratio = 1 + number as u32 % 2;
-        let config = simulated("skylake-8s", 64, ratio).lock(lock.clone()).pv(*pv).window(us(200));
+        let config = simulated("skylake-8s", 64, ratio).form(lock.clone(), *pv).window(us(200));
         let mut outcome = done(&config);
         if outcome.acquisitions() == 0 {
             // The holder was off for the whole of a window that is no longer than a slice.
@@ -110,7 +100,7 @@ fn every_form_of_every_lock_excludes_on_64_pcpus() {
 #[test]
 fn what_vcpus_had_and_what_others_took_from_them_is_the_window() {
     for (lock, pv) in [("ticket", false), ("tas", false)] {
-        let config = simulated("ivybridge-ex-4s", 4, 3).lock(lock).pv(pv);
+        let config = simulated("ivybridge-ex-4s", 4, 3).form(lock, pv);
         let outcome = done(&config);
         let all_ns = outcome.window.as_nanos() as u64 * outcome.vcpus.len() as u64;
         let ran_ns: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns.expect("it is known")).sum();
@@ -128,7 +118,7 @@ fn what_vcpus_had_and_what_others_took_from_them_is_the_window() {
 #[test]
 fn timelines_add_up_to_what_the_books_say_of_the_window() {
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
-        let config = simulated("ivybridge-ex-4s", 4, 3).lock(lock).pv(pv).hold(us(20));
+        let config = simulated("ivybridge-ex-4s", 4, 3).form(lock, pv).hold(us(20));
         let outcome = done(&config);
         let window_ns = outcome.window.as_nanos() as u64;
         let of = |vcpu: &VcpuOutcome, doing| -> u64 {
@@ -184,7 +174,7 @@ fn a_vcpu_that_goes_on_is_looked_at_within_its_later_slices() {
     // An arrival each 4 ms on each of two pCPUs, and slices of a millisecond that nothing ends.
     let how_often = HowOften::PerSecond(500.0);
     let deschedule = deschedule(Target::Holder, how_often, us(10), None);
-    let config = simulated("skylake-8s", 2, 1).deschedule(deschedule).lock("tas").pv(false);
+    let config = simulated("skylake-8s", 2, 1).deschedule(deschedule).form("tas", false);
     let config = config.slice(us(1000)).hold(us(1)).think(us(3)).window(us(60_000));
     let injected: u64 =
         (1..=3).map(|seed| total(&done(&config.clone().seed(seed)).injected.expect("asked for"))).sum();
@@ -222,38 +212,26 @@ fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
     for (lock, counter) in
         [("mmap-sem", "pgfault"), ("speculative", "speculative_pgfault"), ("per-vma", "vma_lock_success")]
     {
-        let config =
-            small().workload("fault-many").lock(lock).pv(true).memory_bytes(16 << 20).think(Duration::ZERO);
+        let config = small().workload("fault-many").form(lock, true).memory_bytes(16 << 20).think(us(0));
         let outcome = done(&config);
         let (faults, served) = (event(&outcome, "pgfault"), event(&outcome, counter));
         assert!(faults > 0 && (1..=faults).contains(&served), "{lock}: {served} of {faults} faults");
         // Workloads that check their remains at the end.
         let checked = done(&config.clone().workload("selftest-memory"));
         assert_eq!(checked.lost_updates, Some(0), "{lock}");
-        match start(&config.workload("selftest-leak")) {
-            Err(RunError::GuestPanic { message, .. }) => {
-                assert!(message.contains("1 areas leaked"), "{message}")
-            }
-            other => panic!("{lock}: {other:?}"),
-        }
+        panics(start(&config.workload("selftest-leak")), "1 areas leaked");
     }
 }
 
 #[test]
 fn sections_without_a_lock_and_short_stacks_are_found() {
-    match start(&small().workload("selftest-exclusion")) {
-        Err(RunError::ExclusionViolated(_)) => {}
-        other => panic!("{other:?}"),
-    }
-    match start(&small().workload("selftest-stack")) {
-        Err(RunError::GuestFailed { vcpu: 0, reason }) => assert!(reason.contains("its stack"), "{reason}"),
-        other => panic!("{other:?}"),
-    }
+    violates_exclusion(&small().workload("selftest-exclusion"));
+    overflows_its_stack(&small().workload("selftest-stack"));
 }
 
 #[test]
 fn a_panic_and_an_exception_are_reported_with_their_place() {
-    dies_with_its_place(&small()).expect("either is told");
+    dies_with_its_place(&small());
     let (guest, _) = watched(&small().workload("selftest-panic"), &Instruments::default()).expect("a run");
     assert!(guest.console.contains("about to panic"), "{}", guest.console);
 }
@@ -265,8 +243,7 @@ fn a_hang_and_a_lost_kick_are_explained() {
         ("selftest-hang", "qspinlock", Cause::HolderRuns),
         ("selftest-lost-kick", "qspinlock", Cause::LostWakeUp),
     ] {
-        let config =
-            small().workload(workload).lock(lock).pv(true).window(long).watchdog(Duration::from_millis(50));
+        let config = small().workload(workload).form(lock, true).window(long).watchdog(ms(50));
         let (guest, _) = watched(&config, &Instruments::default()).expect("a run");
         assert!(matches!(guest.result, Err(RunError::NoProgress(_))), "{workload}: {:?}", guest.result);
         let story = guest.explanation.expect("it is explained");
@@ -286,8 +263,7 @@ fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
     let starving = deschedule(Target::Random, HowOften::PerSecond(100.0), Duration::from_secs(1), None);
     let config = simulated("ivybridge-ex-4s", 1, 1)
         .workload("selftest-hang")
-        .lock("tas")
-        .pv(false)
+        .form("tas", false)
         .deschedule(starving)
         .window(Duration::from_secs(2));
     let ended = within(Duration::from_secs(120), |stop| start_stoppable(&config, stop));
@@ -301,7 +277,7 @@ fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
 fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
     let instruments = Instruments { profile: Some(us(100)), trace: true, ..Instruments::default() };
     let hold = us(2);
-    let config = small().lock("tas").pv(false).hold(hold).think(us(6)).window(us(4000));
+    let config = small().form("tas", false).hold(hold).think(us(6)).window(us(4000));
     let config = config.vcpus(4);
     let (guest, found) = watched(&config, &instruments).expect("a run");
     let outcome = guest.outcome().expect("it comes to its end");
@@ -346,10 +322,6 @@ fn a_run_shows_its_progress_and_stops_at_once_on_request() {
 
 #[test]
 fn what_a_simulated_machine_cannot_do_is_refused() {
-    let refused = |config: Run| match start(&config) {
-        Err(RunError::Usage(refused)) => refused.message,
-        other => panic!("{other:?}"),
-    };
     let config = small();
     for (config, reason) in [
         (config.clone().sched(Sched::Host), "needs a model of the host"),
@@ -357,8 +329,7 @@ fn what_a_simulated_machine_cannot_do_is_refused() {
         (config.clone().pv_backend(PvBackend::Ipi), "put to sleep by the VMM"),
         (config.clone().cpus(vec![0, 120]), "CPU 120 does not exist"),
     ] {
-        let text = refused(config);
-        assert!(text.contains(reason), "{text}");
+        refused(start(&config), reason);
     }
 }
 
@@ -374,8 +345,7 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
         };
         let config = small()
             .workload("mixed")
-            .lock(lock)
-            .pv(pv)
+            .form(lock, pv)
             .shape(mix)
             .lock_count(3)
             .vcpus(1)
@@ -403,7 +373,7 @@ fn vcpus_with_equally_long_ways_do_not_keep_in_step() {
         .workload("fault-map-touch")
         .lock("speculative-2018")
         .memory_bytes(64 << 20);
-    let config = config.hold(Duration::ZERO).think(Duration::ZERO).slice(us(1000)).warmup(us(1000));
+    let config = config.hold(us(0)).think(us(0)).slice(us(1000)).warmup(us(1000));
     for seed in 1..4 {
         let outcome = done(&config.clone().seed(seed));
         assert!(outcome.window >= us(1000), "seed {seed}: {:?}", outcome.window);
@@ -423,8 +393,7 @@ fn a_kicked_vcpu_starts_before_its_kicker_is_back_in_the_guest() {
         &config
             .engine(Engine::Sim(Arc::new(slow)))
             .workload("hand-off")
-            .lock("none")
-            .pv(false)
+            .form("none", false)
             .hold(us(500))
             .slice(us(20_000))
             .warmup(us(2_000))

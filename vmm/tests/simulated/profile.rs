@@ -1,9 +1,9 @@
 //! Time of simulated vCPUs by place: all of it is counted, and the run is the same as without.
 
 use haltkick_vmm::Instruments;
-use support::{Settings, watched};
+use support::{Settings, us, watched};
 
-use super::{small, us};
+use super::small;
 
 /// How far a pCPU may have come ahead where the window opens and closes.
 const AHEAD_NS: u64 = 20_000;
@@ -13,7 +13,7 @@ const CHANGE_NS: u64 = 10_000;
 #[test]
 fn a_profile_counts_all_time_and_changes_nothing() {
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("mutex/packed", true)] {
-        let config = small().lock(lock).pv(pv).window(us(3000));
+        let config = small().form(lock, pv).window(us(3000));
         let [(with, found), (without, _)] = [Some(us(1000)), None].map(|profile| {
             watched(&config, &Instruments { profile, ..Instruments::default() }).expect("a run")
         });
@@ -37,7 +37,7 @@ fn a_profile_counts_all_time_and_changes_nothing() {
 
 #[test]
 fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
-    let config = small().lock("qspinlock").pv(true).window(us(3000));
+    let config = small().form("qspinlock", true).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
     let (guest, found) = watched(&config, &instruments).expect("a run");
     let outcome = guest.outcome().expect("it comes to its end");
@@ -62,7 +62,7 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
 #[test]
 fn a_profile_counts_exits_after_which_the_same_vcpu_goes_on() {
     // With a vCPU for each pCPU no turn ends, so this is all that the VMM does.
-    let config = small().lock("ticket").pv(false).vcpus(4).window(us(3000));
+    let config = small().form("ticket", false).vcpus(4).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
     let (guest, found) = watched(&config, &instruments).expect("a run");
     guest.outcome().expect("it comes to its end");

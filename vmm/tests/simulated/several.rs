@@ -2,13 +2,9 @@
 
 use haltkick_vmm::ShapeFlags;
 use haltkick_vmm::hosts::{Host, Invalidations, presets};
-use support::start_two;
+use support::{Settings, event, exits, panics, simulated, start_guests, start_two, us};
 
 use super::*;
-
-fn start_guests(config: &Run) -> Vec<Ended> {
-    support::start_guests(config).expect("nothing concerns all of them")
-}
 
 /// A second guest runs with the first.
 fn pair(first: Run, second: Run) -> Run {
@@ -27,8 +23,8 @@ fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
 fn two_guests_do_their_own_work_with_their_own_locks() {
     let work = |sections| Shape { work_sections: sections, flags: ShapeFlags::GO_ON, ..Shape::default() };
     let base = small().workload("mixed").think(us(2)).window(Duration::from_secs(60));
-    let first = base.clone().lock("qspinlock").pv(true).shape(work(500));
-    let second = base.lock("tas").pv(false).vcpus(3).shape(work(2000));
+    let first = base.clone().form("qspinlock", true).shape(work(500));
+    let second = base.form("tas", false).vcpus(3).shape(work(2000));
     let ended = start_guests(&pair(first, second));
     assert_eq!(ended.iter().map(|ended| ended.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     for (outcome, (vcpus, sections)) in outcomes(ended).iter().zip([(8, 500), (3, 2000)]) {
@@ -45,8 +41,8 @@ fn two_guests_do_their_own_work_with_their_own_locks() {
 
 #[test]
 fn guests_that_run_together_depend_on_their_seeds_and_on_nothing_else() {
-    let base = small().lock("qspinlock").pv(true);
-    let both = |seed| pair(base.clone().seed(seed), base.clone().seed(9).lock("mcs").pv(false));
+    let base = small().form("qspinlock", true);
+    let both = |seed| pair(base.clone().seed(seed), base.clone().seed(9).form("mcs", false));
     let all = |config: &Run| format!("{:#?}", outcomes(start_guests(config)));
     let first = all(&both(1));
     assert_eq!(all(&both(1)), first, "twice the same");
@@ -57,7 +53,7 @@ fn guests_that_run_together_depend_on_their_seeds_and_on_nothing_else() {
 #[test]
 fn shares_are_equal_by_guest_or_by_vcpu() {
     for (share, expected) in [(Share::Guest, 0.5), (Share::Vcpu, 0.75)] {
-        let base = small().share(share).lock("none").pv(false).window(us(5000));
+        let base = small().share(share).form("none", false).window(us(5000));
         let (large, small) = (base.clone().vcpus(24), base.vcpus(8));
         let ran = outcomes(start_guests(&pair(large, small)))
             .iter()
@@ -71,7 +67,7 @@ fn shares_are_equal_by_guest_or_by_vcpu() {
 #[test]
 fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
     let memory = |workload: &str, lock: &str| {
-        small().workload(workload).lock(lock).pv(true).memory_bytes(16 << 20).think(Duration::ZERO)
+        small().workload(workload).form(lock, true).memory_bytes(16 << 20).think(us(0))
     };
     let good = memory("selftest-memory", "per-vma");
     for outcome in outcomes(start_guests(&pair(good.clone(), memory("selftest-memory", "mmap-sem")))) {
@@ -82,11 +78,8 @@ fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
             outcome.vm_exits
         );
     }
-    let [leaks, good] = start_two(&pair(memory("selftest-leak", "mmap-sem"), good)).expect("they run");
-    match leaks.result {
-        Err(RunError::GuestPanic { message, .. }) => assert!(message.contains("1 areas leaked"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    let [leaks, good] = start_two(&pair(memory("selftest-leak", "mmap-sem"), good));
+    panics(leaks.result, "1 areas leaked");
     assert_eq!(good.outcome().expect("it has leaked nothing").lost_updates, Some(0));
 }
 
@@ -95,7 +88,7 @@ fn a_guest_that_dies_leaves_the_others_outcome() {
     let base = small().window(us(5000));
     for dying in ["selftest-panic", "selftest-exclusion"] {
         let second = base.clone().workload(dying);
-        let [a, b] = start_two(&pair(base.clone(), second)).expect("they run");
+        let [a, b] = start_two(&pair(base.clone(), second));
         let outcome = a.outcome().expect("it lives");
         assert!(outcome.acquisitions() > 0 && outcome.lost_updates == Some(0), "{dying}");
         let error = b.outcome().expect_err("it dies");
@@ -109,7 +102,7 @@ fn a_guest_that_dies_leaves_the_others_outcome() {
 /// A run of `guests` guests with as many vCPUs as there are pCPUs, scheduled as `host` does.
 fn hosted(host: &str, guests: usize, lock: &str, pv: bool) -> Run {
     let host = presets().iter().find(|preset| preset.name == host).expect("it is built in").host();
-    let mut run = simulated("ivybridge-ex-4s", 4, 1).sched(Sched::Host).window(us(40_000)).lock(lock).pv(pv);
+    let mut run = simulated("ivybridge-ex-4s", 4, 1).sched(Sched::Host).window(us(40_000)).form(lock, pv);
     run.host = Some(Arc::new(host));
     let first = run.guests[0].clone();
     run.guests = (0..guests)

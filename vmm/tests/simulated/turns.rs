@@ -11,21 +11,21 @@ use haltkick_vmm::{
     ShapeFlags, Target, run,
 };
 
-use support::{Settings, deschedule, found, simulated};
+use support::{Settings, deschedule, done, found, ms, run_ns, simulated, us};
 
-use super::{done, small, us};
+use super::small;
 
 #[test]
 fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
     // Two vCPUs that never sleep share a pCPU, so that it goes from one turn straight to the next.
-    let config = simulated("ivybridge-ex-4s", 1, 2).lock("tas").pv(false).window(us(40_000));
-    let found = found(&config).expect("a run");
+    let config = simulated("ivybridge-ex-4s", 1, 2).form("tas", false).window(us(40_000));
+    let found = found(&config);
     let cpu_ns = found.cpu_time.as_nanos() as u64;
     let outcome = found.outcome().expect("it comes to its end");
     let costs = &config.engine.machine().expect("a machine").costs.guest;
     let changes: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
     assert!(changes > 100, "{changes}");
-    let run_ns = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>();
+    let run_ns = run_ns(&outcome);
     // When the window opens and closes, a change may be under way.
     let edges_ns = 2 * (costs.switch_ps + costs.exit_ps) / 1000;
     assert!(
@@ -42,12 +42,12 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
 fn a_machine_says_where_vcpus_wake_up() {
     let run = |choice: &str| {
         // Four CPUs of each socket for eight vCPUs, which sleep and wake up.
-        let mut config = simulated("ivybridge-ex-4s", 60, 1).lock("futex-mutex").pv(true).think(us(20));
+        let mut config = simulated("ivybridge-ex-4s", 60, 1).form("futex-mutex", true).think(us(20));
         let machine = config.engine.machine().expect("a machine");
         let text = format!("{}\n[model]\nplacement = \"{choice}\"\n", machine.text);
         config.engine = Engine::Sim(Arc::new(Machine::parse("test", &text).expect("a machine")));
         let pcpus: Vec<u32> = (0..16).map(|cpu| cpu / 4 * 15 + cpu % 4).collect();
-        let found = found(&config.vcpus(8).cpus(pcpus).window(us(4000))).expect("a run");
+        let found = found(&config.vcpus(8).cpus(pcpus).window(us(4000)));
         let outcome = found.outcome().expect("it comes to its end");
         outcome.acquisitions()
     };
@@ -65,7 +65,7 @@ fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
         let under_way =
             scope.spawn(|| run(&config, &image, &Instruments::default(), &stop).and_then(Found::all));
         // By now it is most likely being simulated; if not, it has even less to do.
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(ms(300));
         stop.store(true, Ordering::Relaxed);
         assert!(matches!(under_way.join().expect("no panic"), Err(RunError::Interrupted)));
     });
@@ -74,8 +74,7 @@ fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
 /// Test-and-set by 8 vCPUs on 4 pCPUs, sections of 20 us, and slices that may be 5 us longer.
 fn sections_of_20_us() -> Run {
     simulated("skylake-8s", 4, 2)
-        .lock("tas")
-        .pv(false)
+        .form("tas", false)
         .hold(us(20))
         .think(us(20))
         .slice(us(200))
@@ -116,7 +115,7 @@ fn sections_that_ask_for_no_extension_get_none() {
 /// A run in which heads that forbid stealing are taken off for `off_us` and sections take `hold_us`.
 fn planted(off_us: u64, hold_us: u64) -> Outcome {
     let head = deschedule(Target::Head, HowOften::Probability(0.05), us(off_us), Some("head-spinning"));
-    done(&small().lock("qspinlock-points").pv(true).deschedule(head).hold(us(hold_us)).window(us(40_000)))
+    done(&small().form("qspinlock-points", true).deschedule(head).hold(us(hold_us)).window(us(40_000)))
 }
 
 fn closed(outcome: &Outcome) -> &ClosedByHeads {
@@ -156,6 +155,6 @@ fn others_lose_what_they_wait_while_the_lock_is_free() {
     let closed = closed(&outcome);
     // All of the other seven ask for it soon, and wait.
     assert!(closed.lost_ns > closed.free.sum * 5 && closed.lost_ns < closed.free.sum * 8, "{closed:?}");
-    let native = done(&small().lock("qspinlock-points").pv(false));
+    let native = done(&small().form("qspinlock-points", false));
     assert!(native.closed.is_err(), "a native queue closes nothing");
 }

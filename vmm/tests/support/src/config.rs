@@ -11,6 +11,18 @@ use haltkick_vmm::{
 
 use crate::nested;
 
+/// So many microseconds.
+#[must_use]
+pub const fn us(microseconds: u64) -> Duration {
+    Duration::from_micros(microseconds)
+}
+
+/// So many milliseconds.
+#[must_use]
+pub const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
 /// One lock for a tenth of a second on an engine, under four vCPUs for each of at most two pCPUs.
 #[must_use]
 pub fn on(engine: Engine) -> Run {
@@ -73,6 +85,12 @@ macro_rules! settings {
             $(#[doc = concat!("Sets `", stringify!($name), "`.")]
             #[must_use]
             fn $name(self, $name: $($type)? $(impl Into<$into>)?) -> Self;)*
+
+            /// Sets `lock` and `pv`.
+            #[must_use]
+            fn form(self, lock: impl Into<String>, pv: bool) -> Self {
+                self.lock(lock).pv(pv)
+            }
 
             /// Adds the guests of other runs.
             #[must_use]

@@ -5,11 +5,11 @@ mod runs;
 mod stalls;
 mod trials;
 
-pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
+pub use config::{Settings, config, deschedule, mostly_holding, ms, on, simulated, us};
 pub use runs::{
-    PATIENCE, check, dies_with_its_place, event, exits, forms, found, start, start_guests,
-    start_longer_until, start_stoppable, start_two, start_until, start_with, sum, unexpected, waits, watched,
-    within,
+    PATIENCE, dies_with_its_place, done, done_with, event, exits, forms, found, hangs, overflows_its_stack,
+    panics, refused, run_ns, start, start_guests, start_longer_until, start_stoppable, start_two,
+    start_until, start_with, sum, violates_exclusion, waits, watched, within,
 };
 pub use stalls::watch;
 pub use trials::{Check, Failed, chosen, named, needs, not_nested, note, skip, trials};

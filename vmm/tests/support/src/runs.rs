@@ -1,5 +1,6 @@
 //! Guests to start, and figures of their outcomes; runs that must end by themselves, for tests of what ends them.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -7,7 +8,6 @@ use std::time::Duration;
 use haltkick_vmm::{ARMS, ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, run};
 
 use crate::config::Settings;
-use crate::trials::Check;
 
 /// How long a slow host may take over what a test waits for and then ends at once.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +41,27 @@ pub fn start(config: &Run) -> Result<Outcome, RunError> {
     start_with(config, &image(config))
 }
 
+/// Runs a guest of the embedded image, which comes to its end.
+///
+/// # Panics
+/// If it does not.
+#[track_caller]
+pub fn done(config: &Run) -> Outcome {
+    done_with(config, &image(config))
+}
+
+/// As [`done`], of `image`.
+///
+/// # Panics
+/// If the run does not come to its end.
+#[track_caller]
+pub fn done_with(config: &Run, image: &Image) -> Outcome {
+    start_with(config, image).unwrap_or_else(|error| {
+        let ours = &config.our(0).ours;
+        panic!("{} under {}, pv {}: {error}", ours.workload, ours.lock, config.guests[0].pv)
+    })
+}
+
 /// Runs a guest of `image` until its end.
 pub fn start_with(config: &Run, image: &Image) -> Result<Outcome, RunError> {
     run(config, image, &Instruments::default(), &AtomicBool::new(false))?.outcome()
@@ -59,65 +80,74 @@ pub fn watched(config: &Run, instruments: &Instruments) -> Result<(Ended, Found)
 }
 
 /// Runs guests until their end.
-pub fn start_guests(config: &Run) -> Result<Vec<Ended>, RunError> {
-    Ok(found(config)?.guests)
+#[track_caller]
+pub fn start_guests(config: &Run) -> Vec<Ended> {
+    found(config).guests
 }
 
 /// Runs two guests until their end.
 ///
 /// # Panics
 /// If there are not two.
-pub fn start_two(config: &Run) -> Result<[Ended; 2], RunError> {
-    Ok(start_guests(config)?.try_into().expect("two guests were asked for"))
+#[track_caller]
+pub fn start_two(config: &Run) -> [Ended; 2] {
+    start_guests(config).try_into().expect("two guests were asked for")
 }
 
 /// Runs guests, and says what the run found.
-pub fn found(config: &Run) -> Result<Found, RunError> {
-    run(config, &image(config), &Instruments::default(), &AtomicBool::new(false))
+///
+/// # Panics
+/// If the run fails as a whole.
+#[track_caller]
+pub fn found(config: &Run) -> Found {
+    run(config, &image(config), &Instruments::default(), &AtomicBool::new(false)).expect("a run")
 }
 
 /// Runs until something was `seen`. A window may pass without the vCPU in question, whose turn depends on the scheduler
 /// and the host: absence from one window proves nothing, absence from this many does. Returns the last outcome.
-pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Result<Outcome, RunError> {
-    let mut outcome = start(config)?;
+#[track_caller]
+pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Outcome {
+    let mut outcome = done(config);
     for _ in 1..20 {
         if seen(&outcome) {
             break;
         }
-        outcome = start(config)?;
+        outcome = done(config);
     }
-    Ok(outcome)
+    outcome
 }
 
 /// Runs in windows of the asked length, of ten times it and of a hundred, until something was `seen`, for which a slow host may need
 /// longer than one window. Returns the last outcome.
-pub fn start_longer_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Result<Outcome, RunError> {
-    let mut outcome = start(config)?;
+#[track_caller]
+pub fn start_longer_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Outcome {
+    let mut outcome = done(config);
     for factor in [10, 100] {
         if seen(&outcome) {
             break;
         }
-        outcome = start(&config.clone().window(config.window * factor))?;
+        outcome = done(&config.clone().window(config.window * factor));
     }
-    Ok(outcome)
+    outcome
 }
 
 /// Checks that a guest which panics on its first vCPU says where, and one that takes an exception on its last vCPU, too.
-pub fn dies_with_its_place(config: &Run) -> Check {
+#[track_caller]
+pub fn dies_with_its_place(config: &Run) {
     match start(&config.clone().workload("selftest-panic")) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, line }) => {
-            check(message == "this is what a panic looks like", || message)?;
-            check(file.ends_with("selftest.rs") && line > 0, || format!("{file}:{line}"))?;
+            assert_eq!(message, "this is what a panic looks like");
+            assert!(file.ends_with("selftest.rs") && line > 0, "{file}:{line}");
         }
-        other => return unexpected(other),
+        other => panic!("{other:?}"),
     }
     match start(&config.clone().workload("selftest-exception")) {
         Err(RunError::GuestException { vcpu, vector: 14, name, location, detail, .. }) => {
-            check(vcpu + 1 == config.guests[0].vcpus && name == "#PF", || format!("vCPU {vcpu}, {name}"))?;
+            assert_eq!((vcpu + 1, name), (config.guests[0].vcpus, "#PF"));
             let is_told = location.contains("selftest::exception") && detail.contains("0x10");
-            check(is_told, || format!("{location}{detail}"))
+            assert!(is_told, "{location}{detail}");
         }
-        other => unexpected(other),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -127,17 +157,54 @@ pub fn waits(outcome: &Outcome) -> u64 {
     outcome.wait.buckets.iter().sum()
 }
 
-/// Passes if it `holds`.
-pub fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(otherwise().into()) }
+/// Checks that a run with wrong settings is refused in one line that says what is `expected`.
+#[track_caller]
+pub fn refused<T: Debug>(result: Result<T, RunError>, expected: &str) {
+    match result {
+        Err(error @ RunError::Usage(_)) => {
+            let text = error.to_string();
+            assert!(text.contains(expected) && !text.contains('\n'), "{text}: one line with `{expected}`");
+        }
+        other => panic!("{expected}: {other:?}"),
+    }
 }
 
-/// Fails a test whose run should have ended differently.
-pub fn unexpected<T>(result: Result<T, RunError>) -> Check {
+/// Checks that a guest without progress ends under the watchdog.
+#[track_caller]
+pub fn hangs(config: &Run) {
+    let result = start(config);
+    assert!(matches!(result, Err(RunError::NoProgress(_))), "{result:?}");
+}
+
+/// Checks that a violation of mutual exclusion is found.
+#[track_caller]
+pub fn violates_exclusion(config: &Run) {
+    let result = start(config);
+    assert!(matches!(result, Err(RunError::ExclusionViolated(_))), "{result:?}");
+}
+
+/// Checks that a guest panics, and says what is `expected`.
+#[track_caller]
+pub fn panics<T: Debug>(result: Result<T, RunError>, expected: &str) {
     match result {
-        Ok(_) => Err("the run came to its end".into()),
-        Err(error) => Err(error.into()),
+        Err(RunError::GuestPanic { message, .. }) => assert!(message.contains(expected), "{message}"),
+        other => panic!("{expected}: {other:?}"),
     }
+}
+
+/// Checks that a guest whose stack was too short says so.
+#[track_caller]
+pub fn overflows_its_stack(config: &Run) {
+    match start(config) {
+        Err(RunError::GuestFailed { vcpu: 0, reason }) => assert!(reason.contains("its stack"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// CPU time of all vCPUs in the window, as far as it is known.
+#[must_use]
+pub fn run_ns(outcome: &Outcome) -> u64 {
+    outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum()
 }
 
 /// How often the locks counted an event.

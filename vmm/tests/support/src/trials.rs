@@ -34,6 +34,24 @@ impl Failed {
     }
 }
 
+/// The end of a test that may be skipped, or that fails by panics alone.
+pub trait Verdict {
+    /// The end as a result.
+    fn verdict(self) -> Check;
+}
+
+impl Verdict for () {
+    fn verdict(self) -> Check {
+        Ok(())
+    }
+}
+
+impl Verdict for Check {
+    fn verdict(self) -> Check {
+        self
+    }
+}
+
 /// Ends a test that cannot be made here: `reason` says what is missing.
 pub fn skip<T>(reason: impl Display) -> Result<T, Failed> {
     Err(Failed::Skipped(reason.to_string()))
@@ -50,8 +68,8 @@ pub fn not_nested(reason: &str) -> Check {
 }
 
 /// A trial with a name of its own.
-pub fn named(name: String, test: impl Fn() -> Check + Send + 'static) -> Trial {
-    let run = move || match test() {
+pub fn named<V: Verdict>(name: String, test: impl Fn() -> V + Send + 'static) -> Trial {
+    let run = move || match test().verdict() {
         Ok(()) => Ok(Completion::Completed),
         Err(Failed::Skipped(reason)) => Ok(Completion::ignored_with(reason)),
         Err(Failed::Because(reason)) => Err(reason.into()),
@@ -88,16 +106,7 @@ pub trait Tests: Sized {
     fn trials(name: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial>;
 }
 
-impl Tests for () {
-    fn trials(name: String, function: impl Fn() + Send + 'static) -> Vec<Trial> {
-        Check::trials(name, move || {
-            function();
-            Ok(())
-        })
-    }
-}
-
-impl Tests for Check {
+impl<V: Verdict> Tests for V {
     fn trials(name: String, function: impl Fn() -> Self + Send + 'static) -> Vec<Trial> {
         vec![named(name, function)]
     }
@@ -128,7 +137,7 @@ impl Parameter for Accelerator {
 
 /// Returns a trial of each value of the parameter.
 #[doc(hidden)]
-pub fn each<P: Parameter>(name: &str, function: fn(P) -> Check) -> Vec<Trial> {
+pub fn each<P: Parameter, V: Verdict + 'static>(name: &str, function: fn(P) -> V) -> Vec<Trial> {
     let trial = |(before, value, behind)| named(format!("{before}{name}{behind}"), move || function(value));
     P::VALUES.map(trial).into()
 }
@@ -144,7 +153,7 @@ macro_rules! trial {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($parameter:ident: $type:ty) $($body:tt)*) => {
         $(#[$attribute])*
         $visibility fn $name($parameter: $type) $($body)*
-        $crate::trial!(@ $name, |name| $crate::each::<$type>(&name, $name));
+        $crate::trial!(@ $name, |name| $crate::each::<$type, _>(&name, $name));
     };
     (@ $name:ident, $trials:expr) => {
         $crate::inventory::submit! {
