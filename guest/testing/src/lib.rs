@@ -28,5 +28,7 @@ mod watchdog;
 
 pub use cpus::Cpus;
 pub use reached::assert_reached;
+#[cfg(shuttle)]
+pub use threads::try_schedules;
 #[cfg(not(any(loom, shuttle)))]
 pub use watchdog::Signal;

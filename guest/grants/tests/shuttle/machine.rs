@@ -1,17 +1,11 @@
 //! A machine for the model checker: CPUs are shuttle's threads, and spinlocks sleep.
 
-use std::env;
-
 use haltkick_grants::{Kernel, Memory, Scheme, Sizes, Vcpu, World};
 use haltkick_locks::Lock;
-use haltkick_testing::Cpus;
+use haltkick_testing::{Cpus, try_schedules};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::{Arc, Condvar, Mutex};
-use shuttle::{Config, Runner, thread};
-
-/// Preemptions at the worst places that the scheduler is told to look for.
-const DEPTH: usize = 4;
+use shuttle::thread;
 
 /// Most CPUs of a test.
 const MOST_CPUS: usize = 3;
@@ -94,7 +88,7 @@ pub(crate) fn play_out<S: Scheme, C: Send + Sync + 'static>(
     play: impl Fn(usize, &Vcpu, &World<S>, &C) + Copy + Send + Sync + 'static,
     at_rest: impl Fn(&World<S>, &C) + Send + Sync + 'static,
 ) {
-    try_schedules(move || {
+    try_schedules(4, move || {
         let world = world::<S>(cpus);
         let prepared = prepare(&world);
         let stage = Arc::new((world, prepared));
@@ -113,17 +107,4 @@ pub(crate) fn play_out<S: Scheme, C: Send + Sync + 'static>(
         assert!(rest.is_clean(), "{rest}");
         at_rest(&stage.0, &stage.1);
     });
-}
-
-fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
-    if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
-        return shuttle::replay(model, &schedule);
-    }
-    let iterations = env::var("SHUTTLE_ITERATIONS").map_or(2_000, |n| n.parse().expect("a number"));
-    let mut config = Config::default();
-    config.silence_warnings = true;
-    let model = std::sync::Arc::new(model);
-    let again = model.clone();
-    Runner::new(PctScheduler::new(DEPTH, iterations), config.clone()).run(move || model());
-    Runner::new(RandomScheduler::new(iterations / 4), config).run(move || again());
 }

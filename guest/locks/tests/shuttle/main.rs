@@ -8,21 +8,13 @@
 
 #![cfg(shuttle)]
 
-use std::{cell::UnsafeCell, env, sync::atomic::AtomicU64};
+use std::{cell::UnsafeCell, sync::atomic::AtomicU64};
 
 use haltkick_locks::*;
-use haltkick_testing::{Cpus, assert_reached, tests};
-use shuttle::{
-    Config, Runner,
-    scheduler::{PctScheduler, RandomScheduler},
-    sync::Arc,
-    thread,
-};
+use haltkick_testing::{Cpus, assert_reached, tests, try_schedules};
+use shuttle::{sync::Arc, thread};
 
 mod queued;
-
-/// Preemptions at the worst places that the scheduler is told to look for.
-const DEPTH: usize = 4;
 
 /// A counter that only a lock protects.
 #[derive(Default)]
@@ -100,7 +92,7 @@ fn play_out<S: Sync + Send + 'static>(
     play: impl Fn(usize, &S) + Copy + Send + Sync + 'static,
     at_rest: impl Fn(&S) + Send + Sync + 'static,
 ) {
-    try_schedules(move || {
+    try_schedules(4, move || {
         let scene = Arc::new(scene());
         let threads: Vec<_> = (0..cpus)
             .map(|cpu| {
@@ -145,22 +137,6 @@ where
     play_out(cpus, scene, play, move |(.., counters)| {
         assert_eq!(counters[0].get(), count_rounds(cpus, rounds, |n| n % 3 == 0));
     });
-}
-
-/// Tries random schedules of `model`, or the one that the environment names.
-fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
-    if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
-        return shuttle::replay(model, &schedule);
-    }
-    let iterations = env::var("SHUTTLE_ITERATIONS").map_or(2_000, |n| n.parse().expect("a number"));
-    let mut config = Config::default();
-    config.silence_warnings = true;
-    // Domains are made on it, whose atomics are larger here.
-    config.stack_size = 0x4_0000;
-    let model = std::sync::Arc::new(model);
-    let again = model.clone();
-    Runner::new(PctScheduler::new(DEPTH, iterations), config.clone()).run(move || model());
-    Runner::new(RandomScheduler::new(iterations / 4), config).run(move || again());
 }
 
 fn nobody_left<const CPUS: usize>(domain: &QSpinDomain<Cpus, CPUS, 1>) {

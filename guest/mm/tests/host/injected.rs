@@ -38,14 +38,20 @@ fn clean_up(space: Space<'static, Host>) {
     assert_eq!((space.memory.used_pages(), space.memory.used_vmas()), (1, 0));
 }
 
+/// Runs `test` in a world of its own with such an area, and cleans up.
+fn in_an_area(scheme: Scheme, test: impl FnOnce(Space<'static, Host>, u64)) {
+    let space = eternal(scheme);
+    test(space, warm(space));
+    clean_up(space);
+}
+
 #[test]
 fn the_first_fault_of_an_area_is_not_speculative_the_second_is() {
-    let space = eternal(Scheme::Speculative);
-    let start = warm(space);
-    assert_eq!((count(space, Event::SpfVmaNoanon), count(space, Event::SpeculativePgfault)), (1, 0));
-    store(space, start + PAGE, 1).unwrap();
-    assert_eq!(count(space, Event::SpeculativePgfault), 1);
-    clean_up(space);
+    in_an_area(Scheme::Speculative, |space, start| {
+        assert_eq!((count(space, Event::SpfVmaNoanon), count(space, Event::SpeculativePgfault)), (1, 0));
+        store(space, start + PAGE, 1).unwrap();
+        assert_eq!(count(space, Event::SpeculativePgfault), 1);
+    });
 }
 
 #[test]
@@ -71,12 +77,11 @@ fn memory_with_operations_of_its_own_is_not_speculated_about() {
 
 #[test]
 fn a_wrong_access_is_an_error_without_a_second_look() {
-    let space = eternal(Scheme::Speculative);
-    let start = warm(space);
-    space.protect(start, 8 * PAGE, Protection::Read).unwrap();
-    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotAllowed));
-    assert_eq!(count(space, Event::SpfVmaAccess), 1);
-    clean_up(space);
+    in_an_area(Scheme::Speculative, |space, start| {
+        space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotAllowed));
+        assert_eq!(count(space, Event::SpfVmaAccess), 1);
+    });
 }
 
 #[test]
@@ -96,9 +101,11 @@ fn an_address_space_with_one_user_does_not_speculate() {
 /// Both forms of speculation: by a reference to the area, and under SRCU.
 const FORMS: [Scheme; 2] = [Scheme::Speculative, Scheme::SpeculativeSrcu];
 
-/// Every form of speculation with every such step.
-fn forms_and_steps() -> impl Iterator<Item = (Scheme, Step)> {
-    FORMS.into_iter().flat_map(|form| STEPS.into_iter().map(move |step| (form, step)))
+/// Runs `test` under every form of speculation with every such step: with the beginning of the area, and a page in it.
+fn at_every_step(test: fn(Space<'static, Host>, u64, u64, Step)) {
+    for (form, step) in FORMS.into_iter().flat_map(|form| STEPS.into_iter().map(move |step| (form, step))) {
+        in_an_area(form, |space, start| test(space, start, start + 3 * PAGE, step));
+    }
 }
 
 /// Steps of the speculative path from which on a change must be noticed.
@@ -114,16 +121,12 @@ const STEPS: [Step; 7] = [
 
 #[test]
 fn a_page_that_is_unmapped_at_any_step_is_not_installed() {
-    for (form, step) in forms_and_steps() {
-        let space = eternal(form);
-        let start = warm(space);
-        let victim = start + 3 * PAGE;
+    at_every_step(|space, _, victim, step| {
         at(step, move || space.unmap(victim, PAGE).unwrap());
         assert_eq!(store(space, victim, 1), Err(Error::NotMapped), "{step:?}");
         assert_eq!(count(space, Event::SpfVmaChanged), 1, "{step:?}");
         assert!(!is_present(space, victim), "{step:?}");
-        clean_up(space);
-    }
+    });
 }
 
 /// Steps left undone once a change has been noticed: a look that is left out shows by the steps that follow it.
@@ -134,38 +137,33 @@ fn a_change_is_noticed_at_the_next_look() {
         (Step::Walked, Step::Allocated),
         (Step::Allocated, Step::Rechecked),
     ] {
-        let space = eternal(Scheme::Speculative);
-        let start = warm(space);
-        at(change, move || {
-            space.unmap(start, 8 * PAGE).unwrap();
-            at(next, || ());
+        in_an_area(Scheme::Speculative, |space, start| {
+            at(change, move || {
+                space.unmap(start, 8 * PAGE).unwrap();
+                at(next, || ());
+            });
+            assert_eq!(store(space, start + 3 * PAGE, 1), Err(Error::NotMapped), "{change:?}");
+            assert!(was_not_reached(), "the change at {change:?} was not noticed before {next:?}");
         });
-        assert_eq!(store(space, start + 3 * PAGE, 1), Err(Error::NotMapped), "{change:?}");
-        assert!(was_not_reached(), "the change at {change:?} was not noticed before {next:?}");
-        clean_up(space);
     }
 }
 
 #[test]
 fn what_an_area_said_before_it_changed_is_no_error() {
-    let space = eternal(Scheme::Speculative);
-    let start = warm(space);
-    at(Step::SequenceRead, move || {
-        space.protect(start, 8 * PAGE, Protection::Read).unwrap();
-        space.unmap(start, 8 * PAGE).unwrap();
-        assert_eq!(space.map(8 * PAGE, Protection::ReadWrite), Ok(start));
+    in_an_area(Scheme::Speculative, |space, start| {
+        at(Step::SequenceRead, move || {
+            space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+            space.unmap(start, 8 * PAGE).unwrap();
+            assert_eq!(space.map(8 * PAGE, Protection::ReadWrite), Ok(start));
+        });
+        assert_eq!(store(space, start + PAGE, 1), Ok(()));
+        assert_eq!((count(space, Event::SpfVmaChanged), count(space, Event::SpfVmaAccess)), (1, 0));
     });
-    assert_eq!(store(space, start + PAGE, 1), Ok(()));
-    assert_eq!((count(space, Event::SpfVmaChanged), count(space, Event::SpfVmaAccess)), (1, 0));
-    clean_up(space);
 }
 
 #[test]
 fn a_page_that_is_unmapped_and_mapped_anew_has_the_new_area() {
-    for (form, step) in forms_and_steps() {
-        let space = eternal(form);
-        let start = warm(space);
-        let victim = start + 3 * PAGE;
+    at_every_step(|space, start, victim, step| {
         at(step, move || {
             space.unmap(start, 8 * PAGE).unwrap();
             assert_eq!(space.map(8 * PAGE, Protection::ReadWrite), Ok(start));
@@ -173,33 +171,24 @@ fn a_page_that_is_unmapped_and_mapped_anew_has_the_new_area() {
         store(space, victim, 1).unwrap();
         assert_eq!(count(space, Event::SpeculativePgfault), 0, "{step:?}");
         assert_eq!(load(space, start), Ok(0), "{step:?}");
-        clean_up(space);
-    }
+    });
 }
 
 #[test]
 fn a_page_protected_at_any_step_is_not_installed_as_writable() {
-    for (form, step) in forms_and_steps() {
-        let space = eternal(form);
-        let start = warm(space);
-        let victim = start + 3 * PAGE;
+    at_every_step(|space, start, victim, step| {
         at(step, move || space.protect(start, 8 * PAGE, Protection::Read).unwrap());
         assert_eq!(store(space, victim, 1), Err(Error::NotAllowed), "{step:?}");
         assert_eq!(load(space, victim), Ok(0), "{step:?}");
-        clean_up(space);
-    }
+    });
 }
 
 #[test]
 fn a_page_that_is_moved_away_at_any_step_is_not_installed() {
-    for (form, step) in forms_and_steps() {
-        let space = eternal(form);
-        let start = warm(space);
-        let victim = start + 3 * PAGE;
+    at_every_step(|space, start, victim, step| {
         at(step, move || assert_ne!(space.remap(start, 8 * PAGE, 16 * PAGE), Ok(start)));
         assert_eq!(store(space, victim, 1), Err(Error::NotMapped), "{step:?}");
-        clean_up(space);
-    }
+    });
 }
 
 /// Another CPU writes to where an area is being moved, as soon as it finds an area there. What it would install would be
@@ -229,59 +218,52 @@ fn nothing_is_installed_where_pages_are_being_moved_to() {
 
 #[test]
 fn a_page_table_that_goes_between_the_two_last_looks_is_noticed() {
-    let space = eternal(Scheme::Speculative);
-    let start = warm(space);
-    at(Step::Rechecked, move || space.unmap(start, 8 * PAGE).unwrap());
-    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-    assert_eq!(count(space, Event::SpfPmdChanged), 1);
-    clean_up(space);
+    in_an_area(Scheme::Speculative, |space, start| {
+        at(Step::Rechecked, move || space.unmap(start, 8 * PAGE).unwrap());
+        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+        assert_eq!(count(space, Event::SpfPmdChanged), 1);
+    });
 }
 
 #[test]
 fn a_page_table_lock_is_never_waited_for() {
-    let space = eternal(Scheme::Speculative);
-    let start = warm(space);
-    let_locks_be_busy(true);
-    store(space, start + PAGE, 1).unwrap();
-    let_locks_be_busy(false);
-    assert_eq!((count(space, Event::SpfPteLock), count(space, Event::SpeculativePgfault)), (1, 0));
-    clean_up(space);
+    in_an_area(Scheme::Speculative, |space, start| {
+        let_locks_be_busy(true);
+        store(space, start + PAGE, 1).unwrap();
+        let_locks_be_busy(false);
+        assert_eq!((count(space, Event::SpfPteLock), count(space, Event::SpeculativePgfault)), (1, 0));
+    });
 }
 
 #[test]
 fn a_page_that_another_cpu_installs_at_any_step_stays() {
-    for (form, step) in forms_and_steps() {
-        let space = eternal(form);
-        let start = warm(space);
-        let victim = start + 3 * PAGE;
+    at_every_step(|space, _, victim, step| {
         at(step, move || store(space, victim, 5).unwrap());
         assert_eq!(load(space, victim), Ok(5), "{step:?}");
         assert_eq!(count(space, Event::PgFaultSpurious), 1, "{step:?}");
-        clean_up(space);
-    }
+    });
 }
 
 #[test]
 fn an_area_that_a_fault_looks_at_is_not_reused_meanwhile() {
-    let space = eternal(Scheme::SpeculativeSrcu);
-    let start = warm(space);
-    let come_and_go = move |times: usize| {
-        for _ in 0..times {
-            let there = space.map_special(PAGE, Protection::Read).unwrap();
-            space.unmap(there, PAGE).unwrap();
-        }
-    };
-    at(Step::VmaHeld, move || {
-        space.unmap(start, 8 * PAGE).unwrap();
-        come_and_go(30);
-        assert_eq!(count(space, Event::VmaGracePeriod), 0, "a fault is not over");
+    in_an_area(Scheme::SpeculativeSrcu, |space, start| {
+        let come_and_go = move |times: usize| {
+            for _ in 0..times {
+                let there = space.map_special(PAGE, Protection::Read).unwrap();
+                space.unmap(there, PAGE).unwrap();
+            }
+        };
+        at(Step::VmaHeld, move || {
+            space.unmap(start, 8 * PAGE).unwrap();
+            come_and_go(30);
+            assert_eq!(count(space, Event::VmaGracePeriod), 0, "a fault is not over");
+        });
+        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+        assert!(count(space, Event::VmaDeferred) > 30);
+        // More than there are slots: those that waited are free again.
+        come_and_go(100);
+        assert!(count(space, Event::VmaGracePeriod) > 1);
     });
-    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-    assert!(count(space, Event::VmaDeferred) > 30);
-    // More than there are slots: those that waited are free again.
-    come_and_go(100);
-    assert!(count(space, Event::VmaGracePeriod) > 1);
-    clean_up(space);
 }
 
 #[test]
@@ -297,25 +279,23 @@ fn an_area_without_a_page_table_is_served_under_its_lock() {
 
 #[test]
 fn an_area_that_is_gone_before_it_is_locked_is_sought_again() {
-    let space = eternal(Scheme::PerVma);
-    let start = warm(space);
-    at(Step::Found, move || space.unmap(start, 8 * PAGE).unwrap());
-    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-    assert_eq!(count(space, Event::VmaLockMiss), 1);
-    clean_up(space);
+    in_an_area(Scheme::PerVma, |space, start| {
+        at(Step::Found, move || space.unmap(start, 8 * PAGE).unwrap());
+        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+        assert_eq!(count(space, Event::VmaLockMiss), 1);
+    });
 }
 
 #[test]
 fn an_area_whose_slot_is_used_anew_is_not_the_old_one() {
-    let space = eternal(Scheme::PerVma);
-    let start = warm(space);
-    at(Step::Found, move || {
-        space.unmap(start, 8 * PAGE).unwrap();
-        assert_eq!(space.map(2 * PAGE, Protection::ReadWrite), Ok(start + 6 * PAGE));
+    in_an_area(Scheme::PerVma, |space, start| {
+        at(Step::Found, move || {
+            space.unmap(start, 8 * PAGE).unwrap();
+            assert_eq!(space.map(2 * PAGE, Protection::ReadWrite), Ok(start + 6 * PAGE));
+        });
+        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+        assert_eq!(count(space, Event::VmaLockAbort), 1);
     });
-    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
-    assert_eq!(count(space, Event::VmaLockAbort), 1);
-    clean_up(space);
 }
 
 #[test]
@@ -379,40 +359,38 @@ fn an_area_that_is_locked_is_not_even_referred_to() {
 
 #[test]
 fn a_fault_beside_the_area_that_is_being_changed_is_served_meanwhile() {
-    let space = eternal(Scheme::PerVma);
-    let start = warm(space);
-    let other = space.map_special(PAGE, Protection::ReadWrite).unwrap();
-    store(space, other, 1).unwrap();
-    let before = count(space, Event::VmaLockSuccess);
-    // The semaphore is held for writing: a classic fault would wait forever.
-    at(Step::Marked, move || store(space, start + 2 * PAGE, 1).unwrap());
-    space.protect(other, PAGE, Protection::Read).unwrap();
-    assert_eq!(count(space, Event::VmaLockSuccess), before + 1);
-    clean_up(space);
+    in_an_area(Scheme::PerVma, |space, start| {
+        let other = space.map_special(PAGE, Protection::ReadWrite).unwrap();
+        store(space, other, 1).unwrap();
+        let before = count(space, Event::VmaLockSuccess);
+        // The semaphore is held for writing: a classic fault would wait forever.
+        at(Step::Marked, move || store(space, start + 2 * PAGE, 1).unwrap());
+        space.protect(other, PAGE, Protection::Read).unwrap();
+        assert_eq!(count(space, Event::VmaLockSuccess), before + 1);
+    });
 }
 
 #[test]
 fn an_area_that_a_writer_locks_before_a_reference_is_its_own() {
-    let space = eternal(Scheme::PerVma);
-    let start = warm(space);
-    at(Step::BeforeReference, move || {
-        let (locked, is_locked) = channel();
-        thread::spawn(move || {
-            be(1);
-            at(Step::Marked, move || {
-                let before = count(space, Event::VmaLockSuccess);
-                locked.send(()).unwrap();
-                // The fault has to give up, and then waits for this writer.
-                while count(space, Event::VmaLockAbort) == 0 {
-                    assert_eq!(count(space, Event::VmaLockSuccess), before, "a fault beside a writer");
-                    thread::yield_now();
-                }
+    in_an_area(Scheme::PerVma, |space, start| {
+        at(Step::BeforeReference, move || {
+            let (locked, is_locked) = channel();
+            thread::spawn(move || {
+                be(1);
+                at(Step::Marked, move || {
+                    let before = count(space, Event::VmaLockSuccess);
+                    locked.send(()).unwrap();
+                    // The fault has to give up, and then waits for this writer.
+                    while count(space, Event::VmaLockAbort) == 0 {
+                        assert_eq!(count(space, Event::VmaLockSuccess), before, "a fault beside a writer");
+                        thread::yield_now();
+                    }
+                });
+                space.protect(start, 8 * PAGE, Protection::Read).unwrap();
             });
-            space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+            is_locked.recv().unwrap();
         });
-        is_locked.recv().unwrap();
+        assert_eq!(store(space, start + PAGE, 1), Err(Error::NotAllowed));
+        assert_eq!(count(space, Event::VmaLockAbort), 1);
     });
-    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotAllowed));
-    assert_eq!(count(space, Event::VmaLockAbort), 1);
-    clean_up(space);
 }

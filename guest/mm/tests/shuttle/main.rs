@@ -12,35 +12,19 @@
 #[path = "../host/machine.rs"]
 mod machine;
 
-use std::env;
-
 use haltkick_mm::*;
-use haltkick_testing::tests;
+use haltkick_testing::{tests, try_schedules};
 use machine::*;
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
-use shuttle::{Config, Runner, thread};
+use shuttle::thread;
 
 const PAGE: u64 = PAGE_BYTES;
-/// Preemptions at the worst places that the scheduler is told to look for.
-const DEPTH: usize = 4;
-
-fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
-    let model = Arc::new(model);
-    if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
-        return shuttle::replay(move || model(), &schedule);
-    }
-    let iterations = env::var("SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000);
-    let (random, pct) = (model.clone(), model);
-    Runner::new(RandomScheduler::new(iterations), Config::default()).run(move || random());
-    Runner::new(PctScheduler::new(DEPTH, iterations), Config::default()).run(move || pct());
-}
 
 /// Two CPUs fault in four pages while a third one does `change` to them. `change` returns where, of the four, nothing may
 /// be mapped from then on, and where nothing may be written.
 fn explore(scheme: Scheme, change: impl Fn(Space<'_, Host>, u64) -> Outcome + Send + Sync + 'static) {
     let change = Arc::new(change);
-    try_schedules(move || {
+    try_schedules(1, move || {
         let world = Arc::new(world(scheme, 3, 40, 12));
         be(0);
         let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();
@@ -127,7 +111,7 @@ fn unmap_and_map_anew(space: Space<'_, Host>, start: u64) -> Outcome {
 /// Two CPUs write to where a third one moves memory to. An area below keeps a page table there alive, so that they need
 /// not make one.
 fn move_to(scheme: Scheme) {
-    try_schedules(move || {
+    try_schedules(1, move || {
         let world = Arc::new(world(scheme, 3, 40, 12));
         be(0);
         let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();

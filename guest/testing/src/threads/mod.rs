@@ -13,4 +13,6 @@ pub(crate) use host::*;
 #[cfg(loom)]
 pub(crate) use modelled::*;
 #[cfg(shuttle)]
-pub(crate) use scheduled::*;
+pub use scheduled::try_schedules;
+#[cfg(shuttle)]
+pub(crate) use scheduled::{Clock, Latch, become_cpu, cpu, draw, yield_now};

@@ -2,12 +2,14 @@
 
 use std::{
     cell::Cell,
-    fmt,
+    env, fmt,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use shuttle::{
+    Config, Runner,
     rand::{Rng, thread_rng},
+    scheduler::{PctScheduler, RandomScheduler},
     sync::{Condvar, Mutex},
     thread,
 };
@@ -79,4 +81,24 @@ impl Clock {
     }
 
     pub(crate) fn paused(&self) {}
+}
+
+/// Preemptions at the worst places that the scheduler is told to look for.
+const DEPTH: usize = 4;
+
+/// Tries schedules of `model` with few, but ill-chosen, preemptions, and one random schedule for each `per_random` of them; or the
+/// one that the environment names.
+pub fn try_schedules(per_random: usize, model: impl Fn() + Send + Sync + 'static) {
+    if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
+        return shuttle::replay(model, &schedule);
+    }
+    let iterations = env::var("SHUTTLE_ITERATIONS").map_or(2_000, |n| n.parse().expect("a number"));
+    let mut config = Config::default();
+    config.silence_warnings = true;
+    // Domains are made on it, whose atomics are larger here.
+    config.stack_size = 0x4_0000;
+    let model = std::sync::Arc::new(model);
+    let again = model.clone();
+    Runner::new(PctScheduler::new(DEPTH, iterations), config.clone()).run(move || model());
+    Runner::new(RandomScheduler::new(iterations / per_random), config).run(move || again());
 }
