@@ -8,26 +8,33 @@ use support::{apply, trial};
 
 use crate::{FLAGS, TAS, file, link, linked, scratch, text};
 
-/// The refusal of a file.
-fn refusal(object: &Path) -> String {
+/// Checks that a file is refused in one line, which names it and says all of `expected`.
+#[track_caller]
+fn refuses(object: &Path, expected: &[&str]) {
     match link(object) {
         Err(error @ RunError::LockObject { .. }) => {
             let text = error.to_string();
             assert!(text.contains(&*object.to_string_lossy()), "{text}: names the file");
             assert!(!text.contains('\n'), "{text}: is one line");
-            text
+            for part in expected {
+                assert!(text.contains(part), "{text}: does not say `{part}`");
+            }
         }
         Err(other) => panic!("{}: {other}", object.display()),
         Ok(_) => panic!("{}: it was linked", object.display()),
     }
 }
 
-/// The refusal of what gcc makes of a lock with something more says all of `expected`.
+/// As [`refuses`], of what gcc makes of a lock with something more.
+#[track_caller]
 fn says(name: &str, more: &str, flags: &[&str], expected: &[&str]) {
-    let refusal = refusal(&text(name, &format!("{TAS}{more}"), flags));
-    for part in expected {
-        assert!(refusal.contains(part), "{refusal}: does not say `{part}`");
-    }
+    refuses(&text(name, &format!("{TAS}{more}"), flags), expected);
+}
+
+/// A lock with something more is linked.
+#[track_caller]
+fn links(name: &str, more: &str, flags: &[&str]) {
+    linked(&text(name, &format!("{TAS}{more}"), flags));
 }
 
 /// A try-lock that does something more, which the call keeps in the object.
@@ -85,7 +92,7 @@ fn privileged_instructions_and_system_calls_are_named_with_their_place() {
     // Code out of reach of the exported functions is not loaded, and may be anything.
     let unused =
         "__attribute__((section(\".text.unused\"))) void unused(void) { __asm__ volatile(\"hlt\"); }";
-    linked(&text("unused", &format!("{TAS}{unused}"), &FLAGS));
+    links("unused", &unused, &FLAGS);
 }
 
 #[apply(trial)]
@@ -97,18 +104,14 @@ fn memory_below_the_stack_pointer_is_refused() {
     let kept = doing("volatile int kept = 1; (void)kept");
     let unoptimized = ["-O0", "-ffreestanding", "-mgeneral-regs-only", "-fno-pic"];
     says("red_zone_of_frame", &kept, &unoptimized, &said);
-    linked(&text("frame", &format!("{TAS}{kept}"), &[&unoptimized[..], &["-mno-red-zone"]].concat()));
+    links("frame", &kept, &[&unoptimized[..], &["-mno-red-zone"]].concat());
     // 128 bytes are made by adding -128; and RBP may be a pointer like any other.
     let larger = doing("volatile char kept[128]; kept[0] = 1; (void)kept[0]");
-    linked(&text(
-        "frame_of_128",
-        &format!("{TAS}{larger}"),
-        &[&unoptimized[..], &["-mno-red-zone"]].concat(),
-    ));
+    links("frame_of_128", &larger, &[&unoptimized[..], &["-mno-red-zone"]].concat());
     let pointer = doing(
         "__asm__ volatile(\"push %%rbp; mov %%rsp, %%rbp; add $8, %%rbp; mov -8(%%rbp), %%rax; pop %%rbp\" ::: \"rax\")",
     );
-    linked(&text("pointer", &format!("{TAS}{pointer}"), &FLAGS));
+    links("pointer", &pointer, &FLAGS);
 }
 
 #[apply(trial)]
@@ -117,28 +120,26 @@ fn functions_without_a_length_are_read_too() {
     says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
     // Data between functions is no code.
     let table = "__asm__(\".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret; .type table,@object; .size table,2; table: .byte 6, 6\");";
-    linked(&text("table", &format!("{TAS}{table}"), &FLAGS));
+    links("table", &table, &FLAGS);
 }
 
 #[apply(trial)]
 fn a_missing_export_is_named_with_what_resembles_it() {
     let lock_alone = TAS.split("void hk_unlock").next().unwrap_or_default();
-    let refused = refusal(&text("no_unlock", lock_alone, &FLAGS));
-    assert!(refused.contains("does not define hk_unlock to its hk_lock"), "{refused}");
+    refuses(&text("no_unlock", lock_alone, &FLAGS), &["does not define hk_unlock to its hk_lock"]);
     let mistyped = TAS.replace("void hk_unlock", "void hk_unlok(struct lock *);\nvoid hk_unlok");
-    let refused = refusal(&text("mistyped", &mistyped, &FLAGS));
-    assert!(refused.contains("hk_unlock to its hk_lock: did you mean your hk_unlok?"), "{refused}");
-    let refused = refusal(&text("nothing", "int nothing(void) { return 0; }\nint nothing(void);", &["-O2"]));
-    assert!(refused.contains("does not define hk_lock: include/haltkick.h says"), "{refused}");
+    refuses(&text("mistyped", &mistyped, &FLAGS), &["hk_unlock to its hk_lock: did you mean your hk_unlok?"]);
+    refuses(
+        &text("nothing", "int nothing(void) { return 0; }\nint nothing(void);", &["-O2"]),
+        &["does not define hk_lock: include/haltkick.h says"],
+    );
     let without =
         TAS.replace("HK_LOCK(struct lock);", "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);");
-    let refused = refusal(&text("no_macro", &without, &FLAGS));
-    assert!(refused.contains("does not define hk_version") && refused.contains("HK_LOCK"), "{refused}");
+    refuses(&text("no_macro", &without, &FLAGS), &["does not define hk_version", "HK_LOCK"]);
     let data = TAS.replace("void hk_lock(struct lock *lock)", "static void other(struct lock *lock)");
     let data = data.replace("HK_LOCK(struct lock);", "void hk_unlock(struct lock *);")
         + "void (*hk_lock)(struct lock *) = other;";
-    let refused = refusal(&text("data", &data, &FLAGS));
-    assert!(refused.contains("has hk_lock, which is no function"), "{refused}");
+    refuses(&text("data", &data, &FLAGS), &["has hk_lock, which is no function"]);
 }
 
 #[apply(trial)]
@@ -149,18 +150,16 @@ fn another_architecture_is_refused() {
     bytes[18..20].copy_from_slice(&183_u16.to_le_bytes());
     let other = scratch("aarch64.o");
     std::fs::write(&other, bytes).unwrap();
-    let refused = refusal(&other);
-    assert!(refused.contains("is compiled for Aarch64, and the guest is x86-64"), "{refused}");
+    refuses(&other, &["is compiled for Aarch64, and the guest is x86-64"]);
 }
 
 #[apply(trial)]
 fn intermediate_code_of_a_compiler_is_refused() {
     let object = text("gcc_lto", TAS, &[&FLAGS[..], &["-flto", "-fno-fat-lto-objects"]].concat());
-    let refused = refusal(&object);
-    assert!(refused.contains("GCC's intermediate code") && refused.contains("without -flto"), "{refused}");
+    refuses(&object, &["GCC's intermediate code", "without -flto"]);
     let bitcode = scratch("bitcode.o");
     std::fs::write(&bitcode, b"BC\xc0\xde\x35\x14\0\0").unwrap();
-    assert!(refusal(&bitcode).contains("is LLVM bitcode"), "{}", refusal(&bitcode));
+    refuses(&bitcode, &["is LLVM bitcode"]);
 }
 
 #[apply(trial)]
@@ -199,7 +198,7 @@ fn indirect_functions_are_refused_wherever_they_are_referred_to() {
     let more = format!("{chosen}int hk_try_lock(struct lock *) {indirect};");
     says("exported", &more, &flags, &["has hk_try_lock, an indirect function", "hk_init"]);
     // Without a reference to it, it does no harm.
-    linked(&text("idle", &format!("{TAS}{chosen}int mine(void);\nint mine(void) {indirect};"), &flags));
+    links("idle", &format!("{chosen}int mine(void);\nint mine(void) {indirect};"), &flags);
 }
 
 #[apply(trial)]
@@ -222,7 +221,7 @@ fn constructors_of_what_is_needed_are_refused_by_their_names() {
         says(name, &more, &FLAGS, &[&format!("has a constructor set_up ({section})"), "hk_init"]);
     }
     let more = attribute("destructor");
-    linked(&text("destructor", &format!("{TAS}{more}\n{}", doing("lock->held += share")), &FLAGS));
+    links("destructor", &format!("{more}\n{}", doing("lock->held += share")), &FLAGS);
 }
 
 #[apply(trial)]
@@ -231,8 +230,7 @@ fn what_is_too_large_is_refused() {
         format!("static char much[5 << 20];\n{}", doing("__atomic_fetch_add(&much[lock->held], 1, 0)"));
     says("much", &more, &FLAGS, &["takes more than 4096 KiB"]);
     let wide = TAS.replace("hk_u8 held;", "hk_u8 held; char more[300];");
-    let refused = refusal(&text("wide", &wide, &FLAGS));
-    assert!(refused.contains("has locks of 301 bytes") && refused.contains("256 are the most"), "{refused}");
+    refuses(&text("wide", &wide, &FLAGS), &["has locks of 301 bytes", "256 are the most"]);
     let more = format!(
         "struct node {{ char bytes[5000]; }};\nHK_PERCPU(struct node);\n{}",
         doing("hk_percpu(0)->bytes[0]++")
@@ -246,10 +244,9 @@ fn what_is_too_large_is_refused() {
 fn another_version_of_the_header_is_refused() {
     let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version;\n\
                    const hk_u32 hk_version = 4;";
-    let refused = refusal(&text("version", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS));
-    assert!(
-        refused.contains("written to version 4 of haltkick.h, and this haltkick links versions 1 to 3"),
-        "{refused}"
+    refuses(
+        &text("version", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS),
+        &["written to version 4 of haltkick.h, and this haltkick links versions 1 to 3"],
     );
 }
 
@@ -263,29 +260,29 @@ fn a_source_is_refused_in_its_compilers_words() {
         assert!(refused.contains("is not compiled by ") && refused.contains("error"), "{refused}");
         assert!(refused.contains(name), "{refused}");
     }
-    assert!(refusal(Path::new("/no/such/lock.c")).contains("there is no such file"));
+    refuses(Path::new("/no/such/lock.c"), &["there is no such file"]);
 }
 
 #[apply(trial)]
 fn what_is_no_object_is_refused() {
     let missing = Path::new("/no/such/lock.o");
-    assert!(refusal(missing).contains("cannot be read"));
+    refuses(missing, &["cannot be read"]);
     for other in ["/dev/zero", "/"] {
-        assert!(refusal(Path::new(other)).contains("no regular file"), "{}", refusal(Path::new(other)));
+        refuses(Path::new(other), &["no regular file"]);
     }
     let junk = scratch("junk.o");
     std::fs::write(&junk, "not an object").unwrap();
-    assert!(refusal(&junk).contains("is no object file: give what `cc -c` makes"));
+    refuses(&junk, &["is no object file: give what `cc -c` makes"]);
     let program = std::env::current_exe().unwrap();
-    assert!(refusal(&program).contains("is linked already"), "{}", refusal(&program));
+    refuses(&program, &["is linked already"]);
     let archive = scratch("empty.a");
     std::fs::write(&archive, b"!<arch>\n").unwrap();
-    assert!(refusal(&archive).contains("archive without object files"), "{}", refusal(&archive));
+    refuses(&archive, &["archive without object files"]);
     let thin = scratch("thin.a");
     _ = std::fs::remove_file(&thin);
     let object = text("in_thin", TAS, &FLAGS);
     if Command::new("ar").arg("rcT").arg(&thin).arg(&object).status().is_ok_and(|status| status.success()) {
-        assert!(refusal(&thin).contains("thin archive"), "{}", refusal(&thin));
+        refuses(&thin, &["thin archive"]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Guests with locks from objects, on every engine that is here.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -83,23 +83,30 @@ fn every_example_excludes_under_qemu() -> Check {
     Ok(())
 }
 
-fn on_something() -> Engine {
-    if probe().is_ok() { Engine::Kvm } else { Engine::Threads }
+/// A run under an object's native form on what is here.
+fn here(object: &Path) -> Run {
+    let engine = if probe().is_ok() { Engine::Kvm } else { Engine::Threads };
+    config(engine).form(lock_of(object), false)
 }
 
-/// Returns the outcome of a failed run, and its explanation.
-fn failed(object: &Path, change: impl FnOnce(Run) -> Run) -> (String, String) {
-    let image = linked(object);
-    let base = config(on_something()).form(lock_of(object), false);
+/// A run under an object's native form on a simulated machine.
+fn simulated(object: &Path) -> Run {
+    on_two_simulated_cpus().form(lock_of(object), false)
+}
+
+/// Returns the error of a failed run, and its explanation.
+fn failed(object: &Path, config: &Run) -> (String, String) {
     let (stop, instruments) = (AtomicBool::new(false), Instruments::default());
-    let guest = run(&change(base), &image, &instruments, &stop).expect("a run").guests.swap_remove(0);
-    match guest.result {
-        Ok(_) => panic!("{} came to its end", object.display()),
-        Err(error) => {
-            let story = guest.explanation.map_or(String::new(), |explanation| explanation.to_string());
-            (error.to_string(), story)
-        }
-    }
+    let guest = run(config, &linked(object), &instruments, &stop).expect("a run").guests.swap_remove(0);
+    let error = guest.result.err().unwrap_or_else(|| panic!("{} came to its end", object.display()));
+    (error.to_string(), guest.explanation.map_or(String::new(), |explanation| explanation.to_string()))
+}
+
+const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
+
+/// A test-and-set lock whose unlock begins with something more.
+fn unlocking(name: &str, more: &str) -> PathBuf {
+    text(name, &TAS.replace(UNLOCK, &format!("{UNLOCK} {more}")), &FLAGS)
 }
 
 #[apply(trial)]
@@ -107,34 +114,50 @@ fn a_lock_that_does_not_exclude_is_found() {
     let source =
         TAS.replace("while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))", "if (lock->held > 1)");
     let object = text("no_exclusion", &source, &FLAGS);
-    let (error, _) = failed(&object, |base| base.slice(us(200)).window(Duration::from_secs(2)));
+    let (error, _) = failed(&object, &here(&object).slice(us(200)).window(Duration::from_secs(2)));
     assert!(error.contains("mutual exclusion violated"), "{error}");
 }
 
 #[apply(trial)]
 fn a_lock_that_is_never_released_is_blamed_by_its_own_names() {
-    let source = TAS.replace(
-        "void hk_unlock(struct lock *lock) {",
-        "void hk_unlock(struct lock *lock) { static hk_u32 times; if (++times < 1000000)",
-    );
-    let object = text("never_released", &source, &FLAGS);
-    let (error, story) = failed(&object, |base| {
-        base.hold(us(0)).think(us(0)).window(Duration::from_secs(60)).watchdog(Duration::from_secs(2))
-    });
+    let object = unlocking("never_released", "static hk_u32 times; if (++times < 1000000)");
+    let run = here(&object).hold(us(0)).think(us(0)).window(Duration::from_secs(60));
+    let (error, story) = failed(&object, &run.watchdog(Duration::from_secs(2)));
     assert!(error.contains("no progress"), "{error}");
     assert!(story.contains("never_released.o: hk_lock+0x"), "{story}");
     assert!(story.contains("never_released.c:"), "{story}");
 }
 
+/// Recursion deep enough to overwrite everything: the fault that follows is not the error to report.
+const DEEP: &str = r#"
+hk_u32 hk_deep(hk_u32 times);
+__attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)
+{
+    hk_u32 below = times ? hk_deep(times - 1) : 0;
+    __asm__ volatile("" : "+r"(below));
+    return below + times;
+}
+"#;
+
 #[apply(trial)]
-fn a_fault_in_an_object_is_reported_with_its_function() {
-    let source = TAS.replace(
-        "void hk_unlock(struct lock *lock) {",
-        "void hk_unlock(struct lock *lock) { __asm__ volatile(\"movl $1, 16\");",
-    );
-    let object = text("fault", &source, &FLAGS);
-    let (error, _) = failed(&object, |base| base);
-    assert!(error.contains("#PF") && error.contains("fault.o: hk_unlock+0x"), "{error}");
+fn a_fault_of_an_unlock_is_told_with_its_reason() {
+    let page_fault = unlocking("fault", "__asm__ volatile(\"movl $1, 16\");");
+    let late = unlocking("late", "hk_alloc(1, 1);");
+    let deep = TAS.replace(UNLOCK, &format!("{DEEP}{UNLOCK} hk_deep(100000);"));
+    let deep = text("deep", &deep, &FLAGS);
+    for (object, run, words) in [
+        (&page_fault, here(&page_fault), &["#PF", "fault.o: hk_unlock+0x"][..]),
+        (&late, simulated(&late), &["only hk_init may call it"]),
+        (&deep, simulated(&deep), &["it has used more than its stack"]),
+    ] {
+        let (error, _) = failed(object, &run);
+        assert!(words.iter().all(|words| error.contains(words)), "{}: {error}", object.display());
+    }
+    // The guest and its lock are not to blame for an instruction that is not simulated.
+    let looks_up = unlocking("looks_up", "__asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));");
+    let (error, story) = failed(&looks_up, &simulated(&looks_up));
+    let says = "--engine sim does not carry out `xlat [rbx]` at looks_up.o: hk_unlock+0x";
+    assert!(error.starts_with(says) && story.is_empty(), "{error}\n{story}");
 }
 
 #[apply(trial)]
@@ -154,32 +177,10 @@ void hk_pv_lock(struct lock *lock)
 void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owner + 1, __ATOMIC_RELEASE); }
 "#;
     let object = text("no_kick", source, &FLAGS);
-    let (error, story) = failed(&object, |base| {
-        on_two_simulated_cpus()
-            .form(base.our(0).ours.lock.clone(), true)
-            .window(Duration::from_secs(60))
-            .watchdog(ms(50))
-    });
+    let run = simulated(&object).pv(true).window(Duration::from_secs(60)).watchdog(ms(50));
+    let (error, story) = failed(&object, &run);
     assert!(error.contains("no progress") && error.contains("none is left to kick them"), "{error}");
     assert!(story.contains("was not kicked") && story.contains("a wake-up was lost"), "{story}");
-}
-
-#[apply(trial)]
-fn an_object_that_uses_more_stack_than_there_is_is_found() {
-    // Deep enough to overwrite everything: the fault that follows is not the error to report.
-    let more = r#"
-hk_u32 hk_deep(hk_u32 times);
-__attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)
-{
-    hk_u32 below = times ? hk_deep(times - 1) : 0;
-    __asm__ volatile("" : "+r"(below));
-    return below + times;
-}
-void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
-    let object = text("deep", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
-    let (error, _) =
-        failed(&object, |base| on_two_simulated_cpus().form(base.our(0).ours.lock.clone(), false));
-    assert!(error.contains("it has used more than its stack"), "{error}");
 }
 
 #[apply(trial)]
@@ -203,8 +204,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RE
 "#;
     let object = text("init", source, &FLAGS);
     let image = linked(&object);
-    let config = config(on_something()).form(lock_of(&object), false);
-    let outcome = done_with(&config, &image);
+    let outcome = done_with(&here(&object), &image);
     let (counted, done) = (event(&outcome, "my_own_event"), outcome.acquisitions());
     assert!(done > 0 && counted >= done, "{counted} of {done}");
 }
@@ -224,38 +224,28 @@ fn an_object_of_an_earlier_version_is_made_and_excludes() {
 #[apply(trial)]
 fn an_object_has_a_parameter_and_sees_yields_of_others() {
     let look = "static hk_u64 first, last;
-        void hk_unlock(struct lock *lock) {
-            if (hk_parameter() != 7) hk_fail(\"another number\");
-            last = hk_yield_count(1);
-            if (!first) first = last;
-            if (last - first > 2) { hk_count(saw_a_yield); }
-            ";
-    let source = TAS.replace("void hk_unlock(struct lock *lock) {", look);
-    let object = text("version_three", &source, &FLAGS);
-    let mut run = on_two_simulated_cpus().vcpus(4).form(lock_of(&object), false);
+        if (hk_parameter() != 7) hk_fail(\"another number\");
+        last = hk_yield_count(1);
+        if (!first) first = last;
+        if (last - first > 2) { hk_count(saw_a_yield); }";
+    let object = unlocking("version_three", look);
+    let mut run = simulated(&object).vcpus(4);
     run.guests[0].ours_mut().expect("our own guest").lock_parameter = 7;
     let outcome = done_with(&run, &linked(&object));
     assert!(event(&outcome, "saw_a_yield") > 0, "{:?}", outcome.lock_events);
-    let (error, _) = failed(&object, |_| on_two_simulated_cpus().form(lock_of(&object), false));
+    let (error, _) = failed(&object, &simulated(&object));
     assert!(error.contains("another number"), "{error}");
 }
 
 #[apply(trial)]
-fn memory_for_locks_ends_and_is_for_init_alone() {
+fn memory_for_locks_ends() {
     let greedy = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(HK_ALLOC_MOST / 2, 4096); }";
     let object = text("greedy", &format!("{TAS}{greedy}"), &FLAGS);
-    let run = |locks| on_two_simulated_cpus().form(lock_of(&object), false).lock_count(locks);
+    let run = |locks| simulated(&object).lock_count(locks);
     done_with(&run(2), &linked(&object));
-    let (error, _) = failed(&object, |_| run(3));
+    let (error, _) = failed(&object, &run(3));
     // The request is what is wrong, and no lock.
     assert!(error.starts_with("hk_alloc: 2097152 bytes more than are left"), "{error}");
-    let late = TAS.replace(
-        "void hk_unlock(struct lock *lock) {",
-        "void hk_unlock(struct lock *lock) { hk_alloc(1, 1);",
-    );
-    let object = text("late", &late, &FLAGS);
-    let (error, _) = failed(&object, |_| on_two_simulated_cpus().form(lock_of(&object), false));
-    assert!(error.contains("only hk_init may call it"), "{error}");
 }
 
 #[apply(trial)]
@@ -268,30 +258,29 @@ void hk_unlock(struct lock *lock) {
     static hk_u32 turn;
     hk_count_event((hk_u32)(hk_u64)turns[turn++ % 2], 1);
     hk_count_event(HK_SLOT(even_turns), 0);"#;
-    let object = text("chosen", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
-    let outcome = done_with(&on_two_simulated_cpus().form(lock_of(&object), false), &linked(&object));
+    let object = text("chosen", &TAS.replace(UNLOCK, more), &FLAGS);
+    let outcome = done_with(&simulated(&object), &linked(&object));
     let [even, odd] = ["even_turns", "odd_turns"].map(|name| event(&outcome, name));
     assert!(even > 0 && even.abs_diff(odd) <= 1, "{even} and {odd}");
 }
 
 /// A test-and-set lock whose try is `held`.
-fn trying(name: &str, held: &str) -> std::path::PathBuf {
+fn trying(name: &str, held: &str) -> PathBuf {
     text(name, &format!("{TAS}int hk_try_lock(struct lock *lock) {{ return !{held}; }}"), &FLAGS)
 }
 
 #[apply(trial)]
 fn a_try_that_does_not_exclude_is_found() {
     let run = |object: &Path| {
-        let run = on_two_simulated_cpus().workload("try-lock".to_owned()).form(lock_of(object), false);
         // Without thinking the lock may never be free when it is tried, for as long as the simulated vCPUs keep in step.
-        run.hold(us(1)).think(us(1))
+        simulated(object).workload("try-lock").hold(us(1)).think(us(1))
     };
     let right = trying("tries", "__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)");
     let outcome = done_with(&run(&right), &linked(&right));
     let times = &outcome.times;
     assert!(times.iter().any(|(name, times)| name == "try" && times.occupied().count() > 0), "{times:?}");
     let wrong = trying("tries_wrongly", "(lock->held = 1, 0)");
-    let (error, _) = failed(&wrong, |_| run(&wrong));
+    let (error, _) = failed(&wrong, &run(&wrong));
     assert!(error.contains("mutual exclusion violated"), "{error}");
     // A lock without a try has no such workload.
     let without = text("without_try", TAS, &FLAGS);
@@ -304,7 +293,7 @@ fn an_object_is_stopped_at_a_point_of_its_own() {
     let run = |at: &str| {
         let often = HowOften::Probability(1.0);
         let stop = deschedule(Target::Random, often, us(50), Some(at));
-        on_two_simulated_cpus().form(lock_of(&object), false).deschedule(stop)
+        simulated(&object).deschedule(stop)
     };
     let outcome = done_with(&run("waiting-in-slot"), &linked(&object));
     let injected = outcome.injected.expect("the VMM schedules");
@@ -346,17 +335,6 @@ void hk_lock(struct lock *lock)
 void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
 "#;
     excludes(&on_two_simulated_cpus(), &text("two_words", source, &FLAGS))
-}
-
-#[apply(trial)]
-fn an_instruction_that_is_not_simulated_is_named() {
-    const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
-    let looks_up = format!("{UNLOCK} __asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));");
-    let object = text("looks_up", &TAS.replace(UNLOCK, &looks_up), &FLAGS);
-    let (error, story) = failed(&object, |_| on_two_simulated_cpus().form(lock_of(&object), false));
-    // The guest and its lock are not to blame.
-    let says = "--engine sim does not carry out `xlat [rbx]` at looks_up.o: hk_unlock+0x";
-    assert!(error.starts_with(says) && story.is_empty(), "{error}\n{story}");
 }
 
 #[apply(trial)]
@@ -444,7 +422,7 @@ void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, _
 "#;
     let object = text("readers", source, &FLAGS);
     let image = linked(&object);
-    let mut config = config(on_something()).form(lock_of(&object), false);
+    let mut config = here(&object);
     config.guests[0].ours_mut().unwrap().shape.read_percent = 50;
     let outcome = done_with(&config, &image);
     assert_eq!(outcome.lost_updates, Some(0));
