@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
-    Engine, Fold, Governor, HowOften, Instruments, Outcome, PvBackend, Ring, Run, RunError, Sched, Shape,
-    ShapeFlags, Target, find_qemu, probe,
+    Engine, Fold, Governor, Instruments, Outcome, PvBackend, Ring, Run, RunError, Sched, Shape, ShapeFlags,
+    find_qemu, probe,
 };
 use libtest_mimic::{Arguments, Trial};
 use support::{
-    Check, Failed, Settings, apply, deschedule, dies_with_its_place, event, forms, ms, named, refused, start,
-    start_longer_until, start_stoppable, trial, us, watched,
+    Check, Failed, Settings, apply, dies_with_its_place, event, forms, ms, named, start, start_longer_until,
+    start_stoppable, trial, us, watched,
 };
 
 fn main() -> ExitCode {
@@ -46,14 +46,10 @@ fn main() -> ExitCode {
 
 /// The tests with KVM, or all others.
 fn trials(with_kvm: bool, is_lacking: bool) -> Vec<Trial> {
-    let needs_nothing = |trial: &Trial| trial.name() == "what_qemu_cannot_serve_is_refused_with_a_reason";
     support::trials(false)
         .into_iter()
         .filter(|trial| trial.name().starts_with("with_kvm_") == with_kvm)
-        .map(|trial| match needs_nothing(&trial) {
-            true => trial,
-            false => trial.with_ignored_flag(is_lacking),
-        })
+        .map(|trial| trial.with_ignored_flag(is_lacking))
         .collect()
 }
 
@@ -286,24 +282,4 @@ fn every_setting_reaches_the_guest_on_every_engine() -> Check {
         same(unlike_the_default().engine(Engine::Kvm))?;
     }
     Ok(())
-}
-
-#[apply(trial)]
-fn what_qemu_cannot_serve_is_refused_with_a_reason() {
-    let on_purpose = deschedule(Target::Random, HowOften::PerSecond(10.0), ms(1), None);
-    for (wrong, reason) in [
-        (config().sched(Sched::Vmm), "--sched host"),
-        (config().deschedule(on_purpose), "deschedules on purpose"),
-        (config().ring(Ring::Ring3), "ring 0"),
-        (config().pv_backend(PvBackend::Vmm), "no doorbells"),
-        (config().halt_poll(Duration::ZERO), "--halt-poll"),
-        (config().shape(Shape { work_sections: 8, ..Shape::default() }), "--work"),
-        (config().fold(Fold::Governor(Governor::LINUX)), "stolen time"),
-        (config().workload("selftest-page-fault"), "page tables"),
-        (config().vcpus(255), "254"),
-    ] {
-        refused(start(&wrong), reason);
-    }
-    let instruments = Instruments { trace: true, ..Instruments::default() };
-    refused(watched(&config(), &instruments), "--trace");
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use haltkick_hypercalls::ABI_VERSION;
 use haltkick_vmm::{
-    Bandwidth, Engine, HowOften, Image, Instruments, Quota, Run, RunError, Sched, Target, check_guests,
+    Accelerator, Bandwidth, Engine, Fold, Governor, HowOften, Image, Instruments, MAX_LOCKS, PvBackend,
+    Quota, Ring, Run, RunError, Sched, Shape, Target, check_guests,
 };
-use support::{Settings, deschedule, ms, start_with, watched};
+use support::{Settings, config, deschedule, ms, start_with, us, watched};
 
 /// The embedded image with `edit` applied, in a file of this name.
 fn edited(name: &str, edit: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
@@ -320,24 +321,95 @@ fn quota(run_us: u64) -> Quota {
     Quota::Own(Bandwidth { run, period, burst: Duration::ZERO })
 }
 
+/// Rows of refused runs under KVM, most of which no engine would run.
+fn refused_on_kvm() -> Vec<(Run, &'static str)> {
+    let stops = |target, at| {
+        let stop = deschedule(target, HowOften::PerSecond(100.0), ms(1), at);
+        config().deschedule(stop)
+    };
+    let interrupted = |lock, pv| config().workload("interrupted").form(lock, pv).lock_count(2);
+    let in_kernel = |backend| config().pv_backend(backend).sched(Sched::Host);
+    let beside = |other: Run| config().name("a").beside([other]);
+    let too_many = Shape { footprint_lines: 1 << 20, ..Shape::default() };
+    vec![
+        (config().vcpus(1025), "1025 vCPUs"),
+        (config().cpus(vec![100_000]), "CPU 100000"),
+        (config().lock("mutex-of-steel"), "mutex-of-steel"),
+        (config().workload("nap"), "nap"),
+        (config().form("mcs", true), "mcs"),
+        (config().workload("grant-split").form("mcs", false), "mcs"),
+        (config().lock_count(MAX_LOCKS + 1), "locks"),
+        (config().grace(us(50)).sched(Sched::Host), "scheduler"),
+        (config().workload("overtaking").oracle(false), "overtaking"),
+        (config().shape(too_many), "too many"),
+        (stops(Target::Holder, None).form("none", false), "none"),
+        (stops(Target::Waiter, None).workload("compute"), "compute"),
+        (stops(Target::Head, None).workload("hand-off"), "hand-off"),
+        (stops(Target::Random, Some("nowhere")), "nowhere"),
+        (stops(Target::Random, Some("handed-over")), "has no points"),
+        (stops(Target::Waiter, Some("handed-over")).lock("qspinlock-points"), "handed-over"),
+        (interrupted("unfair-ticket", false), "these go with it"),
+        (interrupted("qspinlock", true).lock_count(1), "--locks 2"),
+        (config().workload("fault-many").form("tas", false), "mmap-sem"),
+        (in_kernel(PvBackend::Kvm).sched(Sched::Vmm), "--pv-backend"),
+        (in_kernel(PvBackend::Ipi).sched(Sched::Vmm), "--pv-backend"),
+        (in_kernel(PvBackend::Kvm).ring(Ring::Ring3), "--pv-backend"),
+        (in_kernel(PvBackend::Ipi).ring(Ring::Ring3), "--pv-backend"),
+        (config().halt_poll(us(0)), "--halt-poll"),
+        (beside(config().name("a")), "two guests are called `a`"),
+        (beside(config().vcpus(1024).name("b")), "1024 at most"),
+        (beside(config().lock("nothing").name("b")), "there is no lock"),
+    ]
+}
+
+/// Rows of refused runs that other engines lack something for.
+fn refused_elsewhere() -> Vec<(Run, &'static str)> {
+    let qemu = || support::on(Engine::Qemu(Accelerator::Tcg)).sched(Sched::Host);
+    let simulated = || support::simulated("ivybridge-ex-4s", 4, 2);
+    let stop = deschedule(Target::Random, HowOften::PerSecond(10.0), ms(1), None);
+    let interrupted = base().workload("interrupted").form("qspinlock", true).lock_count(2);
+    vec![
+        (base().slice(us(0)), "slice"),
+        (base().cpus([base().cpus[0]; 2].to_vec()), "twice"),
+        (base().cpus(vec![]), "pCPU"),
+        (base().vcpus(0), "vCPU"),
+        (base().lock_count(0), "locks"),
+        (base().grace(ms(1000)), "grace"),
+        (base().sched(Sched::Host).kick_yields(true), "scheduler"),
+        (base().sched(Sched::Host).quota(quota(500)), "quota"),
+        (base().ring(Ring::Ring0), "ring 3"),
+        (base().workload("selftest-page-fault"), "page tables"),
+        (interrupted, "use --engine kvm"),
+        (simulated().sched(Sched::Host), "needs a model of the host"),
+        (simulated().pv_backend(PvBackend::Kvm), "put to sleep by the VMM"),
+        (simulated().pv_backend(PvBackend::Ipi), "put to sleep by the VMM"),
+        (simulated().cpus(vec![0, 120]), "CPU 120 does not exist"),
+        (qemu().sched(Sched::Vmm), "--sched host"),
+        (qemu().deschedule(stop), "deschedules on purpose"),
+        (qemu().ring(Ring::Ring3), "ring 0"),
+        (qemu().pv_backend(PvBackend::Vmm), "no doorbells"),
+        (qemu().halt_poll(us(0)), "--halt-poll"),
+        (qemu().shape(Shape { work_sections: 8, ..Shape::default() }), "--work"),
+        (qemu().fold(Fold::Governor(Governor::LINUX)), "stolen time"),
+        (qemu().workload("selftest-page-fault"), "page tables"),
+        (qemu().vcpus(255), "254"),
+    ]
+}
+
 #[test]
 fn settings_that_cannot_be_are_refused_before_anything_runs() {
     let image = Image::embedded();
     check_guests(&base(), &image).expect("the base can be run");
-    let twice = [base().cpus[0]; 2].to_vec();
-    for (config, says) in [
-        (base().slice(Duration::ZERO), "slice"),
-        (base().cpus(twice), "twice"),
-        (base().cpus(vec![]), "pCPU"),
-        (base().vcpus(0), "vCPU"),
-        (base().lock_count(0), "locks"),
-        (base().grace(Duration::from_secs(1)), "grace"),
-        (base().sched(Sched::Host).kick_yields(true), "scheduler"),
-        (base().sched(Sched::Host).quota(quota(500)), "quota"),
-    ] {
-        support::refused(config.check(), says);
+    for (config, says) in refused_on_kvm().into_iter().chain(refused_elsewhere()) {
         support::refused(start_with(&config, &image), says);
     }
+    // What depends on the run alone is refused without an image, too.
+    for (config, says) in &refused_elsewhere()[..8] {
+        support::refused(config.check(), says);
+    }
+    let traced = Instruments { trace: true, ..Instruments::default() };
+    let qemu = support::on(Engine::Qemu(Accelerator::Tcg)).sched(Sched::Host);
+    support::refused(watched(&qemu, &traced), "--trace");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use haltkick_vmm::{Engine, PreemptedSource, Ring, Run, RunError, Sched};
 use libtest_mimic::Arguments;
 use support::{
-    PATIENCE, Settings, apply, dies_with_its_place, done, exits, forms, hangs, ms, refused, start,
-    start_stoppable, trial, us, violates_exclusion,
+    PATIENCE, Settings, apply, dies_with_its_place, done, exits, forms, hangs, ms, start, start_stoppable,
+    trial, us, violates_exclusion,
 };
 
 fn main() -> ExitCode {
@@ -89,9 +89,7 @@ fn a_guest_of_1024_vcpus_runs_every_one_of_them() {
 }
 
 #[apply(trial)]
-fn two_guests_at_once_ring_0_and_page_tables_are_refused() {
-    refused(start(&config().ring(Ring::Ring0)), "ring 3");
-    refused(start(&config().workload("selftest-page-fault")), "page tables");
+fn two_guests_at_once_are_refused() {
     // A run that lasts until it is told to stop, and another one next to it.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -33,22 +33,6 @@ fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) {
 }
 
 #[apply(trial)]
-fn heads_waiters_and_anyone_can_be_descheduled_on_purpose() {
-    for target in [Target::Head, Target::Waiter, Target::Random] {
-        let deschedule = deschedule(target, HowOften::PerSecond(500.0), us(500), None);
-        // The ticket lock knows who is next, and nearly everybody waits.
-        let outcome = done(&mostly_holding().lock("ticket").deschedule(deschedule));
-        let injected = outcome.injected.expect("nothing is known of what was injected");
-        let hit = match target {
-            Target::Head => injected.head,
-            Target::Waiter => injected.waiter,
-            _ => sum(&injected),
-        };
-        assert!(hit > 0 && hit == sum(&injected), "{target:?}: {injected:?}");
-    }
-}
-
-#[apply(trial)]
 fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() {
     let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), ms(2), None);
     // As many vCPUs as pCPUs: a vCPU is off only by injection.

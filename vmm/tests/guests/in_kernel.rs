@@ -219,13 +219,6 @@ fn the_automatic_back_end_is_the_best_that_works() -> Check {
 
 #[apply(trial)]
 fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() {
-    for backend in [PvBackend::Kvm, PvBackend::Ipi] {
-        for wrong in [halting(backend).sched(Sched::Vmm), halting(backend).ring(Ring::Ring3)] {
-            refused(start(&wrong), "--pv-backend");
-        }
-    }
-    let nobody_halts = config().halt_poll(Duration::ZERO).sched(Sched::Vmm);
-    refused(start(&nobody_halts), "--halt-poll");
     // A back end that fails the probe is refused, and does not hang.
     let probe = probe().unwrap();
     for (backend, works) in

@@ -2,9 +2,7 @@
 
 use haltkick_hypercalls::ABI_FINGERPRINT;
 use haltkick_vmm::{Ideal, Image, Outcome, Shape, ShapeFlags, TicksHistogram};
-use support::{
-    Settings, apply, config, done, ms, overflows_its_stack, panics, refused, start, start_with, trial, us,
-};
+use support::{Settings, apply, config, done, ms, panics, start_with, trial, us};
 
 fn count(times: &TicksHistogram) -> u64 {
     times.buckets.iter().sum()
@@ -165,8 +163,6 @@ fn sections_of_every_shape_exclude() {
             assert!(outcome.acquisitions() > 0, "{lock}, {shape:?}: no section");
         }
     }
-    let too_many = Shape { footprint_lines: 1 << 20, ..plain() };
-    refused(start(&config().shape(too_many)), "too many");
 }
 
 /// Sections without which shares of them are chance.
@@ -197,11 +193,6 @@ fn readers_have_times_of_their_own() {
         // By chance a tenth of them does not; three fifths is far below.
         assert!(reads * 5 > sections * 3, "{lock}: {reads} of {sections} read");
     }
-}
-
-#[apply(trial)]
-fn a_stack_that_is_too_short_is_noticed() {
-    overflows_its_stack(&config().workload("selftest-stack"));
 }
 
 /// Far more sections than there is time for: each waits from when it was to begin, so that the last ones have waited for

@@ -4,14 +4,12 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{
-    HowOften, MAX_LOCKS, MAX_WINDOWS, Ring, RunError, Sched, Shape, ShapeFlags, Target, allowed_cpus,
-};
+use haltkick_vmm::{MAX_WINDOWS, Ring, RunError, Sched, Shape, ShapeFlags, allowed_cpus};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use support::{
-    Check, PATIENCE, Settings, apply, config, deschedule, done, event, exits, found, hangs, ms, nested,
-    not_nested, refused, run_ns, skip, start, start_stoppable, trial, us,
+    Check, PATIENCE, Settings, apply, config, done, event, exits, found, ms, nested, not_nested, run_ns,
+    skip, start, start_stoppable, trial, us,
 };
 
 /// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
@@ -207,43 +205,6 @@ fn a_fixed_amount_of_work_is_done_to_the_last_section() {
     let mix = Shape { work_sections: u64::MAX, ..Shape::default() };
     let outcome = done(&config().shape(mix).workload("mixed"));
     assert!(outcome.completion.is_none(), "done in {:?}", outcome.completion);
-}
-
-#[apply(trial)]
-fn settings_that_make_no_sense_are_usage_errors() {
-    let often = |target, at| deschedule(target, HowOften::PerSecond(100.0), ms(1), at);
-    let nonsense = [
-        config().vcpus(0),
-        config().vcpus(1025),
-        config().cpus(vec![]),
-        config().cpus(vec![100_000]),
-        config().lock("mutex-of-steel"),
-        config().workload("nap"),
-        config().form("mcs", true),
-        config().workload("grant-split").form("mcs", false),
-        config().lock_count(0),
-        config().lock_count(MAX_LOCKS + 1),
-        config().grace(ms(2)),
-        config().grace(us(50)).sched(Sched::Host),
-        config().kick_yields(true).sched(Sched::Host),
-        config().workload("overtaking").oracle(false),
-        config().deschedule(often(Target::Holder, None)).form("none", false),
-        config().deschedule(often(Target::Waiter, None)).workload("compute"),
-        config().deschedule(often(Target::Head, None)).workload("hand-off"),
-        config().deschedule(often(Target::Random, Some("nowhere"))),
-        config().deschedule(often(Target::Random, Some("handed-over"))),
-        config().deschedule(often(Target::Waiter, Some("handed-over"))).lock("qspinlock-points"),
-    ];
-    for config in nonsense {
-        refused(start(&config), "");
-    }
-}
-
-#[apply(trial)]
-fn an_endless_loop_ends_under_the_watchdog_in_both_schedulers() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        hangs(&config().workload("selftest-hang").sched(sched).watchdog(ms(300)).window(PATIENCE));
-    }
 }
 
 #[apply(trial)]

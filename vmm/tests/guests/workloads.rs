@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, Fold, Governor, HowOften, Outcome, Ring, Run, Sched, Shape, Target};
+use haltkick_vmm::{Fold, Governor, HowOften, Outcome, Ring, Run, Sched, Shape, Target};
 use support::{
-    Settings, apply, config, deschedule, done, event, ms, refused, start, start_longer_until, start_until,
-    trial, us, waits,
+    Settings, apply, config, deschedule, done, event, ms, start_longer_until, start_until, trial, us, waits,
 };
 
 const LOCKS: [(&str, bool); 4] =
@@ -180,18 +179,6 @@ fn an_interrupt_comes_at_once_but_not_between_look_and_sleep() {
     for (sched, ring) in [(Sched::Vmm, Ring::Ring0), (Sched::Vmm, Ring::Ring3), (Sched::Host, Ring::Auto)] {
         let outcome = done(&config().workload("selftest-interrupt").sched(sched).ring(ring).lock_count(2));
         assert!(outcome.acquisitions() > 0, "no round under {sched:?} in {ring:?}");
-    }
-}
-
-#[apply(trial)]
-fn a_lock_that_may_not_be_interrupted_is_not() {
-    let qspinlock = with_interrupts("qspinlock", true);
-    for (config, why) in [
-        (with_interrupts("unfair-ticket", false), "these go with it"),
-        (qspinlock.clone().lock_count(1), "--locks 2"),
-        (qspinlock.engine(Engine::Threads), "use --engine kvm"),
-    ] {
-        refused(start(&config), why);
     }
 }
 

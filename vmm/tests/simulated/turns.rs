@@ -2,16 +2,11 @@
 //! head that has closed its lock to newcomers is off its pCPU.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{
-    ClosedByHeads, Engine, Found, Graces, HowOften, Image, Instruments, Outcome, Run, RunError, Shape,
-    ShapeFlags, Target, run,
-};
+use haltkick_vmm::{ClosedByHeads, Engine, Graces, HowOften, Outcome, Run, Shape, ShapeFlags, Target};
 
-use support::{Settings, deschedule, done, found, ms, run_ns, simulated, us};
+use support::{Settings, deschedule, done, found, run_ns, simulated, us};
 
 use super::small;
 
@@ -54,21 +49,6 @@ fn a_machine_says_where_vcpus_wake_up() {
     let (last, lowest) = (run("last"), run("lowest"));
     assert_eq!(run("last"), last);
     assert_ne!(last, lowest);
-}
-
-#[test]
-fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
-    let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-    // Simulating this would take too long.
-    let config = simulated("ivybridge-ex-4s", 4, 2).window(Duration::from_secs(100_000));
-    std::thread::scope(|scope| {
-        let under_way =
-            scope.spawn(|| run(&config, &image, &Instruments::default(), &stop).and_then(Found::all));
-        // By now it is most likely being simulated; if not, it has even less to do.
-        std::thread::sleep(ms(300));
-        stop.store(true, Ordering::Relaxed);
-        assert!(matches!(under_way.join().expect("no panic"), Err(RunError::Interrupted)));
-    });
 }
 
 /// Test-and-set by 8 vCPUs on 4 pCPUs, sections of 20 us, and slices that may be 5 us longer.
