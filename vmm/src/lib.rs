@@ -90,24 +90,37 @@ pub use sched::run_delay::{RunDelay, SchedStat, of_this_thread as sched_stat_of_
 pub use sched::window::Presence;
 pub use sched::{Repeated, Rules, Sched, Share};
 
-/// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen.
-#[cfg(fuzzing)]
+/// Fuzz targets that `fuzz/` executes on bytes that coverage has chosen, and each one's test on random bytes.
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz {
-    pub const TARGETS: [haltkick_fuzzing::Target; 14] = [
-        haltkick_sim::board::fuzzed::TARGET,
-        crate::engines::linux::devices::fuzzed::TARGET,
-        crate::explain::queues::fuzzed::TARGET,
-        crate::image::fuzzed::TARGET,
-        crate::engines::linux::load::fuzzed::TARGET,
-        crate::image::fuzzed::lines::TARGET,
-        haltkick_sim::machine::fuzzed::TARGET,
-        crate::image::fuzzed::object::TARGET,
-        crate::engines::qemu::record::fuzzed::TARGET,
-        haltkick_sim::schedule::fuzzed::TARGET,
-        crate::sched::tests::fairness::TARGET,
-        crate::observe::trace::sections::fuzzed::TARGET,
-        crate::run::fuzzed::TARGET,
-        crate::sched::switch_books::fuzzed::TARGET,
-    ];
+    macro_rules! targets {
+        ($($test:ident: $target:path,)*) => {
+            #[cfg(fuzzing)]
+            pub const TARGETS: [haltkick_fuzzing::Target; 14] = [
+                haltkick_sim::board::fuzzed::TARGET,
+                haltkick_sim::machine::fuzzed::TARGET,
+                haltkick_sim::schedule::fuzzed::TARGET,
+                $($target,)*
+            ];
+            $(#[test]
+            fn $test() {
+                $target.run();
+            })*
+        };
+    }
+
+    targets! {
+        fuzz_devices_answer_any_access: crate::engines::linux::devices::fuzzed::TARGET,
+        fuzz_explain_whatever_a_guest_says_of_its_locks_all_queues_end: crate::explain::queues::fuzzed::TARGET,
+        fuzz_image_any_file_is_refused_or_can_be_asked_anything: crate::image::fuzzed::TARGET,
+        fuzz_kernel_any_file_is_refused_or_loaded: crate::engines::linux::load::fuzzed::TARGET,
+        fuzz_lines_any_debug_information_gives_none_or_printable_frames: crate::image::fuzzed::lines::TARGET,
+        fuzz_object_any_file_is_refused_or_linked_within_its_bounds: crate::image::fuzzed::object::TARGET,
+        fuzz_qemu_any_line_of_the_record_is_taken_down_or_dropped: crate::engines::qemu::record::fuzzed::TARGET,
+        fuzz_scheduler_an_honest_guest_gets_its_share_whatever_others_do: crate::sched::tests::fairness::TARGET,
+        fuzz_sections_of_any_ring_those_count_that_can_be: crate::observe::trace::sections::fuzzed::TARGET,
+        fuzz_shared_memory_never_costs_more_than_the_time_that_passed: crate::run::fuzzed::TARGET,
+        fuzz_switches_in_any_order_cost_no_more_than_the_window: crate::sched::switch_books::fuzzed::TARGET,
+    }
 }

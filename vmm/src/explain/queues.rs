@@ -377,14 +377,6 @@ pub(crate) mod fuzzed {
             assert!(entry.vcpu.is_none_or(|vcpu| vcpu < VCPUS) && entry.lock.is_none_or(|lock| lock < LOCKS));
         }
     }
-
-    #[cfg(test)]
-    mod tests {
-        #[test]
-        fn fuzz_explain_whatever_a_guest_says_of_its_locks_all_queues_end() {
-            super::TARGET.run();
-        }
-    }
 }
 
 #[cfg(test)]

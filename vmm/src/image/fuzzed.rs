@@ -94,16 +94,6 @@ pub(crate) mod lines {
             }
         }
     }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn fuzz_lines_any_debug_information_gives_none_or_printable_frames() {
-            TARGET.run();
-        }
-    }
 }
 
 /// Files that call themselves lock objects.
@@ -186,11 +176,6 @@ pub(crate) mod object {
         use super::*;
 
         #[test]
-        fn fuzz_object_any_file_is_refused_or_linked_within_its_bounds() {
-            TARGET.run();
-        }
-
-        #[test]
         fn the_small_object_and_its_archive_are_linked() {
             for file in [small_object(), small_archive()] {
                 let base = image().end;
@@ -208,11 +193,6 @@ pub(crate) mod object {
 mod tests {
     use super::*;
     use crate::image::file::Image;
-
-    #[test]
-    fn fuzz_image_any_file_is_refused_or_can_be_asked_anything() {
-        TARGET.run();
-    }
 
     #[test]
     fn edits_of_the_embedded_image_are_refused_or_can_be_asked_anything() {

@@ -119,11 +119,3 @@ fn clocks(memory: &Memory, now: Moment) {
     tsc.compare(said, now.tsc);
     _ = (tsc.of_host(now.tsc), tsc.in_ns(u64::MAX, now.tsc));
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn fuzz_shared_memory_never_costs_more_than_the_time_that_passed() {
-        super::TARGET.run();
-    }
-}

@@ -429,9 +429,4 @@ mod tests {
         }
         assert_eq!(run.finish().preemptions.holder, 1);
     }
-
-    #[test]
-    fn fuzz_switches_in_any_order_cost_no_more_than_the_window() {
-        fuzzed::TARGET.run();
-    }
 }

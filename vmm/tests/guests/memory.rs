@@ -41,23 +41,6 @@ fn memory_is_mapped_shared_and_given_back_under_every_scheme() {
     done(&with_faults("selftest-memory", "none").pv(false));
 }
 
-#[apply(trial)]
-fn page_faults_are_counted_by_how_they_were_served() {
-    for (lock, counter) in FAULT_SCHEMES.into_iter().zip(["", "speculative_pgfault", "vma_lock_success"]) {
-        let outcome = done(&with_faults("fault-many", lock));
-        let faults = event(&outcome, "pgfault");
-        assert!(faults > 0, "{lock}: no page fault");
-        let served = event(&outcome, counter);
-        assert!(
-            served <= faults && (counter.is_empty() || served > 0),
-            "{lock}: {served} of {faults} faults"
-        );
-    }
-    // Private address spaces have no other CPU to ask, and nothing to speculate about.
-    let private = done(&with_faults("fault-many", "none").pv(false));
-    assert_eq!(event(&private, "tlb_remote_flush"), 0, "a private address space was invalidated elsewhere");
-}
-
 /// A page and an area that are left are a panic, and so is a writable page that was protected.
 #[apply(trial)]
 fn few_writers_and_many_readers_are_served_under_every_scheme() {

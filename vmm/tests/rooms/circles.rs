@@ -85,29 +85,20 @@ pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
     between.into_values().flat_map(BTreeMap::into_values).flatten().collect()
 }
 
-#[cfg(test)]
-fn of(files: &[(&str, &str)]) -> Vec<String> {
-    let source = |&(module, text): &(&str, &str)| Source {
-        path: module.into(),
-        module: module.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-        text: text.to_owned(),
+#[test]
+fn only_what_imports_each_other_is_a_circle() {
+    let of = |files: &[(&str, &str)]| {
+        let source = |&(module, text): &(&str, &str)| Source {
+            path: module.into(),
+            module: module.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+            text: text.to_owned(),
+        };
+        circles(&files.iter().map(source).collect::<Vec<_>>())
     };
-    circles(&files.iter().map(source).collect::<Vec<_>>())
-}
-
-#[test]
-fn only_files_that_import_each_other_are_a_circle() {
     let circle = [("", ""), ("a", "use crate::b::B;"), ("b", "use crate::c::C;"), ("c", "use super::a::A;")];
-    assert_eq!(of(&circle), ["a imports b::B", "b imports c::C", "c imports a::A"]);
-    let mut hanging_on = circle.to_vec();
-    hanging_on.extend([("d", "use crate::a::A;"), ("e", "")]);
-    assert_eq!(of(&hanging_on), of(&circle));
-    assert_eq!(of(&circle[..3]), [""; 0]);
-}
-
-#[test]
-fn folders_whose_files_import_each_other_are_a_circle() {
-    let files = [
+    let around = ["a imports b::B", "b imports c::C", "c imports a::A"];
+    let hanging_on = [&circle[..], &[("d", "use crate::a::A;"), ("e", "")]].concat();
+    let folders = [
         ("a", ""),
         ("a::one", "use crate::b::one::B;"),
         ("a::two", ""),
@@ -115,24 +106,23 @@ fn folders_whose_files_import_each_other_are_a_circle() {
         ("b::one", ""),
         ("b::two", "fn f() { crate::a::two::f() }"),
     ];
-    assert_eq!(of(&files), ["a::one imports b::one::B", "b::two imports a::two::f"]);
-}
-
-#[test]
-fn a_module_and_its_parts_are_no_circle() {
-    assert_eq!(of(&[("a", "mod part; use part::P; pub struct A;"), ("a::part", "use super::A;")]), [""; 0]);
-}
-
-#[test]
-fn what_a_module_hands_on_is_imported_from_where_it_is_defined() {
-    let files =
-        [("", "mod a; mod b; pub use a::A; pub use b::B;"), ("a", "use crate::B;"), ("b", "use crate::A;")];
-    assert_eq!(of(&files), ["a imports B", "b imports A"]);
-    assert_eq!(of(&[("", "pub use a::A; pub use std::mem;"), ("a", "use crate::mem;")]), [""; 0]);
-}
-
-#[test]
-fn imports_of_tests_make_no_circle() {
+    let root = "mod a; mod b; pub use a::A; pub use b::B;";
     let tests = "#[cfg(test)] mod tests { use crate::b::B; }";
-    assert_eq!(of(&[("a", tests), ("b", "use crate::a::A;")]), [""; 0]);
+    let rows: [(&str, &[(&str, &str)], &[&str]); 8] = [
+        ("files", &circle, &around),
+        ("what hangs on to a circle is none of it", &hanging_on, &around),
+        ("no circle", &circle[..3], &[]),
+        ("folders", &folders, &["a::one imports b::one::B", "b::two imports a::two::f"]),
+        ("a module and its parts", &[("a", "use part::P; pub struct A;"), ("a::part", "use super::A;")], &[]),
+        (
+            "what is handed on comes from where it is defined",
+            &[("", root), ("a", "use crate::B;"), ("b", "use crate::A;")],
+            &["a imports B", "b imports A"],
+        ),
+        ("another crate's", &[("", "mod a; pub use a::A; pub use std::mem;"), ("a", "use crate::mem;")], &[]),
+        ("tests", &[("a", tests), ("b", "use crate::a::A;")], &[]),
+    ];
+    for (what, files, expected) in rows {
+        assert_eq!(of(files), expected, "{what}");
+    }
 }

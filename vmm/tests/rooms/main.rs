@@ -174,34 +174,29 @@ fn wrong_imports(house: &House, source: &Source) -> Vec<String> {
     above.map(|import| import.path.join("::")).collect()
 }
 
-#[cfg(test)]
-fn wrong(double: &'static [&'static str], text: &str) -> Vec<String> {
-    let house = House { sources: "", rooms: &["ground", "middle", "top"], double };
-    let module = ["middle", "here"].map(str::to_owned).to_vec();
-    wrong_imports(&house, &Source { path: "middle/here.rs".into(), module, text: text.to_owned() })
-}
-
 #[test]
 fn an_import_from_above_or_from_the_root_is_refused() {
-    for fine in ["use crate::ground::a;", "use crate::middle::{a, b};", "use super::a;", "use other::top;"] {
-        assert_eq!(wrong(&[], fine), [""; 0], "{fine}");
+    let stand_in = "use crate::top::double; #[cfg(test)] mod tests { use crate::top::double::a; }";
+    let rows: [(&'static [&'static str], &str, &[&str]); 11] = [
+        (&[], "use crate::ground::a;", &[]),
+        (&[], "use crate::middle::{a, b};", &[]),
+        (&[], "use super::a;", &[]),
+        (&[], "use other::top;", &[]),
+        (&[], "use crate::{ground::{a, b}, top::c};", &["top::c"]),
+        (&[], "use super::super::top::a;", &["top::a"]),
+        (&[], "use crate::Name;", &["Name"]),
+        (&[], "use super::super::*;", &["*"]),
+        (&[], "#[cfg(test)] mod tests { use crate::top::a; }", &["top::a"]),
+        // Only tests may use what stands in for a part of the program.
+        (&["top", "double"], stand_in, &["top::double"]),
+        (&[], stand_in, &["top::double", "top::double::a"]),
+    ];
+    for (double, text, found) in rows {
+        let house = House { sources: "", rooms: &["ground", "middle", "top"], double };
+        let module = ["middle", "here"].map(str::to_owned).to_vec();
+        let source = Source { path: "middle/here.rs".into(), module, text: text.to_owned() };
+        assert_eq!(wrong_imports(&house, &source), found, "{text}");
     }
-    for (text, found) in [
-        ("use crate::{ground::{a, b}, top::c};", "top::c"),
-        ("use super::super::top::a;", "top::a"),
-        ("use crate::Name;", "Name"),
-        ("use super::super::*;", "*"),
-        ("#[cfg(test)] mod tests { use crate::top::a; }", "top::a"),
-    ] {
-        assert_eq!(wrong(&[], text), [found], "{text}");
-    }
-}
-
-#[test]
-fn only_tests_may_use_stand_ins_for_parts_of_the_program() {
-    let text = "use crate::top::double;\n\n#[cfg(test)]\nmod tests {\n    use crate::top::double::a;\n}\n";
-    assert_eq!(wrong(&["top", "double"], text), ["top::double"]);
-    assert_eq!(wrong(&[], text).len(), 2);
 }
 
 /// The page with the tables of rooms, from the root of the workspace: their rows are the rooms of the tables above, in their order. Only

@@ -224,6 +224,10 @@ fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
         assert_eq!(checked.lost_updates, Some(0), "{lock}");
         panics(start(&config.workload("selftest-leak")), "4 pages and 1 areas leaked");
     }
+    // Private address spaces have no other CPU to ask.
+    let private =
+        done(&small().workload("fault-many").form("none", false).memory_bytes(16 << 20).think(us(0)));
+    assert!(event(&private, "pgfault") > 0 && event(&private, "tlb_remote_flush") == 0);
 }
 
 #[test]

@@ -13,17 +13,14 @@ macro_rules! under_every_scheme {
         mod others {
             use super::*;
 
-            under_every_scheme!(@ single Single [$($test)+]);
-            under_every_scheme!(@ split Split [$($test)+]);
-            under_every_scheme!(@ unpadded Unpadded [$($test)+]);
-            under_every_scheme!(@ strict_single StrictSingle [$($test)+]);
-            under_every_scheme!(@ strict_split StrictSplit [$($test)+]);
-            under_every_scheme!(@ brief Brief [$($test)+]);
-            under_every_scheme!(@ cleaned Cleaned [$($test)+]);
-            under_every_scheme!(@ lists Lists [$($test)+]);
-            under_every_scheme!(@ per_cpu PerCpu [$($test)+]);
+            under_every_scheme!(in [$($test)+] single Single, split Split, unpadded Unpadded,
+                strict_single StrictSingle, strict_split StrictSplit, brief Brief, cleaned Cleaned,
+                lists Lists, per_cpu PerCpu);
         }
         under_every_scheme!(@ fair Fair [$($test)+]);
+    };
+    (in $tests:tt $($module:ident $scheme:ident),+) => {
+        $(under_every_scheme!(@ $module $scheme $tests);)+
     };
     (@ $module:ident $scheme:ident [$($test:ident)+]) => {
         mod $module {

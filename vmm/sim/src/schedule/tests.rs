@@ -116,11 +116,14 @@ const LATER: [Row<'_>; 2] = [(900, 3, V1, "R", "make:901"), (950, 3, "make:901",
 
 #[test]
 fn what_contradicts_itself_is_counted_and_is_no_absence() {
-    let twice: &[Row<'_>] = &[(40, 2, V0, "R", MAKE), (800, 2, V0, "S", MAKE)];
+    let leaves = (40, 2, V0, "R", MAKE);
     let sleeps = (40, 2, V0, "S", MAKE);
     let wakes = (500, 0, MAKE, "sched_wakeup", V0);
     let rows: [(&[Row<'_>], &str); 11] = [
-        (twice, "line 4: a vCPU that has no CPU is switched out: record all CPUs (1 in all)"),
+        (
+            &[leaves, (800, 2, V0, "S", MAKE)],
+            "line 4: a vCPU that has no CPU is switched out: record all CPUs (1",
+        ),
         (
             &[(40, 3, MAKE, "S", V0)],
             "line 3: a vCPU that runs is switched in, or is on another CPU (1 in all)",
@@ -128,22 +131,10 @@ fn what_contradicts_itself_is_counted_and_is_no_absence() {
         (&[(40, 3, V0, "S", MAKE)], "is on another CPU (1 in all)"),
         (&[(40, 3, V0, "sched_waking", MAKE), (50, 2, V0, "kvm_exit", "")], "is on another CPU (2 in all)"),
         (&[(40, 2, MAKE, "S", "swapper/2:0")], "line 3: a vCPU runs where another thread is switched out (1"),
-        (
-            &[(40, 2, V0, "R", MAKE), (41, 2, V0, "kvm_exit", "")],
-            "line 4: a vCPU that has no CPU does something (1",
-        ),
-        (
-            &[(40, 2, V0, "R", MAKE), (90, 2, V0, "kvm_msr", "")],
-            "line 4: a vCPU that has no CPU does something (1",
-        ),
-        (
-            &[(40, 2, V0, "R", MAKE), (41, 2, V0, "sched_waking", "a:3")],
-            "line 4: a vCPU that has no CPU does something",
-        ),
-        (
-            &[sleeps, wakes, (800, 2, V0, "sched_wakeup", "a:3")],
-            "line 5: a vCPU that has no CPU does something",
-        ),
+        (&[leaves, (41, 2, V0, "kvm_exit", "")], "line 4: a vCPU that has no CPU does something (1"),
+        (&[leaves, (90, 2, V0, "kvm_msr", "")], "line 4: a vCPU that has no CPU does something (1"),
+        (&[leaves, (41, 2, V0, "sched_waking", "a:3")], "line 4: a vCPU that has no CPU does some"),
+        (&[sleeps, wakes, (800, 2, V0, "sched_wakeup", "a:3")], "line 5: a vCPU that has no CPU does"),
         (&[wakes, sleeps, (800, 2, MAKE, "S", V0)], "line 5: a vCPU slept and runs without a wake-up"),
         (&[(40, 3, "<...>:77", "S", "make:901")], "line 3: a thread is called <...>, and may be a vCPU's (1"),
     ];
@@ -224,44 +215,21 @@ fn twice_out() -> [Row<'static>; 2] {
 #[test]
 fn any_event_of_a_wake_up_counts_and_none_is_told() {
     let (sleeps, runs) = ((100, 3, V1, "S", "make:901"), (500, 3, "make:901", "R", V1));
-    let wakes = |us, event| (us, 2, V0, event, V1);
+    let (waking, wakeup) = (|us| (us, 2, V0, "sched_waking", V1), |us| (us, 2, V0, "sched_wakeup", V1));
+    let (left, back) = ((530, 3, V1, "S", MAKE), (560, 3, MAKE, "R", V1));
     let unwoken = "line 5: a vCPU slept and runs without a wake-up: record sched_waking, too (1 in all)";
     let alone = "line 3: it has no wake-ups, and a vCPU slept: record sched_waking, too (1 in all)";
     let elsewhere = (200, 2, V0, "sched_waking", "make:7");
     let rows: [(&[Row<'_>], Option<Absence>, &str); 11] = [
-        (&[sleeps, wakes(200, "sched_waking"), runs], Some(at(190, 490)), ""),
-        (&[sleeps, wakes(200, "sched_wakeup"), runs], Some(at(190, 490)), ""),
-        (&[sleeps, wakes(200, "sched_waking"), wakes(210, "sched_wakeup"), runs], Some(at(190, 490)), ""),
-        (&[wakes(200, "sched_wakeup_new"), runs], Some(at(190, 490)), ""),
+        (&[sleeps, waking(200), runs], Some(at(190, 490)), ""),
+        (&[sleeps, wakeup(200), runs], Some(at(190, 490)), ""),
+        (&[sleeps, waking(200), wakeup(210), runs], Some(at(190, 490)), ""),
+        (&[(200, 2, V0, "sched_wakeup_new", V1), runs], Some(at(190, 490)), ""),
         // It was woken on its way to sleep; then it stayed, or its wake-up was complete once it had left.
-        (
-            &[runs, wakes(520, "sched_waking"), (530, 3, V1, "S", MAKE), (560, 3, MAKE, "R", V1)],
-            Some(at(520, 550)),
-            "",
-        ),
-        (
-            &[
-                runs,
-                wakes(520, "sched_waking"),
-                (530, 3, V1, "S", MAKE),
-                wakes(540, "sched_wakeup"),
-                (560, 3, MAKE, "R", V1),
-            ],
-            Some(at(520, 550)),
-            "",
-        ),
-        (&[runs, wakes(520, "sched_waking"), (530, 3, V1, "sched_waking", MAKE)], None, ""),
-        (
-            &[
-                runs,
-                wakes(520, "sched_waking"),
-                wakes(521, "sched_wakeup"),
-                (530, 3, V1, "S", MAKE),
-                wakes(540, "sched_waking"),
-            ],
-            Some(at(530, 590)),
-            "",
-        ),
+        (&[runs, waking(520), left, back], Some(at(520, 550)), ""),
+        (&[runs, waking(520), left, wakeup(540), back], Some(at(520, 550)), ""),
+        (&[runs, waking(520), (530, 3, V1, "sched_waking", MAKE)], None, ""),
+        (&[runs, waking(520), wakeup(521), left, waking(540)], Some(at(530, 590)), ""),
         (&[sleeps, elsewhere, runs], None, unwoken),
         (&[sleeps, runs], None, alone),
         (&[sleeps], None, alone),

@@ -205,14 +205,6 @@ pub(crate) mod fuzzed {
             _ = (devices.end(), devices.user_space(), devices.panicked_before(Duration::ZERO));
         });
     }
-
-    #[cfg(test)]
-    mod tests {
-        #[test]
-        fn fuzz_devices_answer_any_access() {
-            super::TARGET.run();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -306,14 +306,6 @@ pub(crate) mod fuzzed {
         }
         file
     }
-
-    #[cfg(test)]
-    mod tests {
-        #[test]
-        fn fuzz_kernel_any_file_is_refused_or_loaded() {
-            super::TARGET.run();
-        }
-    }
 }
 
 #[cfg(test)]

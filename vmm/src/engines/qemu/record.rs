@@ -232,14 +232,6 @@ pub(crate) mod fuzzed {
             }
         });
     }
-
-    #[cfg(test)]
-    mod tests {
-        #[test]
-        fn fuzz_qemu_any_line_of_the_record_is_taken_down_or_dropped() {
-            super::TARGET.run();
-        }
-    }
 }
 
 #[cfg(test)]

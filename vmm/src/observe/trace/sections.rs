@@ -162,14 +162,6 @@ pub(crate) mod fuzzed {
     fn put(ring: &mut [u8], at: usize, value: u64) {
         ring[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
-
-    #[cfg(test)]
-    mod tests {
-        #[test]
-        fn fuzz_sections_of_any_ring_those_count_that_can_be() {
-            super::TARGET.run();
-        }
-    }
 }
 
 #[cfg(test)]

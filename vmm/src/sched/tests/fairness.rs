@@ -113,11 +113,6 @@ mod tests {
         assert!(handed > 10_000, "{handed} handoffs in all: nothing was tried");
     }
 
-    #[test]
-    fn fuzz_scheduler_an_honest_guest_gets_its_share_whatever_others_do() {
-        TARGET.run();
-    }
-
     /// How far apart in CPU time the vCPUs of the honest guest are after this number of slices, in slices.
     fn apart(setting: Setting, slices: u64) -> f64 {
         let each_ns = &play(setting, &[], slices * SLICE_NS).each_ns[HONEST];

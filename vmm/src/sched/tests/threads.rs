@@ -290,18 +290,13 @@ fn beside_a_bad_one(
 }
 
 #[test]
-fn a_runner_that_panics_fails_the_run_and_says_what_it_said() {
-    let (seen, failures) =
-        beside_a_bad_one(Sched::Vmm, || panic!("made up to happen"), |scheduler, _, _| scheduler.is_broken());
+fn a_panic_fails_the_run_of_a_runner_and_a_threads_guest() {
+    let panics = || panic!("made up to happen");
+    let (seen, failures) = beside_a_bad_one(Sched::Vmm, panics, |scheduler, _, _| scheduler.is_broken());
     assert!(seen, "the run goes on without its runner");
     let failure = failures[0].as_ref().map(ToString::to_string);
     assert_eq!(failure.as_deref(), Some("a runner panicked: made up to happen"));
-}
-
-#[test]
-fn the_thread_of_a_vcpu_that_panics_fails_its_guest() {
-    let (seen, failures) =
-        beside_a_bad_one(Sched::Host, || panic!("made up to happen"), |_, guests, _| guests[1].failed());
+    let (seen, failures) = beside_a_bad_one(Sched::Host, panics, |_, guests, _| guests[1].failed());
     assert!(seen && failures[0].is_none(), "{failures:?}");
     assert!(failures[1].as_ref().is_some_and(|failure| failure.to_string().contains("made up to happen")));
 }
