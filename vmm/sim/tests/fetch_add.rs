@@ -61,13 +61,14 @@ fn between_operations_ns(machine: &Machine, cpus: &[u32]) -> f64 {
 fn compare(
     (name, visits): (&str, Visits),
     order: impl Fn(&Machine) -> Vec<u32>,
-    measured: &[(usize, f64)],
+    cpus: &[usize],
+    ns: &[f64],
 ) -> f64 {
     let mut machine = presets().iter().find(|preset| preset.name == name).unwrap().machine();
     machine.model.visits = visits;
     let order = order(&machine);
     println!("{name}\nCPUs  measured  simulated  error");
-    let errors = measured.iter().map(|&(cpus, measured_ns)| {
+    let errors = cpus.iter().zip(ns).map(|(&cpus, measured_ns)| {
         let simulated_ns = between_operations_ns(&machine, &order[..cpus]);
         let error = simulated_ns / measured_ns - 1.0;
         println!("{cpus:4}  {measured_ns:5.1} ns  {simulated_ns:6.1} ns  {:+.0} %", error * 100.0);
@@ -78,49 +79,23 @@ fn compare(
 
 #[test]
 fn the_curve_that_the_costs_were_fitted_to_is_met() {
-    let measured = [
-        (1, 4.8),
-        (2, 32.0),
-        (4, 28.0),
-        (8, 25.0),
-        (16, 23.0),
-        (28, 22.0),
-        (56, 24.0),
-        (80, 27.0),
-        (112, 29.0),
-        (160, 30.0),
-        (224, 32.0),
-        (320, 36.0),
-        (384, 36.0),
-        (420, 35.0),
-    ];
+    let cpus = [1, 2, 4, 8, 16, 28, 56, 80, 112, 160, 224, 320, 384, 420];
+    let ns = [4.8, 32.0, 28.0, 25.0, 23.0, 22.0, 24.0, 27.0, 29.0, 30.0, 32.0, 36.0, 36.0, 35.0];
     for (visits, most) in [(Visits::Overlap, 0.25), (Visits::Several, 0.3)] {
         let order = |machine: &Machine| (0..machine.topology.cpus()).collect();
-        let worst = compare(("skylake-8s", visits), order, &measured);
+        let worst = compare(("skylake-8s", visits), order, &cpus, &ns);
         assert!(worst < most, "{visits:?}: {worst}");
     }
 }
 
 #[test]
 fn a_machine_that_nothing_was_fitted_to_is_met_within_a_factor() {
-    let measured = [
-        (1, 2.5),
-        (2, 5.6),
-        (4, 6.2),
-        (8, 6.5),
-        (16, 7.2),
-        (30, 8.4),
-        (56, 9.1),
-        (96, 10.3),
-        (112, 11.0),
-        (128, 12.5),
-        (144, 14.3),
-        (160, 17.0),
-    ];
+    let cpus = [1, 2, 4, 8, 16, 30, 56, 96, 112, 128, 144, 160];
+    let ns = [2.5, 5.6, 6.2, 6.5, 7.2, 8.4, 9.1, 10.3, 11.0, 12.5, 14.3, 17.0];
     let siblings_adjacent = |machine: &Machine| {
         let cores = machine.topology.cores();
         (0..cores).flat_map(|core| [core, core + cores]).collect()
     };
-    let worst = compare(("milan-1s", Visits::Overlap), siblings_adjacent, &measured);
+    let worst = compare(("milan-1s", Visits::Overlap), siblings_adjacent, &cpus, &ns);
     assert!(worst < 0.5, "{worst}");
 }

@@ -85,25 +85,10 @@ fn cached_translations_are_dropped_under_either_scheduler() {
 #[apply(trial)]
 fn every_scheme_and_lock_lets_all_in() -> Vec<Trial> {
     let mut trials = vec![];
-    for scheme in [
-        "single",
-        "single-strict",
-        "single-granter-lock",
-        "single-mapper-lock",
-        "split",
-        "split-unpadded",
-        "split-strict",
-        "split-bound",
-        "split-granter-lock",
-        "split-granter-lock-bound",
-        "split-mapper-lock",
-        "split-mapper-lock-bound",
-        "brief",
-        "cleaned",
-        "lists",
-        "per-cpu",
-        "fair",
-    ] {
+    let schemes = "single single-strict single-granter-lock single-mapper-lock split split-unpadded split-strict \
+        split-bound split-granter-lock split-granter-lock-bound split-mapper-lock split-mapper-lock-bound brief \
+        cleaned lists per-cpu fair";
+    for scheme in schemes.split_whitespace() {
         let title = format!("grant_tables_under_{}_come_to_rest", scheme.replace('-', "_"));
         trials.push(named(title, move || grant_tables_come_to_rest(scheme)));
     }

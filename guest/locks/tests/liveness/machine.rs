@@ -94,21 +94,9 @@ fn context() -> *mut Context {
 #[unsafe(naked)]
 unsafe extern "C" fn switch(keep: *mut usize, to: usize) {
     naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
+        "push rbp; push rbx; push r12; push r13; push r14; push r15",
+        "mov [rdi], rsp; mov rsp, rsi",
+        "pop r15; pop r14; pop r13; pop r12; pop rbx; pop rbp; ret",
     );
 }
 

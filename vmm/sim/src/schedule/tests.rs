@@ -275,32 +275,10 @@ fn times_without_a_fraction_are_refused_as_such() {
 
 #[test]
 fn another_programs_name_decides_nothing() {
-    let names: [&[u8]; 24] = [
-        b"\xff\xfe[",
-        b"x [1] 5: y:",
-        b"==> n:1 [2]",
-        b"comm=x pid=1",
-        b"a\nb",
-        b"\n\nc\n",
-        b":1 [2] S ==> x",
-        b"==>==>==>==>==>",
-        b"==> next_comm=",
-        b" prev_pid=1 x",
-        b" next_pid=7",
-        b"sched_switch:",
-        b"1: sched_waking",
-        b"[002] 1.0: x:",
-        b"#x",
-        b"(x)",
-        b"  y  ",
-        b"CPU:2 [LOST 9]",
-        b"PERF_RECORD_LOS",
-        b"-1",
-        b"a\tb",
-        b"[0] 1.0: print:",
-        b"/KVM",
-        "\u{3000}[\u{85}".as_bytes(),
-    ];
+    let names =
+        b"\xff\xfe[|x [1] 5: y:|==> n:1 [2]|comm=x pid=1|a\nb|\n\nc\n|:1 [2] S ==> x|==>==>==>==>==>|\
+        ==> next_comm=| prev_pid=1 x| next_pid=7|sched_switch:|1: sched_waking|[002] 1.0: x:|#x|(x)|  y  |\
+        CPU:2 [LOST 9]|PERF_RECORD_LOS|-1|a\tb|[0] 1.0: print:|/KVM|\xe3\x80\x80[\xc2\x85";
     let rows = [
         (10, 2, V0, "R", MAKE),
         (15, 3, V1, "S", MAKE),
@@ -316,7 +294,7 @@ fn another_programs_name_decides_nothing() {
     let expected = (vec![vec![at(0, 20), at(40, 80)], vec![at(10, 30)]], String::new());
     for writer in WRITERS {
         let text = text(writer, &rows);
-        for name in names {
+        for name in names.split(|byte| *byte == b'|') {
             let parts: Vec<_> = text.split("make").map(str::as_bytes).collect();
             assert_eq!(parsed(&parts.join(name)), expected, "{writer:?} {}", name.escape_ascii());
         }
