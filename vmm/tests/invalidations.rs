@@ -107,38 +107,30 @@ impl Invalidated {
     }
 }
 
-#[test]
-fn a_translation_is_dropped_before_its_page_is_reused() {
+/// So many requests are served while the vCPU runs so often.
+fn all_are_served(requests: u32, runs: usize, preemptions: usize) {
     let mut most = loom::model::Builder::new();
-    most.preemption_bound = Some(4);
-    most.check(|| {
+    most.preemption_bound = Some(preemptions);
+    most.check(move || {
         let vcpu = Invalidated::new();
-        let other = {
+        let request = |_| {
             let vcpu = Arc::clone(&vcpu);
             thread::spawn(move || vcpu.request())
         };
+        let others: Vec<_> = (0..requests).map(request).collect();
         let mut cached = true;
-        vcpu.run(&mut cached);
-        vcpu.run(&mut cached);
-        other.join().unwrap();
-        assert_eq!(vcpu.acknowledged.load(Acquire), 1, "the request waits forever");
+        (0..runs).for_each(|_| vcpu.run(&mut cached));
+        others.into_iter().for_each(|other| _ = other.join().unwrap());
+        assert_eq!(vcpu.acknowledged.load(Acquire), requests, "a request waits forever");
     });
 }
 
 #[test]
+fn a_translation_is_dropped_before_its_page_is_reused() {
+    all_are_served(1, 2, 4);
+}
+
+#[test]
 fn both_of_two_requests_are_served_when_the_vcpu_leaves() {
-    let mut most = loom::model::Builder::new();
-    most.preemption_bound = Some(3);
-    most.check(|| {
-        let vcpu = Invalidated::new();
-        let others = [0, 1].map(|_| {
-            let vcpu = Arc::clone(&vcpu);
-            thread::spawn(move || vcpu.request())
-        });
-        vcpu.run(&mut true);
-        for other in others {
-            other.join().unwrap();
-        }
-        assert_eq!(vcpu.acknowledged.load(Acquire), 2, "a request waits forever");
-    });
+    all_are_served(2, 1, 3);
 }

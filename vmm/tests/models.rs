@@ -20,6 +20,15 @@ use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use loom::thread;
 use sleepers::Sleepers;
 
+/// Does something with what this thread has, too, on another one.
+fn beside<T: Send + Sync + 'static, R: 'static>(
+    shared: &Arc<T>,
+    run: impl FnOnce(&T) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || run(&shared))
+}
+
 /// One vCPU, which is awake where its box is.
 fn one() -> Arc<Sleepers<u32>> {
     Arc::new(Sleepers::new(1))
@@ -63,14 +72,12 @@ fn a_kick_that_found_a_sleeper_leaves_no_latch() {
 #[test]
 fn a_kick_at_any_moment_of_a_sleep_wakes_the_sleeper() {
     loom::model(|| {
-        let (sleepers, said) = (one(), Arc::new(AtomicU32::new(0)));
-        let kicker = {
-            let (sleepers, said) = (Arc::clone(&sleepers), Arc::clone(&said));
-            thread::spawn(move || {
-                said.store(1, Relaxed);
-                sleepers.kick(0)
-            })
-        };
+        let both = Arc::new((Sleepers::new(1), AtomicU32::new(0)));
+        let kicker = beside(&both, |(sleepers, said)| {
+            said.store(1, Relaxed);
+            sleepers.kick(0)
+        });
+        let (sleepers, said) = &*both;
         let latched = sleepers.take_latch(0);
         let awake = if latched { Some(Box::new(7)) } else { sleepers.put(0, Box::new(7)) };
         if awake.is_some() {
@@ -87,15 +94,14 @@ fn the_last_of_two_kicks_for_one_sleep_counts_too() {
     let mut most = loom::model::Builder::new();
     most.preemption_bound = Some(3);
     most.check(|| {
-        let (sleepers, said) = (one(), Arc::new(AtomicU32::new(0)));
-        let kick = |bit: u32| {
-            let (sleepers, said) = (Arc::clone(&sleepers), Arc::clone(&said));
-            thread::spawn(move || {
+        let both = Arc::new((Sleepers::new(1), AtomicU32::new(0)));
+        let kickers = [1, 2].map(|bit| {
+            beside(&both, move |(sleepers, said)| {
                 said.fetch_or(bit, Relaxed);
                 sleepers.kick(0)
             })
-        };
-        let kickers = [kick(1), kick(2)];
+        });
+        let (sleepers, said) = &*both;
         let awake = sleepers.put(0, Box::new(7));
         let seen = said.load(Relaxed);
         let kicked = kickers.map(|kicker| kicker.join().unwrap());
@@ -111,10 +117,7 @@ fn a_kick_of_a_vcpu_that_is_looked_at_wakes_it() {
     loom::model(|| {
         let sleepers = one();
         assert_eq!(sleepers.put(0, Box::new(7)), None);
-        let kicker = {
-            let sleepers = Arc::clone(&sleepers);
-            thread::spawn(move || sleepers.kick(0))
-        };
+        let kicker = beside(&sleepers, |sleepers| sleepers.kick(0));
         let mut awake = None;
         sleepers.look(|_, task| assert_eq!(*task, 7), |task| awake = Some(task));
         let kicked = kicker.join().unwrap();
@@ -169,10 +172,7 @@ impl Pcpus {
 fn a_vcpu_that_is_ready_finds_a_pcpu_that_goes_idle() {
     loom::model(|| {
         let pcpus = Pcpus::new(0);
-        let kicker = {
-            let pcpus = Arc::clone(&pcpus);
-            thread::spawn(move || pcpus.add())
-        };
+        let kicker = beside(&pcpus, Pcpus::add);
         let is_idle = pcpus.take(1).is_some();
         kicker.join().unwrap();
         let (rung, ready) = (pcpus.rung[1].load(Relaxed), pcpus.ready.load(Relaxed));
@@ -185,11 +185,8 @@ fn of_two_kicks_one_wakes_an_idle_pcpu() {
     loom::model(|| {
         let pcpus = Pcpus::new(0);
         pcpus.idle.enter(1);
-        let removes = |pcpus: &Arc<Pcpus>| {
-            let pcpus = Arc::clone(pcpus);
-            thread::spawn(move || pcpus.idle.look().remove(1))
-        };
-        let both = [removes(&pcpus), removes(&pcpus)].map(|thread| thread.join().unwrap());
+        let removers = [(); 2].map(|()| beside(&pcpus, |pcpus| pcpus.idle.look().remove(1)));
+        let both = removers.map(|thread| thread.join().unwrap());
         assert!(both[0] != both[1], "{both:?}");
     });
 }
@@ -200,13 +197,10 @@ fn pcpus_are_all_idle_only_if_none_has_a_vcpu() {
         let pcpus = Pcpus::new(0);
         pcpus.idle.enter(0);
         pcpus.add();
-        let woken = {
-            let pcpus = Arc::clone(&pcpus);
-            thread::spawn(move || {
-                pcpus.idle.leave(0);
-                pcpus.ready.swap(0, AcqRel) == 1
-            })
-        };
+        let woken = beside(&pcpus, |pcpus| {
+            pcpus.idle.leave(0);
+            pcpus.ready.swap(0, AcqRel) == 1
+        });
         // It has missed the vCPU: what a pCPU reads of queues without their locks may be old. Then it concludes as idle ones do.
         let census = pcpus.idle.enter(1);
         let none_can =

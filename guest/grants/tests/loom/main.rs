@@ -3,8 +3,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p haltkick-grants --test loom`
 //!
-//! The sources of the crate's own modules, over loom's atomics. `data` is the content of a page: the new owner
-//! must find what was written before.
+//! The sources of the crate's own modules, over loom's atomics. A page has content, too: the new owner must find
+//! what was written before.
 
 #![cfg(loom)]
 #![expect(unreachable_pub, reason = "what the crate shows to others is this test's own here")]
@@ -57,123 +57,78 @@ impl Memory for Heap {
 const MAPPER: u16 = 0;
 const GRANTER: u16 = 1;
 
-/// Lets `first` and `second` run at once on what `make` has made.
-fn both<T: Send + Sync + 'static>(
+/// Whoever `finds` what was made as `hand_over` leaves it finds the content that its page had got before.
+fn finds_content<T: Send + Sync + 'static>(
     make: impl Fn() -> T + Send + Sync + 'static,
-    first: impl Fn(&T) + Copy + Send + Sync + 'static,
-    second: impl Fn(&T) + Copy + Send + Sync + 'static,
+    hand_over: impl Fn(&T) + Copy + Send + Sync + 'static,
+    finds: impl Fn(&T) -> bool + Send + Sync + 'static,
 ) {
     loom::model(move || {
-        let made = Arc::new(make());
+        let made = Arc::new((make(), AtomicU32::new(0)));
         let other = made.clone();
-        let thread = thread::spawn(move || first(&other));
-        second(&made);
+        let thread = thread::spawn(move || {
+            other.1.store(1, Relaxed);
+            hand_over(&other.0);
+        });
+        if finds(&made.0) {
+            assert_eq!(made.1.load(Relaxed), 1);
+        }
         thread.join().unwrap();
     });
 }
 
-/// An entry, and the page that it grants.
-struct Granted {
-    entry: SharedEntry,
-    data: AtomicU32,
-}
-
-impl Granted {
-    fn new() -> Self {
-        Self { entry: SharedEntry::new(), data: AtomicU32::new(0) }
-    }
-
-    /// With a grant that is in use for writing.
-    fn mapped() -> Self {
-        let granted = Self::new();
-        granted.entry.publish(MAPPER, PERMIT_ACCESS, 7);
-        assert_eq!(granted.entry.set_in_use(MAPPER, true, || ()), Ok(7));
-        granted
-    }
+/// An entry whose grant is in use for writing.
+fn mapped() -> SharedEntry {
+    let entry = SharedEntry::new();
+    entry.publish(MAPPER, PERMIT_ACCESS, 7);
+    assert_eq!(entry.set_in_use(MAPPER, true, || ()), Ok(7));
+    entry
 }
 
 #[test]
 fn who_marks_an_entry_finds_frame_and_page_as_published() {
-    both(
-        Granted::new,
-        |granted| {
-            granted.data.store(1, Relaxed);
-            granted.entry.publish(MAPPER, PERMIT_ACCESS, 7);
-        },
-        |granted| {
-            if let Ok(frame) = granted.entry.set_in_use(MAPPER, false, || ()) {
-                assert_eq!((frame, granted.data.load(Relaxed)), (7, 1));
-            }
-        },
-    );
+    let publish = |entry: &SharedEntry| entry.publish(MAPPER, PERMIT_ACCESS, 7);
+    finds_content(SharedEntry::new, publish, |entry| {
+        let frame = entry.set_in_use(MAPPER, false, || ());
+        frame.is_ok_and(|frame| frame == 7 || panic!("frame {frame}"))
+    });
 }
 
 #[test]
 fn who_takes_a_grant_back_finds_what_was_done_to_its_page() {
-    both(
-        Granted::mapped,
-        |granted| {
-            granted.data.store(1, Relaxed);
-            granted.entry.clear(READING | WRITING);
-        },
-        |granted| {
-            if granted.entry.revoke() {
-                assert_eq!(granted.data.load(Relaxed), 1);
-            }
-        },
-    );
+    finds_content(mapped, |entry| entry.clear(READING | WRITING), SharedEntry::revoke);
 }
 
 #[test]
 fn who_sees_that_a_page_is_not_in_use_finds_its_content() {
-    both(
-        Granted::mapped,
-        |granted| {
-            granted.data.store(1, Relaxed);
-            granted.entry.clear(READING | WRITING);
-        },
-        |granted| {
-            if granted.entry.word() & (READING | WRITING) == 0 {
-                assert_eq!(granted.data.load(Relaxed), 1);
-            }
-        },
-    );
+    let is_free = |entry: &SharedEntry| entry.word() & (READING | WRITING) == 0;
+    finds_content(mapped, |entry| entry.clear(READING | WRITING), is_free);
 }
 
 #[test]
 fn who_sees_that_a_page_has_arrived_finds_number_and_content() {
     let place = || {
-        let granted = Granted::new();
-        granted.entry.publish(GRANTER, ACCEPT_TRANSFER, 3);
-        assert_eq!(granted.entry.commit_transfer(GRANTER, || ()), Ok(3));
-        granted
+        let entry = SharedEntry::new();
+        entry.publish(GRANTER, ACCEPT_TRANSFER, 3);
+        assert_eq!(entry.commit_transfer(GRANTER, || ()), Ok(3));
+        entry
     };
-    both(
-        place,
-        |granted| {
-            granted.data.store(1, Relaxed);
-            granted.entry.complete_transfer(9);
-        },
-        |granted| {
-            if granted.entry.word() & TRANSFER_COMPLETED != 0 {
-                assert_eq!((granted.entry.frame(), granted.data.load(Relaxed)), (9, 1));
-            }
-        },
-    );
+    let arrived = |entry: &SharedEntry| {
+        let arrived = entry.word() & TRANSFER_COMPLETED != 0;
+        assert!(!arrived || entry.frame() == 9);
+        arrived
+    };
+    finds_content(place, |entry| entry.complete_transfer(9), arrived);
 }
 
 #[test]
 fn who_finds_a_mapping_finds_the_page_as_mapped() {
-    both(
-        || (Window::new(&Heap, 1), AtomicU32::new(0)),
-        |(window, data)| {
-            data.store(1, Relaxed);
-            window.install(0, 5, true);
-        },
-        |(window, data)| {
-            if let Some(frame) = window.translate(&Tlb::new(), 0).frame() {
-                assert_eq!((frame, data.load(Relaxed)), (5, 1));
-            }
+    finds_content(
+        || Window::new(&Heap, 1),
+        |window| window.install(0, 5, true),
+        |window| {
+            let frame = window.translate(&Tlb::new(), 0).frame();
+            frame.is_some_and(|frame| frame == 5 || panic!("frame {frame}"))
         },
     );
 }
@@ -200,18 +155,8 @@ fn what_was_removed_is_not_cached_after_the_invalidation() {
 
 #[test]
 fn who_holds_a_frame_finds_what_its_last_owner_wrote() {
-    both(
-        || (Frames::new(&Heap, 1), AtomicU32::new(0)),
-        |(frames, data)| {
-            data.store(1, Relaxed);
-            frames.assign(0, GRANTER);
-        },
-        |(frames, data)| {
-            if frames.hold(0, GRANTER).is_ok() {
-                assert_eq!(data.load(Relaxed), 1);
-            }
-        },
-    );
+    let holds = |frames: &Frames| frames.hold(0, GRANTER).is_ok();
+    finds_content(|| Frames::new(&Heap, 1), |frames| frames.assign(0, GRANTER), holds);
 }
 
 #[test]
@@ -220,18 +165,7 @@ fn who_takes_a_frame_away_finds_its_holders_changes() {
         let frames = Frames::new(&Heap, 1);
         frames.assign(0, GRANTER);
         frames.hold(0, GRANTER).unwrap();
-        (frames, AtomicU32::new(0))
+        frames
     };
-    both(
-        held,
-        |(frames, data)| {
-            data.store(1, Relaxed);
-            frames.release(0);
-        },
-        |(frames, data)| {
-            if frames.steal(0, GRANTER).is_ok() {
-                assert_eq!(data.load(Relaxed), 1);
-            }
-        },
-    );
+    finds_content(held, |frames| frames.release(0), |frames| frames.steal(0, GRANTER).is_ok());
 }
