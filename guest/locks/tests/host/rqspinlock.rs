@@ -247,12 +247,7 @@ fn a_pending_cpu_that_times_out_leaves_the_lock_free() {
     let stage = Stage::new(4);
     stage.host.set_lock_limit(1, SOON);
     stage.lock(&stage.a).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            Cpus::become_cpu(1);
-            assert_eq!(stage.visit(), Err(LockError::TimedOut));
-        });
-    });
+    support::on_cpu_1(|| assert_eq!(stage.visit(), Err(LockError::TimedOut)));
     stage.unlock(&stage.a);
     stage.assert_at_rest(0, 1);
 }

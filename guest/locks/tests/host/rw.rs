@@ -5,7 +5,7 @@ use std::{sync::Arc, thread, time::Duration};
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::support::{Cpus, Plain, Signal, rounds};
+use crate::support::{Cpus, Plain, Signal, on_cpu_1, rounds};
 
 const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
 
@@ -72,17 +72,9 @@ fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
 }
 
 fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: &L) {
-    let on_cpu = |cpu, test: &(dyn Fn() + Sync)| {
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                Cpus::become_cpu(cpu);
-                test();
-            });
-        });
-    };
     Cpus::become_cpu(0);
     let token = lock.read(domain);
-    on_cpu(1, &|| {
+    on_cpu_1(|| {
         let second = lock.try_read(domain).expect("readers share");
         assert!(lock.try_write(domain).is_none(), "two readers inside");
         lock.read_unlock(domain, second);
@@ -90,7 +82,7 @@ fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: 
     assert!(lock.try_write(domain).is_none(), "one reader inside");
     lock.read_unlock(domain, token);
     let token = lock.write(domain);
-    on_cpu(1, &|| {
+    on_cpu_1(|| {
         assert!(lock.try_read(domain).is_none() && lock.try_write(domain).is_none(), "a writer inside");
     });
     lock.write_unlock(domain, token);
@@ -210,17 +202,14 @@ fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
     let inner = locks[1].read(&domain);
     assert_eq!(domain.readers(), 1, "one slot for each CPU");
     let nobody_writes = |which: [bool; 2]| {
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                Cpus::become_cpu(1);
-                for (lock, is_read) in locks.iter().zip(which) {
-                    let wrote = lock.try_write(&domain);
-                    assert_eq!(wrote.is_some(), !is_read);
-                    if let Some(token) = wrote {
-                        lock.write_unlock(&domain, token);
-                    }
+        on_cpu_1(|| {
+            for (lock, is_read) in locks.iter().zip(which) {
+                let wrote = lock.try_write(&domain);
+                assert_eq!(wrote.is_some(), !is_read);
+                if let Some(token) = wrote {
+                    lock.write_unlock(&domain, token);
                 }
-            });
+            }
         });
     };
     nobody_writes([true, true]);
