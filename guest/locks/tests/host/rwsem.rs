@@ -324,12 +324,11 @@ fn a_sleeping_writer_is_served_beside_one_that_never_rests() {
                 stage.lock.write(&stage.domain);
             }
         },
-        |cpu| match cpu {
-            1 => {
+        |cpu| {
+            if cpu == 1 {
                 stage.write();
                 served.give();
             }
-            _ => {}
         },
     );
     assert_eq!(stage.look(), 1);
