@@ -8,8 +8,8 @@ use haltkick_vmm::{MAX_WINDOWS, Ring, RunError, Sched, Shape, ShapeFlags, allowe
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use support::{
-    Check, PATIENCE, Settings, apply, config, done, event, exits, found, ms, nested, not_nested, run_ns,
-    skip, start, start_stoppable, trial, us,
+    Check, PATIENCE, Settings, apply, config, done, event, exits, found, hangs, ms, nested, not_nested,
+    run_ns, skip, start, start_stoppable, trial, us,
 };
 
 /// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
@@ -205,6 +205,13 @@ fn a_fixed_amount_of_work_is_done_to_the_last_section() {
     let mix = Shape { work_sections: u64::MAX, ..Shape::default() };
     let outcome = done(&config().shape(mix).workload("mixed"));
     assert!(outcome.completion.is_none(), "done in {:?}", outcome.completion);
+}
+
+#[apply(trial)]
+fn an_endless_loop_ends_under_the_watchdog_in_both_schedulers() {
+    for sched in [Sched::Vmm, Sched::Host] {
+        hangs(&config().workload("selftest-hang").sched(sched).watchdog(ms(300)).window(PATIENCE));
+    }
 }
 
 #[apply(trial)]
