@@ -83,7 +83,7 @@ fn counted(name: &str, options: &str) -> Result<Counted, Failed> {
         "run --no-ideal --watchdog 60s --duration 800ms --cpus {} --vcpus 16 --slice 4ms --pv-backend vmm --format json {options}",
         an_allowed_cpu(),
     );
-    let seen = traced(name, &line.split_ascii_whitespace().collect::<Vec<_>>())?;
+    let seen = traced(name, &line)?;
     let mut calls = seen.by_runners;
     let (Some(first), Some(last)) = (calls.iter().position(is_run), calls.iter().rposition(is_run)) else {
         return skip("no filters for system calls here, by which threads that run vCPUs are told apart");
@@ -138,7 +138,7 @@ fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Check {
          --pv-backend vmm --format json",
         an_allowed_cpu(),
     );
-    let seen = traced("start", &line.split_ascii_whitespace().collect::<Vec<_>>())?;
+    let seen = traced("start", &line)?;
     let record: Value = serde_json::from_str(&seen.stdout).expect("one record");
     let others = &seen.by_others;
     let first = others.iter().position(|call| is_request(call, KVM_CREATE_VCPU)).expect("vCPUs are made");

@@ -1,14 +1,14 @@
-//! Output of the command about itself and the host: help, lists, completions, pages.
+//! Output of the command about itself and the host: help, lists, completions, pages, its version, and the formats that users parse.
 
 use std::process::{Child, Stdio};
 
-use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
-use crate::support::{apply, assert_valid, code, command, haltkick, scratch, stderr, stdout, trial};
+use crate::support::{Ended, apply, assert_valid, command, ends, haltkick, read, scratch, trial};
 
 #[apply(trial)]
 fn lists_name_what_there_is() {
-    let locks = stdout(&haltkick(&["list", "locks"]));
+    let locks = haltkick("list locks").out;
     for lock in ["none", "tas", "ticket", "mcs", "qspinlock"] {
         let is_it = |line: &str| line.split_whitespace().next() == Some(lock);
         assert!(locks.lines().any(is_it), "{lock} is not in:\n{locks}");
@@ -16,14 +16,13 @@ fn lists_name_what_there_is() {
     let layouts: Vec<_> = locks.lines().filter(|line| line.starts_with("mutex")).collect();
     assert_eq!(layouts.len(), 1, "a lock in several layouts is listed once:\n{locks}");
     assert!(layouts[0].ends_with("--layout packed, split, cached, prev-cpu"), "{layouts:?}");
-    assert!(stdout(&haltkick(&["list", "workloads"])).contains("critical-section"));
-    assert!(stdout(&haltkick(&["list", "experiments"])).starts_with("overcommit"));
+    haltkick("list workloads").prints(&["critical-section"]);
+    assert!(haltkick("list experiments").out.starts_with("overcommit"));
 }
 
 #[apply(trial)]
 fn help_documents_every_exit_code() {
-    let help = stdout(&haltkick(&["--help"]));
-    for code in [
+    haltkick("--help").prints(&[
         "0  done",
         "1  internal error",
         "2  usage",
@@ -34,67 +33,62 @@ fn help_documents_every_exit_code() {
         "7  figures not valid",
         "8  a regression",
         "130  interrupted",
-    ] {
-        assert!(help.contains(code), "{code} is not in:\n{help}");
-    }
+    ]);
 }
 
 #[apply(trial)]
 fn help_is_a_command_too() {
-    for (command, option) in [(&["help"][..], &["--help"][..]), (&["help", "run"], &["run", "--help"])] {
-        let output = haltkick(command);
-        assert_eq!((code(&output), stdout(&output)), (0, stdout(&haltkick(option))), "{command:?}");
+    for (command, option) in [("help", "--help"), ("help run", "run --help")] {
+        assert_eq!(ends(0, command).out, haltkick(option).out, "{command}");
     }
 }
 
 #[apply(trial)]
 fn every_line_of_help_fits_100_columns() {
-    let fits = |arguments: &[&str]| {
-        let help = stdout(&haltkick(arguments));
+    let fits = |line: &str| {
+        let help = haltkick(line).prints(&["Usage: "]).out;
         let long = help.lines().find(|line| line.chars().count() > 100);
-        assert!(help.contains("Usage: ") && long.is_none(), "in the help of {arguments:?}: {long:?}");
+        assert_eq!(long, None, "in the help of {line}");
         help
     };
-    let help = fits(&["--help"]);
+    let help = fits("--help");
     let commands =
         help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
     let commands: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(commands.contains(&"run") && commands.contains(&"bench"), "{commands:?}");
     // The description of `help` itself is on the first page.
     for command in commands.into_iter().filter(|command| *command != "help") {
-        fits(&[command, "--help"]);
+        fits(&format!("{command} --help"));
     }
 }
 
 #[apply(trial)]
 fn completions_and_man_pages_come_from_the_same_definitions() {
     for shell in ["bash", "zsh", "fish"] {
-        assert!(stdout(&haltkick(&["completions", shell])).contains("preempted-hint"), "{shell}");
+        haltkick(&format!("completions {shell}")).prints(&["preempted-hint"]);
     }
     let directory = scratch("man");
-    assert_eq!(code(&haltkick(&["man", "--dir", directory.to_str().unwrap()])), 0);
-    let page = std::fs::read_to_string(directory.join("haltkick-run.1")).unwrap();
+    ends(0, &format!("man --dir {directory}"));
+    let page = read(format!("{directory}/haltkick-run.1"));
     assert!(page.contains("spin\\-threshold"), "{page}");
 }
 
 #[apply(trial)]
 fn a_reader_that_goes_away_is_no_error() {
-    for arguments in
-        [&["completions", "bash"][..], &["list", "locks"], &["schema"], &["bench", "overcommit", "--print"]]
-    {
+    for line in ["completions bash", "list locks", "schema", "bench overcommit --print"] {
         // Gone before the first byte: what is written could still fit into the pipe otherwise.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let child = command(arguments).stdout(writer).stderr(Stdio::piped()).spawn();
+        let child = command(line).stdout(writer).stderr(Stdio::piped()).spawn();
         let output = child.and_then(Child::wait_with_output).expect("haltkick can be started");
-        assert_eq!((code(&output), stderr(&output)), (0, String::new()), "{arguments:?}");
+        let ended = Ended::new(line, output).with(&[0]);
+        assert_eq!(ended.err, "", "{line}");
     }
 }
 
 #[apply(trial)]
 fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
-    let output = haltkick(&["doctor", "--json"]);
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let value = haltkick("doctor --json").json();
     assert_valid("doctor", &value);
     let findings = value["findings"].as_array().unwrap();
     assert!(findings.len() >= 15, "{} findings", findings.len());
@@ -103,4 +97,68 @@ fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
         assert!(!finding["why"].as_str().unwrap().is_empty(), "{finding}");
         assert!(finding["value"].is_string() || finding["level"] == "unknown", "{finding}");
     }
+}
+
+#[apply(trial)]
+fn the_version_names_the_commit_and_the_abi_of_guests() {
+    let (abi, fingerprint) = (haltkick_vmm::ABI_VERSION, haltkick_vmm::ABI_FINGERPRINT);
+    let told = ends(0, "--version").out;
+    let start = format!("haltkick {} (commit ", env!("CARGO_PKG_VERSION"));
+    let end = format!("; guest ABI {abi}, fingerprint {fingerprint:016x})\n");
+    assert!(told.starts_with(&start) && told.ends_with(&end), "{told}");
+}
+
+#[apply(trial)]
+fn the_changelog_and_the_citation_know_the_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    for (name, line) in
+        [("CHANGELOG.md", format!("## {version}")), ("CITATION.cff", format!("version: {version}"))]
+    {
+        let text = read(format!("{}/../{name}", env!("CARGO_MANIFEST_DIR")));
+        assert!(text.lines().any(|other| other == line), "{name} has no line '{line}'");
+    }
+}
+
+/// Formats of `haltkick schema`, in its order, and the beginning of the SHA-256 of what it prints.
+const KEPT: &[(&str, &str)] = &[
+    ("experiment", "80b93a8179ec8585"),
+    ("run", "7319eba1b5357789"),
+    ("failure", "b903f1def27b0c58"),
+    ("manifest", "42629ec4de97977b"),
+    ("summary", "c432b14e4cc0e54b"),
+    ("comparison", "a215b1b6c7f3116d"),
+    ("worst", "c1da60707070a0ea"),
+    ("reproduction", "99de8bbc76c8f153"),
+    ("top", "fa770415a2bc8d68"),
+    ("doctor", "b0895859d5843702"),
+    ("list", "244a78a6ff3d847f"),
+];
+
+#[apply(trial)]
+fn every_schema_is_as_it_was_last_changed_on_purpose() {
+    let help = haltkick("schema --help").out;
+    let listed = help.lines().filter_map(|line| line.trim().strip_prefix("- ")?.split_once(':'));
+    let printed: Vec<(String, String)> = listed
+        .map(|(format, _)| {
+            let hash = Sha256::digest(ends(0, &format!("schema {format}")).out);
+            (format.to_owned(), hash[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+        })
+        .collect();
+    let kept = KEPT.iter().map(|&(format, hash)| (format.to_owned(), hash.to_owned()));
+    let rows = |formats: &[(String, String)]| {
+        formats.iter().map(|(format, hash)| format!("    (\"{format}\", \"{hash}\"),\n")).collect::<String>()
+    };
+    let changed: Vec<_> =
+        printed.iter().filter(|row| !kept.clone().any(|kept| kept == **row)).cloned().collect();
+    assert!(
+        kept.eq(printed.iter().cloned()),
+        "`haltkick schema` prints something else than is kept:\n{}\n\
+         Somebody parses this: compare what it prints with what the last commit's binary prints. Fields may come in, optional where \
+         old files are read. One that goes, or gets another name, unit or meaning, makes another `schema_version` than that of the \
+         last release. Either is a line in CHANGELOG.md. If the change is meant, KEPT in {} is:\n{}",
+        rows(&changed),
+        file!(),
+        rows(&printed)
+    );
+    assert!(KEPT.iter().any(|(format, _)| *format == "run"), "formats were found");
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -10,8 +9,8 @@ use serde_json::Value;
 use crate::kernels::pretended_kernel;
 use crate::qemu::pretended_qemu;
 use crate::support::{
-    Check, an_allowed_cpu, apply, assert_valid, code, command, finished, kvm, refusal, scratch, skip, stderr,
-    stdout, trial,
+    Check, Ended, an_allowed_cpu, apply, assert_valid, command, end_of, ends, finished, haltkick, kvm, read,
+    refuses, scratch, skip, trial, written,
 };
 
 /// The kernel that `bench/tests/nested/nested.sh setup` unpacks, or one of this host.
@@ -29,83 +28,70 @@ fn a_kernel() -> Result<PathBuf, crate::support::Failed> {
 #[apply(trial)]
 fn a_lock_runs_on_threads_of_a_real_kernel() -> Check {
     haltkick_vmm::find_qemu().or_else(skip)?;
-    let kernel = a_kernel()?.display().to_string();
-    let booted = || {
-        command(&["run", "--kernel", &kernel, "--engine", "qemu-tcg", "--vcpus", "2"])
-            .args(["--append", "quiet tsc=reliable no_timer_check mitigations=off", "--duration", "2m"])
-            .args(["--workload-inside", "run --lock ticket --ratio 2 --duration 300ms --seed 7"])
-            .args(["--format", "json"])
-            .output()
-            .expect("haltkick can be started")
-    };
+    let line = format!(
+        "run --kernel {} --engine qemu-tcg --vcpus 2 --duration 2m --format json \
+         --append 'quiet tsc=reliable no_timer_check mitigations=off' \
+         --workload-inside 'run --lock ticket --ratio 2 --duration 300ms --seed 7'",
+        a_kernel()?.display()
+    );
     // Ten seconds suffice. While compilers run, one kernel in thirty hangs in QEMU 7.2's emulator, before user space or with
     // an RCU stall, for want of a vCPU's timer. That is no fault of this program, and it does not come three times in a row.
-    let hung = |output: &Output| stderr(output).contains("had not powered off");
-    let output = (0..2).map(|_| booted()).find(|output| !hung(output)).unwrap_or_else(booted);
-    assert_eq!(code(&output), 7, "an emulator's figures are not valid: {}", stderr(&output));
-    let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_valid("run", &record);
-    assert_valid("run", &record["inside"]);
+    let hung = |ended: &Ended| ended.err.contains("had not powered off");
+    let ended = (0..2).map(|_| haltkick(&line)).find(|ended| !hung(ended));
+    // An emulator's figures are not valid.
+    let ended = ended.unwrap_or_else(|| haltkick(&line)).with(&[7]);
+    assert!(!ended.err.contains("haltkick-inside"), "its lines are not for people: {ended}");
+    let record = ended.json();
     let inside = &record["inside"];
-    assert_eq!((&record["settings"]["engine"], &record["end"]), (&"qemu-tcg".into(), &"power-off".into()));
+    assert_valid("run", &record);
+    assert_valid("run", inside);
+    for (value, expected) in [
+        (&record["settings"]["engine"], Value::from("qemu-tcg")),
+        (&record["end"], "power-off".into()),
+        (&inside["settings"]["engine"], "threads".into()),
+        (&inside["settings"]["sched"], "host".into()),
+        (&inside["settings"]["lock"], "ticket".into()),
+        (&inside["settings"]["vcpus"], 4.into()),
+        (&inside["settings"]["seed"], 7.into()),
+        (&record["figures"]["acquisitions_per_second"], inside["figures"]["acquisitions_per_second"].clone()),
+    ] {
+        assert_eq!(value, &expected, "{record:#}");
+    }
     assert!(record["figures"]["user_space_ns"].as_u64() > Some(0), "{}", record["figures"]);
-    let config = &inside["settings"];
-    assert_eq!((&config["engine"], &config["sched"]), (&"threads".into(), &"host".into()));
-    assert_eq!(
-        (&config["lock"], &config["vcpus"], &config["seed"]),
-        (&"ticket".into(), &4.into(), &7.into())
-    );
-    // It was that kernel, and not the one of this host.
-    let here = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    assert!(inside["host"]["kernel"].is_string() && inside["host"]["kernel"] != here.trim(), "{inside}");
     assert!(inside["figures"]["acquisitions"].as_u64() > Some(0), "{}", inside["figures"]);
-    assert!(
-        record["figures"]["acquisitions_per_second"] == inside["figures"]["acquisitions_per_second"],
-        "{}",
-        record["figures"]
-    );
-    assert!(
-        !stderr(&output).contains("haltkick-inside"),
-        "its lines are not for people: {}",
-        stderr(&output)
-    );
+    // It was that kernel, and not the one of this host.
+    let here = read("/proc/sys/kernel/osrelease");
+    assert!(inside["host"]["kernel"].is_string() && inside["host"]["kernel"] != here.trim(), "{inside}");
     Ok(())
 }
 
 #[apply(trial)]
 fn what_cannot_run_inside_is_refused_in_one_line() {
     let kernel = pretended_kernel(&scratch("inside-refused"), 4 << 20, &[]);
-    let with = |more: &[&str]| refusal(&[&["run", "--kernel", &kernel], more].concat());
-    let inside = "run --lock ticket";
+    let ticket = "--workload-inside 'run --lock ticket'";
     for (more, expected) in [
-        (&["--workload-inside", ""][..], "--workload-inside: it begins with 'run'"),
-        (&["--workload-inside", "bench overcommit"], "--workload-inside: it begins with 'run'"),
-        (&["--workload-inside", "run --lock tickt"], "did you mean 'ticket'"),
-        (&["--workload-inside", "run --cpus 5", "--vcpus", "2"], "--workload-inside: --cpus"),
-        (&["--workload-inside", "run --trace x"], "unexpected argument '--trace'"),
-        (&["--workload-inside", inside, "--lock", "ticket"], "put it into --workload-inside"),
-        (&["--workload-inside", inside, "--engine", "threads"], "--engine is for our own guest"),
-        (&["--workload-inside", inside, "--engine", "qemu", "--sched", "vmm"], "use --sched host"),
-        (&["--engine", "qemu"], "use --workload-inside, or --engine kvm"),
+        ("--workload-inside ''", "--workload-inside: it begins with 'run'"),
+        ("--workload-inside 'bench overcommit'", "--workload-inside: it begins with 'run'"),
+        ("--workload-inside 'run --lock tickt'", "did you mean 'ticket'"),
+        ("--workload-inside 'run --cpus 5' --vcpus 2", "--workload-inside: --cpus"),
+        ("--workload-inside 'run --trace x'", "unexpected argument '--trace'"),
+        (&format!("{ticket} --lock ticket"), "put it into --workload-inside"),
+        (&format!("{ticket} --engine threads"), "--engine is for our own guest"),
+        (&format!("{ticket} --engine qemu --sched vmm"), "use --sched host"),
+        (&format!("{ticket} --initrd x"), "cannot be used with '--initrd"),
+        ("--engine qemu", "use --workload-inside, or --engine kvm"),
     ] {
-        let message = with(more);
-        assert!(message.contains(expected) && message.lines().count() == 1, "{more:?}: {message}");
+        refuses(&format!("run --kernel {kernel} {more}"), expected);
     }
-    let message = with(&["--workload-inside", inside, "--initrd", "x"]);
-    assert!(message.contains("cannot be used with '--initrd"), "{message}");
-    let message = refusal(&["run", "--workload-inside", inside]);
-    assert!(message.contains("--kernel <FILE>"), "{message}");
+    refuses(&format!("run {ticket}"), "--kernel <FILE>");
 }
 
 /// A run whose QEMU does what `script` says.
-fn pretended(name: &str, script: &str) -> Output {
+fn pretended(name: &str, script: &str) -> Ended {
     let kernel = pretended_kernel(&scratch(&format!("{name}-kernel")), 4 << 20, &[]);
-    let script = format!("[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit\n{script}");
-    command(&["run", "--kernel", &kernel, "--engine", "qemu", "--vcpus", "1", "--format", "json"])
-        .args(["--workload-inside", "run --lock ticket", "--duration", "10s"])
-        .env("HALTKICK_QEMU", pretended_qemu(name, &script))
-        .output()
-        .expect("haltkick can be started")
+    let run = format!("run --kernel {kernel} --engine qemu --vcpus 1 --duration 10s --format json");
+    let mut run = command(&format!("{run} --workload-inside 'run --lock ticket'"));
+    end_of(run.env("HALTKICK_QEMU", pretended_qemu(name, script)))
 }
 
 #[apply(trial)]
@@ -122,35 +108,31 @@ fn a_console_that_lies_ends_the_run_without_a_record() {
         ("inside-huge", format!("{begins}; {flood}; {exit}"), "the record has more than 8 MiB"),
         ("inside-failed", "echo 'haltkick-inside: exit code 2'".to_owned(), "it ended with exit code 2"),
     ] {
-        let output = pretended(name, &script);
-        let said = stderr(&output);
-        assert_eq!(code(&output), 5, "{name}: {said}");
-        assert!(said.contains(&format!("the workload inside failed: {reason}")), "{name}: {said}");
-        assert!(said.len() < 10_000, "{name}: {} bytes", said.len());
-        let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let ended = pretended(name, &script).with(&[5]);
+        let ended = ended.says(&[&format!("the workload inside failed: {reason}")]);
+        assert!(ended.err.len() < 10_000, "{name}: {} bytes", ended.err.len());
+        assert_eq!(ended.err.matches("the workload inside failed").count(), 1, "{ended}");
+        let record = ended.json();
         assert!(record["trusted"] == false && record["failure"].as_str().unwrap().contains(reason), "{name}");
-        assert_eq!(said.matches("the workload inside failed").count(), 1, "{said}");
         assert!(record["inside"].is_null() && record["why"]["inside"].as_str().unwrap().contains(reason));
     }
-    let output = pretended("inside-dead", "echo 'its reason' >&2; exit 3");
-    assert!(code(&output) == 4 && stderr(&output).contains("its reason"), "{}", stderr(&output));
-    let output = pretended("inside-panic", "echo 'Kernel panic - not syncing: so it goes'; exec sleep 1000");
-    assert!(code(&output) == 5 && stderr(&output).contains("kernel panicked"), "{}", stderr(&output));
-    let output = pretended("inside-stuck", "exec sleep 1000");
-    assert!(code(&output) == 6 && stderr(&output).contains("had not powered off"), "{}", stderr(&output));
+    let panics = "echo 'Kernel panic - not syncing: so it goes'; exec sleep 1000";
+    for (name, script, code, reason) in [
+        ("inside-dead", "echo 'its reason' >&2; exit 3", 4, "its reason"),
+        ("inside-panic", panics, 5, "kernel panicked"),
+        ("inside-stuck", "exec sleep 1000", 6, "had not powered off"),
+    ] {
+        pretended(name, script).with(&[code]).says(&[reason]);
+    }
 }
 
 #[apply(trial)]
 fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
-    let noted = scratch("inside-child").join("child");
+    let noted = format!("{}/child", scratch("inside-child"));
     // It keeps the console open.
-    let output = pretended("inside-left", &format!("sleep 1000 & echo $! > {}", noted.display()));
-    assert!(
-        code(&output) == 5 && stderr(&output).contains("it did not say how it ended"),
-        "{}",
-        stderr(&output)
-    );
-    let child = std::fs::read_to_string(noted).unwrap();
+    let left = pretended("inside-left", &format!("sleep 1000 & echo $! > {noted}"));
+    left.with(&[5]).says(&["it did not say how it ended"]);
+    let child = read(noted);
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok()?;
         stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')
@@ -172,12 +154,8 @@ fn a_kernel_that_switches_off_without_a_record_has_failed() -> Check {
         0xeb, 0xfe, // jmp to itself
     ];
     let kernel = pretended_kernel(&scratch("inside-off"), 4 << 20, &code_off);
-    let output = command(&["run", "--kernel", &kernel, "--vcpus", "1", "--duration", "20s"])
-        .args(["--workload-inside", "run --lock ticket"])
-        .output()
-        .expect("haltkick can be started");
-    let said = stderr(&output);
-    assert!(code(&output) == 5 && said.contains("it did not say how it ended"), "{}: {said}", code(&output));
+    let run = format!("run --kernel {kernel} --vcpus 1 --duration 20s");
+    ends(5, &format!("{run} --workload-inside 'run --lock ticket'")).says(&["it did not say how it ended"]);
     Ok(())
 }
 
@@ -198,45 +176,39 @@ fn console(record: &Value, sections: u64) -> String {
 #[apply(trial)]
 fn noise_between_two_kernels_is_never_a_bad_commit() {
     const RUNS: u64 = 64;
-    let sim = ["run", "--engine", "sim", "--machine", "nehalem-2s", "--cpus", "0", "--vcpus", "2"];
-    let output = finished(&[&sim[..], &["--duration", "5ms", "--no-ideal", "--format", "json"]].concat());
-    let mut record: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let sim = "run --engine sim --machine nehalem-2s --cpus 0 --vcpus 2 --duration 5ms";
+    let mut record = finished(&format!("{sim} --no-ideal --format json")).json();
     record["warnings"] = Value::Array(vec![]);
     let directory = scratch("inside-bisect");
     for (name, slowdown) in [("alike", 1), ("alike-too", 1), ("slower", 4)] {
-        let place = directory.join(name);
-        std::fs::create_dir_all(&place).unwrap();
+        let place = format!("{directory}/{name}");
         for kernel in ["old", "later"] {
-            std::fs::create_dir_all(place.join(kernel)).unwrap();
-            pretended_kernel(&place.join(kernel), 4 << 20, &[]);
+            let of_kernel = format!("{place}/{kernel}");
+            std::fs::create_dir_all(&of_kernel).unwrap();
+            pretended_kernel(&of_kernel, 4 << 20, &[]);
             // Each run of a kernel takes the next of these, whose order looks random and is the same each time.
             for run in 0..RUNS {
                 let seed = run + RUNS * (kernel.len() + name.len()) as u64;
                 let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
                 let less = if kernel == "later" { slowdown } else { 1 };
                 let sections = (1000 + random % 1000) / less;
-                std::fs::write(place.join(kernel).join(run.to_string()), console(&record, sections)).unwrap();
+                written(format!("{of_kernel}/{run}"), console(&record, sections));
             }
         }
         let script = format!(
-            "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit\n\
-             case \"$*\" in *old/vmlinux*) k=old ;; *) k=later ;; esac\n\
-             cd {}/$k; n=$(cat n 2>/dev/null || echo 0); echo $(((n + 1) % {RUNS})) > n; cat $n",
-            place.display()
+            "case \"$*\" in *old/vmlinux*) k=old ;; *) k=later ;; esac\n\
+             cd {place}/$k; n=$(cat n 2>/dev/null || echo 0); echo $(((n + 1) % {RUNS})) > n; cat $n"
         );
-        let vary = format!("kernel={0}/old/vmlinux,{0}/later/vmlinux", place.display());
-        let output = command(&["bisect", &vary, "--engine", "qemu-kvm", "--vcpus", "1"])
-            .args(["--cpus", &an_allowed_cpu(), "--workload-inside", "run --lock ticket", "--blocks", "8"])
-            .args(["--of", "throughput"])
-            .env("HALTKICK_QEMU", pretended_qemu(&format!("inside-bisect-{name}"), &script))
-            .current_dir(&directory)
-            .output()
-            .expect("haltkick can be started");
-        let said = format!("{name}: {}: {}{}", code(&output), stdout(&output), stderr(&output));
+        let mut bisect = command(&format!(
+            "bisect kernel={place}/old/vmlinux,{place}/later/vmlinux --engine qemu-kvm --vcpus 1 --cpus {} \
+             --workload-inside 'run --lock ticket' --blocks 8 --of throughput",
+            an_allowed_cpu()
+        ));
+        bisect.env("HALTKICK_QEMU", pretended_qemu(&format!("inside-bisect-{name}"), &script));
+        let ended = end_of(bisect.current_dir(&directory));
         // On a busy host no run is valid, and then nothing can be told.
-        let is_unknown = code(&output) == 125 && stdout(&output).starts_with("cannot tell");
-        let is_known = if slowdown > 1 { code(&output) == 1 } else { code(&output) == 0 };
-        assert!(is_known || is_unknown, "{said}");
-        eprintln!("{}", said.lines().next().unwrap_or_default());
+        let is_unknown = ended.code == 125 && ended.out.starts_with("cannot tell");
+        assert!(is_unknown || ended.code == i32::from(slowdown > 1), "{ended}");
+        eprintln!("{name}: {}: {}", ended.code, ended.out.lines().next().unwrap_or_default());
     }
 }

@@ -1,15 +1,14 @@
 //! Linux guests that cannot be booted.
 
-use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use crate::support::{Check, apply, code, command, haltkick, kvm, refusal, scratch, stderr, stdout, trial};
+use crate::support::{
+    Check, Signal, apply, command, cut, end_of, ends, finished, json, kvm, records, refuses, scratch,
+    started, trial, written,
+};
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
-pub(crate) fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> String {
+pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> String {
     const LOADED_AT: u64 = 16 << 20;
     let header = |words: &[(usize, u64)]| {
         let mut header = vec![0_u8; 64 + 56];
@@ -21,71 +20,57 @@ pub(crate) fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> Str
     };
     // Type and machine; version; entry; program headers at 64; one of 56 bytes. Segment: loadable, from 0, to there, this long.
     let at = [(16, 1 << 32 | 62 << 16 | 2), (24, LOADED_AT + 120), (32, 64), (52, 1 << 32 | 56 << 16 | 64)];
-    let segment = [
-        (64, 7 << 32 | 1),
-        (72, 0),
-        (80, LOADED_AT),
-        (88, LOADED_AT),
-        (96, 121 + code.len() as u64),
-        (104, bytes),
-    ];
-    let path = directory.join("vmlinux");
+    let length = 121 + code.len() as u64;
+    let segment = [(64, 7 << 32 | 1), (72, 0), (80, LOADED_AT), (88, LOADED_AT), (96, length), (104, bytes)];
     let file = [&header(&[&at[..], &segment].concat())[..], code, &[0xf4]].concat();
-    std::fs::write(&path, file).expect("a file");
-    path.display().to_string()
+    written(format!("{directory}/vmlinux"), file)
 }
 
 #[apply(trial)]
 fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     let directory = scratch("linux");
-    let file = |name: &str, bytes: u64| {
-        let path = directory.join(name);
-        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
-        path.display().to_string()
-    };
-    let no_kernels = format!("kernel={},{}", file("one", 9000), file("two", 9000));
-    let refused = refusal(&["sweep", "--vary", &no_kernels, "--dry-run"]);
-    assert!(refused.contains("one: it is no Linux kernel"), "{refused}");
-    let (text, huge) = (file("zeroes", 100_000), file("huge", 1 << 30));
-    let kernel = pretended_kernel(&directory, 4 << 20, &[]);
-    for (arguments, expected) in [
-        (&["--kernel", "/no/such/kernel"][..], "/no/such/kernel: No such file"),
-        (&["--kernel", "/"], "/: it is no regular file but a directory"),
-        (&["--kernel", "/dev/zero"], "/dev/zero: it is no regular file"),
-        (&["--kernel", &text], "it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage"),
-        (&["--kernel", &kernel, "--initrd", "/no/such/initrd"], "/no/such/initrd: No such file"),
-        (&["--kernel", &kernel, "--initrd", "/dev/zero"], "/dev/zero: it is no regular file"),
-        (&["--kernel", &kernel, "--initrd", "/"], "initrd /: it is no regular file but a directory"),
-        (&["--kernel", &kernel, "--initrd", &file("none", 0)], "none: it is empty: give a cpio archive"),
+    for (name, bytes) in [("one", 9000), ("two", 9000), ("none", 0), ("zeroes", 100_000), ("huge", 1 << 30)] {
+        let file = std::fs::File::create(format!("{directory}/{name}"));
+        file.and_then(|file| file.set_len(bytes)).expect("a file");
+    }
+    pretended_kernel(&directory, 4 << 20, &[]);
+    let kernels = format!("kernel={directory}/one,{directory}/two");
+    refuses(&format!("sweep --vary {kernels} --dry-run"), "one: it is no Linux kernel");
+    for (kernel, expected) in [
+        ("/no/such/kernel", "/no/such/kernel: No such file"),
+        ("/", "/: it is no regular file but a directory"),
+        ("/dev/zero", "/dev/zero: it is no regular file"),
         (
-            &["--kernel", &kernel, "--initrd", &huge],
-            "its 1024 MiB do not fit behind the kernel, which ends at 20 MiB of 256",
-        ),
-        (&["--kernel", &kernel, "--memory", "16MiB"], "unpacked it takes 20 MiB, and the guest has 16"),
-        (&["--kernel", &kernel, "--memory", "18MiB"], "unpacked it takes 20 MiB, and the guest has 18"),
-        (
-            &["--kernel", &kernel, "--memory", "1MiB"],
-            "no Linux kernel runs in less than 16 MiB: use --memory",
-        ),
-        (&["--kernel", &kernel, "--memory", "4GiB"], "3072 MiB of memory at most, not 4096"),
-        (&["--kernel", &kernel, "--vcpus", "255"], "254 at most"),
-        (&["--kernel", &kernel, "--append", &"x".repeat(3000)], "--append: the command line has 3023 bytes"),
-        (&["--kernel", &kernel, "--lock", "ticket"], "--lock is for our own guest"),
-        (&["--kernel", &kernel, "--engine", "threads"], "--engine is for our own guest"),
-        (&["--kernel", &kernel, "--trace", "x.pftrace"], "--trace is for our own guest"),
-        (
-            &["--kernel", &kernel, "--deschedule", "holder"],
-            "it is not known what a vCPU of a Linux guest is doing",
+            &format!("{directory}/zeroes"),
+            "it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage",
         ),
     ] {
-        let mut all = vec!["run"];
-        all.extend(arguments);
-        let message = refusal(&all);
-        assert!(message.contains(expected) && message.lines().count() == 1, "{arguments:?}: {message}");
+        refuses(&format!("run --kernel {kernel}"), expected);
+    }
+    for (more, expected) in [
+        ("--initrd /no/such/initrd", "/no/such/initrd: No such file"),
+        ("--initrd /dev/zero", "/dev/zero: it is no regular file"),
+        ("--initrd /", "initrd /: it is no regular file but a directory"),
+        (&format!("--initrd {directory}/none"), "none: it is empty: give a cpio archive"),
+        (
+            &format!("--initrd {directory}/huge"),
+            "its 1024 MiB do not fit behind the kernel, which ends at 20 MiB of 256",
+        ),
+        ("--memory 16MiB", "unpacked it takes 20 MiB, and the guest has 16"),
+        ("--memory 18MiB", "unpacked it takes 20 MiB, and the guest has 18"),
+        ("--memory 1MiB", "no Linux kernel runs in less than 16 MiB: use --memory"),
+        ("--memory 4GiB", "3072 MiB of memory at most, not 4096"),
+        ("--vcpus 255", "254 at most"),
+        (&format!("--append {}", "x".repeat(3000)), "--append: the command line has 3023 bytes"),
+        ("--lock ticket", "--lock is for our own guest"),
+        ("--engine threads", "--engine is for our own guest"),
+        ("--trace x.pftrace", "--trace is for our own guest"),
+        ("--deschedule holder", "it is not known what a vCPU of a Linux guest is doing"),
+    ] {
+        refuses(&format!("run --kernel {directory}/vmlinux {more}"), expected);
     }
     for alone in ["--initrd", "--append", "--marker"] {
-        let message = refusal(&["run", alone, "x"]);
-        assert!(message.contains("--kernel <FILE>"), "{message}");
+        refuses(&format!("run {alone} x"), "--kernel <FILE>");
     }
 }
 
@@ -96,41 +81,31 @@ fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     let directory = scratch("no-kernels");
     let kernel = pretended_kernel(&directory, 4 << 20, &[]);
     let whole = std::fs::read(&kernel).expect("a file");
-    let copy = |name: &str, length: usize, edits: &[(usize, u8)]| {
+    let all = whole.len();
+    let of_mips: &[(usize, u8)] = &[(5, 2), (16, 0), (17, 2), (18, 0), (19, 8)];
+    for (name, length, edits, expected) in [
+        ("riscv", all, &[(18, 243)][..], "riscv: it is a 64-bit ELF file for machine RISC-V: give a bzImage"),
+        ("mips", all, of_mips, "MIPS, big-endian"),
+        ("object", all, &[(16, 1)], "object: it is a relocatable object file"),
+        ("core", all, &[(16, 4)], "core: it is a core dump"),
+        ("cut", all - 1, &[], "cut: it is cut short: its segment at 0x1000000 takes"),
+        ("none", 0, &[], "none: it is empty"),
+    ] {
         let mut bytes = whole[..length].to_vec();
         edits.iter().for_each(|(at, byte)| bytes[*at] = *byte);
-        let path = directory.join(name);
-        std::fs::write(&path, bytes).expect("a file");
-        path.display().to_string()
-    };
-    let all = whole.len();
-    for (file, expected) in [
-        (
-            copy("riscv", all, &[(18, 243)]),
-            "riscv: it is a 64-bit ELF file for machine RISC-V: give a bzImage",
-        ),
-        (copy("mips", all, &[(5, 2), (16, 0), (17, 2), (18, 0), (19, 8)]), "MIPS, big-endian"),
-        (copy("object", all, &[(16, 1)]), "object: it is a relocatable object file"),
-        (copy("core", all, &[(16, 4)]), "core: it is a core dump"),
-        (copy("cut", all - 1, &[]), "cut: it is cut short: its segment at 0x1000000 takes"),
-        (copy("none", 0, &[]), "none: it is empty"),
-    ] {
-        let vary = format!("kernel={kernel},{file}");
+        let file = written(format!("{directory}/{name}"), bytes);
         let text = TWO_KERNELS.replace("old/vmlinux", &kernel).replace("new/vmlinux", &file);
-        let experiment = directory.join("kernels.toml").display().to_string();
-        std::fs::write(&experiment, text).expect("a file");
-        for arguments in [
-            &["run", "--kernel", &file][..],
-            &["sweep", "--vary", &vary, "--vcpus", "1", "--dry-run"],
-            &["bench", &experiment, "--dry-run"],
+        let experiment = written(format!("{directory}/kernels.toml"), text);
+        for line in [
+            format!("run --kernel {file}"),
+            format!("sweep --vary kernel={kernel},{file} --vcpus 1 --dry-run"),
+            format!("bench {experiment} --dry-run"),
         ] {
-            let message = refusal(arguments);
-            let is_right = message.contains(expected) && !message.contains("--memory");
-            assert!(is_right && message.lines().count() == 1, "{arguments:?}: {message}");
+            let said = ends(2, &line).says(&[expected]).err;
+            assert!(!said.contains("--memory") && said.lines().count() == 1, "{line}: {said}");
         }
         // The commit is not to blame for what cannot be booted, nor is it good.
-        let bisected = haltkick(&["bisect", &vary, "--vcpus", "1", "--of", "figure:loop"]);
-        assert_eq!(code(&bisected), 125, "{}", stderr(&bisected));
+        ends(125, &format!("bisect kernel={kernel},{file} --vcpus 1 --of figure:loop"));
     }
 }
 
@@ -146,17 +121,16 @@ fn a_kernels_complaints_count_and_what_programs_quote_does_not() -> Check {
         ("Run /init\nBUG: Bad page state in process work".into(), Some(("guest-bug", "(1 in all)"))),
     ] {
         let kernel = printing_kernel(&directory, &console);
-        let arguments = ["run", "--kernel", &kernel, "--vcpus", "1", "--duration", "60s", "--format", "json"];
-        let output = haltkick(&arguments);
-        let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        let run = format!("run --kernel {kernel} --vcpus 1 --duration 60s --format json");
+        let ended = finished(&run);
+        let record = ended.json();
         let mut warnings = record["warnings"].as_array().expect("warnings").iter();
         let found = warnings.find(|it| it["code"].as_str().is_some_and(|code| code.starts_with("guest-")));
         assert_eq!((&record["end"], found.is_some()), (&"power-off".into(), told.is_some()), "{record}");
         if let (Some(found), Some((warning, words))) = (found, told) {
-            assert_eq!((found["code"].as_str(), code(&output)), (Some(warning), 7), "{record}");
+            assert_eq!((found["code"].as_str(), ended.code), (Some(warning), 7), "{record}");
             assert!(found["message"].as_str().is_some_and(|message| message.contains(words)), "{record}");
-            let message = stderr(&output);
-            assert!(message.contains("invalid run: the guest's kernel reported"), "{message}");
+            ended.says(&["invalid run: the guest's kernel reported"]);
         }
     }
     Ok(())
@@ -178,37 +152,26 @@ fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Check {
         0xeb, 0xef, // jmp to the mov ecx
     ];
     let kernel = pretended_kernel(&scratch("talks"), 4 << 20, &code);
-    for signal in [false, true] {
-        let limit = if signal { "1000s" } else { "3s" };
-        let mut child = command(&["run", "--kernel", &kernel, "--vcpus", "1", "--duration", limit])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("haltkick can be started");
+    for (limit, signal, expected) in [("3s", None, 6), ("1000s", Some(Signal::INT), 130)] {
+        let line = format!("run --kernel {kernel} --vcpus 1 --duration {limit}");
+        let mut run = started(&mut command(&line));
         std::thread::sleep(Duration::from_secs(3));
-        if signal {
-            let pid = rustix::process::Pid::from_child(&child);
-            rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the child is ours");
-        }
+        signal.into_iter().for_each(|signal| run.signal(signal));
         let began = Instant::now();
         let ended = loop {
-            match child.try_wait().expect("the child is ours") {
-                Some(status) => break Some(status),
-                None if began.elapsed() > Duration::from_secs(60) => break None,
-                None => std::thread::sleep(Duration::from_millis(10)),
+            let ended = run.child().try_wait().expect("the child is ours");
+            if ended.is_some() || began.elapsed() > Duration::from_secs(60) {
+                break ended;
             }
+            std::thread::sleep(Duration::from_millis(10));
         };
-        if ended.is_none() {
-            child.kill().expect("the child is ours");
-        }
-        let expected = if signal { 130 } else { 6 };
         assert_eq!(ended.and_then(|status| status.code()), Some(expected), "blocked by its own stderr");
     }
     Ok(())
 }
 
 /// A kernel that prints `line` and powers off.
-fn printing_kernel(directory: &Path, line: &str) -> String {
+fn printing_kernel(directory: &str, line: &str) -> String {
     std::fs::create_dir_all(directory).expect("a scratch directory");
     let code = [
         0x48, 0x8d, 0x35, 21, 0, 0, 0,    // lea rsi, the text behind this code
@@ -224,6 +187,13 @@ fn printing_kernel(directory: &Path, line: &str) -> String {
         0xeb, 0xfe, // jmp to itself
     ];
     pretended_kernel(directory, 4 << 20, &[&code[..], line.as_bytes(), b"\n\0"].concat())
+}
+
+/// Two kernels, of which the new one does twice as many turns.
+fn old_and_new(directory: &str) -> [String; 2] {
+    [("old", 100), ("new", 200)].map(|(name, turns)| {
+        printing_kernel(&format!("{directory}/{name}"), &format!("haltkick: loop={turns} turns/s"))
+    })
 }
 
 /// An experiment with two arms of which each boots a kernel of its own.
@@ -244,44 +214,27 @@ const GRID: &str = "format = 1\nname = \"grid\"\ntitle = \"A grid\"\nblocks = 1\
 fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Check {
     kvm()?;
     let directory = scratch("varying-kernels");
-    let [old, new] = [("old", 100), ("new", 200)].map(|(name, turns)| {
-        printing_kernel(&directory.join(name), &format!("haltkick: loop={turns} turns/s"))
-    });
-    let path = |name: &str| directory.join(name).display().to_string();
-    std::fs::write(path("grid.toml"), GRID).expect("a file");
-    let output = haltkick(&["bench", &path("grid.toml"), "--output", &path("grid")]);
-    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
-    let shown = stdout(&output);
-    assert!(shown.contains("old/vmlinux") && shown.contains("200 turns/s"), "{shown}");
-    let manifest = std::fs::read_to_string(path("grid/manifest.json")).expect("a manifest");
-    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+    let [old, new] = old_and_new(&directory);
+    let grid = written(format!("{directory}/grid.toml"), GRID);
+    finished(&format!("bench {grid} --output {directory}/grid")).prints(&["old/vmlinux", "200 turns/s"]);
+    let manifest = json(format!("{directory}/grid/manifest.json"));
     let kernels = manifest["kernels"].as_array().expect("kernels");
     assert_eq!(kernels.len(), 4, "two arms at two points of the grid");
     assert_eq!(kernels[1]["setting"]["kernel"], "new/vmlinux");
     assert_ne!(kernels[0]["kernel_sha256"], kernels[1]["kernel_sha256"]);
 
-    let vary = format!("kernel={old},{new}");
-    let sweep =
-        ["sweep", "--vary", &vary, "--vcpus", "1", "--compare", "--of", "figure:loop", "--blocks", "2"];
-    let into = |name: &str| haltkick(&[&sweep[..], &["--output", &path(name)]].concat());
-    for name in ["before", "after"] {
-        let output = into(name);
-        assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
-        assert!(stdout(&output).contains("2.00x"), "{}", stdout(&output));
-        // The next is measured with another kernel in the first one's place.
-        printing_kernel(&directory.join("old"), "haltkick: loop=50 turns/s");
-        if name == "before" {
-            printing_kernel(&directory.join("new"), "haltkick: loop=100 turns/s");
-        }
-    }
-    let output = haltkick(&["compare", &path("before"), &path("after")]);
-    let shown = stdout(&output);
-    assert_eq!(code(&output), 7, "two blocks are too few for a verdict: {shown}");
-    assert!(shown.contains("loop") && shown.matches("0.500x").count() == 2, "{shown}");
-    assert!(stderr(&output).contains("the second has another kernel"), "{}", stderr(&output));
-    assert!(
-        refusal(&["compare", &path("before"), &path("grid")]).contains("directories of the same experiment")
-    );
+    let sweep = format!("sweep --vary kernel={old},{new} --vcpus 1 --compare --of figure:loop --blocks 2");
+    finished(&format!("{sweep} --output {directory}/before")).prints(&["2.00x"]);
+    // The next is measured with other kernels in their place.
+    printing_kernel(&format!("{directory}/old"), "haltkick: loop=50 turns/s");
+    printing_kernel(&format!("{directory}/new"), "haltkick: loop=100 turns/s");
+    finished(&format!("{sweep} --output {directory}/after")).prints(&["2.00x"]);
+    // Two blocks are too few for a verdict.
+    let compared = ends(7, &format!("compare {directory}/before {directory}/after"))
+        .prints(&["loop"])
+        .says(&["the second has another kernel"]);
+    assert_eq!(compared.out.matches("0.500x").count(), 2, "{compared}");
+    refuses(&format!("compare {directory}/before {directory}/grid"), "directories of the same experiment");
     Ok(())
 }
 
@@ -289,31 +242,24 @@ fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Ch
 fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
     let directory = scratch("sweep-kernels");
     for name in ["old", "new"] {
-        printing_kernel(&directory.join(name), "nothing");
+        printing_kernel(&format!("{directory}/{name}"), "nothing");
     }
-    let here = |arguments: &[&str]| {
-        let output = command(arguments).current_dir(&directory).output().expect("haltkick can be started");
-        (code(&output), stdout(&output), stderr(&output))
-    };
-    let sweep = ["sweep", "--vary", "kernel=old/vmlinux,new/vmlinux", "--vary", "vcpus=1,2", "--dry-run"];
-    std::fs::create_dir(directory.join("elsewhere")).expect("a directory");
-    let compare = ["--append", "quiet a=1,2", "--compare", "--of", "figure:loop"];
-    let save = ["--save", "elsewhere/mine.toml"];
-    let (exit, planned, told) = here(&[&sweep[..], &compare, &save].concat());
-    assert_eq!(exit, 0, "{told}");
-    assert!(planned.contains("kernel-old-vmlinux_vcpus-2") && planned.contains("5 cells"), "{planned}");
-    let (exit, again, told) = here(&["bench", "elsewhere/mine.toml", "--dry-run"]);
-    assert_eq!((exit, again), (0, planned), "{told}");
-    for (arguments, expected) in [
-        (&["--compare"][..], "--compare: kernels are compared by figures that they print: --of figure:NAME"),
-        (&["--hold", "1us"], "hold: this is for our own guest"),
-        (&["--initrd", "none"], "none: No such file"),
-        (&["--vary", "cmdline=a,b"], "cmdline: a semicolon separates values"),
-        (&["--compare", "--of", "figure:A"], "a name that is not"),
-        (&["--of", "figure:a"], "--compare"),
+    let here = |code: i32, line: &str| end_of(command(line).current_dir(&directory)).with(&[code]);
+    let sweep = "sweep --vary kernel=old/vmlinux,new/vmlinux --vary vcpus=1,2 --dry-run";
+    std::fs::create_dir(format!("{directory}/elsewhere")).expect("a directory");
+    let compare = "--append 'quiet a=1,2' --compare --of figure:loop";
+    let planned = here(0, &format!("{sweep} {compare} --save elsewhere/mine.toml"))
+        .prints(&["kernel-old-vmlinux_vcpus-2", "5 cells"]);
+    assert_eq!(here(0, "bench elsewhere/mine.toml --dry-run").out, planned.out);
+    for (more, expected) in [
+        ("--compare", "--compare: kernels are compared by figures that they print: --of figure:NAME"),
+        ("--hold 1us", "hold: this is for our own guest"),
+        ("--initrd none", "none: No such file"),
+        ("--vary cmdline=a,b", "cmdline: a semicolon separates values"),
+        ("--compare --of figure:A", "a name that is not"),
+        ("--of figure:a", "--compare"),
     ] {
-        let (exit, _, told) = here(&[&sweep[..], arguments].concat());
-        assert!(exit == 2 && told.contains(expected), "{arguments:?}: {exit}: {told}");
+        here(2, &format!("{sweep} {more}")).says(&[expected]);
     }
 }
 
@@ -321,58 +267,34 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
 fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Check {
     kvm()?;
     let directory = scratch("two-kernels");
-    for (name, turns) in [("old", 100), ("new", 200)] {
-        printing_kernel(&directory.join(name), &format!("haltkick: loop={turns} turns/s"));
-    }
-    let (file, results) = (directory.join("kernels.toml"), directory.join("results"));
-    std::fs::write(&file, TWO_KERNELS).expect("a file");
-    let [file, results] = [&file, &results].map(|path| path.display().to_string());
-    let output = haltkick(&["bench", &file, "--output", &results]);
-    // 7: where ring 0 is interpreted, no figure of a kernel is valid.
-    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
-    let shown = stdout(&output);
-    assert!(shown.contains("200 turns/s") && shown.contains("2.00x"), "{shown}");
-    let records = std::fs::read_to_string(format!("{results}/runs.jsonl")).expect("records");
-    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(records.len(), 2 * 3, "two arms and the other half of the A/A pair");
-    for record in &records {
+    old_and_new(&directory);
+    let file = written(format!("{directory}/kernels.toml"), TWO_KERNELS);
+    let [results, merged] = ["results", "merged"].map(|name| format!("{directory}/{name}"));
+    // Not valid where ring 0 is interpreted.
+    finished(&format!("bench {file} --output {results}")).prints(&["200 turns/s", "2.00x"]);
+    assert_eq!(records(&results).len(), 2 * 3, "two arms and the other half of the A/A pair");
+    for record in records(&results) {
         let (turns, file, words) = match record["place"]["arm"].as_str() {
             Some("old") => (100.0, "old/vmlinux", "console=ttyS0 panic=-1 quiet"),
             _ => (200.0, "new/vmlinux", "console=ttyS0 panic=-1 quiet nopvspin"),
         };
-        assert_eq!(
-            (record["end"].as_str(), record["figures"]["loop"].as_f64()),
-            (Some("power-off"), Some(turns))
-        );
-        assert!(
-            record["settings"]["kernel"].as_str().is_some_and(|kernel| kernel.ends_with(file)),
-            "{record}"
-        );
-        assert_eq!(record["settings"]["command_line"], words);
+        let found = (record["end"].as_str(), record["figures"]["loop"].as_f64());
+        assert_eq!(found, (Some("power-off"), Some(turns)));
+        let kernel = record["settings"]["kernel"].as_str().expect("a kernel");
+        assert!(kernel.ends_with(file) && record["settings"]["command_line"] == words, "{record}");
     }
-    assert!(haltkick(&["report", &results]).status.code().is_some_and(|code| matches!(code, 0 | 7)));
-    let merged = directory.join("merged").display().to_string();
-    let output = haltkick(&["merge", &results, "--output", &merged]);
-    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
+    finished(&format!("report {results}"));
+    finished(&format!("merge {results} --output {merged}"));
 
     // Killed and begun again, with another kernel in the file's place.
-    let (first, _) = std::fs::read_to_string(format!("{results}/runs.jsonl"))
-        .map(|text| {
-            text.split_once('\n').map(|(first, rest)| (format!("{first}\n"), rest.len())).expect("lines")
-        })
-        .expect("records");
-    std::fs::write(format!("{results}/runs.jsonl"), first).expect("a file");
-    let output = haltkick(&["bench", "--resume", &results]);
-    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
-    let lines = |path: &str| std::fs::read_to_string(path).expect("records").lines().count();
-    assert_eq!(lines(&format!("{results}/runs.jsonl")), 6, "it goes on where it was");
-    printing_kernel(&directory.join("new"), "haltkick: loop=999 turns/s");
-    let message = refusal(&["bench", "--resume", &results]);
-    assert!(message.contains("was begun with other kernels: arm 'new'"), "{message}");
-    std::fs::remove_file(directory.join("old/vmlinux")).expect("a file");
-    let output = haltkick(&["bench", &file, "--output", &merged]);
-    assert_eq!(code(&output), 3, "{}", stderr(&output));
-    assert!(stderr(&output).contains("kernels.toml:11:10: "), "{}", stderr(&output));
-    assert!(stderr(&output).contains("old/vmlinux: No such file"), "{}", stderr(&output));
+    cut(&results, 1);
+    let resume = format!("bench --resume {results}");
+    finished(&resume);
+    assert_eq!(records(&results).len(), 6, "it goes on where it was");
+    printing_kernel(&format!("{directory}/new"), "haltkick: loop=999 turns/s");
+    refuses(&resume, "was begun with other kernels: arm 'new'");
+    std::fs::remove_file(format!("{directory}/old/vmlinux")).expect("a file");
+    ends(3, &format!("bench {file} --output {merged}"))
+        .says(&["kernels.toml:11:10: ", "old/vmlinux: No such file"]);
     Ok(())
 }

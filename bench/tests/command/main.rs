@@ -3,36 +3,28 @@
 //! A test that needs what not every host has (`/dev/kvm`, QEMU, a browser) is reported as ignored where that is missing, with
 //! the reason: a skip is never a pass.
 
-mod browser;
 mod calls;
 mod experiments;
 mod exports;
 mod files;
-mod full_disk;
 mod help;
 mod inside;
 mod interrupted;
 mod kernels;
 mod many;
 mod meetings;
-mod merged;
 mod objects;
 mod perfetto;
 mod planted;
 mod qemu;
 mod quotas;
 mod refused;
-mod release;
 mod report;
 mod results;
-mod robust;
 mod runs;
-mod schedules;
-mod schemas;
 mod simulated;
 mod support;
 mod sweeps;
-mod tiny;
 mod top;
 mod trace;
 mod walls;

@@ -1,10 +1,8 @@
 //! Hosts of many CPUs on several nodes: 16 runners at once, and memory where it was asked for. `just maintain test-many` emulates such a host.
 
-use std::process::Output;
-
 use serde_json::Value;
 
-use crate::support::{Check, apply, finished, kvm, skip, stdout, trial, words};
+use crate::support::{Check, apply, finished, kvm, read, skip, trial};
 
 /// Fewest CPUs that these tests are about.
 const MANY: usize = 16;
@@ -35,30 +33,27 @@ fn numbers(list: &str) -> Vec<u64> {
     list.trim().split(',').flat_map(part).collect()
 }
 
-/// The records of a run's guests.
-fn records(output: &Output) -> Vec<Value> {
-    stdout(output).lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
+/// Records of a run of a second: long enough where a thread emulates all CPUs.
+fn run(more: &str) -> Vec<Value> {
+    let run = "run --no-ideal --format json --window 1s --hold 2us --think 20us";
+    finished(&format!("{run} {more}")).jsons()
 }
 
-/// Records of a run of a second with `arguments`: long enough where a thread emulates all CPUs.
-fn run(arguments: &[&str]) -> Vec<Value> {
-    let run = ["run", "--no-ideal", "--format", "json", "--window", "1s", "--hold", "2us", "--think", "20us"];
-    records(&finished(&[&run[..], arguments].concat()))
+/// The record of such a run with one guest.
+fn record(more: &str) -> Value {
+    let [record] = <[Value; 1]>::try_from(run(more)).expect("one guest");
+    record
 }
 
 #[apply(trial)]
 fn cpu_choices_know_each_node() -> Check {
     many()?;
     for node in [0, 1] {
-        let cpus = std::fs::read_to_string(format!("{}/cpulist", node_path(node))).unwrap();
+        let cpus = read(format!("{}/cpulist", node_path(node)));
         for choice in [format!("node:{node}"), cpus.trim().to_owned()] {
-            let [record] = &run(&["--cpus", &choice])[..] else { panic!("one guest") };
-            let chosen: Vec<u64> = record["settings"]["cpus"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|cpu| cpu.as_u64().unwrap())
-                .collect();
+            let record = record(&format!("--cpus {choice}"));
+            let chosen = record["settings"]["cpus"].as_array().unwrap().iter();
+            let chosen: Vec<u64> = chosen.map(|cpu| cpu.as_u64().unwrap()).collect();
             assert_eq!(chosen, numbers(&cpus), "{choice}");
         }
     }
@@ -69,29 +64,27 @@ fn cpu_choices_know_each_node() -> Check {
 fn vcpus_run_on_sixteen_pcpus_whoever_schedules_them() -> Check {
     many()?;
     for more in [
-        &["--sched", "vmm", "--lock", "qspinlock", "--pv", "on"][..],
-        &words("--sched vmm --lock qspinlock --pv on --slice 100us --locks 16 --min-sections 100"),
-        &["--sched", "vmm", "--lock", "qspinlock-wc", "--pv", "on", "--deschedule", "holder"],
-        &["--sched", "vmm", "--lock", "ticket", "--pv", "off"],
-        &["--sched", "host", "--lock", "qspinlock", "--pv", "on"],
+        "--sched vmm --lock qspinlock --pv on",
+        "--sched vmm --lock qspinlock --pv on --slice 100us --locks 16 --min-sections 100",
+        "--sched vmm --lock qspinlock-wc --pv on --deschedule holder",
+        "--sched vmm --lock ticket --pv off",
+        "--sched host --lock qspinlock --pv on",
     ] {
-        let [record] = &run(&[&["--cpus", "all", "--ratio", "2"], more].concat())[..] else {
-            panic!("one guest")
-        };
+        let record = record(&format!("--cpus all --ratio 2 {more}"));
         let vcpus = record["per_vcpu"].as_array().unwrap();
         let pcpus = record["settings"]["cpus"].as_array().unwrap().len();
-        assert_eq!(vcpus.len(), 2 * pcpus, "{more:?}");
+        assert_eq!(vcpus.len(), 2 * pcpus, "{more}");
         // Null for a thread that has ended before the VMM looks at the window's end.
         let run_ns: Vec<u64> = vcpus.iter().filter_map(|vcpu| vcpu["run_ns"].as_u64()).collect();
         let window_ns = record["figures"]["window_ns"].as_u64().unwrap();
         let all: u64 = run_ns.iter().sum();
-        assert!(all as f64 <= pcpus as f64 * window_ns as f64 * 1.001, "{more:?}: {all} ns in {window_ns}");
-        assert!(record["figures"]["acquisitions"].as_u64().unwrap() > 0, "{more:?}");
+        assert!(all as f64 <= pcpus as f64 * window_ns as f64 * 1.001, "{more}: {all} ns in {window_ns}");
+        assert!(record["figures"]["acquisitions"].as_u64().unwrap() > 0, "{more}");
         // A vCPU that sleeps for the whole window may do so; most have their turn.
         let ran = run_ns.iter().filter(|ns| **ns > 0).count();
-        assert!(ran > vcpus.len() / 2, "{more:?}: {ran} of {} vCPUs ran", vcpus.len());
+        assert!(ran > vcpus.len() / 2, "{more}: {ran} of {} vCPUs ran", vcpus.len());
         match record["settings"]["sched"].as_str() {
-            Some("vmm") => nodes_add_up(record),
+            Some("vmm") => nodes_add_up(&record),
             _ => assert!(record["figures"]["node_0_vcpus"].is_null(), "the kernel moves threads"),
         }
     }
@@ -117,7 +110,7 @@ fn nodes_add_up(record: &Value) {
 fn several_guests_share_sixteen_pcpus() -> Check {
     many()?;
     for share in ["vcpu", "guest"] {
-        let guests = run(&["--cpus", "all", "--guests", "2", "--ratio", "1", "--share", share]);
+        let guests = run(&format!("--cpus all --guests 2 --ratio 1 --share {share}"));
         let run_ns = |guest: &Value| -> u64 {
             let vcpus = guest["per_vcpu"].as_array().unwrap().iter();
             vcpus.map(|vcpu| vcpu["run_ns"].as_u64().unwrap()).sum()
@@ -131,21 +124,23 @@ fn several_guests_share_sixteen_pcpus() -> Check {
 #[apply(trial)]
 fn memory_lies_on_the_nodes_that_were_asked_for() -> Check {
     many()?;
-    let on_nodes = |arguments: &[&str]| -> Vec<String> {
-        let [record] = &run(arguments)[..] else { panic!("one guest") };
+    for (choice, expected) in [
+        ("--cpus all --numa interleave", &["0", "1"][..]),
+        ("--cpus all --numa 1", &["1"]),
+        ("--cpus node:0 --numa 1", &["1"]),
+        ("--cpus node:1", &["1"]),
+        // Each vCPU's memory is on the node of the pCPU that runs it first.
+        ("--cpus all --numa local", &["0", "1"]),
+    ] {
+        let record = record(choice);
         let of_node = |(name, bytes): (&String, &Value)| {
             let node = name.strip_prefix("memory_node_")?.strip_suffix("_bytes")?;
             (bytes.as_u64() > Some(0)).then(|| node.to_owned())
         };
-        record["figures"].as_object().unwrap().iter().filter_map(of_node).collect()
-    };
-    assert_eq!(on_nodes(&["--cpus", "all", "--numa", "interleave"]), ["0", "1"]);
-    assert_eq!(on_nodes(&["--cpus", "all", "--numa", "1"]), ["1"]);
-    assert_eq!(on_nodes(&["--cpus", "node:0", "--numa", "1"]), ["1"]);
-    assert_eq!(on_nodes(&["--cpus", "node:1"]), ["1"]);
-    // Each vCPU's memory is on the node of the pCPU that runs it first, and its record says what it did there.
-    assert_eq!(on_nodes(&["--cpus", "all", "--numa", "local"]), ["0", "1"]);
-    let [record] = &run(&["--cpus", "all"])[..] else { panic!("one guest") };
-    nodes_add_up(record);
+        let nodes = record["figures"].as_object().unwrap().iter().filter_map(of_node);
+        assert_eq!(nodes.collect::<Vec<_>>(), expected, "{choice}");
+    }
+    // Its record says what each node did.
+    nodes_add_up(&record("--cpus all"));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Two vCPUs in one section: the page shows lines of the lock.
 
 use crate::objects::compiled;
-use crate::support::{Check, apply, code, haltkick, kvm, scratch, stderr, trial, words};
+use crate::support::{Check, apply, ends, haltkick, kvm, scratch, trial};
 
 /// vCPU 2 releases twice. Lines that are looked for have a mark.
 const TWICE: &str = r#"
@@ -47,15 +47,14 @@ fn line(name: &str, source: &str, mark: &str) -> String {
 }
 
 /// The page about a run of an object, if it fails.
-fn page(object: &str, more: &[&str]) -> Option<String> {
-    let run = ["run", "--lock-object", object, "--no-ideal", "--think", "0s"];
-    let output = haltkick(&[&run[..], more].concat());
-    (code(&output) == 5).then(|| stderr(&output))
+fn page(object: &str, more: &str) -> Option<String> {
+    let ended = haltkick(&format!("run --lock-object {object} --no-ideal --think 0s {more}"));
+    (ended.code == 5).then_some(ended.err)
 }
 
 #[apply(trial)]
 fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
-    let place = words("--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 10ms");
+    let place = "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --window 10ms";
     let directory = scratch("meetings-simulated");
     for (name, source, workload, one, other, released) in [
         // A third vCPU may have released it in between, by the right of the lock that the second release gave it.
@@ -65,7 +64,7 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
         ("lies", &lies(), "try-lock", "lies", "", &[]),
     ] {
         let object = compiled(&directory, name, source)?;
-        let page = page(&object, &[&place[..], &["--workload", workload]].concat()).expect("a broken lock");
+        let page = page(&object, &format!("{place} --workload {workload}")).expect("a broken lock");
         assert!(page.contains(" came into the section of lock 0 while vCPU "), "{page}");
         let passages: Vec<&str> =
             page.split("\nvCPU ").filter(|passage| passage.contains(" took the lock ")).collect();
@@ -94,7 +93,7 @@ fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Check {
     ] {
         let object = compiled(&directory, name, source)?;
         // A busy host may let no two vCPUs meet in a window, or two before anybody has released the lock.
-        let again = || page(&object, &["--vcpus", "4", "--window", "200ms", "--workload", workload]);
+        let again = || page(&object, &format!("--vcpus 4 --window 200ms --workload {workload}"));
         let has_released = |page: &String| page.contains(&format!("  in {name}.o: hk_unlock (0x"));
         let page = (0..20).find_map(|_| again().filter(has_released)).expect("a broken lock");
         let (met, _) = page.split_once("\nlock 0: ").expect("the state of the lock");
@@ -111,17 +110,13 @@ fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Check {
 #[apply(trial)]
 fn a_preemption_that_lets_two_in_is_shown_with_lines() -> Check {
     let (directory, source) = (scratch("meetings-worst"), plain());
-    let (object, output) = (compiled(&directory, "plain", &source)?, directory.join("worst"));
-    let place = ["--machine", "nehalem-2s", "--cpus", "0-1", "--slice", "200us", "--find-bugs"];
-    let found = ["worst", "--lock-object", &object, "--think", "100us", "--output", output.to_str().unwrap()];
-    assert_eq!(code(&haltkick(&[&found[..], &place].concat())), 5);
-    let file = output.join("broken-001.toml");
-    if !file.exists() {
-        // It broke without a preemption.
-        return Ok(());
+    let object = compiled(&directory, "plain", &source)?;
+    let place = "--machine nehalem-2s --cpus 0-1 --slice 200us --find-bugs --think 100us";
+    ends(5, &format!("worst --lock-object {object} {place} --output {directory}/worst"));
+    let file = format!("{directory}/worst/broken-001.toml");
+    if std::fs::exists(&file)? {
+        // Otherwise it broke without a preemption.
+        ends(5, &format!("worst --replay {file}")).prints(&[&line("plain", &source, "stores")]);
     }
-    let again = haltkick(&["worst", "--replay", file.to_str().unwrap()]);
-    let page = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert!(code(&again) == 5 && page.contains(&line("plain", &source, "stores")), "{page}");
     Ok(())
 }

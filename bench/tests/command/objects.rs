@@ -2,26 +2,30 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::interrupted::signal;
 use crate::support::{
-    Check, apply, code, command, haltkick, kvm, refusal, scratch, skip, stderr, stdout, trial,
+    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, is_warned, kvm,
+    refuses, scratch, skip, started, trial, written,
 };
 
-/// The object that gcc makes of a text, as documented.
-pub(crate) fn compiled(directory: &Path, name: &str, source: &str) -> Result<String, crate::support::Failed> {
-    let (text, object) = (directory.join(format!("{name}.c")), directory.join(format!("{name}.o")));
-    std::fs::write(&text, source).expect("the scratch directory can be written");
+/// Has gcc make an object of a source, as documented.
+pub(crate) fn object_of(source: &str, object: String, defines: &[&str]) -> Result<String, Failed> {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
-    let flags = ["-O2", "-g", "-ffreestanding", "-mgeneral-regs-only", "-mno-red-zone", "-fno-pic", "-c"];
-    let made =
-        Command::new("gcc").args(flags).arg(text).arg("-I").arg(include).arg("-o").arg(&object).status();
-    match made {
-        Ok(status) if status.success() => Ok(object.to_string_lossy().into_owned()),
+    let flags = "-O2 -g -ffreestanding -mgeneral-regs-only -mno-red-zone -fno-pic -c";
+    let mut gcc = Command::new("gcc");
+    gcc.args(flags.split(' ')).args(defines.iter().map(|define| format!("-D{define}")));
+    match gcc.arg(source).arg("-I").arg(include).args(["-o", &object]).status() {
+        Ok(status) if status.success() => Ok(object),
         Ok(status) => panic!("gcc: {status}"),
         Err(error) => skip(format_args!("gcc: {error}")),
     }
+}
+
+/// The object that gcc makes of a text.
+pub(crate) fn compiled(directory: &str, name: &str, text: &str) -> Result<String, Failed> {
+    let source = written(format!("{directory}/{name}.c"), text);
+    object_of(&source, format!("{directory}/{name}.o"), &[])
 }
 
 const TAS: &str = r#"
@@ -71,25 +75,15 @@ void hk_pv_unlock(struct lock *lock)
 fn a_forgotten_release_names_the_last_holder_and_the_objects_place() -> Check {
     let object = compiled(&scratch("object-forgets"), "forgets", FORGETS)?;
     let told = |pv: &str| {
-        let run =
-            ["run", "--lock-object", &object, "--pv", pv, "--no-ideal", "--ratio", "2", "--window", "500ms"];
-        let place = ["--engine", "sim", "--machine", "cascadelake-2s", "--cpus", "0-1", "--watchdog", "50ms"];
-        let output = haltkick(&[&run[..], &place].concat());
-        assert_eq!(code(&output), 6, "{}", stderr(&output));
-        stderr(&output)
+        let lock = format!("--lock-object {object} --pv {pv} --no-ideal --ratio 2 --window 500ms");
+        let place = "--engine sim --machine cascadelake-2s --cpus 0-1 --watchdog 50ms";
+        ends(6, &format!("run {lock} {place}"))
     };
-    let (spins, sleeps) = (told("off"), told("on"));
     let last = " was the last inside lock 0 and left ";
-    assert!(
-        spins.starts_with("vCPU ") && spins.contains(last) && spins.contains("release is missing"),
-        "{spins}"
-    );
-    assert!(spins.contains("lock 0: no vCPU is inside now, vCPU "), "{spins}");
-    assert!(sleeps.contains(", which was inside last, did not release the lock"), "{sleeps}");
-    assert!(
-        sleeps.contains("  called from forgets.o: hk_pv_lock+") && sleeps.contains("forgets.c:"),
-        "{sleeps}"
-    );
+    let spins = told("off").says(&[last, "release is missing", "lock 0: no vCPU is inside now, vCPU "]);
+    assert!(spins.err.starts_with("vCPU "), "{spins}");
+    let place = ["  called from forgets.o: hk_pv_lock+", "forgets.c:"];
+    told("on").says(&place).says(&[", which was inside last, did not release the lock"]);
     Ok(())
 }
 
@@ -98,15 +92,9 @@ fn an_object_ends_the_run_with_a_text_of_its_own() -> Check {
     const UNLOCK: &str = "void hk_unlock(struct lock *lock) {";
     let fails = format!("{UNLOCK} if (hk_cpu() == 1) hk_fail(\"vCPU 1 must not be here\");");
     let object = compiled(&scratch("object-fails"), "fails", &TAS.replace(UNLOCK, &fails))?;
-    let place =
-        ["--engine", "sim", "--machine", "cascadelake-2s", "--cpus", "0-1", "--ratio", "2", "--no-ideal"];
-    let output = haltkick(&[&["run", "--lock-object", &object][..], &place].concat());
-    let told = stderr(&output);
-    assert_eq!(code(&output), 5, "{told}");
-    assert!(
-        told.contains("vCPU 1 must not be here") && told.contains("  called from fails.o: hk_unlock+"),
-        "{told}"
-    );
+    let place = "--engine sim --machine cascadelake-2s --cpus 0-1 --ratio 2 --no-ideal";
+    ends(5, &format!("run --lock-object {object} {place}"))
+        .says(&["vCPU 1 must not be here", "  called from fails.o: hk_unlock+"]);
     Ok(())
 }
 
@@ -114,23 +102,10 @@ fn an_object_ends_the_run_with_a_text_of_its_own() -> Check {
 fn a_lock_object_runs_and_its_record_names_it() -> Check {
     kvm()?;
     let object = compiled(&scratch("object-run"), "mine", TAS)?;
-    let arguments = [
-        "run",
-        "--lock-object",
-        &object,
-        "--ratio",
-        "2",
-        "--duration",
-        "50ms",
-        "--format",
-        "json",
-        "--no-ideal",
-    ];
+    let run = format!("run --lock-object {object} --ratio 2 --duration 50ms --format json --no-ideal");
     // On a host that is busy with something else a whole run may come to nothing.
     for _ in 0..20 {
-        let output = haltkick(&arguments);
-        assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
-        let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        let record = finished(&run).json();
         assert_eq!(record["settings"]["lock"], format!("file:{object}"));
         assert_eq!(record["settings"]["pv"], false);
         if record["figures"]["acquisitions"].as_u64().is_some_and(|count| count > 0) {
@@ -146,56 +121,35 @@ fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Check {
     let directory = scratch("object-bench");
     let object = compiled(&directory, "mine", TAS)?;
     let other = compiled(&directory, "other", TAS)?;
-    let file = directory.join("e.toml");
     let text = format!(
-        "format = 1\nname = \"e\"\ntitle = \"e\"\nblocks = 1\n[settings]\nratio = 2\nwindow = \"20ms\"\nwarmup = \"20ms\"\n\
-         [[arm]]\nname = \"ours\"\nlock = \"tas\"\n[[arm]]\nname = \"theirs\"\nlock = \"file:{other}\"\n"
+        "format = 1\nname = 'e'\ntitle = 'e'\nblocks = 1\n[settings]\nratio = 2\nwindow = '20ms'\nwarmup = '20ms'\n\
+         [[arm]]\nname = 'ours'\nlock = 'tas'\n[[arm]]\nname = 'theirs'\nlock = 'file:{other}'\n"
     );
-    std::fs::write(&file, text).expect("the scratch directory can be written");
-    let (file, results) = (file.to_string_lossy().into_owned(), directory.join("results"));
-    let output = results.to_string_lossy().into_owned();
-    let done = haltkick(&["bench", &file, "--with", &object, "--output", &output]);
-    assert!(matches!(code(&done), 0 | 7), "{}", stderr(&done));
-    for arm in ["ours", "theirs", "mine.o"] {
-        assert!(stdout(&done).contains(arm), "{arm}: {}", stdout(&done));
-    }
+    let file = written(format!("{directory}/e.toml"), text);
+    let resume = format!("bench --resume {directory}/results");
+    finished(&format!("bench {file} --with {object} --output {directory}/results"))
+        .prints(&["ours", "theirs", "mine.o"]);
     // A repetition has nothing to do; another file is another experiment.
-    let again = haltkick(&["bench", "--resume", &output]);
-    assert!(matches!(code(&again), 0 | 7), "{}", stderr(&again));
-    compiled(
-        &directory,
-        "mine",
-        &format!("{TAS}\nint hk_try_lock(struct lock *lock) {{ return !lock->held; }}"),
-    )?;
-    let refused = refusal(&["bench", "--resume", &output]);
-    assert!(refused.contains("lock objects that have changed"), "{refused}");
+    finished(&resume);
+    let tries = format!("{TAS}\nint hk_try_lock(struct lock *lock) {{ return !lock->held; }}");
+    compiled(&directory, "mine", &tries)?;
+    refuses(&resume, "lock objects that have changed");
     Ok(())
 }
+
+/// Trials on threads, which run everywhere: KVM takes a minute for what is checked so.
+const ON_THREADS: &str = "--engine threads --trust-image --window 1ms --warmup 1ms --time 1ms";
 
 #[apply(trial)]
 fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
     let object = compiled(&scratch("object-check"), "mine", TAS)?;
-    // Threads run everywhere; KVM takes a minute for what this is about.
-    let arguments = [
-        "check",
-        &object,
-        "--time",
-        "1ms",
-        "--engine",
-        "threads",
-        "--trust-image",
-        "--window",
-        "1ms",
-        "--warmup",
-        "1ms",
-    ];
-    let checked = haltkick(&arguments);
-    assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
-    for part in ["no fault found", "native", "not reached in this time", "Cannot show"] {
-        assert!(stdout(&checked).contains(part), "{part}: {}", stdout(&checked));
-    }
-    let refused = refusal(&["check", &object, "--engine", "threads"]);
-    assert!(refused.contains("--trust-image"), "{refused}");
+    ends(0, &format!("check {object} {ON_THREADS}")).prints(&[
+        "no fault found",
+        "native",
+        "not reached in this time",
+        "Cannot show",
+    ]);
+    refuses(&format!("check {object} --engine threads"), "--trust-image");
     Ok(())
 }
 
@@ -204,15 +158,9 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Check {
     kvm()?;
     let source = TAS.replace("__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)", "lock->held > 1");
     let object = compiled(&scratch("object-broken"), "broken", &source)?;
-    let checked = haltkick(&["check", &object]);
-    assert_eq!(code(&checked), 5, "{}{}", stdout(&checked), stderr(&checked));
-    let said = stderr(&checked);
-    assert!(said.contains("is broken: mutual exclusion violated"), "{said}");
-    let command =
-        said.lines().find(|line| line.trim_start().starts_with("haltkick run")).expect("how to see it again");
-    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
-    let again = haltkick(&words);
-    assert_eq!(code(&again), 5, "{command}: {}", stderr(&again));
+    let checked = ends(5, &format!("check {object}")).says(&["is broken: mutual exclusion violated"]);
+    let again = checked.err.lines().find_map(|line| line.trim_start().strip_prefix("haltkick run "));
+    ends(5, &format!("run {}", again.expect("how to see it again")));
     Ok(())
 }
 
@@ -220,20 +168,13 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Check {
 fn a_check_that_is_interrupted_blames_no_lock() -> Check {
     kvm()?;
     let object = compiled(&scratch("object-interrupted"), "mine", TAS)?;
-    let mut child = command(&["check", &object, "--time", "10m", "--format", "ktap"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("haltkick can be started");
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    let mut check = started(&mut command(&format!("check {object} --time 10m --format ktap")));
+    let mut lines = BufReader::new(check.child().stderr.take().unwrap()).lines().map(|line| line.unwrap());
     assert!(lines.any(|line| line.contains(" kinds: about ")), "the trials begin");
-    signal(&child, rustix::process::Signal::INT);
+    check.signal(Signal::INT);
     let said = lines.collect::<Vec<_>>().join("\n");
-    let checked = child.wait_with_output().unwrap();
-    assert_eq!(code(&checked), 130, "{said}");
-    let verdicts = stdout(&checked);
-    assert!(verdicts.contains("# SKIP interrupted") && !verdicts.contains("not ok"), "{verdicts}");
-    assert!(!said.contains("is broken"), "{said}");
+    let checked = check.ended().with(&[130]).prints(&["# SKIP interrupted"]);
+    assert!(!checked.out.contains("not ok") && !said.contains("is broken"), "{checked}{said}");
     Ok(())
 }
 
@@ -243,10 +184,8 @@ fn check_tries_the_functions_of_readers() -> Check {
     let readers = "void hk_read_lock(struct lock *lock) { (void)lock; }
         void hk_read_unlock(struct lock *lock) { (void)lock; }";
     let object = compiled(&scratch("object-readers"), "readers", &format!("{TAS}{readers}"))?;
-    let checked = haltkick(&["check", &object, "--engine", "threads", "--trust-image"]);
-    assert_eq!(code(&checked), 5, "{}{}", stdout(&checked), stderr(&checked));
-    let refused = refusal(&["check", &object, "--oracle", "off"]);
-    assert!(refused.contains("--oracle off"), "{refused}");
+    ends(5, &format!("check {object} --engine threads --trust-image"));
+    refuses(&format!("check {object} --oracle off"), "--oracle off");
     Ok(())
 }
 
@@ -257,38 +196,26 @@ fn an_instruction_that_no_simulated_cpu_knows_blames_no_lock() -> Check {
     let directory = scratch("object-tables");
     let looks_up = "__asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));";
     let object = compiled(&directory, "tables", &TAS.replace(UNLOCK, &format!("{UNLOCK} {looks_up}")))?;
-    let place = ["--machine", "nehalem-2s", "--cpus", "0-1", "--vcpus", "2"];
-    let into = |name: &str| directory.join(name).to_string_lossy().into_owned();
-    for (name, words) in [
-        ("run", &["run", "--lock-object", &object, "--engine", "sim", "--no-ideal"][..]),
-        ("check", &["check", &object, "--engine", "sim"]),
-        ("worst", &["worst", "--lock-object", &object, "--output", &into("worst")]),
-    ] {
-        let failed = haltkick(&[words, &place].concat());
-        let said = stderr(&failed);
-        assert!(code(&failed) == 4 && said.contains(LACKS) && !said.contains("is broken"), "{name}: {said}");
-    }
     // A vCPU comes to it only if the holder is taken off.
     let patient =
         TAS.replace("hk_pause();", &format!("if (++rounds == 3000) {looks_up}\n        else hk_pause();"));
     let patient = patient.replace("    while", "    hk_u32 rounds = 0;\n    while");
     let rare = compiled(&directory, "rare", &patient)?;
-    let cut = ["worst", "--lock-object", &rare, "--samples", "1", "--output", &into("rare")];
-    let failed = haltkick(&[&cut[..], &place].concat());
-    let said = stderr(&failed);
-    assert!(
-        code(&failed) == 4 && said.contains("does not carry out `xlat [rbx]` at rare.o: hk_lock+0x"),
-        "{said}"
-    );
+    for (line, lacks) in [
+        (format!("run --lock-object {object} --engine sim --no-ideal"), LACKS),
+        (format!("check {object} --engine sim"), LACKS),
+        (format!("worst --lock-object {object} --output {directory}/worst"), LACKS),
+        (
+            format!("worst --lock-object {rare} --samples 1 --output {directory}/rare"),
+            "does not carry out `xlat [rbx]` at rare.o: hk_lock+0x",
+        ),
+    ] {
+        let failed = ends(4, &format!("{line} --machine nehalem-2s --cpus 0-1 --vcpus 2")).says(&[lacks]);
+        assert!(!failed.err.contains("is broken"), "{failed}");
+    }
     kvm()?;
-    let checked = haltkick(&["check", &object, "--time", "1ms"]);
-    assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
-    let said = stdout(&checked);
-    assert!(
-        said.contains("no fault found")
-            && said.contains(&format!("left out: eight simulated pCPUs: {LACKS}")),
-        "{said}"
-    );
+    ends(0, &format!("check {object} --time 1ms"))
+        .prints(&["no fault found", &format!("left out: eight simulated pCPUs: {LACKS}")]);
     Ok(())
 }
 
@@ -297,68 +224,35 @@ fn a_lock_that_wants_more_memory_than_there_is_is_not_broken() -> Check {
     // Few vCPUs and few locks fit.
     let init = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(hk_cpus() * 32768ul, 64); }";
     let object = compiled(&scratch("object-large"), "large", &format!("{TAS}{init}"))?;
-    let short =
-        ["--time", "1ms", "--engine", "threads", "--trust-image", "--window", "1ms", "--warmup", "1ms"];
-    let checked = haltkick(&[&["check", &object][..], &short].concat());
-    let said = stdout(&checked);
-    assert_eq!(code(&checked), 0, "{said}{}", stderr(&checked));
-    for part in [
-        "no fault found",
-        "left out: many locks: hk_alloc: ",
-        "left out: more than a byte can number: hk_alloc: ",
-    ] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
+    let left_out = ["left out: many locks: hk_alloc: ", "left out: more than a byte can number: hk_alloc: "];
+    ends(0, &format!("check {object} {ON_THREADS}")).prints(&["no fault found"]).prints(&left_out);
     let all_of_it = init.replace("hk_cpus() * 32768ul", "HK_ALLOC_MOST + 1");
     let object = compiled(&scratch("object-too-large"), "large", &format!("{TAS}{all_of_it}"))?;
-    let refused = refusal(&[&["check", &object][..], &short].concat());
-    assert!(refused.contains("no trial can be run here: hk_alloc: 4194305 bytes more"), "{refused}");
+    let reason = "no trial can be run here: hk_alloc: 4194305 bytes more";
+    ends(2, &format!("check {object} {ON_THREADS}")).says(&[reason]);
     Ok(())
 }
 
 #[apply(trial)]
 fn objects_that_cannot_be_linked_are_refused_in_one_line() -> Check {
-    let directory = scratch("object-refused");
-    let object = compiled(
-        &directory,
-        "typo",
-        &TAS.replace("hk_pause()", "hk_pauze()").replace("HK_LOCK", "void hk_pauze(void);\nHK_LOCK"),
-    )?;
-    for arguments in
-        [&["run", "--lock-object", &object][..], &["check", &object], &["bench", "locks", "--with", &object]]
-    {
-        let refused = refusal(arguments);
-        assert!(refused.contains("did you mean hk_pause?") && refused.lines().count() == 1, "{refused}");
+    let typo = TAS.replace("hk_pause()", "hk_pauze()").replace("HK_LOCK", "void hk_pauze(void);\nHK_LOCK");
+    let object = compiled(&scratch("object-refused"), "typo", &typo)?;
+    for line in ["run --lock-object", "check", "bench locks --with"] {
+        refuses(&format!("{line} {object}"), "did you mean hk_pause?");
     }
-    let missing = refusal(&["run", "--lock", "file:/no/such/lock.o"]);
-    assert!(missing.contains("/no/such/lock.o cannot be read"), "{missing}");
+    refuses("run --lock file:/no/such/lock.o", "/no/such/lock.o cannot be read");
     Ok(())
 }
 
 #[apply(trial)]
 fn a_lock_can_be_written_to_the_header_that_is_printed() -> Check {
     let directory = scratch("object-header");
-    let printed = haltkick(&["check", "--print-header"]);
-    assert_eq!(code(&printed), 0, "{}", stderr(&printed));
-    std::fs::write(directory.join("haltkick.h"), stdout(&printed))
-        .expect("the scratch directory can be written");
+    written(format!("{directory}/haltkick.h"), ends(0, "check --print-header").out);
     // A header next to the text comes before any other.
     let object = compiled(&directory, "mine", &TAS.replace("haltkick.h", "./haltkick.h"))?;
-    let run = [
-        "run",
-        "--lock-object",
-        &object,
-        "--engine",
-        "threads",
-        "--trust-image",
-        "--window",
-        "1ms",
-        "--no-ideal",
-    ];
-    assert!([0, 7].contains(&code(&haltkick(&run))));
-    assert!(stdout(&haltkick(&["check", "--print-header=rust"])).contains("pub unsafe trait RawLock"));
-    let neither = refusal(&["check"]);
-    assert!(neither.contains("<FILE>"), "{neither}");
+    finished(&format!("run --lock-object {object} --engine threads --trust-image --window 1ms --no-ideal"));
+    haltkick("check --print-header=rust").prints(&["pub unsafe trait RawLock"]);
+    refuses("check", "<FILE>");
     Ok(())
 }
 
@@ -366,24 +260,18 @@ fn a_lock_can_be_written_to_the_header_that_is_printed() -> Check {
 #[apply(trial)]
 fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
     let directory = scratch("object-source");
-    std::fs::write(directory.join("mine.c"), TAS).expect("the scratch directory can be written");
+    written(format!("{directory}/mine.c"), TAS);
+    written(format!("{directory}/wrong.c"), "int hk_lock");
+    let place = "--engine sim --machine skylake-8s --cpus 0-1 --duration 1ms --no-ideal";
     let run = |lock: &str, compiler: &str| {
-        let mut run = command(&["run", "--lock-object", lock, "--engine", "sim", "--machine", "skylake-8s"]);
-        run.args(["--cpus", "0-1", "--duration", "1ms", "--no-ideal"]).current_dir(&directory);
-        run.env("CC", compiler).output().expect("haltkick can be run")
+        let mut run = command(&format!("run --lock-object {lock} {place}"));
+        end_of(run.current_dir(&directory).env("CC", compiler))
     };
-    let done = run("mine.c", "cc");
-    assert_eq!(code(&done), 0, "{}", stderr(&done));
-    assert!(stdout(&done).contains("file:mine.c"), "{}", stdout(&done));
-    let without = run("mine.c", "no-such-compiler");
-    assert_eq!(code(&without), 2, "{}", stderr(&without));
-    let said = stderr(&without);
-    assert!(said.contains("there is no no-such-compiler: get it with `apt install gcc`"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    std::fs::write(directory.join("wrong.c"), "int hk_lock").expect("the scratch directory can be written");
-    let wrong = run("wrong.c", "cc");
-    assert_eq!(code(&wrong), 2, "{}", stderr(&wrong));
-    assert!(stderr(&wrong).contains("wrong.c:1:"), "{}", stderr(&wrong));
+    run("mine.c", "cc").with(&[0]).prints(&["file:mine.c"]);
+    let missing = "there is no no-such-compiler: get it with `apt install gcc`";
+    let without = run("mine.c", "no-such-compiler").with(&[2]).says(&[missing]);
+    assert_eq!(without.err.lines().count(), 1, "{without}");
+    run("wrong.c", "cc").with(&[2]).says(&["wrong.c:1:"]);
     Ok(())
 }
 
@@ -436,27 +324,19 @@ fn only_lost_wake_ups_make_a_run_invalid() -> Check {
     let directory = scratch("object-lossy");
     let lossy = compiled(&directory, "lossy", &format!("#define LOSSY\n{SLEEPING}"))?;
     let sound = compiled(&directory, "sound", SLEEPING)?;
+    let run = "run --ratio 8 --duration 100ms --no-ideal --format json --pv on";
     for (lock, slept, expected) in [
-        (["--lock-object", &lossy, "--pv=on"], true, 7),
-        (["--lock", "qspinlock", "--pv=on"], false, 0),
-        (["--lock-object", &sound, "--pv=on"], true, 0),
+        (format!("--lock-object {lossy}"), true, 7),
+        ("--lock qspinlock".into(), false, 0),
+        (format!("--lock-object {sound}"), true, 0),
     ] {
-        let machine = ["--engine=sim", "--machine=nehalem-2s", "--cpus=0-1"];
-        let run = ["run", "--ratio=8", "--duration=100ms", "--no-ideal", "--format=json"];
-        let output = haltkick(&[&run[..], &machine, &lock].concat());
-        assert_eq!(code(&output), expected, "{lock:?}: {}", stderr(&output));
-        let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        let machine = "--engine sim --machine nehalem-2s --cpus 0-1";
+        let record = ends(expected, &format!("{run} {machine} {lock}")).json();
         let vcpus = record["per_vcpu"].as_array().expect("the vCPUs");
-        let asleep = vcpus.iter().filter(|vcpu| vcpu["run_ns"] == 0).count();
-        assert_eq!(asleep > 0, slept, "{lock:?}: {asleep}");
-        let codes: Vec<&str> = record["warnings"]
-            .as_array()
-            .expect("the warnings")
-            .iter()
-            .filter_map(|warning| warning["code"].as_str())
-            .collect();
-        let warned = if expected == 7 { &["asleep-throughout"][..] } else { &[] };
-        assert_eq!(codes, warned, "{lock:?}");
+        assert_eq!(vcpus.iter().any(|vcpu| vcpu["run_ns"] == 0), slept, "{lock}");
+        assert_eq!(is_warned(&record, "asleep-throughout"), expected == 7, "{lock}");
+        let warnings = record["warnings"].as_array().expect("the warnings").len();
+        assert_eq!(warnings, usize::from(expected == 7), "{lock}");
     }
     Ok(())
 }
@@ -464,45 +344,34 @@ fn only_lost_wake_ups_make_a_run_invalid() -> Check {
 #[apply(trial)]
 fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
     let directory = scratch("object-revisions");
-    let within = |program: &str, arguments: &[&str]| {
-        let command = Command::new(program)
-            .args(arguments)
-            .current_dir(&directory)
-            .env("HALTKICK", env!("CARGO_BIN_EXE_haltkick"))
-            .env("CHECK_TIME", "1s")
-            .output();
-        command.unwrap_or_else(|error| panic!("{program}: {error}"))
+    let within = |program: &str, line: &str| {
+        let mut command = Command::new(program);
+        command.args(line.split(' ')).current_dir(&directory);
+        end_of(command.env("HALTKICK", HALTKICK).env("CHECK_TIME", "1s"))
     };
     if Command::new("gcc").arg("--version").output().is_err() {
         return skip("there is no gcc");
     }
-    let lock = directory.join("lock.c");
-    std::fs::write(&lock, TAS).expect("the scratch directory can be written");
-    let author = ["-c", "user.name=A", "-c", "user.email=a@example.org"];
-    for words in [&["init", "-q"][..], &["add", "lock.c"], &["commit", "-q", "-m", "lock"]] {
-        assert!(within("git", &[&author[..], words].concat()).status.success(), "{words:?}");
+    let lock = written(format!("{directory}/lock.c"), TAS);
+    for words in ["init -q", "add lock.c", "commit -q -m lock"] {
+        within("git", &format!("-c user.name=A -c user.email=a@example.org {words}")).with(&[0]);
     }
     // Now each release takes ten microseconds.
     let slow = TAS.replace(
         "void hk_unlock(struct lock *lock) {",
         "void hk_unlock(struct lock *lock) { for (hk_u64 end = hk_now() + hk_ticks(10000); hk_now() < end;) ;",
     );
-    std::fs::write(&lock, slow).expect("the scratch directory can be written");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ci/lock-against.sh");
-    let script = script.to_str().expect("it is UTF-8");
-    let place = ["engine=sim", "machine=skylake-8s", "cpus=0-1", "window=2ms", "warmup=500us"];
-    let settings = place.iter().flat_map(|setting| ["--set", setting]);
-    let words: Vec<&str> =
-        ["lock.c", "HEAD", "--blocks", "6", "--ratios", "1"].into_iter().chain(settings).collect();
-    let output = within(script, &words);
-    let said = stdout(&output);
-    assert_eq!(code(&output), 0, "{said}{}", stderr(&output));
-    assert!(said.contains("### lock.c, now over HEAD") && said.contains("no fault found"), "{said}");
-    let now = said.lines().find(|line| line.contains("| now |")).unwrap_or_else(|| panic!("{said}"));
+    written(lock, slow);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/ci/lock-against.sh");
+    let place =
+        "--set engine=sim --set machine=skylake-8s --set cpus=0-1 --set window=2ms --set warmup=500us";
+    let output = within(script, &format!("lock.c HEAD --blocks 6 --ratios 1 {place}"))
+        .with(&[0])
+        .prints(&["### lock.c, now over HEAD", "no fault found"]);
+    let now = output.out.lines().find(|line| line.contains("| now |")).expect("a row");
     let ratio = now.split('|').find_map(|cell| cell.trim().split_once('x')?.0.parse::<f64>().ok());
     assert!(ratio.is_some_and(|ratio| ratio < 0.5) && now.trim_end().ends_with(" - |"), "{now}");
-    let nothing = within(script, &["lock.c"]);
-    assert_eq!(code(&nothing), 2, "{}", stderr(&nothing));
+    within(script, "lock.c").with(&[2]);
     Ok(())
 }
 
@@ -510,30 +379,26 @@ fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
 #[apply(trial)]
 fn a_lock_of_a_crate_excludes_and_its_pv_form_sleeps() -> Check {
     let directory = scratch("object-crate");
-    let cargo = |arguments: &[&str]| {
+    let cargo = |line: &str| {
         let mut cargo = Command::new(env!("CARGO"));
         // Flags of this build are not for the lock: they would replace those of its own folder.
         cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("RUSTFLAGS");
-        cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/crate-lock"));
-        cargo.args(arguments).output().expect("cargo has started this test")
+        cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/crate-lock"));
+        end_of(cargo.args(line.split(' ')))
     };
-    let fetched = cargo(&["fetch", "--locked"]);
-    if !fetched.status.success() {
-        return skip(format_args!("the crate cannot be fetched: {}", stderr(&fetched)));
+    let fetched = cargo("fetch --locked");
+    if fetched.code != 0 {
+        return skip(format_args!("the crate cannot be fetched: {fetched}"));
     }
-    let target = directory.to_str().expect("it is UTF-8");
-    let built = cargo(&["build", "--release", "--locked", "--offline", "--target-dir", target]);
-    assert!(built.status.success(), "{}", stderr(&built));
-    let object = directory.join("x86_64-unknown-none/release/libcrate_lock.a");
-    let place = ["--engine=sim", "--machine=skylake-8s", "--cpus=0-1", "--ratio=4", "--window=20ms"];
-    for pv in ["--pv=off", "--pv=on"] {
-        let lock = ["run", "--lock-object", object.to_str().expect("it is UTF-8"), pv];
-        let output = haltkick(&[&lock[..], &place, &["--no-ideal", "--format=json"]].concat());
-        assert_eq!(code(&output), 0, "{pv}: {}", stderr(&output));
-        let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+    cargo(&format!("build --release --locked --offline --target-dir {directory}")).with(&[0]);
+    let object = format!("{directory}/x86_64-unknown-none/release/libcrate_lock.a");
+    let place =
+        "--engine sim --machine skylake-8s --cpus 0-1 --ratio 4 --window 20ms --no-ideal --format json";
+    for pv in ["off", "on"] {
+        let record = ends(0, &format!("run --lock-object {object} --pv {pv} {place}")).json();
         let figure = |name: &str| record["figures"][name].as_f64().expect("a figure");
         assert!(figure("acquisitions") > 100.0 && figure("lost_updates") == 0.0, "{pv}: {record}");
-        assert_eq!(figure("kicks_per_section") > 0.0, pv == "--pv=on", "{pv}: {record}");
+        assert_eq!(figure("kicks_per_section") > 0.0, pv == "on", "{pv}: {record}");
     }
     Ok(())
 }

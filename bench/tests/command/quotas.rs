@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
-
-use serde_json::Value;
+use std::process::Command;
 
 use crate::support::{
-    Check, Failed, apply, assert_valid, code, command, nulls_without_reason, refusal, skip, stderr, stdout,
-    trial,
+    Check, Ended, FINISHED, Failed, HALTKICK, apply, assert_complete, end_of, ends, kvm, refuses, shell,
+    skip, trial, words,
 };
 
 /// A control group of the test's own, which ends with it.
@@ -50,10 +48,10 @@ impl Group {
     }
 
     /// Runs the command in it.
-    fn run(&self, command: &Command) -> Output {
+    fn run(&self, line: &str) -> Ended {
         let mut within = Command::new("sh");
         within.args(["-c", "echo $$ >\"$0/cgroup.procs\"; exec \"$@\""]).arg(&self.folder);
-        within.arg(command.get_program()).args(command.get_args()).output().expect("it can be started")
+        end_of(within.arg(HALTKICK).args(words(line)))
     }
 }
 
@@ -64,11 +62,8 @@ impl Drop for Group {
 }
 
 /// Two vCPUs that would use two pCPUs.
-fn two(more: &str) -> Command {
-    let run =
-        "run --sched host --engine threads --vcpus 2 --lock none --no-ideal --format json --quota inherited";
-    command(&run.split(' ').chain(more.split(' ')).collect::<Vec<_>>())
-}
+const TWO: &str =
+    "run --sched host --engine threads --vcpus 2 --lock none --no-ideal --format json --quota inherited";
 
 #[apply(trial)]
 fn the_quota_of_the_own_control_group_is_read_and_counted() -> Check {
@@ -78,15 +73,11 @@ fn the_quota_of_the_own_control_group_is_read_and_counted() -> Check {
     let group = Group::new("cpu")?;
     group.write(["cpu.cfs_period_us", ""], ["40000", ""]);
     group.write(["cpu.cfs_quota_us", "cpu.max"], ["20000", "20000 40000"]);
-    let doctor = group.run(&command(&["doctor"]));
-    assert!(stdout(&doctor).contains("20000 40000"), "{}", stdout(&doctor));
+    group.run("doctor").prints(&["20000 40000"]);
     // A host that is busy may not give it its quota in a short window.
     for window in ["300ms", "1s", "3s", "10s"] {
-        let output = group.run(&two(&format!("--duration {window}")));
-        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
-        let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
-        assert_valid("run", &record);
-        assert_eq!(nulls_without_reason(&record), Vec::<String>::new());
+        let record = group.run(&format!("{TWO} --duration {window}")).with(FINISHED).json();
+        assert_complete(&record);
         assert_eq!(record["settings"]["quota"], "inherited");
         let figures = &record["figures"];
         let count = |name: &str| figures[name].as_u64().unwrap_or_else(|| panic!("{name}: {figures}"));
@@ -113,26 +104,21 @@ fn quotas_that_the_kernel_does_not_keep_are_refused_in_a_line() -> Check {
             "--quota: the model of a host has none: use sched vmm",
         ),
     ] {
-        let said = refusal(&["run"].into_iter().chain(more.split(' ')).collect::<Vec<_>>());
-        assert!(said.contains(says) && said.lines().count() == 1, "{said}");
+        refuses(&format!("run {more}"), says);
     }
     // This test's own group may have one.
     if haltkick_vmm::inherited_quota().is_ok_and(|quota| quota.is_some()) {
         return skip("this test runs under a quota itself");
     }
-    let output = two("--duration 10ms").output().expect("it can be started");
-    let said = stderr(&output);
-    assert_eq!(code(&output), 4, "{said}");
-    assert!(said.starts_with("haltkick: quota inherited: ") && said.contains("systemd-run"), "{said}");
+    ends(4, &format!("{TWO} --duration 10ms")).says(&["haltkick: quota inherited: ", "systemd-run"]);
     Ok(())
 }
 
 /// Whether a run with too little memory said so: it ended with 0 or 7, or with 2 or 4 and a word of the limit.
-fn assert_told(output: &Output, what: &str) -> bool {
-    let said = stderr(output);
-    let told =
-        [2, 4].contains(&code(output)) && said.lines().last().is_some_and(|said| said.contains("memory.max"));
-    assert!(told || [0, 7].contains(&code(output)), "{what}: {:?}: {said}", output.status);
+fn is_told(ended: &Ended) -> bool {
+    let last = ended.err.lines().last().unwrap_or_default();
+    let told = [2, 4].contains(&ended.code) && last.contains("memory.max");
+    assert!(told || FINISHED.contains(&ended.code), "{ended}");
     told
 }
 
@@ -146,19 +132,15 @@ fn memory_that_a_control_group_does_not_allow_is_named() -> Check {
         (40, 64, "kvm"),
         (64, 1000, "kvm"),
         (24, 1000, "threads"),
-        (24, 300, "sim"),
+        (24, 300, "sim --machine skylake-8s"),
     ] {
-        if engine == "kvm" && crate::support::kvm().is_err() {
+        if engine == "kvm" && kvm().is_err() {
             continue;
         }
         let bytes = (mib << 20).to_string();
         group.write(["memory.limit_in_bytes", "memory.max"], [&bytes, &bytes]);
-        let machine = if engine == "sim" { " --machine skylake-8s" } else { "" };
-        let run = format!(
-            "run --engine {engine}{machine} --vcpus {vcpus} --cpus 0 --lock ticket --duration 50ms --no-ideal"
-        );
-        let output = group.run(&command(&run.split(' ').collect::<Vec<_>>()));
-        told += u32::from(assert_told(&output, &format!("{mib} MiB, {vcpus} vCPUs, {engine}")));
+        let guest = format!("--vcpus {vcpus} --cpus 0 --lock ticket --duration 50ms --no-ideal");
+        told += u32::from(is_told(&group.run(&format!("run --engine {engine} {guest}"))));
     }
     assert!(told > 0);
     Ok(())
@@ -170,10 +152,7 @@ fn memory_that_the_address_space_does_not_allow_is_named() {
     for kib in [60_000, 80_000, 100_000, 120_000, 150_000] {
         for engine in ["sim --machine skylake-8s --cpus 0-63", "threads"] {
             let run = format!("run --engine {engine} --vcpus 64 --lock ticket --window 1ms --no-ideal");
-            let mut command = Command::new("sh");
-            let limited = format!("ulimit -v {kib} && exec {} {run}", env!("CARGO_BIN_EXE_haltkick"));
-            let output = command.args(["-c", &limited]).output().expect("sh can be started");
-            told += u32::from(assert_told(&output, &format!("{kib} KiB, {engine}")));
+            told += u32::from(is_told(&shell(&format!("ulimit -v {kib} && exec {HALTKICK} {run}"))));
         }
     }
     assert!(told > 0);

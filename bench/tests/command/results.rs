@@ -1,32 +1,31 @@
-//! Files that an experiment leaves in its directory, and refusals there.
+//! Directories of results: the files that an experiment leaves, merged and compared ones, and refusals there.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+
+use serde_json::Value;
 
 use crate::support::{
-    Check, apply, assert_valid, haltkick, json, kvm, nulls_without_reason, refusal, scratch, trial,
+    CELLS_PER_BLOCK, Check, TINY, apply, assert_complete, assert_valid, ends, finished, haltkick, json, kvm,
+    read, records, refusal, refuses, run_tiny, runs, scratch, tiny, trial, written,
 };
-use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs};
 
 #[apply(trial)]
 fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
-    let file = scratch("in-the-way").join("file");
-    std::fs::write(&file, "").unwrap();
-    for path in [file.to_str().unwrap(), "/proc/haltkick"] {
-        let message = refusal(&["bench", "overcommit", "--output", path]);
-        assert!(message.contains(&format!("output directory {path}: ")), "{message}");
-        assert_eq!(message.lines().count(), 1, "{message}");
+    let file = written(format!("{}/file", scratch("in-the-way")), "");
+    for path in [&file, "/proc/haltkick"] {
+        refuses(&format!("bench overcommit --output {path}"), &format!("output directory {path}: "));
     }
-    assert_eq!(std::fs::read(&file).unwrap(), b"");
+    assert_eq!(read(file), "");
 }
 
 #[apply(trial)]
 fn a_directory_that_holds_an_experiment_is_not_overwritten() {
     let directory = scratch("taken");
-    std::fs::write(directory.join("manifest.json"), "precious").unwrap();
-    let message = refusal(&["bench", "overcommit", "--output", directory.to_str().unwrap()]);
-    assert!(message.contains("already holds an experiment"), "{message}");
-    assert_eq!(std::fs::read_to_string(directory.join("manifest.json")).unwrap(), "precious");
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+    let manifest = written(format!("{directory}/manifest.json"), "precious");
+    refuses(&format!("bench overcommit --output {directory}"), "already holds an experiment");
+    assert_eq!(read(manifest), "precious");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
 }
 
 #[apply(trial)]
@@ -35,28 +34,18 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Chec
     let results = run_tiny("complete");
     assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
     assert!(runs(&results).values().all(|count| *count == 1));
-    for record in records(&results) {
-        assert_valid("run", &record);
-        assert_eq!(nulls_without_reason(&record), [""; 0], "{}", record["why"]);
+    records(&results).iter().for_each(assert_complete);
+    for of in ["manifest", "summary"] {
+        assert_valid(of, &json(format!("{results}/{of}.json")));
     }
-    assert_valid("manifest", &json(&results.join("manifest.json")));
-    assert_valid("summary", &json(&results.join("summary.json")));
-    for name in [
-        "summary.csv",
-        "runs.csv",
-        "report.html",
-        "throughput.svg",
-        "efficiency.svg",
-        "fairness.svg",
-        "time.svg",
-    ] {
-        assert!(results.join(name).metadata().is_ok_and(|file| file.len() > 0), "{name} is missing");
+    for name in ["summary.csv", "runs.csv", "report.html"] {
+        assert!(!read(format!("{results}/{name}")).is_empty(), "{name}");
     }
-    let left_over: Vec<_> = fs::read_dir(&results)
-        .unwrap()
-        .flatten()
-        .filter(|file| file.file_name().to_string_lossy().contains("partial"))
-        .collect();
+    for name in ["throughput", "efficiency", "fairness", "time"] {
+        assert!(!read(format!("{results}/{name}.svg")).is_empty(), "{name}");
+    }
+    let names = fs::read_dir(&results)?.flatten().map(|file| file.file_name());
+    let left_over: Vec<_> = names.filter(|name| name.to_string_lossy().contains("partial")).collect();
     assert!(left_over.is_empty(), "{left_over:?}");
     Ok(())
 }
@@ -64,27 +53,25 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Chec
 #[apply(trial)]
 fn what_has_no_end_or_is_no_regular_file_is_not_read() {
     let directory = scratch("endless");
-    let results = directory.join("results");
+    let results = format!("{directory}/results");
     fs::create_dir(&results).unwrap();
-    std::os::unix::fs::symlink("/dev/zero", results.join("manifest.json")).unwrap();
+    symlink("/dev/zero", format!("{results}/manifest.json")).unwrap();
     let of_kernels = |name: &str, kernel: &str, initrd: &str| {
         let text = include_str!("../../../examples/kernels/pv.toml");
-        let path = directory.join(name);
-        fs::write(&path, text.replace("\"vmlinuz\"", kernel).replace("\"initrd.cpio\"", initrd)).unwrap();
-        path.display().to_string()
+        let text = text.replace("\"vmlinuz\"", kernel).replace("\"initrd.cpio\"", initrd);
+        written(format!("{directory}/{name}"), text)
     };
-    fs::File::create(directory.join("huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
+    fs::File::create(format!("{directory}/huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
     let kernel = of_kernels("kernel.toml", "\"huge\"", "\"kernel.toml\"");
     let initrd = of_kernels("initrd.toml", "\"kernel.toml\"", "\"huge\"");
-    let results = results.to_str().unwrap();
-    for (arguments, expected) in [
-        (&["bench", "/dev/zero"][..], "/dev/zero: it has more than 1048576 bytes, which are the most"),
-        (&["report", results], "manifest.json: it is no regular file"),
-        (&["bench", &kernel], "huge: it has 1099511627776 bytes, and 3221225472 are the most"),
-        (&["bench", &initrd], "huge: it has 1099511627776 bytes, and 3221225472 are the most"),
+    let huge = "huge: it has 1099511627776 bytes, and 3221225472 are the most";
+    for (line, expected) in [
+        ("bench /dev/zero", "/dev/zero: it has more than 1048576 bytes, which are the most"),
+        (&format!("report {results}"), "manifest.json: it is no regular file"),
+        (&format!("bench {kernel}"), huge),
+        (&format!("bench {initrd}"), huge),
     ] {
-        let message = refusal(arguments);
-        assert!(message.contains(expected) && message.lines().count() == 1, "{arguments:?}: {message}");
+        refuses(line, expected);
     }
 }
 
@@ -92,32 +79,83 @@ fn what_has_no_end_or_is_no_regular_file_is_not_read() {
 fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Check {
     kvm()?;
     let results = run_tiny("broken");
-    let path = results.join("runs.jsonl");
-    let good = fs::read_to_string(&path).unwrap();
+    let (path, report) = (format!("{results}/runs.jsonl"), format!("report {results}"));
+    let good = read(&path);
+    let of_version_9 = good.lines().nth(1).unwrap().replace("\"schema_version\":2", "\"schema_version\":9");
     for (replacement, expected) in [
-        ("garbage".to_owned(), "no JSON"),
+        ("garbage", "no JSON"),
         (
-            "{\"schema\":\"somebody.else\",\"schema_version\":2}".to_owned(),
+            "{\"schema\":\"somebody.else\",\"schema_version\":2}",
             "schema is 'somebody.else', not 'haltkick.run'",
         ),
-        (
-            good.lines().nth(1).unwrap().replace("\"schema_version\":2", "\"schema_version\":9"),
-            "a record of version 9, where this haltkick reads version 2",
-        ),
-        ("{\"schema\":\"haltkick.run\",\"schema_version\":2}".to_owned(), "a broken record"),
+        (&of_version_9, "a record of version 9, where this haltkick reads version 2"),
+        ("{\"schema\":\"haltkick.run\",\"schema_version\":2}", "a broken record"),
     ] {
         let mut lines: Vec<&str> = good.lines().collect();
-        lines[1] = &replacement;
-        fs::write(&path, lines.join("\n") + "\n").unwrap();
-        let output = haltkick(&["report", results.to_str().unwrap()]);
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains(&format!("{}:2: {expected}", path.display())), "{message}");
-        assert_eq!(message.lines().count(), 1, "{message}");
+        lines[1] = replacement;
+        fs::write(&path, lines.join("\n") + "\n")?;
+        refuses(&report, &format!("{path}:2: {expected}"));
     }
-    fs::remove_file(&path).unwrap();
-    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
-    let message = refusal(&["report", results.to_str().unwrap()]);
-    assert!(message.contains("runs.jsonl: it is no regular file"), "{message}");
+    fs::remove_file(&path)?;
+    symlink("/dev/zero", &path)?;
+    refuses(&report, "runs.jsonl: it is no regular file");
+    Ok(())
+}
+
+#[apply(trial)]
+fn merging_two_whole_runs_doubles_the_blocks() -> Check {
+    kvm()?;
+    let (first, second) = (run_tiny("merge-first"), run_tiny("merge-second"));
+    finished(&format!("merge {first} {second} --output {first}-both"));
+    let merged = runs(&format!("{first}-both"));
+    assert_eq!(merged.len(), 6 * CELLS_PER_BLOCK);
+    assert!(merged.values().all(|count| *count == 1));
+    Ok(())
+}
+
+#[apply(trial)]
+fn compare_finds_a_loss_within_and_between_directories() -> Check {
+    kvm()?;
+    let before = run_tiny("compare-before");
+    let after = format!("{before}-after");
+    fs::create_dir_all(&after)?;
+    fs::copy(format!("{before}/manifest.json"), format!("{after}/manifest.json"))?;
+    let made = records(&before);
+    // Six blocks each, so that there are intervals; the later directory has lost nine tenths.
+    for (directory, factor) in [(&after, 0.1), (&before, 1.0)] {
+        let mut lines = String::new();
+        for copy in 0..2 {
+            for mut record in made.iter().take(3 * CELLS_PER_BLOCK).cloned() {
+                record["place"]["block"] = (record["place"]["block"].as_u64().unwrap() + copy * 3).into();
+                let speed = 1000.0 + record["place"]["order_index"].as_f64().unwrap();
+                record["figures"]["acquisitions_per_second"] = (speed * factor).into();
+                // Other load does not matter here: this is about a loss.
+                (record["trusted"], record["warnings"]) = (true.into(), Value::Array(vec![]));
+                lines += &format!("{record}\n");
+            }
+        }
+        fs::write(format!("{directory}/runs.jsonl"), lines)?;
+    }
+    ends(8, &format!("compare {before} {after} --threshold 50%"));
+    ends(0, &format!("compare {after} {before}"));
+    ends(0, &format!("compare {before} {before}"));
+    let compared = haltkick(&format!("compare {before} {after} --format json")).json();
+    assert_valid("comparison", &compared);
+    assert_eq!(compared["cells"].as_array().unwrap().len(), 4);
+    haltkick(&format!("compare {before}:tas {before}:tas")).prints(&["1.000x"]);
+    Ok(())
+}
+
+#[apply(trial)]
+fn directories_of_different_experiments_are_not_compared_or_merged() -> Check {
+    kvm()?;
+    let first = run_tiny("different");
+    let (experiment, other) = tiny("different-other");
+    fs::write(&experiment, TINY.replace("\"tiny\"", "\"other\""))?;
+    finished(&format!("bench {experiment} --blocks 1 --output {other}"));
+    for line in [format!("compare {first} {other}"), format!("merge {first} {other} --output /nowhere")] {
+        let message = refusal(&line);
+        assert!(message.contains("'tiny'") && message.contains("'other'"), "{message}");
+    }
     Ok(())
 }

@@ -1,72 +1,194 @@
 //! Common beginning of all these tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) use ::support::{Check, Failed, apply, skip, trial};
+pub(crate) use rustix::process::Signal;
 use serde_json::Value;
 
+/// The program under test.
+pub(crate) const HALTKICK: &str = env!("CARGO_BIN_EXE_haltkick");
+
+/// A command that has ended, with what it printed as text.
+pub(crate) struct Ended {
+    line: String,
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, code, out, err } = self;
+        write!(to, "`{line}` ended with {code}, printed:\n{out}\nand said:\n{err}")
+    }
+}
+
+impl Ended {
+    pub(crate) fn new(line: &str, output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("output is text");
+        let code = output.status.code().expect("it ends by itself");
+        Self { line: line.to_owned(), code, out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Requires one of these exit codes.
+    #[track_caller]
+    pub(crate) fn with(self, codes: &[i32]) -> Self {
+        assert!(codes.contains(&self.code), "not {codes:?}: {self}");
+        self
+    }
+
+    /// Requires all of `parts` on standard output.
+    #[track_caller]
+    pub(crate) fn prints(self, parts: &[&str]) -> Self {
+        parts.iter().for_each(|part| assert!(self.out.contains(part), "'{part}' is not printed: {self}"));
+        self
+    }
+
+    /// Requires all of `parts` on standard error.
+    #[track_caller]
+    pub(crate) fn says(self, parts: &[&str]) -> Self {
+        parts.iter().for_each(|part| assert!(self.err.contains(part), "'{part}' is not said: {self}"));
+        self
+    }
+
+    /// The only JSON value on standard output.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    /// Values on standard output, one a line.
+    #[track_caller]
+    pub(crate) fn jsons(&self) -> Vec<Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+    }
+}
+
+/// The words of a command line. What stands between apostrophes is one word.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    let parts = line.split('\'').enumerate();
+    let quoted = |(index, part): (usize, _)| {
+        if index % 2 == 1 { vec![part] } else { str::split_ascii_whitespace(part).collect() }
+    };
+    parts.flat_map(quoted).collect()
+}
+
 /// Makes the command.
-pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
-    command.args(arguments);
+pub(crate) fn command(line: &str) -> Command {
+    let mut command = Command::new(HALTKICK);
+    command.args(words(line));
     command
 }
 
-/// The words of a command line without quotes.
-pub(crate) fn words(text: &str) -> Vec<&str> {
-    text.split_ascii_whitespace().collect()
+/// Runs a command to its end.
+pub(crate) fn end_of(command: &mut Command) -> Ended {
+    let words = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    Ended::new(&words, command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")))
 }
 
-pub(crate) fn haltkick(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("haltkick can be started")
+/// Runs the command to its end.
+pub(crate) fn haltkick(line: &str) -> Ended {
+    end_of(&mut command(line))
 }
 
-pub(crate) fn code(output: &Output) -> i32 {
-    output.status.code().expect("haltkick ends by itself")
+/// Runs the command, which ends with `code`.
+#[track_caller]
+pub(crate) fn ends(code: i32, line: &str) -> Ended {
+    haltkick(line).with(&[code])
 }
 
-pub(crate) fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("standard output is text")
+/// Exit codes of a run that came to its end; 7 because the machine that runs tests need not be quiet.
+pub(crate) const FINISHED: &[i32] = &[0, 7];
+
+/// Runs the command to an end that is good or at least an end.
+#[track_caller]
+pub(crate) fn finished(line: &str) -> Ended {
+    haltkick(line).with(FINISHED)
 }
 
-pub(crate) fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).expect("standard error is text")
+/// Returns the one line on stderr with which the command refuses `line`, exit code 2. Only the parser of command lines adds its usage.
+#[track_caller]
+pub(crate) fn refusal(line: &str) -> String {
+    let ended = ends(2, line);
+    let is_one_line = ended.err.lines().count() == 1 || ended.err.starts_with("error: ");
+    assert!(ended.out.is_empty() && is_one_line, "{ended}");
+    ended.err
+}
+
+/// Requires that the command refuses `line` in one line that contains `part`.
+#[track_caller]
+pub(crate) fn refuses(line: &str, part: &str) {
+    let said = refusal(line);
+    assert!(said.contains(part), "{line}: '{part}' is not in: {said}");
+}
+
+/// Runs a shell's script, in which `{HALTKICK}` is the command, to its end.
+pub(crate) fn shell(script: &str) -> Ended {
+    end_of(Command::new("sh").args(["-c", script]))
+}
+
+/// Starts a command whose output is kept.
+pub(crate) fn started(command: &mut Command) -> Running {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    Running(Some(child.unwrap_or_else(|error| panic!("{command:?}: {error}"))))
+}
+
+/// A process that is ended if its test is.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    pub(crate) fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it runs")
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        let pid = rustix::process::Pid::from_child(self.child());
+        rustix::process::kill_process(pid, signal).expect("the child is ours");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> Ended {
+        let child = self.0.take().expect("it runs");
+        Ended::new("the command that was started", child.wait_with_output().expect("the child is ours"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
 }
 
 /// Two vCPUs on each of two simulated CPUs, for a millisecond: needs no KVM.
-pub(crate) const SIMULATED: [&str; 12] = [
-    "--engine",
-    "sim",
-    "--machine",
-    "cascadelake-2s",
-    "--cpus",
-    "0-1",
-    "--window",
-    "1ms",
-    "--warmup",
-    "1ms",
-    "--think",
-    "1us",
-];
+pub(crate) const SIMULATED: &str =
+    "--engine sim --machine cascadelake-2s --cpus 0-1 --window 1ms --warmup 1ms --think 1us";
 
 /// A directory of this test's own, empty.
-pub(crate) fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+pub(crate) fn scratch(name: &str) -> String {
+    let path = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).expect("a scratch directory");
     path
 }
 
-/// The one line on stderr with which the command refuses `arguments`, exit code 2.
-pub(crate) fn refusal(arguments: &[&str]) -> String {
-    let output = haltkick(arguments);
-    assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
-    assert_eq!(stdout(&output), "", "{arguments:?} wrote data");
-    stderr(&output)
+/// Writes a file; its path.
+pub(crate) fn written(path: String, text: impl AsRef<[u8]>) -> String {
+    fs::write(&path, text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    path
+}
+
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Tests of guests begin with this.
@@ -75,21 +197,6 @@ pub(crate) fn kvm() -> Check {
         Ok(_) => Ok(()),
         Err(error) => skip(format_args!("/dev/kvm: {error}")),
     }
-}
-
-/// Exit codes of a run that came to its end; 7 because the machine that runs tests need not be quiet.
-pub(crate) const FINISHED: [i32; 2] = [0, 7];
-
-/// Runs `arguments` to the end, which is good or at least an end.
-pub(crate) fn finished(arguments: &[&str]) -> Output {
-    let output = haltkick(arguments);
-    let code = output.status.code().expect("haltkick ends by itself");
-    assert!(
-        FINISHED.contains(&code),
-        "{arguments:?} ended with {code}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    output
 }
 
 /// Returns the first result of `look` in ever longer windows: on a busy host little happens in a short one.
@@ -110,23 +217,31 @@ pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-pub(crate) fn schema(of: &str) -> Value {
-    serde_json::from_slice(&haltkick(&["schema", of]).stdout).expect("a schema is JSON")
-}
-
 pub(crate) fn assert_valid(of: &str, value: &Value) {
-    let validator = jsonschema::validator_for(&schema(of)).expect("a schema is a schema");
+    let schema = ends(0, &format!("schema {of}")).json();
+    let validator = jsonschema::validator_for(&schema).expect("a schema is a schema");
     let errors: Vec<String> =
         validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
     assert!(errors.is_empty(), "{of}: {errors:#?}");
 }
 
-pub(crate) fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).expect("the file is there")).expect("the file is JSON")
+/// Requires a record that keeps to its schema and has a reason for each null.
+pub(crate) fn assert_complete(record: &Value) {
+    assert_valid("run", record);
+    assert_eq!(nulls_without_reason(record), [""; 0], "{}", record["why"]);
+}
+
+/// Whether a record has a warning with this code.
+pub(crate) fn is_warned(record: &Value, code: &str) -> bool {
+    record["warnings"].as_array().expect("warnings").iter().any(|warning| warning["code"] == code)
+}
+
+pub(crate) fn json(path: impl AsRef<Path>) -> Value {
+    serde_json::from_str(&read(path)).expect("the file is JSON")
 }
 
 /// Paths of nulls for which `why` has nothing, neither for them nor for what they are part of.
-pub(crate) fn nulls_without_reason(record: &Value) -> Vec<String> {
+fn nulls_without_reason(record: &Value) -> Vec<String> {
     fn collect(value: &Value, path: &str, nulls: &mut BTreeSet<String>) {
         match value {
             Value::Null => {
@@ -165,4 +280,72 @@ pub(crate) fn an_allowed_cpu() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
     list.trim().split([',', '-']).next().unwrap().to_owned()
+}
+
+/// An experiment that takes a second.
+pub(crate) const TINY: &str = r#"
+format = 1
+name = "tiny"
+title = "A tiny experiment"
+blocks = 3
+[settings]
+slice = "500us"
+window = "10ms"
+warmup = "1ms"
+watchdog = "20s"
+[grid]
+ratio = [1, 2]
+[[arm]]
+name = "tas"
+lock = "tas"
+[[arm]]
+name = "pv"
+lock = "qspinlock"
+pv = "on"
+[[compare]]
+name = "pv/tas"
+arm = "pv"
+baseline = "tas"
+[control]
+arm = "pv"
+ratio = 2
+"#;
+
+/// Cells of one block: at each ratio a lock-free one and two arms, and the second half of the A/A pair.
+pub(crate) const CELLS_PER_BLOCK: usize = 7;
+
+/// A directory of this test's own with the tiny experiment in it: the experiment, and a place for results.
+pub(crate) fn tiny(name: &str) -> (String, String) {
+    let path = scratch(name);
+    (written(format!("{path}/tiny.toml"), TINY), format!("{path}/results"))
+}
+
+/// Results of the tiny experiment.
+pub(crate) fn run_tiny(name: &str) -> String {
+    let (experiment, results) = tiny(name);
+    finished(&format!("bench {experiment} --output {results}"));
+    results
+}
+
+pub(crate) fn records(results: &str) -> Vec<Value> {
+    let text = read(format!("{results}/runs.jsonl"));
+    text.lines().map(|line| serde_json::from_str(line).expect("every line is a record")).collect()
+}
+
+/// Leaves the first `records` of a directory, as if nothing had been recorded after them.
+pub(crate) fn cut(results: &str, records: usize) {
+    let text = read(format!("{results}/runs.jsonl"));
+    assert!(text.lines().count() > records, "there is something to leave out");
+    written(format!("{results}/runs.jsonl"), text.split_inclusive('\n').take(records).collect::<String>());
+}
+
+/// Cell and block of each record, as often as they occur.
+pub(crate) fn runs(results: &str) -> BTreeMap<(String, u64), usize> {
+    let mut runs = BTreeMap::new();
+    for record in records(results) {
+        let place = &record["place"];
+        let cell = place["cell_id"].as_str().unwrap().to_owned();
+        *runs.entry((cell, place["block"].as_u64().unwrap())).or_default() += 1;
+    }
+    runs
 }

@@ -1,118 +1,165 @@
-//! Experiments without a file, cells that are run more than once, and what would be run.
+//! Experiments without a file, cells that are run more than once, what would be run, comparisons on machines like a simulated one,
+//! and the think time that loads an arm.
 
-use std::fs;
+use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::json;
 
 use crate::support::{
-    SIMULATED, apply, assert_valid, code, finished, haltkick, json, refusal, scratch, stderr, stdout, trial,
+    CELLS_PER_BLOCK, Ended, SIMULATED, apply, assert_valid, cut, ends, finished, haltkick, json, read,
+    records, refuses, runs, scratch, tiny, trial,
 };
-use crate::tiny::{CELLS_PER_BLOCK, records, runs, tiny};
 
 #[apply(trial)]
 fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {
     let path = scratch("sweep");
-    let (file, swept, from_file) = (path.join("mine.toml"), path.join("swept"), path.join("from-file"));
-    let [file_name, swept_name, from_file_name] =
-        [&file, &swept, &from_file].map(|path| path.to_str().unwrap());
-    let sweep =
-        ["sweep", "--vary", "ratio=1,2", "--vary", "lock=ticket,qspinlock-wc", "--compare", "--blocks", "2"];
-    let ends = ["--save", file_name, "--output", swept_name];
-    let printed = stdout(&finished(&[&sweep[..], &SIMULATED, &ends].concat()));
-    assert!(printed.contains("qspinlock-wc/ticket") && printed.contains("A/A pair (ticket"), "{printed}");
-    let again = stdout(&finished(&["bench", file_name, "--output", from_file_name]));
+    let [file, swept, again] = ["mine.toml", "swept", "from-file"].map(|name| format!("{path}/{name}"));
+    let sweep = "sweep --vary ratio=1,2 --vary lock=ticket,qspinlock-wc --compare --blocks 2";
+    let saving = format!("{sweep} {SIMULATED} --save {file}");
+    let printed = finished(&format!("{saving} --output {swept}"));
+    let printed = printed.prints(&["qspinlock-wc/ticket", "A/A pair (ticket"]).out;
+    let again = finished(&format!("bench {file} --output {again}")).out;
     assert_eq!(again, printed, "simulated runs are the same to the last digit");
     // At each ratio a lock-free cell and two arms, and the second half of the A/A pair.
     assert_eq!(records(&swept).len(), 2 * 7);
-    let manifest = json(&swept.join("manifest.json"));
+    let manifest = json(format!("{swept}/manifest.json"));
     assert_valid("manifest", &manifest);
-    assert_eq!(manifest["source"]["text"].as_str().unwrap(), fs::read_to_string(&file).unwrap());
+    assert_eq!(manifest["source"]["text"].as_str().unwrap(), read(file));
 
     // The remains of a sweep are completed like any experiment.
-    let file = swept.join("runs.jsonl");
-    let text = fs::read_to_string(&file).unwrap();
-    let kept: Vec<&str> = text.lines().take(5).collect();
-    fs::write(&file, kept.join("\n") + "\n").unwrap();
-    finished(&["bench", "--resume", swept_name]);
+    cut(&swept, 5);
+    finished(&format!("bench --resume {swept}"));
     assert_eq!(runs(&swept).len(), 2 * 7);
-
-    let refused = refusal(&[&sweep[..], &SIMULATED, &["--save", file_name]].concat());
-    assert!(refused.contains("mine.toml is there already: choose another name"), "{refused}");
+    refuses(&saving, "mine.toml is there already: choose another name");
 }
 
 #[apply(trial)]
 fn a_sweep_that_cannot_be_is_refused_in_one_line() {
-    for (arguments, expected) in [
+    for (more, expected) in [
+        ("--vary slice=1ms,2ms --slice 1ms", "haltkick: --vary slice: --slice says the same for all cells"),
+        ("--vary lock=ticket --compare", "haltkick: --compare: there is only one thing to compare"),
         (
-            &["--vary", "slice=1ms,2ms", "--slice", "1ms"][..],
-            "haltkick: --vary slice: --slice says the same for all cells",
-        ),
-        (&["--vary", "lock=ticket", "--compare"], "haltkick: --compare: there is only one thing to compare"),
-        (
-            &["--vary", "lock=ticket,tas", "--vary", "pv=off,on"],
+            "--vary lock=ticket,tas --vary pv=off,on",
             "haltkick: sweep: arm 'tas pv on': pv: lock 'tas' has no paravirtual form",
         ),
         (
-            &["--vary", "lock=tikcet,tas"],
+            "--vary lock=tikcet,tas",
             "haltkick: sweep: arm 'tikcet': lock: unknown lock 'tikcet': did you mean 'ticket'?",
         ),
+        ("--vary lokc=tas", "unknown setting 'lokc': did you mean 'lock'?"),
     ] {
-        let message = refusal(&[&["sweep"], arguments].concat());
-        assert!(message.starts_with(expected) && message.lines().count() == 1, "{message}");
+        refuses(&format!("sweep {more}"), expected);
     }
-    let message = refusal(&["sweep", "--vary", "lokc=tas"]);
-    assert!(message.contains("unknown setting 'lokc': did you mean 'lock'?"), "{message}");
 }
 
 #[apply(trial)]
 fn a_dry_run_prints_cells_and_their_time_and_runs_nothing() {
-    let (experiment, path) = tiny("dry");
-    let results = path.join("results");
-    let output = finished(&["bench", &experiment, "--dry-run", "--output", results.to_str().unwrap()]);
-    let text = stdout(&output);
+    let (experiment, results) = tiny("dry");
+    let planned = finished(&format!("bench {experiment} --dry-run --output {results}"));
     for cell in ["lock-free_ratio-1", "tas_ratio-2", "pv_ratio-2", "pv_ratio-2_control"] {
-        assert_eq!(
-            text.lines().filter(|line| line.ends_with(&format!(" {cell}"))).count(),
-            1,
-            "{cell}: {text}"
-        );
+        let is_it = |line: &&str| line.ends_with(&format!(" {cell}"));
+        assert_eq!(planned.out.lines().filter(is_it).count(), 1, "{cell}: {planned}");
     }
-    let total =
-        format!("{CELLS_PER_BLOCK} cells in each of 3 blocks: {} runs, about 1 s\n", 3 * CELLS_PER_BLOCK);
-    assert!(text.contains(&total), "{text}");
-    assert!(!results.exists(), "nothing is run");
-    let sweep = stdout(&finished(&["sweep", "--vary", "lock=ticket,mcs", "--dry-run", "--window", "1s"]));
-    assert!(sweep.contains("4 cells in each of 10 blocks: 40 runs, about 4"), "{sweep}");
-    let impossible = ["sweep", "--vary", "lock=ticket,mcs", "--workload", "interrupted", "--dry-run"];
-    let refused = refusal(&[&impossible[..], &SIMULATED].concat());
-    assert!(
-        refused.contains("cell lock-free: workload `interrupted` needs a lock for interrupts"),
-        "{refused}"
-    );
-    let simulated = ["sweep", "--vary", "lock=ticket,mcs", "--dry-run", "--blocks", "2"];
-    let planned = stdout(&finished(&[&simulated[..], &SIMULATED].concat()));
-    assert!(planned.contains("8 runs, about "), "{planned}");
+    let all = 3 * CELLS_PER_BLOCK;
+    planned.prints(&[&format!("{CELLS_PER_BLOCK} cells in each of 3 blocks: {all} runs, about 1 s\n")]);
+    assert!(!std::fs::exists(&results).unwrap(), "nothing is run");
+    let sweep = "sweep --vary lock=ticket,mcs --dry-run";
+    finished(&format!("{sweep} --window 1s")).prints(&["4 cells in each of 10 blocks: 40 runs, about 4"]);
+    finished(&format!("{sweep} --blocks 2 {SIMULATED}")).prints(&["8 runs, about "]);
+    let needs_two = "cell lock-free: workload `interrupted` needs a lock for interrupts";
+    refuses(&format!("{sweep} --workload interrupted {SIMULATED}"), needs_two);
 }
 
 #[apply(trial)]
 fn a_cell_that_is_repeated_has_as_many_records_and_one_table() {
-    let run = [&["run", "--lock", "ticket"], &SIMULATED[..], &["--ratio", "2", "--repeat", "3"]].concat();
-    let output = haltkick(&[&run[..], &["--format", "json"]].concat());
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    let records: Vec<Value> =
-        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let run = format!("run --lock ticket {SIMULATED} --ratio 2 --repeat 3");
+    let records = ends(0, &format!("{run} --format json")).jsons();
     assert_eq!(records.len(), 3);
     for (i, record) in records.iter().enumerate() {
         assert_valid("run", record);
-        assert_eq!(
-            (record["place"]["block"].as_u64(), record["settings"]["seed"].as_u64()),
-            (Some(i as u64), Some(i as u64 + 1))
-        );
+        assert_eq!((&record["place"]["block"], &record["settings"]["seed"]), (&json!(i), &json!(i + 1)));
         assert!(record["figures"]["efficiency"].is_f64(), "each has an ideal of its own");
     }
-    let table = stdout(&finished(&run));
+    let table = finished(&run).out;
     assert!(table.starts_with("3 runs of ticket\n3 runs in 3 blocks on 2 pCPUs"), "{table}");
     assert_eq!(table.lines().filter(|line| line.contains(" ticket  ")).count(), 1, "{table}");
-    let message = refusal(&[&run[..], &["--profile"]].concat());
-    assert!(message.contains("--repeat: a profile and a trace are of one run"), "{message}");
+    refuses(&format!("{run} --profile"), "--repeat: a profile and a trace are of one run");
+}
+
+const SIM: &str = "sweep --engine sim --machine nehalem-2s --cpus 0-3 --ratio 1 --duration 1ms --warmup 100us \
+                   --oracle=off";
+
+/// Two arms of which one holds the lock longer.
+const LONGER: &str = "--vary hold=1us,4us --lock mcs --compare --think 1us --blocks";
+
+/// The end of a sweep into a directory of its own.
+fn sweep(name: &str, more: &str) -> (Ended, String) {
+    let output = format!("{}/results", scratch(name));
+    (haltkick(&format!("{SIM} {more} --output {output}")), output)
+}
+
+#[apply(trial)]
+fn a_sweep_tells_what_its_comparisons_depend_on() {
+    let (done, directory) = sweep("robust", &format!("{LONGER} 5 --robust=4 --format json"));
+    let summary = done.with(&[0]).json();
+    assert_valid("summary", &summary);
+    let compared = summary["comparisons"].as_array().expect("comparisons");
+    assert_eq!(compared.len(), 1, "{compared:#?}");
+    let expected = json!({ "robustness": "robust", "flips_at": null, "points": 4 });
+    assert_eq!(compared[0]["sensitivity"], expected, "{compared:#?}");
+    // From the records alone, in the terminal and in the report.
+    haltkick(&format!("report {directory}")).prints(&["robust (4 machines like it)"]);
+    let report = read(format!("{directory}/report.html"));
+    assert!(report.contains("slower, robust"), "the report says it, too");
+    let (few, _) = sweep("robust-few", &format!("{LONGER} 4 --robust"));
+    few.with(&[2]).says(&["4 blocks are too few seeds: at least 5"]);
+}
+
+#[apply(trial)]
+fn the_flag_of_bench_asks_the_same_and_is_resumed() {
+    let path = scratch("robust-bench");
+    let [file, results] = ["mine.toml", "results"].map(|name| format!("{path}/{name}"));
+    finished(&format!("{SIM} {LONGER} 5 --save {file} --dry-run"));
+    let summary = finished(&format!("bench {file} --robust=4 --format json --output {results}")).json();
+    let expected = json!({ "robustness": "robust", "flips_at": null, "points": 4 });
+    assert_eq!(summary["comparisons"][0]["sensitivity"], expected, "{summary:#}");
+
+    // An experiment that began with the flag is completed with it.
+    cut(&results, 9);
+    let again = finished(&format!("bench --resume {results} --format json")).json();
+    assert_eq!(again["comparisons"], summary["comparisons"]);
+
+    let resume = format!("bench --resume {results} --robust");
+    refuses(&resume, "--resume takes everything from the directory");
+    let measured = "--robust: only simulated machines have guesses: --set engine=sim";
+    refuses("bench overcommit --robust", measured);
+    refuses("reproduce --robust", "use `haltkick bench NAME --robust`");
+}
+
+#[apply(trial)]
+fn arms_are_measured_at_the_think_time_that_loads_one() {
+    let vary = "--vary lock=ticket,mcs --compare --hold 200ns --blocks 2";
+    let load = "--load-to lock-share=30%:ticket";
+    let (done, directory) = sweep("load-to", &format!("{vary} {load} --format json"));
+    done.with(&[0]).says(&["--load-to: all arms run at think "]);
+    let records = records(&directory);
+    let thinks: BTreeSet<u64> =
+        records.iter().map(|record| record["settings"]["think_ns"].as_u64().expect("a time")).collect();
+    assert_eq!(thinks.len(), 1, "{thinks:?}");
+    // A vCPU's time, less its sections and pauses, went into the ticket lock.
+    let ticket = records.iter().find(|record| record["settings"]["lock"] == "ticket").expect("a record");
+    let each_ns = 4e9 / ticket["figures"]["acquisitions_per_second"].as_f64().expect("a rate");
+    let share = 1.0 - (200.0 + *thinks.first().unwrap() as f64) / each_ns;
+    assert!((0.2..0.45).contains(&share), "{share} at {thinks:?}");
+    for (more, expected) in [
+        ("--load-to lock-share=30%:tikcet", "there is no arm 'tikcet'"),
+        ("--load-to lock-share=99.9%:ticket", "does not spend 99.9 % of its time in locks"),
+        (&format!("{load} --vary slice=1ms,2ms"), "is run at several settings"),
+        (&format!("{load} --workload line-add"), "does not tell the time in locks"),
+    ] {
+        let (refused, _) = sweep("load-to-refused", &format!("{vary} {more}"));
+        refused.with(&[2]).says(&[expected]);
+    }
+    let threads = format!("sweep --vary lock=ticket,mcs --engine threads {load}");
+    refuses(&threads, "--load-to: think is solved by simulated runs");
 }

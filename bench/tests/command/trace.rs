@@ -7,20 +7,16 @@ use serde_json::Value;
 
 use crate::perfetto::{Shown, Trace, shown};
 use crate::support::{
-    Check, an_allowed_cpu, apply, code, haltkick, in_some_window, kvm, scratch, skip, stderr, stdout, trial,
-    words,
+    Check, Ended, FINISHED, HALTKICK, an_allowed_cpu, apply, haltkick, in_some_window, kvm, scratch, skip,
+    trial, words,
 };
 
-/// Runs `arguments` with a trace: the record of the first guest, and what the trace shows.
-fn traced(name: &str, arguments: &[&str]) -> (Value, Vec<Shown>) {
-    let path = scratch(name).join("run.pftrace");
-    let mut all = vec!["run", "--no-ideal", "--format", "json", "--trace", path.to_str().unwrap()];
-    all.extend(arguments);
-    let output = haltkick(&all);
-    let mut records = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
-    let record = records.next().expect("a record").expect("JSON");
-    let bytes = std::fs::read(&path).expect("a trace");
-    let trace = Trace::decode(&*bytes).expect("a trace is a message");
+/// Runs the command with a trace: the record of the first guest, and what the trace shows.
+fn traced(name: &str, line: &str) -> (Value, Vec<Shown>) {
+    let path = format!("{}/run.pftrace", scratch(name));
+    let record =
+        haltkick(&format!("run --no-ideal --format json --trace {path} {line}")).jsons().swap_remove(0);
+    let trace = Trace::decode(&*std::fs::read(&path).expect("a trace")).expect("a trace is a message");
     let clock = trace.packet.iter().find_map(|packet| packet.trace_packet_defaults.as_ref());
     assert_eq!(clock.and_then(|defaults| defaults.timestamp_clock_id), Some(3), "CLOCK_MONOTONIC");
     let snapshot = trace.packet.iter().find_map(|packet| packet.clock_snapshot.as_ref()).expect("clocks");
@@ -30,16 +26,21 @@ fn traced(name: &str, arguments: &[&str]) -> (Value, Vec<Shown>) {
     (record, shown)
 }
 
+/// How many there are whose name begins so.
+fn count(shown: &[Shown], name: &str) -> u64 {
+    shown.iter().filter(|shown| shown.name.starts_with(name)).count() as u64
+}
+
 #[apply(trial)]
 fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Check {
     kvm()?;
-    let arguments = ["--lock", "qspinlock", "--pv", "on", "--ratio", "8", "--hold", "5us", "--duration"];
     let happened = |shown: &[Shown]| {
-        let of = |name: &str| shown.iter().any(|shown| shown.name.starts_with(name));
-        of("halted") && of("preempted") && shown.iter().any(|shown| !shown.ended_flows.is_empty())
+        let kicked = shown.iter().any(|shown| !shown.ended_flows.is_empty());
+        count(shown, "halted") > 0 && count(shown, "preempted") > 0 && kicked
     };
     let (record, shown) = in_some_window("sleepers that were kicked, and somebody preempted", |window| {
-        Some(traced("trace", &[&arguments[..], &[window]].concat())).filter(|(_, shown)| happened(shown))
+        let line = format!("--lock qspinlock --pv on --ratio 8 --hold 5us --duration {window}");
+        Some(traced("trace", &line)).filter(|(_, shown)| happened(shown))
     });
     let of = |track: &str, name: &str| -> Vec<&Shown> {
         shown.iter().filter(|shown| shown.track.contains(track) && shown.name.starts_with(name)).collect()
@@ -54,14 +55,11 @@ fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Check {
         assert!(!of(track, name).is_empty(), "no {name} on {track}");
     }
     // A vCPU that is on a pCPU runs, from the same moment to the same moment.
+    let runs: Vec<_> = of("vCPUs/", "running").into_iter().filter(|shown| shown.name == "running").collect();
     for turn in of("pCPUs/", "vCPU ") {
         let track = format!("vCPUs/{}", turn.name);
-        let same = shown.iter().any(|shown| {
-            shown.track == track
-                && shown.name == "running"
-                && (shown.begin_ns, shown.end_ns) == (turn.begin_ns, turn.end_ns)
-        });
-        assert!(same, "{turn:?}");
+        let times = |shown: &Shown| (shown.begin_ns, shown.end_ns);
+        assert!(runs.iter().any(|run| run.track == track && times(run) == times(turn)), "{turn:?}");
     }
     let kicks = of("vCPU", "kick");
     assert!(kicks.len() as u64 >= record["vm_exits"]["pv_kick"].as_u64().unwrap(), "{} kicks", kicks.len());
@@ -74,7 +72,7 @@ fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Check {
 
 /// A trace under the host's scheduler.
 fn under_the_host(name: &str, window: &str) -> (Value, Vec<Shown>) {
-    traced(name, &["--lock", "tas", "--ratio", "4", "--sched", "host", "--duration", window])
+    traced(name, &format!("--lock tas --ratio 4 --sched host --duration {window}"))
 }
 
 /// Turns on a pCPU.
@@ -112,23 +110,14 @@ fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Check {
     let turns = turns(&shown);
     // No vCPU sleeps: one on a pCPU runs, and one off it was preempted. Turns that begin with the trace do so before
     // their place is known.
-    let of = |turn: &Shown, name: &str| {
+    let begins = |turn: &Shown, name: &str, at_ns: u64| {
         let track = format!("vCPUs/{}", turn.name);
-        shown.iter().any(|shown| {
-            shown.track == track
-                && shown.name.starts_with(name)
-                && if name == "running" {
-                    shown.begin_ns == turn.begin_ns
-                } else {
-                    shown.begin_ns == turn.end_ns
-                }
-        })
+        shown.iter().any(|it| it.track == track && it.name.starts_with(name) && it.begin_ns == at_ns)
     };
-    let running = turns.iter().filter(|turn| of(turn, "running")).count();
-    let preempted = turns.iter().filter(|turn| of(turn, "preempted")).count();
+    let running = turns.iter().filter(|turn| begins(turn, "running", turn.begin_ns)).count();
+    let preempted = turns.iter().filter(|turn| begins(turn, "preempted", turn.end_ns)).count();
     assert!(running == turns.len() && preempted > 0, "{running}, {preempted} of {} turns", turns.len());
-    let counted = counted_preemptions(&record);
-    let off = shown.iter().filter(|shown| shown.name.starts_with("preempted")).count() as u64;
+    let (counted, off) = (counted_preemptions(&record), count(&shown, "preempted"));
     // The record counts inside the window, the trace from start to end.
     assert!(off >= counted, "{off} off, {counted} counted");
     Ok(())
@@ -137,24 +126,17 @@ fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Check {
 #[apply(trial)]
 fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Check {
     kvm()?;
-    let cpu = an_allowed_cpu();
-    let mut program = Command::new("unshare");
-    program.args([
-        "--pid",
-        "--fork",
-        "--mount-proc",
-        env!("CARGO_BIN_EXE_haltkick"),
-        "run",
-        "--sched",
-        "host",
-    ]);
-    program.args(["--vcpus", "4", "--cpus", &cpu, "--duration", "300ms", "--no-ideal", "--format", "json"]);
-    let output = match program.output() {
-        Ok(output) if [0, 7].contains(&code(&output)) => output,
-        Ok(output) => return skip(format_args!("unshare: {}", stderr(&output))),
+    let run = format!("run --sched host --vcpus 4 --cpus {} --duration 300ms --no-ideal", an_allowed_cpu());
+    let mut unshare = Command::new("unshare");
+    unshare.args(words(&format!("--pid --fork --mount-proc {HALTKICK} {run} --format json")));
+    let ended = match unshare.output() {
+        Ok(output) => Ended::new(&run, output),
         Err(error) => return skip(format_args!("unshare: {error}")),
     };
-    let record: Value = serde_json::from_slice(&output.stdout).expect("a record");
+    if !FINISHED.contains(&ended.code) {
+        return skip(format_args!("unshare: {ended}"));
+    }
+    let record = ended.json();
     if let Some(reason) = record["why"]["switches_*"].as_str() {
         return skip(reason);
     }
@@ -167,10 +149,10 @@ fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Check {
 #[apply(trial)]
 fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Check {
     kvm()?;
-    let guest = "lock=ticket,vcpus=2";
     // Without attribution the kernel is not asked for its switches, so that the threads say which vCPU is awake.
-    let run = ["--sched", "host", "--attribution", "off", "--duration", "50ms"];
-    let (_, shown) = traced("trace-two", &[&run[..], &["--vm", guest, "--vm", guest]].concat());
+    let run = "--sched host --attribution off --duration 50ms";
+    let guests = "--vm lock=ticket,vcpus=2 --vm lock=ticket,vcpus=2";
+    let (_, shown) = traced("trace-two", &format!("{run} {guests}"));
     let awake = shown.iter().filter(|shown| shown.name == "awake").map(|shown| shown.track.as_str());
     let tracks: std::collections::BTreeSet<&str> = awake.collect();
     assert_eq!(tracks.len(), 4, "two guests of two vCPUs: {tracks:?}");
@@ -180,15 +162,13 @@ fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Check {
 #[apply(trial)]
 fn every_injection_is_an_instant_in_the_trace() -> Check {
     kvm()?;
-    let arguments =
-        ["--lock", "tas", "--ratio", "4", "--deschedule", "holder,rate=200,for=1ms", "--duration"];
+    let injected = |record: &Value| record["figures"]["injected_holder"].as_u64().expect("a count");
     let (record, shown) = in_some_window("a holder taken off", |window| {
-        let seen = traced("injected", &[&arguments[..], &[window]].concat());
-        Some(seen).filter(|(record, _)| record["figures"]["injected_holder"].as_u64() > Some(0))
+        let run = "--lock tas --ratio 4 --deschedule holder,rate=200,for=1ms --duration";
+        Some(traced("injected", &format!("{run} {window}"))).filter(|(record, _)| injected(record) > 0)
     });
-    let instants = shown.iter().filter(|shown| shown.name == "injection").count() as u64;
-    let off = shown.iter().filter(|shown| shown.name == "descheduled: holder").count() as u64;
-    let injected = record["figures"]["injected_holder"].as_u64().expect("a count");
+    let (instants, off) = (count(&shown, "injection"), count(&shown, "descheduled: holder"));
+    let injected = injected(&record);
     // The record counts inside the window, the trace from start to end.
     assert!(instants >= injected && off >= injected, "{instants} instants, {off} off, {injected} injected");
     Ok(())
@@ -197,10 +177,8 @@ fn every_injection_is_an_instant_in_the_trace() -> Check {
 #[apply(trial)]
 fn a_trace_of_a_hang_is_written_and_ends_with_it() -> Check {
     kvm()?;
-    let (record, shown) = traced(
-        "hang",
-        &words("--workload selftest-hang --lock tas --vcpus 4 --watchdog 300ms --duration 60s"),
-    );
+    let hangs = "--workload selftest-hang --lock tas --vcpus 4 --watchdog 300ms --duration 60s";
+    let (record, shown) = traced("hang", hangs);
     assert_eq!(record["schema"], "haltkick.failure");
     let waits = shown.iter().filter(|shown| shown.name == "wait for lock 0");
     let longest = waits.max_by_key(|wait| wait.end_ns - wait.begin_ns).expect("somebody waits");
@@ -211,14 +189,10 @@ fn a_trace_of_a_hang_is_written_and_ends_with_it() -> Check {
 #[apply(trial)]
 fn a_profile_is_a_table_for_people_and_rows_for_programs() -> Check {
     kvm()?;
-    let profiled = |window: &str, format: &str| {
-        let fixed = ["run", "--lock", "ticket", "--ratio", "4", "--profile", "--no-ideal"];
-        stdout(&haltkick(&[&fixed[..], &["--duration", window, "--format", format]].concat()))
-    };
-    let text = profiled("300ms", "table");
-    assert!(text.contains("# Overhead  State") && text.contains("by state: "), "{text}");
+    let run = "run --lock ticket --ratio 4 --profile --no-ideal --duration";
+    haltkick(&format!("{run} 300ms")).prints(&["# Overhead  State", "by state: "]);
     let profile = in_some_window("a sample", |window| {
-        let record: Value = serde_json::from_str(&profiled(window, "json")).expect("a record");
+        let record = haltkick(&format!("{run} {window} --format json")).json();
         Some(record["profile"].clone()).filter(|profile| profile["samples"].as_u64() > Some(0))
     });
     let rows = profile["rows"].as_array().expect("rows");

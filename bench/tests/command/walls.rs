@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use haltkick_vmm::{Needed, Needs, SandboxRule, process_rules, runner_rules};
-use serde_json::Value;
 
 use crate::kernels::pretended_kernel;
 use crate::support::{
-    Check, Failed, an_allowed_cpu, apply, code, command, eventually, haltkick, kvm, scratch, skip, stderr,
-    stdout, trial,
+    Check, Ended, Failed, HALTKICK, an_allowed_cpu, apply, command, end_of, ends, eventually, finished, kvm,
+    read, scratch, skip, started, tiny, trial, words, written,
 };
-use crate::tiny::tiny;
 
 /// A system call: its number and its arguments.
 pub(crate) type Call = (i64, Vec<u64>);
@@ -30,31 +28,15 @@ pub(crate) struct Calls {
     pub(crate) by_others: Vec<Call>,
 }
 
-/// Follows every system call of `haltkick` with `arguments`.
-pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Calls, Failed> {
-    let directory = scratch(&format!("traced-{name}"));
-    let file = directory.join("calls");
-    let output = Command::new("strace")
-        .args([
-            "-f",
-            "-n",
-            "-qq",
-            "-e",
-            "raw=all",
-            "-o",
-            file.to_str().unwrap(),
-            env!("CARGO_BIN_EXE_haltkick"),
-        ])
-        .args(arguments)
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) => return skip(format_args!("strace: {error}")),
-    };
-    let said = stderr(&output);
-    assert!(!said.contains("which the sandbox refuses"), "{arguments:?}: {said}");
-    assert!(output.status.code().is_some_and(|code| [0, 5, 6, 7].contains(&code)), "{arguments:?}: {said}");
-    Ok(Calls { stdout: stdout(&output), ..seen(&fs::read_to_string(file).expect("strace has written")) })
+/// Follows every system call of a command.
+pub(crate) fn traced(name: &str, line: &str) -> Result<Calls, Failed> {
+    let file = format!("{}/calls", scratch(&format!("traced-{name}")));
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-n", "-qq", "-e", "raw=all", "-o", &file, HALTKICK]).args(words(line));
+    let output = strace.output().or_else(|error| skip(format_args!("strace: {error}")))?;
+    let ended = Ended::new(line, output).with(&[0, 5, 6, 7]);
+    assert!(!ended.err.contains("which the sandbox refuses"), "{ended}");
+    Ok(Calls { stdout: ended.out, ..seen(&read(file)) })
 }
 
 /// Calls in the sandbox according to strace: lines `thread [ number] name(argument, argument...`.
@@ -129,60 +111,33 @@ fn name(rule: &SandboxRule) -> String {
 fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Check {
     kvm()?;
     let directory = scratch("walls-runs");
-    let trace = directory.join("run.pftrace");
-    let (experiment, path) = tiny("walls-bench");
-    let results = path.join("results");
+    let (experiment, results) = tiny("walls-bench");
     // UD2, which nothing handles: where the vCPU stands then is looked at.
     let fails = [WRITES_TO_ITS_SERIAL_PORT, &[0x0f, 0x0b]].concat();
     let kernel = pretended_kernel(&directory, 4 << 20, &fails);
-    let run = |line: &str| -> Vec<String> {
-        let line = format!("run --no-ideal --duration 30ms --watchdog 60s {line}");
-        line.split_ascii_whitespace().map(String::from).collect()
-    };
+    let run = "run --no-ideal --duration 30ms --watchdog 60s";
+    let sleeps = "--lock qspinlock --pv on --ratio 4";
+    let none = Needs::default;
+    let switches = || Needs { switches: true, ..none() };
     let runs = [
-        (
-            "vmm",
-            run("--lock qspinlock --pv on --ratio 4 --deschedule holder,prob=0.1,for=1ms"),
-            Needs::default(),
-        ),
-        (
-            "instruments",
-            run(&format!("--lock qspinlock --pv on --ratio 4 --profile --trace {}", trace.display())),
-            Needs::default(),
-        ),
-        ("counters", run("--pmu on"), Needs { counters: true, ..Needs::default() }),
-        (
-            "host",
-            run("--sched host --lock qspinlock --pv on --ratio 4"),
-            Needs { switches: true, ..Needs::default() },
-        ),
-        (
-            "yields",
-            run("--sched host --workload selftest-yield"),
-            Needs { switches: true, ..Needs::default() },
-        ),
-        ("invalidations", run("--workload selftest-flood"), Needs::default()),
-        ("threads", run("--engine threads --ratio 2"), Needs { foreign_code: true, ..Needs::default() }),
-        (
-            "linux",
-            ["run", "--kernel", &kernel, "--duration", "300ms"].map(String::from).into(),
-            Needs::default(),
-        ),
-        (
-            "bench",
-            ["bench", &experiment, "--output", results.to_str().unwrap()].map(String::from).into(),
-            Needs::default(),
-        ),
+        ("vmm", format!("{run} {sleeps} --deschedule holder,prob=0.1,for=1ms"), none()),
+        ("instruments", format!("{run} {sleeps} --profile --trace {directory}/run.pftrace"), none()),
+        ("counters", format!("{run} --pmu on"), Needs { counters: true, ..none() }),
+        ("host", format!("{run} --sched host {sleeps}"), switches()),
+        ("yields", format!("{run} --sched host --workload selftest-yield"), switches()),
+        ("invalidations", format!("{run} --workload selftest-flood"), none()),
+        ("threads", format!("{run} --engine threads --ratio 2"), Needs { foreign_code: true, ..none() }),
+        ("linux", format!("run --kernel {kernel} --duration 300ms"), none()),
+        ("bench", format!("bench {experiment} --output {results}"), none()),
     ];
-    let switches = haltkick_vmm::bpf_can_report_switches().is_ok();
-    let all = Needs { foreign_code: true, switches, counters: true, ..Needs::default() };
+    let can_report = haltkick_vmm::bpf_can_report_switches().is_ok();
+    let all = Needs { foreign_code: true, switches: can_report, counters: true, ..none() };
     let table = |rules: Vec<SandboxRule>| {
         rules.iter().map(|rule| (name(rule), rule.needed)).collect::<BTreeMap<_, _>>()
     };
     let (mut of_runners, mut of_others) = (table(runner_rules(0, None)), table(process_rules(&all)));
-    for (name, arguments, needs) in &runs {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let seen = traced(name, &arguments)?;
+    for (name, line, needs) in &runs {
+        let seen = traced(name, line)?;
         assert!(!seen.by_others.is_empty(), "{name}: there are no walls");
         let runner = runner_rules(seen.process, None);
         let refused = use_up(&seen.by_runners, &runner, &[], &mut of_runners);
@@ -190,30 +145,15 @@ fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Check {
         let refused = use_up(&seen.by_others, &process_rules(needs), &runner, &mut of_others);
         assert!(refused.is_empty(), "{name}: {refused:x?}");
     }
-    let redundant = |rules: BTreeMap<String, Needed>| -> Vec<String> {
-        rules.into_iter().filter(|(_, needed)| *needed == Needed::InRuns).map(|(name, _)| name).collect()
-    };
-    let redundant = [redundant(of_runners), redundant(of_others)];
-    assert_eq!(
-        redundant,
-        [const { Vec::<String>::new() }; 2],
-        "rules of runners, and of others, that nothing needs"
-    );
+    for (of, rules) in [("runners", of_runners), ("others", of_others)] {
+        let redundant: Vec<_> = rules.iter().filter(|(_, needed)| **needed == Needed::InRuns).collect();
+        assert!(redundant.is_empty(), "rules of {of} that nothing needs: {redundant:?}");
+    }
     Ok(())
 }
 
 /// 32-bit code, if it is run at all: `mov $0x3f8, %dx; out %al, (%dx); jmp back`.
 const WRITES_TO_ITS_SERIAL_PORT: &[u8] = &[0x66, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xfd];
-
-/// A process that ends with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// The field of each thread of `process`, by thread.
 fn field_of_threads(process: u32, field: &str) -> Vec<(String, String)> {
@@ -230,25 +170,20 @@ fn field_of_threads(process: u32, field: &str) -> Vec<(String, String)> {
 #[apply(trial)]
 fn a_call_refused_to_preloaded_code_names_the_variable() -> Check {
     let directory = scratch("walls-preload");
-    let (source, library) = (directory.join("getcpu.c"), directory.join("getcpu.so"));
     // An allocator that asks for its CPU, as some do, at each free().
     let text = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdlib.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
                 void free(void *at) { unsigned cpu; syscall(SYS_getcpu, &cpu, 0, 0); \
                 ((void (*)(void *))dlsym(RTLD_NEXT, \"free\"))(at); }\n";
-    fs::write(&source, text).expect("the source is written");
-    let compiled =
-        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl").status();
+    let source = written(format!("{directory}/getcpu.c"), text);
+    let library = format!("{directory}/getcpu.so");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source, "-ldl"]).status();
     if !compiled.is_ok_and(|status| status.success()) {
         return skip("cc makes no shared library here");
     }
     for engine in ["threads", "sim --machine skylake-8s --cpus 0"] {
         let run = format!("run --engine {engine} --vcpus 2 --lock ticket --window 1ms --no-ideal");
-        let mut command = command(&run.split(' ').collect::<Vec<_>>());
-        let output = command.env("LD_PRELOAD", &library).output().expect("it can be started");
-        let said = stderr(&output);
-        let named = said.contains(&format!("made system call {}", libc::SYS_getcpu))
-            && said.contains("LD_PRELOAD brings in");
-        assert!(named && code(&output) == 1, "{engine}: {said}");
+        let call = format!("made system call {}", libc::SYS_getcpu);
+        end_of(command(&run).env("LD_PRELOAD", &library)).with(&[1]).says(&[&call, "LD_PRELOAD brings in"]);
     }
     Ok(())
 }
@@ -258,49 +193,35 @@ fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Check {
     kvm()?;
     let cpu = an_allowed_cpu();
     let is_zero = |set: &str| set.bytes().all(|digit| digit == b'0');
-    for sched in ["vmm", "host"] {
-        let arguments =
-            ["run", "--no-ideal", "--duration", "60s", "--cpus", &cpu, "--vcpus", "2", "--sched", sched];
-        let mut command = command(&arguments);
-        let running = Running(
-            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("haltkick can be started"),
-        );
-        let process = running.0.id();
-        let runs_vcpus = |(name, _): &(String, String)| name.starts_with("pcpu") || name.starts_with("vcpu");
-        let walled = |(_, filters): &(String, String)| filters == "3";
+    let runs_vcpus = |(name, _): &&(String, String)| name.starts_with("pcpu") || name.starts_with("vcpu");
+    for (sched, expected) in [("vmm", 1), ("host", 2)] {
+        let run = format!("run --no-ideal --duration 60s --cpus {cpu} --vcpus 2 --sched {sched}");
+        let mut running = started(&mut command(&run));
+        let process = running.child().id();
         eventually("a thread that runs vCPUs behind its walls", || {
             let threads = field_of_threads(process, "Seccomp_filters:");
-            let runners = threads.iter().filter(|thread| runs_vcpus(thread));
-            let expected = if sched == "vmm" { 1 } else { 2 };
-            (runners.filter(|thread| walled(thread)).count() == expected).then_some(())
+            let walled = threads.iter().filter(runs_vcpus).filter(|(_, filters)| filters == "3");
+            (walled.count() == expected).then_some(())
         });
         for set in ["CapEff:", "CapInh:", "CapAmb:"] {
             let of_threads = field_of_threads(process, set);
             assert!(of_threads.iter().all(|(_, set)| is_zero(set)), "{sched}: {set} {of_threads:?}");
         }
         let permitted = field_of_threads(process, "CapPrm:");
-        let runners = permitted.iter().filter(|thread| runs_vcpus(thread)).count();
-        assert!(
-            runners > 0 && permitted.iter().filter(|thread| runs_vcpus(thread)).all(|(_, set)| is_zero(set)),
-            "{permitted:?}"
-        );
-        if sched == "vmm" {
-            assert!(permitted.iter().all(|(_, set)| is_zero(set)), "no run needs any: {permitted:?}");
-        }
+        let runners: Vec<_> = permitted.iter().filter(runs_vcpus).collect();
+        assert!(!runners.is_empty() && runners.iter().all(|(_, set)| is_zero(set)), "{permitted:?}");
+        let needs_none = sched == "host" || permitted.iter().all(|(_, set)| is_zero(set));
+        assert!(needs_none, "no run under vmm needs any: {permitted:?}");
     }
     Ok(())
 }
 
 #[apply(trial)]
-fn records_say_which_walls_kept_the_process_from_files() -> Check {
+fn records_say_which_walls_kept_the_process() -> Check {
     kvm()?;
-    let run = ["run", "--no-ideal", "--duration", "20ms", "--format", "json"];
-    let record = |options: &[&str]| -> Value {
-        let output = haltkick(&[&run[..], options].concat());
-        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
-        serde_json::from_str(&stdout(&output)).expect("one record")
-    };
-    let (walled, open) = (record(&[]), record(&["--no-sandbox"]));
+    let run = "run --no-ideal --duration 20ms --format json";
+    let (walled, open) = (finished(run).json(), finished(&format!("{run} --no-sandbox")).json());
+    assert_eq!((&walled["sandbox"], &open["sandbox"]), (&true.into(), &false.into()));
     match haltkick_vmm::landlock_abi() {
         Ok(abi) => assert_eq!(walled["landlock_abi"], abi),
         Err(why) => assert_eq!(walled["why"]["landlock_abi"], why.to_string()),
@@ -311,37 +232,21 @@ fn records_say_which_walls_kept_the_process_from_files() -> Check {
 }
 
 /// A run that takes little of the host.
-const SIMULATED: [&str; 14] = [
-    "run",
-    "--engine",
-    "sim",
-    "--machine",
-    "skylake-8s",
-    "--cpus",
-    "0",
-    "--vcpus",
-    "1",
-    "--duration",
-    "1ms",
-    "--no-ideal",
-    "--format",
-    "json",
-];
+const LITTLE: &str =
+    "run --engine sim --machine skylake-8s --cpus 0 --vcpus 1 --duration 1ms --no-ideal --format json";
 
 #[apply(trial)]
 fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Check {
     for (call, of_calls, of_files) in [("seccomp", true, false), ("landlock_create_ruleset", false, true)] {
-        let inject = format!("inject={call}:error=ENOSYS");
-        let mut command = Command::new("strace");
-        command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
-        let output = match command.arg(env!("CARGO_BIN_EXE_haltkick")).args(SIMULATED).output() {
-            Ok(output) => output,
-            Err(error) => return skip(format_args!("strace: {error}")),
-        };
-        let said = stderr(&output);
-        let record: Value = serde_json::from_str(&stdout(&output)).expect(&said);
-        assert_eq!(said.contains("haltkick: no filter of system calls: seccomp: "), of_calls, "{said}");
-        assert_eq!(said.contains("haltkick: no wall around files: this kernel has no"), of_files, "{said}");
+        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=ENOSYS"));
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, HALTKICK]);
+        let output = strace.args(words(LITTLE)).output();
+        let ended = Ended::new(LITTLE, output.or_else(|error| skip(format_args!("strace: {error}")))?);
+        let record = ended.json();
+        let says = |words: &str| ended.err.contains(words);
+        assert_eq!(says("haltkick: no filter of system calls: seccomp: "), of_calls, "{ended}");
+        assert_eq!(says("haltkick: no wall around files: this kernel has no"), of_files, "{ended}");
         assert_eq!(record["sandbox"], !of_calls);
         assert_eq!(record["why"]["sandbox"].is_string(), of_calls, "{:#}", record["why"]);
         assert_eq!(record["landlock_abi"].is_null(), of_files);
@@ -351,9 +256,9 @@ fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Check {
 
 #[apply(trial)]
 fn a_record_made_behind_the_walls_names_its_host() {
-    let record: serde_json::Value = serde_json::from_str(&stdout(&haltkick(&SIMULATED))).expect("a record");
+    let record = ends(0, LITTLE).json();
     assert_eq!(record["sandbox"], true, "{record:#}");
     // A comparison of two directories must be able to tell whether they are of one host.
-    let is_known = std::fs::read_to_string("/etc/machine-id").is_ok();
+    let is_known = fs::read_to_string("/etc/machine-id").is_ok();
     assert_eq!(record["host"]["host_id"].is_string(), is_known, "{:#}", record["why"]);
 }
