@@ -174,11 +174,7 @@ mod tests {
         };
         assert!((18..=24).contains(&blocks), "{blocks}");
         let at_the_edge = agreement(2.0, 1.6 / 1.3, 1.6 * 1.3);
-        assert_eq!(
-            at_the_edge,
-            Agreement::TooWideToTell { blocks: None },
-            "an estimate on the margin never tells"
-        );
+        assert_eq!(at_the_edge, Agreement::TooWideToTell { blocks: None }, "on the margin it never tells");
     }
 
     #[test]

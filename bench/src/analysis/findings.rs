@@ -172,8 +172,8 @@ mod tests {
     const RATIOS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
 
     fn plan() -> Plan {
-        let sketch = Sketch::new().axis("ratio", &RATIOS).arm("a", "tas").arm("b", "ticket");
-        sketch.compare("b/a", "b", "a").plan(7)
+        let sketch = Sketch::two().axis("ratio", &RATIOS);
+        sketch.compared().plan(7)
     }
 
     fn summary(plan: &Plan, seed: u64, slower_at_12: f64) -> Summary {
@@ -208,15 +208,15 @@ mod tests {
     /// Holm's correction changes nothing where one setting is left.
     #[test]
     fn a_correction_is_told_of_where_several_settings_are_valid() {
-        let sketch = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket");
-        let plan = sketch.compare("b/a", "b", "a").plan(7);
+        let sketch = Sketch::two().axis("ratio", &["1", "2"]);
+        let plan = sketch.compared().plan(7);
         let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
         let mut records = world.records(&plan);
         records.iter_mut().for_each(|record| record.trusted = true);
         let told = |records: &[_]| findings(&Summary::new(&plan.outline, records)).remove(0).text;
         assert!(told(&records).contains("at 2 of 2 settings, by Holm's correction"), "{}", told(&records));
         for record in &mut records {
-            record.trusted = record.place.as_ref().unwrap().setting["ratio"] == "1";
+            record.trusted = record.placed().setting["ratio"] == "1";
         }
         let text = told(&records);
         assert!(text.contains("at 1 of 2 settings; not valid at 1") && !text.contains("Holm"), "{text}");
@@ -224,8 +224,8 @@ mod tests {
 
     #[test]
     fn intervals_that_the_correction_takes_back_are_told_of() {
-        let sketch = Sketch::new().axis("ratio", &RATIOS).arm("a", "tas").arm("b", "ticket");
-        let plan = sketch.compare("b/a", "b", "a").plan(3);
+        let sketch = Sketch::two().axis("ratio", &RATIOS);
+        let plan = sketch.compared().plan(3);
         let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
         let mut records = world.shape(Shape::LogNormal(0.2)).records(&plan);
         records.iter_mut().for_each(|record| record.trusted = true);
@@ -280,7 +280,7 @@ mod tests {
         let mut records = world.records(&plan);
         let mut told = |invalid: u32, setting: &str| {
             for record in &mut records {
-                let place = record.place.as_ref().unwrap();
+                let place = record.placed();
                 record.trusted &= place.arm != "b"
                     || place.block >= invalid
                     || !(setting == "all" || place.setting["ratio"] == setting);
@@ -291,8 +291,7 @@ mod tests {
         assert!(few.is_valid && few.text.contains("at 12 of 12 settings"), "{few:?}");
         let one = told(3, "12");
         assert!(
-            one.is_valid && one.text.contains("at 11 of 12 settings") && one.text.contains("not valid at 1"),
-            "{one:?}"
+            one.is_valid && one.text.contains("at 11 of 12 settings") && one.text.contains("not valid at 1")
         );
         let all = told(7, "all");
         assert!(!all.is_valid && all.text.starts_with("b/a: no finding, "), "{all:?}");

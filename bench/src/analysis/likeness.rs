@@ -144,7 +144,7 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
 
     fn sketch() -> Sketch {
-        Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket")
+        Sketch::two().axis("ratio", &["1", "8"])
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
             record.settings.set("hold_ns", 2000);
             record.host.host_id = Some("host-b".into());
         }
-        other.retain(|record| record.place.as_ref().unwrap().arm != "b");
+        other.retain(|record| record.placed().arm != "b");
         assert_eq!(differences(&a, &other), ["hold_ns 1000 and 2000 in 4 cells", "host host-a and host-b"]);
         let none = BTreeSet::new();
         let only = "only the first has b, ratio 1 and 1 cells more";

@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_single_runs_cannot_tell_is_summed_over_the_experiment() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(20);
+        let plan = Sketch::two().plan(20);
         let mut records = World::new(1).records(&plan);
         for record in &mut records {
             // Below the limit that ticks set to a short run, and below that of nanoseconds.

@@ -100,10 +100,7 @@ mod tests {
             let blocks = experiment.trial_blocks.unwrap_or(experiment.blocks);
             let settings = most_settings(&plan);
             let shown = known.entry((blocks, settings)).or_insert_with(|| doublings_shown(blocks, settings));
-            assert!(
-                settings == 0 || *shown >= 0.95,
-                "{name}: {blocks} blocks at {settings} settings: {shown}"
-            );
+            assert!(settings == 0 || *shown >= 0.95, "{name}: {blocks} at {settings} settings: {shown}");
         }
     }
 
@@ -145,8 +142,8 @@ mod tests {
     fn headline(blocks: u32, seed: u64) -> Vec<Estimate> {
         let settings: Vec<String> = (1..=30).map(|us| format!("{us}us")).collect();
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        let sketch = Sketch::new().axis("hold", &settings).arm("a", "tas").arm("b", "ticket");
-        let plan = sketch.compare("b/a", "b", "a").plan(blocks);
+        let sketch = Sketch::two().axis("hold", &settings);
+        let plan = sketch.compared().plan(blocks);
         let records = World::new(seed).shape(Shape::LogNormal(0.05)).records(&plan);
         let comparisons = Summary::new(&plan.outline, &records).comparisons;
         comparisons.into_iter().map(|it| it.ratio.unwrap()).collect()

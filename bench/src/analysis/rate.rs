@@ -184,10 +184,7 @@ mod tests {
     fn counts_that_are_all_alike_leave_room_for_cut_sections() {
         for (runs, sections) in [(3, 0.71), (7, 0.41), (20, 0.17)] {
             let (low, high) = interval_of_eights(runs);
-            assert!(
-                (8.0 - low - sections).abs() < 0.04 && (high - 8.0 - sections).abs() < 0.04,
-                "{low} {high}"
-            );
+            assert!([8.0 - low, high - 8.0].iter().all(|it| (it - sections).abs() < 0.04), "{low} {high}");
         }
         let many = Rate { resolution: 1e-6, ..rate(133.0) };
         let low = |rate| estimate(&[rate; 3]).unwrap().interval.unwrap().low;

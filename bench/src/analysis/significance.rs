@@ -195,7 +195,7 @@ mod tests {
         for (seed, blocks) in [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 9), (7, 15)] {
             let records = World::new(seed).shape(Shape::LogNormal(0.1)).records(&plan);
             let of = |arm: &str| -> Vec<f64> {
-                let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
+                let of_arm = records.iter().filter(|record| record.placed().arm == arm);
                 of_arm.map(|record| record.amount(crate::record::figures::THROUGHPUT)).collect()
             };
             let (a, b) = (of("a"), of("b"));
@@ -287,10 +287,8 @@ mod tests {
         assert!((p(0.0) - 0.044_445_8).abs() < 1e-6, "{}", p(0.0));
         assert!(p(0.5) > 0.3, "{}", p(0.5));
         let alike = |above: f64| p_of_two_groups(&[above; 3], &[1.0; 3], 0.0);
-        assert_eq!(
-            (alike(2.0), alike(1.0), p_of_two_groups(&[2.0], &below, 0.0)),
-            (Some(0.0), Some(1.0), None)
-        );
+        let one = p_of_two_groups(&[2.0], &below, 0.0);
+        assert_eq!((alike(2.0), alike(1.0), one), (Some(0.0), Some(1.0), None));
     }
 
     #[test]

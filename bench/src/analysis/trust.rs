@@ -126,21 +126,20 @@ mod tests {
         let plan = sketch.plan(8);
         let mut records = World::new(1).records(&plan);
         for record in &mut records {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             record.trusted = !(place.arm == arm && place.block < spoiled && place.setting["ratio"] == "8");
         }
         lost(&plan.outline, &records)
     }
 
     fn sketch() -> Sketch {
-        let arms =
-            Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").arm("c", "mcs");
+        let arms = Sketch::two().axis("ratio", &["1", "8"]).arm("c", "mcs");
         arms.control("a")
     }
 
     #[test]
     fn only_the_first_comparison_becomes_invalid_above_29_percent_of_its_pairs() {
-        let compared = sketch().compare("b/a", "b", "a").compare("c/a", "c", "a");
+        let compared = sketch().compared().compare("c/a", "c", "a");
         for arm in ["a", "b"] {
             assert_eq!(with_spoiled(&compared, arm, 2), [""; 0]);
             let expected = "the headline comparison 'b/a' is not valid, more than 29 % of its pairs being invalid: \
@@ -154,10 +153,10 @@ mod tests {
     fn a_headline_of_all_guests_is_lost_with_the_guests_beside() {
         let two = |lock: &str| format!("vm = \"lock={lock}; name=second,lock=ticket\"");
         let sketch = Sketch::new().arm_with("a", &two("tas")).arm_with("b", &two("mcs"));
-        let mut plan = sketch.compare("b/a", "b", "a").plan(8);
+        let mut plan = sketch.compared().plan(8);
         let mut records = World::new(1).records(&plan);
         for record in &mut records {
-            record.trusted = record.place.as_ref().unwrap().role != Role::Beside;
+            record.trusted = record.placed().role != Role::Beside;
         }
         assert_eq!(lost(&plan.outline, &records), [""; 0], "the first guests are valid");
         for measure in [Measure::AllGuests, Measure::SlowestGuest] {
@@ -169,9 +168,9 @@ mod tests {
 
     #[test]
     fn a_headline_of_which_nothing_was_measured_is_not_to_be_trusted() {
-        let compared = sketch().compare("b/a", "b", "a").plan(2);
+        let compared = sketch().compared().plan(2);
         let mut records = World::new(1).records(&compared);
-        records.retain(|record| record.place.as_ref().unwrap().arm != "a");
+        records.retain(|record| record.placed().arm != "a");
         let expected = "the headline comparison 'b/a' has no pairs: nothing is known of it";
         assert_eq!(lost(&compared.outline, &records), [expected]);
         let without = sketch().plan(2);

@@ -503,16 +503,10 @@ mod tests {
             summary.simulated = true;
             None
         });
-        assert_eq!(
-            text.matches("on 4 machines like the simulated one: not tried yet\n").count(),
-            2,
-            "{text}"
-        );
+        let untried = "on 4 machines like the simulated one: not tried yet\n";
+        assert_eq!(text.matches(untried).count(), 2, "{text}");
         assert!(text.contains("Surer: a longer --for, without --quick"), "{text}");
-        assert!(
-            !told(0.0, 8, false, [2.0, 2.0]).contains("machines like"),
-            "hosts that are measured have no guesses"
-        );
+        assert!(!told(0.0, 8, false, [2.0, 2.0]).contains("machines like"), "measured hosts have no guesses");
     }
 
     #[test]
@@ -549,10 +543,7 @@ mod tests {
                 .lines()
                 .filter(|line| line.starts_with("  with slices of 12ms (--slice 12ms): "))
                 .collect();
-            assert!(
-                tried.len() == 2 && tried.iter().all(|line| line.ends_with(judged) || line.contains(judged)),
-                "{text}"
-            );
+            assert!(tried.len() == 2 && tried.iter().all(|line| line.contains(judged)), "{text}");
         }
     }
 

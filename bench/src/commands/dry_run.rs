@@ -152,7 +152,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Shape, Sketch, World};
 
     const PACE: Pace = Pace { slowdown: None, at_a_time: 1 };
@@ -164,11 +163,8 @@ mod tests {
         let rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
         let text = show(&plan, rule, PACE, None);
         for cell in plan.cells() {
-            assert_eq!(
-                text.lines().filter(|line| line.ends_with(&format!(" {}", cell.id))).count(),
-                1,
-                "{text}"
-            );
+            let is_its = |line: &&str| line.ends_with(&format!(" {}", cell.id));
+            assert_eq!(text.lines().filter(is_its).count(), 1, "{text}");
         }
         assert!(text.contains("\n7 cells in each of 4 blocks: 28 runs, about "), "{text}");
         assert!(text.lines().last().unwrap().starts_with("7 cells"), "nothing else is to be said: {text}");
@@ -187,14 +183,14 @@ mod tests {
     #[test]
     fn earlier_results_tell_what_the_plan_can_show() {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
-        let sketch = arms.compare("b/a", "b", "a").control("b");
+        let sketch = arms.compared().control("b");
         let plan = sketch.plan(24);
         let rule =
             Rule { blocks: 24, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
         assert!(show(&plan, rule, PACE, None).contains("'b/a' that 24 blocks can show is not known"));
         let before = sketch.plan(6);
         let world = World::new(1).shape(Shape::LogNormal(0.05));
-        let mut headline = Summary::new(&before.outline, &world.records(&before)).comparisons;
+        let mut headline = world.summary(&before).comparisons;
         headline.retain(|it| it.setting["ratio"] == "8");
         let half_width = headline[0].ratio.as_ref().unwrap().half_width().unwrap();
         let earlier = Earlier { path: "experiments-out/b".into(), headline, is_valid: true };

@@ -77,8 +77,8 @@ mod tests {
     }
 
     fn plan(blocks: u32) -> Plan {
-        let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket");
-        arms.compare("b/a", "b", "a").plan(blocks)
+        let arms = Sketch::two().axis("ratio", &["1", "8"]);
+        arms.compared().plan(blocks)
     }
 
     #[test]

@@ -202,12 +202,12 @@ mod tests {
 
     /// How a plan of eight blocks ends whose first `blocks` have a run of arm `b` that is invalid.
     fn ending(blocks: u32, overrides: &[&str], strict: bool) -> Exit {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(8);
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(8);
         let (scratch, world) =
             (Scratch::new(&format!("conclude-{blocks}-{strict}-{}", overrides.len())), World::new(1));
         let mut records = world.records(&plan);
         for record in &mut records {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             if place.arm == "b" && place.block < blocks {
                 record.warn("busy-neighbour", "somebody".into());
             }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn results_that_lack_failed_runs_never_end_well() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(8);
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(8);
         let (scratch, world) = (Scratch::new("conclude-failed"), World::new(1));
         let ending = |failed: &[Option<u8>], overrides: &[&str], records: Vec<Record>| {
             let mut manifest = world.manifest(&plan);

@@ -157,18 +157,12 @@ pub(super) fn resolve(settings: &Settings, supply: Supply<'_>) -> std::result::R
 
 #[cfg(test)]
 mod tests {
-    use haltkick_vmm::Image;
-
     use super::*;
     use crate::experiment::Source;
     use crate::experiment::contents::Patch;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::{Cell, Plan};
-    use crate::host::cpulist::CpuList;
-    use crate::measure::synthetic::Scratch;
-
-    const HEAD: &str = "format = 1\nname = \"k\"\ntitle = \"K\"\n";
-
+    use crate::measure::synthetic::{Scratch, planned};
     /// A directory with two files that may be kernels, and one that may be an initial RAM disk.
     fn directory(name: &str) -> Scratch {
         let scratch = Scratch::new(name);
@@ -178,15 +172,25 @@ mod tests {
         scratch
     }
 
-    fn plan(directory: &Scratch, rest: &str) -> Result<Plan> {
+    fn parsed(directory: &Scratch, rest: &str) -> Result<Experiment> {
         let origin = directory.path().join("k.toml").display().to_string();
-        planned(&Experiment::parse(Source { origin, text: format!("{HEAD}{rest}") })?)
+        Experiment::parse(Source { origin, text: format!("format = 1\nname = 'k'\ntitle = 'K'\n{rest}") })
     }
 
-    fn planned(experiment: &Experiment) -> Result<Plan> {
-        let image = Image::embedded();
-        Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
+    fn plan(directory: &Scratch, rest: &str) -> Result<Plan> {
+        planned(&parsed(directory, rest)?)
     }
+
+    /// The complaint about a plan that cannot be.
+    fn complaint(planned: Result<Plan>) -> String {
+        planned.map(|plan| plan.cells().count()).unwrap_err().message
+    }
+
+    /// Two arms with a kernel each.
+    const TWO: &str = "[[arm]]\nname = 'a'\nkernel = 'old'\n[[arm]]\nname = 'b'\nkernel = 'new'\n";
+    /// Two arms with the kernel that is set elsewhere.
+    const ARMS: &str = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\npv = 'off'\n";
+    const COMPARE: &str = "[[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n";
 
     fn guest<'a>(plan: &'a Plan, arm: &str) -> (&'a Cell, &'a Linux) {
         let cell = plan.cells().find(|cell| cell.arm == arm).unwrap();
@@ -198,35 +202,27 @@ mod tests {
         let directory = directory("boot-over");
         let plan = plan(
             &directory,
-            "[settings]\nkernel = \"old\"\ninitrd = \"initrd\"\ncmdline = \"quiet\"\nratio = 2\nmemory = \"128M\"\n\
-             [[arm]]\nname = \"a\"\n\
-             [[arm]]\nname = \"b\"\nkernel = \"new\"\ncmdline = \"x=1\"\nnopvspin = true\nmarker = \"there\"\n\
-             [[arm]]\nname = \"c\"\npv = \"off\"\nwindow = \"30s\"\n[control]\narm = \"a\"\n",
+            "[settings]\nkernel = 'old'\ninitrd = 'initrd'\ncmdline = 'quiet'\nratio = 2\nmemory = '128M'\n\
+             [[arm]]\nname = 'a'\n\
+             [[arm]]\nname = 'b'\nkernel = 'new'\ncmdline = 'x=1'\nnopvspin = true\nmarker = 'there'\n\
+             [[arm]]\nname = 'c'\npv = 'off'\nwindow = '30s'\n[control]\narm = 'a'\n",
         )
         .unwrap();
         let path = |name: &str| directory.path().join(name);
+        let boots = |guest: &Linux, kernel: &str, words: &str, marker: &str| {
+            assert_eq!((&guest.kernel, guest.append.as_str()), (&path(kernel), words));
+            assert_eq!(guest.marker, marker);
+        };
         let (cell, a) = guest(&plan, "a");
-        assert_eq!(
-            (&a.kernel, a.initrd.as_ref(), a.append.as_str()),
-            (&path("old"), Some(&RamDisk::File(path("initrd"))), "quiet")
-        );
-        assert_eq!(
-            (a.memory_bytes, a.limit, a.marker.as_str()),
-            (128 << 20, Some(linux::DEFAULT_LIMIT), "Run /")
-        );
+        boots(a, "old", "quiet", "Run /");
+        assert_eq!(a.initrd, Some(RamDisk::File(path("initrd"))));
+        assert_eq!((a.memory_bytes, a.limit), (128 << 20, Some(linux::DEFAULT_LIMIT)));
         assert_eq!((cell.run.guests[0].pv, cell.run.guests[0].vcpus, cell.ideal.as_ref()), (true, 4, None));
-        let (_, b) = guest(&plan, "b");
-        assert_eq!(
-            (&b.kernel, b.append.as_str(), b.marker.as_str()),
-            (&path("new"), "quiet x=1 nopvspin", "there")
-        );
+        boots(guest(&plan, "b").1, "new", "quiet x=1 nopvspin", "there");
         let (cell, c) = guest(&plan, "c");
         assert_eq!((cell.run.guests[0].pv, c.limit), (false, Some(Duration::from_secs(30))));
-        assert_eq!(
-            plan.cells().count(),
-            4,
-            "three arms, the other half of the A/A pair, and nothing without a lock"
-        );
+        // Three arms, the other half of the A/A pair, and nothing without a lock.
+        assert_eq!(plan.cells().count(), 4);
     }
 
     #[test]
@@ -234,9 +230,9 @@ mod tests {
         let directory = directory("boot-inside");
         let plan = plan(
             &directory,
-            "[settings]\nkernel = \"old\"\ncmdline = \"quiet\"\nengine = \"qemu-tcg\"\n\
-             [[arm]]\nname = \"a\"\nworkload-inside = \"run --lock ticket\"\n\
-             [[arm]]\nname = \"b\"\nworkload-inside = \"run --lock mcs --sched vmm\"\n",
+            "[settings]\nkernel = 'old'\ncmdline = 'quiet'\nengine = 'qemu-tcg'\n\
+             [[arm]]\nname = 'a'\nworkload-inside = 'run --lock ticket'\n\
+             [[arm]]\nname = 'b'\nworkload-inside = 'run --lock mcs --sched vmm'\n",
         );
         let plan = plan.unwrap();
         let (a, b) = (guest(&plan, "a").1, guest(&plan, "b").1);
@@ -246,102 +242,63 @@ mod tests {
         assert!(a.files().count() >= 2 && a.marker != linux::DEFAULT_MARKER, "{a:?}");
     }
 
+    /// Long: it is one table.
     #[test]
     fn what_does_not_go_with_kernels_is_refused_before_anything_runs() {
         let directory = directory("boot-refused");
-        let two = "[[arm]]\nname = \"a\"\nkernel = \"old\"\n[[arm]]\nname = \"b\"\nkernel = \"new\"\n";
-        let compare = "[[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n";
-        for (rest, complaint) in [
-            ("[[arm]]\nname = \"a\"\nkernel = \"none\"\n".to_owned(), "k.toml:6:10: "),
-            ("[[arm]]\nname = \"a\"\nkernel = \"none\"\n".to_owned(), "none: No such file"),
-            ("[[arm]]\nname = \"a\"\nkernel = \".\"\n".to_owned(), "is no file"),
-            (format!("[settings]\ninitrd = \"none\"\n{two}"), "none: No such file"),
+        let needs_kernel = "this is for arms that have a 'kernel'";
+        for (settings, arms, complaint) in [
+            ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "k.toml:6:10: "),
+            ("", "[[arm]]\nname = 'a'\nkernel = 'none'\n", "none: No such file"),
+            ("", "[[arm]]\nname = 'a'\nkernel = '.'\n", "is no file"),
+            ("initrd = 'none'", TWO, "none: No such file"),
+            ("", "[[arm]]\nname = 'a'\ninitrd = 'initrd'\n", &format!("k.toml:6:10: {needs_kernel}")),
+            ("", "[[arm]]\nname = 'a'\nnopvspin = true\n", needs_kernel),
+            ("initrd = 'initrd'\nworkload-inside = 'run'", TWO, "k.toml:6:19: a RAM disk is made for it"),
+            ("workload-inside = 'bench'", TWO, "k.toml:5:19: 'workload-inside': it begins"),
+            ("workload-inside = 'run --lock x'", TWO, "k.toml:5:19: --lock: unknown lock"),
+            ("", &format!("{TWO}[[arm]]\nname = 'c'\nlock = 'tas'\n"), "arm 'c' has no kernel, where others"),
+            ("hold = '1us'", TWO, "k.toml:5:1: arm 'a': hold: this is for our own guest"),
+            ("", &format!("[grid]\nthink = ['1us']\n{TWO}"), "think: this is for our own guest"),
+            ("deschedule = 'holder,rate=5,for=1ms'", TWO, "it is not known what a vCPU"),
+            ("", &format!("{TWO}{COMPARE}"), "comparison 'b/a': of kernels, figures are compared"),
+            ("", &format!("{TWO}{COMPARE}of = 'figure:A'\n"), "a name that is not"),
+            ("", &format!("{ARMS}{COMPARE}of = 'figure:x'\n"), "only arms with a 'kernel' print figures"),
+            ("nopvspin = 'yes'", TWO, "'nopvspin' must be true or false"),
+            ("", &format!("[grid]\nkernel = ['none']\n{ARMS}"), "k.toml:5:11: "),
+            ("", &format!("[grid]\nkernel = ['none']\n{ARMS}"), "none: No such file"),
+            ("", &format!("[grid]\nkernel = 'old'\n{ARMS}"), "'kernel' must be a list"),
+            ("", &format!("[grid]\nkernel = [3]\n{ARMS}"), "'kernel' must be a text in quotes"),
+            ("", &format!("[grid]\nkernel = ['old', 'old']\n{ARMS}"), "old stands in the list twice"),
             (
-                "[[arm]]\nname = \"a\"\ninitrd = \"initrd\"\n".to_owned(),
-                "k.toml:6:10: this is for arms that have a 'kernel'",
+                "kernel = 'old'",
+                &format!("[grid]\nkernel = ['new']\n{ARMS}"),
+                "k.toml:5:10: kernel is in [grid]",
             ),
-            ("[[arm]]\nname = \"a\"\nnopvspin = true\n".to_owned(), "this is for arms that have a 'kernel'"),
+            ("", &format!("[grid]\ncmdline = ['a', 'b']\n{ARMS}"), &format!("k.toml:5:12: {needs_kernel}")),
+            ("", &format!("[grid]\nnopvspin = ['on']\n{ARMS}"), "'nopvspin' must be true or false"),
+            ("", &format!("[[point]]\ninitrd = 'initrd'\n{ARMS}"), &format!("k.toml:4:1: {needs_kernel}")),
             (
-                format!("[settings]\ninitrd = \"initrd\"\nworkload-inside = \"run\"\n{two}"),
-                "k.toml:6:19: a RAM disk is made for it",
-            ),
-            (
-                format!("[settings]\nworkload-inside = \"bench\"\n{two}"),
-                "k.toml:5:19: 'workload-inside': it begins",
-            ),
-            (
-                format!("[settings]\nworkload-inside = \"run --lock x\"\n{two}"),
-                "k.toml:5:19: --lock: unknown lock",
-            ),
-            (
-                format!("{two}[[arm]]\nname = \"c\"\nlock = \"tas\"\n"),
-                "arm 'c' has no kernel, where others have one",
-            ),
-            (
-                format!("[settings]\nhold = \"1us\"\n{two}"),
-                "k.toml:5:1: arm 'a': hold: this is for our own guest",
-            ),
-            (format!("[grid]\nthink = [\"1us\"]\n{two}"), "think: this is for our own guest"),
-            (
-                format!("[settings]\ndeschedule = \"holder,rate=5,for=1ms\"\n{two}"),
-                "it is not known what a vCPU",
-            ),
-            (format!("{two}{compare}"), "comparison 'b/a': of kernels, figures are compared"),
-            (format!("{two}{compare}of = \"figure:A\"\n"), "a name that is not"),
-            (
-                format!("[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n{compare}of = \"figure:x\"\n"),
-                "only arms with a 'kernel' print figures",
-            ),
-            (format!("[settings]\nnopvspin = \"yes\"\n{two}"), "'nopvspin' must be true or false"),
-        ] {
-            let failure = plan(&directory, &rest).map(|plan| plan.cells().count()).unwrap_err();
-            assert!(failure.message.contains(complaint), "{rest}\n{failure}");
-        }
-    }
-
-    #[test]
-    fn settings_that_clash_with_varied_kernels_are_refused_before_a_run() {
-        let directory = directory("boot-grid-refused");
-        for (rest, complaint) in [
-            (format!("[grid]\nkernel = [\"none\"]\n{ARMS}"), "k.toml:5:11: "),
-            (format!("[grid]\nkernel = [\"none\"]\n{ARMS}"), "none: No such file"),
-            (format!("[grid]\nkernel = \"old\"\n{ARMS}"), "'kernel' must be a list"),
-            (format!("[grid]\nkernel = [3]\n{ARMS}"), "'kernel' must be a text in quotes"),
-            (format!("[grid]\nkernel = [\"old\", \"old\"]\n{ARMS}"), "old stands in the list twice"),
-            (
-                format!("[settings]\nkernel = \"old\"\n[grid]\nkernel = [\"new\"]\n{ARMS}"),
-                "k.toml:5:10: kernel is in [grid] too",
-            ),
-            (
-                format!("[grid]\ncmdline = [\"a\", \"b\"]\n{ARMS}"),
-                "k.toml:5:12: this is for arms that have a 'kernel'",
-            ),
-            (format!("[grid]\nnopvspin = [\"on\"]\n{ARMS}"), "'nopvspin' must be true or false"),
-            (
-                format!("[[point]]\ninitrd = \"initrd\"\n{ARMS}"),
-                "k.toml:4:1: this is for arms that have a 'kernel'",
-            ),
-            (
-                format!("[grid]\nkernel = [\"old\"]\n{ARMS}[control]\narm = \"a\"\nkernel = \"new\"\n"),
+                "",
+                &format!("[grid]\nkernel = ['old']\n{ARMS}[control]\narm = 'a'\nkernel = 'new'\n"),
                 "kernel = new is in no [grid] or [[point]]",
             ),
         ] {
-            let failure = plan(&directory, &rest).map(|plan| plan.cells().count()).unwrap_err();
-            assert!(failure.message.contains(complaint), "{rest}\n{failure}");
+            let settings = if settings.is_empty() { "" } else { &format!("[settings]\n{settings}\n") };
+            let message = self::complaint(plan(&directory, &format!("{settings}{arms}")));
+            assert!(message.contains(complaint), "{settings}{arms}\n{message}");
         }
     }
-
-    const ARMS: &str = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\npv = \"off\"\n";
 
     #[test]
     fn kernels_command_lines_and_vcpus_vary_and_their_words_are_joined() {
         let directory = directory("boot-grid");
         let plan = plan(
             &directory,
-            "[settings]\ncmdline = \"quiet\"\n[grid]\nkernel = [\"old\", \"new\"]\ncmdline = [\"\", \"isolcpus=0,1\", \"isolcpus=0-1\"]\n\
-             nopvspin = [true, false]\nvcpus = [2, 4]\n[[arm]]\nname = \"a\"\ncmdline = \"x=1\"\n\
-             [[arm]]\nname = \"b\"\nnopvspin = false\nonly = { kernel = \"new\", nopvspin = true, cmdline = \"\" }\n\
-             [control]\narm = \"a\"\nkernel = \"new\"\ncmdline = \"isolcpus=0-1\"\nnopvspin = false\n",
+            "[settings]\ncmdline = 'quiet'\n[grid]\nkernel = ['old', 'new']\ncmdline = ['', 'isolcpus=0,1', 'isolcpus=0-1']\n\
+             nopvspin = [true, false]\nvcpus = [2, 4]\n[[arm]]\nname = 'a'\ncmdline = 'x=1'\n\
+             [[arm]]\nname = 'b'\nnopvspin = false\nonly = { kernel = 'new', nopvspin = true, cmdline = '' }\n\
+             [control]\narm = 'a'\nkernel = 'new'\ncmdline = 'isolcpus=0-1'\nnopvspin = false\n",
         )
         .unwrap();
         assert_eq!(plan.cells().count(), 2 * 3 * 2 * 2 + 2 + 1);
@@ -356,27 +313,19 @@ mod tests {
             let of_arm = if cell.arm == "a" { "x=1" } else { "" };
             // An arm's own word goes before the grid's.
             let nopvspin = if cell.arm == "a" && value("nopvspin") == "true" { "nopvspin" } else { "" };
-            let words = ["quiet", value("cmdline"), of_arm, nopvspin];
-            let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
+            let mut words = vec!["quiet", value("cmdline"), of_arm, nopvspin];
+            words.retain(|words| !words.is_empty());
             assert_eq!(guest.append, words.join(" "));
         }
         let control = plan.cells().find(|cell| cell.id.ends_with("_control")).unwrap();
-        assert_eq!(
-            (control.setting["kernel"].as_str(), control.setting["cmdline"].as_str()),
-            ("new", "isolcpus=0-1")
-        );
+        let of = |key: &str| control.setting[key].as_str();
+        assert_eq!((of("kernel"), of("cmdline")), ("new", "isolcpus=0-1"));
     }
 
     #[test]
     fn kernels_that_vary_together_are_points() {
-        let directory = directory("boot-points");
-        let plan = plan(
-            &directory,
-            &format!(
-                "[[point]]\nkernel = \"old\"\nratio = 1\n[[point]]\nkernel = \"new\"\nratio = 2\n{ARMS}"
-            ),
-        )
-        .unwrap();
+        let points = "[[point]]\nkernel = 'old'\nratio = 1\n[[point]]\nkernel = 'new'\nratio = 2\n";
+        let plan = plan(&directory("boot-points"), &format!("{points}{ARMS}")).unwrap();
         let booted: Vec<_> =
             plan.cells().map(|cell| (cell.setting["kernel"].as_str(), cell.run.guests[0].vcpus)).collect();
         assert_eq!(booted, [("old", 2), ("old", 2), ("new", 4), ("new", 4)]);
@@ -385,56 +334,46 @@ mod tests {
     #[test]
     fn the_command_line_changes_kernels_and_is_blamed_for_its_errors() {
         let directory = directory("boot-set");
-        let parse = |rest: &str| {
-            let origin = directory.path().join("k.toml").display().to_string();
-            Experiment::parse(Source { origin, text: format!("{HEAD}{rest}") }).unwrap()
-        };
         let apply = |rest: &str, sets: &[(&str, &str)]| {
-            let mut experiment = parse(rest);
+            let mut experiment = parsed(&directory, rest).unwrap();
             let sets = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             experiment.apply(&Overrides { sets, ..Overrides::default() })?;
             planned(&experiment)
         };
         let here = directory.path().join("new").display().to_string();
-        let of_all = format!("[settings]\nkernel = \"old\"\ncmdline = \"quiet\"\n{ARMS}cmdline = \"x\"\n");
-        let of_grid = format!("[grid]\nkernel = [\"old\", \"new\"]\n{ARMS}");
-        let plan =
-            apply(&of_all, &[("kernel", &here), ("cmdline", "a=b c"), ("nopvspin", "true"), ("vcpus", "3")])
-                .unwrap();
+        let of_all = format!("[settings]\nkernel = 'old'\ncmdline = 'quiet'\n{ARMS}cmdline = 'x'\n");
+        let of_grid = format!("[grid]\nkernel = ['old', 'new']\n{ARMS}");
+        let sets = [("kernel", &*here), ("cmdline", "a=b c"), ("nopvspin", "true"), ("vcpus", "3")];
+        let plan = apply(&of_all, &sets).unwrap();
         let (cell, b) = guest(&plan, "b");
         assert_eq!((&b.kernel, b.append.as_str()), (&PathBuf::from(&here), "a=b c x nopvspin"));
         assert_eq!(cell.run.guests[0].vcpus, 3);
         let one = apply(&of_grid, &[("kernel", &here)]).unwrap();
         assert_eq!((one.cells().count(), one.outline.axes[0].values.len()), (2, 1));
-        let own = "[[arm]]\nname = \"a\"\nkernel = \"old\"\n[[arm]]\nname = \"b\"\nkernel = \"new\"\n";
-        let pointed = format!("[[point]]\nkernel = \"old\"\n[[point]]\nkernel = \"new\"\n{ARMS}");
-        for (rest, key, value, complaint) in [
+        let pointed = format!("[[point]]\nkernel = 'old'\n[[point]]\nkernel = 'new'\n{ARMS}");
+        let compared = format!("{ARMS}{COMPARE}");
+        for (rest, key, value, expected) in [
             // A path starts where the command was given, not where the file lies.
             (&of_all[..], "kernel", "old", "kernel: old: No such file"),
-            (own, "kernel", &here[..], "--set kernel: arm 'a' sets it itself"),
+            (TWO, "kernel", &here[..], "--set kernel: arm 'a' sets it itself"),
             (&pointed, "kernel", &here, "--set kernel: the points of this experiment set it"),
             (ARMS, "initrd", &here, "initrd: this is for arms that have a 'kernel'"),
             (&of_all, "nopvspin", "yes", "--set nopvspin: 'nopvspin' must be true or false"),
             (&of_all, "kernle", "x", "--set kernle: unknown setting 'kernle': did you mean 'kernel'?"),
+            (&compared, "kernel", &here, "comparison 'b/a': of kernels, figures are compared"),
         ] {
-            let failure = apply(rest, &[(key, value)]).map(|plan| plan.cells().count()).unwrap_err();
-            assert!(failure.message.starts_with(complaint), "{key}={value}: {failure}");
+            let message = complaint(apply(rest, &[(key, value)]));
+            assert!(message.contains(expected), "{key}={value}: {message}");
         }
-        let compared = format!("{ARMS}[[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n");
-        let failure = apply(&compared, &[("kernel", &here)]).map(|plan| plan.cells().count()).unwrap_err();
-        assert!(failure.message.contains("comparison 'b/a': of kernels, figures are compared"), "{failure}");
     }
 
     #[test]
     fn an_arm_that_is_added_without_a_kernel_is_refused() {
         let directory = directory("boot-added");
-        let origin = directory.path().join("k.toml").display().to_string();
-        let text = format!("{HEAD}[[arm]]\nname = \"a\"\nkernel = \"old\"\n");
-        let mut experiment = Experiment::parse(Source { origin, text }).unwrap();
-        assert_eq!(planned(&experiment).unwrap().cells().count(), 1);
+        let mut experiment = parsed(&directory, "[[arm]]\nname = 'a'\nkernel = 'old'\n").unwrap();
         let added = Arm { name: "b".into(), patch: Patch::default(), boot: Boot::default(), only: vec![] };
         experiment.arms.push(added);
-        let failure = planned(&experiment).map(|plan| plan.cells().count()).unwrap_err();
-        assert!(failure.message.contains("an arm has no kernel"), "{failure}");
+        let message = complaint(planned(&experiment));
+        assert!(message.contains("an arm has no kernel"), "{message}");
     }
 }

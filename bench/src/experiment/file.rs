@@ -203,17 +203,13 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::contents::Arm;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::source::BUILT_IN;
-
-    const MINIMAL: &str = "format = 1\nname = \"x\"\ntitle = \"X\"\n";
+    use crate::measure::synthetic::experiment;
 
     fn parse(text: &str) -> Result<Experiment> {
         Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
-    }
-
-    fn complaint(rest: &str) -> String {
-        parse(&format!("{MINIMAL}{rest}")).unwrap_err().message
     }
 
     #[test]
@@ -226,166 +222,144 @@ mod tests {
         }
     }
 
+    const GRID: &str = "[grid]\nratio = [8, 1]\nhold = ['2us', '1us']\n";
+
     #[test]
     fn axes_and_arms_keep_the_order_of_the_file() {
-        let experiment = parse(&format!(
-            "{MINIMAL}[grid]\nratio = [8, 1]\nhold = [\"2us\", \"1us\"]\n[[arm]]\nname = \"z\"\n[[arm]]\nname = \"a\"\n"
-        ))
-        .unwrap();
-        let axes: Vec<&str> = experiment.axes.iter().map(|axis| axis.key.as_str()).collect();
-        let arms: Vec<&str> = experiment.arms.iter().map(|arm| arm.name.as_str()).collect();
+        let it = experiment(&format!("{GRID}[[arm]]\nname = 'z'\n[[arm]]\nname = 'a'\n")).unwrap();
+        let axes: Vec<&str> = it.axes.iter().map(|axis| axis.key.as_str()).collect();
+        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
         assert_eq!((axes, arms), (vec!["ratio", "hold"], vec!["z", "a"]));
-        assert_eq!(experiment.axes[0].values[0].0, "8");
+        assert_eq!(it.axes[0].values[0].0, "8");
     }
 
     #[test]
     fn an_arm_stands_only_where_it_says() {
-        let mut experiment = parse(&format!(
-            "{MINIMAL}[grid]\nratio = [8, 1]\nhold = [\"2us\", \"1us\"]\n[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n\
-             only = {{ ratio = 8, hold = \"1us\" }}\n"
-        ))
-        .unwrap();
-        let setting = |ratio: &str, hold: &str| {
-            [("ratio", ratio), ("hold", hold)].map(|(key, value)| (key.to_owned(), value.to_owned()))
+        let arms = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\nonly = { ratio = 8, hold = '1us' }\n";
+        let mut it = experiment(&format!("{GRID}{arms}")).unwrap();
+        let at = |arm: &Arm, keys: [&str; 2], values: [&str; 2]| {
+            let setting = keys.into_iter().zip(values).map(|(key, value)| (key.to_owned(), value.to_owned()));
+            arm.stands_at(&setting.collect::<Vec<_>>())
         };
-        let [a, b] = &experiment.arms[..] else { panic!("two arms") };
-        for (ratio, hold, stands) in [("8", "1us", true), ("8", "2us", false), ("1", "1us", false)] {
-            assert_eq!(
-                (a.stands_at(&setting(ratio, hold)), b.stands_at(&setting(ratio, hold))),
-                (true, stands)
-            );
+        for (values, stands) in [(["8", "1us"], true), (["8", "2us"], false), (["1", "1us"], false)] {
+            let found = [0, 1].map(|arm| at(&it.arms[arm], ["ratio", "hold"], values));
+            assert_eq!(found, [true, stands], "{values:?}");
         }
-        let overrides = Overrides { sets: vec![("vcpus".into(), "6".into())], ..Overrides::default() };
-        experiment.apply(&overrides).unwrap();
-        assert!(experiment.arms[1].stands_at(&[("vcpus".into(), "6".into()), ("hold".into(), "1us".into())]));
+        let sets = vec![("vcpus".into(), "6".into())];
+        it.apply(&Overrides { sets, ..Overrides::default() }).unwrap();
+        assert!(at(&it.arms[1], ["vcpus", "hold"], ["6", "1us"]));
     }
 
     #[test]
     fn guests_that_vary_have_rows_of_their_own() {
-        let arms = "[[arm]]\nname = \"p\"\nlock = \"tas\"\n";
-        let of = |grid: &str| parse(&format!("{MINIMAL}[grid]\n{grid}\n{arms}")).unwrap().arms_and_beside();
-        assert_eq!(of("guests = [1, 3]"), ["p", "p / b", "p / c"]);
-        assert_eq!(of("vm = [\"lock=tas\", \"lock=tas; lock=ticket\"]"), ["p", "p / b"]);
-        assert_eq!(of("hold = [\"1us\"]"), ["p"]);
+        for (grid, rows) in [
+            ("guests = [1, 3]", &["p", "p / b", "p / c"][..]),
+            ("vm = ['lock=tas', 'lock=tas; lock=ticket']", &["p", "p / b"]),
+            ("hold = ['1us']", &["p"]),
+        ] {
+            let it = experiment(&format!("[grid]\n{grid}\n[[arm]]\nname = 'p'\nlock = 'tas'\n")).unwrap();
+            assert_eq!(it.arms_and_beside(), rows, "{grid}");
+        }
     }
 
     #[test]
     fn whole_numbers_may_be_written_with_another_base() {
-        let text = "blocks = 0x1_0\n[settings]\nvcpus = 0b11\n[[arm]]\nname = \"a\"\n";
-        let experiment = parse(&format!("{MINIMAL}{text}")).unwrap();
-        assert_eq!(experiment.blocks, 16);
-        assert_eq!(
-            experiment.settings.settings.given("vcpus").map(ToString::to_string).as_deref(),
-            Some("3")
-        );
+        let it = experiment("blocks = 0x1_0\n[settings]\nvcpus = 0b11\n[[arm]]\nname = 'a'\n").unwrap();
+        let vcpus = it.settings.settings.given("vcpus").map(ToString::to_string);
+        assert_eq!((it.blocks, vcpus.as_deref()), (16, Some("3")));
     }
 
     /// Long: it is one table.
     #[test]
     fn complaints_name_line_and_column_and_what_was_meant() {
+        let (of_vcpus, grid) =
+            ("both say how many vCPUs there are", "[grid]\nratio = [1]\n[[arm]]\nname = 'a'\n");
+        let no_cell = "is in no [grid] or [[point]], so that there is no such cell";
         for (rest, expected) in [
-            ("[settings]\nhodl = \"1us\"\n", "x.toml:5:1: unknown key 'hodl': did you mean 'hold'?"),
-            ("[settings]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
-            ("[settings]\nhold = [1]\n", "x.toml:5:8: a number, or a text in quotes, is expected here"),
+            ("[settings]\nhodl = '1us'\n", "5:1: unknown key 'hodl': did you mean 'hold'?"),
+            ("[settings]\nhold = 5\n", "5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
+            ("[settings]\nhold = [1]\n", "5:8: a number, or a text in quotes, is expected here"),
+            ("[settings]\nvcpus = 12\nratio = 2\n", &format!("6:1: ratio stands against vcpus: {of_vcpus}")),
             (
-                "[settings]\nvcpus = 12\nratio = 2\n",
-                "x.toml:6:1: ratio stands against vcpus: both say how many vCPUs there are",
+                "[grid]\nvcpus = [2, 4]\nratio = [1]\n[[arm]]\nname = 'a'\n",
+                &format!("6:10: ratio stands against vcpus: {of_vcpus}"),
             ),
             (
-                "[grid]\nvcpus = [2, 4]\nratio = [1, 8]\n[[arm]]\nname = \"a\"\n",
-                "x.toml:6:10: ratio stands against vcpus: both say how many vCPUs there are",
+                "[grid]\nguests = [2, 4]\nvm = ['lock=tas']\n[[arm]]\nname = 'a'\n",
+                "6:7: vm stands against guests: both say how many guests there are",
+            ),
+            ("retry-disturbed = -1\n", "4:19: 'retry-disturbed' must be a whole number from 0 to 100"),
+            ("blocks = 0\n", "4:10: 'blocks' must be a whole number from 1 to 100000"),
+            ("target-precision = '5'\n", "4:20: target-precision: write a percentage, such as 2%"),
+            ("max-time = '5'\n", "4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
+            (
+                "[[point]]\nhold = '1us'\n[[point]]\nthink = '1us'\n[[arm]]\nname = 'a'\n",
+                "6:1: all [[point]]s must set the same settings, in the same order",
             ),
             (
-                "[grid]\nguests = [2, 4]\nvm = [\"lock=tas\"]\n[[arm]]\nname = \"a\"\n",
-                "x.toml:6:7: vm stands against guests: both say how many guests there are",
-            ),
-            ("retry-disturbed = -1\n", "x.toml:4:19: 'retry-disturbed' must be a whole number from 0 to 100"),
-            ("blocks = 0\n", "x.toml:4:10: 'blocks' must be a whole number from 1 to 100000"),
-            ("target-precision = \"5\"\n", "x.toml:4:20: target-precision: write a percentage, such as 2%"),
-            ("max-time = \"5\"\n", "x.toml:4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
-            (
-                "[[point]]\nhold = \"1us\"\n[[point]]\nthink = \"1us\"\n[[arm]]\nname = \"a\"\n",
-                "x.toml:6:1: all [[point]]s must set the same settings, in the same order",
+                "[[point]]\nratio = 1\n[grid]\nratio = [1]\n[[arm]]\nname = 'a'\n",
+                "4:1: ratio is in [grid] too",
             ),
             (
-                "[[point]]\nratio = 1\n[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n",
-                "x.toml:4:1: ratio is in [grid] too",
+                "[settings]\nratio = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = 'a'\n",
+                "5:1: ratio is in [grid] too",
             ),
             (
-                "[settings]\nratio = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n",
-                "x.toml:5:1: ratio is in [grid] too",
+                "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = 'a'\n",
+                &format!("5:1: vcpus stands against ratio: {of_vcpus}, in [grid]"),
             ),
             (
-                "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n",
-                "x.toml:5:1: vcpus stands against ratio: both say how many vCPUs there are, in [grid]",
+                "[settings]\nhold = '1us'\n[[point]]\nhold = '1us'\n[[arm]]\nname = 'a'\n",
+                "5:1: hold is in [[point]] too",
+            ),
+            ("[[point]]\nhold = 5\n", "5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
+            ("[grid]\nratio = 5\n", "5:1: 'ratio' must be a list, such as [1, 2]"),
+            ("[grid]\nratio = [1, 1]\n", "5:13: 1 stands in the list twice"),
+            ("[[arm]]\nname = \"a\\u001b]0;b\"\n", "5:8: a control character, which no name or value has"),
+            ("[settings]\n\"\\u0007\" = 1\n", "5:1: a control character, which no name or value has"),
+            ("", "1:1: no [[arm]]: an experiment compares at least one"),
+            ("[[arm]]\nlock = 'tas'\n", "4:1: 'name' is missing here"),
+            ("[[arm]]\nname = 'a'\n[[arm]]\nname = 'a'\n", "7:8: two arms are called 'a'"),
+            (
+                "[[arm]]\nname = 'Lock free'\n",
+                "5:8: 'Lock free' is the name of cells without a lock: give the arm another",
+            ),
+            (&format!("{grid}[quick]\nratio = 4\n"), "9:1: ratio is in [grid] too"),
+            (
+                &format!("{grid}[quick]\ngrid = {{ ratio = [1, 3] }}\n"),
+                "9:22: ratio = 3 is not in [grid], of which --quick takes a part",
             ),
             (
-                "[settings]\nhold = \"1us\"\n[[point]]\nhold = \"1us\"\n[[arm]]\nname = \"a\"\n",
-                "x.toml:5:1: hold is in [[point]] too",
+                "[[arm]]\nname = 'tas'\n[quick]\narms = ['tsa']\n",
+                "7:9: unknown arm 'tsa': did you mean 'tas'?",
             ),
-            ("[[point]]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
-            ("[grid]\nratio = 5\n", "x.toml:5:1: 'ratio' must be a list, such as [1, 2]"),
-            ("[grid]\nratio = [1, 1]\n", "x.toml:5:13: 1 stands in the list twice"),
+            ("[quick]\narms = [1]\n", "5:9: 'arms' must be a list of names"),
             (
-                "[[arm]]\nname = \"a\\u001b]0;b\"\n",
-                "x.toml:5:8: a control character, which no name or value has",
-            ),
-            ("[settings]\n\"\\u0007\" = 1\n", "x.toml:5:1: a control character, which no name or value has"),
-            ("", "x.toml:1:1: no [[arm]]: an experiment compares at least one"),
-            ("[[arm]]\nlock = \"tas\"\n", "x.toml:4:1: 'name' is missing here"),
-            ("[[arm]]\nname = \"a\"\n[[arm]]\nname = \"a\"\n", "x.toml:7:8: two arms are called 'a'"),
-            (
-                "[[arm]]\nname = \"Lock free\"\n",
-                "x.toml:5:8: 'Lock free' is the name of cells without a lock: give the arm another",
+                "[[arm]]\nname = 'a'\nvm = 'lock=tas; name=b,lock=tas'\n[control]\narm = 'a / b'\n",
+                "8:7: unknown arm 'a / b': there is a",
             ),
             (
-                "[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n[quick]\nratio = 4\n",
-                "x.toml:9:1: ratio is in [grid] too",
+                "[[arm]]\nname = 'tas'\n[[compare]]\nname = 'c'\narm = 'tsa'\nbaseline = 'tas'\n",
+                "8:7: unknown arm 'tsa': did you mean 'tas'?",
             ),
             (
-                "[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n[quick]\ngrid = { ratio = [1, 3] }\n",
-                "x.toml:9:22: ratio = 3 is not in [grid], of which --quick takes a part",
+                "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[[compare]]\nname = 'c'\narm = 'a'\nbaseline = 'b'\n\
+                 [[compare]]\nname = 'c'\narm = 'b'\nbaseline = 'a'\n",
+                "1:1: two [[compare]] are called 'c'",
             ),
-            (
-                "[[arm]]\nname = \"tas\"\n[quick]\narms = [\"tsa\"]\n",
-                "x.toml:7:9: unknown arm 'tsa': did you mean 'tas'?",
-            ),
-            ("[quick]\narms = [1]\n", "x.toml:5:9: 'arms' must be a list of names"),
-            (
-                "[[arm]]\nname = \"a\"\nvm = \"lock=tas; name=b,lock=tas\"\n[control]\narm = \"a / b\"\n",
-                "x.toml:8:7: unknown arm 'a / b': there is a",
-            ),
-            (
-                "[[arm]]\nname = \"tas\"\n[[compare]]\nname = \"c\"\narm = \"tsa\"\nbaseline = \"tas\"\n",
-                "x.toml:8:7: unknown arm 'tsa': did you mean 'tas'?",
-            ),
-            (
-                "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n[[compare]]\nname = \"c\"\narm = \"a\"\nbaseline = \"b\"\n\
-                 [[compare]]\nname = \"c\"\narm = \"b\"\nbaseline = \"a\"\n",
-                "x.toml:1:1: two [[compare]] are called 'c'",
-            ),
-            (
-                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n[control]\narm = \"a\"\nratio = 2\n",
-                "x.toml:10:9: ratio = 2 is in no [grid] or [[point]], so that there is no such cell",
-            ),
-            (
-                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\nonly = { ratio = 2 }\n",
-                "x.toml:8:18: ratio = 2 is in no [grid] or [[point]], so that there is no such cell",
-            ),
-            (
-                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\nonly = { ratoi = 1 }\n",
-                "x.toml:8:10: unknown key 'ratoi': did you mean 'ratio'?",
-            ),
+            (&format!("{grid}[control]\narm = 'a'\nratio = 2\n"), &format!("10:9: ratio = 2 {no_cell}")),
+            (&format!("{grid}only = {{ ratio = 2 }}\n"), &format!("8:18: ratio = 2 {no_cell}")),
+            (&format!("{grid}only = {{ ratoi = 1 }}\n"), "8:10: unknown key 'ratoi': did you mean 'ratio'?"),
         ] {
-            assert_eq!(complaint(rest), expected);
+            let message = experiment(rest).unwrap_err().message;
+            assert_eq!(message, format!("x.toml:{expected}"), "{rest}");
         }
     }
 
     #[test]
     fn broken_toml_is_located() {
-        let message = complaint("[settings\n");
-        assert!(message.starts_with("x.toml:4:"), "{message}");
-        assert!(!message.contains('\n'), "{message}");
+        let message = experiment("[settings\n").unwrap_err().message;
+        assert!(message.starts_with("x.toml:4:") && !message.contains('\n'), "{message}");
     }
 
     #[test]

@@ -148,28 +148,29 @@ mod tests {
     use crate::experiment::Source;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::Plan;
-
+    use crate::measure::synthetic::experiment;
     fn built_in(name: &str) -> Experiment {
         Experiment::parse(Source::find(name).unwrap()).unwrap()
     }
 
     fn of_text(text: &str) -> Experiment {
-        let text = format!("format = 1\nname = \"x\"\ntitle = \"X\"\n{text}\n[[arm]]\nname = \"a\"\n");
-        Experiment::parse(Source { origin: "x.toml".into(), text }).unwrap()
+        experiment(&format!("{text}\n[[arm]]\nname = 'a'\n")).unwrap()
     }
 
     #[test]
     fn simulated_machines_are_as_large_as_they_are_wherever_the_experiment_runs() {
-        let most = |settings: &str| of_text(settings).most_pcpus(&CpuList(vec![0, 1]));
-        let sim = "[settings]\nengine = \"sim\"\nmachine = \"numaconnect-512\"\n";
-        assert_eq!(most(""), 2);
-        assert_eq!(most(sim), 512);
-        assert_eq!(most(&format!("{sim}cpus = \"0-3\"\n")), 4);
-        let varied =
-            "[settings]\nengine = \"sim\"\n[grid]\nmachine = [\"nehalem-2s\", \"numaconnect-512~3/12\"]\n";
-        assert_eq!(most(varied), 512);
-        assert_eq!(most(&format!("{varied}cpus = [\"all\"]\n")), 512);
-        assert_eq!(most(&format!("{sim}[grid]\ncpus = [\"0-3\", \"0-63\"]\n")), 64);
+        let sim = "[settings]\nengine = 'sim'\nmachine = 'numaconnect-512'\n";
+        let varied = "[settings]\nengine = 'sim'\n[grid]\nmachine = ['nehalem-2s', 'numaconnect-512~3/12']\n";
+        for (settings, most) in [
+            (String::new(), 2),
+            (sim.into(), 512),
+            (format!("{sim}cpus = '0-3'\n"), 4),
+            (varied.into(), 512),
+            (format!("{varied}cpus = ['all']\n"), 512),
+            (format!("{sim}[grid]\ncpus = ['0-3', '0-63']\n"), 64),
+        ] {
+            assert_eq!(of_text(&settings).most_pcpus(&CpuList(vec![0, 1])), most, "{settings}");
+        }
     }
 
     #[test]
@@ -203,11 +204,8 @@ mod tests {
     #[test]
     fn an_axis_without_remaining_points_is_an_error_with_advice() {
         for text in ["[grid]\nratio = [16, 32]", "[[point]]\nratio = 16\n[[point]]\nratio = 32"] {
-            let failure = of_text(text).fit(100, 1024).unwrap_err();
-            assert!(
-                failure.message.contains("nothing is left to run: choose fewer pCPUs with --cpus"),
-                "{failure}"
-            );
+            let message = of_text(text).fit(100, 1024).unwrap_err().message;
+            assert!(message.contains("nothing is left to run: choose fewer pCPUs with --cpus"), "{message}");
         }
         let mut some_left = of_text("[[point]]\nratio = 8\n[[point]]\nratio = 32");
         assert!(some_left.fit(100, 1024).unwrap().unwrap().contains("ratio 32"));

@@ -243,10 +243,17 @@ impl Experiment {
 mod tests {
     use super::*;
     use crate::experiment::source::{BUILT_IN, Source};
+    use crate::measure::synthetic::experiment;
     use crate::settings::value::Value;
 
-    fn parse(text: &str) -> Result<Experiment> {
-        Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
+    fn built_in(name: &str) -> Experiment {
+        Experiment::parse(Source::find(name).unwrap()).unwrap()
+    }
+
+    /// With settings of the command line.
+    fn set(sets: &[(&str, &str)]) -> Overrides {
+        let sets = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Overrides { sets, ..Overrides::default() }
     }
 
     #[test]
@@ -269,71 +276,59 @@ mod tests {
 
     #[test]
     fn the_command_line_displaces_what_the_file_says() {
-        let mut experiment = parse(BUILT_IN[0].1).unwrap();
-        let overrides = Overrides {
-            quick: true,
-            sets: vec![("hold".into(), "5us".into()), ("vcpus".into(), "6".into())],
-            blocks: Some(2),
-            ..Overrides::default()
-        };
-        experiment.apply(&overrides).unwrap();
-        assert_eq!(experiment.blocks, 2);
-        assert_eq!(experiment.settings.settings.given("hold"), Some(&Value::Time("5us".parse().unwrap())));
-        assert!(experiment.axes.is_empty() || experiment.axes[0].key == "vcpus", "{:?}", experiment.axes);
+        let mut it = built_in(BUILT_IN[0].0);
+        let sets = set(&[("hold", "5us"), ("vcpus", "6")]);
+        it.apply(&Overrides { quick: true, blocks: Some(2), ..sets }).unwrap();
+        assert_eq!(it.blocks, 2);
+        assert_eq!(it.settings.settings.given("hold"), Some(&Value::Time("5us".parse().unwrap())));
+        assert!(it.axes.is_empty() || it.axes[0].key == "vcpus", "{:?}", it.axes);
     }
 
     #[test]
     fn a_quick_variant_leaves_a_part_of_grid_and_arms() {
-        let text = "format = 1\nname = \"x\"\ntitle = \"x\"\n[grid]\nratio = [1, 2, 8]\nhold = [\"1us\", \"2us\"]\n\
-                    [[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n[[arm]]\nname = \"c\"\n\
-                    [[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n\
-                    [[compare]]\nname = \"c/a\"\narm = \"c\"\nbaseline = \"a\"\n\
-                    [control]\narm = \"c\"\nratio = 8\nhold = \"2us\"\n\
-                    [quick]\ngrid = { ratio = [1, 2] }\narms = [\"c\", \"a\"]\n";
-        let mut experiment = parse(text).unwrap();
-        experiment.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
+        let mut it = experiment(
+            "[grid]\nratio = [1, 2, 8]\nhold = ['1us', '2us']\n\
+             [[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[[arm]]\nname = 'c'\n\
+             [[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n\
+             [[compare]]\nname = 'c/a'\narm = 'c'\nbaseline = 'a'\n\
+             [control]\narm = 'c'\nratio = 8\nhold = '2us'\n\
+             [quick]\ngrid = { ratio = [1, 2] }\narms = ['c', 'a']\n",
+        )
+        .unwrap();
+        it.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
         let values = |axis: &Axis| axis.values.iter().map(|(value, _)| value.clone()).collect::<Vec<_>>();
-        assert_eq!(experiment.axes.iter().map(values).collect::<Vec<_>>(), [["1", "2"], ["1us", "2us"]]);
-        assert_eq!(experiment.arms.iter().map(|arm| &*arm.name).collect::<Vec<_>>(), ["a", "c"]);
-        assert_eq!(experiment.comparisons.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["c/a"]);
+        assert_eq!(it.axes.iter().map(values).collect::<Vec<_>>(), [["1", "2"], ["1us", "2us"]]);
+        assert_eq!(it.arms.iter().map(|arm| &*arm.name).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(it.comparisons.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["c/a"]);
         // The pair runs at a value that is left.
-        assert_eq!(experiment.control.unwrap().setting, [("hold".to_owned(), "2us".to_owned())]);
+        assert_eq!(it.control.unwrap().setting, [("hold".to_owned(), "2us".to_owned())]);
     }
 
     #[test]
-    fn ratios_replace_vcpus_and_are_refused_twice_or_over_an_arms() {
+    fn ratios_replace_vcpus_and_what_arms_say_is_not_overridden() {
         let with = |ratios: &[u32]| {
             let ratios = ratios.iter().map(|ratio| Ratio::whole(*ratio)).collect();
             Overrides { ratios: Some(ratios), ..Overrides::default() }
         };
-        let text = |arm: &str| {
-            let grid = "format = 1\nname = \"x\"\ntitle = \"x\"\nblocks = 2\n[grid]\nvcpus = [32, 60]\n";
-            parse(&format!("{grid}[[arm]]\nname = \"a\"\nlock = \"tas\"\n{arm}")).unwrap()
+        let of = |grid: &str, more: &str| {
+            experiment(&format!("[grid]\n{grid}\n[[arm]]\nname = 'a'\nlock = 'tas'\n{more}")).unwrap()
         };
-        let mut experiment = text("");
-        experiment.apply(&with(&[1, 2])).unwrap();
-        assert_eq!(experiment.axes.iter().map(|axis| &axis.key).collect::<Vec<_>>(), ["ratio"]);
-        let failure = text("").apply(&with(&[8, 1, 8])).unwrap_err();
-        assert!(failure.message.contains("--ratios: 8 stands there twice"), "{failure}");
-        let mut unfair = parse(BUILT_IN.iter().find(|(name, _)| *name == "unfair").unwrap().1).unwrap();
-        let failure = unfair.apply(&with(&[2, 8])).unwrap_err();
-        assert!(failure.message.contains("sets it itself"), "{failure}");
-    }
-
-    #[test]
-    fn a_setting_that_tells_the_arms_apart_cannot_be_overridden() {
-        let mut experiment = parse(BUILT_IN[0].1).unwrap();
-        let overrides = Overrides { sets: vec![("lock".into(), "mcs".into())], ..Overrides::default() };
-        let failure = experiment.apply(&overrides).unwrap_err();
-        assert!(failure.message.contains("arm 'virt-tas (no PV)' sets it itself"), "{failure}");
-    }
-
-    #[test]
-    fn an_arm_keeps_a_setting_of_the_grid_from_being_overridden() {
-        let grid = "format = 1\nname = \"x\"\ntitle = \"x\"\n[grid]\nhold = [\"1us\", \"2us\"]\n";
-        let arms = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\nhold = \"9us\"\n";
-        let overrides = Overrides { sets: vec![("hold".into(), "5us".into())], ..Overrides::default() };
-        let failure = parse(&format!("{grid}{arms}")).unwrap().apply(&overrides).unwrap_err();
-        assert!(failure.message.contains("--set hold: arm 'b' sets it itself"), "{failure}");
+        let mut it = of("vcpus = [32, 60]", "");
+        it.apply(&with(&[1, 2])).unwrap();
+        assert_eq!(it.axes.iter().map(|axis| &axis.key).collect::<Vec<_>>(), ["ratio"]);
+        let b_holds = "[[arm]]\nname = 'b'\nhold = '9us'\n";
+        for (mut it, overrides, expected) in [
+            (of("vcpus = [32, 60]", ""), with(&[8, 1, 8]), "--ratios: 8 stands there twice"),
+            (built_in("unfair"), with(&[2, 8]), "sets it itself"),
+            (built_in("overcommit"), set(&[("lock", "mcs")]), "arm 'virt-tas (no PV)' sets it itself"),
+            (
+                of("hold = ['1us', '2us']", b_holds),
+                set(&[("hold", "5us")]),
+                "--set hold: arm 'b' sets it itself",
+            ),
+        ] {
+            let failure = it.apply(&overrides).unwrap_err();
+            assert!(failure.message.contains(expected), "{failure}");
+        }
     }
 }

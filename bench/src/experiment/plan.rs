@@ -314,28 +314,21 @@ fn without_lock(guest: &Guest, lock: &str) -> Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Source;
     use crate::experiment::overrides::Overrides;
-    use crate::host::cpulist::CpuList;
+    use crate::measure::synthetic::{Sketch, experiment, planned};
 
     /// Windows in milliseconds of an experiment with these lines, after these changes.
     fn windows(settings: &str, arm: &str, overrides: &Overrides) -> Vec<u128> {
-        let text = format!(
-            "format = 1\nname = \"x\"\ntitle = \"x\"\nwithout-ideal = true\n[settings]\n{settings}\n[[arm]]\nname = \"a\"\n{arm}\n"
-        );
-        let mut experiment = Experiment::parse(Source { origin: "x.toml".into(), text }).unwrap();
-        experiment.apply(overrides).unwrap();
-        let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
-        let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
-        plan.cells().map(|cell| cell.run.window.as_millis()).collect()
+        let head = "without-ideal = true\n[settings]";
+        let mut it = experiment(&format!("{head}\n{settings}\n[[arm]]\nname = 'a'\n{arm}\n")).unwrap();
+        it.apply(overrides).unwrap();
+        planned(&it).unwrap().cells().map(|cell| cell.run.window.as_millis()).collect()
     }
 
     #[test]
     fn the_seed_decides_the_order_and_each_block_has_its_own() {
-        use crate::measure::synthetic::Sketch;
         let order = |seed: u64, block: u32| {
-            let sketch = Sketch::new().axis("ratio", &["1", "2", "4", "8"]).arm("a", "tas").arm("b", "mcs");
-            let plan = Plan { seed, ..sketch.plan(3) };
+            let plan = Plan { seed, ..Sketch::two().axis("ratio", &["1", "2", "4", "8"]).plan(3) };
             plan.block(block).iter().map(|cell| cell.id.clone()).collect::<Vec<_>>()
         };
         assert_eq!(order(1, 0), order(1, 0));

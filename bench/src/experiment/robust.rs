@@ -78,15 +78,16 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
-    use super::super::source::Source;
     use super::*;
+    use crate::measure::synthetic::experiment;
     use crate::text::exit::{Exit, Failure};
 
-    const ARMS: &str = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n";
-
+    const COMPARED: &str = "[[compare]]\nname = 'b/a'\narm = 'b'\nbaseline = 'a'\n";
+    const SIM: &str = "[settings]\nengine = 'sim'\n";
+    const MACHINE: &str = "machine = 'nehalem-2s'\n";
     fn applied(text: &str, overrides: &Overrides) -> Result<Experiment> {
-        let text = format!("format = 1\nname = \"x\"\ntitle = \"X\"\n{text}{ARMS}[quick]\nblocks = 1\n");
-        let mut experiment = Experiment::parse(Source { origin: "x.toml".into(), text })?;
+        let arms = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n[quick]\nblocks = 1\n";
+        let mut experiment = experiment(&format!("{text}{arms}"))?;
         experiment.apply(overrides)?;
         Ok(experiment)
     }
@@ -99,81 +100,70 @@ mod tests {
 
     #[test]
     fn each_machine_is_followed_by_machines_like_it() {
-        let one =
-            "blocks = 5\n[settings]\nengine = \"sim\"\nmachine = \"nehalem-2s\"\n[robust]\npoints = 4\n";
+        let one = format!("blocks = 5\n{SIM}{MACHINE}[robust]\npoints = 4\n");
         let like = ["nehalem-2s", "nehalem-2s~1/4", "nehalem-2s~2/4", "nehalem-2s~3/4", "nehalem-2s~4/4"];
-        assert_eq!(machines_of(one, &Overrides::default()), like);
+        assert_eq!(machines_of(&one, &Overrides::default()), like);
         let quick = Overrides { quick: true, ..Overrides::default() };
-        assert_eq!(machines_of(one, &quick), [""; 0], "a first look has too few seeds");
-        let two = "blocks = 5\n[settings]\nengine = \"sim\"\n[robust]\n[grid]\nmachine = [\"milan-1s\", \"nehalem-2s\"]\n";
-        let found = machines_of(two, &Overrides::default());
+        assert_eq!(machines_of(&one, &quick), [""; 0], "a first look has too few seeds");
+        let two = format!("blocks = 5\n{SIM}[robust]\n[grid]\nmachine = ['milan-1s', 'nehalem-2s']\n");
+        let found = machines_of(&two, &Overrides::default());
         assert_eq!((found.len(), found[0].as_str(), found[13].as_str()), (26, "milan-1s", "nehalem-2s"));
     }
 
+    /// By the section, or in the flag's terms.
     #[test]
     fn what_cannot_be_robust_is_refused() {
-        let machine = "machine = \"nehalem-2s\"\n";
-        for (text, expected) in [
-            (format!("blocks = 5\n[settings]\n{machine}[robust]\n"), "only simulated machines have guesses"),
+        let (section, c) = ("[robust]\n", format!("[[arm]]\nname = 'c'\n{MACHINE}"));
+        let same_machine = "all arms need the same machine: arm 'c' sets it itself";
+        let asked = |points| Overrides { robust: points, ..Overrides::default() };
+        for (points, text, expected) in [
             (
-                format!("blocks = 4\n[settings]\nengine = \"sim\"\n{machine}[robust]\n"),
-                "4 blocks are too few seeds",
+                None,
+                format!("blocks = 5\n[settings]\n{MACHINE}{section}"),
+                "only simulated machines have guesses",
             ),
-            ("blocks = 5\n[settings]\nengine = \"sim\"\n[robust]\n".into(), "set a machine in [settings]"),
+            (None, format!("blocks = 4\n{SIM}{MACHINE}{section}"), "4 blocks are too few seeds"),
+            (None, format!("blocks = 5\n{SIM}{section}"), "set a machine in [settings]"),
             (
-                format!(
-                    "blocks = 5\n[settings]\nengine = \"sim\"\n{machine}[robust]\n[[arm]]\nname = \"c\"\n{machine}"
-                ),
-                "x.toml:8:1: [robust]: all arms need the same machine: arm 'c' sets it itself",
+                None,
+                format!("blocks = 5\n{SIM}{MACHINE}{section}{c}"),
+                &format!("x.toml:8:1: [robust]: {same_machine}"),
             ),
-            ("[robust]\npoints = 3\n".into(), "'points' must be a whole number from 4 to 200"),
-            ("[robust]\npionts = 3\n".into(), "unknown key 'pionts'"),
+            (None, format!("{section}points = 3\n"), "'points' must be a whole number from 4 to 200"),
+            (None, format!("{section}pionts = 3\n"), "unknown key 'pionts'"),
+            (
+                Some(4),
+                format!("blocks = 5\n{section}{COMPARED}"),
+                "only simulated machines have guesses: --set engine=sim",
+            ),
+            (Some(4), format!("blocks = 5\n{SIM}{section}{COMPARED}"), "--set machine=NAME"),
+            (Some(4), format!("blocks = 5\n{SIM}{MACHINE}"), "this experiment compares nothing"),
+            (
+                Some(4),
+                format!("blocks = 4\n{SIM}{MACHINE}{COMPARED}"),
+                "4 blocks are too few seeds: at least 5",
+            ),
+            (Some(4), format!("blocks = 5\n{SIM}{MACHINE}{COMPARED}{c}"), same_machine),
         ] {
-            let Failure { exit, message } = applied(&text, &Overrides::default()).unwrap_err();
-            assert_eq!(exit, Exit::BadExperiment, "{message}");
-            assert!(message.starts_with("x.toml:") && message.contains(expected), "{message}");
+            let Failure { exit, message } = applied(&text, &asked(points)).unwrap_err();
+            let (start, code) = match points {
+                Some(_) => (format!("--robust: {expected}"), Exit::Usage),
+                None => ("x.toml:".into(), Exit::BadExperiment),
+            };
+            assert!(message.starts_with(&start) && message.contains(expected), "{text}{message}");
+            assert_eq!(exit, code, "{message}");
         }
     }
-
-    const COMPARED: &str = "[[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n";
-    const SIMULATED: &str = "[settings]\nengine = \"sim\"\n";
 
     #[test]
     fn the_flag_asks_in_the_place_of_the_section() {
         let asked = Overrides { robust: Some(5), ..Overrides::default() };
         for section in ["", "[robust]\npoints = 4\n"] {
-            let text = format!("blocks = 5\n{SIMULATED}machine = \"nehalem-2s\"\n{section}{COMPARED}");
+            let text = format!("blocks = 5\n{SIM}{MACHINE}{section}{COMPARED}");
             let found = machines_of(&text, &asked);
             assert_eq!((found.len(), found[5].as_str()), (6, "nehalem-2s~5/5"));
             let quick = Overrides { quick: true, blocks: Some(5), ..asked.clone() };
             assert_eq!(machines_of(&text, &quick), found, "it was asked for, so that it is done");
-        }
-    }
-
-    #[test]
-    fn what_the_flag_cannot_ask_is_refused_in_its_terms() {
-        let machine = "machine = \"nehalem-2s\"\n";
-        let section = "[robust]\n";
-        for (text, expected) in [
-            (
-                format!("blocks = 5\n{section}{COMPARED}"),
-                "only simulated machines have guesses: --set engine=sim",
-            ),
-            (format!("blocks = 5\n{SIMULATED}{section}{COMPARED}"), "--set machine=NAME"),
-            (format!("blocks = 5\n{SIMULATED}{machine}"), "this experiment compares nothing"),
-            (format!("blocks = 4\n{SIMULATED}{machine}{COMPARED}"), "4 blocks are too few seeds: at least 5"),
-            (
-                format!("blocks = 5\n{SIMULATED}{machine}{COMPARED}[[arm]]\nname = \"c\"\n{machine}"),
-                "all arms need the same machine: arm 'c' sets it itself",
-            ),
-        ] {
-            let asked = Overrides { robust: Some(4), ..Overrides::default() };
-            let Failure { exit, message } = applied(&text, &asked).unwrap_err();
-            assert_eq!(
-                (exit, message.starts_with(&format!("--robust: {expected}"))),
-                (Exit::Usage, true),
-                "{message}"
-            );
         }
     }
 }

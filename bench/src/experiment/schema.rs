@@ -225,9 +225,10 @@ mod tests {
 
     use super::*;
     use crate::experiment::source::BUILT_IN;
+    use crate::measure::synthetic::experiment;
 
-    const MINIMAL: &str = "format = 1\nname = \"x\"\ntitle = \"X\"\n";
-    const ARM: &str = "[[arm]]\nname = \"a\"\n";
+    const MINIMAL: &str = "format = 1\nname = 'x'\ntitle = 'X'\n";
+    const ARM: &str = "[[arm]]\nname = 'a'\n";
 
     fn json_of(value: &DeValue<'_>) -> Json {
         match value {
@@ -285,23 +286,23 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_is_against_the_schema_wherever_it_stands() {
-        assert_eq!(complaints(&format!("{MINIMAL}{ARM}")), [""; 0]);
-        let kernels = "[grid]\nkernel = [\"a\", \"b\"]\ncmdline = [\"\", \"c\"]\nnopvspin = [true, false]\n";
-        assert_eq!(complaints(&format!("{MINIMAL}{kernels}{ARM}only = {{ kernel = \"a\" }}\n")), [""; 0]);
+        let kernels = "[grid]\nkernel = ['a', 'b']\ncmdline = ['', 'c']\nnopvspin = [true, false]\n";
+        for good in [ARM.to_owned(), format!("{kernels}{ARM}only = {{ kernel = 'a' }}\n")] {
+            assert_eq!(complaints(&format!("{MINIMAL}{good}")), [""; 0], "{good}");
+        }
+        let compare = "[[compare]]\nname = 'c'\narm = 'a'\nbaseline = 'a'\n";
         for wrong in [
-            format!("{MINIMAL}blokcs = 5\n{ARM}"),
-            format!("{MINIMAL}[settings]\nhodl = \"1us\"\n{ARM}"),
-            format!("{MINIMAL}[[point]]\nhodl = \"1us\"\n{ARM}"),
-            format!("{MINIMAL}[grid]\nratoi = [1]\n{ARM}"),
-            format!("{MINIMAL}{ARM}lokc = \"tas\"\n"),
-            format!("{MINIMAL}{ARM}only = {{ ratoi = 1 }}\n"),
-            format!(
-                "{MINIMAL}{ARM}[[compare]]\nname = \"c\"\narm = \"a\"\nbaseline = \"a\"\nfo = \"lock-cpu\"\n"
-            ),
-            format!("{MINIMAL}{ARM}[control]\narm = \"a\"\nratoi = 1\n"),
-            format!("{MINIMAL}{ARM}[quick]\nblokcs = 1\n"),
+            format!("blokcs = 5\n{ARM}"),
+            format!("[settings]\nhodl = '1us'\n{ARM}"),
+            format!("[[point]]\nhodl = '1us'\n{ARM}"),
+            format!("[grid]\nratoi = [1]\n{ARM}"),
+            format!("{ARM}lokc = 'tas'\n"),
+            format!("{ARM}only = {{ ratoi = 1 }}\n"),
+            format!("{ARM}{compare}fo = 'lock-cpu'\n"),
+            format!("{ARM}[control]\narm = 'a'\nratoi = 1\n"),
+            format!("{ARM}[quick]\nblokcs = 1\n"),
         ] {
-            let complaints = complaints(&wrong);
+            let complaints = complaints(&format!("{MINIMAL}{wrong}"));
             assert_eq!(complaints.len(), 1, "{wrong}{complaints:?}");
             assert!(complaints[0].starts_with("Additional properties are not allowed"), "{complaints:?}");
         }
@@ -309,21 +310,20 @@ mod tests {
 
     #[test]
     fn a_value_that_the_reader_refuses_is_against_the_schema() {
-        for wrong in [
-            format!("{MINIMAL}blocks = 0\n{ARM}"),
-            format!("{MINIMAL}[settings]\nhold = 5\n{ARM}"),
-            format!("{MINIMAL}[settings]\nhold = \"5\"\n{ARM}"),
-            format!("{MINIMAL}[settings]\nvcpus = \"many\"\n{ARM}"),
-            format!("{MINIMAL}[settings]\nsched = \"linux\"\n{ARM}"),
-            format!("{MINIMAL}[grid]\nratio = [1, 1]\n{ARM}"),
-            format!("{MINIMAL}[grid]\nratio = 1\n{ARM}"),
-            format!("{MINIMAL}[grid]\nkernel = [\"\"]\n{ARM}"),
-            format!("{MINIMAL}[grid]\nnopvspin = [\"true\"]\n{ARM}"),
-            MINIMAL.to_owned(),
+        for (wrong, arm) in [
+            ("blocks = 0\n", ARM),
+            ("[settings]\nhold = 5\n", ARM),
+            ("[settings]\nhold = '5'\n", ARM),
+            ("[settings]\nvcpus = 'many'\n", ARM),
+            ("[settings]\nsched = 'linux'\n", ARM),
+            ("[grid]\nratio = [1, 1]\n", ARM),
+            ("[grid]\nratio = 1\n", ARM),
+            ("[grid]\nkernel = ['']\n", ARM),
+            ("[grid]\nnopvspin = ['true']\n", ARM),
+            ("", ""),
         ] {
-            let source = super::super::Source { origin: "x.toml".into(), text: wrong.clone() };
-            assert!(super::super::Experiment::parse(source).is_err(), "{wrong}");
-            assert_ne!(complaints(&wrong), [""; 0], "{wrong}");
+            assert!(experiment(&format!("{wrong}{arm}")).is_err(), "{wrong}");
+            assert_ne!(complaints(&format!("{MINIMAL}{wrong}{arm}")), [""; 0], "{wrong}");
         }
     }
 }

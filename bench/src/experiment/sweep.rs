@@ -243,28 +243,28 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::experiment::Experiment;
+    use crate::measure::synthetic::settings;
+    fn parsed(vary: &[&str]) -> Vec<Vary> {
+        vary.iter().map(|vary| vary.parse().unwrap()).collect()
+    }
 
     fn sweep(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Result<Source> {
-        let vary: Vec<Vary> = vary.iter().map(|vary| vary.parse().unwrap()).collect();
-        let mut settings = Settings::default();
-        given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
+        let (vary, settings) = (parsed(vary), settings(given));
         Sweep { vary: &vary, settings: &settings, boot: &[], baseline, of: &[], blocks: 7, robust: None }
             .source()
     }
 
-    fn of_kernels(
-        vary: &[&str],
-        boot: &[(&'static str, &str)],
-        of: &[&str],
-        elsewhere: bool,
-    ) -> Result<Source> {
-        let vary: Vec<Vary> = vary.iter().map(|vary| vary.parse().unwrap()).collect();
+    fn of_kernels(vary: &[&str], boot: &[(&'static str, &str)], of: &[&str], here: bool) -> Result<Source> {
         let boot: Vec<(&str, String)> = boot.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         let of: Vec<Measure> = of.iter().map(|of| Measure::try_from((*of).to_owned()).unwrap()).collect();
-        let settings = Settings::default();
-        let (vary, settings, boot, of) = (&vary[..], &settings, &boot[..], &of[..]);
+        let (vary, settings) = (&parsed(vary)[..], &Settings::default());
+        let (boot, of) = (&boot[..], &of[..]);
         let sweep = Sweep { vary, settings, boot, baseline: Some(""), of, blocks: 7, robust: None };
-        if elsewhere { sweep.source_elsewhere() } else { sweep.source() }
+        if here { sweep.source() } else { sweep.source_elsewhere() }
+    }
+
+    fn names<'a, T>(of: &'a [T], name: impl Fn(&'a T) -> &'a String) -> Vec<&'a str> {
+        of.iter().map(|it| name(it).as_str()).collect()
     }
 
     #[test]
@@ -272,18 +272,18 @@ mod tests {
         let vary = ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "ratio=2,4", "nopvspin=true"];
         let boot = [("initrd", "initrd.cpio"), ("cmdline", "quiet")];
         let figures = ["figure:page-loop", "figure:copy-loop"];
-        let source = of_kernels(&vary, &boot, &figures, false).unwrap();
+        let source = of_kernels(&vary, &boot, &figures, true).unwrap();
         let it = Experiment::parse(source.clone()).unwrap();
-        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
+        let arms = names(&it.arms, |arm| &arm.name);
         assert_eq!(arms[0], "kernel old/vmlinux no cmdline nopvspin true");
         assert_eq!(arms[3], "kernel new/vmlinux cmdline a=1,2 nopvspin true");
-        assert_eq!(it.axes.iter().map(|axis| axis.key.as_str()).collect::<Vec<_>>(), ["ratio"]);
+        assert_eq!(names(&it.axes, |axis| &axis.key), ["ratio"]);
         let of: Vec<_> = it.comparisons.iter().filter_map(|it| it.of.figure()).collect();
         assert_eq!(of, [["page-loop"; 3], ["copy-loop"; 3]].concat());
         // A guest ends when it has done its work.
         assert!(!source.text.contains("window"), "{}", source.text);
         let here = std::env::current_dir().unwrap().display().to_string();
-        let elsewhere = of_kernels(&vary, &boot, &figures, true).unwrap().text;
+        let elsewhere = of_kernels(&vary, &boot, &figures, false).unwrap().text;
         for file in ["old/vmlinux", "new/vmlinux", "initrd.cpio"] {
             assert!(elsewhere.contains(&format!("= \"{here}/{file}\"")), "{elsewhere}");
         }
@@ -291,24 +291,18 @@ mod tests {
 
     #[test]
     fn kernels_without_a_figure_and_repeated_settings_are_refused() {
+        let (of, twice) = (&["figure:x"][..], &["nopvspin=true,false", "nopvspin=true"][..]);
         for (vary, boot, of, expected) in [
             (&["kernel=a,b"][..], &[][..], &[][..], "--compare: kernels are compared by figures"),
-            (&["kernel=a,b"], &[("kernel", "c")], &["figure:x"], "--vary kernel: --kernel says the same"),
-            (
-                &["nopvspin=true,false", "nopvspin=true"],
-                &[],
-                &["figure:x"],
-                "--vary nopvspin: --vary nopvspin",
-            ),
+            (&["kernel=a,b"], &[("kernel", "c")], of, "--vary kernel: --kernel says the same"),
+            (twice, &[], of, "--vary nopvspin: --vary nopvspin"),
         ] {
-            let failure = of_kernels(vary, boot, of, false).unwrap_err();
+            let failure = of_kernels(vary, boot, of, true).unwrap_err();
             assert!(failure.message.starts_with(expected), "{failure}");
         }
-        assert!(
-            of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], &["figure:x"], false).is_ok()
-        );
+        assert!(of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], of, true).is_ok());
         // Without a kernel it is the reader that complains.
-        let source = of_kernels(&["cmdline=a;b"], &[], &["figure:x"], false).unwrap();
+        let source = of_kernels(&["cmdline=a;b"], &[], of, true).unwrap();
         let failure = Experiment::parse(source).unwrap_err();
         assert_eq!(failure.message, "sweep: this is for arms that have a 'kernel'");
     }
@@ -319,16 +313,16 @@ mod tests {
 
     #[test]
     fn settings_of_the_lock_are_compared_and_all_others_make_the_grid() {
-        let it =
-            experiment(&["lock=ticket,mcs", "slice=100us,1ms", "ratio=2,8"], &[("hold", "5us")], Some(""));
-        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
-        let axes: Vec<&str> = it.axes.iter().map(|axis| axis.key.as_str()).collect();
-        assert_eq!((arms, axes, it.blocks), (vec!["ticket", "mcs"], vec!["slice", "ratio"], 7));
-        assert_eq!(it.settings.settings.given("hold").map(ToString::to_string).as_deref(), Some("5us"));
-        assert_eq!(it.settings.settings.given("window").map(ToString::to_string).as_deref(), Some("200ms"));
-        let compared: Vec<_> =
-            it.comparisons.iter().map(|it| (it.arm.as_str(), it.baseline.as_str())).collect();
-        assert_eq!(compared, [("mcs", "ticket")]);
+        let vary = ["lock=ticket,mcs", "slice=100us,1ms", "ratio=2,8"];
+        let it = experiment(&vary, &[("hold", "5us")], Some(""));
+        assert_eq!(names(&it.arms, |arm| &arm.name), ["ticket", "mcs"]);
+        assert_eq!((names(&it.axes, |axis| &axis.key), it.blocks), (vec!["slice", "ratio"], 7));
+        for (key, value) in [("hold", "5us"), ("window", "200ms")] {
+            let given = it.settings.settings.given(key).map(ToString::to_string);
+            assert_eq!(given.as_deref(), Some(value), "{key}");
+        }
+        assert_eq!(names(&it.comparisons, |it| &it.arm), ["mcs"]);
+        assert_eq!(names(&it.comparisons, |it| &it.baseline), ["ticket"]);
         assert_eq!(it.control.unwrap().arm, "ticket");
     }
 
@@ -338,15 +332,15 @@ mod tests {
         assert_eq!((it.arms[0].name.as_str(), it.axes[0].key.as_str()), ("slice 100us", "ratio"));
         assert!(it.comparisons.is_empty());
         let it = experiment(&["lock=qspinlock,ticket", "pv=on,off"], &[], Some("ticket off"));
-        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
-        assert_eq!(arms, ["qspinlock pv on", "qspinlock pv off", "ticket pv on", "ticket pv off"]);
-        assert!(it.comparisons.len() == 3 && it.comparisons.iter().all(|it| it.baseline == "ticket pv off"));
+        let arms = ["qspinlock pv on", "qspinlock pv off", "ticket pv on", "ticket pv off"];
+        assert_eq!(names(&it.arms, |arm| &arm.name), arms);
+        assert_eq!(names(&it.comparisons, |it| &it.baseline), ["ticket pv off"; 3]);
     }
 
     #[test]
     fn values_with_commas_are_separated_by_semicolons_and_awkward_ones_are_quoted() {
-        let it =
-            experiment(&["deschedule=none;holder,rate=100,for=5ms"], &[("cpus", "0-1"), ("seed", "7")], None);
+        let policies = "deschedule=none;holder,rate=100,for=5ms";
+        let it = experiment(&[policies], &[("cpus", "0-1"), ("seed", "7")], None);
         let policy = it.arms[1].patch.settings.given("deschedule").map(ToString::to_string);
         assert_eq!(policy.as_deref(), Some("holder,rate=100,for=5ms"));
         assert_eq!(quoted("a \"b\" \\ c"), r#""a \"b\" \\ c""#);
@@ -365,18 +359,14 @@ mod tests {
 
     #[test]
     fn what_is_said_twice_or_compared_with_nothing_is_refused() {
+        let nearest = "--compare: unknown arm 'tikcet': did you mean 'ticket'?";
         for (vary, given, baseline, expected) in [
             (&["ratio=1,2", "vcpus=4"][..], &[][..], None, "--vary vcpus: --vary ratio says that already"),
             (&["slice=1ms", "slice=2ms"], &[], None, "--vary slice: --vary slice says that already"),
             (&["ratio=1,2"], &[("vcpus", "4")], None, "--vary ratio: --vcpus says the same"),
             (&["window=1s,2s"], &[("window", "1s")], None, "--vary window: --duration says the same"),
             (&["lock=tas"], &[], Some(""), "--compare: there is only one thing to compare"),
-            (
-                &["lock=tas,ticket"],
-                &[],
-                Some("tikcet"),
-                "--compare: unknown arm 'tikcet': did you mean 'ticket'?",
-            ),
+            (&["lock=tas,ticket"], &[], Some("tikcet"), nearest),
         ] {
             let failure = sweep(vary, given, baseline).unwrap_err();
             assert!(failure.message.starts_with(expected), "{failure}");

@@ -246,7 +246,7 @@ mod tests {
         let plan = mixed();
         let records = World::new(1).host_id(Some("host-a")).work_rate(55).records(&plan);
         let of_third: Vec<Record> =
-            records.into_iter().filter(|record| record.place.as_ref().unwrap().cell_id == "third").collect();
+            records.into_iter().filter(|record| record.placed().cell_id == "third").collect();
         let (calibrations, _) = of(&plan, &of_third, "host-a");
         let rates: Vec<u64> = given(&calibrations, &plan).into_iter().map(|(.., rate)| rate).collect();
         assert_eq!(rates, [55, 2000, 2000]);

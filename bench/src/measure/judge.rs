@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn codes_of(records: &[Record]) -> Vec<String> {
-        let of_arm = records.iter().find(|record| record.place.as_ref().unwrap().arm == "a").unwrap();
+        let of_arm = records.iter().find(|record| record.placed().arm == "a").unwrap();
         assert_eq!(of_arm.trusted, of_arm.warnings.is_empty());
         of_arm.warnings.iter().map(|warning| warning.code.clone()).collect()
     }

@@ -133,43 +133,48 @@ fn warn_of_missing(record: &mut Record, plan: &Plan, arm: &str) {
 
 #[cfg(test)]
 mod tests {
-    use haltkick_vmm::{Image, LinuxEnd};
-
     use super::*;
     use crate::analysis::statistics::Verdict;
     use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::analysis::trust;
     use crate::experiment::{Experiment, Source};
-    use crate::host::cpulist::CpuList;
     use crate::host::identity::Host;
     use crate::host::noise::{Found, Noise};
     use crate::measure::calibrate::Calibrations;
     use crate::measure::engine::Engine;
     use crate::measure::progress::Progress;
     use crate::measure::session::{Rule, Session};
-    use crate::measure::synthetic::{Scratch, World, seen};
+    use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
     use crate::results::directory::{Directory, read_records};
+    use crate::results::manifest::Manifest;
     use crate::results::merge;
-    use crate::settings::Supply;
     use crate::show::{csv, report, table};
     use crate::text::exit::Exit;
+    use haltkick_vmm::LinuxEnd;
 
     const BLOCKS: u32 = 8;
-    const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"Kernels\"\nblocks = 8\n\
-        [settings]\nkernel = \"kernel\"\nratio = 2\n[grid]\nslice = [\"1ms\", \"4ms\"]\n\
-        [[arm]]\nname = \"pv\"\n[[arm]]\nname = \"nopvspin\"\nnopvspin = true\n\
-        [[compare]]\nname = \"nopvspin/pv\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:page-loop\"\n\
-        [[compare]]\nname = \"kicks\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:lock_event.pv_kick_wake\"\n\
-        [control]\narm = \"pv\"\nslice = \"1ms\"\n";
+    const TEXT: &str = "format = 1\nname = 'k'\ntitle = 'Kernels'\nblocks = 8\n\
+        [settings]\nkernel = 'kernel'\nratio = 2\n[grid]\nslice = ['1ms', '4ms']\n\
+        [[arm]]\nname = 'pv'\n[[arm]]\nname = 'nopvspin'\nnopvspin = true\n\
+        [[compare]]\nname = 'nopvspin/pv'\narm = 'nopvspin'\nbaseline = 'pv'\nof = 'figure:page-loop'\n\
+        [[compare]]\nname = 'kicks'\narm = 'nopvspin'\nbaseline = 'pv'\nof = 'figure:lock_event.pv_kick_wake'\n\
+        [control]\narm = 'pv'\nslice = '1ms'\n";
     const ONCE: Rule =
         Rule { blocks: BLOCKS, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
+    fn plan_of(scratch: &Scratch, text: &str) -> Plan {
+        let origin = scratch.path().join("k.toml").display().to_string();
+        planned(&Experiment::parse(Source { origin, text: text.into() }).unwrap()).unwrap()
+    }
+
     fn plan(scratch: &Scratch) -> Plan {
         std::fs::write(scratch.path().join("kernel"), "a kernel").unwrap();
-        let origin = scratch.path().join("k.toml").display().to_string();
-        let experiment = Experiment::parse(Source { origin, text: TEXT.into() }).unwrap();
-        let image = Image::embedded();
-        Plan::new(&experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1).unwrap()
+        plan_of(scratch, TEXT)
+    }
+
+    /// The manifest with the kernels as they are.
+    fn manifest(plan: &Plan) -> Manifest {
+        Manifest { kernels: files(plan).unwrap(), ..World::new(1).manifest(plan) }
     }
 
     /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
@@ -227,10 +232,8 @@ mod tests {
         let summary = Summary::new(&plan.outline, &records);
         let [first, second] = &summary.comparisons[..] else { panic!("{:?}", summary.comparisons) };
         for found in [first, second] {
-            assert_eq!(
-                (found.per_block.len(), found.verdict, found.name.as_str()),
-                (8, Verdict::NotValid, "nopvspin/pv")
-            );
+            let seen = (found.per_block.len(), found.verdict, found.name.as_str());
+            assert_eq!(seen, (8, Verdict::NotValid, "nopvspin/pv"));
             let interval = found.ratio.as_ref().and_then(|ratio| ratio.interval).unwrap();
             assert!(interval.low < 0.81 && interval.high > 0.79, "{interval:?}");
         }
@@ -240,26 +243,18 @@ mod tests {
         let untold =
             |record: &&Record| record.warnings.iter().any(|warning| warning.code == "figure-missing");
         assert_eq!(records.iter().filter(untold).count(), 16);
-        assert!(
-            records
-                .iter()
-                .filter(untold)
-                .all(|it| !it.trusted && it.place.as_ref().unwrap().arm == "nopvspin")
-        );
+        assert!(records.iter().filter(untold).all(|it| !it.trusted && it.placed().arm == "nopvspin"));
         assert!(trust::lost(&plan.outline, &records)[0].contains("'nopvspin/pv' is not valid"));
         assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
 
-        let shown =
-            anstream::adapter::strip_str(&table::summary(&summary, table::Detail::Verbose)).to_string();
+        let shown = plain(&table::summary(&summary, table::Detail::Verbose));
         for words in ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"] {
             assert!(shown.contains(words), "{words}: {shown}");
         }
-        let mut manifest = World::new(1).manifest(&plan);
-        manifest.kernels = files(&plan).unwrap();
+        let manifest = manifest(&plan);
         let page = report::page(&manifest, &summary, &records);
-        for words in
-            ["All that the kernels printed", &manifest.kernels[0].kernel_sha256, "nopvspin", "A/A pair"]
-        {
+        let hash = &manifest.kernels[0].kernel_sha256;
+        for words in ["All that the kernels printed", hash, "nopvspin", "A/A pair"] {
             assert!(page.contains(words), "{words}");
         }
         let long = csv::runs(&plan.outline, &records);
@@ -301,14 +296,9 @@ mod tests {
         for kernel in ["kernel", "other"] {
             std::fs::write(scratch.path().join(kernel), kernel).unwrap();
         }
-        let varying = "[grid]\nkernel = [\"kernel\", \"other\"]\ncmdline = [\"\", \"x\"]\n";
-        let text = TEXT.replace("kernel = \"kernel\"\n", "").replace("[grid]\n", varying);
-        let origin = scratch.path().join("k.toml").display().to_string();
-        let experiment = Experiment::parse(Source { origin, text }).unwrap();
-        let image = Image::embedded();
-        let plan =
-            Plan::new(&experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1).unwrap();
-        let files = files(&plan).unwrap();
+        let varying = "[grid]\nkernel = ['kernel', 'other']\ncmdline = ['', 'x']\n";
+        let text = TEXT.replace("kernel = 'kernel'\n", "").replace("[grid]\n", varying);
+        let files = files(&plan_of(&scratch, &text)).unwrap();
         let names: Vec<String> = files.iter().map(KernelFiles::name).collect();
         assert_eq!(names.len(), 2 * 2 * 2, "slices are no other kernel: {names:?}");
         assert_eq!(names[..2], ["pv, cmdline , kernel kernel", "pv, cmdline x, kernel kernel"]);
@@ -319,11 +309,7 @@ mod tests {
     fn parts_with_other_kernels_are_never_merged() {
         let scratch = Scratch::new("kernels-merged");
         let plan = plan(&scratch);
-        let part = || {
-            let mut manifest = World::new(1).manifest(&plan);
-            manifest.kernels = files(&plan).unwrap();
-            (manifest, Vec::<Record>::new())
-        };
+        let part = || (manifest(&plan), Vec::<Record>::new());
         let first = part();
         assert_eq!(first.0.kernels.len(), 2, "{:?}", first.0.kernels);
         assert_ne!(first.0.kernels[0].command_line, first.0.kernels[1].command_line);

@@ -166,6 +166,12 @@ impl From<&LinuxVcpu> for PerVcpu {
 }
 
 impl Record {
+    /// The place of a run that is of an experiment.
+    #[cfg(test)]
+    pub(crate) fn placed(&self) -> &Place {
+        self.place.as_ref().expect("it is of an experiment")
+    }
+
     /// A figure by its name, or an event of the locks by its name with [`LOCK_EVENT`] before it.
     pub(crate) fn figure(&self, name: &str) -> Option<f64> {
         match name.strip_prefix(LOCK_EVENT) {

@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn records_of_no_experiment_are_refused_and_what_is_read_is_text() {
         let scratch = Scratch::new("untrusted");
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
+        let plan = Sketch::two().plan(1);
         let mut record = World::new(1).records(&plan).remove(0);
         let read = |record: &Record| parse_record(Path::new("runs.jsonl"), 7, &to_json(record).unwrap());
         record.place.as_mut().unwrap().arm = "a\u{1b}]0;b".into();

@@ -123,7 +123,7 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
 
     fn sketch() -> Sketch {
-        Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a")
+        Sketch::two().compared()
     }
 
     fn part(world: &World, blocks: u32) -> (Manifest, Vec<Record>) {
@@ -175,17 +175,14 @@ mod tests {
         assert_eq!((summary.blocks, summary.comparisons[0].per_block.len()), (6, 6));
 
         let of = |(manifest, records): &(Manifest, Vec<Record>), arm: &str| {
-            let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
+            let of_arm = records.iter().filter(|record| record.placed().arm == arm);
             (manifest.clone(), of_arm.cloned().collect::<Vec<_>>())
         };
         let (manifest, records) = merge(&paths(), vec![of(&first, "a"), of(&second, "b")], false).unwrap();
         assert_eq!(records.len(), 6);
         let summary = Summary::new(&manifest.outline, &records);
         assert!(summary.comparisons.is_empty(), "{:?}", summary.comparisons);
-        assert!(
-            summary.warnings.iter().any(|warning| warning.contains("on different hosts")),
-            "{:?}",
-            summary.warnings
-        );
+        let warnings = summary.warnings.concat();
+        assert!(warnings.contains("on different hosts"), "{warnings}");
     }
 }

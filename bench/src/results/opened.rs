@@ -77,8 +77,7 @@ mod tests {
             .write(b"a device is not emptied")
             .unwrap();
         let error = OpenedFile::open("--export", &scratch.path().join("none/table.md")).unwrap_err();
-        assert!(
-            error.message.starts_with("--export: ") && error.message.contains("none/table.md: No such file")
-        );
+        let message = error.message;
+        assert!(message.starts_with("--export: ") && message.contains("none/table.md: No such file"));
     }
 }

@@ -182,9 +182,8 @@ mod tests {
         let then = vec![Then { place: escape.clone(), vcpu: 0, instructions: 1 }];
         let shown =
             read(&Preemption { place: escape.clone(), came_to: escape, then, ..good.clone() }).unwrap();
-        assert!(
-            ![&shown.place, &shown.came_to, &shown.then[0].place].iter().any(|text| text.contains('\u{1b}'))
-        );
+        let texts = [&shown.place, &shown.came_to, &shown.then[0].place];
+        assert!(texts.iter().all(|text| !text.contains('\u{1b}')), "{texts:?}");
         let refused = read(&Preemption { span_ns: u64::MAX, ..good }).unwrap_err();
         assert!(refused.message.contains("longer than 60 s"), "{}", refused.message);
     }

@@ -447,10 +447,8 @@ mod tests {
             let ratio: Ratio = text.parse().unwrap();
             assert_eq!((ratio.vcpus(2), ratio.vcpus(3)), (on_two, on_three), "{text}");
         }
-        assert_eq!(
-            ("1.50".parse::<Ratio>().unwrap().to_string(), Ratio::whole(8).to_string()),
-            ("1.5".into(), "8".into())
-        );
+        let ratio: Ratio = "1.50".parse().unwrap();
+        assert_eq!([ratio, Ratio::whole(8)].map(|ratio| ratio.to_string()), ["1.5", "8"]);
         for wrong in ["-1", "1e7", "nan", "x"] {
             assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
         }

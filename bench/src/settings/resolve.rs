@@ -394,12 +394,15 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::synthetic::settings;
 
     fn resolve(given: &[(&str, &str)]) -> Result<Run, Refused> {
-        let mut settings = Settings::default();
-        given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
-        let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
-        settings.resolve(Supply { image: &image, allowed: &allowed })
+        settings(given).resolve(Supply { image: &Image::embedded(), allowed: &CpuList(vec![0, 1]) })
+    }
+
+    /// The window in milliseconds with these settings and more.
+    fn window_ms(given: &[(&str, &str)], more: &[(&str, &str)]) -> f64 {
+        resolve(&[given, more].concat()).unwrap().window.as_secs_f64() * 1e3
     }
 
     #[test]
@@ -414,47 +417,43 @@ mod tests {
 
     #[test]
     fn turns_are_those_of_the_vcpus_of_all_guests() {
-        let window = |more: &[(&str, &str)]| {
-            let one =
-                [("cpus", "0"), ("ratio", "8"), ("slice", "1ms"), ("window", "1ms"), ("min-turns", "8")];
-            resolve(&[&one, more].concat()).unwrap().window
-        };
-        assert_eq!(window(&[]), Duration::from_millis(64));
-        assert_eq!(window(&[("guests", "4")]), Duration::from_millis(4 * 64));
-        assert_eq!(window(&[("guests", "4"), ("share", "guest")]), Duration::from_millis(4 * 64));
+        let one = [("cpus", "0"), ("ratio", "8"), ("slice", "1ms"), ("window", "1ms"), ("min-turns", "8")];
+        for (more, ms) in [
+            (&[][..], 64.0),
+            (&[("guests", "4")], 4.0 * 64.0),
+            (&[("guests", "4"), ("share", "guest")], 4.0 * 64.0),
+        ] {
+            assert_eq!(window_ms(&one, more), ms, "{more:?}");
+        }
     }
 
     #[test]
     fn a_simulated_window_is_long_enough_for_turns_and_for_work() {
-        let window = |more: &[(&str, &str)]| {
-            let sim = [("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0"), ("ratio", "8")];
-            resolve(&[&sim, more].concat()).unwrap().window
-        };
-        assert_eq!(window(&[]), Duration::from_millis(64));
-        assert_eq!(window(&[("ratio", "1")]), SIMULATED_WINDOW);
-        assert_eq!(window(&[("min-turns", "20")]), Duration::from_millis(160));
-        assert_eq!(window(&[("workload", "mixed"), ("work", "200ms")]), Duration::from_millis(800));
-        assert_eq!(window(&[("workload", "mixed"), ("work", "200ms"), ("window", "70ms")]).as_millis(), 70);
+        let sim = [("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0"), ("ratio", "8")];
+        for (more, ms) in [
+            (&[][..], 64.0),
+            (&[("ratio", "1")], SIMULATED_WINDOW.as_secs_f64() * 1e3),
+            (&[("min-turns", "20")], 160.0),
+            (&[("workload", "mixed"), ("work", "200ms")], 800.0),
+            (&[("workload", "mixed"), ("work", "200ms"), ("window", "70ms")], 70.0),
+        ] {
+            assert_eq!(window_ms(&sim, more), ms, "{more:?}");
+        }
     }
 
     #[test]
     fn a_window_that_nobody_gives_holds_eight_rounds_of_the_scheduler() {
-        let of = |more: &[(&str, &str)]| resolve(&[&[("cpus", "0-1")], more].concat()).unwrap().window;
-        assert_eq!((of(&[]), of(&[("ratio", "500")])), (DEFAULT_WINDOW, Duration::from_secs(4)));
-        assert_eq!(
-            of(&[("ratio", "500"), ("window", "5ms")]),
-            Duration::from_millis(5),
-            "as it was asked for"
-        );
-        let sim = [
-            ("engine", "sim"),
-            ("machine", "skylake-8s"),
-            ("cpus", "0-7"),
-            ("sched", "host"),
-            ("ratio", "4"),
-        ];
-        // Slices on eight CPUs are four times those on one: 0.7 ms in the model.
-        assert_eq!(of(&[&sim[..], &[("host", "linux-7.3")]].concat()), Duration::from_micros(8 * 4 * 2800));
+        let sim = "engine=sim machine=skylake-8s cpus=0-7 sched=host ratio=4 host=linux-7.3";
+        for (given, ms) in [
+            ("cpus=0-1", DEFAULT_WINDOW.as_secs_f64() * 1e3),
+            ("cpus=0-1 ratio=500", 4000.0),
+            ("cpus=0-1 ratio=500 window=5ms", 5.0),
+            // Slices on eight CPUs are four times those on one: 0.7 ms in the model.
+            (sim, 8.0 * 4.0 * 2.8),
+        ] {
+            let given: Vec<_> = given.split(' ').filter_map(|word| word.split_once('=')).collect();
+            assert!((window_ms(&given, &[]) - ms).abs() < 1e-6, "{given:?}");
+        }
     }
 
     #[test]
@@ -516,11 +515,7 @@ mod tests {
 
     #[test]
     fn pcpus_are_those_of_the_simulated_machine_unless_some_are_chosen() {
-        let count = |given: &[(&str, &str)]| {
-            let mut settings = Settings::default();
-            given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
-            settings.pcpu_count(&CpuList(vec![0, 1]))
-        };
+        let count = |given: &[(&str, &str)]| settings(given).pcpu_count(&CpuList(vec![0, 1]));
         let sim = ("machine", "numaconnect-512");
         assert_eq!((count(&[]), count(&[("cpus", "1")])), (2, 1));
         assert_eq!(count(&[("engine", "sim"), sim]), 512);
@@ -529,17 +524,10 @@ mod tests {
 
     #[test]
     fn given_settings_override_lower_ones_and_a_ratio_overrides_vcpus() {
-        let mut below = Settings::default();
-        below.set("vcpus", "6").unwrap();
-        below.set("hold", "5us").unwrap();
-        let mut above = Settings::default();
-        above.set("ratio", "2").unwrap();
-        above.set("duration", "50ms").unwrap();
-        let both = above.over(&below);
+        let below = settings(&[("vcpus", "6"), ("hold", "5us")]);
+        let both = settings(&[("ratio", "2"), ("duration", "50ms")]).over(&below);
         assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::Ratio(Ratio::whole(2)))));
-        assert_eq!(
-            (both.time("hold"), both.time("window")),
-            (Some(Duration::from_micros(5)), Some(Duration::from_millis(50)))
-        );
+        let times = [Duration::from_micros(5), Duration::from_millis(50)];
+        assert_eq!(["hold", "window"].map(|key| both.time(key)), times.map(Some));
     }
 }

@@ -163,7 +163,7 @@ mod tests {
             let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
             assert!(rows.len() == lines && rows.iter().all(|row| &row[0] == "sketch"), "{text}");
             let arms: BTreeSet<&str> = rows.iter().map(|row| &row[1]).collect();
-            let in_records = records.iter().map(|record| record.place.as_ref().unwrap().arm.as_str());
+            let in_records = records.iter().map(|record| record.placed().arm.as_str());
             assert_eq!(arms, in_records.collect(), "{text}");
         }
         assert!(super::summary(&summary).contains(",ratio: -O2/=1+1,"));

@@ -146,7 +146,7 @@ mod tests {
             .arm("c", "mcs")
             .compare("c/a", "c", "a|b");
         let plan = sketch.plan(8);
-        let summary = Summary::new(&plan.outline, &World::new(1).records(&plan));
+        let summary = World::new(1).summary(&plan);
         let text = markdown(&summary);
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
         let fields = |line: &str| line.replace("\\|", "").matches('|').count();

@@ -321,7 +321,7 @@ mod tests {
                 outcome.vcpus.iter_mut().for_each(|vcpu| vcpu.acquisitions /= 2);
             }
         });
-        Summary::new(&plan.outline, &world.records(&plan))
+        world.summary(&plan)
     }
 
     #[test]
@@ -329,11 +329,8 @@ mod tests {
         let summary = two_speeds(World::new(1).shape(Shape::LogNormal(0.01)), 10);
         assert_eq!(found(&summary, "jumps").0, CheckOutcome::Passed, "{:?}", summary.checks);
         assert_eq!(found(&summary, "drift").0, CheckOutcome::Passed);
-        assert!(
-            summary.calibration.iter().all(|speed| (0.9..1.1).contains(speed)),
-            "{:?}",
-            summary.calibration
-        );
+        let speeds = &summary.calibration;
+        assert!(speeds.iter().all(|speed| (0.9..1.1).contains(speed)), "{speeds:?}");
     }
 
     #[test]
@@ -348,7 +345,7 @@ mod tests {
         }
         records.append(&mut added);
         for record in &mut records {
-            let block = record.place.as_ref().unwrap().block;
+            let block = record.placed().block;
             let level = if block < 10 { 1e6 } else { 0.7e6 };
             record.figures.set(THROUGHPUT, level * (1.0 + 0.001 * f64::from(block % 10 % 3)));
         }
@@ -357,7 +354,7 @@ mod tests {
             assert_eq!(found(&summary, name).0, CheckOutcome::Passed, "{:?}", summary.checks);
         }
         // Among many runs of one host, a few of another lie far off.
-        records.retain(|record| record.place.as_ref().unwrap().block < 13);
+        records.retain(|record| record.placed().block < 13);
         let summary = Summary::new(&plan.outline, &records);
         assert_eq!(found(&summary, "outliers").0, CheckOutcome::Passed, "{:?}", summary.checks);
     }
@@ -376,15 +373,14 @@ mod tests {
         let world = World::new(1);
         let mut records = world.records(&plan);
         for record in &mut records {
-            let block = f64::from(record.place.as_ref().unwrap().block);
+            let block = f64::from(record.placed().block);
             let slower = record.amount(THROUGHPUT) * (1.0 - 0.01 * block);
             record.figures.set(THROUGHPUT, slower);
         }
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
         assert!(outcome == CheckOutcome::Failed && text.contains("drifted by -2"), "{text}");
         // A run that did nothing has no logarithm, and is no all-clear.
-        let ideal =
-            |record: &&mut Record| record.place.as_ref().unwrap().role == crate::record::place::Role::Ideal;
+        let ideal = |record: &&mut Record| record.placed().role == crate::record::place::Role::Ideal;
         records.iter_mut().find(ideal).unwrap().figures.set(THROUGHPUT, 0.0);
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
         assert!(outcome == CheckOutcome::NotChecked, "{text}");
@@ -395,7 +391,7 @@ mod tests {
 
     #[test]
     fn what_disturbed_a_run_is_no_all_clear() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(6);
+        let plan = Sketch::two().plan(6);
         let mut records = World::new(1).disturbed(|_, run| run % 2 == 0).records(&plan);
         records[1].warn("work-off", "too slow".into());
         let summary = Summary::new(&plan.outline, &records);
@@ -415,10 +411,10 @@ mod tests {
 
     #[test]
     fn what_could_not_be_checked_is_no_all_clear() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(3);
+        let plan = Sketch::two().compared().plan(3);
         let world =
             World::new(1).without_noise("no /proc/stat here").adjust(|_, outcome| outcome.work.clear());
-        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        let summary = world.summary(&plan);
         for (name, reason) in [
             ("neighbours", "no /proc/stat here"),
             ("steal", "no /proc/stat here"),
@@ -429,10 +425,8 @@ mod tests {
             ("outliers", "it takes 5 runs"),
         ] {
             let (outcome, text) = found(&summary, name);
-            assert!(
-                outcome == CheckOutcome::NotChecked && text.contains(reason),
-                "{name}: {outcome:?} {text}"
-            );
+            assert_eq!(outcome, CheckOutcome::NotChecked, "{name}: {text}");
+            assert!(text.contains(reason), "{name}: {text}");
         }
         assert_eq!(summary.warnings, [""; 0]);
     }
@@ -442,7 +436,7 @@ mod tests {
         let outcome = |blocks| {
             let plan = Sketch::new().arm("a", "tas").control("a").plan(blocks);
             let world = World::new(1).shape(Shape::LogNormal(0.01));
-            found(&Summary::new(&plan.outline, &world.records(&plan)), "control")
+            found(&world.summary(&plan), "control")
         };
         let (few, text) = outcome(4);
         assert!(few == CheckOutcome::NotChecked && text.contains("six blocks are the fewest"), "{text}");

@@ -142,12 +142,12 @@ mod tests {
 
     #[test]
     fn trials_of_few_sections_show_no_difference_that_counting_hides() {
-        let sketch = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a");
+        let sketch = Sketch::two().compared();
         let plan = sketch.head("trial-blocks = 3").plan(6);
         let of_trials = |sections: u64| {
             let mut records = World::new(1).records(&plan);
             for record in &mut records {
-                let is_b = record.place.as_ref().unwrap().arm == "b";
+                let is_b = record.placed().arm == "b";
                 let sections = if is_b { 2 * sections } else { 3 * sections } as f64;
                 record.figures.set(ACQUISITIONS, sections);
                 let per_second = sections / (record.amount(WINDOW) / 1e9);

@@ -328,17 +328,11 @@ mod tests {
 
     #[test]
     fn a_known_difference_is_found_and_the_control_shows_none() {
-        let plan = Sketch::new()
-            .axis("ratio", &["1", "8"])
-            .arm("a", "tas")
-            .arm("b", "ticket")
-            .compare("b/a", "b", "a")
-            .control("a")
-            .plan(12);
+        let plan = Sketch::two().axis("ratio", &["1", "8"]).compared().control("a").plan(12);
         let world = World::new(1)
             .truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.8e6 })
             .shape(Shape::Normal(0.02));
-        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        let summary = world.summary(&plan);
         for comparison in &summary.comparisons {
             let interval = comparison.ratio.as_ref().and_then(|ratio| ratio.interval).unwrap();
             assert_eq!(comparison.verdict, Verdict::Slower);

@@ -200,7 +200,7 @@ mod tests {
         let experiment = Experiment::parse(Source::find(experiment).unwrap()).unwrap();
         let (image, allowed) = (Image::embedded(), CpuList((0..pcpus).collect()));
         let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
-        let rows = Summary::new(&plan.outline, &world.records(&plan)).published;
+        let rows = world.summary(&plan).published;
         rows.into_iter().map(|row| (row.published.name.clone(), row)).collect()
     }
 

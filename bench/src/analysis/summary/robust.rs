@@ -102,16 +102,11 @@ mod tests {
 
     /// Two arms in six blocks on a machine and on four like it, with the ratio of the arms on each.
     fn summary(ratios: [f64; 5]) -> Summary {
-        let sketch = Sketch::new()
-            .axis("machine", &MACHINES)
-            .axis("engine", &["sim"])
-            .axis("ratio", &["1"])
-            .arm("a", "tas")
-            .arm("b", "ticket");
-        let plan = sketch.compare("b/a", "b", "a").plan(6);
+        let sketch = Sketch::two().axis("machine", &MACHINES).axis("engine", &["sim"]).axis("ratio", &["1"]);
+        let plan = sketch.compared().plan(6);
         let mut records = World::new(1).truth(|_| 1e5).shape(Shape::LogNormal(0.01)).records(&plan);
         for record in &mut records {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             let number = MACHINES.iter().position(|name| *name == place.setting["machine"]).unwrap();
             let factor = if place.arm == "b" { ratios[number] } else { 1.0 };
             record.settings.set("machine_sha256", MACHINES[number]);

@@ -257,15 +257,14 @@ fn outlier_blocks(records: &[(u32, &Record)]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Sketch, World};
 
     #[test]
     fn guests_that_run_at_once_have_a_row_together() {
-        let sketch = Sketch::new().axis("guests", &["1", "3"]).arm("a", "tas").arm("b", "ticket");
+        let sketch = Sketch::two().axis("guests", &["1", "3"]);
         let plan = sketch.plan(4);
         let world = World::new(1).truth(|asked| if asked.index == 1 { 1e5 } else { 1e6 });
-        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        let summary = world.summary(&plan);
         let of_three = |arm: &str| {
             let is_it = |row: &&Row| row.arm == arm && row.setting["guests"] == "3";
             let row = summary.together.iter().find(is_it).expect("a row for each arm");

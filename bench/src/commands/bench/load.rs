@@ -155,10 +155,7 @@ mod tests {
             let (found, trials) = solved(asked, 1.0);
             let think = found.expect("there is such a think time");
             let share = 1.0 / (1.0 + think.as_secs_f64() / 3e-6);
-            assert!(
-                (share / asked - 1.0).abs() <= NEAR && trials <= MOST_TRIALS,
-                "{asked}: {think:?}, {trials}"
-            );
+            assert!((share / asked - 1.0).abs() <= NEAR && trials <= MOST_TRIALS, "{think:?}, {trials}");
         }
         let (found, trials) = solved(0.5, 0.4);
         assert_eq!((found, trials), (Err(0.4), 1), "not even without any think");

@@ -1,17 +1,24 @@
-use haltkick_vmm::{Image, OurGuest};
+use haltkick_vmm::OurGuest;
 
 use super::*;
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
-use crate::host::cpulist::CpuList;
 use crate::measure::kernels;
-use crate::measure::synthetic::{Scratch, Shape, Sketch, World, records_of_kernels};
+use crate::measure::synthetic::{Scratch, Shape, Sketch, World, plain, planned, records_of_kernels};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, THROUGHPUT};
 use crate::results::manifest::FailedRun;
-use crate::settings::Supply;
 
+/// Two sides, compared by throughput with a threshold of 5 %.
+fn between(before: &Side, after: &Side) -> Compared {
+    compare_sides(before, after, (&[], 0.05), vec![]).unwrap()
+}
+
+/// The table on a terminal.
+fn shown(compared: &Compared) -> String {
+    plain(&table::comparisons(&compared.cells, compared.found(), 0.05))
+}
 /// An arm of a directory.
 fn arm(side: &Side, arm: &str) -> Side {
     let Side { path, manifest, records, .. } = side;
@@ -23,19 +30,27 @@ fn scattered(seed: u64, factor: f64) -> World {
     World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02))
 }
 
+/// A directory with a kernel and an initial RAM disk.
+fn kernels_in(name: &str) -> Scratch {
+    let scratch = Scratch::new(name);
+    for file in ["kernel", "initrd"] {
+        std::fs::write(scratch.path().join(file), file).unwrap();
+    }
+    scratch
+}
+
 /// Eight blocks of a kernel with three figures of which two are compared, at two numbers of vCPUs.
 fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side {
-    const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"K\"\nblocks = 8\n\
-        [settings]\nkernel = \"kernel\"\ninitrd = \"initrd\"\n[grid]\nvcpus = [2, 4]\n\
-        [[arm]]\nname = \"pv\"\n[[arm]]\nname = \"nopvspin\"\nnopvspin = true\n[control]\narm = \"pv\"\n";
-    let compare = |of: &str| {
-        format!("[[compare]]\nname = \"{of}\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:{of}\"\n")
-    };
-    let text = format!("{TEXT}{}{}{}", compare("loop"), compare("wake"), compare("kicks"));
+    let mut text = "format = 1\nname = 'k'\ntitle = 'K'\nblocks = 8\n\
+        [settings]\nkernel = 'kernel'\ninitrd = 'initrd'\n[grid]\nvcpus = [2, 4]\n\
+        [[arm]]\nname = 'pv'\n[[arm]]\nname = 'nopvspin'\nnopvspin = true\n[control]\narm = 'pv'\n"
+        .to_owned();
+    for of in ["loop", "wake", "kicks"] {
+        let arms = "arm = 'nopvspin'\nbaseline = 'pv'";
+        text += &format!("[[compare]]\nname = '{of}'\n{arms}\nof = 'figure:{of}'\n");
+    }
     let source = Source { origin: scratch.path().join("k.toml").display().to_string(), text };
-    let experiment = Experiment::parse(source).unwrap();
-    let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
-    let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
+    let plan = planned(&Experiment::parse(source).unwrap()).unwrap();
     let records = records_of_kernels(&plan, |_, block| {
         let scatter = 1.0 + f64::from(block % 5) / 500.0;
         let units = [("loop", "turns/s"), ("wake", "us"), ("kicks", "count")];
@@ -50,10 +65,7 @@ fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side {
 
 #[test]
 fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
-    let scratch = Scratch::new("compare-kernels");
-    for file in ["kernel", "initrd"] {
-        std::fs::write(scratch.path().join(file), file).unwrap();
-    }
+    let scratch = kernels_in("compare-kernels");
     let side = |path: &str, figures| side_of_kernels(&scratch, path, figures);
     let before = side("before", [1e4, 50.0, 7.0]);
     // Faster loops are a win, longer waits are a loss, and more kicks are neither.
@@ -61,14 +73,13 @@ fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
         [([2e4, 25.0, 70.0], &[][..]), ([5e3, 50.0, 7.0], &["loop"][..]), ([1e4, 75.0, 0.7], &["wake"])]
     {
         let after = side("after", figures);
-        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
+        let compared = between(&before, &after);
         assert_eq!((compared.cells.len(), compared.told, compared.can_tell), (3 * 2 * 2, 8, true));
         let of = |cell: &usize| compared.cells[*cell].of.figure().unwrap();
         let found: Vec<&str> = compared.regressions.iter().map(of).collect();
         let expected: Vec<&str> = regressed.iter().flat_map(|name| [*name; 4]).collect();
         assert_eq!(found, expected, "{figures:?}");
-        let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
-        let shown = anstream::adapter::strip_str(&shown).to_string();
+        let shown = shown(&compared);
         assert!(shown.contains("figure") && shown.contains("4 of 12 cells are no regressions"), "{shown}");
     }
     // Another kernel is what is compared; another RAM disk has other programs in it.
@@ -86,12 +97,9 @@ fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
 
 #[test]
 fn two_kernels_of_one_directory_are_compared_within_blocks() {
-    let scratch = Scratch::new("compare-arms");
-    for file in ["kernel", "initrd"] {
-        std::fs::write(scratch.path().join(file), file).unwrap();
-    }
+    let scratch = kernels_in("compare-arms");
     let both = side_of_kernels(&scratch, "both", [1e4, 50.0, 7.0]);
-    let compared = compare_sides(&arm(&both, "pv"), &arm(&both, "nopvspin"), (&[], 0.05), vec![]).unwrap();
+    let compared = between(&arm(&both, "pv"), &arm(&both, "nopvspin"));
     assert_eq!(compared.cells.len(), 3 * 2);
     assert!(compared.cells.iter().all(|cell| cell.per_block == [1.0; 8]), "{:?}", compared.cells);
 }
@@ -99,7 +107,7 @@ fn two_kernels_of_one_directory_are_compared_within_blocks() {
 fn sketch() -> Sketch {
     let ratios: Vec<String> = (1..=20).map(|ratio| ratio.to_string()).collect();
     let ratios: Vec<&str> = ratios.iter().map(String::as_str).collect();
-    Sketch::new().axis("ratio", &ratios).arm("a", "tas").arm("b", "ticket")
+    Sketch::two().axis("ratio", &ratios)
 }
 
 fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side {
@@ -125,14 +133,14 @@ fn unlike_directories_are_compared_only_if_that_is_insisted_on() {
 
 #[test]
 fn arms_are_paired_only_within_a_block_of_one_host() {
-    let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
+    let mut both = side("both", &Sketch::two(), 8, &World::new(1));
     for record in &mut both.records {
-        let place = record.place.as_ref().unwrap();
+        let place = record.placed();
         if place.arm == "b" && place.block < 2 {
             record.host.host_id = Some("host-b".into());
         }
     }
-    let compared = compare_sides(&arm(&both, "a"), &arm(&both, "b"), (&[], 0.05), vec![]).unwrap();
+    let compared = between(&arm(&both, "a"), &arm(&both, "b"));
     assert_eq!(compared.cells[0].per_block.len(), 6);
 }
 
@@ -142,12 +150,12 @@ fn a_loss_that_may_be_within_the_threshold_is_no_regression() {
     let few = Sketch::new().arm("a", "tas");
     let before = side("before", &few, 8, &scattered(1, 1.0));
     let after = side("after", &few, 8, &scattered(2, 0.93));
-    let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
+    let compared = between(&before, &after);
     let ratio = compared.cells[0].ratio.clone().unwrap();
     assert!(ratio.hodges_lehmann < 0.95 && ratio.interval.unwrap().high > 0.95, "{ratio:?}");
     assert_eq!(compared.regressions, [0; 0]);
     let lost = side("lost", &few, 8, &scattered(2, 0.85));
-    let lost = compare_sides(&before, &lost, (&[], 0.05), vec![]).unwrap();
+    let lost = between(&before, &lost);
     assert_eq!(lost.regressions, [0]);
     let name = "1 a/a throughput";
     let [compared, lost] = [&compared, &lost].map(|compared| cases(compared).ktap());
@@ -162,12 +170,9 @@ fn where_no_loss_could_be_told_there_is_no_all_clear() {
         // Nine tenths are lost.
         let before = side("before", &sketch, blocks, &scattered(1, 1.0));
         let after = side("after", &sketch, blocks, &scattered(2, 0.1));
-        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
+        let compared = between(&before, &after);
         assert_eq!(compared.cells.len(), 40);
-        assert_eq!(
-            (compared.can_tell, compared.regressions.len()),
-            (can_tell, if can_tell { 40 } else { 0 })
-        );
+        assert_eq!((compared.can_tell, compared.regressions.len()), (can_tell, 40 * usize::from(can_tell)));
         assert_eq!(blocks as usize >= significance::runs_to_tell(40, false), can_tell);
     }
 }
@@ -179,7 +184,7 @@ fn cells_that_lost_just_the_threshold_are_hardly_ever_regressions() {
     for seed in 0..20 {
         let before = side("before", &sketch, 8, &scattered(seed, 1.0));
         let after = side("after", &sketch, 8, &scattered(1000 + seed, 0.95));
-        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
+        let compared = between(&before, &after);
         assert_eq!(compared.cells.len(), 40);
         alarms += u32::from(!compared.regressions.is_empty());
     }
@@ -188,16 +193,16 @@ fn cells_that_lost_just_the_threshold_are_hardly_ever_regressions() {
 
 /// Two sides of eight blocks, of which the second is `factor` times as fast and has some runs of `a` at ratio 8 disturbed.
 fn disturbed(spoiled: u32, factor: f64) -> Compared {
-    let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket");
+    let sketch = Sketch::two().axis("ratio", &["1", "8"]);
     let before = side("before", &sketch, 8, &scattered(1, 1.0));
     let mut after = side("after", &sketch, 8, &scattered(2, factor));
     for record in &mut after.records {
-        let place = record.place.as_ref().unwrap();
+        let place = record.placed();
         if place.arm == "a" && place.setting["ratio"] == "8" && place.block < spoiled {
             record.trusted = false;
         }
     }
-    compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap()
+    between(&before, &after)
 }
 
 #[test]
@@ -209,8 +214,7 @@ fn no_all_clear_is_given_over_cells_that_lost_their_validity() {
     let cell = &lost.cells[invalid];
     assert_eq!((cell.arm.as_str(), cell.setting["ratio"].as_str()), ("a", "8"));
     assert_eq!((lost.exit(), lost.p_values[invalid]), (Exit::Untrusted, None));
-    let shown = table::comparisons(&lost.cells, lost.found(), 0.05);
-    let shown = anstream::adapter::strip_str(&shown).to_string();
+    let shown = shown(&lost);
     let row = |arm: &str| shown.lines().find(|line| line.contains("ratio 8") && line.contains(arm)).unwrap();
     assert!(row("a ").ends_with("invalid") && !row("b ").contains("invalid"), "{shown}");
     assert!(shown.ends_with("no regression beyond 5.00 % in the other 3\n"), "{shown}");
@@ -218,20 +222,17 @@ fn no_all_clear_is_given_over_cells_that_lost_their_validity() {
 
 #[test]
 fn a_run_without_the_compared_figure_counts_as_invalid() {
-    let scratch = Scratch::new("compare-missing");
-    for file in ["kernel", "initrd"] {
-        std::fs::write(scratch.path().join(file), file).unwrap();
-    }
+    let scratch = kernels_in("compare-missing");
     let side = |path: &str| side_of_kernels(&scratch, path, [1e4, 50.0, 7.0]);
     let (before, mut after) = (side("before"), side("after"));
     for (missing, exit) in [(2, Exit::Done), (3, Exit::Untrusted)] {
-        let early = |it: &&mut Record| it.place.as_ref().unwrap().block < missing;
+        let early = |it: &&mut Record| it.placed().block < missing;
         for record in after.records.iter_mut().filter(early) {
             record.figures.set("loop", None);
         }
-        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
+        let compared = between(&before, &after);
         assert_eq!((compared.cells.len(), compared.exit()), (12, exit), "{missing}");
-        let pairs = compare_sides(&arm(&after, "pv"), &arm(&after, "nopvspin"), (&[], 0.05), vec![]).unwrap();
+        let pairs = between(&arm(&after, "pv"), &arm(&after, "nopvspin"));
         assert_eq!((pairs.cells.len(), pairs.exit()), (6, exit), "{missing}");
         let summary = Summary::new(&after.manifest.outline, &after.records);
         let of_loop = summary.comparisons.iter().find(|it| it.of.figure() == Some("loop")).unwrap();
@@ -249,45 +250,45 @@ fn an_invalid_loss_is_no_regression_and_a_valid_one_stays_one() {
     let mut all = side("all", &Sketch::new().arm("a", "tas"), 8, &World::new(1));
     all.records.iter_mut().for_each(|record| record.trusted = false);
     let gain = side("gain", &Sketch::new().arm("a", "tas"), 8, &World::new(2).truth(|_| 3e6));
-    let compared = compare_sides(&all, &gain, (&[], 0.05), vec![]).unwrap();
+    let compared = between(&all, &gain);
     assert_eq!((compared.exit(), compared.invalid.len()), (Exit::Untrusted, 1));
-    let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+    let shown = shown(&compared);
     assert!(!shown.contains("faster") && !shown.contains("no regression"), "{shown}");
 }
 
 #[test]
 fn pairs_of_one_directory_lose_their_validity_by_either_run() {
-    let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
+    let mut both = side("both", &Sketch::two(), 8, &World::new(1));
     for record in &mut both.records {
-        let place = record.place.as_ref().unwrap();
+        let place = record.placed();
         let spoiled = if place.arm == "a" { 0..2 } else { 2..4 };
         record.trusted = !spoiled.contains(&place.block);
     }
-    let compared = compare_sides(&arm(&both, "a"), &arm(&both, "b"), (&[], 0.05), vec![]).unwrap();
+    let compared = between(&arm(&both, "a"), &arm(&both, "b"));
     assert_eq!((compared.exit(), &compared.invalid[..]), (Exit::Untrusted, &[0][..]));
 }
 
 #[test]
 fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
-    let sketch = Sketch::new().arm("a", "tas").arm("b", "ticket");
+    let sketch = Sketch::two();
     let before = side("before", &sketch, 8, &World::new(1));
     let mut after = side("after", &sketch, 8, &World::new(2));
     for record in &mut after.records {
-        if record.place.as_ref().unwrap().arm == "b" {
+        if record.placed().arm == "b" {
             record.figures.set(ACQUISITIONS, 0.0);
         }
     }
-    let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
+    let compared = between(&before, &after);
     assert_eq!((compared.exit(), &compared.regressions[..]), (Exit::Regression, &[1][..]));
     assert_eq!((&compared.cells[1].ratio, compared.cells[1].verdict), (&None, Verdict::Slower));
-    let pairs = compare_sides(&arm(&after, "a"), &arm(&after, "b"), (&[], 0.05), vec![]).unwrap();
+    let pairs = between(&arm(&after, "a"), &arm(&after, "b"));
     assert_eq!((pairs.exit(), &pairs.regressions[..]), (Exit::Regression, &[0][..]));
     // A baseline that did nothing does not say what was lost.
-    let compared = compare_sides(&after, &before, (&[], 0.05), vec![]).unwrap();
+    let compared = between(&after, &before);
     assert_eq!((compared.exit(), &compared.untold[..]), (Exit::Untrusted, &[1][..]));
-    let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+    let shown = shown(&compared);
     assert!(shown.ends_with("no regression beyond 5.00 % in the other 1\n"), "{shown}");
-    let pairs = compare_sides(&arm(&after, "b"), &arm(&after, "a"), (&[], 0.05), vec![]).unwrap();
+    let pairs = between(&arm(&after, "b"), &arm(&after, "a"));
     assert_eq!((pairs.exit(), &pairs.untold[..]), (Exit::Untrusted, &[0][..]));
 }
 
@@ -306,19 +307,19 @@ fn a_table_and_a_comparison_say_the_same_of_the_same_runs() {
     let (mut taken_back, mut differences, mut invalid) = (0, 0, 0);
     for (seed, blocks) in (0..8).flat_map(|seed| [4, 7, 12].map(|blocks| (seed, blocks))) {
         let sketch = Sketch::new().axis("ratio", &["1", "2", "4", "8", "16", "32"]).arm("a", "tas");
-        let plan = sketch.arm("b", "ticket").compare("b/a", "b", "a").plan(blocks);
+        let plan = sketch.arm("b", "ticket").compared().plan(blocks);
         let truth = |asked: OurGuest<'_>| if asked.ours.lock == "tas" { 1e6 } else { 1.04e6 };
         let world = World::new(seed).truth(truth).shape(Shape::LogNormal(0.03));
         let mut records = world.records(&plan);
         for record in &mut records {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             record.trusted = place.setting["ratio"] != "32" || place.block > 2;
         }
         let summary = Summary::new(&plan.outline, &records);
         let [a, b] = of_arms(&plan, &world, &records, ["a", "b"]);
-        let compared = compare_sides(&a, &b, (&[], 0.05), vec![]).unwrap();
+        let compared = between(&a, &b);
         let table = table::comparisons(&compared.cells, compared.found(), 0.05);
-        let lines = anstream::adapter::strip_str(&table).to_string();
+        let lines = plain(&table);
         assert_eq!((summary.comparisons.len(), compared.cells.len()), (6, 6));
         for ((of_table, cell), line) in
             summary.comparisons.iter().zip(&compared.cells).zip(lines.lines().skip(1))
@@ -345,7 +346,7 @@ fn where_nothing_changed_hardly_any_cell_is_called_faster_or_slower() {
         let world = |seed| World::new(seed).shape(Shape::LogNormal(0.02));
         let (before, after) =
             (side("before", &sketch(), 8, &world(seed)), side("after", &sketch(), 8, &world(1000 + seed)));
-        let compared = compare_sides(&before, &after, (&[], 0.05), vec![]).unwrap();
+        let compared = between(&before, &after);
         let differ =
             |arm: &str| compared.cells.iter().any(|cell| cell.arm == arm && cell.verdict.is_difference());
         told += usize::from(differ("a")) + usize::from(differ("b"));
@@ -355,12 +356,12 @@ fn where_nothing_changed_hardly_any_cell_is_called_faster_or_slower() {
 
 /// Two sides of eight blocks. Runs of b at ratio 8 failed in A or in B: in one block, or in all.
 fn with_failed(side_of_failed: char, blocks: u32, ended_with: Option<u8>) -> [Side; 2] {
-    let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket");
+    let sketch = Sketch::two().axis("ratio", &["1", "8"]);
     let mut sides = [("before", 1), ("after", 2)]
         .map(|(path, seed)| side(path, &sketch, 8, &World::new(seed).shape(Shape::LogNormal(0.01))));
     let failing = &mut sides[usize::from(side_of_failed == 'B')];
     let is_failed = |record: &Record| {
-        let place = record.place.as_ref().unwrap();
+        let place = record.placed();
         (place.arm.as_str(), place.setting["ratio"].as_str()) == ("b", "8") && place.block < blocks
     };
     let failed =
@@ -395,9 +396,9 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
     ] {
         let [a, b] = with_failed(at, blocks, ended_with);
         assert_eq!(differences(&a, &b, false).unwrap(), [""; 0], "that a cell failed is known");
-        let compared = compare_sides(&a, &b, (&[], 0.05), vec![]).unwrap();
+        let compared = between(&a, &b);
         assert_eq!(compared.exit(), exit, "{at} {blocks}");
-        let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+        let shown = shown(&compared);
         assert!(shown.contains(&format!("{at}: {sentence}")), "{shown}");
         assert!(
             shown.contains("no regression beyond 5.00 % in the runs that there are; others failed"),
@@ -406,9 +407,9 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
         let ktap = cases(&compared).ktap();
         assert!(ktap.contains(test), "{test}: {ktap}");
         // The other arm lacks nothing.
-        let of_a = compare_sides(&arm(&a, "a"), &arm(&b, "a"), (&[], 0.05), vec![]).unwrap();
+        let of_a = between(&arm(&a, "a"), &arm(&b, "a"));
         assert_eq!((of_a.exit(), of_a.left_out.len()), (Exit::Done, 0));
-        let of_b = compare_sides(&arm(&a, "a"), &arm(&b, "b"), (&[], 0.05), vec![]).unwrap();
+        let of_b = between(&arm(&a, "a"), &arm(&b, "b"));
         assert_eq!(of_b.exit() == exit, at == 'B', "{at}");
     }
 }
@@ -417,9 +418,9 @@ fn failed_runs_of_either_side_are_named_and_never_all_clear() {
 fn a_comparison_in_which_every_run_failed_names_them() {
     let [a, mut b] = with_failed('B', 8, None);
     b.records.clear();
-    let compared = compare_sides(&a, &b, (&[], 0.05), vec![]).unwrap();
+    let compared = between(&a, &b);
     assert_eq!((compared.cells.len(), compared.exit()), (0, Exit::NoProgress));
-    let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+    let shown = shown(&compared);
     assert!(shown.contains("B: FAILED: b_ratio-8 ") && shown.contains("nothing was compared"), "{shown}");
 }
 
@@ -428,7 +429,7 @@ fn compared_by(name: &str, after: f64) -> Compared {
     let with = |path: &str, value: f64| {
         let mut side = side(path, &Sketch::new().arm("a", "tas"), 8, &World::new(1));
         for record in &mut side.records {
-            let block = record.place.as_ref().unwrap().block;
+            let block = record.placed().block;
             record.figures.set(name, value + f64::from(block % 3));
         }
         side

@@ -31,7 +31,7 @@ fn disturbed_world() -> World {
 
 #[test]
 fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
-    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(4);
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(4);
     let records = records("again", &disturbed_world(), &plan, Rule { retries: 2, ..ONCE });
     let last = consistency::last_attempts(&records);
     assert_eq!(last.len(), 4 * 3, "one of each cell and block counts");
@@ -41,7 +41,7 @@ fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
     assert!(of("tas").iter().all(|record| record.trusted), "the second attempt goes well");
     let given_up = of("mcs");
     assert!(given_up.iter().all(|record| !record.trusted), "it is disturbed whenever it runs");
-    assert!(given_up.iter().all(|record| record.place.as_ref().unwrap().replaces.len() == 2));
+    assert!(given_up.iter().all(|record| record.placed().replaces.len() == 2));
     let summary = Summary::new(&plan.outline, &last);
     assert_eq!(summary.replaced, records.len() - last.len());
     let again = format!("12 runs in 4 blocks ({} more were disturbed and made again)", summary.replaced);
@@ -117,7 +117,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, 
 
 #[test]
 fn runs_made_ahead_are_recorded_as_if_made_in_turn() {
-    let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").plan(8);
+    let plan = Sketch::two().axis("ratio", &["1", "8"]).plan(8);
     for (name, rule) in [
         ("planned", Rule { blocks: 8, ..ONCE }),
         ("precise", Rule { blocks: 2, target_precision: Some(0.2), ..ONCE }),
@@ -134,7 +134,7 @@ fn runs_made_ahead_are_recorded_as_if_made_in_turn() {
 
 #[test]
 fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
-    let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(8);
+    let plan = Sketch::two().plan(8);
     let (world, scratch, stop) = (World::new(1), Scratch::new("fails-ahead"), AtomicBool::new(false));
     let (engine, watcher) = (world.engine(), world.watcher());
     let failing = plan.block(1)[1].id.clone();
@@ -172,8 +172,7 @@ fn nothing_is_made_again_without_leave_or_time() {
 
 #[test]
 fn a_session_records_every_cell_once_and_resumes_another() {
-    let plan =
-        Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").control("a").plan(4);
+    let plan = Sketch::two().axis("ratio", &["1", "8"]).control("a").plan(4);
     let (scratch, world) = (Scratch::new("session"), World::new(1));
     let (engine, watcher) = (world.engine(), world.watcher());
     let records = {
@@ -195,7 +194,7 @@ fn a_session_records_every_cell_once_and_resumes_another() {
 #[test]
 fn a_session_cut_off_anywhere_counts_each_run_once() {
     let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
-    let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").arm_with("both", mixed).plan(2);
+    let plan = Sketch::two().arm_with("both", mixed).plan(2);
     let world = World::new(1).shape(Shape::LogNormal(0.1));
     let (engine, watcher) = (world.engine(), world.watcher());
     let rule = Rule { blocks: 2, ..ONCE };
@@ -215,10 +214,10 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
         let counted = consistency::last_attempts(&session.records);
         assert_eq!((counted.len(), places(&counted)), (all.len(), places(&all)), "{kept} were kept");
         let ideal = |record: &Record| {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             (place.block, record.figure(LOCK_FREE).unwrap().to_bits())
         };
-        let of_ideals = counted.iter().filter(|record| record.place.as_ref().unwrap().role == Role::Ideal);
+        let of_ideals = counted.iter().filter(|record| record.placed().role == Role::Ideal);
         let ideals: BTreeSet<_> = of_ideals.map(ideal).collect();
         assert!(counted.iter().all(|record| ideals.contains(&ideal(record))), "{kept} were kept");
     }
@@ -245,7 +244,7 @@ fn with_failures(
 
 #[test]
 fn a_run_without_progress_is_made_once_more_and_then_left_out() {
-    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(4);
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(4);
     let stuck = || Some(RunError::NoProgress("nothing moved".into()));
     let tries = std::cell::Cell::new(0);
     let once = |lock: &str, _| {
@@ -263,16 +262,11 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
     let (ended, records, failed) = with_failures("stuck-always", &plan, always);
     let failure = ended.unwrap_err();
     assert_eq!((failure.exit, records.len()), (Exit::NoProgress, 4 * 2), "all other cells have their runs");
-    assert!(
-        failure.message.starts_with("2 runs were left out, of cells that made no progress twice"),
-        "{failure}"
-    );
+    let left_out = "2 runs were left out, of cells that made no progress twice";
+    assert!(failure.message.starts_with(left_out), "{failure}");
     let places: Vec<(&str, u32)> = failed.iter().map(|run| (run.cell_id.as_str(), run.block)).collect();
-    assert_eq!(
-        (places, tries.get()),
-        (vec![("b", 0), ("b", 1)], 4),
-        "a cell that failed in two blocks is left out"
-    );
+    // A cell that failed in two blocks is left out.
+    assert_eq!((places, tries.get()), (vec![("b", 0), ("b", 1)], 4));
 }
 
 #[test]
@@ -299,12 +293,7 @@ fn a_disturbed_run_counts_if_no_further_one_makes_progress() {
 
 #[test]
 fn precision_is_not_sought_where_an_arm_was_given_up() {
-    let plan = Sketch::new()
-        .axis("ratio", &["1", "8"])
-        .arm("a", "tas")
-        .arm("b", "mcs")
-        .compare("b/a", "b", "a")
-        .plan(4);
+    let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").compared().plan(4);
     let (world, scratch) = (World::new(1).shape(Shape::LogNormal(0.001)), Scratch::new("given-up"));
     let (good, watcher) = (world.engine(), world.watcher());
     // It is given up after two blocks, which give it a ratio and no narrow interval.
@@ -320,7 +309,7 @@ fn precision_is_not_sought_where_an_arm_was_given_up() {
     session.engine = &engine;
     let ended = session.run(Rule { target_precision: Some(0.01), ..ONCE });
     assert_eq!((ended.unwrap_err().exit, session.failed.len()), (Exit::NoProgress, MOST_FAILED));
-    let blocks = session.records.iter().map(|record| record.place.as_ref().unwrap().block).max();
+    let blocks = session.records.iter().map(|record| record.placed().block).max();
     assert_eq!(blocks, Some(JUDGED_FROM - 1), "the planned blocks are enough where precision can be had");
 }
 
@@ -328,7 +317,7 @@ fn precision_is_not_sought_where_an_arm_was_given_up() {
 fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(1);
     let there = World::new(1).host_id(Some("host-b")).records(&plan);
-    let of_ideal = |record: &Record| record.place.as_ref().unwrap().role == Role::Ideal;
+    let of_ideal = |record: &Record| record.placed().role == Role::Ideal;
     let earlier: Vec<Record> = there.into_iter().filter(of_ideal).collect();
     let (world, scratch) = (World::new(1), Scratch::new("moved"));
     let (engine, watcher) = (world.engine(), world.watcher());

@@ -6,9 +6,9 @@
 //! ([`World::session`]); `Summary::new`, `run::judge`, `compare`, `merge`, tables and reports take it from there.
 //!
 //! ```text
-//! let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(10);
+//! let plan = Sketch::two().axis("ratio", &["1", "8"]).compared().plan(10);
 //! let world = World::new(7).truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.9e6 }).shape(Shape::Normal(0.02));
-//! let summary = Summary::new(&plan.outline, &world.records(&plan));
+//! let summary = world.summary(&plan);
 //! ```
 //!
 //! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
@@ -25,6 +25,7 @@ use haltkick_vmm::{AnyOutcome, Found, Image, Known, OurGuest, Outcome, Run, RunE
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
+use crate::analysis::summary::Summary;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Noise, Watcher};
@@ -41,7 +42,7 @@ use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
 
 pub(crate) use outcome::{found, of as outcome_of, records as records_of_kernels, seen};
-pub(crate) use sketch::Sketch;
+pub(crate) use sketch::{Sketch, experiment, planned, settings};
 
 /// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
@@ -202,6 +203,11 @@ impl World {
         records
     }
 
+    /// The summary of all records of the plan's blocks.
+    pub(crate) fn summary(&self, plan: &Plan) -> Summary {
+        Summary::new(&plan.outline, &self.records(plan))
+    }
+
     /// The manifest of the plan's experiment.
     pub(crate) fn manifest(&self, plan: &Plan) -> Manifest {
         Manifest {
@@ -248,6 +254,11 @@ impl World {
             simulators: None,
         }
     }
+}
+
+/// Text for a terminal, without its colours.
+pub(crate) fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
 }
 
 /// An empty directory of one test's own.
@@ -349,15 +360,14 @@ impl Scatter {
 mod tests {
     use super::*;
     use crate::analysis::statistics::median;
-    use crate::analysis::summary::Summary;
     use crate::record::figures::EFFICIENCY;
 
     fn two_arms() -> Sketch {
-        Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").control("a")
+        Sketch::two().compared().control("a")
     }
 
     fn throughputs(records: &[Record], arm: &str) -> Vec<f64> {
-        let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
+        let of_arm = records.iter().filter(|record| record.placed().arm == arm);
         of_arm.filter_map(|record| record.figure(THROUGHPUT)).collect()
     }
 
@@ -433,7 +443,7 @@ mod tests {
     fn records_of_a_plan_are_those_that_a_summary_needs() {
         let plan = two_arms().axis("ratio", &["1", "8"]).head("trial-blocks = 5").plan(10);
         let world = World::new(5).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 0.9e5 });
-        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        let summary = world.summary(&plan);
         assert_eq!((summary.blocks, summary.comparisons.len(), summary.trials.len()), (10, 2, 2));
         for comparison in &summary.comparisons {
             let ratio = comparison.ratio.as_ref().unwrap().hodges_lehmann;
@@ -449,8 +459,7 @@ mod tests {
         let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
         let plan = Sketch::new().arm_with("pair", mixed).plan(1);
         let records = World::new(6).records(&plan);
-        let arms: Vec<&str> =
-            records.iter().map(|record| record.place.as_ref().unwrap().arm.as_str()).collect();
+        let arms: Vec<&str> = records.iter().map(|record| record.placed().arm.as_str()).collect();
         assert_eq!(arms, ["lock-free", "lock-free / second", "pair", "pair / second"]);
         assert!(records.iter().all(|record| record.figure("acquisitions") == Some(1000.0)));
         assert_eq!(records[2].figure("completion_ns"), Some(1e6));

@@ -5,7 +5,27 @@ use haltkick_vmm::Image;
 use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
 use crate::host::cpulist::CpuList;
-use crate::settings::Supply;
+use crate::settings::{Settings, Supply};
+use crate::text::exit::Result;
+
+/// The experiment of a file with these lines behind its format, name and title. Complaints name it `x.toml`.
+pub(crate) fn experiment(rest: &str) -> Result<Experiment> {
+    let text = format!("format = 1\nname = 'x'\ntitle = 'X'\n{rest}");
+    Experiment::parse(Source { origin: "x.toml".into(), text })
+}
+
+/// The plan of an experiment on CPUs 0 and 1 of a host that need not have them.
+pub(crate) fn planned(experiment: &Experiment) -> Result<Plan> {
+    let image = Image::embedded();
+    Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
+}
+
+/// Settings with these values.
+pub(crate) fn settings(given: &[(&str, &str)]) -> Settings {
+    let mut settings = Settings::default();
+    given.iter().for_each(|(key, value)| settings.set(key, value).expect("a good value"));
+    settings
+}
 
 /// An experiment in the making, on CPUs 0 and 1 of a host that need not have them.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +40,16 @@ impl Sketch {
     /// No arms yet; a window of 50 ms.
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// Two arms: `a` with a test-and-set lock, `b` with a ticket lock.
+    pub(crate) fn two() -> Self {
+        Self::new().arm("a", "tas").arm("b", "ticket")
+    }
+
+    /// The ratio of two arms, `b` over `a`.
+    pub(crate) fn compared(self) -> Self {
+        self.compare("b/a", "b", "a")
     }
 
     /// A line of the file's head, such as `trial-blocks = 10`.
@@ -71,8 +101,6 @@ impl Sketch {
     pub(crate) fn plan(&self, blocks: u32) -> Plan {
         let source = Source { origin: "sketch.toml".into(), text: self.text(blocks) };
         let experiment = Experiment::parse(source).expect("a sketch is a good file");
-        let allowed = CpuList(vec![0, 1]);
-        let image = Image::embedded();
-        Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).expect("a sketch is possible")
+        planned(&experiment).expect("a sketch is possible")
     }
 }

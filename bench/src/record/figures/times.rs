@@ -272,10 +272,7 @@ mod tests {
         // Nine vCPUs pass the lock among themselves, a hundred times each; seven never get it.
         let times = waits(&[(200, 900)], &[60_000_000; 100]);
         let bounds = times.at_least();
-        assert!(
-            near(&times.quantile(0.5), 200.0) && !bounds.contains(&"wait_p50_ns".to_owned()),
-            "{bounds:?}"
-        );
+        assert!(near(&times.quantile(0.5), 200.0) && !bounds.contains(&"wait_p50_ns".into()), "{bounds:?}");
         assert_eq!(times.quantile(0.99), Ok(60_000_000.0));
         assert!(bounds.contains(&"wait_p99_ns".to_owned()), "{bounds:?}");
         assert_eq!((times.unended.clone(), times.count()), (Ok(100.0), Ok(900.0)));

@@ -138,13 +138,11 @@ mod tests {
 
     #[test]
     fn the_report_of_fixed_work_shows_completion_and_others_show_throughput() {
-        let sketch = Sketch::new().axis("ratio", &["1", "4"]).arm("a", "tas").arm("b", "ticket");
+        let sketch = Sketch::two().axis("ratio", &["1", "4"]);
         let names = |pictures: &[Picture]| pictures.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
         let window = names(&drawn(&sketch));
-        assert!(
-            window.contains(&"throughput".into()) && !window.contains(&"completion".into()),
-            "{window:?}"
-        );
+        let has = |name: &str| window.iter().any(|it| it == name);
+        assert!(has("throughput") && !has("completion"), "{window:?}");
         let fixed = "workload = \"mixed\"\nwork = \"1ms\"\nlock = \"tas\"";
         let work = sketch.arm_with("c", fixed);
         let work = names(&drawn(&work));
@@ -154,7 +152,7 @@ mod tests {
     #[test]
     fn where_nothing_varies_but_the_arms_each_has_its_estimate_and_interval() {
         for sketch in [Sketch::new(), Sketch::new().axis("ratio", &["4"])] {
-            let sketch = sketch.arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a");
+            let sketch = sketch.arm("a", "tas").arm("b", "ticket").compared();
             let pictures = drawn(&sketch);
             for (name, row) in [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")] {
                 let picture = pictures.iter().find(|it| it.name == name).expect(name);
@@ -171,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_arm_without_progress_still_has_its_row() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(4);
+        let plan = Sketch::two().plan(4);
         let mut records = World::new(1).records(&plan);
         let is_b = |record: &Record| record.place.as_ref().is_some_and(|place| place.arm == "b");
         for record in records.iter_mut().filter(|record| is_b(record)) {
@@ -183,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_arm_has_neither_bar_nor_strip_where_it_did_not_run() {
-        let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
+        let plan = Sketch::two().axis("ratio", &["1", "2"]).plan(2);
         let rows = |records: &[Record], name: &str| {
             let svg = named(name, &plan, records).svg.expect("it can be drawn");
             svg.file().matches(">b</text>").count()
@@ -191,7 +189,7 @@ mod tests {
         let mut records = World::new(1).records(&plan);
         let whole = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
         records.retain(|record| {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             place.arm != "b" || record.settings.vcpus() == record.settings.pcpus() as u32
         });
         let partly = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
@@ -200,13 +198,13 @@ mod tests {
 
     #[test]
     fn each_arms_first_run_maps_its_vcpus_by_half_a_slice() {
-        let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
+        let plan = Sketch::two().axis("ratio", &["1", "2"]).plan(2);
         let mut records = World::new(1).records(&plan);
         let without = named("timeline", &plan, &records);
         assert!(without.svg.is_none(), "{}", without.caption);
         assert!(without.caption.starts_with("Not drawn: only KVM"), "{}", without.caption);
         for record in &mut records {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             let of_arm = if place.arm == "a" { "hhhh" } else { "ssss" };
             let vcpus = record.per_vcpu.len();
             record.timeline = (place.block == 0).then(|| Timeline {
@@ -242,7 +240,7 @@ mod tests {
 
     #[test]
     fn guests_that_share_the_pcpus_are_held_against_all_of_them() {
-        let sketch = Sketch::new().axis("ratio", &["1"]).arm("a", "tas").arm("b", "ticket");
+        let sketch = Sketch::two().axis("ratio", &["1"]);
         let plan = sketch.plan(4);
         let records = World::new(1).records(&plan);
         // A second guest in each run.

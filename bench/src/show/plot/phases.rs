@@ -273,11 +273,8 @@ mod tests {
         assert_eq!(names, ["map-sched-vmm", "map-sched-host"]);
         for map in &maps {
             let file = file(map);
-            assert_eq!(
-                file.matches("x (").count(),
-                RATIOS.len() * THINKS.len(),
-                "a tip for each field: {file}"
-            );
+            let tips = file.matches("x (").count();
+            assert_eq!(tips, RATIOS.len() * THINKS.len(), "one for each field: {file}");
             assert!(file.contains(">vCPUs per pCPU<") && file.contains(">4us (20 % in the lock)<"), "{file}");
             assert!(
                 file.contains("var(--up);fill-opacity:0.9") && file.contains(", no difference shown<"),
@@ -291,7 +288,7 @@ mod tests {
     #[test]
     fn a_field_of_mostly_invalid_pairs_has_no_colour_and_a_mark() {
         let is_spoiled = |record: &Record| {
-            let place = record.place.as_ref().unwrap();
+            let place = record.placed();
             place.setting["ratio"] == "32" && place.setting["think"] == "0ns" && place.block < 3
         };
         let maps = maps(is_spoiled);
@@ -306,7 +303,7 @@ mod tests {
             Sketch::new().axis("ratio", &RATIOS),
             Sketch::new().axis("ratio", &RATIOS).axis("think", &THINKS[..2]),
         ] {
-            let plan = sketch.arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(2);
+            let plan = sketch.arm("a", "tas").arm("b", "ticket").compared().plan(2);
             let records = World::new(1).records(&plan);
             let pictures = plot::pictures(&Data::new(&Summary::new(&plan.outline, &records), &records));
             assert!(!pictures.iter().any(|it| it.name.starts_with("map")));

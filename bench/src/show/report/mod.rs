@@ -226,7 +226,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::measure::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World, plain};
 
     #[test]
     fn a_page_has_all_sections_and_no_text_leaves_its_element() {
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn only_passed_checks_are_green_and_invalid_figures_are_grey() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(6);
+        let plan = Sketch::two().compared().plan(6);
         let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
         let mut records = world.records(&plan);
         let page = |records: &[Record]| {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn every_column_of_a_figure_has_its_box_and_its_rule() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(6);
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(6);
         let (world, records) = (World::new(1), World::new(1).records(&plan));
         let page = page(&world.manifest(&plan), &Summary::new(&plan.outline, &records), &records);
         let columns: BTreeSet<&str> =
@@ -285,11 +285,7 @@ mod tests {
                 page.contains(&format!("section:has(#pick-{name}:not(:checked)) .of-{name}{{display:none}}")),
                 "{name}"
             );
-            assert_eq!(
-                page.matches(&format!("class=\"of-{name}\"")).count(),
-                1 + 3,
-                "{name}: a head and three rows"
-            );
+            assert_eq!(page.matches(&format!("class=\"of-{name}\"")).count(), 1 + 3, "{name}: head and rows");
         }
     }
 
@@ -305,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_simulated_comparison_says_that_its_interval_is_over_seeds() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(6);
+        let plan = Sketch::two().compared().plan(6);
         let (world, mut records) = (World::new(1), World::new(1).records(&plan));
         let shown = |records: &[Record]| {
             let summary = Summary::new(&plan.outline, records);
@@ -336,7 +332,7 @@ mod tests {
     fn where_guests_vary_the_page_has_the_terminals_lines() {
         let two = |lock: &str| format!("lock = \"{lock}\"\n");
         let sketch = Sketch::new().axis("guests", &["1", "2"]).arm_with("a", &two("tas"));
-        let plan = sketch.arm_with("b", &two("mcs")).compare("b/a", "b", "a").plan(8);
+        let plan = sketch.arm_with("b", &two("mcs")).compared().plan(8);
         let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 3e5 });
         let records = world.records(&plan);
         let summary = Summary::new(&plan.outline, &records);
@@ -359,12 +355,11 @@ mod tests {
         let trials = sketch.clone().arm("b", "mcs").head("trial-blocks = 4").head("lock-costs = true");
         let fixed = "workload = \"mixed\"\nwork = \"1ms\"\nlock = \"mcs\"";
         for sketch in [trials, sketch.arm_with("b", fixed)] {
-            let sketch = sketch.compare("b/a", "b", "a").compare("a/b", "a", "b");
+            let sketch = sketch.compared().compare("a/b", "a", "b");
             let plan = sketch.plan(8);
             let (world, records) = (World::new(1), World::new(1).records(&plan));
             let summary = Summary::new(&plan.outline, &records);
-            let shown =
-                anstream::adapter::strip_str(&table::summary(&summary, table::Detail::Verbose)).to_string();
+            let shown = plain(&table::summary(&summary, table::Detail::Verbose));
             let told = words(&text_of(&page(&world.manifest(&plan), &summary, &records)));
             // The page has a heading instead.
             let missing: Vec<String> =

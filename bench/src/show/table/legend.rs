@@ -94,7 +94,7 @@ mod tests {
 
     fn shown(sketch: &Sketch) -> String {
         let plan = sketch.plan(2);
-        table::summary(&Summary::new(&plan.outline, &World::new(1).records(&plan)), Detail::Verbose)
+        table::summary(&World::new(1).summary(&plan), Detail::Verbose)
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
     fn a_lock_free_rate_that_no_lock_allows_has_no_efficiency() {
         let has_one = |sketch: &Sketch| {
             let plan = sketch.plan(2);
-            let rows = Summary::new(&plan.outline, &World::new(1).records(&plan)).rows;
+            let rows = World::new(1).summary(&plan).rows;
             rows.iter().any(|row| row.role == Role::Ideal && row.estimate(EFFICIENCY).is_some())
         };
         // Two pCPUs at once, which no lock allows.
@@ -129,8 +129,7 @@ mod tests {
 
     #[test]
     fn marks_are_explained_where_they_occur() {
-        let sketch =
-            Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "tas").compare("b/a", "b", "a");
+        let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "tas").compared();
         let shown = shown(&sketch.clone());
         assert!(
             shown.contains(

@@ -152,14 +152,13 @@ fn first_look(summary: &Summary) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World, plain};
     use crate::show::table;
 
     /// A table with every column and sign, of which nothing is to be believed.
     fn disturbed() -> Summary {
-        let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").control("a");
-        let plan =
-            sketch.arm_with("longer", "lock = \"tas\"\nhold = \"5us\"").compare("b/a", "b", "a").plan(10);
+        let sketch = Sketch::two().axis("ratio", &["1", "8"]).control("a");
+        let plan = sketch.arm_with("longer", "lock = \"tas\"\nhold = \"5us\"").compared().plan(10);
         let mut records = World::new(1).disturbed(|_, run| run % 2 == 0).records(&plan);
         for record in &mut records {
             record.figures.set("starved_vcpus", 1.0);
@@ -175,8 +174,8 @@ mod tests {
         notes(summary, &columns, detail)
     }
 
-    fn plain(lines: &[String]) -> Vec<String> {
-        lines.iter().map(|line| anstream::adapter::strip_str(line).to_string()).collect()
+    fn plain_lines(lines: &[String]) -> Vec<String> {
+        lines.iter().map(|line| plain(line)).collect()
     }
 
     #[test]
@@ -184,16 +183,16 @@ mod tests {
         let summary = disturbed();
         assert!(summary.warnings.len() > 2, "{:?}", summary.warnings);
         for detail in [Detail::Brief, Detail::Quick] {
-            let notes = plain(&of(&summary, detail));
+            let notes = plain_lines(&of(&summary, detail));
             assert!(notes.len() <= MOST_LINES, "{notes:#?}");
             assert!(notes.iter().all(|line| line.chars().count() <= WIDTH), "{notes:#?}");
-            let shown = anstream::adapter::strip_str(&table::summary(&summary, detail)).to_string();
+            let shown = plain(&table::summary(&summary, detail));
             assert!(shown.trim_end().ends_with(&notes.join("\n")), "{shown}");
         }
-        let brief = plain(&of(&summary, Detail::Brief)).join("\n");
+        let brief = plain_lines(&of(&summary, Detail::Brief)).join("\n");
         assert!(brief.contains("warning: the headline") && brief.contains("A/A pair"), "{brief}");
         assert!(brief.contains("+ faster") && brief.contains("more warnings: --verbose"), "{brief}");
-        let quick = plain(&of(&summary, Detail::Quick)).join("\n");
+        let quick = plain_lines(&of(&summary, Detail::Quick)).join("\n");
         assert!(!quick.contains("warning: ") && quick.matches("note: ").count() == 1, "{quick}");
         assert!(quick.contains("runs are invalid: a first look"), "{quick}");
     }
@@ -201,7 +200,7 @@ mod tests {
     #[test]
     fn all_of_it_is_shown_on_request() {
         let summary = disturbed();
-        let all = plain(&of(&summary, Detail::Verbose)).join(" ");
+        let all = plain_lines(&of(&summary, Detail::Verbose)).join(" ");
         let all = all.split_whitespace().collect::<Vec<_>>().join(" ");
         // Failed checks and the control are left out: warnings say the same.
         let made = summary
@@ -216,9 +215,9 @@ mod tests {
 
     #[test]
     fn a_quiet_first_look_has_no_note() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(6);
-        let summary = Summary::new(&plan.outline, &World::new(1).records(&plan));
-        let quick = plain(&of(&summary, Detail::Quick)).join("\n");
+        let plan = Sketch::two().compared().plan(6);
+        let summary = World::new(1).summary(&plan);
+        let quick = plain_lines(&of(&summary, Detail::Quick)).join("\n");
         assert!(!quick.contains("note: ") && quick.contains("checks passed: --verbose"), "{quick}");
     }
 }
