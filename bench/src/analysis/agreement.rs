@@ -135,35 +135,42 @@ mod tests {
     use super::*;
     use crate::analysis::statistics::Method;
 
-    fn agreement(published: f64, low: f64, high: f64) -> Agreement {
-        let interval = Some(Interval { low, high, method: Method::SignedRank });
+    fn estimate(low: f64, high: f64) -> Estimate {
         let middle = (low * high).sqrt();
-        Agreement::of(
-            &[published],
-            if published == 1.004 { 0.05 } else { 0.25 },
-            Some(&Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }),
-        )
+        let interval = Some(Interval { low, high, method: Method::SignedRank });
+        Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }
+    }
+
+    fn agreement(published: f64, low: f64, high: f64) -> Agreement {
+        let margin = if published == 1.004 { 0.05 } else { 0.25 };
+        Agreement::of(&[published], margin, Some(&estimate(low, high)))
     }
 
     #[test]
-    fn only_an_interval_within_the_margin_agrees() {
-        assert_eq!(agreement(2.0, 1.9, 2.1), Agreement::Agrees);
-        assert_eq!(agreement(2.0, 1.7, 2.4), Agreement::Agrees);
-        assert_eq!(agreement(1.004, 0.99, 1.01), Agreement::Agrees);
+    fn the_word_says_where_ours_lies_and_only_within_the_margin_it_agrees() {
+        for (published, low, high, expected) in [
+            (2.0, 1.9, 2.1, Agreement::Agrees),
+            (2.0, 1.7, 2.4, Agreement::Agrees),
+            (1.004, 0.99, 1.01, Agreement::Agrees),
+            (2.0, 2.6, 3.0, Agreement::Larger),
+            (2.0, 1.2, 1.5, Agreement::Smaller),
+            (2.0, 0.9, 1.5, Agreement::NoDifferenceShown { blocks: Some(18) }),
+            (2.0, 0.5, 0.9, Agreement::Opposite),
+            (1.004, 1.1, 1.2, Agreement::Larger),
+            // A published loss is mirrored.
+            (0.5, 0.2, 0.3, Agreement::Larger),
+            (0.5, 0.7, 0.8, Agreement::Smaller),
+            (0.5, 1.7, 1.8, Agreement::Opposite),
+            // An estimate on the margin never tells.
+            (2.0, 1.6 / 1.3, 1.6 * 1.3, Agreement::TooWideToTell { blocks: None }),
+        ] {
+            assert_eq!(agreement(published, low, high), expected, "{published}: {low} to {high}");
+        }
         for (published, low, high) in [(2.01, 1.05, 8.0), (1.004, 0.8, 1.3), (2.0, 0.9, 3.0), (2.0, 1.4, 2.1)]
         {
             let agreement = agreement(published, low, high);
             assert!(matches!(agreement, Agreement::TooWideToTell { .. }), "{published}: {agreement:?}");
         }
-    }
-
-    #[test]
-    fn beyond_the_margin_the_word_says_where_ours_lies() {
-        assert_eq!(agreement(2.0, 2.6, 3.0), Agreement::Larger);
-        assert_eq!(agreement(2.0, 1.2, 1.5), Agreement::Smaller);
-        assert_eq!(agreement(2.0, 0.9, 1.5), Agreement::NoDifferenceShown { blocks: Some(18) });
-        assert_eq!(agreement(2.0, 0.5, 0.9), Agreement::Opposite);
-        assert_eq!(agreement(1.004, 1.1, 1.2), Agreement::Larger);
     }
 
     #[test]
@@ -173,15 +180,6 @@ mod tests {
             panic!("an interval of half of it to twice it tells nothing");
         };
         assert!((18..=24).contains(&blocks), "{blocks}");
-        let at_the_edge = agreement(2.0, 1.6 / 1.3, 1.6 * 1.3);
-        assert_eq!(at_the_edge, Agreement::TooWideToTell { blocks: None }, "on the margin it never tells");
-    }
-
-    #[test]
-    fn a_published_loss_is_mirrored() {
-        assert_eq!(agreement(0.5, 0.2, 0.3), Agreement::Larger);
-        assert_eq!(agreement(0.5, 0.7, 0.8), Agreement::Smaller);
-        assert_eq!(agreement(0.5, 1.7, 1.8), Agreement::Opposite);
     }
 
     #[test]
@@ -193,12 +191,6 @@ mod tests {
         let ours = self::estimate(0.1, 0.2);
         assert_eq!(Agreement::of_share(&[], 0.25, Some(&ours)), Agreement::NoFigure);
         assert_eq!(Agreement::of_share(&[0.5], 0.25, Some(&estimate)), Agreement::NoFigure);
-    }
-
-    fn estimate(low: f64, high: f64) -> Estimate {
-        let middle = (low * high).sqrt();
-        let interval = Some(Interval { low, high, method: Method::SignedRank });
-        Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }
     }
 
     #[test]

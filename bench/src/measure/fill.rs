@@ -250,18 +250,9 @@ mod tests {
     fn every_setting_has_its_field_and_every_field_its_setting() {
         let record = record_of(&good(), Ok(1e6));
         let mut unknown: BTreeSet<&str> = record.settings.iter().map(|(name, _)| name).collect();
-        for told_with_others in [
-            "beside",
-            "ring_reason",
-            "pv_backend_reason",
-            "spin_rounds",
-            "schedule_sha256",
-            "machine_sha256",
-            "host_sha256",
-            "preempted_flag",
-        ] {
-            assert!(unknown.remove(told_with_others), "{told_with_others}");
-        }
+        let told_with_others = "beside ring_reason pv_backend_reason spin_rounds schedule_sha256 machine_sha256 \
+                                host_sha256 preempted_flag";
+        told_with_others.split(' ').for_each(|name| assert!(unknown.remove(name), "{name}"));
         for setting in table::all() {
             let is_told = match &setting.in_record {
                 InRecord::As(name, _) => unknown.remove(name),

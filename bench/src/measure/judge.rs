@@ -230,18 +230,22 @@ pub(crate) fn judge(
 mod tests {
     use std::time::Duration;
 
-    use haltkick_vmm::{Fold, Ours, VcpuOutcome, WorkSpeed};
+    use haltkick_vmm::{Fold, OurGuest, Ours, VcpuOutcome, WorkSpeed};
 
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
 
     /// The warnings of a run whose vCPUs work at these shares of the promised speed.
     fn codes(speeds: &'static [f64]) -> Vec<String> {
-        let world = World::new(1).adjust(|_, outcome| {
+        codes_with(|_, outcome| {
             let speed = |over_promised: &f64| Some(WorkSpeed { over_promised: *over_promised, pieces: 100 });
             outcome.work = speeds.iter().map(speed).collect();
-        });
-        codes_of(&world.records(&Sketch::new().arm("a", "tas").plan(1)))
+        })
+    }
+
+    /// The warnings of a run whose outcomes are adjusted.
+    fn codes_with(adjust: impl Fn(OurGuest<'_>, &mut Outcome) + Send + Sync + 'static) -> Vec<String> {
+        codes_of(&World::new(1).adjust(adjust).records(&Sketch::new().arm("a", "tas").plan(1)))
     }
 
     fn codes_of(records: &[Record]) -> Vec<String> {
@@ -280,47 +284,37 @@ mod tests {
     #[test]
     fn more_lock_free_work_than_the_pcpus_can_do_is_not_trusted() {
         let level = |factor: u64| {
-            let world = World::new(1).adjust(move |asked, outcome| {
-                if asked.ours.lock == "none" {
-                    outcome
-                        .vcpus
-                        .iter_mut()
-                        .for_each(|vcpu| vcpu.acquisitions = vcpu.acquisitions * factor / 100);
-                }
-            });
-            codes_of(&world.records(&Sketch::new().arm("a", "tas").plan(1)))
+            codes_with(move |asked, outcome| {
+                let lock_free = outcome.vcpus.iter_mut().filter(|_| asked.ours.lock == "none");
+                lock_free.for_each(|vcpu| vcpu.acquisitions = vcpu.acquisitions * factor / 100);
+            })
         };
         assert_eq!(level(70), [""; 0], "slices, exits and stamps take their part");
         assert_eq!(level(140), ["work-off"]);
     }
 
     #[test]
-    fn a_neighbour_too_short_for_ticks_is_seen_in_nanoseconds() {
-        let noise = |others: f64, delay: Option<f64>| Noise {
-            others_share: Some(others),
-            run_delay_share: delay,
-            ..Noise::default()
-        };
-        let coarse = 0.2;
-        for (noise, warned) in [
-            (noise(0.0, Some(0.08)), true),
-            (noise(0.15, Some(0.08)), true),
-            (noise(0.15, Some(0.01)), false),
-            (noise(0.15, None), false),
-            (noise(0.3, Some(0.01)), true),
-            (noise(0.3, None), true),
+    fn only_a_long_or_certain_disturbance_is_a_spoiler() {
+        // Of others by ticks and by the kernel's nanoseconds, which see a neighbour that is too short for ticks; and stopped.
+        for (others, delayed, stopped, codes) in [
+            (0.0, Some(0.08), None, &["busy-neighbour"][..]),
+            (0.15, Some(0.08), None, &["busy-neighbour"]),
+            (0.15, Some(0.01), None, &[]),
+            (0.15, None, None, &[]),
+            (0.3, Some(0.01), None, &["busy-neighbour"]),
+            (0.3, None, None, &["busy-neighbour"]),
+            (0.0, None, Some(0.04), &[]),
+            (0.0, None, Some(0.06), &["stopped"]),
+            (0.0, None, Some(0.9), &["stopped"]),
         ] {
-            let codes: Vec<String> = spoilers(&noise, coarse, None).into_iter().map(|it| it.code).collect();
-            assert_eq!(codes, vec!["busy-neighbour"; usize::from(warned)], "{noise:?}");
-        }
-    }
-
-    #[test]
-    fn a_run_whose_process_was_stopped_is_not_trusted() {
-        for (share, warned) in [(None, false), (Some(0.04), false), (Some(0.06), true), (Some(0.9), true)] {
-            let noise = Noise { stopped_share: share, ..Noise::default() };
-            let codes: Vec<String> = spoilers(&noise, 0.1, None).into_iter().map(|it| it.code).collect();
-            assert_eq!(codes, vec!["stopped"; usize::from(warned)], "{share:?}");
+            let noise = Noise {
+                others_share: Some(others),
+                run_delay_share: delayed,
+                stopped_share: stopped,
+                ..Noise::default()
+            };
+            let found: Vec<String> = spoilers(&noise, 0.2, None).into_iter().map(|it| it.code).collect();
+            assert_eq!(found, codes, "{noise:?}");
         }
     }
 
@@ -359,10 +353,7 @@ mod tests {
     fn vcpus_that_slept_while_the_lock_was_taken_spoil_the_run() {
         assert_eq!(codes_of_sleepers(|_| ()), ["asleep-throughout"]);
         assert_eq!(codes_of_sleepers(|outcome| outcome.preemptions = None), ["asleep-throughout"]);
-    }
-
-    #[test]
-    fn vcpus_that_a_folding_guest_lets_sleep_do_not_spoil_the_run() {
+        // Those that a folding guest lets sleep do not.
         let folding =
             |fold| codes_of_sleeping(|_| (), |ours| (ours.workload, ours.fold) = ("tasks".into(), fold));
         assert_eq!(folding(Fold::Off), ["asleep-throughout"]);
@@ -371,13 +362,16 @@ mod tests {
 
     #[test]
     fn starved_vcpus_that_lost_no_wake_up_do_not_spoil_the_run() {
-        let each = |change: fn(&mut VcpuOutcome)| {
-            codes_of_sleepers(move |outcome| outcome.vcpus.iter_mut().for_each(change))
-        };
-        assert_eq!(each(|vcpu| vcpu.steal_ns = Some(100_000_000)), [""; 0], "runnable throughout");
-        assert_eq!(each(|vcpu| vcpu.run_ns = Some(10_000_000)), [""; 0], "spinning");
-        assert_eq!(each(|vcpu| vcpu.waits = Some(0)), [""; 0], "never asleep");
-        assert_eq!(each(|vcpu| vcpu.acquisitions /= 1_000_000), [""; 0], "a lock that hardly moves");
+        let runnable: fn(&mut VcpuOutcome) = |vcpu| vcpu.steal_ns = Some(100_000_000);
+        for (why, change) in [
+            ("runnable throughout", runnable),
+            ("spinning", |vcpu| vcpu.run_ns = Some(10_000_000)),
+            ("never asleep", |vcpu| vcpu.waits = Some(0)),
+            ("a lock that hardly moves", |vcpu| vcpu.acquisitions /= 1_000_000),
+        ] {
+            let codes = codes_of_sleepers(move |outcome| outcome.vcpus.iter_mut().for_each(change));
+            assert_eq!(codes, [""; 0], "{why}");
+        }
         let sleeps = |halted| {
             codes_of_sleepers(move |outcome| {
                 outcome.preemptions = Some(ByActivity { halted, ..ByActivity::default() });

@@ -337,20 +337,14 @@ mod tests {
         let second = Duration::from_secs(1);
         let cell_id = "ticket".into();
         let drawn = Position { done: 185, cells: 370, block: 4, blocks: 10, cell_id, left: 45 * second };
-        let bar = "[==========          ] 185/370  block 5/10  ";
-        assert_eq!(drawn.line(Duration::ZERO, ""), format!("{bar}45 s left  ticket"));
-        assert_eq!(
-            drawn.ticking(4 * second, 10 * second),
-            format!("{bar}41 s left  4 of about 10 s  ticket")
-        );
-        assert_eq!(
-            drawn.ticking(14 * second, 10 * second),
-            format!("{bar}35 s left  10 of about 10 s  ticket")
-        );
-    }
-
-    #[test]
-    fn virtual_time_never_passes_what_was_asked_for() {
+        for (line, end) in [
+            (drawn.line(Duration::ZERO, ""), "45 s left  ticket"),
+            (drawn.ticking(4 * second, 10 * second), "41 s left  4 of about 10 s  ticket"),
+            (drawn.ticking(14 * second, 10 * second), "35 s left  10 of about 10 s  ticket"),
+        ] {
+            assert_eq!(line, format!("[==========          ] 185/370  block 5/10  {end}"));
+        }
+        // Virtual time never passes what was asked for.
         let us = Duration::from_micros;
         assert_eq!(virtual_time(us(12_345), us(55_000)), "12.3 of about 55.0 ms");
         assert_eq!(virtual_time(us(60_000), us(55_000)), "55.0 of about 55.0 ms");
@@ -364,17 +358,18 @@ mod tests {
         assert_eq!(progress.estimate(planned("work", true)), 60 * second + OVERHEAD_GUESS);
         progress.cell_done(planned("work", true), 2 * second);
         progress.cell_done(planned("more work", true), 4 * second);
-        assert_eq!(progress.estimate(planned("work", true)), 2 * second);
-        assert_eq!(progress.estimate(planned("new work", true)), 3 * second);
-        assert_eq!(progress.estimate(planned("new", false)), 60 * second + OVERHEAD_GUESS);
+        for (id, is_limit, cost) in [
+            ("work", true, 2 * second),
+            ("new work", true, 3 * second),
+            ("new", false, 60 * second + OVERHEAD_GUESS),
+        ] {
+            assert_eq!(progress.estimate(planned(id, is_limit)), cost, "{id}");
+        }
         progress.cell_done(planned("work", true), 4 * second);
         assert_eq!(progress.estimate(planned("work", true)), 3 * second, "the mean");
         progress.cell_done(planned("whole", false), 63 * second);
-        assert_eq!(
-            progress.estimate(planned("new", false)),
-            63 * second,
-            "what the others took beyond theirs"
-        );
+        // With what the others took beyond their windows.
+        assert_eq!(progress.estimate(planned("new", false)), 63 * second);
     }
 
     /// Guests that boot for as long as their windows last, and every third run is made again.

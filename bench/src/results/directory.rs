@@ -329,14 +329,14 @@ mod tests {
         let scratch = Scratch::new("anew");
         let new = scratch.path().join("deep/new");
         assert_eq!(Directory::anew(Some(&new), "judge").unwrap(), new);
-        let refused = |path: &Path| Directory::anew(Some(path), "judge").unwrap_err().message;
-        assert!(refused(&new).ends_with("is there already: choose another name"), "{}", refused(&new));
-        for name in [&b"l\xe4ock"[..], b"two\nlines"] {
-            let message = refused(&scratch.path().join(std::ffi::OsStr::from_bytes(name)));
-            assert!(
-                message.contains("no UTF-8, or has control characters") && !message.contains('\n'),
-                "{message}"
-            );
+        for (name, expected) in [
+            (&b"deep/new"[..], "is there already: choose another name"),
+            (b"l\xe4ock", "no UTF-8, or has control characters"),
+            (b"two\nlines", "no UTF-8, or has control characters"),
+        ] {
+            let path = scratch.path().join(std::ffi::OsStr::from_bytes(name));
+            let message = Directory::anew(Some(&path), "judge").unwrap_err().message;
+            assert!(message.contains(expected) && !message.contains('\n'), "{message}");
         }
     }
 
@@ -367,18 +367,11 @@ mod tests {
         let scratch = Scratch::new("largest");
         let mut directory = Directory::create(scratch.path()).unwrap();
         let runs = scratch.path().join(RUNS);
-        let largest = |length: u64| directory_file(&runs).set_len(length).unwrap();
-        largest(MOST_RUNS_BYTES - 4);
+        let file = OpenOptions::new().write(true).open(&runs).unwrap();
+        file.set_len(MOST_RUNS_BYTES - 4).unwrap();
         directory.append("abc").unwrap();
-        let refused = directory.append("").unwrap_err();
-        assert!(
-            refused.message.contains("it has 2147483648 bytes, and 2147483648 are the most"),
-            "{refused}"
-        );
+        let message = directory.append("").unwrap_err().message;
+        assert!(message.contains("it has 2147483648 bytes, and 2147483648 are the most"), "{message}");
         assert_eq!(fs::metadata(&runs).unwrap().len(), MOST_RUNS_BYTES);
-    }
-
-    fn directory_file(path: &Path) -> File {
-        OpenOptions::new().write(true).open(path).unwrap()
     }
 }

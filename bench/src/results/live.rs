@@ -351,13 +351,9 @@ mod tests {
     }
 
     #[test]
-    fn names_in_a_line_are_no_commands() {
+    fn a_line_has_no_commands_and_another_version_or_kind_says_so() {
         let view = line("haltkick.top", 1, "tick\u{1b}\net").unwrap();
         assert_eq!(view.guests[0].lock, "tick\u{fffd}\u{fffd}et");
-    }
-
-    #[test]
-    fn a_line_of_another_version_or_kind_says_so() {
         let why = line("haltkick.top", 9, "ticket").unwrap_err();
         assert!(why.contains("version 9") && why.contains("version 1"), "{why}");
         assert!(line("haltkick.run", 1, "ticket").is_err());

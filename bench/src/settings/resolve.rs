@@ -420,6 +420,7 @@ mod tests {
         let one = [("cpus", "0"), ("ratio", "8"), ("slice", "1ms"), ("window", "1ms"), ("min-turns", "8")];
         for (more, ms) in [
             (&[][..], 64.0),
+            (&[("window", "100ms")], 100.0),
             (&[("guests", "4")], 4.0 * 64.0),
             (&[("guests", "4"), ("share", "guest")], 4.0 * 64.0),
         ] {

@@ -294,14 +294,24 @@ fn round_step(step: f64) -> f64 {
 mod tests {
     use super::*;
 
+    fn near(found: &[f64], expected: &[f64]) {
+        let is_near = found.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-9);
+        assert!(found.len() == expected.len() && is_near, "{found:?}, not {expected:?}");
+    }
+
     #[test]
-    fn linear_ticks_are_round_and_inside() {
-        assert_eq!(
-            Scale::linear((0.0, 1.0), (0.0, 100.0)).ticks(),
-            [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]
-        );
-        assert_eq!(Scale::linear((0.0, 1.1), (0.0, 100.0)).ticks().len(), 6);
-        assert_eq!(Scale::linear((0.0, 37.0), (0.0, 100.0)).ticks(), [0.0, 10.0, 20.0, 30.0]);
+    fn ticks_are_round_and_inside() {
+        let linear = |most| Scale::linear((0.0, most), (0.0, 100.0)).ticks();
+        near(&linear(1.0), &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
+        near(&linear(37.0), &[0.0, 10.0, 20.0, 30.0]);
+        assert_eq!(linear(1.1).len(), 6);
+        // A fitted scale shows differences of percents, too.
+        let fitted = |range| Scale::fitted(range, (0.0, 100.0));
+        near(&fitted((0.97, 1.04)).ticks(), &[0.98, 1.0, 1.02, 1.04]);
+        near(&fitted((0.5, 8.0)).ticks(), &[0.5, 1.0, 2.0, 5.0]);
+        near(&fitted((60.0, 600_000.0)).ticks(), &[100.0, 1_000.0, 10_000.0, 100_000.0]);
+        near(&[fitted((1.0, 100.0)).at(10.0)], &[50.0]);
+        assert!(fitted((1.0, 1.0)).ticks().len() >= 3, "even one value has a scale around it");
     }
 
     #[test]
@@ -313,24 +323,6 @@ mod tests {
             assert!(!ticks.is_empty() && ticks.len() <= 7, "{range:?}: {ticks:?}");
             assert!((0.0..=100.0).contains(&scale.at(range.0)) && (0.0..=100.0).contains(&scale.at(range.1)));
         }
-    }
-
-    #[test]
-    fn a_fitted_scale_shows_differences_of_percents_and_still_has_round_ticks() {
-        let ticks = |range| Scale::fitted(range, (0.0, 100.0)).ticks();
-        let near = |ticks: &[f64], expected: &[f64]| {
-            assert!(ticks.len() == expected.len(), "{ticks:?}");
-            assert!(
-                ticks.iter().zip(expected).all(|(tick, expected)| (tick - expected).abs() < 1e-9),
-                "{ticks:?}"
-            );
-        };
-        near(&ticks((0.97, 1.04)), &[0.98, 1.0, 1.02, 1.04]);
-        near(&ticks((0.5, 8.0)), &[0.5, 1.0, 2.0, 5.0]);
-        near(&ticks((60.0, 600_000.0)), &[100.0, 1_000.0, 10_000.0, 100_000.0]);
-        assert!(ticks((1.0, 1.0)).len() >= 3, "even one value has a scale around it");
-        let middle = Scale::fitted((1.0, 100.0), (0.0, 100.0)).at(10.0);
-        assert!((middle - 50.0).abs() < 1e-9, "{middle}");
     }
 
     #[test]

@@ -146,42 +146,32 @@ mod tests {
 
     #[test]
     fn factors_near_1_have_another_digit_and_large_ones_are_written_out() {
-        for (value, text) in [(0.9996, "1.000"), (1.0449, "1.045"), (1.234, "1.23"), (0.0447, "0.0447")] {
+        for (value, text) in [
+            (0.9996, "1.000"),
+            (1.0449, "1.045"),
+            (1.234, "1.23"),
+            (0.0447, "0.0447"),
+            (999.6, "1000"),
+            (3_652.0, "3650"),
+            (22_249.0, "22200"),
+            (222_000.0, "222k"),
+        ] {
             assert_eq!(factor(value), text);
         }
-        for (value, text) in [(999.6, "1000"), (3_652.0, "3650"), (22_249.0, "22200"), (222_000.0, "222k")] {
-            assert_eq!(factor(value), text);
-        }
     }
 
     #[test]
-    fn small_counts_are_exact() {
-        assert_eq!((count(0), count(999), count(12_345)), ("0".into(), "999".into(), "12.3 k".into()));
+    fn counts_and_times_have_the_digits_and_the_unit_that_suit_them() {
+        assert_eq!([0, 999, 12_345].map(count), ["0", "999", "12.3 k"]);
+        assert_eq!([15.0, 1_049.0, 33e6, 2e9].map(time_ns), ["15.0 ns", "1.05 us", "33.0 ms", "2.00 s"]);
+        assert_eq!([44.6, 125.0, 3720.0].map(patience), ["45 s", "2 min 5 s", "1 h 2 min"]);
     }
 
     #[test]
-    fn times_carry_the_unit_that_suits_them() {
-        for (ns, text) in [(15.0, "15.0 ns"), (1_049.0, "1.05 us"), (33e6, "33.0 ms"), (2e9, "2.00 s")] {
-            assert_eq!(time_ns(ns), text);
-        }
-    }
-
-    #[test]
-    fn patience_is_told_in_whole_seconds() {
-        assert_eq!(patience(44.6), "45 s");
-        assert_eq!(patience(125.0), "2 min 5 s");
-        assert_eq!(patience(3720.0), "1 h 2 min");
-    }
-
-    #[test]
-    fn an_amount_is_that_of_its_unit() {
+    fn an_amount_is_that_of_its_unit_or_refused_with_an_example() {
         for (text, bytes) in [("64MiB", 64 << 20), ("2GiB", 2 << 30), ("100KiB", 100 << 10)] {
             assert_eq!(text.parse::<MemorySize>().unwrap().bytes, bytes);
         }
-    }
-
-    #[test]
-    fn what_is_no_amount_is_refused_with_an_example() {
         for text in ["64", "64MB", "MiB", "-1MiB", "99999999999999GiB", ""] {
             assert!(text.parse::<MemorySize>().unwrap_err().contains("such as 64MiB"), "{text}");
         }

@@ -71,10 +71,8 @@ fn what_cannot_run_inside_is_refused_in_one_line() {
     let ticket = "--workload-inside 'run --lock ticket'";
     for (more, expected) in [
         ("--workload-inside ''", "--workload-inside: it begins with 'run'"),
-        ("--workload-inside 'bench overcommit'", "--workload-inside: it begins with 'run'"),
         ("--workload-inside 'run --lock tickt'", "did you mean 'ticket'"),
         ("--workload-inside 'run --cpus 5' --vcpus 2", "--workload-inside: --cpus"),
-        ("--workload-inside 'run --trace x'", "unexpected argument '--trace'"),
         (&format!("{ticket} --lock ticket"), "put it into --workload-inside"),
         (&format!("{ticket} --engine threads"), "--engine is for our own guest"),
         (&format!("{ticket} --engine qemu --sched vmm"), "use --sched host"),
@@ -97,14 +95,12 @@ fn pretended(name: &str, script: &str) -> Ended {
 #[apply(trial)]
 fn a_console_that_lies_ends_the_run_without_a_record() {
     let (begins, exit) = ("echo 'haltkick-inside: the record begins'", "echo 'haltkick-inside: exit code 0'");
-    let ends = |bytes: u32| format!("echo 'haltkick-inside: the record ends after {bytes} bytes'");
+    let ends = "echo 'haltkick-inside: the record ends after 7 bytes'";
     let flood = "yes 'haltkick-inside| xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' | head -c 40000000";
     for (name, script, reason) in [
         ("inside-silent", "true".to_owned(), "it did not say how it ended"),
-        ("inside-twice", format!("{begins}; {begins}; {exit}"), "the record began twice"),
         ("inside-none", exit.to_owned(), "it printed no record"),
-        ("inside-torn", format!("{begins}; {}; {exit}", ends(7)), "the record is not whole: 0 bytes"),
-        ("inside-empty", format!("{begins}; {}; {exit}", ends(0)), "its record cannot be read: no JSON"),
+        ("inside-torn", format!("{begins}; {ends}; {exit}"), "the record is not whole: 0 bytes"),
         ("inside-huge", format!("{begins}; {flood}; {exit}"), "the record has more than 8 MiB"),
         ("inside-failed", "echo 'haltkick-inside: exit code 2'".to_owned(), "it ended with exit code 2"),
     ] {

@@ -313,6 +313,14 @@ mod tests {
         (check.outcome, check.text.clone())
     }
 
+    /// Requires the outcomes of these checks, and parts of their texts.
+    fn check(summary: &Summary, expected: &[(&str, CheckOutcome, &str)]) {
+        for (name, outcome, part) in expected {
+            let (found, text) = found(summary, name);
+            assert!(found == *outcome && text.contains(part), "{name}: {found:?}: {text}");
+        }
+    }
+
     /// Two settings whose lock-free speeds differ by half, as different slices make them.
     fn two_speeds(world: World, blocks: u32) -> Summary {
         let plan = Sketch::new().axis("slice", &["100us", "1ms"]).arm("a", "tas").plan(blocks);
@@ -327,8 +335,7 @@ mod tests {
     #[test]
     fn settings_whose_lock_free_speeds_differ_by_design_are_no_disturbance() {
         let summary = two_speeds(World::new(1).shape(Shape::LogNormal(0.01)), 10);
-        assert_eq!(found(&summary, "jumps").0, CheckOutcome::Passed, "{:?}", summary.checks);
-        assert_eq!(found(&summary, "drift").0, CheckOutcome::Passed);
+        check(&summary, &[("jumps", CheckOutcome::Passed, ""), ("drift", CheckOutcome::Passed, "")]);
         let speeds = &summary.calibration;
         assert!(speeds.iter().all(|speed| (0.9..1.1).contains(speed)), "{speeds:?}");
     }
@@ -350,9 +357,7 @@ mod tests {
             record.figures.set(THROUGHPUT, level * (1.0 + 0.001 * f64::from(block % 10 % 3)));
         }
         let summary = Summary::new(&plan.outline, &records);
-        for name in ["jumps", "drift"] {
-            assert_eq!(found(&summary, name).0, CheckOutcome::Passed, "{:?}", summary.checks);
-        }
+        check(&summary, &[("jumps", CheckOutcome::Passed, ""), ("drift", CheckOutcome::Passed, "")]);
         // Among many runs of one host, a few of another lie far off.
         records.retain(|record| record.placed().block < 13);
         let summary = Summary::new(&plan.outline, &records);
@@ -370,23 +375,21 @@ mod tests {
     #[test]
     fn a_host_that_slows_down_is_found() {
         let plan = Sketch::new().arm("a", "tas").plan(30);
-        let world = World::new(1);
-        let mut records = world.records(&plan);
+        let mut records = World::new(1).records(&plan);
         for record in &mut records {
-            let block = f64::from(record.placed().block);
-            let slower = record.amount(THROUGHPUT) * (1.0 - 0.01 * block);
+            let slower = record.amount(THROUGHPUT) * (1.0 - 0.01 * f64::from(record.placed().block));
             record.figures.set(THROUGHPUT, slower);
         }
-        let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
-        assert!(outcome == CheckOutcome::Failed && text.contains("drifted by -2"), "{text}");
+        let checked = |records: &[Record], expected| {
+            check(&Summary::new(&plan.outline, records), &[expected]);
+        };
+        checked(&records, ("drift", CheckOutcome::Failed, "drifted by -2"));
         // A run that did nothing has no logarithm, and is no all-clear.
         let ideal = |record: &&mut Record| record.placed().role == crate::record::place::Role::Ideal;
         records.iter_mut().find(ideal).unwrap().figures.set(THROUGHPUT, 0.0);
-        let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
-        assert!(outcome == CheckOutcome::NotChecked, "{text}");
+        checked(&records, ("drift", CheckOutcome::NotChecked, ""));
         records.iter_mut().for_each(|record| record.settings.set("engine", "sim"));
-        let (outcome, text) = found(&Summary::new(&plan.outline, &records), "jumps");
-        assert!(outcome == CheckOutcome::NotChecked && text.contains("simulated machine"), "{text}");
+        checked(&records, ("jumps", CheckOutcome::NotChecked, "simulated machine"));
     }
 
     #[test]
@@ -424,22 +427,19 @@ mod tests {
             ("jumps", "too few lock-free runs"),
             ("outliers", "it takes 5 runs"),
         ] {
-            let (outcome, text) = found(&summary, name);
-            assert_eq!(outcome, CheckOutcome::NotChecked, "{name}: {text}");
-            assert!(text.contains(reason), "{name}: {text}");
+            check(&summary, &[(name, CheckOutcome::NotChecked, reason)]);
         }
         assert_eq!(summary.warnings, [""; 0]);
     }
 
     #[test]
     fn an_aa_pair_gives_the_all_clear_only_with_many_blocks() {
-        let outcome = |blocks| {
+        for (blocks, outcome, text) in
+            [(4, CheckOutcome::NotChecked, "six blocks are the fewest"), (8, CheckOutcome::Passed, "")]
+        {
             let plan = Sketch::new().arm("a", "tas").control("a").plan(blocks);
-            let world = World::new(1).shape(Shape::LogNormal(0.01));
-            found(&world.summary(&plan), "control")
-        };
-        let (few, text) = outcome(4);
-        assert!(few == CheckOutcome::NotChecked && text.contains("six blocks are the fewest"), "{text}");
-        assert_eq!(outcome(8).0, CheckOutcome::Passed);
+            let summary = World::new(1).shape(Shape::LogNormal(0.01)).summary(&plan);
+            check(&summary, &[("control", outcome, text)]);
+        }
     }
 }

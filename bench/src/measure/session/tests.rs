@@ -2,7 +2,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use haltkick_vmm::VirtualTime;
+use haltkick_vmm::{OurGuest, VirtualTime};
 
 use super::*;
 use crate::analysis::consistency;
@@ -13,14 +13,45 @@ use crate::record::figures::{EFFICIENCY, LOCK_FREE};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0, ends_in_vain: None };
 
+/// A session that begins in an empty directory.
+fn begun<'a>(
+    world: &World,
+    plan: &'a Plan,
+    (engine, watcher): (Engine<'a>, Watcher<'a>),
+    scratch: &Scratch,
+) -> Session<'a> {
+    world.session(plan, engine, watcher, Directory::create(scratch.path()).unwrap(), vec![])
+}
+
 /// All records of a session on `world`, those of runs that were made again too.
 fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
-    let scratch = Scratch::new(name);
-    let (engine, watcher) = (world.engine(), world.watcher());
-    let directory = Directory::create(scratch.path()).unwrap();
-    let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
+    let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
+    let mut session = begun(world, plan, (&engine, &watcher), &scratch);
     session.run(rule).unwrap();
     session.records
+}
+
+/// End, records and failed runs of a session whose engine fails as `fails` says.
+fn with_failures(
+    name: &str,
+    world: &World,
+    plan: &Plan,
+    rule: Rule,
+    fails: impl Fn(OurGuest<'_>) -> Option<RunError>,
+) -> (Result<()>, Vec<Record>, Vec<FailedRun>) {
+    let (scratch, good, watcher) = (Scratch::new(name), world.engine(), world.watcher());
+    let engine = |run: &Run| {
+        let found = good(run)?;
+        fails(run.our(0)).map_or(Ok(found), Err)
+    };
+    let mut session = begun(world, plan, (&good, &watcher), &scratch);
+    session.engine = &engine;
+    let ended = session.run(rule);
+    (ended, session.records, session.failed)
+}
+
+fn stuck() -> Option<RunError> {
+    Some(RunError::NoProgress("nothing moved".into()))
 }
 
 /// Every second run of one lock is disturbed, and every run of another.
@@ -102,8 +133,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, 
         (engine(run).map(|seen| seen.found), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(jobs).unwrap()));
-    let directory = Directory::create(scratch.path()).unwrap();
-    let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
+    let mut session = begun(&world, plan, (&engine, &watcher), &scratch);
     session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
     let before = world.runs();
     session.run(rule).unwrap();
@@ -151,8 +181,7 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
         (engine(run).map(|seen| seen.found), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
-    let directory = Directory::create(scratch.path()).unwrap();
-    let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
+    let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
     session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
     let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
     assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
@@ -175,20 +204,16 @@ fn a_session_records_every_cell_once_and_resumes_another() {
     let plan = Sketch::two().axis("ratio", &["1", "8"]).control("a").plan(4);
     let (scratch, world) = (Scratch::new("session"), World::new(1));
     let (engine, watcher) = (world.engine(), world.watcher());
-    let records = {
-        let directory = Directory::create(scratch.path()).unwrap();
-        let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
-        session.run(Rule { blocks: 2, ..ONCE }).unwrap();
-        session.records
-    };
+    let mut first = begun(&world, &plan, (&engine, &watcher), &scratch);
+    first.run(Rule { blocks: 2, ..ONCE }).unwrap();
+    let records = first.records.clone();
+    drop(first);
     assert_eq!(crate::results::directory::read_records(scratch.path()).unwrap(), records);
     let directory = Directory::reopen(scratch.path()).unwrap();
     let mut session = world.session(&plan, &engine, &watcher, directory, records);
     session.run(ONCE).unwrap();
-    let records = session.records;
-    let places = records.iter().map(|record| record.place.clone().unwrap());
-    let runs: BTreeSet<(u32, String)> = places.map(|place| (place.block, place.cell_id)).collect();
-    assert_eq!((runs.len(), records.len()), (4 * 7, 4 * 7));
+    let places = session.records.iter().map(|record| (record.placed().block, &record.placed().cell_id));
+    assert_eq!((places.collect::<BTreeSet<_>>().len(), session.records.len()), (4 * 7, 4 * 7));
 }
 
 #[test]
@@ -205,8 +230,8 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
     };
     for kept in 0..all.len() {
         let scratch = Scratch::new(&format!("cut-off-{kept}"));
-        let directory = Directory::create(scratch.path()).unwrap();
-        let mut session = world.session(&plan, &engine, &watcher, directory, all[..kept].to_vec());
+        let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+        session.records = all[..kept].to_vec();
         session.run(rule).unwrap();
         // A run of two guests of which one has no record yet is made again.
         let is_cut = kept > 0 && all[kept - 1].run_id == all[kept].run_id;
@@ -223,93 +248,60 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
     }
 }
 
-/// End, records and failed runs of a session whose engine fails as `fails` says, by the lock and the number of the run.
-fn with_failures(
-    name: &str,
-    plan: &Plan,
-    fails: impl Fn(&str, u64) -> Option<RunError>,
-) -> (Result<()>, Vec<Record>, Vec<FailedRun>) {
-    let (scratch, world) = (Scratch::new(name), World::new(1));
-    let (good, watcher) = (world.engine(), world.watcher());
-    let engine = |run: &Run| {
-        let found = good(run)?;
-        fails(&run.our(0).ours.lock, world.runs()).map_or(Ok(found), Err)
-    };
-    let directory = Directory::create(scratch.path()).unwrap();
-    let mut session = world.session(plan, &good, &watcher, directory, vec![]);
-    session.engine = &engine;
-    let ended = session.run(ONCE);
-    (ended, session.records, session.failed)
-}
-
 #[test]
 fn a_run_without_progress_is_made_once_more_and_then_left_out() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(4);
-    let stuck = || Some(RunError::NoProgress("nothing moved".into()));
-    let tries = std::cell::Cell::new(0);
-    let once = |lock: &str, _| {
-        tries.set(tries.get() + u32::from(lock == "mcs"));
-        (lock == "mcs" && tries.get() == 1).then(stuck).flatten()
+    // The first tries of one lock are stuck.
+    let of = |name: &str, stuck_tries: u32| {
+        let tries = std::cell::Cell::new(0);
+        let fails = |asked: OurGuest<'_>| {
+            let is_it = asked.ours.lock == "mcs";
+            tries.set(tries.get() + u32::from(is_it));
+            stuck().filter(|_| is_it && tries.get() <= stuck_tries)
+        };
+        let ended = with_failures(name, &World::new(1), &plan, ONCE, fails);
+        (ended, tries.get())
     };
-    let (ended, records, failed) = with_failures("stuck-once", &plan, once);
+    let ((ended, records, failed), _) = of("stuck-once", 1);
     assert_eq!((ended, records.len(), failed.len()), (Ok(()), 4 * 3, 0), "a busy moment costs one run");
-
-    let tries = std::cell::Cell::new(0);
-    let always = |lock: &str, _| {
-        tries.set(tries.get() + u32::from(lock == "mcs"));
-        (lock == "mcs").then(stuck).flatten()
-    };
-    let (ended, records, failed) = with_failures("stuck-always", &plan, always);
+    let ((ended, records, failed), tries) = of("stuck-always", u32::MAX);
     let failure = ended.unwrap_err();
     assert_eq!((failure.exit, records.len()), (Exit::NoProgress, 4 * 2), "all other cells have their runs");
     let left_out = "2 runs were left out, of cells that made no progress twice";
     assert!(failure.message.starts_with(left_out), "{failure}");
     let places: Vec<(&str, u32)> = failed.iter().map(|run| (run.cell_id.as_str(), run.block)).collect();
     // A cell that failed in two blocks is left out.
-    assert_eq!((places, tries.get()), (vec![("b", 0), ("b", 1)], 4));
+    assert_eq!((places, tries), (vec![("b", 0), ("b", 1)], 4));
 }
 
 #[test]
 fn a_disturbed_run_counts_if_no_further_one_makes_progress() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
     let world = World::new(1).disturbed(|asked, _| asked.ours.lock == "mcs");
-    let scratch = Scratch::new("disturbed-then-stuck");
-    let (good, watcher) = (world.engine(), world.watcher());
     let tries = std::cell::Cell::new(0);
-    let engine = |run: &Run| {
-        tries.set(tries.get() + u32::from(run.our(0).ours.lock == "mcs"));
-        match run.our(0).ours.lock.as_str() {
-            "mcs" if tries.get() % 3 != 1 => Err(RunError::NoProgress("nothing moved".into())),
-            _ => good(run),
-        }
+    let fails = |asked: OurGuest<'_>| {
+        tries.set(tries.get() + u32::from(asked.ours.lock == "mcs"));
+        stuck().filter(|_| asked.ours.lock == "mcs" && tries.get() % 3 != 1)
     };
-    let directory = Directory::create(scratch.path()).unwrap();
-    let mut session = world.session(&plan, &good, &watcher, directory, vec![]);
-    session.engine = &engine;
-    let ended = session.run(Rule { retries: 5, ..ONCE });
-    assert_eq!((ended, session.failed.len(), session.records.len()), (Ok(()), 0, 4 * 3));
+    let rule = Rule { retries: 5, ..ONCE };
+    let (ended, records, failed) = with_failures("disturbed-then-stuck", &world, &plan, rule, fails);
+    assert_eq!((ended, failed.len(), records.len()), (Ok(()), 0, 4 * 3));
     assert_eq!(tries.get(), 4 * 3, "one is disturbed, two make no progress");
 }
 
 #[test]
 fn precision_is_not_sought_where_an_arm_was_given_up() {
     let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").compared().plan(4);
-    let (world, scratch) = (World::new(1).shape(Shape::LogNormal(0.001)), Scratch::new("given-up"));
-    let (good, watcher) = (world.engine(), world.watcher());
+    let world = World::new(1).shape(Shape::LogNormal(0.001));
     // It is given up after two blocks, which give it a ratio and no narrow interval.
-    let engine = |run: &Run| {
-        let guest = &run.guests[0];
-        match run.our(0).ours.lock == "mcs" && guest.vcpus > 2 && guest.seed >= plan.seed + 2 {
-            true => Err(RunError::NoProgress("nothing moved".into())),
-            false => good(run),
-        }
+    let fails = |asked: OurGuest<'_>| {
+        let is_late = asked.guest.vcpus > 2 && asked.guest.seed >= plan.seed + 2;
+        stuck().filter(|_| asked.ours.lock == "mcs" && is_late)
     };
-    let directory = Directory::create(scratch.path()).unwrap();
-    let mut session = world.session(&plan, &good, &watcher, directory, vec![]);
-    session.engine = &engine;
-    let ended = session.run(Rule { target_precision: Some(0.01), ..ONCE });
-    assert_eq!((ended.unwrap_err().exit, session.failed.len()), (Exit::NoProgress, MOST_FAILED));
-    let blocks = session.records.iter().map(|record| record.placed().block).max();
+    let rule = Rule { target_precision: Some(0.01), ..ONCE };
+    let (ended, records, failed) = with_failures("given-up", &world, &plan, rule, fails);
+    assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::NoProgress, MOST_FAILED));
+    let blocks = records.iter().map(|record| record.placed().block).max();
     assert_eq!(blocks, Some(JUDGED_FROM - 1), "the planned blocks are enough where precision can be had");
 }
 
@@ -321,11 +313,10 @@ fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
     let earlier: Vec<Record> = there.into_iter().filter(of_ideal).collect();
     let (world, scratch) = (World::new(1), Scratch::new("moved"));
     let (engine, watcher) = (world.engine(), world.watcher());
-    let directory = Directory::create(scratch.path()).unwrap();
-    let mut session = world.session(&plan, &engine, &watcher, directory, earlier);
+    let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
+    session.records = earlier;
     session.run(Rule { blocks: 1, ..ONCE }).unwrap();
-    let records = session.records;
-    let here: Vec<&Record> = records.iter().filter(|record| !of_ideal(record)).collect();
+    let here: Vec<&Record> = session.records.iter().filter(|record| !of_ideal(record)).collect();
     assert_eq!(here.len(), 2);
     for record in here {
         assert_eq!((record.figure(LOCK_FREE), record.figure(EFFICIENCY)), (None, None));
@@ -335,14 +326,16 @@ fn efficiency_is_null_if_the_lock_free_run_was_on_another_host() {
 #[test]
 fn a_guest_that_fails_ends_the_session_at_once() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
-    let violated = |lock: &str, _| (lock == "mcs").then(|| RunError::ExclusionViolated("on purpose".into()));
-    let (ended, records, failed) = with_failures("violated", &plan, violated);
+    let violated = |asked: OurGuest<'_>| {
+        (asked.ours.lock == "mcs").then(|| RunError::ExclusionViolated("on purpose".into()))
+    };
+    let (ended, records, failed) = with_failures("violated", &World::new(1), &plan, ONCE, violated);
     let [last] = &failed[..] else { panic!("{failed:?}") };
     assert_eq!((ended.unwrap_err().exit, last.ended_with), (Exit::GuestFailed, Some(5)), "it is noted");
     assert_eq!((last.cell_id.as_str(), last.block), ("b", 0));
     assert!(records.len() < 3 && last.message.contains("on purpose"), "{} records", records.len());
     // A host that lacks something says nothing of the lock.
-    let lacks = |_: &str, _| Some(RunError::HostLacks("no KVM".into()));
-    let (ended, _, failed) = with_failures("lacking", &plan, lacks);
+    let lacks = |_: OurGuest<'_>| Some(RunError::HostLacks("no KVM".into()));
+    let (ended, _, failed) = with_failures("lacking", &World::new(1), &plan, ONCE, lacks);
     assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::HostLacks, 0));
 }

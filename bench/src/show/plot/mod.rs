@@ -136,32 +136,32 @@ mod tests {
         pictures(&Data::new(&Summary::new(&plan.outline, &records), &records))
     }
 
+    fn file(picture: &Picture) -> String {
+        picture.svg.as_ref().expect("it can be drawn").file()
+    }
+
     #[test]
     fn the_report_of_fixed_work_shows_completion_and_others_show_throughput() {
-        let sketch = Sketch::two().axis("ratio", &["1", "4"]);
-        let names = |pictures: &[Picture]| pictures.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
-        let window = names(&drawn(&sketch));
-        let has = |name: &str| window.iter().any(|it| it == name);
-        assert!(has("throughput") && !has("completion"), "{window:?}");
-        let fixed = "workload = \"mixed\"\nwork = \"1ms\"\nlock = \"tas\"";
-        let work = sketch.arm_with("c", fixed);
-        let work = names(&drawn(&work));
-        assert!(work.contains(&"completion".into()) && !work.contains(&"throughput".into()), "{work:?}");
+        let window = Sketch::two().axis("ratio", &["1", "4"]);
+        let work = window.clone().arm_with("c", "workload = 'mixed'\nwork = '1ms'\nlock = 'tas'");
+        for (sketch, shown, not_shown) in
+            [(window, "throughput", "completion"), (work, "completion", "throughput")]
+        {
+            let names: Vec<String> = drawn(&sketch).into_iter().map(|it| it.name).collect();
+            let has = |name: &str| names.iter().any(|it| it == name);
+            assert!(has(shown) && !has(not_shown), "{names:?}");
+        }
     }
 
     #[test]
     fn where_nothing_varies_but_the_arms_each_has_its_estimate_and_interval() {
-        for sketch in [Sketch::new(), Sketch::new().axis("ratio", &["4"])] {
-            let sketch = sketch.arm("a", "tas").arm("b", "ticket").compared();
+        for sketch in [Sketch::two().compared(), Sketch::two().compared().axis("ratio", &["4"])] {
             let pictures = drawn(&sketch);
             for (name, row) in [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")] {
-                let picture = pictures.iter().find(|it| it.name == name).expect(name);
-                let file = picture.svg.as_ref().expect("it can be drawn").file();
-                assert!(file.contains(&format!(">{row}</text>")), "{name}: {file}");
-                assert!(
-                    file.contains("class=\"bar\"") && file.contains("with 95 % interval"),
-                    "{name}: {file}"
-                );
+                let file = file(pictures.iter().find(|it| it.name == name).expect(name));
+                for part in [&format!(">{row}</text>"), "class=\"bar\"", "with 95 % interval"] {
+                    assert!(file.contains(part), "{name}, {part}: {file}");
+                }
                 assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
             }
         }
@@ -171,29 +171,24 @@ mod tests {
     fn an_arm_without_progress_still_has_its_row() {
         let plan = Sketch::two().plan(4);
         let mut records = World::new(1).records(&plan);
-        let is_b = |record: &Record| record.place.as_ref().is_some_and(|place| place.arm == "b");
-        for record in records.iter_mut().filter(|record| is_b(record)) {
+        for record in records.iter_mut().filter(|record| record.placed().arm == "b") {
             [ACQUISITIONS, THROUGHPUT].into_iter().for_each(|name| record.figures.set(name, 0.0));
         }
-        let file = named("throughput", &plan, &records).svg.expect("it can be drawn").file();
+        let file = file(&named("throughput", &plan, &records));
         assert!(file.contains(">b</text>") && file.contains(">no estimate</text>"), "{file}");
     }
 
     #[test]
     fn an_arm_has_neither_bar_nor_strip_where_it_did_not_run() {
         let plan = Sketch::two().axis("ratio", &["1", "2"]).plan(2);
-        let rows = |records: &[Record], name: &str| {
-            let svg = named(name, &plan, records).svg.expect("it can be drawn");
-            svg.file().matches(">b</text>").count()
+        let rows = |records: &[Record]| {
+            ["fairness", "preemptions", "time"]
+                .map(|name| file(&named(name, &plan, records)).matches(">b</text>").count())
         };
         let mut records = World::new(1).records(&plan);
-        let whole = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
-        records.retain(|record| {
-            let place = record.placed();
-            place.arm != "b" || record.settings.vcpus() == record.settings.pcpus() as u32
-        });
-        let partly = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
-        assert_eq!(partly, whole.map(|rows| rows - 1), "of {whole:?}");
+        let whole = rows(&records);
+        records.retain(|it| it.placed().arm != "b" || it.settings.vcpus() == it.settings.pcpus() as u32);
+        assert_eq!(rows(&records), whole.map(|rows| rows - 1), "of {whole:?}");
     }
 
     #[test]
@@ -215,7 +210,7 @@ mod tests {
         }
         let found = named("timeline", &plan, &records);
         assert!(found.caption.contains("at ratio 2"), "{}", found.caption);
-        let file = found.svg.expect("it can be drawn").file();
+        let file = file(&found);
         for (words, times) in [
             ("<title>a: taken off, holding the lock</title>", 1),
             ("<title>b: asleep</title>", 1),
@@ -240,16 +235,15 @@ mod tests {
 
     #[test]
     fn guests_that_share_the_pcpus_are_held_against_all_of_them() {
-        let sketch = Sketch::two().axis("ratio", &["1"]);
-        let plan = sketch.plan(4);
+        let plan = Sketch::two().axis("ratio", &["1"]).plan(4);
         let records = World::new(1).records(&plan);
+        let summary = Summary::new(&plan.outline, &records);
         // A second guest in each run.
         let both: Vec<Record> = records.iter().flat_map(|record| [record.clone(), record.clone()]).collect();
-        let pictures = pictures(&Data::new(&Summary::new(&plan.outline, &records), &both));
-        let of = |name: &str| pictures.iter().find(|picture| picture.name == name);
-        assert!(of("time").is_none_or(|time| time.svg.is_none()), "whose idle time is it?");
-        let data = Data::new(&Summary::new(&plan.outline, &records), &both).vcpus_of_run(&records[0]);
-        assert_eq!(data, 2 * records[0].per_vcpu.len());
+        let data = Data::new(&summary, &both);
+        let time = pictures(&data).into_iter().find(|picture| picture.name == "time");
+        assert!(time.is_none_or(|time| time.svg.is_none()), "whose idle time is it?");
+        assert_eq!(data.vcpus_of_run(&records[0]), 2 * records[0].per_vcpu.len());
     }
 
     #[test]
