@@ -210,19 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn of_two_published_figures_either_will_do() {
-        let both = |low, high| Agreement::of(&[1.44, 1.8], 0.25, Some(&estimate(low, high)));
-        assert_eq!(both(1.2, 2.2), Agreement::Agrees);
-        assert_eq!(both(2.3, 2.5), Agreement::Larger);
-        assert_eq!(both(1.05, 1.1), Agreement::Smaller);
-    }
-
-    #[test]
-    fn a_share_is_larger_or_smaller_and_has_no_direction() {
+    fn two_published_figures_are_one_and_a_share_has_no_direction() {
+        for (low, high, expected) in
+            [(1.2, 2.2, Agreement::Agrees), (2.3, 2.5, Agreement::Larger), (1.05, 1.1, Agreement::Smaller)]
+        {
+            let found = Agreement::of(&[1.44, 1.8], 0.25, Some(&estimate(low, high)));
+            assert_eq!(found, expected, "{low} to {high}");
+        }
         let share = |low, high| Agreement::of_share(&[0.2], 0.25, Some(&estimate(low, high)));
-        assert_eq!(share(0.17, 0.24), Agreement::Agrees);
-        assert_eq!(share(0.3, 0.9), Agreement::LargerShare);
-        assert_eq!(share(0.001, 0.1), Agreement::SmallerShare);
+        for (low, high, expected) in [
+            (0.17, 0.24, Agreement::Agrees),
+            (0.3, 0.9, Agreement::LargerShare),
+            (0.001, 0.1, Agreement::SmallerShare),
+        ] {
+            assert_eq!(share(low, high), expected, "{low} to {high}");
+        }
         assert!(matches!(share(0.1, 0.22), Agreement::TooWideToTell { .. }));
     }
 }

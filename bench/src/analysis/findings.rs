@@ -168,26 +168,32 @@ mod tests {
     use super::*;
     use crate::experiment::plan::Plan;
     use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::record::Record;
 
     const RATIOS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
 
     fn plan() -> Plan {
-        let sketch = Sketch::two().axis("ratio", &RATIOS);
-        sketch.compared().plan(7)
+        Sketch::two().axis("ratio", &RATIOS).compared().plan(7)
+    }
+
+    /// Records whose lock-free runs scatter too far are marked; this is about what is valid.
+    fn valid(mut records: Vec<Record>) -> Vec<Record> {
+        records.iter_mut().for_each(|record| record.trusted = true);
+        records
+    }
+
+    /// A host on which the ticket lock is twice as fast.
+    fn twice() -> World {
+        World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 })
     }
 
     fn summary(plan: &Plan, seed: u64, slower_at_12: f64) -> Summary {
-        let world = World::new(seed)
-            .truth(move |asked| {
-                let is_slow =
-                    asked.ours.lock == "ticket" && asked.guest.vcpus == 12 * asked.run.cpus.len() as u32;
-                if is_slow { 1e5 * slower_at_12 } else { 1e5 }
-            })
-            .shape(Shape::LogNormal(0.05));
-        let mut records = world.records(plan);
-        // Records whose lock-free runs scatter too far are marked; this is about what is valid.
-        records.iter_mut().for_each(|record| record.trusted = true);
-        Summary::new(&plan.outline, &records)
+        let world = World::new(seed).shape(Shape::LogNormal(0.05)).truth(move |asked| {
+            let is_slow =
+                asked.ours.lock == "ticket" && asked.guest.vcpus == 12 * asked.run.cpus.len() as u32;
+            if is_slow { 1e5 * slower_at_12 } else { 1e5 }
+        });
+        Summary::new(&plan.outline, &valid(world.records(plan)))
     }
 
     /// Each takes an eighth of a second.
@@ -208,52 +214,41 @@ mod tests {
     /// Holm's correction changes nothing where one setting is left.
     #[test]
     fn a_correction_is_told_of_where_several_settings_are_valid() {
-        let sketch = Sketch::two().axis("ratio", &["1", "2"]);
-        let plan = sketch.compared().plan(7);
-        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
-        let mut records = world.records(&plan);
-        records.iter_mut().for_each(|record| record.trusted = true);
+        let plan = Sketch::two().axis("ratio", &["1", "2"]).compared().plan(7);
+        let mut records = valid(twice().records(&plan));
         let told = |records: &[_]| findings(&Summary::new(&plan.outline, records)).remove(0).text;
         assert!(told(&records).contains("at 2 of 2 settings, by Holm's correction"), "{}", told(&records));
-        for record in &mut records {
-            record.trusted = record.placed().setting["ratio"] == "1";
-        }
+        records.iter_mut().for_each(|record| record.trusted = record.placed().setting["ratio"] == "1");
         let text = told(&records);
         assert!(text.contains("at 1 of 2 settings; not valid at 1") && !text.contains("Holm"), "{text}");
     }
 
     #[test]
     fn intervals_that_the_correction_takes_back_are_told_of() {
-        let sketch = Sketch::two().axis("ratio", &RATIOS);
-        let plan = sketch.compared().plan(3);
-        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
-        let mut records = world.shape(Shape::LogNormal(0.2)).records(&plan);
-        records.iter_mut().for_each(|record| record.trusted = true);
+        let plan = Sketch::two().axis("ratio", &RATIOS).compared().plan(3);
+        let records = valid(twice().shape(Shape::LogNormal(0.2)).records(&plan));
         let text = findings(&Summary::new(&plan.outline, &records)).remove(0).text;
         assert!(text.contains("by Holm's correction (1 is outside of the interval of "), "{text}");
     }
 
     #[test]
     fn a_real_difference_is_told_with_its_interval_and_where() {
-        let findings = findings(&summary(&plan(), 1, 0.5));
-        assert!(findings[0].text.starts_with("b/a: slower, down to 0."), "{findings:?}");
-        assert!(
-            findings[0].text.contains(" to ") && findings[0].text.contains("at ratio 12"),
-            "{findings:?}"
-        );
-        assert!(findings[0].text.contains("at 1 of 12 settings"), "{findings:?}");
+        let text = findings(&summary(&plan(), 1, 0.5)).remove(0).text;
+        assert!(text.starts_with("b/a: slower, down to 0."), "{text}");
+        for part in [" to ", "at ratio 12", "at 1 of 12 settings"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]
     fn the_most_efficient_arm_is_named_with_its_equals() {
-        let findings = findings(&summary(&plan(), 1, 1.0));
-        let sentence =
-            findings.iter().find(|it| it.text.contains("highest efficiency")).unwrap().text.as_str();
-        assert!(sentence.contains("cannot be told from") && sentence.contains(" to "), "{sentence}");
-        let findings = super::findings(&summary(&plan(), 1, 0.5));
-        let sentence =
-            findings.iter().find(|it| it.text.contains("highest efficiency")).unwrap().text.as_str();
-        assert!(sentence.contains("arm a has") && !sentence.contains("cannot be told"), "{sentence}");
+        let sentence = |slower_at_12: f64| {
+            let mut findings = findings(&summary(&plan(), 1, slower_at_12)).into_iter();
+            findings.find(|it| it.text.contains("highest efficiency")).unwrap().text
+        };
+        let (equal, best) = (sentence(1.0), sentence(0.5));
+        assert!(equal.contains("cannot be told from") && equal.contains(" to "), "{equal}");
+        assert!(best.contains("arm a has") && !best.contains("cannot be told"), "{best}");
     }
 
     #[test]
@@ -276,23 +271,20 @@ mod tests {
     #[test]
     fn a_finding_of_mostly_invalid_runs_is_none() {
         let plan = plan();
-        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
-        let mut records = world.records(&plan);
+        let mut records = twice().records(&plan);
         let mut told = |invalid: u32, setting: &str| {
             for record in &mut records {
                 let place = record.placed();
-                record.trusted &= place.arm != "b"
-                    || place.block >= invalid
-                    || !(setting == "all" || place.setting["ratio"] == setting);
+                let is_there = setting == "all" || place.setting["ratio"] == setting;
+                record.trusted &= place.arm != "b" || place.block >= invalid || !is_there;
             }
             findings(&Summary::new(&plan.outline, &records)).remove(0)
         };
         let few = told(2, "all");
         assert!(few.is_valid && few.text.contains("at 12 of 12 settings"), "{few:?}");
         let one = told(3, "12");
-        assert!(
-            one.is_valid && one.text.contains("at 11 of 12 settings") && one.text.contains("not valid at 1")
-        );
+        assert!(one.is_valid && one.text.contains("not valid at 1"), "{one:?}");
+        assert!(one.text.contains("at 11 of 12 settings"), "{one:?}");
         let all = told(7, "all");
         assert!(!all.is_valid && all.text.starts_with("b/a: no finding, "), "{all:?}");
     }

@@ -167,10 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn where_half_of_the_runs_have_no_section_there_is_no_figure() {
+    fn without_sections_in_half_of_the_runs_no_figure_or_ratio_is_seen() {
         assert_eq!(estimate(&[100.0, 0.5].map(rate)), None);
         assert_eq!(estimate(&[]), None);
         assert_eq!(estimate_ratio(&[100.0; 4].map(rate), &[0.5; 4].map(rate)), None);
+        assert!(rate(10.0).over(rate(0.5)).is_floor);
+        assert_eq!(rate(10.0).over(rate(5.0)), rate(2.0));
     }
 
     /// The interval in sections, of `runs` runs that all count eight.
@@ -222,11 +224,5 @@ mod tests {
         assert_eq!(of(Measure::SlowestGuest), each[0]);
         let idle = Rate { is_floor: true, ..each[1] };
         assert!(!Rate::of_guests(&Measure::AllGuests, [each[0], idle].into_iter()).unwrap().is_floor);
-    }
-
-    #[test]
-    fn a_ratio_is_seen_only_if_both_sides_are() {
-        assert!(rate(10.0).over(rate(0.5)).is_floor);
-        assert_eq!(rate(10.0).over(rate(5.0)), rate(2.0));
     }
 }

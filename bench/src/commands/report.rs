@@ -197,53 +197,61 @@ pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::plan::Plan;
     use crate::measure::synthetic::{Scratch, Sketch, World};
     use crate::results::manifest::FailedRun;
 
+    fn plan() -> Plan {
+        Sketch::two().compared().plan(8)
+    }
+
+    fn manifest(world: &World, overrides: &[&str]) -> Manifest {
+        let mut manifest = world.manifest(&plan());
+        manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
+        manifest
+    }
+
     /// How a plan of eight blocks ends whose first `blocks` have a run of arm `b` that is invalid.
     fn ending(blocks: u32, overrides: &[&str], strict: bool) -> Exit {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(8);
-        let (scratch, world) =
-            (Scratch::new(&format!("conclude-{blocks}-{strict}-{}", overrides.len())), World::new(1));
-        let mut records = world.records(&plan);
-        for record in &mut records {
-            let place = record.placed();
-            if place.arm == "b" && place.block < blocks {
-                record.warn("busy-neighbour", "somebody".into());
-            }
+        let scratch = Scratch::new(&format!("conclude-{blocks}-{strict}-{}", overrides.len()));
+        let world = World::new(1);
+        let mut records = world.records(&plan());
+        let is_spoiled = |it: &&mut Record| it.placed().arm == "b" && it.placed().block < blocks;
+        for record in records.iter_mut().filter(is_spoiled) {
+            record.warn("busy-neighbour", "somebody".into());
         }
-        let mut manifest = world.manifest(&plan);
-        manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
         let show = Show { format: Format::Table, strict, verbose: false, exports: &Exports::default() };
-        conclude(scratch.path(), &manifest, &records, show).unwrap()
+        conclude(scratch.path(), &manifest(&world, overrides), &records, show).unwrap()
     }
 
     #[test]
     fn one_invalid_run_fails_if_strict_and_an_invalid_headline_always() {
-        for (blocks, strict, expected) in [
-            (0, true, Exit::Done),
-            (1, false, Exit::Done),
-            (1, true, Exit::Untrusted),
-            (3, false, Exit::Untrusted),
+        for (blocks, overrides, strict, expected) in [
+            (0, &[][..], true, Exit::Done),
+            (1, &[], false, Exit::Done),
+            (1, &[], true, Exit::Untrusted),
+            (3, &[], false, Exit::Untrusted),
+            // A quick look ends well, unless it is strict.
+            (8, &["--quick"], false, Exit::Done),
+            (1, &["--quick"], true, Exit::Untrusted),
+            (8, &["--blocks=3"], false, Exit::Untrusted),
         ] {
-            assert_eq!(ending(blocks, &[], strict), expected, "{blocks} blocks, strict {strict}");
+            assert_eq!(ending(blocks, overrides, strict), expected, "{blocks} {overrides:?} {strict}");
         }
     }
 
     #[test]
     fn results_that_lack_failed_runs_never_end_well() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(8);
         let (scratch, world) = (Scratch::new("conclude-failed"), World::new(1));
         let ending = |failed: &[Option<u8>], overrides: &[&str], records: Vec<Record>| {
-            let mut manifest = world.manifest(&plan);
-            manifest.source.overrides = overrides.iter().map(ToString::to_string).collect();
             let run = |ended_with| FailedRun {
                 cell_id: "b".into(),
                 block: 9,
                 message: "it hung".into(),
                 ended_with,
             };
-            manifest.failed = failed.iter().copied().map(run).collect();
+            let failed = failed.iter().copied().map(run).collect();
+            let manifest = Manifest { failed, ..manifest(&world, overrides) };
             write(scratch.path(), &manifest, &records).unwrap()
         };
         for (failed, expected) in [
@@ -253,17 +261,10 @@ mod tests {
             (&[Some(5)], Exit::GuestFailed),
         ] {
             for overrides in [&[][..], &["--quick"]] {
-                let (summary, exit) = ending(failed, overrides, world.records(&plan));
+                let (summary, exit) = ending(failed, overrides, world.records(&plan()));
                 assert_eq!((exit, summary.warnings.is_empty()), (expected, failed.is_empty()), "{failed:?}");
             }
         }
         assert_eq!(ending(&[], &["--quick"], vec![]).1, Exit::Untrusted, "nothing was measured");
-    }
-
-    #[test]
-    fn a_quick_look_ends_well_unless_it_is_strict() {
-        assert_eq!(ending(8, &["--quick"], false), Exit::Done);
-        assert_eq!(ending(1, &["--quick"], true), Exit::Untrusted);
-        assert_eq!(ending(8, &["--blocks=3"], false), Exit::Untrusted);
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_that_form_are_figures_and_all_others_are_not() {
+    fn lines_of_that_form_are_figures_and_the_last_of_a_name_counts() {
         let heard = heard(&[
             "Run /init as init process",
             "haltkick: page-loop=123.5 ops/s",
@@ -132,11 +132,7 @@ mod tests {
         assert_eq!(heard.figures, figures.map(|(name, figure)| (name.to_owned(), figure)).into());
         assert_eq!(heard.lock_events.iter().collect::<Vec<_>>(), [("pv_kick_wake", 17.0)]);
         assert_eq!((heard.refused, heard.reasons.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_name_that_comes_again_has_the_new_value() {
-        let heard = heard(&["haltkick: a=1 x", "haltkick: a=2 x", "haltkick: a=broken x"]);
+        let heard = self::heard(&["haltkick: a=1 x", "haltkick: a=2 x", "haltkick: a=broken x"]);
         assert_eq!(heard.figures["a"], (2.0, "x".into()));
         assert_eq!(heard.refused, 1);
     }

@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn only_a_long_or_certain_disturbance_is_a_spoiler() {
-        // Of others by ticks and by the kernel's nanoseconds, which see a neighbour that is too short for ticks; and stopped.
+        // Shares: other processes by ticks; the delay by the kernel's nanoseconds, which see short neighbours too; stopped.
         for (others, delayed, stopped, codes) in [
             (0.0, Some(0.08), None, &["busy-neighbour"][..]),
             (0.15, Some(0.08), None, &["busy-neighbour"]),
@@ -353,7 +353,7 @@ mod tests {
     fn vcpus_that_slept_while_the_lock_was_taken_spoil_the_run() {
         assert_eq!(codes_of_sleepers(|_| ()), ["asleep-throughout"]);
         assert_eq!(codes_of_sleepers(|outcome| outcome.preemptions = None), ["asleep-throughout"]);
-        // Those that a folding guest lets sleep do not.
+        // Sleepers of a folding guest do not.
         let folding =
             |fold| codes_of_sleeping(|_| (), |ours| (ours.workload, ours.fold) = ("tasks".into(), fold));
         assert_eq!(folding(Fold::Off), ["asleep-throughout"]);

@@ -457,14 +457,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_quota_says_what_to_write() {
+    fn a_wrong_quota_or_way_to_fold_says_what_to_write() {
         let said = |text: &str| text.parse::<QuotaChoice>().unwrap_err();
         assert_eq!(said("50%"), "'50%' is no quota: write RUN/PERIOD, such as 200us/1ms, none or inherited");
         assert!(said("1/10ms").contains('1') && said("1ms/").contains("a number"), "{}", said("1ms/"));
-    }
-
-    #[test]
-    fn a_wrong_way_to_fold_says_what_to_write() {
         let said = |text: &str| text.parse::<FoldChoice>().unwrap_err();
         for text in ["on", "off/20ms", "governor/20ms/2%/5%/1", ""] {
             assert!(said(text).contains("governor/INTERVAL/LOW%/HIGH%"), "{}", said(text));

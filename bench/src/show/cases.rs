@@ -170,11 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn ktap_has_a_plan_skips_and_reasons() {
+    fn ktap_and_junit_have_all_cases_and_their_reasons() {
         assert_eq!(
             cases().ktap(),
             "KTAP version 1\n1..4\nok 1 one\n# a <b> & \"c\"\n# d\nnot ok 2 two \\#2\nok 3 three # SKIP no KVM\nok 4 four # SKIP not reached\n"
         );
+        let text = cases().junit("s");
+        assert!(text.contains("tests=\"4\" failures=\"1\" skipped=\"2\""), "{text}");
+        assert!(text.contains("message=\"a &lt;b&gt; &amp; &quot;c&quot;&#10;d\""), "{text}");
     }
 
     #[test]
@@ -201,12 +204,5 @@ mod tests {
         assert!(junit.contains(&format!("<system-err>{said}</system-err>")), "{junit}");
         cases.passed("two");
         assert!(!cases.ktap().contains(said) && !cases.junit("s").contains(said));
-    }
-
-    #[test]
-    fn junit_counts_failures_and_escapes_them() {
-        let text = cases().junit("s");
-        assert!(text.contains("tests=\"4\" failures=\"1\" skipped=\"2\""), "{text}");
-        assert!(text.contains("message=\"a &lt;b&gt; &amp; &quot;c&quot;&#10;d\""), "{text}");
     }
 }

@@ -50,7 +50,7 @@ fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Chec
     let runs = format!("{results}/runs.csv");
     let text = read(&runs);
     let is_of_it = |line: &&str| line.contains(",acquisitions_per_second,") && line.contains(",ticket,arm,");
-    // So many that their mean and median are that, too.
+    // All values are changed, so that any estimate of them is this one.
     let changed = text.lines().map(|line| match line.rsplit_once(',').filter(|_| is_of_it(&line)) {
         Some((rest, _)) => format!("{rest},12345\n"),
         None => format!("{line}\n"),

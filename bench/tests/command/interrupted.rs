@@ -79,7 +79,7 @@ fn a_directory_that_a_bench_writes_to_is_not_written_by_another() -> Check {
     first.signal(Signal::INT);
     first.ended();
     second.with(&[2]).says(&["another haltkick writes to "]);
-    // What is there so far can be looked at.
+    // A report shows the records so far.
     report.with(&[0, 7]);
     assert!(runs(&results).values().all(|count| *count == 1));
     Ok(())
