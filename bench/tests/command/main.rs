@@ -4,6 +4,7 @@
 //! the reason: a skip is never a pass.
 
 mod calls;
+mod concurrency_kit;
 mod experiments;
 mod exports;
 mod files;
