@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Check, apply, code, haltkick, skip, stderr, stdout, trial};
+use crate::support::{Check, apply, ends, skip, trial};
 
 #[apply(trial)]
 fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
@@ -30,12 +30,14 @@ fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
 
 /// Runs a lock with more vCPUs than pCPUs, and expects sections and no lost update.
 fn runs(lock: &str, readers: &str) {
-    let lock = format!("file:{lock}");
-    let place = ["--engine=sim", "--machine=skylake-8s", "--cpus=0-1", "--ratio=4", "--window=32ms"];
-    let run = ["run", "--lock", &lock, "--read-share", readers, "--no-ideal", "--format=json"];
-    let output = haltkick(&[&run[..], &place].concat());
-    assert_eq!(code(&output), 0, "{lock}, {readers} readers: {}", stderr(&output));
-    let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+    let ended = ends(
+        0,
+        &format!(
+            "run --lock 'file:{lock}' --read-share {readers} --no-ideal --format json --engine sim --machine skylake-8s \
+             --cpus 0-1 --ratio 4 --window 32ms"
+        ),
+    );
+    let record = ended.json();
     let figure = |name: &str| record["figures"][name].as_f64().expect("a figure");
     assert!(
         figure("acquisitions") > 5.0 && figure("lost_updates") == 0.0,
