@@ -15,7 +15,7 @@ fn a_panic_and_an_exception_are_reported_with_their_place() {
 /// Runs what must fail, and gives what is told of it.
 pub(crate) fn explained(config: &Run) -> (RunError, Explanation, String) {
     let (guest, _) = watched(config, &Instruments::default()).unwrap();
-    let error = guest.result.err().expect("the run came to its end");
+    let error = guest.result.expect_err("it must fail");
     let explanation = guest.explanation.unwrap_or_else(|| panic!("no explanation for: {error}"));
     assert_eq!(explanation.vcpus.len(), config.guests[0].vcpus as usize);
     let grouped: usize = explanation.groups.iter().map(|group| group.vcpus.len()).sum();

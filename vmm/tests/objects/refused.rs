@@ -92,7 +92,7 @@ fn privileged_instructions_and_system_calls_are_named_with_their_place() {
     // Code out of reach of the exported functions is not loaded, and may be anything.
     let unused =
         "__attribute__((section(\".text.unused\"))) void unused(void) { __asm__ volatile(\"hlt\"); }";
-    links("unused", &unused, &FLAGS);
+    links("unused", unused, &FLAGS);
 }
 
 #[apply(trial)]
@@ -120,7 +120,7 @@ fn functions_without_a_length_are_read_too() {
     says("no_length", more, &FLAGS, &["privileged", "at hk_try_lock+0x"]);
     // Data between functions is no code.
     let table = "__asm__(\".globl hk_try_lock; hk_try_lock: xorl %eax, %eax; ret; .type table,@object; .size table,2; table: .byte 6, 6\");";
-    links("table", &table, &FLAGS);
+    links("table", table, &FLAGS);
 }
 
 #[apply(trial)]

@@ -108,7 +108,8 @@ fn only_what_imports_each_other_is_a_circle() {
     ];
     let root = "mod a; mod b; pub use a::A; pub use b::B;";
     let tests = "#[cfg(test)] mod tests { use crate::b::B; }";
-    let rows: [(&str, &[(&str, &str)], &[&str]); 8] = [
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str]);
+    let rows: [Row<'_>; 8] = [
         ("files", &circle, &around),
         ("what hangs on to a circle is none of it", &hanging_on, &around),
         ("no circle", &circle[..3], &[]),
