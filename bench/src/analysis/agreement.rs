@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_says_where_ours_lies_and_only_within_the_margin_it_agrees() {
+    fn the_word_says_where_ours_lies_beyond_the_margin() {
         for (published, low, high, expected) in [
             (2.0, 1.9, 2.1, Agreement::Agrees),
             (2.0, 1.7, 2.4, Agreement::Agrees),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn without_sections_in_half_of_the_runs_no_figure_or_ratio_is_seen() {
+    fn without_sections_in_half_of_the_runs_nothing_is_seen() {
         assert_eq!(estimate(&[100.0, 0.5].map(rate)), None);
         assert_eq!(estimate(&[]), None);
         assert_eq!(estimate_ratio(&[100.0; 4].map(rate), &[0.5; 4].map(rate)), None);

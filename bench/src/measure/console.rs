@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_that_form_are_figures_and_the_last_of_a_name_counts() {
+    fn lines_of_that_form_are_figures_the_last_one_counts() {
         let heard = heard(&[
             "Run /init as init process",
             "haltkick: page-loop=123.5 ops/s",
