@@ -12,6 +12,7 @@ use crate::host::clock::{Clock, Moment};
 use crate::host::error::{Known, RunError};
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
+use crate::host::text::Span;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
@@ -532,6 +533,19 @@ impl Supervised<'_> {
 
     fn no_progress(&self, all_asleep: bool, all_wait: bool) -> RunError {
         let seconds = self.still.as_secs_f64();
+        let run = self.asked.run;
+        let never_began = self.memory.control().started.load(Ordering::Relaxed) == 0;
+        if never_began
+            && run.rules.sched == Sched::Vmm
+            && run.rules.slice < SLOWEST_ENTRY
+            && !run.engine.is_simulated()
+        {
+            return RunError::HostLacks(format!(
+                "in {seconds:.1} s the guest has not begun to work: this host takes longer to enter a guest than a slice of {} \
+                 lasts; use a longer --slice",
+                Span(run.rules.slice)
+            ));
+        }
         // A simulated guest may not stand still for long.
         let still =
             if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") };
@@ -544,6 +558,10 @@ impl Supervised<'_> {
         })
     }
 }
+
+/// A guest that gets no further than its first instructions in slices that are shorter than this is not to blame: 60 us were seen to be
+/// too short on a virtual machine whose exits are slow.
+const SLOWEST_ENTRY: Duration = Duration::from_micros(500);
 
 /// How often every ready vCPU must have had its turn, and how much CPU time the process, before standing still means
 /// anything: on a busy host, time passes in which no vCPU could have moved.
