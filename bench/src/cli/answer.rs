@@ -21,8 +21,9 @@ Examples:
 The answer names what it assumes: the ring, exits of waiters that spin (pause-loop exits), the scheduler and its slices, the
 machine. It tries the exits on and off, and the slices of another scheduler, and says whether either turns the answer round.
 Of a simulated machine it says whether the answer depends on guesses: it tries four machines like it last, if there is time.
-Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Where other processes spoil all runs of two blocks, it
-says which, and asks a simulated machine like this host instead (exit code 7); --anyway goes on. Ctrl-C ends it with the answer so far (exit code 130).";
+Simulated guests run in ring 0, as kernels do; --ring 3 says otherwise. Where other processes spoil the runs, it says which,
+and asks a simulated machine like this host instead (exit code 7); --anyway goes on. Ctrl-C ends it with the answer so far
+(exit code 130).";
 
 /// Options of `haltkick answer`.
 #[derive(Args, Debug)]

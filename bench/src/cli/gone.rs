@@ -1,4 +1,4 @@
-//! Words that one can no longer type, and what to do instead.
+//! Words that one can no longer type, and what to do instead. docs/not-here.md has the same table.
 
 use crate::settings::table;
 
@@ -69,5 +69,14 @@ mod tests {
         assert_eq!(asked("run --lock disasm"), None);
         assert!(variable("HALTKICK_SPIN_THRESHOLD").is_some() && variable("HALTKICK_DEFAULTS").is_some());
         assert_eq!(variable("HALTKICK_QEMU"), None);
+    }
+
+    #[test]
+    fn the_page_of_what_is_not_here_has_the_same_table() {
+        let page = include_str!("../../../docs/not-here.md");
+        for (words, instead) in GONE {
+            assert!(page.contains(&format!("| `{words}` | {instead} |")), "docs/not-here.md: {words}");
+        }
+        assert_eq!(page.lines().filter(|line| line.starts_with("| `")).count(), GONE.len());
     }
 }

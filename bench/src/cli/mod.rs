@@ -224,7 +224,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Observing")]
     pub(crate) trace: Option<PathBuf>,
     /// How to print the record: --format json
-    ///
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
     /// With --engine threads: leave the guest's symbols in /tmp/perf-PID.map, where `perf report` looks for them
@@ -239,7 +238,6 @@ pub(crate) struct RunArgs {
     /// The initial RAM disk of that kernel
     #[arg(
         long,
-        hide_short_help = true,
         hide_short_help = true,
         value_name = "FILE",
         requires = "kernel",
@@ -259,7 +257,6 @@ pub(crate) struct RunArgs {
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(
         long,
-        hide_short_help = true,
         hide_short_help = true,
         value_name = "TEXT",
         requires = "kernel",

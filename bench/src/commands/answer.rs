@@ -47,6 +47,13 @@ const HOSTS: [&str; 2] = ["linux-7.3", "cfs-2019"];
 /// A simulated machine that is asked instead of a busy host has at least this time.
 const LEAST_SIMULATED: Duration = Duration::from_secs(60);
 
+/// Whether an answer is lost because other processes disturbed its runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Lost {
+    Nothing,
+    Disturbed,
+}
+
 /// An assumption that is also tried otherwise.
 struct Assumption {
     key: &'static str,
@@ -73,17 +80,20 @@ pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let given = args.output.as_ref().map(|path| Path::new(".").join(path));
     let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
     let begun = Instant::now();
-    match answered(&asked, args, args.budget.0, &path) {
+    let (exit, lost) = match answered(&asked, args, args.budget.0, &path) {
         Err(failure) if failure.exit == Exit::Untrusted && !is_simulated(&asked) => {
             output::data(&format!("No answer from this host: {failure}.\nResults: {}\n", path.display()))?;
-            let left = args.budget.0.saturating_sub(begun.elapsed());
-            instead(args, &path, left).unwrap_or_else(|why| {
-                output::talk(&format!("haltkick: no simulated machine can answer it instead: {why}"));
-            });
-            Ok(Exit::Untrusted)
+            (Exit::Untrusted, Lost::Disturbed)
         }
-        ended => ended,
+        ended => ended?,
+    };
+    if lost == Lost::Disturbed && !is_simulated(&asked) {
+        let left = args.budget.0.saturating_sub(begun.elapsed());
+        instead(args, &path, left).unwrap_or_else(|why| {
+            output::talk(&format!("haltkick: no simulated machine can answer it instead: {why}"));
+        });
     }
+    Ok(exit)
 }
 
 /// Asks a simulated machine like this host, which no neighbour disturbs. Four machines like it follow, which take most of the time: a
@@ -108,8 +118,8 @@ fn instead(args: &AnswerArgs, path: &Path, left: Duration) -> Result<()> {
     answered(&completed(&simulated)?, args, left.max(LEAST_SIMULATED), &path.join("simulated")).map(drop)
 }
 
-/// Runs the experiment and tells the answer.
-fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) -> Result<Exit> {
+/// Runs the experiment and tells the answer, and whether too many runs are invalid for one.
+fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) -> Result<(Exit, Lost)> {
     let assumptions = assumptions(asked)?;
     let sets = asked.all_given().map(|(setting, value)| (setting.name.to_owned(), value.to_string()));
     let sets = sets.filter(|(key, _)| !assumptions.iter().any(|it| it.key == key)).collect();
@@ -121,7 +131,7 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let (ending, concluded) = match ran {
         Err(failure) if failure.exit == Exit::Interrupted => {
             output::data("No answer: no run has ended.\n")?;
-            return if is_over(&failure) { Ok(Exit::Untrusted) } else { Err(failure) };
+            return if is_over(&failure) { Ok((Exit::Untrusted, Lost::Nothing)) } else { Err(failure) };
         }
         ran => ran?,
     };
@@ -134,8 +144,10 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
         }
         ending => (None, ending),
     };
+    let is_lost = summary.comparisons.iter().any(|it| it.verdict == Verdict::NotValid);
+    let lost = if is_lost { Lost::Disturbed } else { Lost::Nothing };
     let ending = match ending {
-        Err(failure) if failure.exit == Exit::Untrusted && exit != Exit::Done => return Err(failure),
+        Err(failure) if failure.exit == Exit::Untrusted && is_lost => return Err(failure),
         ending => ending,
     };
     let records = Manifest::read(path)?.records(path)?;
@@ -147,10 +159,10 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
         // What was measured before the host became busy is enough.
         Err(failure) if failure.exit == Exit::Untrusted => {
             output::talk(&format!("haltkick: {failure}"));
-            Ok(exit)
+            Ok((exit, lost))
         }
         Err(failure) if !is_over(&failure) => Err(failure),
-        _ => Ok(exit),
+        _ => Ok((exit, lost)),
     }
 }
 
