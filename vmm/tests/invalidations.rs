@@ -107,7 +107,7 @@ impl Invalidated {
     }
 }
 
-/// So many requests are served while the vCPU runs so often.
+/// Serves this many requests while the vCPU runs this often.
 fn all_are_served(requests: u32, runs: usize, preemptions: usize) {
     let mut most = loom::model::Builder::new();
     most.preemption_bound = Some(preemptions);

@@ -33,7 +33,7 @@ impl FromStr for LoadTo {
     }
 }
 
-/// What to do about a host on which other processes run.
+/// Options for a host on which other processes run.
 #[derive(Args, Debug)]
 pub(crate) struct Patience {
     /// Before the first run, wait up to TIME until other processes leave the pCPUs alone

@@ -156,7 +156,7 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let found = Found { summary: &summary, assumptions: &assumptions, assumed, like: like.as_ref() };
     output::data(&text(&found, path))?;
     match ending {
-        // What was measured before the host became busy is enough.
+        // Enough was measured before the host became busy.
         Err(failure) if failure.exit == Exit::Untrusted => {
             output::talk(&format!("haltkick: {failure}"));
             Ok((exit, lost))

@@ -18,7 +18,7 @@ pub(crate) struct Setting {
     /// Placeholder of its value in the help.
     pub(crate) unit: &'static str,
     pub(crate) help: &'static str,
-    /// What `-h` says of it, with an example; `None`: only `--help` has it.
+    /// Words of `-h` about it, with an example; `None`: only `--help` has it.
     pub(crate) short_help: Option<&'static str>,
     pub(crate) kind: Kind,
     /// Its default, as it would be written; `None`: decided by other settings, or none.

@@ -75,7 +75,8 @@ fn precision_and_time_decide_the_number_of_blocks() -> Check {
     kvm()?;
     let (experiment, results) = tiny("stopping");
     let blocks = |results: &str| runs(results).into_keys().map(|(_, block)| block + 1).max().unwrap();
-    finished(&format!("bench {experiment} --target-precision 999% --output {results}"));
+    // Other tests run beside it.
+    finished(&format!("bench {experiment} --target-precision 999% --anyway --output {results}"));
     let summary = json(format!("{results}/summary.json"));
     let mut ratios = summary["comparisons"].as_array().unwrap().iter().chain([&summary["control"]]);
     let is_known = |compared: &Value| {
@@ -100,7 +101,7 @@ fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Check {
     let vague = vague.replace("[[compare]]", "[[arm]]\nname = \"mcs\"\nlock = \"mcs\"\n[[compare]]");
     fs::write(&experiment, vague)?;
     let (planned, vague) = (CELLS_PER_BLOCK + 2, CELLS_PER_BLOCK);
-    finished(&format!("bench {experiment} --output {results}"));
+    finished(&format!("bench {experiment} --anyway --output {results}"));
     let whole = runs(&results);
     let cells = |block: u64| whole.keys().filter(|(_, of)| *of == block).count();
     assert!((0..6).all(|block| cells(block) == planned), "an interval needs six blocks: {whole:?}");
@@ -108,7 +109,7 @@ fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Check {
     assert_eq!(cells(20), 0, "a target out of reach ends at twenty times the plan");
 
     cut(&results, 6 * planned + 8);
-    finished(&format!("bench --resume {results}"));
+    finished(&format!("bench --resume {results} --anyway"));
     assert!(runs(&results).keys().eq(whole.keys()));
 
     finished(&format!("bench {experiment} --blocks 1 --output {results}-counted"));

@@ -83,7 +83,7 @@ fn page_of(summary: &Summary, headline: &Markup, sections: &[Section]) -> String
     page.into_string() + "\n"
 }
 
-/// What a reader sees first: a sentence, and the picture that shows it.
+/// The beginning of the page: a sentence, and the picture that shows it.
 fn headline(summary: &Summary, picture: Option<&Picture>) -> Markup {
     html! {
         @if let Some(finding) = findings::findings(summary).first() { p.lead { (told(finding)) } }
@@ -172,7 +172,7 @@ fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
     }
 }
 
-/// What spoils figures, next to them.
+/// Warnings about figures, next to them.
 fn warnings(summary: &Summary) -> Markup {
     html! {
         @if !summary.warnings.is_empty() {

@@ -57,7 +57,7 @@ impl Memory for Heap {
 const MAPPER: u16 = 0;
 const GRANTER: u16 = 1;
 
-/// Whoever `finds` what was made as `hand_over` leaves it finds the content that its page had got before.
+/// A thread for which `finds` says that the thing was handed over sees the content that was written before `hand_over`.
 fn finds_content<T: Send + Sync + 'static>(
     make: impl Fn() -> T + Send + Sync + 'static,
     hand_over: impl Fn(&T) + Copy + Send + Sync + 'static,

@@ -11,13 +11,13 @@ use haltkick_vmm::{
 
 use crate::nested;
 
-/// So many microseconds.
+/// A time in microseconds.
 #[must_use]
 pub const fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)
 }
 
-/// So many milliseconds.
+/// A time in milliseconds.
 #[must_use]
 pub const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
