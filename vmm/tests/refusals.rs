@@ -403,7 +403,7 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
     for (config, says) in refused_on_kvm().into_iter().chain(refused_elsewhere()) {
         support::refused(start_with(&config, &image), says);
     }
-    // What depends on the run alone is refused without an image, too.
+    // Settings that concern the run alone are refused without an image, too.
     for (config, says) in &refused_elsewhere()[..8] {
         support::refused(config.check(), says);
     }

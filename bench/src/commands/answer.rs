@@ -44,16 +44,6 @@ const LIKE: (u32, u32) = (4, 5);
 /// Built-in hosts with these two schedulers.
 const HOSTS: [&str; 2] = ["linux-7.3", "cfs-2019"];
 
-/// A simulated machine that is asked instead of a busy host has at least this time.
-const LEAST_SIMULATED: Duration = Duration::from_secs(60);
-
-/// Whether an answer is lost because other processes disturbed its runs.
-#[derive(Clone, Copy, PartialEq)]
-enum Lost {
-    Nothing,
-    Disturbed,
-}
-
 /// An assumption that is also tried otherwise.
 struct Assumption {
     key: &'static str,
@@ -80,46 +70,52 @@ pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit> {
     let given = args.output.as_ref().map(|path| Path::new(".").join(path));
     let path = given.map_or_else(|| Directory::fresh("answer-pv"), Ok)?;
     let begun = Instant::now();
-    let (exit, lost) = match answered(&asked, args, args.budget.0, &path) {
+    match answered(&asked, args, args.budget.0, &path) {
         Err(failure) if failure.exit == Exit::Untrusted && !is_simulated(&asked) => {
             output::data(&format!("No answer from this host: {failure}.\nResults: {}\n", path.display()))?;
-            (Exit::Untrusted, Lost::Disturbed)
+            let left = args.budget.0.saturating_sub(begun.elapsed());
+            instead(args, &path, left).unwrap_or_else(|why| {
+                output::talk(&format!("haltkick: no simulated machine can answer it instead: {why}"));
+            });
+            Ok(Exit::Untrusted)
         }
-        ended => ended?,
-    };
-    if lost == Lost::Disturbed && !is_simulated(&asked) {
-        let left = args.budget.0.saturating_sub(begun.elapsed());
-        instead(args, &path, left).unwrap_or_else(|why| {
-            output::talk(&format!("haltkick: no simulated machine can answer it instead: {why}"));
-        });
+        ended => ended,
     }
-    Ok(exit)
 }
 
-/// Asks a simulated machine like this host, which no neighbour disturbs. Four machines like it follow, which take most of the time: a
-/// budget that is nearly over is stretched for that.
+/// Asks a simulated machine like this host, which no neighbour disturbs, in the time that is left.
 fn instead(args: &AnswerArgs, path: &Path, left: Duration) -> Result<()> {
-    let pcpus = Manifest::read(path)?.records(path)?.first().map_or(1, |record| record.settings.pcpus());
+    if left.is_zero() {
+        return Err(Failure::usage("the time is over: a longer --for leaves some"));
+    }
+    let records = Manifest::read(path)?.records(path)?;
+    let pcpus = records.first().map_or(1, |record| record.settings.pcpus());
     let machine = machines::like_this_host();
-    let mut simulated = args.settings.clone();
-    let mut given = vec![("engine", "sim".to_owned()), ("machine", machine.to_owned())];
-    given.push(("cpus", format!("0-{}", pcpus.max(1) - 1)));
-    if simulated.given("sched").is_some_and(|sched| sched.text() == "host")
-        && simulated.given("host").is_none()
-    {
-        given.push(("host", HOSTS[0].to_owned()));
-    }
-    for (key, value) in given {
-        simulated.set(key, &value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
-    }
     output::data(&format!(
         "\nThe same question on a simulated machine like this host ({machine}), which no neighbour disturbs:\n"
     ))?;
-    answered(&completed(&simulated)?, args, left.max(LEAST_SIMULATED), &path.join("simulated")).map(drop)
+    let asked = simulated(&args.settings, machine, pcpus)?;
+    answered(&asked, args, left, &path.join("simulated")).map(drop)
 }
 
-/// Runs the experiment and tells the answer, and whether too many runs are invalid for one.
-fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) -> Result<(Exit, Lost)> {
+/// The settings that were asked for, on this many CPUs of a simulated machine.
+fn simulated(asked: &Settings, machine: &str, pcpus: usize) -> Result<Settings> {
+    let mut asked = asked.clone();
+    let last = pcpus.saturating_sub(1);
+    let mut given =
+        vec![("engine", "sim".to_owned()), ("machine", machine.to_owned()), ("cpus", format!("0-{last}"))];
+    let is_by_host = asked.given("sched").is_some_and(|sched| sched.text() == "host");
+    if is_by_host && asked.given("host").is_none() {
+        given.push(("host", HOSTS[0].to_owned()));
+    }
+    for (key, value) in given {
+        asked.set(key, &value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
+    }
+    completed(&asked)
+}
+
+/// Runs the experiment and tells the answer. Fails where too many runs are invalid for any answer, unless `--anyway` bears them.
+fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) -> Result<Exit> {
     let assumptions = assumptions(asked)?;
     let sets = asked.all_given().map(|(setting, value)| (setting.name.to_owned(), value.to_string()));
     let sets = sets.filter(|(key, _)| !assumptions.iter().any(|it| it.key == key)).collect();
@@ -131,7 +127,7 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let (ending, concluded) = match ran {
         Err(failure) if failure.exit == Exit::Interrupted => {
             output::data("No answer: no run has ended.\n")?;
-            return if is_over(&failure) { Ok((Exit::Untrusted, Lost::Nothing)) } else { Err(failure) };
+            return if is_over(&failure) { Ok(Exit::Untrusted) } else { Err(failure) };
         }
         ran => ran?,
     };
@@ -144,12 +140,15 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
         }
         ending => (None, ending),
     };
-    let is_lost = summary.comparisons.iter().any(|it| it.verdict == Verdict::NotValid);
-    let lost = if is_lost { Lost::Disturbed } else { Lost::Nothing };
-    let ending = match ending {
-        Err(failure) if failure.exit == Exit::Untrusted && is_lost => return Err(failure),
-        ending => ending,
-    };
+    let by_hand = |failure: &Failure| failure.exit == Exit::Interrupted && !is_over(failure);
+    if !args.patience.anyway && !ending.as_ref().is_err_and(by_hand) && is_lost(&summary, &assumptions) {
+        let (invalid, runs) = (summary.invalid_runs, summary.runs);
+        let message = format!(
+            "{invalid} of {runs} runs are invalid: stop what else runs; --anyway answers all the same"
+        );
+        let lost = Failure { exit: Exit::Untrusted, message };
+        return Err(ending.err().filter(|failure| !is_over(failure)).unwrap_or(lost));
+    }
     let records = Manifest::read(path)?.records(path)?;
     let assumed =
         records.iter().find(|record| is_asked(record, &assumptions)).map(assumed).unwrap_or_default();
@@ -159,11 +158,19 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
         // Enough was measured before the host became busy.
         Err(failure) if failure.exit == Exit::Untrusted => {
             output::talk(&format!("haltkick: {failure}"));
-            Ok((exit, lost))
+            Ok(exit)
         }
         Err(failure) if !is_over(&failure) => Err(failure),
-        _ => Ok((exit, lost)),
+        _ => Ok(exit),
     }
+}
+
+/// Whether too many runs are invalid for any answer to what was asked.
+fn is_lost(summary: &Summary, assumptions: &[Assumption]) -> bool {
+    let asked = setting(assumptions, None);
+    let verdicts = summary.comparisons.iter().filter(|it| it.setting == asked).map(|it| it.verdict);
+    let verdicts: Vec<Verdict> = verdicts.collect();
+    !verdicts.is_empty() && verdicts.iter().all(|verdict| *verdict == Verdict::NotValid)
 }
 
 /// The comparisons on machines like the one that was asked for, if all of them ran in the time that is left, and how they ended.
@@ -449,7 +456,7 @@ mod tests {
     use super::*;
     use crate::analysis::robust::Robustness;
     use crate::experiment::Experiment;
-    use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World, settings};
 
     fn asked(given: &[(&str, &str)]) -> Settings {
         let mut settings = Settings::default();
@@ -557,6 +564,23 @@ mod tests {
                 .collect();
             assert!(tried.len() == 2 && tried.iter().all(|line| line.contains(judged)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_busy_host_is_replaced_by_a_machine_with_its_cpus() {
+        let given = |more: &[(&str, &str)]| {
+            let simulated =
+                simulated(&settings(&[&[("ratio", "4")], more].concat()), "icelake-2s", 8).unwrap();
+            let text = |key| simulated.given(key).map(ToString::to_string).unwrap_or_default();
+            ["engine", "machine", "cpus", "ratio", "ring", "sched", "host", "slice"].map(text)
+        };
+        assert_eq!(given(&[]), ["sim", "icelake-2s", "0-7", "4", "0", "vmm", "", "3ms"]);
+        assert_eq!(
+            given(&[("sched", "host")]),
+            ["sim", "icelake-2s", "0-7", "4", "0", "host", "linux-7.3", ""]
+        );
+        let own = given(&[("cpus", "2-3"), ("ring", "3"), ("slice", "1ms")]);
+        assert_eq!(own, ["sim", "icelake-2s", "0-7", "4", "3", "vmm", "", "1ms"]);
     }
 
     #[test]

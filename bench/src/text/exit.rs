@@ -82,7 +82,7 @@ impl From<RunError> for Failure {
         let exit = match error {
             RunError::Guest { .. } => Exit::Internal, // taken apart above
             RunError::Usage(_) | RunError::Image { .. } | RunError::LockObject { .. } => Exit::Usage,
-            RunError::HostLacks(_) => Exit::HostLacks,
+            RunError::HostLacks(_) | RunError::SliceTooShort(_) => Exit::HostLacks,
             RunError::GuestPanic { .. }
             | RunError::GuestException { .. }
             | RunError::GuestFailed { .. }

@@ -75,7 +75,7 @@ fn precision_and_time_decide_the_number_of_blocks() -> Check {
     kvm()?;
     let (experiment, results) = tiny("stopping");
     let blocks = |results: &str| runs(results).into_keys().map(|(_, block)| block + 1).max().unwrap();
-    // Other tests run beside it.
+    // Other tests use the CPUs at the same time.
     finished(&format!("bench {experiment} --target-precision 999% --anyway --output {results}"));
     let summary = json(format!("{results}/summary.json"));
     let mut ratios = summary["comparisons"].as_array().unwrap().iter().chain([&summary["control"]]);

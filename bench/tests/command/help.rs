@@ -18,6 +18,7 @@ fn lists_name_what_there_is() {
     assert!(layouts[0].ends_with("--layout packed, split, cached, prev-cpu"), "{layouts:?}");
     haltkick("list workloads").prints(&["critical-section"]);
     assert!(haltkick("list experiments").out.starts_with("overcommit"));
+    ends(0, "list").prints(&["haltkick list locks", "haltkick list machines", "haltkick list figures"]);
 }
 
 #[apply(trial)]
@@ -51,6 +52,24 @@ fn every_line_of_help_fits_100_columns() {
     for command in commands.into_iter().filter(|command| *command != "help") {
         fits(&format!("{command} --help"));
     }
+}
+
+#[apply(trial)]
+fn the_first_screen_of_run_has_fifteen_flags_with_examples() {
+    let help = ends(0, "run -h").out;
+    let of_flags =
+        help.lines().skip_while(|line| *line != "Machine:").take_while(|line| *line != "Examples:");
+    let text = of_flags.collect::<Vec<_>>().join(" ");
+    // `--hold <TIME[/SHARE]>  Work inside a critical section: --hold 500ns`
+    let each: Vec<&str> = text.split("      --").skip(1).collect();
+    assert_eq!(each.len(), 15, "{help}");
+    for flag in each {
+        let name = flag.split_whitespace().next().unwrap();
+        // The example may stand in the middle of the line, and break over two.
+        let words: Vec<&str> = flag.split_whitespace().skip(1).collect();
+        assert!(words.contains(&&*format!("--{name}")), "no example: {flag}");
+    }
+    assert!(help.lines().count() <= 50, "it is no screen:\n{help}");
 }
 
 #[apply(trial)]

@@ -55,6 +55,9 @@ pub enum RunError {
     /// The host, or its simulated CPU, lacks something; exit code 4. Says what and how to get it.
     #[error("{0}")]
     HostLacks(String),
+    /// The host takes longer to enter a guest than a slice lasts; exit code 4.
+    #[error("{0}")]
+    SliceTooShort(String),
     /// The guest image cannot be used; exit code 2.
     #[error("guest image {path}: {reason}", path = path.display())]
     Image {

@@ -540,7 +540,7 @@ impl Supervised<'_> {
             && run.rules.slice < SLOWEST_ENTRY
             && !run.engine.is_simulated()
         {
-            return RunError::HostLacks(format!(
+            return RunError::SliceTooShort(format!(
                 "in {seconds:.1} s the guest has not begun to work: this host takes longer to enter a guest than a slice of {} \
                  lasts; use a longer --slice",
                 Span(run.rules.slice)

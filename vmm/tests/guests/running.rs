@@ -116,7 +116,7 @@ fn a_given_work_rate_is_used_and_a_measured_one_ignores_slices() -> Check {
     let mut rates = vec![];
     for _ in 0..5 {
         match start(&config().slice(slice)) {
-            Err(RunError::HostLacks(reason)) => return skip(reason),
+            Err(RunError::SliceTooShort(reason)) => return skip(reason),
             ended => rates.push(ended.unwrap().work_rate),
         }
     }

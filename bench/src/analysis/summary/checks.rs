@@ -341,6 +341,20 @@ mod tests {
     }
 
     #[test]
+    fn an_a_a_pair_with_a_wide_interval_clears_nothing() {
+        for (scatter, outcome, part) in [
+            (0.01, CheckOutcome::Passed, "shows no difference"),
+            (0.5, CheckOutcome::NotChecked, "clears nothing"),
+        ] {
+            let plan = Sketch::new().arm("a", "tas").control("a").plan(10);
+            let mut records = World::new(1).shape(Shape::LogNormal(scatter)).records(&plan);
+            // Lock-free runs that scatter are marked; this is about the pair.
+            records.iter_mut().for_each(|record| record.trusted = true);
+            check(&Summary::new(&plan.outline, &records), &[("control", outcome, part)]);
+        }
+    }
+
+    #[test]
     fn a_slower_host_among_merged_ones_is_no_disturbance() {
         let plan = Sketch::new().arm("a", "tas").plan(10);
         let mut records = World::new(1).records(&plan);

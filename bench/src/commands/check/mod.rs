@@ -158,16 +158,14 @@ impl Job<'_> {
         };
         match engine(&run) {
             Ok(seen) => seen.found.outcomes().for_each(|outcome| tried.add(trial, run.our(0), outcome)),
-            // Once it is known that slices are too short for this host, trials have longer ones.
-            Err(RunError::HostLacks(_))
-                if self.least_slice.get().is_none()
-                    && !run.engine.is_simulated()
-                    && run.rules.slice < SLICE_OF_SLOW_HOSTS.0 =>
-            {
+            Err(RunError::SliceTooShort(reason)) if self.least_slice.get().is_none() => {
+                output::talk(&format!(
+                    "{reason}: from here on, slices of trials are {SLICE_OF_SLOW_HOSTS} at least"
+                ));
                 self.least_slice.set(Some(SLICE_OF_SLOW_HOSTS));
                 return self.make(trial, seed, rate, engine, tried);
             }
-            Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
+            Err(error @ (RunError::Usage(_) | RunError::HostLacks(_) | RunError::SliceTooShort(_))) => {
                 tried.left_out(trial, error.into());
             }
             Err(error) => {
@@ -253,3 +251,36 @@ fn is_of_the_lock(exit: Exit) -> bool {
 const EACH: Duration = Duration::from_millis(300);
 /// How often the command that shows a fault again makes its run, unless it ends earlier.
 const AGAIN: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn slices_too_short_for_a_host_are_longer_in_later_trials() {
+        let Command::Check(args) = Cli::try_parse_from(["haltkick", "check", "x.o"]).unwrap().command else {
+            panic!("it is another command");
+        };
+        let image = Image::embedded();
+        let tas = image.locks.iter().find(|lock| lock.name == "tas").unwrap().clone();
+        let allowed = CpuList(vec![0, 1]);
+        let object = Path::new("x.o");
+        let job =
+            Job { args: &args, object, lock: tas.name.clone(), image, allowed, least_slice: Cell::default() };
+        // The shortest slice of the measured trials, and of the simulated ones.
+        let shortest = || {
+            let runs = torture::trials(&tas, &[false])
+                .into_iter()
+                .map(|trial| job.of_trial(&trial, 1, Some(1)).unwrap());
+            let (simulated, measured): (Vec<Run>, Vec<Run>) = runs.partition(|run| run.engine.is_simulated());
+            [measured, simulated].map(|runs| runs.iter().map(|run| run.rules.slice).min().unwrap())
+        };
+        let [measured, simulated] = shortest();
+        assert!(measured < SLICE_OF_SLOW_HOSTS.0, "{measured:?}");
+        job.least_slice.set(Some(SLICE_OF_SLOW_HOSTS));
+        assert_eq!(shortest(), [SLICE_OF_SLOW_HOSTS.0, simulated]);
+    }
+}

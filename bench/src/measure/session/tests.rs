@@ -93,31 +93,37 @@ fn attempts_end_on_a_disturbed_host_and_resume_when_it_is_quiet() {
 
 #[test]
 fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
-    let ended = |name: &str, spoils: fn(u64) -> bool, ends_in_vain: Option<Duration>| {
-        let plan = Sketch::new().arm("a", "tas").plan(8);
+    let ended = |name: &str, spoils: fn(u64) -> bool, rule: Rule| {
+        let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
         let world = World::new(1).disturbed(move |_, run| spoils(run));
         let scratch = Scratch::new(name);
         let (engine, watcher) = (world.engine(), world.watcher());
         let directory = Directory::create(scratch.path()).unwrap();
         let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
-        let ended = session.run(Rule { blocks: 8, ends_in_vain, ..ONCE });
+        let ended = session.run(rule);
         (ended.map_err(|failure| (failure.exit, failure.message)), session.records.len())
     };
-    let at_once = Some(Duration::ZERO);
+    let at_once = Rule { blocks: 8, ends_in_vain: Some(Duration::ZERO), ..ONCE };
     let (stopped, runs) = ended("in-vain", |_| true, at_once);
     let (exit, message) = stopped.unwrap_err();
     assert_eq!((exit, runs), (Exit::Untrusted, 4));
     let stop = "stopped after 2 blocks, since 4 of 4 runs are invalid (busy-neighbour): other processes use the pCPUs (";
     assert!(message.starts_with(stop) && message.ends_with(", --anyway goes on"), "{message}");
-    // Three runs calibrate.
-    let (stopped, runs) = ended("late", |run| run >= 9, at_once);
-    assert!(stopped.is_err() && runs == 10, "the first three blocks were quiet: {runs}");
-    for (name, spoils, ends_in_vain) in [
-        ("anyway", (|_| true) as fn(u64) -> bool, None),
-        ("soon-done", |_| true, Some(Duration::from_secs(10))),
+    for (name, spoils, rule, made) in [
+        // Three runs calibrate, and three blocks are quiet.
+        ("late", (|run| run >= 9) as fn(u64) -> bool, at_once, 10),
+        // Six blocks are the fewest before precision is judged, and more would follow.
+        ("last-planned", |run| run >= 11, Rule { blocks: 6, target_precision: Some(1e-9), ..at_once }, 12),
+    ] {
+        let (stopped, runs) = ended(name, spoils, rule);
+        assert!(stopped.is_err() && runs == made, "{name}: {runs} runs");
+    }
+    for (name, spoils, rule) in [
+        ("anyway", (|_| true) as fn(u64) -> bool, Rule { ends_in_vain: None, ..at_once }),
+        ("soon-done", |_| true, Rule { ends_in_vain: Some(Duration::from_secs(10)), ..at_once }),
         ("one-in-four-is-valid", |run| run % 4 != 0, at_once),
     ] {
-        assert_eq!(ended(name, spoils, ends_in_vain), (Ok(()), 16), "{name}");
+        assert_eq!(ended(name, spoils, rule), (Ok(()), 16), "{name}");
     }
 }
 

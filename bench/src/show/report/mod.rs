@@ -242,6 +242,17 @@ mod tests {
         for section in ["findings", "figures", "method", "manifest"] {
             assert!(page.contains(&format!("<section id=\"{section}\" ")), "{section} is missing");
         }
+        let order = [
+            "<p class=\"lead\">",
+            "<svg",
+            "<nav",
+            "id=\"findings\"",
+            "<table",
+            "id=\"checks\"",
+            "<dl class=\"origin\"",
+        ];
+        let places = order.map(|part| page.find(part).unwrap_or_else(|| panic!("{part} is missing")));
+        assert!(places.is_sorted(), "{order:?} stand at {places:?}");
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;") && page.contains("b &amp; c"));
         let (opened, closed) = (page.matches("<td").count(), page.matches("</td>").count());
         assert!(opened == closed && opened > 40, "{opened} cells are opened and {closed} closed");
