@@ -313,7 +313,7 @@ RECORD_NAMES = [
     (r"switches\.switched_(.*)", r"figures.switches_\1"),
     (r"per_node\.(\d+)\.(.*)", r"figures.node_\1_\2"),
     (r"memory\.node_bytes\.(\d+)", r"figures.memory_node_\1_bytes"),
-    (r"(hint|grace|throttled|switches|schedule|memory|pmu)\.(.*)", r"figures.\1_\2"),
+    (r"(hint|grace|throttled|switches|memory|pmu)\.(.*)", r"figures.\1_\2"),
     (r"(handed_over|skipped_losses)", r"figures.\1"),
 ]
 # The same of a row of a summary.

@@ -34,6 +34,7 @@ impl Record {
                 .iter()
                 .map(|(name, count)| (name.clone(), *count as f64))
                 .collect(),
+            schedule: found.schedule,
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             per_vcpu,
             ..Self::begun(context, settings, found.run_delay.clone().map(share), &outcome.kvm_stats, why)
@@ -71,6 +72,7 @@ impl Record {
             at_least: vec![],
             distributions: BTreeMap::new(),
             lock_events: std::iter::empty().collect(),
+            schedule: None,
             vm_exits: BTreeMap::new(),
             kvm_stats: why.known("kvm_stats", kvm_stats.clone()).map(BTreeMap::from_iter),
             per_vcpu: vec![],

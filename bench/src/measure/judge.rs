@@ -110,8 +110,8 @@ fn judge_schedule(record: &mut Record, schedule: Option<&Schedule>) {
     if let Some(doubts) = schedule.and_then(Schedule::doubts) {
         record.warn("schedule-doubtful", format!("the recorded schedule lacks events: {doubts}"));
     }
-    if let Some(honoured) = record.figure("schedule_honoured").filter(|share| *share < LEAST_HONOURED) {
-        let share = percent(honoured);
+    if let Some(repeated) = record.schedule.filter(|repeated| repeated.honoured < LEAST_HONOURED) {
+        let share = percent(repeated.honoured);
         let message = format!("vCPUs were off their pCPUs for {share} of the time that the schedule says");
         record.warn("schedule-missed", message);
     }

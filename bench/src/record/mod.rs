@@ -12,7 +12,7 @@ pub(crate) mod settings;
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Known, LinuxVcpu, Timeline as Noted, Unknown, VcpuOutcome, Where};
+use haltkick_vmm::{Known, LinuxVcpu, Repeated, Timeline as Noted, Unknown, VcpuOutcome, Where};
 use serde::{Deserialize, Serialize};
 
 use crate::host::identity::Host;
@@ -73,6 +73,10 @@ pub(crate) struct Record {
     /// Lock events of all vCPUs since boot, under the names that Linux uses: counts, and of `pv_latency_...` the sum in
     /// nanoseconds. Of a Linux guest those that it printed as `haltkick: lock_event.NAME=VALUE count`.
     pub(crate) lock_events: Counts,
+    /// With `--schedule`: what the file had for the window, and how much of that was repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, f64>"))]
+    pub(crate) schedule: Option<Repeated>,
     /// Exits of all vCPUs that the VMM saw, whole run, by reason.
     pub(crate) vm_exits: BTreeMap<String, u64>,
     /// KVM's counts for all vCPUs, whole run, under its names.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use haltkick_vmm::{Explanation, printable};
+use haltkick_vmm::{Explanation, Repeated, printable};
 
 use crate::record::Record;
 use crate::record::figures::{
@@ -234,11 +234,13 @@ fn preemptions(record: &Record) -> Vec<Line> {
         let policy = record.settings.text("deschedule").unwrap_or("none");
         format!("{} ({policy})", by_activity(record, "injected_", ""))
     });
-    told("schedule", "schedule_honoured", &|| {
-        let (share, absences) =
-            (percent(record.amount("schedule_honoured")), times_of(record, "schedule_absences"));
-        format!("{share} of {absences} absences honoured, {} in all", time(record, "schedule_absent_ns"))
-    });
+    if let Some(Repeated { absences, absent_ns, honoured }) = record.schedule {
+        let absent = time_ns(absent_ns as f64);
+        lines.push(line(
+            "schedule",
+            format!("{} of {absences} absences honoured, {absent} in all", percent(honoured)),
+        ));
+    }
     lines
 }
 

@@ -371,12 +371,12 @@ fn a_recorded_schedule_repeats_under_another_lock() {
     for lock in ["qspinlock", "ticket"] {
         let alone = format!("--cpus 0-3 --ratio 1 --window 5ms --schedule {trace}");
         let record = ends(0, &format!("{OF_SCHEDULE} --pv on --lock {lock} {alone}")).json();
-        let kept = &record["figures"];
-        let honoured = kept["schedule_honoured"].as_f64().expect("a share");
+        let kept = &record["schedule"];
+        let honoured = kept["honoured"].as_f64().expect("a share");
         assert!(honoured > 0.995 && honoured <= 1.0, "{kept:#}");
-        assert!(kept["schedule_absences"].as_u64().unwrap() > 20, "{kept:#}");
+        assert!(kept["absences"].as_u64().unwrap() > 20, "{kept:#}");
         // Half of the four vCPUs' time, or less where they slept.
-        let absent_ns = kept["schedule_absent_ns"].as_u64().unwrap();
+        let absent_ns = kept["absent_ns"].as_u64().unwrap();
         assert!((4_000_000..=11_000_000).contains(&absent_ns), "{kept:#}");
         assert_eq!((&record["settings"]["schedule"], &record["trusted"]), (&json!(trace), &json!(true)));
     }

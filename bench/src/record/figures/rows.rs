@@ -344,15 +344,6 @@ pub(crate) static FIGURES: &[Figure] = &[
             keyed([("read", reports.read), ("dropped", reports.dropped), ("out_ready", out)])
         },
     ),
-    share("schedule_honoured", "Share of the time off in a repeated schedule in which vCPUs were off.", |it| {
-        it.found.schedule.map(|kept| kept.honoured).ok_or_else(|| "no schedule was repeated".into())
-    }),
-    count("schedule_absences", "Times that a vCPU was to be off by a repeated schedule, inside the window.", |it| {
-        it.found.schedule.map(|kept| kept.absences as f64).ok_or_else(|| "no schedule was repeated".into())
-    }),
-    ns("schedule_absent_ns", "How long vCPUs were to be off by it, all together.", |it| {
-        it.found.schedule.map(|kept| kept.absent_ns as f64).ok_or_else(|| "no schedule was repeated".into())
-    }),
     row("kicks_per_section", Unit::Number, "Kicks that vCPUs received in the whole run, over sections in the window.", |it| {
         let kicks = it.outcome.vcpus.iter().map(|vcpu| vcpu.kicks).sum::<Option<u64>>();
         let kicks = kicks.ok_or("kicks are not counted with this back end")?;

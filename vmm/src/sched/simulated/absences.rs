@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use haltkick_sim::machine::Machine;
 use haltkick_sim::schedule::{Absence, Schedule};
+use serde::{Deserialize, Serialize};
 
 use crate::sched::core::Turn;
 use crate::sched::guest_run::GuestRun;
@@ -16,11 +17,11 @@ use crate::sched::task::Task;
 use super::{Doing, Due, PS, Simulated, State};
 
 /// How much of a recorded schedule was repeated.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Repeated {
-    /// Absences that began in the window.
+    /// Times that a vCPU was to be off, inside the window.
     pub absences: u64,
-    /// Time in which vCPUs were to be off.
+    /// Time that vCPUs were to be off, all together.
     pub absent_ns: u64,
     /// Share of that time in which they were.
     pub honoured: f64,
