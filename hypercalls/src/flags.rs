@@ -127,5 +127,7 @@ flags! {
         HAS_TASKS = 19;
         /// It has a fixed amount of work, long and nested sections.
         IS_MIXED = 20;
+        /// A fixed amount of work is shared out before it begins: each vCPU has as much and leaves when that is done.
+        HAS_WORK_FOR_EACH = 21;
     }
 }

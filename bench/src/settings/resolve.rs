@@ -114,7 +114,7 @@ impl Settings {
             }
         }
         self.check_workload(&ours.workload, pv, image)?;
-        self.finish_sections(&mut ours)?;
+        self.finish_sections(&mut ours, vcpus)?;
         let quota = self.given("quota").and_then(|value| value.quota().0);
         let time = |name| self.given(name).map(Value::time);
         let presence = match (time("from"), time("until")) {
@@ -191,7 +191,7 @@ impl Settings {
     }
 
     /// Sets properties of sections that depend on another setting.
-    fn finish_sections(&self, ours: &mut Ours) -> Result<(), Refused> {
+    fn finish_sections(&self, ours: &mut Ours, vcpus: u32) -> Result<(), Refused> {
         ours.shape.long_hold_ns = ns(self.time("long-hold").unwrap_or(ours.hold));
         ours.shape.read_hold_ns = ns(self.time("read-hold").unwrap_or(ours.hold));
         ours.check()?;
@@ -202,6 +202,9 @@ impl Settings {
                 return Err(Refused { about: "work", message });
             }
             ours.shape.work_sections = (work.as_nanos() / section.as_nanos()).max(1) as u64;
+        }
+        if let Some(each) = self.given("each") {
+            ours.shape.work_sections = each.number() * u64::from(vcpus);
         }
         Ok(())
     }

@@ -260,6 +260,11 @@ const WORKLOAD: &[Setting] = &[
     .recorded_as("work_sections", |it| {
         given(it.ours.shape.work(), "as many sections as fit into the window")
     }),
+    number("each", "Fixed amount of work instead of a window: operations of each vCPU [workloads line-*]")
+        .within(1..=u32::MAX as u64)
+        .of_guest()
+        .only_in(WorkloadFlags::HAS_WORK_FOR_EACH)
+        .recorded("settings.work_sections"),
     word("after-work", "WHAT", "Whether vCPUs go on, uncounted, when the fixed work is done", &AFTER_WORK)
         .default("leave")
         .of_guest()

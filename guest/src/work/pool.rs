@@ -1,4 +1,5 @@
-//! A fixed amount of work that all vCPUs share: a free vCPU takes the next job, like the jobs of `make -j`.
+//! A fixed amount of work that all vCPUs share: a free vCPU takes the next job, like the jobs of `make -j`. Where each vCPU has as
+//! much from the start, it is one job.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,8 @@
-//! One word in a cache line of its own, which all vCPUs change as fast as they can: how long a machine takes to move a line.
+//! One word in a cache line of its own, which all vCPUs change as fast as they can: how long a machine takes to move a line. And a lock
+//! with nothing around it.
 //!
-//! No lock, no stamps, nothing to watch: what is counted is the operation and as little as possible around it. `--think` lies
-//! between two operations; the curves that others have published have none (`--think 0ns`).
+//! No stamps, nothing to watch: what is counted is the operation and as little as possible around it. `--think` lies
+//! between two operations. `--each` ends it after so many of each vCPU, as most published curves were taken.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,9 +12,11 @@ use haltkick_locks::{RwLock as _, UnfairRwLock};
 
 use crate::cpu::percpu::{add, boot, control, this};
 use crate::cpu::time::{iterations, work};
+use crate::lock::calls::{with_lock, with_read_lock};
 use crate::lock::kind::Paged;
 use crate::lock::parts::OfNothing;
 use crate::lock::registry::workload;
+use crate::work::pool;
 
 /// Operations from one look at the window to the next.
 const BATCH: u64 = 16;
@@ -25,12 +28,27 @@ static READ_LOCK: Paged<UnfairRwLock> = Paged(UnfairRwLock::new());
 macro_rules! workloads {
     ($($order:literal $name:literal, $summary:literal, |$seen:pat_param| $operation:expr;)+) => {$(
         workload! {
-            $order $name, $summary, WorkloadFlags::TAKES_NO_LOCK, [] => || {
+            $order $name, $summary, WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::HAS_WORK_FOR_EACH), [] => || {
                 over_and_over(|$seen| $operation);
             }
         }
     )+};
 }
+
+/// Takes, holds and releases the lock of the run by `$with`.
+macro_rules! locked {
+    ($order:literal $name:literal, $summary:literal, $with:path) => {
+        workload! {
+            $order $name, $summary, WorkloadFlags::HAS_WORK_FOR_EACH, [] => || {
+                let hold = iterations(boot().hold_ns);
+                over_and_over(|_| $with(0, || work_if_any(hold)));
+            }
+        }
+    };
+}
+
+locked! { "066" "line-lock", "acquire and release a lock, held for --hold, and nothing else; work for --think", with_lock }
+locked! { "067" "line-lock-read", "acquire and release a lock for reading, as line-lock does", with_read_lock }
 
 // Relaxed, all of them: the word orders nothing, and x86 locks the line whatever the order is.
 workloads! {
@@ -61,22 +79,37 @@ workloads! {
         };
 }
 
+/// Nothing at all for nothing: not even the call.
+#[inline(always)]
+fn work_if_any(iterations: u64) {
+    if iterations > 0 {
+        work(iterations);
+    }
+}
+
 /// The workload on one vCPU.
 #[inline(always)]
 fn over_and_over(operation: impl Fn(&mut u64)) {
     let (think, window, mut seen) = (iterations(boot().think_ns), &control().window, 0);
+    let each = boot().shape.work().map(|work| work / u64::from(boot().vcpus));
+    let mut left = each.unwrap_or(u64::MAX);
     loop {
-        for _ in 0..BATCH {
-            operation(&mut seen);
-            if think > 0 {
-                work(think);
-            }
-        }
         // Relaxed: a vCPU that sees the window change one batch late counts one batch more or less.
-        match window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => add(&this().results.acquisitions, BATCH),
-            WINDOW_CLOSED => return,
-            _ => {}
+        let seen_window = window.load(Ordering::Relaxed);
+        if seen_window == WINDOW_CLOSED {
+            return;
+        }
+        let batch = BATCH.min(left);
+        for _ in 0..batch {
+            operation(&mut seen);
+            work_if_any(think);
+        }
+        if seen_window == WINDOW_OPEN {
+            add(&this().results.acquisitions, batch);
+            left -= batch;
+        }
+        if left == 0 {
+            return pool::done(each.unwrap_or(0));
         }
     }
 }
