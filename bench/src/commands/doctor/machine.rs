@@ -137,13 +137,14 @@ impl Measured {
         if let Some(far_ns) = self.far_ns {
             // One distance: which sockets are neighbours is not looked at.
             let _ = writeln!(text, "hops-ns = [{{ value = {far_ns:.3}, source = \"here\" }}]");
+            let _ = writeln!(text, "upgrade-hops = [{{ value = 1, source = \"E\" }}]");
         }
-        figure(&mut text, "shared-ns", socket_ns * 0.4, "E");
+        figure(&mut text, "shared-ns", 5.0, "E");
         figure(&mut text, "memory-ns", cpu.memory_ns, "here");
-        figure(&mut text, "invalidate-factor", 1.07, "E");
-        figure(&mut text, "occupancy-socket", 0.47, "E");
+        figure(&mut text, "invalidate-factor", 1.35, "E");
+        figure(&mut text, "occupancy-socket", 0.5, "E");
         figure(&mut text, "occupancy-far", 1.0, "E");
-        figure(&mut text, "grants-in-a-row", 24.0, "E");
+        figure(&mut text, "grants-in-a-row", 4.0, "E");
         figure(&mut text, "\n[guest]\nexit-ns", self.guest.exit_ns, "here");
         figure(&mut text, "timer-ns", self.guest.timer_ns, "here");
         figure(&mut text, "kick-ns", self.guest.kick_ns, "here");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::pause_filter::PauseFilter;
-use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores, Visits};
+use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
 
 use super::Memory;
 use super::witness::Noted;
@@ -330,7 +330,7 @@ impl<M: Memory> Fabric<M> {
     /// Whether others come before an access now to a line that this core has.
     fn is_ahead(&self, now: Moment, line: u64) -> bool {
         // The owner of a line that leaves writes first what it may still write.
-        let leaves = self.machine.model.visits == Visits::Several && self.lines.is_leaving(line);
+        let leaves = self.lines.is_leaving(line);
         let reach_ps = if leaves { self.running.from.horizon_ps } else { self.running.from.reach_ps };
         let now_ps = self.time_ps(now.instructions);
         now_ps > reach_ps && (!self.lines.is_private(line) || self.is_beyond_end(now, now_ps))
@@ -349,7 +349,7 @@ impl<M: Memory> Fabric<M> {
     fn needs(&mut self, now: Moment, line: u64, need: Need, extra_ps: u64) -> Verdict {
         let cpu = self.running.cpu;
         let granted = self.is_granted(now, line) || self.running.past;
-        if !granted && !self.lines.has(cpu, line, need) {
+        if !granted && !self.lines.has(self.time_ps(now.instructions), cpu, line, need) {
             if self.is_beyond_end(now, self.time_ps(now.instructions)) {
                 return self.stop(now, Why::Turn);
             }
@@ -392,7 +392,9 @@ impl<M: Memory> Fabric<M> {
         self.is_loud();
         let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
         let in_order = self.buffers[cpu as usize].is_empty() && !waits && !self.is_late(line);
-        if in_order && (self.owns(cpu, line) || self.lines.take_fresh(cpu, line)) {
+        if in_order
+            && (self.owns(self.time_ps(now.instructions), cpu, line) || self.lines.take_fresh(cpu, line))
+        {
             if self.is_ahead(now, line) {
                 return self.stop(now, Why::Turn);
             }
@@ -448,9 +450,9 @@ impl<M: Memory> Fabric<M> {
     }
 
     /// Whether a plain store to the line becomes visible at once.
-    pub(super) fn owns(&self, cpu: u32, line: u64) -> bool {
+    pub(super) fn owns(&self, now_ps: u64, cpu: u32, line: u64) -> bool {
         let own = self.machine.model.ownership == Ownership::Serial || self.lines.is_as_read(cpu, line);
-        own && self.lines.has(cpu, line, Need::Write)
+        own && self.lines.has(now_ps, cpu, line, Need::Write)
     }
 
     /// Whether stores to the line wait in the buffer even if it is here.

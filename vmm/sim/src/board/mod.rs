@@ -510,7 +510,7 @@ impl<M: Memory> Board<M> {
                 (Event::Reached, _) if told && self.loops.contains_key(&cpu.rip()) => {}
                 (Event::Reached, _) if self.loops.contains_key(&cpu.rip()) => {
                     let end_ps = driver_ps.min(horizon_ps.saturating_add(MOST_WORK_PS));
-                    self.work(slot, &mut cpu, instruction_ps, end_ps);
+                    self.work(slot, &mut cpu, end_ps);
                 }
                 (event, _) => {
                     self.slots[slot as usize].state = SlotState::Still;
@@ -573,12 +573,13 @@ impl<M: Memory> Board<M> {
         (place.state, place.token) = (SlotState::Still, place.token + 1);
         Some(Happening { cpu: slot, at_ps: place.at_ps, what: What::PauseLoop })
     }
-    /// Work is time: the loop that the CPU has come to is over, or as much of it as fits.
-    fn work(&mut self, slot: u32, cpu: &mut Cpu, instruction_ps: u64, end_ps: u64) {
+    /// Work is time: the loop that the CPU has come to is over, or as much of it as fits. It waits for its own results and leaves the
+    /// core's units to the sibling, which does not slow it down.
+    fn work(&mut self, slot: u32, cpu: &mut Cpu, end_ps: u64) {
         let head = cpu.rip();
         let work = self.loops[&head];
         let place = &mut self.slots[slot as usize];
-        let round_ps = ROUND * instruction_ps;
+        let round_ps = ROUND * self.fabric.machine.costs.instruction_ps;
         let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
         // A counter of zero goes round once, and on from below.
         let left = cpu.general(work.left);
@@ -589,7 +590,7 @@ impl<M: Memory> Board<M> {
         cpu.add_instructions(rounds * ROUND);
         place.at_ps += rounds * round_ps;
         let at_ps = place.at_ps;
-        self.worked_ps += rounds * ROUND * self.fabric.machine.costs.instruction_ps;
+        self.worked_ps += rounds * round_ps;
         if left == 0 {
             cpu.set_rip(work.end);
         }

@@ -33,7 +33,7 @@ impl<M: Memory> Board<M> {
     ) -> Option<Happening> {
         let Fabric { lines, machine, .. } = &mut self.fabric;
         let served = lines.complete(machine, at_ps, (line, request));
-        for next in &served.next {
+        if let Some(next) = served.next {
             self.enter(next.completes_ps, Due::Line { line, request: next.request });
         }
         if served.need == Need::Write {
@@ -161,7 +161,7 @@ impl<M: Memory> Board<M> {
         let waiting: Vec<_> = self.fabric.buffers[slot as usize].iter().copied().collect();
         for store in waiting {
             let asked = &mut self.slots[slot as usize].asked;
-            if !asked.contains(&store.line()) && !self.fabric.owns(slot, store.line()) {
+            if !asked.contains(&store.line()) && !self.fabric.owns(self.now_ps, slot, store.line()) {
                 asked.push(store.line());
                 self.request(slot, store.at_ps.max(self.now_ps), store.line(), Need::Write, FOR_A_STORE);
             }
@@ -171,7 +171,7 @@ impl<M: Memory> Board<M> {
     /// The first stores of a buffer become visible, as long as the core owns their lines.
     pub(super) fn store_to_owned(&mut self, slot: u32) {
         while let Some(&first) = self.fabric.buffers[slot as usize].first()
-            && self.fabric.owns(slot, first.line())
+            && self.fabric.owns(self.now_ps, slot, first.line())
         {
             self.fabric.lines.hit(slot, first.line(), Need::Write);
             self.commit_first(slot);

@@ -11,9 +11,12 @@
 //!
 //! *Latency and occupancy are two numbers.* A line that is idle comes after the latency of the way. Where requests queue,
 //! the next one has been looked up meanwhile: it is served a fraction of that latency after the one before, if it has waited
-//! for long enough. *Near requests
-//! first*: of those that wait, the oldest in the owner's cluster is served first, up to a bound of such grants in a row; then
-//! the oldest from elsewhere.
+//! for long enough. *Near requests first*: any in the owner's cluster is served next, by chance, up to a bound of such grants in a
+//! row; then any from elsewhere. Loops of load and compare-and-swap show that it is chance: they grow with the root of the CPUs.
+//!
+//! *A line leaves at once, or late.* Inside a cluster the next request waits at the owner already: one operation is a visit. From
+//! another cluster it has a way to go, and the owner goes on meanwhile. So a second socket costs little where all ask again at
+//! once, and much where the owner has nothing more to do.
 //!
 //! There is no clock here: the caller passes the time, and calls [`Lines::complete`] at the time that it was told. A request
 //! changes the line at its completion; so until then others go on reading their copies.
@@ -24,7 +27,7 @@
 mod queue;
 mod way;
 
-use crate::machine::{CpuPlace, LineServers, Machine};
+use crate::machine::{CpuPlace, Machine};
 use queue::Queue;
 use way::{Sharers, Task};
 
@@ -74,8 +77,8 @@ pub struct Served {
     pub need: Need,
     /// Tag that the caller gave with the request.
     pub tag: u64,
-    /// Transfers for requests in the queue that have begun: one, or one for each socket.
-    pub next: Vec<Transfer>,
+    /// Transfer for a request in the queue that has begun.
+    pub next: Option<Transfer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +114,12 @@ struct Line {
     writer: Option<u32>,
     sibling_has_it: bool,
     under_way: Vec<Request>,
-    /// Writes that the owner may still make while a transfer is under way.
-    writes_left: u64,
+    /// Until then the owner may go on to write while a transfer is under way: the request for it has not come to its cluster.
+    kept_until_ps: u64,
+    /// Writes that it may still make until then.
+    kept_writes: u32,
+    /// The request under way waited for the owner, which has nothing left to read, either.
+    is_gone: bool,
     waiting: Queue,
     /// Requests so far.
     arrivals: u64,
@@ -207,17 +214,20 @@ impl Lines {
 
     /// Whether the core of `cpu` has what an access needs. Such an access takes no message.
     ///
-    /// A line that is on its way to another core can still be read, until it is there, but is no longer written: its owner has
-    /// given it away. If the model allows several writes in a visit, the owner may make those.
+    /// A line for which nobody else waited can still be read on its way to another core, until it is there. Its owner may write it
+    /// until the request has come to its cluster.
     #[must_use]
     #[inline]
-    pub fn has(&self, cpu: u32, line: u64, need: Need) -> bool {
+    pub fn has(&self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
         let core = self.places[cpu as usize].core;
         let Some(line) = self.peek(line) else { return false };
         match &line.copies {
             Copies::Memory => false,
             &Copies::One(owner) => {
-                owner == core && (need == Need::Read || line.under_way.is_empty() || line.writes_left > 0)
+                owner == core
+                    && (line.under_way.is_empty()
+                        || now_ps < line.kept_until_ps && line.kept_writes > 0
+                        || need == Need::Read && !line.is_gone)
             }
             Copies::Many(sharers) => need == Need::Read && sharers.has(core),
         }
@@ -225,7 +235,7 @@ impl Lines {
 
     /// Whether `cpu` would read the line as it last did: no other CPU has had it since to write it.
     pub(crate) fn is_as_read(&self, cpu: u32, line: u64) -> bool {
-        self.has(cpu, line, Need::Read)
+        self.has(0, cpu, line, Need::Read)
             && self.peek(line).is_some_and(|line| !line.is_siblings(&self.places, cpu))
     }
 
@@ -263,7 +273,7 @@ impl Lines {
             Need::Read => line.sibling_has_it |= is_siblings,
             Need::Write => {
                 (line.writer, line.sibling_has_it) = (Some(cpu), false);
-                line.writes_left = line.writes_left.saturating_sub(1);
+                line.kept_writes = line.kept_writes.saturating_sub(1);
             }
         }
         is_siblings
@@ -284,15 +294,16 @@ impl Lines {
         let latency_ps = task.latency_ps(&machine.costs.line);
         let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
         let place = self.places[cpu as usize];
-        let is_served = self.is_served(machine, number, request);
+        let is_served = self.is_served(number);
         let line = self.line(number);
         if !is_served {
             line.waiting.push(place.cluster, request);
             return Requested::Waits;
         }
         line.under_way.push(request);
-        // It has had one since the line came.
-        line.writes_left = task.writes_in_a_visit(&machine.costs.line, machine.model.visits) - 1;
+        (line.kept_until_ps, line.is_gone) = (now_ps + task.flight_ps(&machine.costs.line), false);
+        // As many as CPUs of the cluster would have had.
+        line.kept_writes = machine.costs.line.grants_in_a_row;
         Requested::UnderWay(Transfer { request: request.arrival, completes_ps: now_ps + latency_ps })
     }
 
@@ -306,9 +317,9 @@ impl Lines {
         let index = under_way.iter().position(|other| other.arrival == request);
         let done = under_way.swap_remove(index.expect("the transfer is under way"));
         self.hand_over(number, done);
-        let next = self.choose_next(machine, number, done.cpu);
-        let next = next.into_iter().map(|request| self.begin(machine, now_ps, number, (request, done.need)));
-        let served = Served { cpu: done.cpu, need: done.need, tag: done.tag, next: next.collect() };
+        let next = self.choose_next(machine, number, done);
+        let next = next.map(|request| self.begin(machine, now_ps, number, (request, done.need)));
+        let served = Served { cpu: done.cpu, need: done.need, tag: done.tag, next };
         self.line(number).rests();
         served
     }
@@ -326,51 +337,29 @@ impl Lines {
         let keeps_ps = if before == Need::Write { machine.costs.rmw_ps } else { 0 };
         let random = self.random(number, request);
         let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
-        let spaced_ps =
-            now_ps + jittered_ps(task.spacing_ps(&machine.costs.line, machine.model.visits)).max(keeps_ps);
+        let spaced_ps = now_ps + jittered_ps(task.spacing_ps(&machine.costs.line)).max(keeps_ps);
         let line = self.line(number);
         line.under_way.push(request);
-        // The one that the line came for is among them.
-        line.writes_left = match task.writes_in_a_visit(&machine.costs.line, machine.model.visits) {
-            1 => 0,
-            several => several,
-        };
+        line.kept_until_ps = now_ps + task.flight_ps(&machine.costs.line);
+        line.is_gone = request.need == Need::Write;
+        // And the one that the line has come for.
+        line.kept_writes = machine.costs.line.grants_in_a_row + u32::from(before == Need::Write);
         // Its latency overlaps with earlier transfers only from its arrival on.
         let least_ps = request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line));
         Transfer { request: request.arrival, completes_ps: spaced_ps.max(least_ps) }
     }
 
     /// Whether a request that arrives is served at once.
-    fn is_served(&self, machine: &Machine, number: u64, request: Request) -> bool {
-        let Some(line) = self.peek(number) else { return true };
-        let socket = |request: &Request| self.places[request.cpu as usize].socket;
-        let overlaps = |other: &Request| other.need == Need::Read && socket(other) != socket(&request);
-        line.under_way.is_empty()
-            || machine.model.line_servers == LineServers::Socket
-                && request.need == Need::Read
-                && line.under_way.iter().all(overlaps)
-                && !line.waiting.has_write()
+    fn is_served(&self, number: u64) -> bool {
+        self.peek(number).is_none_or(|line| line.under_way.is_empty())
     }
 
-    /// Takes those out of the queue that are served next, after `owner`.
-    fn choose_next(&mut self, machine: &Machine, number: u64, owner: u32) -> Vec<Request> {
-        let Self { places, chunks, clusters_of_socket, .. } = self;
-        let Some(chunk) = &mut chunks[number as usize / CHUNK] else { return Vec::new() };
-        let line = &mut chunk[number as usize % CHUNK];
-        let mut next = Vec::new();
-        if line.under_way.is_empty() {
-            let cluster = places[owner as usize].cluster;
-            next.extend(line.waiting.take(cluster, machine.costs.line.grants_in_a_row));
-        }
-        let reads = machine.model.line_servers == LineServers::Socket
-            && next.iter().all(|request| request.need == Need::Read);
-        for (socket, clusters) in clusters_of_socket.iter().enumerate().filter(|_| reads) {
-            let is_here = |request: &Request| usize::from(places[request.cpu as usize].socket) == socket;
-            if !line.under_way.iter().chain(&next).any(is_here) {
-                next.extend(line.waiting.take_read(*clusters));
-            }
-        }
-        next
+    /// Takes the request out of the queue that is served next, after `done`.
+    fn choose_next(&mut self, machine: &Machine, number: u64, done: Request) -> Option<Request> {
+        let near = self.places[done.cpu as usize].cluster;
+        // Not the number that its transfer was drawn with.
+        let random = mix(self.random(number, done));
+        self.line(number).waiting.take(near, machine.costs.line.grants_in_a_row, random)
     }
 
     /// A number of this request's own: neither other lines nor small shifts of time change it.

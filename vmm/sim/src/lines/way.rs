@@ -1,6 +1,6 @@
 //! Which cores have a line, how far a request has to go for it, and what that costs.
 
-use crate::machine::{CpuPlace, LineCosts, Machine, Visits};
+use crate::machine::{CpuPlace, LineCosts, Machine};
 
 use super::{Copies, Need};
 
@@ -62,6 +62,8 @@ pub(super) struct Task {
     way: Way,
     /// Copies have to be invalidated, which takes longer.
     invalidates: bool,
+    /// It reads what others may read, too.
+    shares: bool,
 }
 
 impl Task {
@@ -95,7 +97,8 @@ impl Task {
                 (way, need == Need::Write)
             }
         };
-        Self { way, invalidates }
+        let shares = need == Need::Read && matches!(copies, Copies::Many(_));
+        Self { way, invalidates, shares }
     }
 
     /// The time until it is done, where no other request is under way.
@@ -117,26 +120,23 @@ impl Task {
     }
 
     /// The time until it is done after the request before it, for one that has waited.
-    pub(super) fn spacing_ps(self, costs: &LineCosts, visits: Visits) -> u64 {
-        let permille = match visits {
-            Visits::Overlap => self.occupancy_permille(costs),
-            Visits::Several => 1000,
-        };
+    pub(super) fn spacing_ps(self, costs: &LineCosts) -> u64 {
+        let permille = self.occupancy_permille(costs);
         match self.way {
             // Under contention a sibling is as any core of the cluster: with all siblings busy, a machine whose counts are
             // published does no more operations on one word than without them.
             Way::Core => costs.near_ps * permille / 1000,
+            // Copies go to many at once, wherever they are.
+            _ if self.shares => costs.shared_ps,
             _ => self.latency_ps(costs) * permille / 1000,
         }
     }
 
-    /// Writes that the owner makes before the line leaves it, where they are why a contended line is served faster than its latency
-    /// says.
-    pub(super) fn writes_in_a_visit(self, costs: &LineCosts, visits: Visits) -> u64 {
-        let permille = self.occupancy_permille(costs);
-        match visits {
-            Visits::Overlap => 1,
-            Visits::Several => ((1000 + permille / 2) / permille).max(1),
+    /// The time until the request of another cluster has come to the owner's. One of the same cluster waits there already.
+    pub(super) fn flight_ps(self, costs: &LineCosts) -> u64 {
+        match self.way {
+            Way::Socket | Way::Far(_) => self.latency_ps(costs).saturating_sub(costs.near_ps),
+            _ => 0,
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology, Upgrade};
+use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology};
 use crate::sourced::{Figure, Sources, read};
 
 /// No cost is longer than this: a second.
@@ -72,7 +72,6 @@ struct LineTable {
     shared_ns: Figure,
     memory_ns: Figure,
     invalidate_factor: Figure,
-    upgrade_socket: Option<Figure>,
     #[serde(default)]
     upgrade_hops: Vec<Figure>,
     occupancy_near: Option<Figure>,
@@ -160,7 +159,7 @@ impl Reader<'_> {
                 0.1,
                 1.0,
             )?,
-            line: self.line_costs(&file.line, topology, file.model.upgrade)?,
+            line: self.line_costs(&file.line, topology)?,
             guest: self.guest_costs(&file.guest)?,
         })
     }
@@ -179,10 +178,9 @@ impl Reader<'_> {
     }
 
     /// Time to invalidate copies: within a socket, and by hops.
-    fn upgrades(&self, line: &LineTable, upgrade: Upgrade) -> Result<(u64, Vec<u64>), String> {
+    fn upgrades(&self, line: &LineTable) -> Result<(u64, Vec<u64>), String> {
         let factor = |key, figure| self.permille(key, figure, 1.0, 10.0);
         let flat = factor("line.invalidate-factor", &line.invalidate_factor)?;
-        let socket = line.upgrade_socket.as_ref().map(|it| factor("line.upgrade-socket", it)).transpose()?;
         let hops = line.upgrade_hops.iter().map(|figure| factor("line.upgrade-hops", figure));
         let mut hops = hops.collect::<Result<Vec<_>, _>>()?;
         if !hops.is_empty() && hops.len() != line.hops_ns.len() {
@@ -193,18 +191,10 @@ impl Reader<'_> {
             ));
         }
         hops.resize(line.hops_ns.len(), flat);
-        Ok(match upgrade {
-            Upgrade::Distance => (socket.unwrap_or(flat), hops),
-            Upgrade::Flat => (flat, vec![flat; hops.len()]),
-        })
+        Ok((flat, hops))
     }
 
-    fn line_costs(
-        &self,
-        line: &LineTable,
-        topology: &Topology,
-        upgrade: Upgrade,
-    ) -> Result<LineCosts, String> {
+    fn line_costs(&self, line: &LineTable, topology: &Topology) -> Result<LineCosts, String> {
         let socket_ps = self.ps("line.socket-ns", &line.socket_ns)?;
         let hops = line.hops_ns.iter().map(|figure| self.ps("line.hops-ns", figure));
         let hops_ps = hops.collect::<Result<Vec<_>, _>>()?;
@@ -223,7 +213,7 @@ impl Reader<'_> {
         let occupancy_socket_permille = occupancy("line.occupancy-socket", &line.occupancy_socket)?;
         let near = line.occupancy_near.as_ref();
         let near = near.map(|near| occupancy("line.occupancy-near", near)).transpose()?;
-        let (upgrade_socket_permille, upgrade_hops_permille) = self.upgrades(line, upgrade)?;
+        let (upgrade_socket_permille, upgrade_hops_permille) = self.upgrades(line)?;
         Ok(LineCosts {
             sibling_ps: self.ps("line.sibling-ns", &line.sibling_ns)?,
             near_ps: near_ps.unwrap_or(socket_ps),
@@ -389,20 +379,19 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_by_distance_unless_the_model_says_flat() {
+    fn an_upgrade_takes_as_much_longer_as_its_distance_says() {
         let text = presets().iter().find(|preset| preset.name == "skylake-8s").expect("it is built in").text;
         let upgrades = |text: &str| {
             let line = Machine::parse("test", text).expect("the file is good").costs.line;
             (line.upgrade_socket_permille, line.upgrade_hops_permille)
         };
-        assert_eq!(upgrades(text), (1150, vec![2000, 1800]));
-        assert_eq!(upgrades(&format!("{text}\n[model]\nupgrade = \"flat\"\n")), (1070, vec![1070; 2]));
-        let without = with_line(&with_line(text, "upgrade-socket", ""), "upgrade-hops", "");
-        assert_eq!(upgrades(&without), (1070, vec![1070; 2]));
+        assert_eq!(upgrades(text), (1350, vec![1000; 2]));
+        assert_eq!(upgrades(&with_line(text, "upgrade-hops", "")), (1350, vec![1350; 2]));
         let short = with_line(text, "upgrade-hops", "upgrade-hops = [{ value = 2, source = \"E\" }]");
         let error = Machine::parse("test", &short).expect_err("one is missing").to_string();
         assert!(error.contains("line.upgrade-hops has 1 figures, and line.hops-ns 2"), "{error}");
     }
+
     #[test]
     fn every_preset_is_a_machine_of_its_own_name() {
         for preset in presets() {

@@ -11,9 +11,7 @@ mod varied;
 pub(crate) mod work_loop;
 
 pub use file::{MachineError, Preset, presets};
-pub use model::{
-    Invalidation, LineServers, MOST_LATE_PS, Model, Ownership, Placement, Smt, Stores, Upgrade, Visits,
-};
+pub use model::{Invalidation, MOST_LATE_PS, Model, Ownership, Placement, Smt, Stores};
 pub use pause_filter::{LongestLoop, PauseLimits};
 pub use topology::{CpuPlace, Topology};
 pub use varied::{CHOICES, Guess};

@@ -14,12 +14,6 @@ pub struct Model {
     pub placement: Placement,
     /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each.
     pub jitter: f64,
-    /// Time to invalidate copies.
-    pub upgrade: Upgrade,
-    /// How a contended line is served faster than its latency.
-    pub visits: Visits,
-    /// Transfers of one line at a time.
-    pub line_servers: LineServers,
     /// How stores in a store buffer get their lines.
     pub ownership: Ownership,
     /// Time of a vCPU that has others drop translations.
@@ -35,9 +29,6 @@ impl Default for Model {
         Self {
             placement: Placement::Last,
             jitter: 0.05,
-            upgrade: Upgrade::Distance,
-            visits: Visits::Overlap,
-            line_servers: LineServers::Machine,
             ownership: Ownership::Serial,
             invalidation: Invalidation::Free,
             smt: Smt::Busy,
@@ -78,36 +69,6 @@ pub enum Placement {
     Last,
     /// On the pCPU with the lowest number.
     Lowest,
-}
-
-/// Time to invalidate the copies of a line, over the time to get it from the farthest of them.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum Upgrade {
-    /// `upgrade-socket` and `upgrade-hops`, where the machine has them.
-    Distance,
-    /// `invalidate-factor`, however far the copies are.
-    Flat,
-}
-
-/// How a contended line is served faster than its latency says: published curves of contended atomics do not tell which.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum Visits {
-    /// The next transfer is prepared during the present one: a core writes once in each visit of the line.
-    Overlap,
-    /// A transfer takes its whole latency, and meanwhile the owner may go on to write: as often in each visit as makes up for that.
-    Several,
-}
-
-/// Transfers of one line at a time.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum LineServers {
-    /// One in the whole machine: readers are served one after the other.
-    Machine,
-    /// One in each socket, as long as all are for readers.
-    Socket,
 }
 
 /// How stores in a store buffer get their lines.

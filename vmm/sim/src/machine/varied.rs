@@ -17,9 +17,6 @@ fn spread(grade: &str) -> Option<f64> {
 /// The choices of a `[model]`, and what each may be, beginning with its default.
 pub const CHOICES: &[(&str, &[&str])] = &[
     ("placement", &["last", "lowest"]),
-    ("upgrade", &["distance", "flat"]),
-    ("visits", &["overlap", "several"]),
-    ("line-servers", &["machine", "socket"]),
     ("ownership", &["serial", "overlap"]),
     ("invalidation", &["free", "kicks"]),
     ("smt", &["busy", "issue"]),
@@ -184,10 +181,10 @@ mod tests {
         }
         let find = |key: &str| guesses.iter().find(|guess| guess.key == key).expect("it is a guess");
         let shared = find("line.shared-ns");
-        assert!((shared.low - 18.0 / 1.3).abs() < 1e-9 && (shared.high - 18.0 * 1.3).abs() < 1e-9);
+        assert!((shared.low - 5.0 / 1.3).abs() < 1e-9 && (shared.high - 5.0 * 1.3).abs() < 1e-9);
         let flat = find("line.invalidate-factor");
-        assert!(flat.low >= 1.0 && flat.low < 1.07, "a half of the way down is below its bound: {flat:?}");
-        assert!((shared.at(0.5) - 18.0).abs() < 1e-9 && (shared.at(1.0) - shared.high).abs() < 1e-9);
+        assert!(flat.low >= 1.0 && flat.low < 1.35, "it invalidates at least as far as it reads: {flat:?}");
+        assert!((shared.at(0.5) - 5.0).abs() < 1e-9 && (shared.at(1.0) - shared.high).abs() < 1e-9);
     }
 
     #[test]

@@ -115,8 +115,8 @@ fn worked_ps(smt: Smt, sibling: Sibling) -> f64 {
     let mut machine = preset("cascadelake-2s");
     machine.model.smt = smt;
     let other = machine.topology.siblings(0).next().expect("the core has a second thread");
-    let code = [work_then_set(), wait_for_flag(), add()].concat();
-    let waits = CODE + work_then_set().len() as u64;
+    let code = [count_then_set(), wait_for_flag(), add()].concat();
+    let waits = CODE + count_then_set().len() as u64;
     let adds = waits + wait_for_flag().len() as u64;
     let mut bench = Bench::of_machine(1, machine, &code);
     bench.start(0, CODE, DATA, 500_000);
@@ -124,7 +124,7 @@ fn worked_ps(smt: Smt, sibling: Sibling) -> f64 {
         Sibling::Nothing => &[],
         Sibling::Spins => &[(other, waits, DATA, 0)],
         // A core of the other socket wants the same line.
-        Sibling::Stalls => &[(other, adds, DATA + 4096, 10_000), (30, adds, DATA + 4096, 10_000)],
+        Sibling::Stalls => &[(other, adds, DATA + 4096, 50_000), (30, adds, DATA + 4096, 50_000)],
     };
     others.iter().for_each(|&(slot, rip, rdi, rsi)| bench.start(slot, rip, rdi, rsi));
     bench.finish(1 + others.len())[0].1 as f64

@@ -125,15 +125,10 @@ fn a_parked_waiter_ends_as_one_that_executes_every_round() {
 }
 
 #[test]
-fn a_parked_waiter_leaves_its_core_and_takes_many_rounds_at_once() {
+fn a_parked_waiter_takes_many_rounds_at_once() {
     for program in [count(), count_in_32_bits(), count_up_and_down()] {
         let executed = executed(&pair(program, 2000, APART, 1_000_000, true).1);
         assert!(executed < 500, "as many rounds as there are at once: {executed} instructions");
-        let [parked_ps, executed_ps] = [true, false].map(|parks| {
-            let (ends, _) = pair(program, 2000, sibling(), 50_000, parks);
-            ends.into_iter().find(|end| end.0 != 0).unwrap().1
-        });
-        assert!(parked_ps < executed_ps * 9 / 10, "{parked_ps}, {executed_ps}");
     }
     for program in [count_and_begin_anew(), count_down_again_and_again(), count_by_a_choice()] {
         let [parked, executed] =
