@@ -198,10 +198,6 @@ fn completed(asked: &Settings) -> Result<Settings> {
     if !is_given(&asked, "sched") {
         missing.push(("sched", if is_given(&asked, "host") { "host" } else { "vmm" }));
     }
-    // A kernel spins in ring 0.
-    if is_simulated(&asked) && !is_given(&asked, "ring") {
-        missing.push(("ring", "0"));
-    }
     if !is_given(&asked, "slice") && !is_given(&asked, "host") {
         missing.push(("slice", SLICES[0]));
     }
@@ -221,10 +217,10 @@ fn assumptions(asked: &Settings) -> Result<Vec<Assumption>> {
     let host = given("host")
         .map(|name| machines::find_host(&name).map_err(|error| Failure::usage(format!("--host: {error}"))));
     let host = host.transpose()?;
-    let in_ring_0 = given("ring").as_deref() == Some("0");
+    let in_ring_0 = given("ring").as_deref() != Some("3");
     let exits_act = match &host {
         Some(host) => host.pause.is_some_and(|it| in_ring_0 || it.counter == PauseCounter::Pauses),
-        None => !is_simulated(asked) && given("ring").as_deref() != Some("3") && pauses::act(),
+        None => !is_simulated(asked) && in_ring_0 && pauses::act(),
     };
     let mut found = vec![];
     if exits_act && given("ple").is_none() {

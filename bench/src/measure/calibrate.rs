@@ -38,8 +38,11 @@ impl Calibration {
         boots: usize,
     ) -> std::result::Result<Self, RunError> {
         if let (true, Some(work_rate)) = (run.engine.is_simulated(), run.work_rate) {
-            let ring = if run.ring == Ring::Auto { Ring::Ring3 } else { run.ring };
-            return Ok(Self { work_rate, ring, ring_reason: "a simulated CPU runs either ring".into() });
+            return Ok(Self {
+                work_rate,
+                ring: run.ring,
+                ring_reason: "a simulated CPU runs either ring".into(),
+            });
         }
         let first = run.our(0);
         let ours = Ours {

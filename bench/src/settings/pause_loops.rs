@@ -69,7 +69,7 @@ impl PauseLoops {
     }
 }
 
-/// Whether guests run in a ring in which pause loops exit. Simulated ones are in ring 3 unless asked for another.
+/// Whether guests run in a ring in which pause loops exit.
 fn acts(run: &Run, pause: &Pause) -> bool {
     run.ring == Ring::Ring0 || pause.counter == PauseCounter::Pauses
 }

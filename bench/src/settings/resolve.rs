@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    ARMS, Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Run, Sched, Span,
-    System,
+    ARMS, Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Ring, Run, Sched,
+    Span, System,
 };
 
 use super::choices::{ENGINES, EngineChoice, Ratio, Words};
@@ -98,6 +98,10 @@ impl Settings {
         if matches!(run.engine, Engine::Qemu(_)) && self.given("sched").is_none() {
             // QEMU's vCPUs are threads that only the host can schedule.
             run.rules.sched = Sched::Host;
+        }
+        if run.engine.is_simulated() && run.ring == Ring::Auto {
+            // As kernels do: their waiters spin there, and their pause loops exit where the host has such exits.
+            run.ring = Ring::Ring0;
         }
         Ok(run)
     }

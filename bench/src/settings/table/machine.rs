@@ -68,7 +68,7 @@ pub(super) const MACHINE: &[Setting] = &[
     .recorded_as("numa", |it| {
         given(numa(it.run), "this engine's guests have no memory that the VMM places on nodes")
     }),
-    word("ring", "RING", "Privilege ring of the guest", &RINGS)
+    word("ring", "RING", "Privilege ring of the guest; auto on a simulated machine: 0", &RINGS)
         .default("auto")
         .sets_run(|run, value| run.ring = value.among(&RINGS))
         .recorded("settings.ring"),
