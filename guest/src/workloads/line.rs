@@ -2,7 +2,7 @@
 //! with nothing around it.
 //!
 //! No stamps, nothing to watch: what is counted is the operation and as little as possible around it. `--think` lies
-//! between two operations. `--each` ends it after so many of each vCPU, as most published curves were taken.
+//! between two operations. `--each` ends it after as many of each vCPU, as in most published curves.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -79,7 +79,7 @@ workloads! {
         };
 }
 
-/// Nothing at all for nothing: not even the call.
+/// Does the work, if there is any, with not even a call where there is none.
 #[inline(always)]
 fn work_if_any(iterations: u64) {
     if iterations > 0 {

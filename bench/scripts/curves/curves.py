@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Simulates the published curves of contended words and locks, and says how far off each point is.
+
+    curves.py [-j 2] [--only REGEX] [--threads 2,8,24] HALTKICK OUT.tsv
+"""
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+HARNESS_NS = {"hold": 0, "think": 3}
+OBJECTS = {"pair", "cas-ref", "rw-read", "swap-tas", "osq"}
+LOCKS = {"ticket": "ticket", "qspinlock": "qspinlock"}
+# Those of the small machines: a loop around one operation.
+WORDS = {"atomic-add": "line-add", "cas-add": "line-load-cas"}
+# A holder whose sibling waits is faster than both were when its hold was calibrated; with think, siblings work mostly.
+HELD = {"H88": 0.83, "H64": 0.92}
+MACHINES = []
+# Time of an empty loop, by machine, hold, think and threads.
+EMPTY = {}
+SIBLINGS = {"h88": (44, 22 * 2), "h64": (32, 32)}
+
+
+def cpus(machine, threads):
+    if machine not in SIBLINGS:
+        return ",".join(str(n) for n in range(threads))
+    cores = SIBLINGS[machine][0]
+    return ",".join(str(n // 2 + (n % 2) * cores) for n in range(threads))
+
+
+def simulate(haltkick, point, seed):
+    machine, operation, hold, think, threads, _ = point
+    name = machine.lower()
+    arguments = [haltkick, "run", "--engine", "sim", "--machine", f"{MACHINES[0]}/{name}.toml", "--cpus", cpus(name, threads),
+                 "--vcpus", threads, "--no-ideal", "--format", "json", "--seed", seed, "--window", "2s", "--slice", "100ms",
+                 "--each", 5000 if threads <= 16 else 2000 if think < 1000 else 1000, "--warmup", "50us"]
+    if operation in WORDS:
+        arguments += ["--workload", WORDS[operation], "--lock", "none", "--think", "0ns"]
+    else:
+        lock = ["--lock-object", HERE / f"locks/{operation}.c"] if operation in OBJECTS else ["--lock", LOCKS[operation]]
+        # Holds and thinks were calibrated beside busy siblings, and last longer then than alone.
+        longer = max(1.0, EMPTY.get((machine, hold, think, threads), 0) * threads / (hold + think)) if think else 1.0
+        arguments += ["--workload", "line-lock", *lock, "--hold", f"{round(hold * (HELD.get(machine, 1) if threads > 1 and not think else 1)) or HARNESS_NS['hold']}ns",
+                      "--think", f"{round(think * longer) or HARNESS_NS['think']}ns"]
+    run = subprocess.run([str(word) for word in arguments], capture_output=True, text=True)
+    if run.returncode not in (0, 7):
+        sys.stderr.write(f"{point}: {run.stderr[:300]}\n")
+        return None
+    record = json.loads(run.stdout)
+    completion = record["figures"]["completion_ns"]
+    if completion is None:
+        sys.stderr.write(f"{point}: {record['why'].get('completion_ns')}\n")
+        return None
+    ran = sum(vcpu["run_ns"] for vcpu in record["per_vcpu"])
+    return completion / record["settings"]["work_sections"], ran / completion / threads
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("haltkick")
+    parser.add_argument("out")
+    parser.add_argument("-j", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--threads", default="")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a figure of all machine files")
+    asked = parser.parse_args()
+    MACHINES.append(tempfile.mkdtemp())
+    for file in (HERE / "machines").iterdir():
+        text = file.read_text()
+        for key, value in (word.split("=") for word in asked.set):
+            text = re.sub(rf"(?m)^({key} = \{{ value = )[0-9.]+", rf"\g<1>{value}", text)
+        Path(MACHINES[0], file.name).write_text(text)
+    wanted = {int(n) for n in asked.threads.split(",") if n}
+    points = []
+    for line in (HERE / "measured.tsv").read_text().splitlines()[1:]:
+        machine, operation, hold, think, threads, ns = line.split("\t")
+        point = (machine, operation, int(hold), int(think), int(threads), float(ns))
+        if operation == "empty-loop":
+            EMPTY[(machine, int(hold), int(think), int(threads))] = float(ns)
+        known = operation in OBJECTS or operation in LOCKS or operation in WORDS
+        if known and re.search(asked.only, "/".join(line.split("\t")[:4])) and (not wanted or point[4] in wanted):
+            points.append(point)
+    with ThreadPoolExecutor(asked.j) as pool:
+        found = list(pool.map(lambda point: simulate(asked.haltkick, point, asked.seed), points))
+    curves, within = defaultdict(list), []
+    with open(asked.out, "w") as out:
+        out.write("machine\toperation\thold_ns\tthink_ns\tthreads\tmeasured\tsimulated\tat_work\n")
+        for point, result in zip(points, found):
+            if result is None:
+                curves[point[:4]].append((point[4], point[5], math.nan))
+                within.append(False)
+                continue
+            ns, share = result
+            out.write("\t".join(str(word) for word in (*point, f"{ns:.1f}", f"{share:.2f}")) + "\n")
+            curves[point[:4]].append((point[4], point[5], ns))
+            within.append(abs(math.log(ns / point[5])) <= math.log(1.3))
+    for key, rows in curves.items():
+        errors = [abs(math.log(ns / measured)) for _, measured, ns in rows if ns == ns]
+        near = sum(error <= math.log(1.3) for error in errors)
+        print(f"{'/'.join(map(str, key)):34} {near:2}/{len(rows)}  geo {math.exp(sum(errors) / max(len(errors), 1)):.2f}  ",
+              " ".join(f"{n}:{ns:.0f}({ns / measured:.2f})" for n, measured, ns in rows))
+    print(f"within 30 %: {sum(within)} of {len(within)}, {100 * sum(within) / max(len(within), 1):.1f} %")
+
+
+if __name__ == "__main__":
+    main()
