@@ -145,7 +145,7 @@ fn what_no_simulated_machine_can_do_is_refused() {
         ("--ple gap=256", "--ple: only a model of a host has pause-loop exits: use sched host, and host"),
         ("--sched host --host linux-7.3 --ple gap=0", "gap: 0 is out of range"),
         ("--sched host --host linux-7.3 --ple gap=256 --pause-exits off", "--ple: pause-exits is off"),
-        ("--sched host --host linux-7.3 --ple gap=256", "--ple: Intel's pause loops exit in ring 0"),
+        ("--sched host --host linux-7.3 --ring 3 --ple gap=256", "--ple: Intel's pause loops exit in ring 0"),
         ("--sched host --host linux-7.3 --ple target=holders", "did you mean 'holder'?"),
         ("--sched host --host linux-7.3 --from 1ms", "--from: only the VMM's own scheduler"),
         ("--from 1s", "--from: 1s is beyond the window"),
@@ -168,17 +168,17 @@ fn pause_loops_exit_on_a_modelled_host_by_its_limits() {
         let limits = record["settings"]["ple"].clone();
         (record["vm_exits"]["pause_loop"].as_u64().expect("it is counted"), limits)
     };
-    let (exits, limits) = run("--ring 0");
+    let (exits, limits) = run("");
     assert!(exits > 0);
     assert_eq!(limits, "gap=128,window=4096");
     for (more, expected) in [
-        ("--ring 0 --ple gap=100", json!("gap=100,window=4096")),
-        ("--ring 0 --pause-exits off", Value::Null),
+        ("--ple gap=100", json!("gap=100,window=4096")),
+        ("--pause-exits off", Value::Null),
         ("--ring 3", Value::Null),
     ] {
         assert_eq!(run(more), (0, expected), "{more}");
     }
-    let (longer, _) = run("--ring 0 --ple window=16384");
+    let (longer, _) = run("--ple window=16384");
     assert!(longer < exits, "{longer} exits with four times the window, {exits} with one");
 }
 
