@@ -229,19 +229,20 @@ fn a_line_that_somebody_waited_for_leaves_at_once() {
 fn copies_go_to_many_readers_at_once() {
     let machine = machine();
     let costs = &machine.costs.line;
-    let mut lines = Lines::new(&machine, 4096);
-    get(&mut lines, &machine, 0, 0, Need::Write);
-    get(&mut lines, &machine, 0, 1, Need::Read);
-    let Requested::UnderWay(first) = lines.request(&machine, 0, (4, 7, Need::Read), 0) else { panic!() };
-    let readers = [2, 3, 5, 6];
-    readers
-        .iter()
-        .for_each(|cpu| assert_eq!(lines.request(&machine, 0, (*cpu, 7, Need::Read), 0), Requested::Waits));
-    let (mut now_ps, mut request) = (first.completes_ps, first.request);
-    for _ in readers {
-        let next = lines.complete(&machine, now_ps, (7, request)).next.expect("they wait");
-        assert_eq!(next.completes_ps, now_ps + costs.shared_ps, "from wherever the copy comes");
-        (now_ps, request) = (next.completes_ps, next.request);
+    // The cluster of CPU 0 has copies, then that of CPU 4.
+    for (reader, way_ps) in
+        [(1, costs.near_ps), (2, costs.socket_ps), (4, costs.hops_ps[0]), (5, costs.near_ps)]
+    {
+        let mut lines = Lines::new(&machine, 4096);
+        get(&mut lines, &machine, 0, 0, Need::Write);
+        get(&mut lines, &machine, 0, 1, Need::Read);
+        if reader == 5 {
+            get(&mut lines, &machine, 0, 4, Need::Read);
+        }
+        let Requested::UnderWay(first) = lines.request(&machine, 0, (8, 7, Need::Read), 0) else { panic!() };
+        assert_eq!(lines.request(&machine, 0, (reader, 7, Need::Read), 0), Requested::Waits);
+        let next = lines.complete(&machine, 1_000_000, (7, first.request)).next.expect("it waits");
+        assert_eq!(next.completes_ps, 1_000_000 + costs.shared_ps * way_ps / costs.near_ps, "CPU {reader}");
     }
 }
 

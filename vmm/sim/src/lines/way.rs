@@ -126,8 +126,8 @@ impl Task {
             // Under contention a sibling is as any core of the cluster: with all siblings busy, a machine whose counts are
             // published does no more operations on one word than without them.
             Way::Core => costs.near_ps * permille / 1000,
-            // Copies go to many at once, wherever they are.
-            _ if self.shares => costs.shared_ps,
+            // Copies go to many at once, and as much longer to those who are farther away.
+            _ if self.shares => costs.shared_ps * self.latency_ps(costs).max(costs.near_ps) / costs.near_ps,
             _ => self.latency_ps(costs) * permille / 1000,
         }
     }
