@@ -59,6 +59,32 @@ fn a_simulated_record_holds_its_machine_and_is_valid() {
 }
 
 #[apply(trial)]
+fn each_vcpu_leaves_after_its_own_operations() {
+    let run = |more: &str| {
+        let each =
+            "run --engine sim --machine nehalem-2s --cpus 0-2 --vcpus 3 --no-ideal --think 100ns --each 100";
+        ends(0, &format!("{each} {more} --format json")).json()
+    };
+    // With a lock that is held, nobody can be faster than the sections allow.
+    let section_ns = |more: &str| {
+        let record = run(more);
+        let of = |key: &str| record["figures"][key].as_f64().expect("it is measured");
+        for vcpu in record["per_vcpu"].as_array().unwrap() {
+            assert_eq!(vcpu["acquisitions"], 100, "{more}");
+        }
+        assert_eq!(record["settings"]["work_sections"], 300);
+        of("completion_ns") / 300.0
+    };
+    let [free, held] =
+        ["0ns", "1us"].map(|hold| section_ns(&format!("--workload line-lock --lock ticket --hold {hold}")));
+    assert!(free < 400.0 && (1000.0..1400.0).contains(&held), "{free} ns, {held} ns");
+    let shared = section_ns("--workload line-lock-read --lock rwsem --hold 1us");
+    assert!(shared < 800.0, "readers are inside together: {shared} ns");
+    assert!(section_ns("--workload line-add --lock none") < 100.0, "no hold");
+    refuses("run --engine sim --machine nehalem-2s --each 5", "--each");
+}
+
+#[apply(trial)]
 fn a_record_adds_up_what_each_node_did() {
     // The second CPU is the first of the second socket of 15 cores.
     let run = "run --engine sim --no-ideal --machine ivybridge-ex-4s --cpus 0,15 --vcpus 5 --duration 1ms";
