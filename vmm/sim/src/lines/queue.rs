@@ -33,9 +33,12 @@ impl Queue {
         self.streak = if is_near && far_waiting > 0 { self.streak + 1 } else { 0 };
         let mut at = (random % (if is_near { near_waiting } else { far_waiting }).max(1) as u64) as usize;
         let index = self.clusters.iter().position(|(cluster, waiting)| {
-            let is_here = (*cluster == near) == is_near && at < waiting.len();
-            at -= if (*cluster == near) == is_near && !is_here { waiting.len() } else { 0 };
-            is_here
+            let is_here = (*cluster == near) == is_near;
+            let is_it = is_here && at < waiting.len();
+            if is_here && !is_it {
+                at -= waiting.len();
+            }
+            is_it
         })?;
         let taken = self.clusters[index].1.swap_remove(at);
         if self.clusters[index].1.is_empty() {
