@@ -11,7 +11,7 @@ fn named_where(is_one: impl Fn(&Setting) -> bool) -> Vec<&'static str> {
 #[test]
 fn settings_of_one_guest_are_those_of_its_locks() {
     let of_guest = "vcpus ratio quota seed lock pv preempted-hint spin-threshold lock-parameter workload hold think \
-                    locks work long-hold nested-one-in tasks fold from";
+                    locks work each long-hold nested-one-in tasks fold from";
     assert_eq!(named_where(|setting| setting.of_guest).join(" "), of_guest);
 }
 
