@@ -43,7 +43,7 @@ UNRECORDED = (
     ("osq.md", "15 to 23", "published, 1.150 to 1.227"),
     ("simulated-truth.md", "25", "the margin"),
     ("simulated-truth.md", "30", "the margin"),
-    ("simulated-truth.md", "72.1", "docs/results/curves/points.tsv"),
+    ("simulated-truth.md", "71.7", "docs/results/curves/points.tsv"),
     ("simulated-truth.md", "76.9", "bench predict, 26 November 2026"),
     ("simulated-truth.md", "80", "the goal"),
     ("simulated-truth.md", "80.6", "the same"),
