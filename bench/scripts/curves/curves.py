@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 HARNESS_NS = {"hold": 0, "think": 3}
 OBJECTS = {"pair", "cas-ref", "rw-read", "swap-tas", "osq"}
-LOCKS = {"ticket": "ticket", "qspinlock": "qspinlock"}
+LOCKS = {"ticket", "qspinlock"}
 # Those of the small machines: a loop around one operation.
 WORDS = {"atomic-add": "line-add", "cas-add": "line-load-cas"}
 # A holder whose sibling waits is faster than both were when its hold was calibrated; with think, siblings work mostly.
@@ -35,31 +35,45 @@ def cpus(machine, threads):
     return ",".join(str(n // 2 + (n % 2) * cores) for n in range(threads))
 
 
+def run(haltkick, machine, cpus, operation, hold, think, *more):
+    """Simulates an operation on these CPUs, a vCPU each: the settings of the record, and its figures; None if it fails."""
+    arguments = [haltkick, "run", "--engine", "sim", "--machine", machine, "--cpus", cpus, "--no-ideal", "--format", "json",
+                 "--warmup", "50us", "--think", f"{think}ns", *more]
+    if operation.startswith("line-"):
+        arguments += ["--workload", operation, "--lock", "none"]
+    else:
+        lock = ["--lock-object", HERE / f"locks/{operation}.c"] if operation in OBJECTS else ["--lock", operation]
+        arguments += ["--workload", "line-lock", *lock, "--hold", f"{hold}ns"]
+    done = subprocess.run([str(word) for word in arguments], capture_output=True, text=True)
+    if done.returncode not in (0, 7):
+        sys.stderr.write(f"{operation} on {machine}: {done.stderr[:300]}\n")
+        return None
+    record = json.loads(done.stdout)
+    if record["figures"]["completion_ns"] is None:
+        sys.stderr.write(f"{operation} on {machine}: {record['why'].get('completion_ns')}\n")
+        return None
+    return record
+
+
+def wall_ns(record):
+    """Nanoseconds between two operations anywhere."""
+    return record["figures"]["completion_ns"] / record["settings"]["work_sections"]
+
+
 def simulate(haltkick, point, seed):
     machine, operation, hold, think, threads, _ = point
     name = machine.lower()
-    arguments = [haltkick, "run", "--engine", "sim", "--machine", f"{MACHINES[0]}/{name}.toml", "--cpus", cpus(name, threads),
-                 "--vcpus", threads, "--no-ideal", "--format", "json", "--seed", seed, "--window", "2s", "--slice", "100ms",
-                 "--each", 5000 if threads <= 16 else 2000 if think < 1000 else 1000, "--warmup", "50us"]
-    if operation in WORDS:
-        arguments += ["--workload", WORDS[operation], "--lock", "none", "--think", "0ns"]
-    else:
-        lock = ["--lock-object", HERE / f"locks/{operation}.c"] if operation in OBJECTS else ["--lock", LOCKS[operation]]
-        # Holds and thinks were calibrated beside busy siblings, and last longer then than alone.
-        longer = max(1.0, EMPTY.get((machine, hold, think, threads), 0) * threads / (hold + think)) if think else 1.0
-        arguments += ["--workload", "line-lock", *lock, "--hold", f"{round(hold * (HELD.get(machine, 1) if threads > 1 and not think else 1)) or HARNESS_NS['hold']}ns",
-                      "--think", f"{round(think * longer) or HARNESS_NS['think']}ns"]
-    run = subprocess.run([str(word) for word in arguments], capture_output=True, text=True)
-    if run.returncode not in (0, 7):
-        sys.stderr.write(f"{point}: {run.stderr[:300]}\n")
-        return None
-    record = json.loads(run.stdout)
-    completion = record["figures"]["completion_ns"]
-    if completion is None:
-        sys.stderr.write(f"{point}: {record['why'].get('completion_ns')}\n")
+    # Holds and thinks were calibrated beside busy siblings, and last longer then than alone.
+    longer = max(1.0, EMPTY.get((machine, hold, think, threads), 0) * threads / (hold + think)) if think else 1.0
+    hold = round(hold * (HELD.get(machine, 1) if threads > 1 and not think else 1)) or HARNESS_NS["hold"]
+    each = 5000 if threads <= 16 else 2000 if think < 1000 else 1000
+    think = 0 if operation in WORDS else round(think * longer) or HARNESS_NS["think"]
+    record = run(haltkick, f"{MACHINES[0]}/{name}.toml", cpus(name, threads), WORDS.get(operation, operation), hold, think,
+                 "--vcpus", threads, "--seed", seed, "--window", "2s", "--slice", "100ms", "--each", each)
+    if record is None:
         return None
     ran = sum(vcpu["run_ns"] for vcpu in record["per_vcpu"])
-    return completion / record["settings"]["work_sections"], ran / completion / threads
+    return wall_ns(record), ran / record["figures"]["completion_ns"] / threads
 
 
 def main():

@@ -6,18 +6,15 @@
 Block 0 is the machine as its file says; each other one is a machine like it, with another seed. The interval is that of all blocks.
 """
 import argparse
-import json
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from curves import HERE, run, wall_ns
+
 PRESETS = HERE.parents[2] / "vmm/sim/machines"
-OBJECTS = {"pair", "cas-ref", "rw-read", "swap-tas", "osq"}
 
 # Name: built-in machine that it is made of, what differs, and a line.
 MACHINES = {
@@ -121,21 +118,9 @@ def simulate(haltkick, directory, point, block, blocks):
     places = cpus(order, topology(directory, name), threads)
     machine = f"{directory}/{name}.toml" + (f"~{block}/{blocks - 1}" if block else "")
     each = 5000 if threads <= 8 else 1500 if threads <= 64 else 300
-    arguments = [haltkick, "run", "--engine", "sim", "--machine", machine, "--cpus", ",".join(map(str, places)), "--vcpus", threads,
-                 "--no-ideal", "--format", "json", "--seed", block + 1, "--window", "4s", "--slice", "3ms", "--each", each,
-                 "--warmup", "50us"]
-    if operation.startswith("line-"):
-        arguments += ["--workload", operation, "--lock", "none", "--think", f"{think}ns"]
-    else:
-        lock = ["--lock-object", HERE / f"locks/{operation}.c"] if operation in OBJECTS else ["--lock", operation]
-        arguments += ["--workload", "line-lock", *lock, "--hold", f"{hold}ns", "--think", f"{think or 3}ns"]
-    run = subprocess.run([str(word) for word in arguments], capture_output=True, text=True)
-    if run.returncode not in (0, 7):
-        sys.stderr.write(f"{point}: {run.stderr[:300]}\n")
-        return None
-    record = json.loads(run.stdout)
-    completion = record["figures"]["completion_ns"]
-    return completion and completion / record["settings"]["work_sections"]
+    record = run(haltkick, machine, ",".join(map(str, places)), operation, hold, think if operation.startswith("line-") else think or 3,
+                 "--vcpus", threads, "--seed", block + 1, "--window", "4s", "--slice", "3ms", "--each", each)
+    return record and wall_ns(record)
 
 
 def main():

@@ -214,8 +214,8 @@ impl Lines {
 
     /// Whether the core of `cpu` has what an access needs. Such an access takes no message.
     ///
-    /// A line for which nobody else waited can still be read on its way to another core, until it is there. Its owner may write it
-    /// until the request has come to its cluster.
+    /// A line whose present request did not wait can still be read on its way to another core, until it is there. Its owner may
+    /// write it until the request has come to its cluster.
     #[must_use]
     #[inline]
     pub fn has(&self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
