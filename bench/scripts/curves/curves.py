@@ -76,6 +76,41 @@ def simulate(haltkick, point, seed):
     return wall_ns(record), ran / record["figures"]["completion_ns"] / threads
 
 
+def within(pairs):
+    """Share of pairs of figures that lie within 30 % of each other, in words."""
+    near = sum(abs(math.log(one / other)) <= math.log(1.3) for one, other in pairs)
+    return f"{near} of {len(pairs)}, {100 * near / max(len(pairs), 1):.1f} %"
+
+
+def at(curve, threads):
+    """A curve at a number of threads, between its points by their logarithms, and flat behind the last one."""
+    points = sorted(curve.items())
+    for (before, low), (behind, high) in zip(points, points[1:]):
+        if before <= threads <= behind:
+            return low * (high / low) ** (math.log(threads / before) / math.log(behind / before))
+    return points[-1][1]
+
+
+def print_nulls(results):
+    """Ours beside two predictors that simulate nothing, on the curves that both big machines have."""
+    curves = defaultdict(dict)
+    for (*key, threads, measured), ns in results:
+        curves[tuple(key)][threads] = (measured, ns)
+    ours, nearest, no_lines = [], [], []
+    for (machine, *load), curve in curves.items():
+        other = curves.get(("H64" if machine == "H88" else "H88", *load))
+        if machine not in HELD or not other:
+            continue
+        operation, hold, think = load
+        for threads, (measured, ns) in curve.items():
+            ours.append((ns, measured))
+            nearest.append((at({n: pair[0] for n, pair in other.items()}, threads), measured))
+            alone = EMPTY.get((machine, hold, think, threads)) or (hold + think + 18) / threads
+            held = hold * (HELD[machine] if threads > 1 else 1) if operation in LOCKS | {"swap-tas", "osq"} else 0
+            no_lines.append((max(alone, held), measured))
+    print(f"curves of both: ours {within(ours)}; nearest curve {within(nearest)}; no lines {within(no_lines)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("haltkick")
@@ -104,24 +139,25 @@ def main():
             points.append(point)
     with ThreadPoolExecutor(asked.j) as pool:
         found = list(pool.map(lambda point: simulate(asked.haltkick, point, asked.seed), points))
-    curves, within = defaultdict(list), []
+    curves, pairs = defaultdict(list), []
     with open(asked.out, "w") as out:
         out.write("machine\toperation\thold_ns\tthink_ns\tthreads\tmeasured\tsimulated\tat_work\n")
         for point, result in zip(points, found):
             if result is None:
                 curves[point[:4]].append((point[4], point[5], math.nan))
-                within.append(False)
+                pairs.append((math.inf, 1))
                 continue
             ns, share = result
             out.write("\t".join(str(word) for word in (*point, f"{ns:.1f}", f"{share:.2f}")) + "\n")
             curves[point[:4]].append((point[4], point[5], ns))
-            within.append(abs(math.log(ns / point[5])) <= math.log(1.3))
+            pairs.append((ns, point[5]))
     for key, rows in curves.items():
-        errors = [abs(math.log(ns / measured)) for _, measured, ns in rows if ns == ns]
-        near = sum(error <= math.log(1.3) for error in errors)
-        print(f"{'/'.join(map(str, key)):34} {near:2}/{len(rows)}  geo {math.exp(sum(errors) / max(len(errors), 1)):.2f}  ",
+        known = [(ns, measured) for _, measured, ns in rows if ns == ns]
+        factor = math.exp(sum(abs(math.log(ns / measured)) for ns, measured in known) / max(len(known), 1))
+        print(f"{'/'.join(map(str, key)):26} within 30 %: {within(known):18} typical factor {factor:.2f}  ",
               " ".join(f"{n}:{ns:.0f}({ns / measured:.2f})" for n, measured, ns in rows))
-    print(f"within 30 %: {sum(within)} of {len(within)}, {100 * sum(within) / max(len(within), 1):.1f} %")
+    print(f"within 30 %: {within(pairs)}")
+    print_nulls([(point, result[0]) for point, result in zip(points, found) if result])
 
 
 if __name__ == "__main__":

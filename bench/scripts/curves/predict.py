@@ -30,8 +30,6 @@ MACHINES = {
 # Hold, think, and how much longer a think lasts beside a sibling that works (the empty loops of H88 and H64).
 LOADS = [(0, 0, 1.0), (200, 1000, 1.2), (1000, 5000, 1.1)]
 SEVEN = ["pair", "cas-ref", "rw-read", "swap-tas", "ticket", "qspinlock", "osq"]
-
-
 # What each is compared with: the direction says which of the two takes longer.
 BESIDE = {"ticket": "qspinlock", "swap-tas": "ticket", "cas-ref": "rw-read", "rw-read": "pair", "osq": "qspinlock"}
 REASONS = {
@@ -58,8 +56,8 @@ def explained(rows):
         other = at.get((row[0], row[1], f"{BESIDE.get(operation)}, {load}"))
         if other:
             longer = operation if float(row[4]) > float(other[6]) else BESIDE[operation] if float(row[6]) < float(other[4]) else None
-            row[7] = f"{longer} takes longer than {operation if longer != operation else BESIDE[operation]}" if longer else \
-                f"no longer than {BESIDE[operation]} for certain"
+            shorter = BESIDE[operation] if longer == operation else operation
+            row[7] = f"{longer} takes longer than {shorter}" if longer else f"undetermined: {operation} or {BESIDE[operation]}"
         row[9] = REASONS[operation]
     return rows
 

@@ -65,7 +65,7 @@ fn each_vcpu_leaves_after_its_own_operations() {
             "run --engine sim --machine nehalem-2s --cpus 0-2 --vcpus 3 --no-ideal --think 100ns --each 100";
         ends(0, &format!("{each} {more} --format json")).json()
     };
-    // With a lock that is held, nobody can be faster than the sections allow.
+    // Sections under one lock take as long as it is held, one after the other.
     let section_ns = |more: &str| {
         let record = run(more);
         let of = |key: &str| record["figures"][key].as_f64().expect("it is measured");

@@ -114,11 +114,11 @@ struct Line {
     writer: Option<u32>,
     sibling_has_it: bool,
     under_way: Vec<Request>,
-    /// Until then the owner may go on to write while a transfer is under way: the request for it has not come to its cluster.
+    /// Time at which the request under way comes to the owner's cluster. Until then the owner may go on to write.
     kept_until_ps: u64,
-    /// Writes that it may still make until then.
+    /// Writes that the owner may still make until that time.
     kept_writes: u32,
-    /// The request under way waited for the owner, which has nothing left to read, either.
+    /// The owner has no copy left to read, since the request under way waited for it.
     is_gone: bool,
     waiting: Queue,
     /// Requests so far.

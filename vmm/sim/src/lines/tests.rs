@@ -209,6 +209,10 @@ fn an_owner_goes_on_until_the_request_is_there() {
             assert_eq!(lines.has(at_ps, 0, 7, Need::Write), may, "CPU {asks}, {at_ps} ps");
             assert!(lines.has(at_ps, 0, 7, Need::Read), "it has a copy until the other one has the line");
         }
+        let writes =
+            std::iter::from_fn(|| lines.has(0, 0, 7, Need::Write).then(|| lines.hit(0, 7, Need::Write)));
+        let most = if flight_ps > 0 { costs.grants_in_a_row as usize } else { 0 };
+        assert_eq!(writes.take(100).count(), most, "CPU {asks}");
     }
 }
 

@@ -76,7 +76,8 @@ pub struct LineCosts {
     pub socket_ps: u64,
     /// From another socket that is this many hops away, beginning with one hop.
     pub hops_ps: Vec<u64>,
-    /// A copy of a line that others in the socket (or cluster) share already, from their common cache.
+    /// A copy of a line that others in the socket (or cluster) share already, from their common cache; also from one of many such
+    /// copies to the next.
     pub shared_ps: u64,
     /// From memory, for a line that no core has.
     pub memory_ps: u64,
@@ -90,7 +91,8 @@ pub struct LineCosts {
     pub occupancy_socket_permille: u64,
     /// This time between sockets.
     pub occupancy_far_permille: u64,
-    /// Most transfers in a row within a cluster while requests from elsewhere wait.
+    /// Most transfers in a row within a cluster while requests from elsewhere wait; also most writes of an owner while such a request
+    /// is on its way.
     pub grants_in_a_row: u32,
 }
 

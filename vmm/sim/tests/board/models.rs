@@ -141,3 +141,24 @@ fn a_sibling_costs_what_the_model_says_of_what_it_does() {
     assert!(near(stalls[0], 1.0 / 0.6), "a stall takes as much as work: {stalls:?}");
     assert!(stalls[1] < 1.2, "a stall takes nothing: {stalls:?}");
 }
+
+#[test]
+fn the_loop_that_stands_for_work_has_no_busy_sibling() {
+    let machine = preset("cascadelake-2s");
+    let other = machine.topology.siblings(0).next().expect("the core has a second thread");
+    let code = [work_then_set(), count_then_set()].concat();
+    let counts = CODE + work_then_set().len() as u64;
+    let taken = |counts_at: Option<u32>, first: u64| {
+        let mut bench = Bench::of_machine(1, machine.clone(), &code);
+        bench.start(0, first, DATA, 50_000);
+        counts_at.iter().for_each(|&slot| bench.start(slot, counts, DATA + 4096, 1_000_000));
+        let ends = bench.finish(1 + counts_at.iter().count());
+        ends.into_iter().find(|end| end.0 == 0).expect("it ends").1 as f64
+    };
+    let over_alone = |first| taken(Some(other), first) / taken(None, first);
+    let (work, any) = (over_alone(CODE), over_alone(counts));
+    assert!(
+        (work - 1.0).abs() < 0.01 && any > 1.5,
+        "{work} times as long beside a working sibling, {any} other code"
+    );
+}
