@@ -43,7 +43,6 @@ const LOADS: [Load; 10] = [
     Load { ratio: 2, ..load("queue, two for each pCPU", "qspinlock", (1, 4)) },
 ];
 
-/// A run that has ended.
 struct Figures {
     virtual_ms: f64,
     host_s: f64,

@@ -16,12 +16,10 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound
     }
 
-    /// One of them.
     pub(crate) fn one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize].clone()
     }

@@ -48,7 +48,6 @@ fn lacking() -> Option<String> {
     }
 }
 
-/// A file for a test.
 fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -101,7 +100,6 @@ fn linked(object: &Path) -> Image {
     link(object).unwrap_or_else(|error| panic!("{}: {error}", object.display()))
 }
 
-/// The name of an object's lock.
 fn lock_of(object: &Path) -> String {
     format!("file:{}", object.display())
 }

@@ -8,7 +8,6 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Item, UseTree};
 
-/// One file.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     /// The names that lead to its module from the root of its crate.
@@ -16,12 +15,10 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
-/// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace").to_owned()
 }
 
-/// All files under `folder` of the workspace.
 pub(crate) fn sources(folder: &str) -> Vec<Source> {
     let top = root().join(folder);
     let source = |path: PathBuf| {

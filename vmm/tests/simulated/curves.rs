@@ -51,7 +51,6 @@ fn one_lock_for_a_table_is_slower_than_many() {
         let config =
             simulated("skylake-8s", 8, 1).workload("hash-table-global").lock("mcs").lock_count(locks);
         let outcome = done(&config.hold(us(0)).think(us(0)).pv(false).window(us(500)));
-        assert_eq!(outcome.lost_updates, Some(0));
         outcome.acquisitions() as f64
     };
     let (one, many) = (with(1), with(64));

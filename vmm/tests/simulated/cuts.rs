@@ -1,6 +1,7 @@
 //! Cuts of a run, without copies of the process, which a test with threads cannot make.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use haltkick_vmm::worst::{Attempt, Baseline, Cut, Effect, Kind, Occurrence, Scope, replay, survey};
 use haltkick_vmm::{Image, Run};
@@ -8,17 +9,29 @@ use support::{Settings, ms, simulated, us};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-fn surveyed(run: &Run) -> Baseline {
-    let scope = Scope { span: us(1000), horizon: us(3000), every: false };
+fn draining(cpus: u32, ratio: u32, (lock, pv): (&str, bool)) -> Run {
+    Run { drain: true, ..simulated("skylake-8s", cpus, ratio).form(lock, pv) }
+}
+
+fn surveyed_in(run: &Run, span: Duration, horizon: Duration, every: bool) -> Baseline {
+    let scope = Scope { span, horizon, every };
     survey(run, &Image::embedded(), scope, &NEVER).expect("the lock holds")
 }
 
-fn cut(run: &Run, baseline: &Baseline, at: &Occurrence, kind: Kind) -> Effect {
-    let cut = Cut::new(at.vcpu, at.instructions, kind);
-    match replay((run, &Image::embedded()), baseline, &[cut], &NEVER) {
-        Ok(Attempt::Held(effect, _)) => effect,
+fn surveyed(run: &Run) -> Baseline {
+    surveyed_in(run, us(1000), us(3000), false)
+}
+
+/// The effect of `cuts`, and the lock at the last of them, in words.
+fn replayed(run: &Run, baseline: &Baseline, cuts: &[Cut]) -> (Effect, Option<String>) {
+    match replay((run, &Image::embedded()), baseline, cuts, &NEVER) {
+        Ok(Attempt::Held(effect, state)) => (effect, state),
         other => panic!("{other:?}"),
     }
+}
+
+fn cut(run: &Run, baseline: &Baseline, at: &Occurrence, kind: Kind) -> Effect {
+    replayed(run, baseline, &[Cut::new(at.vcpu, at.instructions, kind)]).0
 }
 
 /// Some occurrences that lie far apart.
@@ -30,7 +43,7 @@ fn some(baseline: &Baseline) -> impl Iterator<Item = &Occurrence> {
 fn a_cut_that_does_nothing_changes_nothing() {
     // A native queue comes to a few sections or to many at ratio 2, by chance.
     for (lock, pv, ratio) in [("qspinlock", true, 2), ("ticket", false, 1), ("mutex/packed", true, 3)] {
-        let run = Run { drain: true, ..simulated("skylake-8s", 4, ratio).form(lock, pv) };
+        let run = draining(4, ratio, (lock, pv));
         let baseline = surveyed(&run);
         assert!(baseline.occurrences.len() > 100, "{lock}: {}", baseline.occurrences.len());
         for at in some(&baseline) {
@@ -43,7 +56,7 @@ fn a_cut_that_does_nothing_changes_nothing() {
 
 #[test]
 fn a_holder_that_is_taken_off_makes_all_others_wait() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("ticket", false) };
+    let run = draining(4, 1, ("ticket", false));
     let baseline = surveyed(&run);
     let mut holders = baseline.occurrences.iter().filter(|at| at.holds);
     let at = holders.nth(100).expect("somebody takes the lock");
@@ -62,7 +75,7 @@ fn a_holder_that_is_taken_off_makes_all_others_wait() {
 
 #[test]
 fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).form("tas", false) };
+    let run = draining(4, 2, ("tas", false));
     let baseline = surveyed(&run);
     // It waits, so that nothing depends on it.
     let at = baseline.occurrences.iter().find(|at| !at.holds && at.waiting > 0).expect("somebody waits");
@@ -74,7 +87,7 @@ fn a_pcpu_that_is_taken_away_runs_no_other_vcpu() {
 
 #[test]
 fn the_lock_at_a_cut_is_told_in_words() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("ticket", false) };
+    let run = draining(4, 1, ("ticket", false));
     let baseline = surveyed(&run);
     let at = baseline
         .occurrences
@@ -82,46 +95,34 @@ fn the_lock_at_a_cut_is_told_in_words() {
         .filter(|at| at.holds && at.waiting > 0)
         .nth(20)
         .expect("another one waits");
-    let kind = Kind::Off(ms(1));
-    let cut = Cut::new(at.vcpu, at.instructions, kind);
-    match replay((&run, &Image::embedded()), &baseline, &[cut], &NEVER) {
-        Ok(Attempt::Held(_, Some(state))) => {
-            // A vCPU on its way to the lock has drawn a ticket, or is about to.
-            let drawn = (0..=3).any(|more| state.ends_with(&format!("; {more} more drawn; 0 asleep")));
-            assert!(state.starts_with("held by ticket ") && drawn, "{state}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let cut = Cut::new(at.vcpu, at.instructions, Kind::Off(ms(1)));
+    let state = replayed(&run, &baseline, &[cut]).1.expect("its words are known");
+    // A vCPU on its way to the lock has drawn a ticket, or is about to.
+    let drawn = (0..=3).any(|more| state.ends_with(&format!("; {more} more drawn; 0 asleep")));
+    assert!(state.starts_with("held by ticket ") && drawn, "{state}");
 }
 
 #[test]
 fn a_window_that_closes_at_a_cut_ends_the_work() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 2).form("qspinlock", true) };
+    let run = draining(4, 2, ("qspinlock", true));
     let baseline = surveyed(&run);
     let at = baseline.occurrences.iter().filter(|at| at.holds).nth(20).expect("somebody takes the lock");
     let cut = Cut::new(at.vcpu, at.instructions, Kind::Off(ms(1)));
-    let held = |cut| match replay((&run, &Image::embedded()), &baseline, &[cut], &NEVER) {
-        Ok(Attempt::Held(effect, _)) => effect,
-        other => panic!("{other:?}"),
-    };
-    let [goes_on, closes] = [false, true].map(|closes| held(Cut { closes, ..cut }));
+    let [goes_on, closes] = [false, true].map(|closes| replayed(&run, &baseline, &[Cut { closes, ..cut }]).0);
     assert!(!goes_on.censored && closes.censored, "{goes_on:?} {closes:?}");
 }
 
 #[test]
 fn two_vcpus_off_at_once_cost_more_than_each_alone() {
     // Three vCPUs that only read share two CPUs: one that is off does no harm, since the third runs in its place.
-    let mut run = Run { drain: true, ..simulated("skylake-8s", 2, 1).form("rwsem/packed", true).vcpus(3) };
+    let mut run = draining(2, 1, ("rwsem/packed", true)).vcpus(3);
     run.guests[0].ours_mut().expect("our guest").shape.read_percent = 100;
     let baseline = surveyed(&run);
     let first = &baseline.occurrences[baseline.occurrences.len() / 4];
     let mut later = baseline.occurrences.iter().filter(|at| at.at > first.at + us(20));
     let second = later.find(|at| at.vcpu != first.vcpu).expect("another vCPU");
     let cuts = [first, second].map(|at| Cut::new(at.vcpu, at.instructions, Kind::Off(us(1000))));
-    let late_ns = |cuts: &[Cut]| match replay((&run, &Image::embedded()), &baseline, cuts, &NEVER) {
-        Ok(Attempt::Held(effect, _)) => effect.late_ns * 2,
-        other => panic!("{other:?}"),
-    };
+    let late_ns = |cuts: &[Cut]| replayed(&run, &baseline, cuts).0.late_ns * 2;
     let [one, other, both] = [&cuts[..1], &cuts[1..], &cuts].map(late_ns);
     assert!(one.abs() < 250_000 && other.abs() < 250_000, "{one} {other}");
     assert!(both > 700_000, "{both}");
@@ -129,23 +130,17 @@ fn two_vcpus_off_at_once_cost_more_than_each_alone() {
 
 #[test]
 fn time_at_a_lock_does_not_depend_on_the_points_tried() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("mcs", false) };
-    let [some, every] = [false, true].map(|every| {
-        let scope = Scope { span: us(500), horizon: us(1500), every };
-        let baseline = survey(&run, &Image::embedded(), scope, &NEVER).expect("the lock holds");
-        baseline.exposure.values().sum::<f64>()
-    });
+    let run = draining(4, 1, ("mcs", false));
+    let [some, every] =
+        [false, true].map(|every| surveyed_in(&run, us(500), us(1500), every).exposure.values().sum::<f64>());
     // Four CPUs spin for more than a third of the time. What comes behind the last access of all is in one sum alone.
     assert!(some > 0.3 && (some / every - 1.0).abs() < 0.05, "{some} and {every}");
 }
 
 #[test]
 fn a_cut_too_late_to_be_compared_is_not_reached() {
-    let run = Run { drain: true, ..simulated("skylake-8s", 4, 1).form("ticket", false) };
-    let of = |span, horizon| {
-        let scope = Scope { span, horizon, every: false };
-        survey(&run, &Image::embedded(), scope, &NEVER).expect("the lock holds")
-    };
+    let run = draining(4, 1, ("ticket", false));
+    let of = |span, horizon| surveyed_in(&run, span, horizon, false);
     let (short, long) = (of(us(1000), us(1000)), of(us(1500), us(500)));
     let late = long.occurrences.iter().find(|at| at.at > us(1200)).expect("the lock is taken all the time");
     let at = Cut::new(late.vcpu, late.instructions, Kind::Exit);

@@ -119,7 +119,6 @@ fn a_guest_that_goes_with_its_lock_held_still_ends() {
     let run = two("ticket").presence(between(1_000, 9_000)).hold(us(50)).think(us(1));
     let outcome = done(&run);
     assert!(outcome.acquisitions() > 100, "{}", outcome.acquisitions());
-    assert_eq!(outcome.lost_updates, Some(0));
 }
 
 #[test]

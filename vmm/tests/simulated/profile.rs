@@ -1,7 +1,7 @@
 //! Time of simulated vCPUs by place: all of it is counted, and the run is the same as without.
 
 use haltkick_vmm::Instruments;
-use support::{Settings, us, watched};
+use support::{Settings, run_ns, us, watched};
 
 use super::small;
 
@@ -24,7 +24,7 @@ fn a_profile_counts_all_time_and_changes_nothing() {
         assert_eq!((profile.period_ns, profile.late), (1, 0), "every nanosecond is a sample");
         let of_rows: u64 = profile.rows.iter().map(|row| row.samples).sum();
         assert_eq!(of_rows, profile.samples);
-        let run_ns: u64 = with.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+        let run_ns = run_ns(&with);
         // Changes of vCPUs count here, as time of the vCPU that comes, and not there.
         let changes_ns =
             with.vcpus.iter().map(|vcpu| vcpu.preemptions + vcpu.waits.unwrap_or(0)).sum::<u64>() * CHANGE_NS;

@@ -86,8 +86,8 @@ macro_rules! settings {
             #[must_use]
             fn $name(self, $name: $($type)? $(impl Into<$into>)?) -> Self;)*
 
-            /// Sets `lock` and `pv`.
             #[must_use]
+            /// Sets `lock` and `pv`.
             fn form(self, lock: impl Into<String>, pv: bool) -> Self {
                 self.lock(lock).pv(pv)
             }

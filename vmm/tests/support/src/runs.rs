@@ -41,7 +41,7 @@ pub fn start(config: &Run) -> Result<Outcome, RunError> {
     start_with(config, &image(config))
 }
 
-/// Runs a guest of the embedded image, which comes to its end.
+/// Runs a guest of the embedded image, which comes to its end: a lost update, too, is an error of the run.
 ///
 /// # Panics
 /// If it does not.
