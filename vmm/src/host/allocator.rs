@@ -66,13 +66,11 @@ pub(crate) mod counted {
     /// Counts of one thread, so far or between two moments.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Counted {
-        /// Mutexes locked.
         pub(crate) mutexes: u64,
         /// Readings of CLOCK_MONOTONIC.
         pub(crate) clocks: u64,
         /// Readings of the time stamp counter.
         pub(crate) counters: u64,
-        /// Memory allocated.
         pub(crate) allocations: u64,
     }
 
@@ -95,14 +93,12 @@ pub(crate) mod counted {
         };
     }
 
-    /// Changes the calling thread's counts.
     pub(crate) fn count(change: impl FnOnce(&mut Counted)) {
         let mut counted = COUNTED.get();
         change(&mut counted);
         COUNTED.set(counted);
     }
 
-    /// The calling thread's counts.
     pub(crate) fn by_this_thread() -> Counted {
         COUNTED.get()
     }

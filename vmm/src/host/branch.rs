@@ -25,7 +25,6 @@ pub(crate) struct Awaited {
     pipe: PipeReader,
 }
 
-/// Makes a branch.
 pub(crate) fn branch() -> io::Result<Side> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("it has more than one thread, which is a fault of Haltkick"));

@@ -18,12 +18,10 @@ pub(crate) fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// CPU time of the whole process.
 pub(crate) fn process_cpu_time() -> Duration {
     Duration::from_nanos(nanoseconds(ClockId::ProcessCPUTime))
 }
 
-/// The host's time stamp counter.
 pub(crate) fn read_tsc() -> u64 {
     #[cfg(test)]
     super::allocator::counted::count(|counted| counted.counters += 1);
@@ -51,13 +49,11 @@ pub(crate) fn tsc_khz() -> u64 {
 /// The clocks that a run goes by.
 #[derive(Debug)]
 pub(crate) enum Clock {
-    /// The host's.
     Host,
     /// The clocks of a simulated machine, which stand still but for [`SimulatedClock::set`].
     Simulated(SimulatedClock),
 }
 
-/// The clocks of a simulated machine.
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedClock {
     time: Arc<VirtualTime>,
@@ -97,7 +93,6 @@ impl SimulatedClock {
         self.time.executed.store(executed, Ordering::Relaxed);
     }
 
-    /// It is that late now.
     pub(crate) fn set(&self, now: Moment) {
         // Relaxed: only one thread drives a simulated machine.
         self.time.ns.store(now.ns, Ordering::Relaxed);
@@ -114,7 +109,6 @@ impl Clock {
         }
     }
 
-    /// The time stamp counter.
     pub(crate) fn tsc(&self) -> u64 {
         match self {
             Self::Host => read_tsc(),
@@ -124,7 +118,6 @@ impl Clock {
 }
 
 impl Clock {
-    /// Now.
     pub(crate) fn moment(&self) -> Moment {
         match self {
             Self::Host => Moment::now(),
@@ -172,7 +165,6 @@ impl TscRate {
         Self { khz: if khz == 0 { 1 } else { khz } }
     }
 
-    /// Ticks a millisecond.
     pub(crate) const fn khz(self) -> u64 {
         self.khz
     }

@@ -121,7 +121,6 @@ pub struct Residence {
 }
 
 impl Residence {
-    /// How the memory at these addresses is backed at the moment.
     pub(crate) fn of(addresses: &Range<u64>) -> Known<Self> {
         let read = |path: &str| {
             std::fs::read_to_string(path).map_err(|error| format!("{path} cannot be read: {error}").into())
@@ -137,7 +136,6 @@ impl Residence {
     }
 }
 
-/// Bytes in memory, and those of them in huge pages, of mappings that begin among `addresses`.
 fn in_smaps(text: &str, addresses: &Range<u64>) -> [u64; 2] {
     let (mut sums, mut is_in) = ([0; 2], false);
     for line in text.lines() {

@@ -103,7 +103,6 @@ impl Counter {
     }
 }
 
-/// The counters of a run.
 pub(crate) struct Pmu(Known<Vec<(&'static str, io::Result<Counter>)>>);
 
 impl Pmu {

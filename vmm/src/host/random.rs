@@ -5,7 +5,6 @@
 pub(crate) struct SplitMix(u64);
 
 impl SplitMix {
-    /// The sequence of `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

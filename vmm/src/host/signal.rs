@@ -186,7 +186,6 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// The calling thread.
     pub(crate) fn current() -> Self {
         Self {
             process: std::process::id() as libc::pid_t,
@@ -205,7 +204,6 @@ impl Thread {
         (bits != 0).then_some(Self { process, thread })
     }
 
-    /// Its number.
     pub(crate) fn id(self) -> libc::pid_t {
         self.thread
     }

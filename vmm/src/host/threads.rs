@@ -13,7 +13,6 @@ use std::{io, thread};
 use crate::host::cpus;
 use crate::host::error::RunError;
 
-/// Locks `mutex`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(test)]
     super::allocator::counted::count(|counted| counted.mutexes += 1);

@@ -13,9 +13,9 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::host::error::RunError;
 use crate::host::text::printable;
-use crate::image::file::{Entry, IMAGE_END, Image, parse};
+use crate::image::file::{Entry, IMAGE_END, Image, parse, text};
 use crate::image::object::{ARMS, FILE_PREFIX, LinkedObject, Offer, Part, Used, Wanted};
-use crate::image::sites::Calls;
+use crate::image::sites::{Calls, word};
 
 impl Image {
     /// This image with the locks behind its own that these names ask for, each once: `file:PATH` is a lock object or its source, and
@@ -37,9 +37,6 @@ impl Image {
     }
 
     /// Attaches lock objects.
-    ///
-    /// # Errors
-    /// As above.
     pub(super) fn with_linked(self, wanted: &[Wanted]) -> Result<Self, RunError> {
         let path = self.path.clone();
         let refuse = |reason: String| RunError::Image { path: path.clone(), reason };
@@ -136,9 +133,6 @@ struct Room {
 
 impl Room {
     /// Returns the room of an ELF file.
-    ///
-    /// # Errors
-    /// The image has no room, as the end of a sentence that begins with the image's name.
     fn of(elf: &[u8]) -> Result<Self, String> {
         const NONE: &str = "takes no lock objects: it was built before there were any";
         let file = object::File::parse(elf).map_err(|_| NONE)?;
@@ -150,19 +144,12 @@ impl Room {
         let imports =
             file.section_by_name(IMPORTS_SECTION).and_then(|section| section.data().ok()).ok_or(NONE)?;
         let rows = imports.chunks_exact(size_of::<Import>());
-        let row = |row: &[u8]| {
-            let name: Vec<u8> = row[..32].iter().copied().take_while(|&byte| byte != 0).collect();
-            let value = row[32..40].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
-            (printable(&String::from_utf8_lossy(&name)), value)
-        };
+        let row = |row: &[u8]| (text(&row[..32]), word(row, 32, 8));
         Ok(Self { imports: rows.map(row).collect(), table: start as usize })
     }
 }
 
 /// The file with the objects in it: what is loaded at its end, and behind that the headers of all segments.
-///
-/// # Errors
-/// That these are too many, as the end of a sentence that begins with the image's name.
 fn attached(elf: &[u8], room: &Room, end: u64, objects: &[LinkedObject]) -> Result<Vec<u8>, String> {
     const PAGE: usize = 4096;
     let mut file = elf.to_vec();
@@ -176,15 +163,13 @@ fn attached(elf: &[u8], room: &Room, end: u64, objects: &[LinkedObject]) -> Resu
     }
     file.resize(file.len().next_multiple_of(8), 0);
     let place = file.len() as u64;
-    file.extend_from_slice(&headers.bytes);
+    file.extend_from_slice(&headers.0);
     headers.tell(&mut file, place)?;
     Ok(file)
 }
 
 /// The headers of an ELF file's segments.
-struct Headers {
-    bytes: Vec<u8>,
-}
+struct Headers(Vec<u8>);
 
 impl Headers {
     const BYTES: usize = 56;
@@ -197,26 +182,25 @@ impl Headers {
 
     /// Returns the headers of a file that was parsed before.
     fn of(elf: &[u8]) -> Result<Self, String> {
-        let place = u64::from_le_bytes(elf[Self::PLACE..Self::PLACE + 8].try_into().expect("eight bytes"));
-        let number = u16::from_le_bytes(elf[Self::NUMBER..Self::NUMBER + 2].try_into().expect("two bytes"));
-        if number == Self::NUMBER_ELSEWHERE {
+        let start = word(elf, Self::PLACE, 8) as usize;
+        let number = word(elf, Self::NUMBER, 2) as usize;
+        if number == usize::from(Self::NUMBER_ELSEWHERE) {
             return Err(Self::TOO_MANY.into());
         }
-        let start = place as usize;
-        Ok(Self { bytes: elf[start..start + usize::from(number) * Self::BYTES].to_vec() })
+        Ok(Self(elf[start..start + number * Self::BYTES].to_vec()))
     }
 
     fn add(&mut self, part: &Part, offset: u64) {
         const PAGE: u64 = 4096;
-        self.bytes.extend(object::elf::PT_LOAD.0.to_le_bytes());
-        self.bytes.extend(part.rights.0.to_le_bytes());
+        self.0.extend(object::elf::PT_LOAD.0.to_le_bytes());
+        self.0.extend(part.rights.0.to_le_bytes());
         let words = [offset, part.address, part.address, part.bytes.len() as u64, part.memory_bytes, PAGE];
-        self.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self.0.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     }
 
     /// Tells the file's header where they are now.
     fn tell(&self, file: &mut [u8], place: u64) -> Result<(), String> {
-        let number = u16::try_from(self.bytes.len() / Self::BYTES).unwrap_or(Self::NUMBER_ELSEWHERE);
+        let number = u16::try_from(self.0.len() / Self::BYTES).unwrap_or(Self::NUMBER_ELSEWHERE);
         if number == Self::NUMBER_ELSEWHERE {
             return Err(Self::TOO_MANY.into());
         }
@@ -271,8 +255,7 @@ mod tests {
 
     /// Returns the place of a section's header in the small image.
     fn header(section: usize) -> usize {
-        let table = &small_image()[40..48];
-        u64::from_le_bytes(table.try_into().expect("eight bytes")) as usize + 64 * section
+        word(small_image(), 40, 8) as usize + 64 * section
     }
 
     #[test]
@@ -306,16 +289,18 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_objects_beyond_any_file_is_cut_short() {
+    fn a_broken_table_of_objects_and_too_many_segments_are_refused() {
         const OBJECTS: usize = 2;
-        let said = said(&[(header(OBJECTS) + 24, &(u64::MAX - 7).to_le_bytes())]);
-        assert!(said.contains("is cut short"), "{said}");
-    }
-
-    #[test]
-    fn an_image_with_too_many_segments_takes_no_objects() {
-        // ELF: 0xffff segments means that the first section's header states their number.
-        let said = said(&[(Headers::NUMBER, &[0xff, 0xff]), (header(0) + 44, &[3, 0, 0, 0])]);
-        assert!(said.contains("has too many segments"), "{said}");
+        for (changes, expected) in [
+            (vec![(header(OBJECTS) + 24, &(u64::MAX - 7).to_le_bytes()[..])], "is cut short"),
+            // ELF: 0xffff segments means that the first section's header states their number.
+            (
+                vec![(Headers::NUMBER, &[0xff, 0xff][..]), (header(0) + 44, &[3, 0, 0, 0])],
+                "has too many segments",
+            ),
+        ] {
+            let said = said(&changes);
+            assert!(said.contains(expected), "{said}: no `{expected}`");
+        }
     }
 }

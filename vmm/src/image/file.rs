@@ -409,7 +409,7 @@ fn section<'a>(
     Ok(data)
 }
 
-fn text(field: &[u8]) -> String {
+pub(super) fn text(field: &[u8]) -> String {
     let used = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     printable(&String::from_utf8_lossy(&field[..used]))
 }
@@ -419,21 +419,12 @@ fn descriptors(path: &Path, file: &object::File<'_>, name: &str) -> Result<Vec<E
     let records = section(path, file, name, size_of::<Descriptor>())?.chunks_exact(size_of::<Descriptor>());
     Ok(records
         .map(|record| {
-            let flags = offset_of!(Descriptor, flags);
+            let (flags, times) = (offset_of!(Descriptor, flags), &record[offset_of!(Descriptor, times)..]);
             Entry {
                 name: text(&record[offset_of!(Descriptor, name)..offset_of!(Descriptor, summary)]),
                 summary: text(&record[offset_of!(Descriptor, summary)..flags]),
-                flags: u32::from_le_bytes([
-                    record[flags],
-                    record[flags + 1],
-                    record[flags + 2],
-                    record[flags + 3],
-                ]),
-                times: record[offset_of!(Descriptor, times)..]
-                    .chunks_exact(16)
-                    .take(TIMES)
-                    .map(text)
-                    .collect(),
+                flags: sites::word(record, flags, 4) as u32,
+                times: times.chunks_exact(16).take(TIMES).map(text).collect(),
             }
         })
         .collect())

@@ -7,6 +7,7 @@ use super::file::{Image, parse};
 use super::made::guest::small_image;
 use super::made::lock::small_object;
 use super::object::Wanted;
+use super::sites::word;
 
 const SECTION_HEADER_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
@@ -29,7 +30,7 @@ struct Changed(Vec<u8>);
 
 impl Changed {
     fn word(&self, at: usize) -> usize {
-        u64::from_le_bytes(self.0[at..at + 8].try_into().unwrap()) as usize
+        word(&self.0, at, 8) as usize
     }
 
     fn put(&mut self, at: usize, number: u64, bytes: usize) {

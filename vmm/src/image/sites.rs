@@ -1,7 +1,7 @@
 //! The places of an image that call a lock, and what its locks are called by.
 //!
 //! Every statement is checked: every site must decode to exactly one call through the slot that it says it calls
-//! through, and all sites of an operation call through the same.
+//! through, and all sites of an operation call through the same. An error is the end of a sentence that begins with the image's name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,9 +81,6 @@ impl Calls {
 }
 
 /// Reads and checks the sites of an image. An image without the section has none.
-///
-/// # Errors
-/// What is wrong, as the end of a sentence that begins with the image's name.
 pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> Result<Vec<Site>, String> {
     let mut sites: Vec<Site> = Vec::new();
     let mut slots: BTreeMap<Operation, u64> = BTreeMap::new();
@@ -134,9 +131,6 @@ fn code(segments: &[Segment], address: u64, length: u64) -> Option<&[u8]> {
 
 /// Reads and checks how the locks are called: native and paravirtual form of each. Empty for an image without the
 /// section.
-///
-/// # Errors
-/// As for [`sites`].
 pub(crate) fn calls(
     file: &object::File<'_>,
     segments: &[Segment],
@@ -185,7 +179,7 @@ fn records<'a>(file: &object::File<'a>, name: &str, size: usize) -> Result<Vec<&
 }
 
 /// A little-endian number of `bytes` bytes at `at` of a record that is long enough.
-fn word(record: &[u8], at: usize, bytes: usize) -> u64 {
+pub(super) fn word(record: &[u8], at: usize, bytes: usize) -> u64 {
     record[at..at + bytes].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 

@@ -42,7 +42,6 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// The symbols of an ELF file.
     pub(crate) fn of(file: &object::File<'_>) -> Self {
         let mut left = MOST_BYTES;
         let mut sorted: Vec<_> = file
@@ -295,7 +294,6 @@ impl Inflated {
         self.0.iter().find(|(found, _)| found == name).map(|(_, bytes)| &**bytes)
     }
 
-    /// Number of bytes in all of them.
     pub(crate) fn bytes(&self) -> usize {
         self.0.iter().map(|(_, bytes)| bytes.len()).sum()
     }
@@ -472,25 +470,16 @@ mod tests {
     }
 
     #[test]
-    fn units_may_share_a_table_but_not_parts_of_one() {
-        assert!(Lines::of(&units_with_tables(100, 0), &Inflated::NOTHING).is_some(), "one table for all");
-        assert!(
-            Lines::of(&units_with_tables(100, SHAPE_BYTES), &Inflated::NOTHING).is_none(),
-            "each begins inside another's"
-        );
-    }
-
-    #[test]
-    fn paths_that_fill_memory_are_not_read() {
-        assert!(
-            Lines::of(&files_of_one_directory(10, 100), &Inflated::NOTHING).is_some(),
-            "a few short ones"
-        );
-        // 4 KiB of names stand for 4 MiB of paths.
-        assert!(
-            Lines::of(&files_of_one_directory(1000, 4096), &Inflated::NOTHING).is_none(),
-            "many in a long one"
-        );
+    fn debug_information_is_read_while_it_is_bounded() {
+        for (what, file, is_read) in [
+            ("one table for all units", units_with_tables(100, 0), true),
+            ("tables inside each other", units_with_tables(100, SHAPE_BYTES), false),
+            ("a few short paths", files_of_one_directory(10, 100), true),
+            // 4 KiB of names stand for 4 MiB of paths.
+            ("many paths in a long one", files_of_one_directory(1000, 4096), false),
+        ] {
+            assert_eq!(Lines::of(&file, &Inflated::NOTHING).is_some(), is_read, "{what}");
+        }
     }
 
     #[test]

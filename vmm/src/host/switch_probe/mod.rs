@@ -86,7 +86,6 @@ struct Namespace {
 }
 
 impl Namespace {
-    /// Namespace of this process.
     fn own() -> io::Result<Self> {
         const MINOR_BITS: u32 = 20;
         let file = std::fs::metadata("/proc/self/ns/pid")?;

@@ -33,7 +33,6 @@ const CODE: [&[u8]; 4] = [
 const STUBS: u64 = FUNCTIONS + CODE.len() as u64 * STEP;
 const DATA: u64 = IMAGE_BASE + 0x1000;
 
-/// The file.
 pub(crate) fn small_image() -> &'static [u8] {
     static FILE: OnceLock<Vec<u8>> = OnceLock::new();
     FILE.get_or_init(make)

@@ -50,7 +50,6 @@ struct Numbers {
     common: u64,
 }
 
-/// The object.
 pub(crate) fn small_object() -> &'static [u8] {
     static FILE: OnceLock<Vec<u8>> = OnceLock::new();
     FILE.get_or_init(object)

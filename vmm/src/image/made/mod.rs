@@ -26,7 +26,6 @@ const FILE_HEADER_BYTES: usize = 64;
 const SEGMENT_HEADER_BYTES: usize = 56;
 const SECTION_HEADER_BYTES: u16 = 64;
 
-/// A section.
 #[derive(Default)]
 struct Section {
     name: &'static str,

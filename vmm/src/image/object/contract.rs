@@ -45,7 +45,6 @@ const INIT: &str = "hk_init";
 /// A function of the object: member and symbol.
 pub(super) type Function = (usize, usize);
 
-/// The exports of an object.
 #[derive(Debug, Default)]
 pub(super) struct Exports {
     /// Native form, paravirtual form; each: lock, unlock, read, read-unlock.
@@ -59,7 +58,6 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// All functions.
     pub(super) fn functions(&self) -> impl Iterator<Item = Function> + '_ {
         let rest = self.try_lock.iter().chain(std::slice::from_ref(&self.init));
         self.forms.iter().flatten().chain(rest).filter_map(|function| *function)
@@ -67,9 +65,6 @@ impl Exports {
 }
 
 /// Finds what the members define; `find` knows which symbol is meant by a name.
-///
-/// # Errors
-/// What is missing, as the end of a sentence that begins with the object's name.
 pub(super) fn exports(
     members: &[Member],
     find: impl Fn(&str) -> Option<(usize, usize)>,
@@ -171,7 +166,6 @@ fn lacking(members: &[Member], name: &str, to: &str) -> String {
 }
 
 impl Member {
-    /// Whether a symbol stands for code.
     pub(super) fn is_code(&self, symbol: usize) -> bool {
         match self.symbols[symbol].place {
             SymbolPlace::Section(section) => {

@@ -13,9 +13,6 @@ use crate::image::object::member::{Member, Symbol, SymbolPlace};
 use crate::image::object::resolve::SectionId;
 
 /// Looks at the code of all sections that are needed, by member and index. They are known to be small.
-///
-/// # Errors
-/// The first instruction that must not be there, with its place, as the end of a sentence that begins with the object's name.
 pub(super) fn check(members: &[Member], reached: &BTreeSet<SectionId>) -> Result<(), String> {
     let mut functions = functions(members, reached);
     let mut info = InstructionInfoFactory::new();

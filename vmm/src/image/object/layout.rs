@@ -17,7 +17,6 @@ const CODE_ALIGN: u64 = 64;
 /// From one vCPU's memory to the next: whole pairs of lines.
 const CPU_ALIGN: u64 = 128;
 
-/// The addresses of all parts.
 pub(super) struct Layout {
     /// Code, constants (from the table of addresses on), data and zeros.
     pub(super) code: Range<u64>,
@@ -71,9 +70,6 @@ impl Cursor {
 
 impl Layout {
     /// Lays out what was reached, from `base` on; `table` are the names whose values code reads from memory.
-    ///
-    /// # Errors
-    /// That it is too large, as the end of a sentence that begins with the object's name.
     pub(super) fn new(
         members: &[Member],
         resolved: &Resolved,
@@ -118,7 +114,6 @@ impl Layout {
         Ok(Self { code, constants, data, zeros, heap, end, sections, common, cpu_area, table })
     }
 
-    /// Returns the address of a section.
     pub(super) fn section(&self, member: usize, section: usize) -> Option<u64> {
         self.sections.get(&SectionId { member, section }).copied()
     }
@@ -128,7 +123,6 @@ impl Layout {
         self.sections.iter().map(|(&id, &address)| (id, address))
     }
 
-    /// The value of what a name stands for.
     pub(super) fn value(&self, target: &Target) -> u64 {
         match target {
             &Target::Place { member, section, offset } => {

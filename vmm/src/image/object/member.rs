@@ -56,13 +56,11 @@ pub(super) struct Member {
     pub(super) bytes: Vec<u8>,
     /// By their index.
     pub(super) sections: Vec<Section>,
-    /// By their index.
     pub(super) symbols: Vec<Symbol>,
     /// Place of the symbol table in the file.
     pub(super) symbol_table: Option<Range<usize>>,
 }
 
-/// A section.
 #[derive(Debug, Default)]
 pub(super) struct Section {
     pub(super) name: String,
@@ -85,7 +83,6 @@ pub(super) struct Relocation {
     pub(super) addend: i64,
 }
 
-/// A symbol.
 #[derive(Debug)]
 pub(super) struct Symbol {
     pub(super) name: String,
@@ -101,7 +98,6 @@ pub(super) struct Symbol {
     pub(super) is_indirect: bool,
 }
 
-/// Place of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SymbolPlace {
     Elsewhere,
@@ -133,9 +129,6 @@ impl Section {
 
 impl Member {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// What is wrong, as the end of a sentence that begins with the object's name.
     pub(super) fn read(bytes: Vec<u8>) -> Result<Self, String> {
         const BITCODE: [&[u8]; 2] = [b"BC\xc0\xde", b"\xde\xc0\x17\x0b"];
         if BITCODE.iter().any(|magic| bytes.starts_with(magic)) {
@@ -344,9 +337,6 @@ pub(super) fn name_of(path: &Path) -> String {
 }
 
 /// The members of a file that holds `bytes`.
-///
-/// # Errors
-/// What is wrong, as the end of a sentence that begins with the object's name.
 pub(super) fn members_of(bytes: Vec<u8>) -> Result<Vec<Member>, String> {
     if bytes.starts_with(b"!<thin>\n") {
         return Err(

@@ -2,7 +2,7 @@
 //!
 //! `include/haltkick.h` is the contract, docs/lock-objects.md says what is linked and how. What comes out is an image like any
 //! other, an ELF file with a few segments more, so that every engine runs it. Nothing in an object is believed unchecked, and
-//! what cannot be linked is refused in one line.
+//! what cannot be linked is refused in one line: an error here is the end of a sentence that begins with the object's name.
 //!
 //! To link one object is to find the addresses of its names (`resolve`), the places of its sections (`layout`) and the bytes of its
 //! relocations, which is done here.
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use contract::{Exports, Function, HEAP_BYTES};
+use contract::{Function, HEAP_BYTES};
 use layout::Layout;
 use member::{Member, Relocation, SYMBOL_BYTES, members_of, name_of};
 use resolve::{Resolved, SectionId, Target};
@@ -37,7 +37,6 @@ pub use source::{ARMS, Arm, HEADER};
 pub(crate) struct LinkedObject {
     /// The name of its file.
     pub(crate) name: String,
-    /// Addresses of the object.
     pub(crate) addresses: Range<u64>,
     /// Its files, as if they were linked: they are asked for symbols and lines.
     pub(crate) files: Vec<Vec<u8>>,
@@ -71,7 +70,6 @@ pub(crate) struct Wanted {
     pub(crate) path: PathBuf,
     /// Name on the command line.
     pub(crate) name: String,
-    /// One line of explanation.
     pub(crate) summary: String,
     /// Bytes of the object; `None`: they are in the file, or a compiler makes them of it.
     pub(crate) bytes: Option<Cow<'static, [u8]>>,
@@ -101,9 +99,6 @@ impl Wanted {
     }
 
     /// Links it, to lie from `base` on.
-    ///
-    /// # Errors
-    /// Why not, as the end of a sentence that begins with the object's name.
     pub(crate) fn link(&self, base: u64, offer: &mut Offer<'_>) -> Result<LinkedObject, String> {
         let bytes = match &self.bytes {
             Some(bytes) => bytes.to_vec(),
@@ -114,9 +109,6 @@ impl Wanted {
 }
 
 /// Links an object from its members, to lie from `base` on.
-///
-/// # Errors
-/// As above.
 fn link_members(
     name: String,
     mut members: Vec<Member>,
@@ -138,7 +130,14 @@ fn link_members(
             "uses memory per vCPU and does not say how much: write HK_PERCPU(struct my_node) once".into()
         );
     }
-    let functions = addresses(&members, &exports, &layout);
+    let address = |function: &Option<Function>| {
+        let (member, symbol) = (*function)?;
+        let symbol = &members[member].symbols[symbol];
+        let member::SymbolPlace::Section(section) = symbol.place else { return None };
+        Some(layout.section(member, section)? + symbol.value)
+    };
+    let functions = exports.forms.each_ref().map(|form| form.each_ref().map(address));
+    let (try_lock, init) = (exports.try_lock.each_ref().map(address), address(&exports.init));
     relocate(&mut members, &resolved, &layout)?;
     let parts = parts(&members, &layout);
     let reached: BTreeSet<usize> = resolved.reached.iter().map(|id| id.member).collect();
@@ -150,9 +149,9 @@ fn link_members(
         name,
         addresses: layout.code.start..layout.end,
         files: files.map(|(_, member)| member.bytes).collect(),
-        functions: functions.forms,
-        try_lock: functions.try_lock,
-        init: functions.init,
+        functions,
+        try_lock,
+        init,
         lock_bytes: exports.lock_bytes,
         cpu_bytes: exports.cpu_bytes,
         may_be_interrupted: exports.may_be_interrupted,
@@ -160,28 +159,6 @@ fn link_members(
         heap: layout.heap.clone(),
         parts,
     })
-}
-
-/// Addresses of the exported functions.
-struct Addresses {
-    forms: [[Option<u64>; 4]; 2],
-    try_lock: [Option<u64>; 2],
-    init: Option<u64>,
-}
-
-/// Returns the addresses of the exported functions.
-fn addresses(members: &[Member], exports: &Exports, layout: &Layout) -> Addresses {
-    let address = |function: &Option<Function>| {
-        let (member, symbol) = (*function)?;
-        let symbol = &members[member].symbols[symbol];
-        let member::SymbolPlace::Section(section) = symbol.place else { return None };
-        Some(layout.section(member, section)? + symbol.value)
-    };
-    Addresses {
-        forms: exports.forms.each_ref().map(|form| form.each_ref().map(address)),
-        try_lock: exports.try_lock.each_ref().map(address),
-        init: address(&exports.init),
-    }
 }
 
 /// The names whose values code reads from a table.
@@ -379,7 +356,6 @@ impl Member {
     }
 }
 
-/// Returns the parts that are loaded.
 fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
     use object::elf::{PF_R, PF_W, PF_X, ProgramFlags};
     let filled = |range: &Range<u64>| {
@@ -441,9 +417,7 @@ mod tests {
         };
         let mut file = small_object().to_vec();
         let unlock = link(file.clone()).expect("it is right").functions[0][1].expect("it has one");
-        let word = |file: &[u8], at: usize| {
-            u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes")) as usize
-        };
+        let word = |file: &[u8], at| crate::image::sites::word(file, at, 8) as usize;
         let offset_of = |section: usize| word(&file, 40) + 64 * section + 24;
         // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
         // hk_unlock becomes the last of all.

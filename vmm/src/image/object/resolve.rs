@@ -21,10 +21,13 @@ pub(super) struct SectionId {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// A place in a section of a member.
-    Place { member: usize, section: usize, offset: u64 },
+    Place {
+        member: usize,
+        section: usize,
+        offset: u64,
+    },
     /// Zeros that several members may share.
     Common(String),
-    /// The memory per vCPU.
     CpuArea,
     /// A number: the address of a function of the image, or what else it has for objects.
     Number(u64),
@@ -36,7 +39,6 @@ pub(crate) struct Offer<'a> {
     pub(crate) imports: &'a BTreeMap<String, u64>,
     /// The events that can be counted, by their slots. Those of objects are added.
     pub(crate) events: &'a mut Vec<String>,
-    /// Number of slots.
     pub(crate) slots: usize,
     /// The points of locks, by their numbers. Those of objects are added.
     pub(crate) points: &'a mut Vec<String>,
@@ -53,10 +55,8 @@ pub(crate) struct Used {
     pub(crate) heap: bool,
 }
 
-/// The result of the resolution.
 #[derive(Default)]
 pub(super) struct Resolved {
-    /// Sections that are needed.
     pub(super) reached: BTreeSet<SectionId>,
     /// Zeros by their name: size and alignment.
     pub(super) common: BTreeMap<String, (u64, u64)>,
@@ -108,9 +108,6 @@ pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
 }
 
 /// Follows the references from `roots` on.
-///
-/// # Errors
-/// The first unknown name, as the end of a sentence that begins with the object's name.
 pub(super) fn resolve(
     members: &[Member],
     definitions: &HashMap<&str, (usize, usize)>,
@@ -148,9 +145,6 @@ pub(super) fn resolve(
 }
 
 /// Members of which anything is needed have no functions that a program calls before `main`.
-///
-/// # Errors
-/// The first that there is, as the end of a sentence that begins with the object's name.
 pub(super) fn check_constructors(members: &[Member], reached: &BTreeSet<SectionId>) -> Result<(), String> {
     let needed: BTreeSet<usize> = reached.iter().map(|id| id.member).collect();
     for member in needed.into_iter().map(|number| &members[number]) {
@@ -233,10 +227,12 @@ fn import(name: &str, is_weak: bool, offer: &mut Offer<'_>) -> Result<Target, St
         return Ok(Target::CpuArea);
     }
     if let Some(event) = name.strip_prefix(EVENT_PREFIX) {
-        return slot(event, offer).map(Target::Number);
+        return number(event, (offer.events, offer.slots), ("counts an event", "slots"));
     }
     if let Some(point) = name.strip_prefix(POINT_PREFIX) {
-        return point_number(&point.replace('_', "-"), offer).map(Target::Number);
+        offer.used.points = true;
+        let point = point.replace('_', "-");
+        return number(&point, (offer.points, MOST_POINTS), ("passes a point", "numbers"));
     }
     offer.used.heap |= name == ALLOC;
     match offer.imports.get(name) {
@@ -254,33 +250,21 @@ fn import(name: &str, is_weak: bool, offer: &mut Offer<'_>) -> Result<Target, St
     }
 }
 
-/// The slot in which an event is counted: its own, or a new one.
-fn slot(event: &str, offer: &mut Offer<'_>) -> Result<u64, String> {
-    if let Some(slot) = offer.events.iter().position(|known| known == event) {
-        return Ok(slot as u64);
+/// The number of `name` among those that are `known`: its own, or a new one below `most`. `does` and `numbers` are for messages.
+fn number(
+    name: &str,
+    (known, most): (&mut Vec<String>, usize),
+    (does, numbers): (&str, &str),
+) -> Result<Target, String> {
+    if let Some(number) = known.iter().position(|it| it == name) {
+        return Ok(Target::Number(number as u64));
     }
-    if event.is_empty() || event.len() > MOST_NAME_BYTES {
-        return Err(format!("counts an event `{event}`: a name has {MOST_NAME_BYTES} letters at most"));
+    if name.is_empty() || name.len() > MOST_NAME_BYTES {
+        return Err(format!("{does} `{name}`: a name has {MOST_NAME_BYTES} letters at most"));
     }
-    if offer.events.len() >= offer.slots {
-        return Err(format!("counts an event `{event}`, and all {} slots are taken", offer.slots));
+    if known.len() >= most {
+        return Err(format!("{does} `{name}`, and all {most} {numbers} are taken"));
     }
-    offer.events.push(event.to_owned());
-    Ok(offer.events.len() as u64 - 1)
-}
-
-/// The number of a point: its own, or a new one.
-fn point_number(point: &str, offer: &mut Offer<'_>) -> Result<u64, String> {
-    offer.used.points = true;
-    if let Some(number) = offer.points.iter().position(|known| known == point) {
-        return Ok(number as u64);
-    }
-    if point.is_empty() || point.len() > MOST_NAME_BYTES {
-        return Err(format!("passes a point `{point}`: a name has {MOST_NAME_BYTES} letters at most"));
-    }
-    if offer.points.len() >= MOST_POINTS {
-        return Err(format!("passes a point `{point}`, and all {MOST_POINTS} numbers are taken"));
-    }
-    offer.points.push(point.to_owned());
-    Ok(offer.points.len() as u64 - 1)
+    known.push(name.to_owned());
+    Ok(Target::Number(known.len() as u64 - 1))
 }

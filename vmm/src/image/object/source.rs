@@ -17,9 +17,6 @@ pub const HEADER: &str = include_str!("../../../../include/haltkick.h");
 const MOST_FILE_BYTES: u64 = 256 << 20;
 
 /// Reads an object's file, or compiles it.
-///
-/// # Errors
-/// What is wrong, as the end of a sentence that begins with the object's name.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
     match compile::language(path) {
         Some(language) => compiled(path, language),
@@ -49,9 +46,6 @@ impl Drop for Scratch {
 }
 
 /// Compiles a source file, and returns the bytes of the object. What the compiler warns of goes to the terminal.
-///
-/// # Errors
-/// The compiler's words, as the end of a sentence that begins with the file's name.
 fn compiled(path: &Path, language: Language) -> Result<Vec<u8>, String> {
     let scratch = |error| format!("cannot be compiled in {}: {error}", std::env::temp_dir().display());
     let folder = Scratch::new().map_err(scratch)?;
