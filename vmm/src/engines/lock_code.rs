@@ -10,15 +10,6 @@ use crate::image::file::Image;
 use crate::image::patch::Form;
 use crate::run::asked::OurGuest;
 
-/// A vCPU's state as far as it concerns the lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum LockPlace {
-    #[default]
-    Outside,
-    /// In a function that was called with this stack pointer.
-    Inside { rsp: u64, takes: bool },
-}
-
 /// How an instruction belongs to the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -38,7 +29,8 @@ pub(crate) struct LockCode {
     objects: Vec<Range<u64>>,
     /// For each vCPU: the last instruction of an object that it executed.
     in_object: Vec<Option<u64>>,
-    places: Vec<LockPlace>,
+    /// For each vCPU that is in a function of the lock: the stack pointer that it was called with, and whether it takes the lock.
+    places: Vec<Option<(u64, bool)>>,
     /// vCPUs that are on their way to the lock.
     taking: u32,
 }
@@ -67,7 +59,7 @@ impl LockCode {
             inline: inline.collect(),
             objects: image.objects.iter().map(|object| object.addresses.clone()).collect(),
             in_object: vec![None; vcpus],
-            places: vec![LockPlace::default(); vcpus],
+            places: vec![None; vcpus],
             taking: 0,
         })
     }
@@ -83,8 +75,8 @@ impl LockCode {
 
     /// Whether the vCPU of `step` is about to take the lock, or to release it, by the instruction.
     pub(crate) fn takes(&self, step: &Step) -> Option<bool> {
-        if let LockPlace::Inside { takes, .. } = self.places.get(step.number as usize)? {
-            return Some(*takes);
+        if let Some((_, takes)) = *self.places.get(step.number as usize)? {
+            return Some(takes);
         }
         let (_, target) = self.inline.iter().find(|(code, _)| code.contains(&step.rip))?;
         self.entries.iter().find(|(entry, _)| entry == target).map(|(_, takes)| *takes)
@@ -110,16 +102,16 @@ impl LockCode {
     pub(crate) fn part(&mut self, number: u32, rip: u64, rsp: u64) -> Option<Part> {
         let place = self.places.get_mut(number as usize)?;
         let mut part = None;
-        if let LockPlace::Inside { rsp: called, takes } = *place {
+        if let Some((called, takes)) = *place {
             if rsp <= called {
                 return Some(Part::Code);
             }
-            *place = LockPlace::Outside;
+            *place = None;
             self.taking -= u32::from(takes);
             part = takes.then_some(Part::Taken);
         }
         if let Some((_, takes)) = self.entries.iter().find(|entry| entry.0 == rip).copied() {
-            *place = LockPlace::Inside { rsp, takes };
+            *place = Some((rsp, takes));
             self.taking += u32::from(takes);
             return Some(Part::Code);
         }
@@ -137,6 +129,6 @@ impl LockCode {
     /// How many vCPUs besides `number` are on their way to the lock.
     pub(crate) fn others(&self, number: u32) -> u32 {
         let own = self.places.get(number as usize);
-        self.taking - u32::from(matches!(own, Some(LockPlace::Inside { takes: true, .. })))
+        self.taking - u32::from(matches!(own, Some(Some((_, true)))))
     }
 }

@@ -61,7 +61,6 @@ struct Call {
     called_from: Option<(u64, bool)>,
 }
 
-/// A vCPU.
 #[derive(Default)]
 struct Victim {
     calls: Vec<Call>,
@@ -69,7 +68,6 @@ struct Victim {
     handles: Option<(u64, u64)>,
 }
 
-/// Meddles with the vCPUs of a run.
 pub(super) struct Meddler {
     code: LockCode,
     /// The lock's own code, where it is an object.

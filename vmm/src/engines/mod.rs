@@ -174,7 +174,6 @@ type Executed = (Seen, Option<Access>);
 const MOST_OF_CALL: usize = 256;
 const MOST_OF_RELEASES: usize = 4096;
 
-/// Record of the witness.
 struct Passages {
     code: LockCode,
     span_ps: std::ops::Range<u64>,
@@ -220,14 +219,8 @@ fn keep(last: &mut VecDeque<Executed>, seen: Executed, most: usize) {
 /// The witness, which may stand for another one, too.
 pub(crate) struct Looking {
     seen: Rc<RefCell<Passages>>,
-    other: Option<Box<dyn Witness>>,
-}
-
-impl Looking {
-    /// Has `other` stand at instructions that it chooses.
-    pub(crate) fn and(self, other: Box<dyn Witness>) -> Self {
-        Self { other: Some(other), ..self }
-    }
+    /// Stands at instructions that it chooses.
+    pub(crate) other: Option<Box<dyn Witness>>,
 }
 
 impl Witness for Looking {

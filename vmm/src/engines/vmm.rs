@@ -23,7 +23,7 @@ use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::{Instruments, Where};
 use crate::run::asked::{Engine, OurGuest, Run};
 use crate::run::boot_values::{Chosen, boot_block, pool_bytes, says_started};
-use crate::run::collect::{self, Facts};
+use crate::run::collect::{self, Facts, GuestFacts};
 use crate::run::live_view::LiveView;
 use crate::run::outcome::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 use crate::run::supervise::{Observed, PassWindow, Supervisor};
@@ -39,9 +39,7 @@ use crate::sched::{Finished, Sched, Scheduler, on_threads};
 /// Close watchers of a run on a simulated machine.
 #[derive(Default)]
 pub(crate) struct Watched<'w> {
-    /// Passes the window.
     pub(crate) window: Option<&'w mut dyn PassWindow>,
-    /// Looks at the CPUs.
     pub(crate) witness: Option<Box<dyn Witness>>,
 }
 
@@ -56,7 +54,6 @@ struct Ran<'a> {
     start_tsc: u64,
     /// A thread failed that all guests need.
     is_broken: bool,
-    /// The supervisor's verdict.
     verdict: Result<(), RunError>,
     /// The host's clocks when the guests were told to stop.
     stopped: (u64, u64),
@@ -196,14 +193,22 @@ impl Ran<'_> {
                 vcpu.whereabouts = preempted;
             }
         }
-        let facts = Facts {
+        let machine = &self.machines[index];
+        let seen = GuestFacts {
             asked,
             image: self.image,
-            machine: &self.machines[index],
+            memory: &machine.memory,
+            chosen: self.chosen[index],
+            patched_sites: machine.patched_sites,
+            tsc_khz: machine.tsc_khz,
+            ring: machine.ring.clone(),
+            pv_backend: machine.pv_backend.clone(),
+        };
+        let facts = Facts {
+            seen,
+            machine,
             preempted_source: &self.hinted[index].1,
             guest,
-            lock: self.chosen[index].lock,
-            workload: self.chosen[index].workload,
             observed,
             finished: &finished,
             start_tsc: self.start_tsc,
@@ -219,14 +224,15 @@ impl Ran<'_> {
         let stopped = (self.stopped.0, guest.tsc.of_host(self.stopped.1));
         let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, stopped));
         let result = result.map_err(|failure| collect::cause(&facts, failure));
-        Ok(Ended { name: asked.guest.name.clone(), result, explanation, console: guest.console() })
+        let console = guest.shared.as_ref().map(Shared::console).unwrap_or_default();
+        Ok(Ended { name: asked.guest.name.clone(), result, explanation, console })
     }
 }
 
 /// Fails if vCPUs that have all left their locks have left something behind in them.
 fn check_left(facts: &Facts<'_>) -> Result<(), RunError> {
-    let left = || explain::left_behind(&facts.machine.memory, facts.asked.ours.lock_count);
-    match facts.asked.run.drain.then(left).flatten() {
+    let left = || explain::left_behind(facts.seen.memory, facts.seen.asked.ours.lock_count);
+    match facts.seen.asked.run.drain.then(left).flatten() {
         Some(what) => Err(RunError::LeftBehind(what)),
         None => Ok(()),
     }
@@ -256,7 +262,6 @@ fn counters(run: &Run) -> Pmu {
     }
 }
 
-/// The guest's machine, ready to start.
 fn machine(
     asked: OurGuest<'_>,
     image: &Image,
@@ -334,7 +339,7 @@ fn guest_runs<'a>(
         if says_started(&asked.run.engine, image) {
             guest.starts = Starts::said_by(asked.guest.vcpus);
         }
-        guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+        guest.halts_in_kernel = matches!(machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
         guest.presence = asked.guest.presence.map(|presence| (presence, run.window.as_nanos() as u64));
         match asked.guest.quota {
             Some(Quota::Own(quota)) => guest.purse = Some(Purse::new(quota, clock.now_ns())),
@@ -368,8 +373,8 @@ fn explanation(
     error: &RunError,
     (stopped_ns, stopped_tsc): (u64, u64),
 ) -> Option<Explanation> {
-    let (image, machine, finished) = (facts.image, facts.machine, facts.finished);
-    let locks = facts.asked.ours.lock_count;
-    let lock = (facts.lock as usize, facts.asked.guest.pv);
+    let GuestFacts { asked, image, chosen, .. } = facts.seen;
+    let (machine, finished, locks) = (facts.machine, facts.finished, asked.ours.lock_count);
+    let lock = (chosen.lock as usize, asked.guest.pv);
     explain::explain(&Scene { image, machine, locks, lock, finished, error, stopped_ns, stopped_tsc })
 }

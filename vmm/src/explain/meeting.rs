@@ -114,7 +114,6 @@ impl Meeting {
         }
     }
 
-    /// In a sentence.
     pub(super) fn text(&self) -> String {
         let (lock, came) = (self.lock, self.came.vcpu);
         match &self.inside {

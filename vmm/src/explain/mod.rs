@@ -163,7 +163,6 @@ pub(crate) struct Scene<'a> {
     pub(crate) error: &'a RunError,
     /// Host time at which the run was stopped.
     pub(crate) stopped_ns: u64,
-    /// The guest's TSC at that time.
     pub(crate) stopped_tsc: u64,
 }
 
@@ -206,8 +205,8 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
     let concerned = doing != Activity::Other && lock < scene.locks;
     let rip = rip(scene, finished);
     let caller = rip
-        .zip(finished.vcpu.stack_pointer().ok())
-        .and_then(|(rip, rsp)| caller(scene.image, &scene.machine.memory, rip, rsp));
+        .zip(finished.vcpu.pointers().ok())
+        .and_then(|(rip, (_, rsp))| caller(scene.image, &scene.machine.memory, rip, rsp));
     VcpuState {
         vcpu: finished.id,
         at,
@@ -242,11 +241,10 @@ fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
         RunError::GuestException { vcpu, .. } if *vcpu == finished.id => {
             Some(scene.machine.memory.area(finished.id).report.rip.load(Ordering::Relaxed))
         }
-        _ => finished.vcpu.instruction_pointer().ok(),
+        _ => finished.vcpu.pointers().ok().map(|(rip, _)| rip),
     }
 }
 
-/// TSC ticks in nanoseconds.
 fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
     TscRate::of_khz(tsc_khz).nanoseconds(Ticks(ticks)).0
 }

@@ -292,30 +292,37 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_with_earlier_turns_is_not_excused_by_a_missing_one() {
-        let mut vcpus = [
-            vcpu(0, Where::Asleep, "head", Some(SECOND)),
-            vcpu(1, Where::Preempted(Activity::Holder), "holder", Some(SECOND / 4)),
-        ];
-        vcpus[0].asked_ns = Some(SECOND);
-        assert_eq!(judge(&vcpus, &[lock(Some(1), &[0], &[])]), (Cause::HolderRuns, Some(1)));
-    }
-
-    #[test]
-    fn a_sleeping_head_of_a_free_lock_was_not_kicked() {
-        let vcpus = [
-            vcpu(0, Where::Asleep, "waiter", Some(2 * SECOND)),
-            vcpu(1, Where::Asleep, "head", Some(SECOND)),
-        ];
-        assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::LostWakeUp, Some(1)));
-    }
-
-    #[test]
-    fn a_running_head_that_leaves_a_free_lock_is_at_fault() {
-        let vcpus = [vcpu(0, Where::Asleep, "waiter", Some(SECOND)), vcpu(1, Where::Running, "head", None)];
-        assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::HeadRuns, Some(1)));
-        let vcpus = [vcpu(0, Where::Preempted(Activity::Holder), "head", Some(SECOND))];
-        assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (Cause::HeadOff, Some(0)));
+    fn whom_a_lock_waits_for_is_named() {
+        let (second, two) = (Some(SECOND), Some(2 * SECOND));
+        let off = Where::Preempted(Activity::Holder);
+        // A holder with earlier turns is not excused by a missing one.
+        let head = VcpuState { asked_ns: second, ..vcpu(0, Where::Asleep, "head", second) };
+        let held = lock(Some(1), &[0], &[]);
+        let free = lock(None, &[1], &[0]);
+        for (vcpus, locks, expected) in [
+            (vec![head, vcpu(1, off, "holder", Some(SECOND / 4))], vec![held], (Cause::HolderRuns, Some(1))),
+            // A sleeping head of a free lock was not kicked.
+            (
+                vec![vcpu(0, Where::Asleep, "waiter", two), vcpu(1, Where::Asleep, "head", second)],
+                vec![free.clone()],
+                (Cause::LostWakeUp, Some(1)),
+            ),
+            (
+                vec![vcpu(0, Where::Asleep, "waiter", second), vcpu(1, Where::Running, "head", None)],
+                vec![free],
+                (Cause::HeadRuns, Some(1)),
+            ),
+            (vec![vcpu(0, off, "head", second)], vec![lock(None, &[0], &[])], (Cause::HeadOff, Some(0))),
+            // Without any lock the longest sleeper is named.
+            (
+                vec![vcpu(0, Where::Asleep, "other", second), vcpu(1, Where::Asleep, "other", two)],
+                vec![],
+                (Cause::LostWakeUp, Some(1)),
+            ),
+            (vec![vcpu(0, Where::Running, "other", None)], vec![], (Cause::Unknown, None)),
+        ] {
+            assert_eq!(judge(&vcpus, &locks), expected, "{vcpus:?}");
+        }
     }
 
     #[test]
@@ -356,15 +363,5 @@ mod tests {
         assert_eq!((verdict.cause, verdict.vcpu, verdict.lock), (Cause::LostWakeUp, Some(1), Some(1)));
         locks[1].owner = Some(2);
         assert_eq!(judge(&vcpus, &locks), (Cause::HolderRuns, Some(2)));
-    }
-
-    #[test]
-    fn without_any_lock_the_longest_sleeper_is_named() {
-        let vcpus = [
-            vcpu(0, Where::Asleep, "other", Some(SECOND)),
-            vcpu(1, Where::Asleep, "other", Some(2 * SECOND)),
-        ];
-        assert_eq!(judge(&vcpus, &[]), (Cause::LostWakeUp, Some(1)));
-        assert_eq!(judge(&[vcpu(0, Where::Running, "other", None)], &[]), (Cause::Unknown, None));
     }
 }

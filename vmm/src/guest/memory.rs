@@ -99,7 +99,6 @@ unsafe impl Shared for StealTime {}
 /// # Safety
 /// `repr(C)`, without padding: all bytes are initialised.
 pub(crate) unsafe trait Plain: Sized {
-    /// The bytes, as they lie in memory.
     fn bytes(&self) -> &[u8] {
         // SAFETY: the trait's: they are initialised, and borrowed as long as the structure is.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
@@ -146,18 +145,16 @@ fn cannot_map(size: u64, source: std::io::Error) -> RunError {
     system(&format!("map {} MiB of guest memory", size >> 20))(source)
 }
 
-/// The memory of one guest.
 pub(crate) struct Memory {
     map: GuestMemoryMmap,
     /// Memory of `map`, unmapped when this is dropped.
-    backing: Backing,
+    mapping: Mapping,
+    /// The guest's address of its first byte.
+    start: u64,
     vcpus: u64,
-    areas: u64,
+    extent: Extent,
     /// Sections per ring of trace records; 0: there are none.
     trace_sections: u64,
-    /// Start of the pool, which reaches to the end.
-    pool: u64,
-    size: u64,
 }
 
 impl Memory {
@@ -169,10 +166,37 @@ impl Memory {
         pool_bytes: u64,
         trace_sections: u64,
     ) -> Result<Self, RunError> {
-        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, pool_bytes, trace_sections)?;
-        let backing = Backing::of_pages(size, LARGE_PAGE).map_err(|error| cannot_map(size, error))?;
-        let map = backing.guest_memory().map_err(|error| cannot_map(size, error))?;
-        Ok(Self { map, backing, vcpus: u64::from(vcpus), areas, trace_sections, pool, size })
+        let extent = Extent::new(image_end, vcpus, pool_bytes, trace_sections)?;
+        let mapping = Mapping::aligned(extent.size as usize, LARGE_PAGE as usize)
+            .map_err(|error| cannot_map(extent.size, error))?;
+        // Large host pages save both the host's faults and the guest's TLB; without them all still works.
+        // SAFETY: advice on a whole mapping.
+        _ = unsafe { madvise(mapping.start().as_ptr(), mapping.bytes(), Advice::LinuxHugepage) };
+        Self::of(mapping, 0, vcpus, extent, trace_sections)
+    }
+
+    fn of(
+        mapping: Mapping,
+        start: u64,
+        vcpus: u32,
+        extent: Extent,
+        trace_sections: u64,
+    ) -> Result<Self, RunError> {
+        let failed = |error: String| cannot_map(extent.size, io::Error::other(error));
+        // SAFETY: a live mapping of that length, which is dropped after what is made here.
+        let region = unsafe {
+            MmapRegion::build_raw(
+                mapping.start().as_ptr(),
+                mapping.bytes(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            )
+        };
+        let region = region.map_err(|error| failed(error.to_string()))?;
+        let region = GuestRegionMmap::new(region, Gpa(start))
+            .ok_or_else(|| failed("the guest's addresses overflow".into()))?;
+        let map = GuestMemoryMmap::from_regions(vec![region]).map_err(|error| failed(error.to_string()))?;
+        Ok(Self { map, mapping, start, vcpus: u64::from(vcpus), extent, trace_sections })
     }
 
     /// The size of that without trace rings, if it can be mapped.
@@ -187,40 +211,36 @@ impl Memory {
         vcpus: u32,
         trace_sections: u64,
     ) -> Result<Self, RunError> {
-        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, 0, trace_sections)?;
-        let own = Backing::at_its_own_addresses(&(LARGE_PAGE..size));
-        let backing = own.map_err(|error| match error.raw_os_error() {
+        let extent = Extent::new(image_end, vcpus, 0, trace_sections)?;
+        let size = extent.size;
+        let mapping = Mapping::at(&(LARGE_PAGE..size)).map_err(|error| match error.raw_os_error() {
             Some(libc::EEXIST | libc::EPERM) => RunError::HostLacks(format!(
                 "addresses {LARGE_PAGE:#x} to {size:#x} of this process are taken or forbidden ({error}); \
                  --engine threads runs one guest at a time, in a position-independent haltkick"
             )),
             _ => cannot_map(size, error),
         })?;
-        let map = backing.guest_memory().map_err(|error| cannot_map(size, error))?;
-        Ok(Self { map, backing, vcpus: u64::from(vcpus), areas, trace_sections, pool, size })
+        Self::of(mapping, LARGE_PAGE, vcpus, extent, trace_sections)
     }
 
     /// Makes `range`, which was written, executable instead of writable. Only for memory at its own addresses.
-    pub(crate) fn make_executable(&self, range: std::ops::Range<u64>) -> Result<(), RunError> {
-        self.backing
-            .make_executable(&range)
-            .map_err(|source| RunError::System { what: "make the image's code executable".into(), source })
+    pub(crate) fn make_executable(&self, range: Range<u64>) -> Result<(), RunError> {
+        self.mapping.make_executable(&range).map_err(system("make the image's code executable"))
     }
 
     /// The guest's addresses that have memory.
-    pub(crate) fn mapped(&self) -> std::ops::Range<u64> {
-        self.backing.range()
+    pub(crate) fn mapped(&self) -> Range<u64> {
+        self.start..self.start + self.mapping.bytes() as u64
     }
 
-    /// Start of the pool, which reaches to the end.
     pub(crate) fn pool_start(&self) -> u64 {
-        self.pool
+        self.extent.pool
     }
 
     /// Rows with a place for each vCPU: their starts, and the bytes of a place.
     pub(crate) fn rows_of_vcpus(&self) -> impl Iterator<Item = (u64, u64)> {
         let rows = [
-            (self.areas, size_of::<VcpuArea>() as u64),
+            (self.extent.areas, size_of::<VcpuArea>() as u64),
             (self.ring0_stack_top(0) - RING0_STACK_BYTES, RING0_STACK_BYTES),
             (self.stack_top(0) - STACK_BYTES, STACK_BYTES),
             (self.entries(0), ENTRIES_ROW_BYTES as u64),
@@ -229,24 +249,22 @@ impl Memory {
         rows.into_iter().chain(rings)
     }
 
-    /// Number of vCPUs.
     pub(crate) fn vcpus(&self) -> u32 {
         self.vcpus as u32
     }
 
     /// Size in bytes; the guest's physical addresses end there.
     pub(crate) fn size(&self) -> u64 {
-        self.size
+        self.extent.size
     }
 
-    /// Length of the pool.
     pub(crate) fn pool_bytes(&self) -> u64 {
-        self.size - self.pool
+        self.extent.size - self.extent.pool
     }
 
     /// Address of the guest's first byte of memory in this process.
     pub(crate) fn host_base(&self) -> *mut u8 {
-        self.backing.host_start()
+        self.mapping.start().as_ptr()
     }
 
     /// Address in this process of the guest's `address`, which has memory.
@@ -255,10 +273,9 @@ impl Memory {
         NonNull::new(self.host_base().wrapping_add(offset as usize)).expect("no mapping begins at 0")
     }
 
-    /// How the host backs this memory at the moment.
     pub(crate) fn residence(&self) -> Known<Residence> {
         let start = self.host_base() as u64;
-        Residence::of(&(start..start + (self.size - self.mapped().start)))
+        Residence::of(&(start..start + (self.extent.size - self.mapped().start)))
     }
 
     /// Copies `bytes` to `address`.
@@ -275,7 +292,7 @@ impl Memory {
         let (address, bytes, count) = match structure {
             "control" => (CONTROL, size_of::<Control>(), 1),
             "oracle" => (ORACLES, size_of::<Oracle>(), MAX_LOCKS),
-            "vcpu" => (self.areas, size_of::<VcpuArea>(), self.vcpus()),
+            "vcpu" => (self.extent.areas, size_of::<VcpuArea>(), self.vcpus()),
             "entries" => (self.entries(0), ENTRIES_ROW_BYTES, self.vcpus()),
             _ => return,
         };
@@ -292,7 +309,7 @@ impl Memory {
         let zero = |address: u64, bytes: usize| self.write(address, &vec![0; bytes]);
         zero(CONTROL, size_of::<Control>());
         zero(ORACLES, locks as usize * size_of::<Oracle>());
-        zero(self.areas, self.vcpus as usize * size_of::<VcpuArea>());
+        zero(self.extent.areas, self.vcpus as usize * size_of::<VcpuArea>());
         for vcpu in 0..self.vcpus() {
             zero(self.entries(vcpu), locks as usize * size_of::<u64>());
         }
@@ -300,7 +317,7 @@ impl Memory {
 
     /// A copy of `len` bytes at `address`; `None` where there is no memory. A running guest may change them meanwhile.
     pub(crate) fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
-        if address.checked_add(len).is_none_or(|end| end > self.size) {
+        if address.checked_add(len).is_none_or(|end| end > self.extent.size) {
             return None;
         }
         let mut bytes = vec![0; len as usize];
@@ -340,7 +357,6 @@ impl Memory {
         CONTROL + offset_of!(Control, window) as u64
     }
 
-    /// The measuring window.
     pub(crate) fn control(&self) -> &Control {
         self.shared(CONTROL)
     }
@@ -351,25 +367,22 @@ impl Memory {
         self.shared(ORACLES + u64::from(lock) * size_of::<Oracle>() as u64)
     }
 
-    /// The shared area of vCPU `vcpu`.
     pub(crate) fn area(&self, vcpu: u32) -> &VcpuArea {
         self.shared(self.area_address(vcpu).0)
     }
 
-    /// Guest address of that area.
     pub(crate) fn area_address(&self, vcpu: u32) -> GuestAddress {
         assert!(u64::from(vcpu) < self.vcpus);
-        GuestAddress(self.areas + u64::from(vcpu) * size_of::<VcpuArea>() as u64)
+        GuestAddress(self.extent.areas + u64::from(vcpu) * size_of::<VcpuArea>() as u64)
     }
 
-    /// The TSS of vCPU `vcpu`.
     pub(crate) fn tss_address(vcpu: u32) -> u64 {
         TSS_BASE + u64::from(vcpu) * TSS_BYTES
     }
 
     /// Top of the stack that exceptions of vCPU `vcpu` use.
     pub(crate) fn ring0_stack_top(&self, vcpu: u32) -> u64 {
-        stacks_after(self.areas, self.vcpus) + (u64::from(vcpu) + 1) * RING0_STACK_BYTES
+        stacks_after(self.extent.areas, self.vcpus) + (u64::from(vcpu) + 1) * RING0_STACK_BYTES
     }
 
     /// Top of the stack that NMIs of vCPU `vcpu` use.
@@ -377,7 +390,6 @@ impl Memory {
         self.ring0_stack_top(vcpu) - RING0_STACK_BYTES / 2
     }
 
-    /// Top of the stack of vCPU `vcpu`.
     pub(crate) fn stack_top(&self, vcpu: u32) -> u64 {
         self.ring0_stack_top(self.vcpus as u32 - 1) + (u64::from(vcpu) + 1) * STACK_BYTES
     }
@@ -404,12 +416,10 @@ impl Memory {
         (self.trace_sections > 0).then(|| self.entries(self.vcpus as u32))
     }
 
-    /// Start of the counters of sections of vCPU `vcpu`.
     fn entries(&self, vcpu: u32) -> u64 {
         self.stack_top(self.vcpus as u32 - 1) + u64::from(vcpu) * ENTRIES_ROW_BYTES as u64
     }
 
-    /// How often vCPU `vcpu` has entered the section of lock `lock`.
     pub(crate) fn entered(&self, vcpu: u32, lock: u32) -> u64 {
         assert!(u64::from(vcpu) < self.vcpus && lock < MAX_LOCKS);
         let bytes =
@@ -440,7 +450,7 @@ impl Memory {
         locks: u32,
     ) -> std::io::Result<()> {
         let whole = |bytes: usize| bytes.next_multiple_of(HOST_PAGE);
-        self.map_over(self.areas, whole(self.vcpus as usize * size_of::<VcpuArea>()), areas)?;
+        self.map_over(self.extent.areas, whole(self.vcpus as usize * size_of::<VcpuArea>()), areas)?;
         self.map_over(ORACLES, whole(locks as usize * size_of::<Oracle>()), oracles)
     }
 
@@ -473,7 +483,7 @@ impl Memory {
         boot.trace_sections = self.trace_sections;
         boot.entries = GuestAddress(self.entries(0));
         boot.page_table = GuestAddress(PML4);
-        (boot.pool, boot.pool_bytes) = (GuestAddress(self.pool), self.pool_bytes());
+        (boot.pool, boot.pool_bytes) = (GuestAddress(self.extent.pool), self.pool_bytes());
         self.write(BOOT_BLOCK, boot.bytes());
         for vcpu in 0..self.vcpus as u32 {
             let this = self.area_address(vcpu).0;
@@ -489,62 +499,6 @@ impl Memory {
     }
 }
 
-/// A mapping, and the guest's address of its first byte.
-pub(crate) struct Backing {
-    start: u64,
-    mapping: Mapping,
-}
-
-impl Backing {
-    /// Maps `bytes` of zeroed memory for the guest's addresses from 0 on, to be backed by pages of `page_bytes` where the kernel has such.
-    pub(crate) fn of_pages(bytes: u64, page_bytes: u64) -> io::Result<Self> {
-        let mapping = Mapping::aligned(bytes as usize, page_bytes as usize)?;
-        // Large host pages save both the host's faults and the guest's TLB; without them all still works.
-        // SAFETY: advice on a whole mapping.
-        _ = unsafe { madvise(mapping.start().as_ptr(), mapping.bytes(), Advice::LinuxHugepage) };
-        Ok(Self { start: 0, mapping })
-    }
-
-    /// Maps zeroed memory at exactly `range` of this process, for a guest with the same addresses.
-    pub(crate) fn at_its_own_addresses(range: &Range<u64>) -> io::Result<Self> {
-        Ok(Self { start: range.start, mapping: Mapping::at(range)? })
-    }
-
-    /// The guest's addresses that have memory.
-    pub(crate) fn range(&self) -> Range<u64> {
-        self.start..self.start + self.mapping.bytes() as u64
-    }
-
-    /// Address of the first byte in this process.
-    pub(crate) fn host_start(&self) -> *mut u8 {
-        self.mapping.start().as_ptr()
-    }
-
-    /// The mapping as guest memory, to be dropped before this is.
-    pub(crate) fn guest_memory(&self) -> io::Result<GuestMemoryMmap> {
-        let other = |error: String| io::Error::other(error);
-        // SAFETY: a live mapping of that length; the caller drops what is made here first.
-        let region = unsafe {
-            MmapRegion::build_raw(
-                self.mapping.start().as_ptr(),
-                self.mapping.bytes(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            )
-        };
-        let region = region.map_err(|error| other(error.to_string()))?;
-        let region = GuestRegionMmap::new(region, Gpa(self.start))
-            .ok_or_else(|| other("the guest's addresses overflow".into()))?;
-        GuestMemoryMmap::from_regions(vec![region]).map_err(|error| other(error.to_string()))
-    }
-
-    /// Makes `range` executable instead of writable, in memory at the guest's own addresses. The image's code is never written after it
-    /// was loaded.
-    pub(crate) fn make_executable(&self, range: &Range<u64>) -> io::Result<()> {
-        self.mapping.make_executable(range)
-    }
-}
-
 /// Alignment of the start of each guest's memory, which is the size of its pages.
 const ALIGNMENT: u64 = 2 << 20;
 
@@ -552,7 +506,6 @@ const ALIGNMENT: u64 = 2 << 20;
 /// share with the VMM.
 pub(crate) struct Ram<'a>(Vec<Part<'a>>);
 
-/// The memory of one guest.
 struct Part<'a> {
     partition: Partition,
     base: *mut u8,
@@ -572,7 +525,6 @@ impl<'a> Ram<'a> {
         Self(memories.into_iter().map(part).collect())
     }
 
-    /// The part of each guest.
     pub(crate) fn partitions(&self) -> impl Iterator<Item = Partition> {
         self.0.iter().map(|part| part.partition)
     }

@@ -41,7 +41,6 @@ impl Activity {
         }
     }
 
-    /// The word for it.
     pub(crate) fn word(self) -> u32 {
         match self {
             Self::Holder => ACTIVITY_HOLDER,
@@ -88,7 +87,6 @@ impl ByActivity {
         }
     }
 
-    /// Adds another vCPU's.
     pub(crate) fn add(&mut self, other: &Self) {
         self.holder += other.holder;
         self.head += other.head;

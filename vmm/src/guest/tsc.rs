@@ -21,7 +21,6 @@ impl GuestTsc {
         Self { offset: AtomicU64::new(nominal), rate, nominal }
     }
 
-    /// How fast it runs.
     pub(crate) fn rate(&self) -> TscRate {
         self.rate
     }

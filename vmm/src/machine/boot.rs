@@ -97,7 +97,7 @@ pub(crate) fn write_task_state(memory: &Memory, vcpu: u32) {
     memory.write(Memory::tss_address(vcpu), &tss);
 }
 
-fn segment(selector: u16, code: bool, ring: u8) -> kvm_segment {
+pub(crate) fn segment(selector: u16, code: bool, ring: u8) -> kvm_segment {
     kvm_segment {
         selector,
         limit: u32::MAX,
@@ -112,11 +112,12 @@ fn segment(selector: u16, code: bool, ring: u8) -> kvm_segment {
     }
 }
 
+pub(crate) const CR4_PAE: u64 = 1 << 5;
+pub(crate) const EFER_LME_LMA: u64 = 1 << 10 | 1 << 8;
+
 /// Turns a vCPU's reset state into the start state for `ring`.
 pub(crate) fn set_system_registers(sregs: &mut kvm_sregs, ring: Ring, vcpu: u32, gs_base: GuestAddress) {
     const CR0_PE_MP_ET_NE_WP_PG: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
-    const CR4_PAE: u64 = 1 << 5;
-    const EFER_LME_LMA: u64 = 1 << 10 | 1 << 8;
     let (code, data, level) = match ring {
         Ring::Ring0 => (KERNEL_CODE, KERNEL_DATA, 0),
         Ring::Ring3 | Ring::Auto => (USER_CODE, USER_DATA, 3),

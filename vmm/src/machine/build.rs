@@ -10,7 +10,7 @@ use crate::host::clock::{self, read_tsc};
 use crate::host::error::{Known, RunError, Unknown, system};
 use crate::host::threads;
 use crate::image::file::Image;
-use crate::machine::vcpu::{KvmVcpu, NativeVcpu, SimulatedVcpu, Vcpu};
+use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
 use crate::machine::{self, Patch, PvBackend, Ring, Wanted, boot, in_kernel, ring_probe};
 
@@ -25,16 +25,15 @@ pub(crate) struct Machine {
     _vm: Option<VmFd>,
     // After the VM, so that it outlives it while the struct is dropped.
     pub(crate) memory: Memory,
-    pub(crate) ring: Ring,
-    pub(crate) ring_reason: String,
-    pub(crate) pv_backend: PvBackend,
-    pub(crate) pv_backend_reason: String,
+    /// The ring, and why that one.
+    pub(crate) ring: (Ring, String),
+    /// How vCPUs sleep and are woken, and why so.
+    pub(crate) pv_backend: (PvBackend, String),
     pub(crate) tsc_khz: u64,
     /// Guest TSC minus the host's according to KVM, wrapping.
     pub(crate) tsc_offset: u64,
     /// Why KVM does not keep the steal-time records of a guest under the host's scheduler, if it does not.
     pub(crate) steal_time_refused: Option<Unknown>,
-    /// Call sites that were rewritten.
     pub(crate) patched_sites: usize,
 }
 
@@ -62,30 +61,29 @@ impl Machine {
             machine::apply_halts(&vm.fd, wanted.halts)?;
             Ok(vm)
         };
-        let Decided { vm, ring, ring_reason, pv_backend, pv_backend_reason } = decide(wanted, image, draft)?;
+        let (vm, ring, pv_backend) = decide(wanted, image, draft)?;
         if !vm.has_irqchip && (wanted.halts.poll.is_some() || !wanted.halts.hlt_exits) {
             return Err(RunError::usage(format!(
                 "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel; here the VMM puts them to sleep \
-                 ({pv_backend_reason})"
+                 ({})",
+                pv_backend.1
             )));
         }
         let patched_sites = patch_sites(wanted, image, &vm.memory)?;
         let tsc_khz = vm.tsc_khz()?;
         let tsc_offset = tsc_offset(&vm.vcpus[0]);
         let mut boot = boot(tsc_khz);
-        boot.flags = boot.flags.with(in_kernel::boot_flags(pv_backend, &vm.cpuid));
-        set_start_state(&vm, image, ring, boot)?;
+        boot.flags = boot.flags.with(in_kernel::boot_flags(pv_backend.0, &vm.cpuid));
+        set_start_state(&vm, image, ring.0, boot)?;
         let steal_time_refused = if wanted.vmm_schedules { None } else { enable_steal_time(&vm).err() };
         let Vm { vcpus, fd, memory, .. } = vm;
-        let vcpus = vcpus.into_iter().map(Vcpu::from).collect();
+        let vcpus = vcpus.into_iter().map(|vcpu| Vcpu::new(vcpu.id, vcpu)).collect();
         Ok(Self {
             vcpus,
             _vm: Some(fd),
             memory,
             ring,
-            ring_reason,
             pv_backend,
-            pv_backend_reason,
             tsc_khz,
             tsc_offset,
             steal_time_refused,
@@ -111,26 +109,21 @@ impl Machine {
         let boot_block = memory.write_boot_block(boot(tsc_khz));
         let vcpus = (0..wanted.vcpus).map(|id| {
             let stack = memory.stack_top(id) - 8;
-            NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, memory.area_address(id))
-                .into()
+            let area = memory.area_address(id);
+            Vcpu::new(id, NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, area))
         });
-        Ok(Self {
-            vcpus: vcpus.collect(),
-            _vm: None,
+        let vcpus = vcpus.collect();
+        let ring = (Ring::Ring3, "threads run in user mode");
+        Ok(Self::by_doorbells(
+            vcpus,
             memory,
-            ring: Ring::Ring3,
-            ring_reason: "threads run in user mode".into(),
-            pv_backend: PvBackend::Vmm,
-            pv_backend_reason: "threads are put to sleep by the VMM".into(),
+            ring,
+            "threads are put to sleep by the VMM",
             tsc_khz,
-            tsc_offset: 0,
-            steal_time_refused: None,
             patched_sites,
-        })
+        ))
     }
-}
 
-impl Machine {
     /// Builds a simulated machine whose counter has the given ticks per millisecond. `boot` as above.
     pub(crate) fn simulated(
         wanted: &Wanted,
@@ -147,21 +140,33 @@ impl Machine {
         let vcpus = (0..wanted.vcpus).map(|id| {
             boot::write_task_state(&memory, id);
             let registers = boot::simulated_registers(&memory, image, (id, ring), boot_block);
-            SimulatedVcpu::new(id, haltkick_sim::Cpu::new(id, &registers)).into()
+            Vcpu::simulated(id, haltkick_sim::Cpu::new(id, &registers))
         });
-        Ok(Self {
-            vcpus: vcpus.collect(),
+        let (vcpus, ring) = (vcpus.collect(), (ring, "a simulated CPU runs either ring"));
+        let why = "vCPUs of a simulated machine are put to sleep by the VMM";
+        Ok(Self::by_doorbells(vcpus, memory, ring, why, tsc_khz, patched_sites))
+    }
+
+    /// A machine without KVM, whose vCPUs the VMM puts to sleep.
+    fn by_doorbells(
+        vcpus: Vec<Vcpu>,
+        memory: Memory,
+        (ring, ring_reason): (Ring, &str),
+        why: &str,
+        tsc_khz: u64,
+        patched_sites: usize,
+    ) -> Self {
+        Self {
+            vcpus,
             _vm: None,
             memory,
-            ring,
-            ring_reason: "a simulated CPU runs either ring".into(),
-            pv_backend: PvBackend::Vmm,
-            pv_backend_reason: "vCPUs of a simulated machine are put to sleep by the VMM".into(),
+            ring: (ring, ring_reason.into()),
+            pv_backend: (PvBackend::Vmm, why.into()),
             tsc_khz,
             tsc_offset: 0,
             steal_time_refused: None,
             patched_sites,
-        })
+        }
     }
 }
 
@@ -198,14 +203,8 @@ fn tsc_offset(vcpu: &KvmVcpu) -> u64 {
     }
 }
 
-/// A run's VM, and what was found out on it before its guest starts.
-struct Decided {
-    vm: Vm,
-    ring: Ring,
-    ring_reason: String,
-    pv_backend: PvBackend,
-    pv_backend_reason: String,
-}
+/// A run's VM with its ring and its back end, and why these.
+type Decided = (Vm, (Ring, String), (PvBackend, String));
 
 /// Picks the ring and the back end by trying them on the VM that the guest will have: to make another one, and to get rid
 /// of it, takes longer than all else. `draft` makes it, without vCPUs, with KVM's interrupt controller or without; again if
@@ -226,7 +225,7 @@ fn decide(
         Err(error) => prepared(false).map_err(|_: RunError| error)?,
         Ok(prepared) => prepared,
     };
-    let (ring, ring_reason) = machine::choose_ring(wanted.ring, rate);
+    let ring = machine::choose_ring(wanted.ring, rate);
     let another = || {
         if wanted.vcpus < in_kernel::TRIAL_VCPUS {
             return Vm::small(image, in_kernel::TRIAL_VCPUS, true);
@@ -235,16 +234,16 @@ fn decide(
         vm.create_vcpus(in_kernel::TRIAL_VCPUS)?;
         Ok(vm)
     };
-    let (pv_backend, pv_backend_reason) = in_kernel::choose(wanted, (ring, &ring_reason), |backend| {
+    let pv_backend = in_kernel::choose(wanted, (ring.0, &ring.1), |backend| {
         in_kernel::probe(backend, wanted.halts.hlt_exits, Some(&mut vm), another)
     })?;
-    let has_irqchip = matches!(pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+    let has_irqchip = matches!(pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
     if vm.is_spoilt || vm.has_irqchip != has_irqchip {
         vm = draft(has_irqchip)?;
     }
     vm.vcpus.iter_mut().for_each(KvmVcpu::count_from_here);
     vm.create_vcpus(wanted.vcpus)?;
-    Ok(Decided { vm, ring, ring_reason, pv_backend, pv_backend_reason })
+    Ok((vm, ring, pv_backend))
 }
 
 /// Puts all vCPUs where the guest begins, with `boot` to read.

@@ -20,18 +20,13 @@ use kvm_ioctls::VmFd;
 
 use crate::host::error::{RunError, system};
 
-/// Properties that a machine is to have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Number of vCPUs.
     pub(crate) vcpus: u32,
-    /// Privilege ring of the guest.
     pub(crate) ring: Ring,
-    /// How vCPUs sleep and are woken.
     pub(crate) pv_backend: PvBackend,
     /// Whether it is the VMM that schedules, which must see every sleep.
     pub(crate) vmm_schedules: bool,
-    /// How vCPUs halt and pause in KVM's hands.
     pub(crate) halts: KernelHalts,
     /// The lock that the call sites are rewritten for; `None`: they stay as built.
     pub(crate) patch: Option<Patch>,
@@ -122,12 +117,6 @@ impl Default for KernelHalts {
     fn default() -> Self {
         Self { poll: None, pause_exits: true, hlt_exits: true }
     }
-}
-
-/// How long KVM polls for a wake-up before it lets a halted vCPU of this VM sleep. Where it cannot be set, it stays as it is.
-pub(crate) fn set_halt_poll(vm: &VmFd, length: Duration) {
-    let nanoseconds = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-    _ = enable(vm, KVM_CAP_HALT_POLL, nanoseconds);
 }
 
 /// Enables the capabilities that `halts` needs of the VM as a whole, before it has vCPUs.

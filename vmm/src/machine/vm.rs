@@ -35,7 +35,6 @@ pub(crate) struct Vm {
     run_bytes: usize,
 }
 
-/// Opens `/dev/kvm`.
 pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
     let kvm = Kvm::new().map_err(|error| {
         let advice = match io::Error::from(error).kind() {
@@ -124,7 +123,6 @@ impl Vm {
     }
 }
 
-/// Frequency of a vCPU's TSC.
 pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u32, RunError> {
     // For this request, kvm-ioctls takes the result, -1, for the number of the error.
     let why = |_| system("read the TSC frequency")(io::Error::last_os_error());
@@ -191,6 +189,10 @@ pub(crate) fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
 /// Gives a VM without vCPUs an interrupt controller in the kernel: local APICs only, with 32-bit ids.
 fn create_local_apics(vm: &VmFd) -> Result<(), RunError> {
     enable(vm, KVM_CAP_SPLIT_IRQCHIP, 24).map_err(system("create an interrupt controller in the kernel"))?;
+    let_apic_ids_have_32_bits(vm)
+}
+
+fn let_apic_ids_have_32_bits(vm: &VmFd) -> Result<(), RunError> {
     let x2apic = KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
     enable(vm, KVM_CAP_X2APIC_API, u64::from(x2apic)).map_err(system("let APIC ids have 32 bits"))
 }
@@ -202,8 +204,7 @@ pub(crate) fn create_interrupt_controllers(vm: &VmFd) -> Result<(), RunError> {
     vm.set_tss_address(TSS_PAGES).map_err(system("say where KVM may keep pages of its own"))?;
     vm.create_irq_chip().map_err(system("create the interrupt controllers in the kernel"))?;
     // A vCPU's id is its APIC's id; interrupts to APIC 255 are for that one alone.
-    let x2apic = KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
-    enable(vm, KVM_CAP_X2APIC_API, u64::from(x2apic)).map_err(system("let APIC ids have 32 bits"))
+    let_apic_ids_have_32_bits(vm)
 }
 
 /// Gives a new vCPU its APIC id, which is its index, and lets it start without being sent a start-up interrupt.

@@ -35,7 +35,6 @@ pub(crate) struct LiveFrame<'a> {
     pub(crate) guests: Vec<LiveGuest<'a>>,
 }
 
-/// A guest of it.
 #[derive(Serialize)]
 pub(crate) struct LiveGuest<'a> {
     pub(crate) name: &'a str,
@@ -46,7 +45,6 @@ pub(crate) struct LiveGuest<'a> {
     pub(crate) vcpus: Vec<LiveVcpu>,
 }
 
-/// A vCPU of it.
 #[derive(Serialize)]
 pub(crate) struct LiveVcpu {
     pub(crate) vcpu: u32,

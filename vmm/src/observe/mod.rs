@@ -160,7 +160,6 @@ impl TicksHistogram {
         self.sum = self.sum.saturating_add(ticks.saturating_mul(times));
     }
 
-    /// Adds another one's values.
     pub(crate) fn add(&mut self, other: &Self) {
         let len = self.buckets.len().max(other.buckets.len());
         self.buckets.resize(len, 0);

@@ -8,15 +8,15 @@ use crate::guest::memory::Memory;
 use crate::host::clock::{Clock, Moment};
 use crate::image::file::Image;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::profile::{Profile, Sampler, Samples, Spent};
+use crate::observe::profile::{Profile, Sampler, Samples};
 use crate::observe::trace::{About, Collector, Recorder, Trace, What};
 use crate::observe::{Instruments, Where};
 
 /// Collects the notes of a run's threads, for all its guests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Notes {
-    samples: Option<Samples>,
-    trace: Option<Collector>,
+    pub(crate) samples: Option<Samples>,
+    pub(crate) trace: Option<Collector>,
 }
 
 impl Notes {
@@ -31,52 +31,6 @@ impl Notes {
         Self {
             samples: instruments.profile.map(|period| Samples::new(period, seed)),
             trace: instruments.trace.then(|| Collector::new(threads, reported_guests, start)),
-        }
-    }
-
-    /// For a run that is asked for neither.
-    pub(crate) fn none() -> Self {
-        Self { samples: None, trace: None }
-    }
-
-    /// A recorder for the switches of a guest's vCPUs, if there is to be a trace.
-    pub(crate) fn switch_recorder(&self) -> Option<Recorder> {
-        self.trace.as_ref().map(Collector::switch_recorder)
-    }
-
-    /// Takes a recorder back.
-    pub(crate) fn hand_in(&self, recorder: Recorder) {
-        if let Some(trace) = &self.trace {
-            trace.hand_in(recorder);
-        }
-    }
-
-    /// A sampler for the calling thread, the run's `number`th, if there is to be a profile.
-    pub(crate) fn sampler(&self, number: u32) -> io::Result<Option<Sampler>> {
-        self.samples.as_ref().map(|samples| samples.sampler(number)).transpose()
-    }
-
-    /// Whether there is to be a profile.
-    pub(crate) fn is_profiled(&self) -> bool {
-        self.samples.is_some()
-    }
-
-    /// Takes what a simulated machine counted instead of samples.
-    pub(crate) fn hand_in_all_time(&self, spent: impl IntoIterator<Item = Spent>, nobody_ns: u64) {
-        if let Some(samples) = &self.samples {
-            samples.hand_in_all(spent, nobody_ns);
-        }
-    }
-
-    /// A recorder for a thread, if there is to be a trace.
-    pub(crate) fn recorder(&self) -> Option<Recorder> {
-        self.trace.as_ref().map(Collector::recorder)
-    }
-
-    /// Takes a sampler back.
-    pub(crate) fn hand_in_samples(&self, sampler: Sampler) {
-        if let Some(samples) = &self.samples {
-            samples.hand_in(sampler);
         }
     }
 
@@ -104,12 +58,13 @@ pub(crate) struct Observer<'a> {
 impl<'a> Observer<'a> {
     /// For the calling thread, the run's `number`th.
     pub(crate) fn new(notes: &'a Notes, number: u32) -> io::Result<Self> {
-        Ok(Self { notes, sampler: notes.sampler(number)?, recorder: notes.recorder() })
+        let sampler = notes.samples.as_ref().map(|samples| samples.sampler(number)).transpose()?;
+        Ok(Self { notes, sampler, recorder: notes.trace.as_ref().map(Collector::recorder) })
     }
 
     /// For a pCPU of a simulated machine, which takes no samples.
     pub(crate) fn simulated(notes: &'a Notes) -> Self {
-        Self { notes, sampler: None, recorder: notes.recorder() }
+        Self { notes, sampler: None, recorder: notes.trace.as_ref().map(Collector::recorder) }
     }
 
     /// The vCPU with this number among those of all guests gets this thread, and `pcpu` if that is known.
@@ -171,11 +126,11 @@ impl<'a> Observer<'a> {
 impl Drop for Observer<'_> {
     /// Hands everything in, however the thread ends.
     fn drop(&mut self) {
-        if let Some(sampler) = self.sampler.take() {
-            self.notes.hand_in_samples(sampler);
+        if let (Some(samples), Some(sampler)) = (&self.notes.samples, self.sampler.take()) {
+            samples.hand_in(sampler);
         }
-        if let Some(recorder) = self.recorder.take() {
-            self.notes.hand_in(recorder);
+        if let (Some(trace), Some(recorder)) = (&self.notes.trace, self.recorder.take()) {
+            trace.hand_in(recorder);
         }
     }
 }

@@ -76,20 +76,6 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    fn new(period: Duration, seed: u64, timer: KickTimer, now_ns: u64) -> Self {
-        let mut sampler = Self {
-            timer,
-            period_ns: period.as_nanos() as u64,
-            random: SplitMix::new(seed),
-            due_ns: 0,
-            entered_ns: 0,
-            counts: Counts::default(),
-        };
-        sampler.draw(now_ns);
-        sampler
-    }
-
-    /// Draws the next moment.
     fn draw(&mut self, now_ns: u64) {
         self.due_ns = now_ns + self.period_ns / 2 + self.random.next() % self.period_ns;
         self.timer.set(self.due_ns, 0);
@@ -103,7 +89,6 @@ impl Sampler {
         }
     }
 
-    /// The guest is entered at `now_ns`.
     pub(crate) fn enters(&mut self, now_ns: u64) {
         self.entered_ns = now_ns;
     }
@@ -122,7 +107,7 @@ impl Sampler {
         } else if vcpu.is_halted() {
             // In KVM's hands, which gave the pCPU away.
             self.counts.nobody += 1;
-        } else if let Ok(rip) = vcpu.instruction_pointer() {
+        } else if let Ok((rip, _)) = vcpu.pointers() {
             *self.counts.seen.entry(Sampled { rip, activity, in_vmm }).or_default() += 1;
         }
         self.draw(now_ns);
@@ -145,7 +130,16 @@ impl Samples {
     /// A sampler for the calling thread, the run's `number`th.
     pub(crate) fn sampler(&self, number: u32) -> io::Result<Sampler> {
         let seed = self.seed.wrapping_add(u64::from(number) << 32);
-        Ok(Sampler::new(self.period, seed, KickTimer::new()?, now_ns()))
+        let mut sampler = Sampler {
+            timer: KickTimer::new()?,
+            period_ns: self.period.as_nanos() as u64,
+            random: SplitMix::new(seed),
+            due_ns: 0,
+            entered_ns: 0,
+            counts: Counts::default(),
+        };
+        sampler.draw(now_ns());
+        Ok(sampler)
     }
 
     /// Takes over the counts of a simulated machine, each nanosecond of it: see [`Profile::period_ns`].

@@ -266,6 +266,20 @@ impl OurGuest<'_> {
         let share = self.run.cpus.len() / self.run.guests.len();
         (share.max(1) as u32).min(self.guest.vcpus)
     }
+
+    /// Returns the machine that the guest needs, except for the parts that depend on the image.
+    pub(crate) fn machine(&self) -> Wanted {
+        Wanted {
+            vcpus: self.guest.vcpus,
+            ring: self.run.ring,
+            pv_backend: self.run.pv_backend,
+            vmm_schedules: !self.run.has_vcpu_threads(),
+            halts: self.run.halts,
+            patch: None,
+            pool_bytes: 0,
+            trace_sections: 0,
+        }
+    }
 }
 
 impl Run {
@@ -343,22 +357,6 @@ impl Guest {
         match &self.system {
             System::Ours(_) => None,
             System::Linux(linux) => Some(linux),
-        }
-    }
-}
-
-impl OurGuest<'_> {
-    /// Returns the machine that the guest needs, except for the parts that depend on the image.
-    pub(crate) fn machine(&self) -> Wanted {
-        Wanted {
-            vcpus: self.guest.vcpus,
-            ring: self.run.ring,
-            pv_backend: self.run.pv_backend,
-            vmm_schedules: !self.run.has_vcpu_threads(),
-            halts: self.run.halts,
-            patch: None,
-            pool_bytes: 0,
-            trace_sections: 0,
         }
     }
 }

@@ -214,22 +214,22 @@ impl Rules {
     /// # Errors
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
+        let refuse = |about, message| Err(Refused::new(about, message));
         let host_schedules = self.sched == Sched::Host;
         if self.slice.is_zero() {
-            return Err(Refused::new("slice", "one of no length never ends: use 50us to 100ms"));
+            return refuse("slice", "one of no length never ends: use 50us to 100ms".into());
         }
         if self.grace > self.slice {
             let (grace, slice) = (Span(self.grace), Span(self.slice));
-            let message = format!("{grace} is out of range: a slice, {slice}, at most");
-            return Err(Refused::new("grace", message));
+            return refuse("grace", format!("{grace} is out of range: a slice, {slice}, at most"));
         }
-        if !self.grace.is_zero() && host_schedules {
-            let message = "only the VMM's own scheduler can grant it: use --sched vmm";
-            return Err(Refused::new("grace", message));
-        }
-        if self.kick_yields && host_schedules {
-            let message = "only the VMM's own scheduler can run whom a kick names: use --sched vmm";
-            return Err(Refused::new("kick-yield", message));
+        for (about, is_asked, what) in [
+            ("grace", !self.grace.is_zero(), "grant it"),
+            ("kick-yield", self.kick_yields, "run whom a kick names"),
+        ] {
+            if is_asked && host_schedules {
+                return refuse(about, format!("only the VMM's own scheduler can {what}: use --sched vmm"));
+            }
         }
         Ok(())
     }
@@ -242,32 +242,28 @@ impl Ours {
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
         let Self { lock_count, shape, tasks, fold, .. } = *self;
+        let refuse = |about, message: String| Err(Refused::new(about, message));
         if lock_count == 0 || lock_count > MAX_LOCKS {
-            return Err(Refused::new(
-                "locks",
-                format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}"),
-            ));
+            return refuse("locks", format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}"));
         }
         if shape.nested_one_in > 0 && lock_count < 2 {
-            let message = "nested sections need a second lock: use locks 2 or more";
-            return Err(Refused::new("nested-one-in", message));
+            return refuse("nested-one-in", "nested sections need a second lock: use locks 2 or more".into());
         }
         let Shape { footprint_lines, dirty_lines, read_percent, hold_jitter_percent, .. } = shape;
         if dirty_lines > footprint_lines {
-            let message =
-                format!("a section cannot write {dirty_lines} of the {footprint_lines} lines of --footprint");
-            return Err(Refused::new("footprint", message));
+            let of = format!("{dirty_lines} of the {footprint_lines} lines of --footprint");
+            return refuse("footprint", format!("a section cannot write {of}"));
         }
         if shape.flags.has(ShapeFlags::EMBED) && footprint_lines == 0 {
             let message = "there is no data to put beside the lock: use --footprint 1 or more";
-            return Err(Refused::new("footprint", message));
+            return refuse("footprint", message.into());
         }
         if tasks.is_some_and(|tasks| tasks == 0 || tasks > MAX_VCPUS as u32) {
-            return Err(Refused::new("tasks", format!("a guest has 1 to {MAX_VCPUS} of them")));
+            return refuse("tasks", format!("a guest has 1 to {MAX_VCPUS} of them"));
         }
         fold.check()?;
         if read_percent > 100 || hold_jitter_percent > 100 {
-            return Err(Refused::new("", "a share is 100 % at most"));
+            return refuse("", "a share is 100 % at most".into());
         }
         Ok(())
     }
@@ -318,7 +314,11 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
         Engine::Threads => check_threads(asked, &image.workloads[workload], image)?,
         // Its own module knows what it can be asked.
         Engine::Qemu(_) => {}
-        Engine::Sim(_) => check_simulated(asked.run)?,
+        Engine::Sim(_) if !matches!(asked.run.pv_backend, PvBackend::Auto | PvBackend::Vmm) => {
+            let message = "vCPUs of a simulated machine are put to sleep by the VMM: use --pv-backend vmm";
+            return usage(message.into());
+        }
+        Engine::Sim(_) => {}
     }
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
 }
@@ -462,15 +462,6 @@ fn check_kind(image: &Image, (lock, pv): (usize, bool), workload: usize) -> Resu
         image.locks[lock].name,
         fitting.join(", ")
     )))
-}
-
-/// Refuses settings that a simulated machine does not support.
-fn check_simulated(run: &Run) -> Result<(), RunError> {
-    let usage = |text: &str| Err(RunError::usage(text));
-    if !matches!(run.pv_backend, PvBackend::Auto | PvBackend::Vmm) {
-        return usage("vCPUs of a simulated machine are put to sleep by the VMM: use --pv-backend vmm");
-    }
-    Ok(())
 }
 
 impl Run {

@@ -13,17 +13,18 @@ use crate::guest::memory::Memory;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::{Known, RunError};
 use crate::image::file::Image;
-use crate::machine::PvBackend;
 use crate::machine::build::Machine;
 use crate::machine::vcpu::Exit;
+use crate::machine::{PvBackend, Ring};
 use crate::observe::TicksHistogram;
 use crate::run::asked::OurGuest;
+use crate::run::boot_values::Chosen;
 use crate::run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
-use crate::sched::books::{ClosedByHeads, Graces, is_qspinlock};
+use crate::sched::books::{Books, ClosedByHeads, Graces, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
 use crate::sched::quota::{KernelThrottled, Throttled};
@@ -31,126 +32,144 @@ use crate::sched::switch_books::Switched;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
-    pub(crate) asked: OurGuest<'a>,
-    pub(crate) image: &'a Image,
+    pub(crate) seen: GuestFacts<'a>,
     pub(crate) machine: &'a Machine,
     pub(crate) preempted_source: &'a Known<PreemptedSource>,
     pub(crate) guest: &'a GuestRun<'a>,
-    /// Index of the lock.
-    pub(crate) lock: u32,
-    /// Index of the workload.
-    pub(crate) workload: u32,
     pub(crate) observed: Observed,
     pub(crate) finished: &'a [Finished],
     /// The host's TSC at the start of the run.
     pub(crate) start_tsc: u64,
 }
 
-/// The facts that lie in the guest's shared memory, independent of the engine.
+/// The facts that every engine knows, most of them from the guest's shared memory.
 pub(crate) struct GuestFacts<'a> {
     pub(crate) asked: OurGuest<'a>,
     pub(crate) image: &'a Image,
     pub(crate) memory: &'a Memory,
-    /// Index of the lock.
-    pub(crate) lock: u32,
-    /// Index of the workload.
-    pub(crate) workload: u32,
+    pub(crate) chosen: Chosen,
     pub(crate) patched_sites: usize,
+    pub(crate) tsc_khz: u64,
+    /// The ring, and why that one.
+    pub(crate) ring: (Ring, String),
+    /// How vCPUs slept and were woken, and why so.
+    pub(crate) pv_backend: (PvBackend, String),
 }
 
-/// Checks the run and sums it up. Long: an outcome has many fields.
+/// Returns the outcome as far as shared memory tells it. `unknown`: why nothing is known of the vCPUs' threads.
+pub(crate) fn of_guest(seen: &GuestFacts<'_>, unknown: &'static str) -> Outcome {
+    let (ring, ring_reason) = seen.ring.clone();
+    let (pv_backend, pv_backend_reason) = seen.pv_backend.clone();
+    Outcome {
+        ring,
+        ring_reason,
+        pv_backend,
+        pv_backend_reason,
+        tsc_khz: seen.tsc_khz,
+        work_rate: seen.memory.control().work_rate.load(Ordering::Relaxed),
+        memory_bytes: seen.memory.pool_bytes(),
+        residence: Err(unknown.into()),
+        start_up: Duration::ZERO,
+        patched_sites: seen.patched_sites,
+        pair_ticks: pair_ticks(seen),
+        calls: seen.image.calls(seen.chosen.lock as usize, seen.asked.guest.pv),
+        window: Duration::ZERO,
+        completion: None,
+        lock_cpu: None,
+        lost_updates: None,
+        costs: costs(seen),
+        ideal: ideal(seen),
+        wait: time(seen, "wait"),
+        pending_waits: Err(unknown.into()),
+        hold: time(seen, "hold"),
+        unlock: time(seen, "unlock"),
+        times: other_times(seen),
+        reads: sum_results(seen, |results| &results.reads),
+        tsc_steps_back: sum_results(seen, |results| &results.tsc_steps_back),
+        work: work_speeds(seen),
+        entered: entered(seen),
+        lock_events: lock_events(seen),
+        vm_exits: Vec::new(),
+        kvm_stats: Err(unknown.into()),
+        preemptions: None,
+        preempted_ns: None,
+        lost_ns: None,
+        skipped_losses: 0,
+        closed: Err(unknown.into()),
+        hint: Some(hint_samples(seen)).filter(|hint| hint.samples > 0),
+        graces: None,
+        throttled: None,
+        throttled_by_kernel: None,
+        handed: None,
+        injected: None,
+        switches: Err(unknown.into()),
+        preempted_source: Err(unknown.into()),
+        pinning_lost: None,
+        vcpus: Vec::new(),
+    }
+}
+
+/// Checks the run and sums it up.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
-    let seen = GuestFacts {
-        asked: facts.asked,
-        image: facts.image,
-        memory: &facts.machine.memory,
-        lock: facts.lock,
-        workload: facts.workload,
-        patched_sites: facts.machine.patched_sites,
-    };
+    let Facts { seen, observed, finished, guest, .. } = facts;
+    let run = seen.asked.run;
     check_stacks(seen.memory, seen.asked.guest.vcpus)?;
-    let lost_updates = check_exclusion(&seen)?;
-    let control = facts.machine.memory.control();
-    let sum = |field: fn(&Finished) -> &ByActivity| {
+    let rate = guest.tsc.rate();
+    let booted_tsc = guest.tsc.of_host(facts.start_tsc);
+    let start_ticks = seen.memory.control().workload_tsc.load(Ordering::Relaxed).saturating_sub(booted_tsc);
+    let switched = observed.switched.as_ref();
+    let sum = |of_books: fn(&Books) -> &ByActivity, of_switched: fn(&Switched) -> &ByActivity| {
         let mut sum = ByActivity::default();
-        facts.finished.iter().for_each(|vcpu| sum.add(field(vcpu)));
+        finished.iter().for_each(|vcpu| sum.add(of_books(&vcpu.account.books)));
+        switched.into_iter().for_each(|switched| sum.add(of_switched(switched)));
         sum
     };
-    let switched = facts.observed.switched.as_ref();
-    let exact = (!facts.asked.run.has_vcpu_threads() || switched.is_some()) && facts.asked.run.attribution;
-    let with_switched = |mut sum: ByActivity, field: fn(&Switched) -> &ByActivity| {
-        switched.into_iter().for_each(|switched| sum.add(field(switched)));
-        sum
-    };
-    let injected = facts.asked.run.deschedule.is_some() && facts.asked.run.attribution;
-    let start_ticks =
-        control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.guest.tsc.of_host(facts.start_tsc));
-    let rate = facts.guest.tsc.rate();
+    let exact = (!run.has_vcpu_threads() || switched.is_some()) && run.attribution;
+    let injected = run.deschedule.is_some() && run.attribution;
     Ok(Outcome {
-        ring: facts.machine.ring,
-        ring_reason: facts.machine.ring_reason.clone(),
-        pv_backend: facts.machine.pv_backend,
-        pv_backend_reason: facts.machine.pv_backend_reason.clone(),
-        tsc_khz: facts.machine.tsc_khz,
-        work_rate: control.work_rate.load(Ordering::Relaxed),
-        memory_bytes: facts.machine.memory.pool_bytes(),
-        residence: match facts.asked.run.engine.machine() {
+        residence: match run.engine.machine() {
             Some(_) => Err("memory of a simulated machine".into()),
-            None => facts.machine.memory.residence(),
+            None => seen.memory.residence(),
         },
         start_up: rate.nanoseconds(Ticks(start_ticks)).into(),
-        patched_sites: facts.machine.patched_sites,
-        pair_ticks: pair_ticks(&seen),
-        calls: facts.image.calls(facts.lock as usize, facts.asked.guest.pv),
-        window: facts.guest.window.length(),
-        completion: completion(facts, &seen),
-        lock_cpu: lock_cpu(facts, &seen),
-        lost_updates,
-        costs: costs(&seen),
-        ideal: ideal(&seen),
-        wait: time(&seen, "wait"),
-        pending_waits: facts.observed.pending_waits.clone().unwrap_or(Err("the window did not close".into())),
-        hold: time(&seen, "hold"),
-        unlock: time(&seen, "unlock"),
-        times: other_times(&seen),
-        reads: sum_results(&seen, |results| &results.reads),
-        tsc_steps_back: sum_results(&seen, |results| &results.tsc_steps_back),
-        work: work_speeds(&seen, facts.machine.tsc_khz),
-        entered: entered(&seen),
-        lock_events: lock_events(&seen, facts.machine.tsc_khz),
-        vm_exits: vm_exits(facts.finished),
-        kvm_stats: kvm_stats(facts.finished),
-        preemptions: exact.then(|| {
-            with_switched(sum(|vcpu| &vcpu.account.books.preemptions_by), |switched| &switched.preemptions)
-        }),
-        preempted_ns: exact.then(|| {
-            with_switched(sum(|vcpu| &vcpu.account.books.preempted_ns_by), |switched| &switched.preempted_ns)
-        }),
-        lost_ns: (exact || injected)
-            .then(|| with_switched(sum(|vcpu| &vcpu.account.books.lost_ns_by), |switched| &switched.lost_ns)),
-        skipped_losses: facts.finished.iter().map(|vcpu| vcpu.account.books.scans.skipped).sum(),
+        window: guest.window.length(),
+        completion: completion(facts),
+        lock_cpu: lock_cpu(facts),
+        lost_updates: check_exclusion(seen)?,
+        pending_waits: observed.pending_waits.clone().unwrap_or(Err("the window did not close".into())),
+        vm_exits: vm_exits(finished),
+        kvm_stats: kvm_stats(finished),
+        preemptions: exact.then(|| sum(|books| &books.preemptions_by, |switched| &switched.preemptions)),
+        preempted_ns: exact.then(|| sum(|books| &books.preempted_ns_by, |switched| &switched.preempted_ns)),
+        lost_ns: (exact || injected).then(|| sum(|books| &books.lost_ns_by, |switched| &switched.lost_ns)),
+        skipped_losses: finished.iter().map(|vcpu| vcpu.account.books.scans.skipped).sum(),
         closed: closed_by_heads(facts),
-        hint: hint_check(&seen, facts.finished),
-        graces: (!facts.asked.run.rules.grace.is_zero()).then(|| graces(facts.finished)),
-        throttled: facts.guest.purse.as_ref().map(|_| throttled(facts.finished)),
-        throttled_by_kernel: throttled_by_kernel(&facts.observed),
-        handed: (!facts.asked.run.has_vcpu_threads())
-            .then(|| facts.finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
-        injected: injected.then(|| sum(|vcpu| &vcpu.account.books.injected_by)),
-        switches: match (facts.guest.watcher.reports(), switched) {
+        hint: hint_check(seen, finished),
+        graces: (!run.rules.grace.is_zero()).then(|| graces(finished)),
+        throttled: guest.purse.as_ref().map(|_| throttled(finished)),
+        throttled_by_kernel: throttled_by_kernel(observed),
+        handed: (!run.has_vcpu_threads())
+            .then(|| finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
+        injected: injected.then(|| {
+            let mut sum = ByActivity::default();
+            finished.iter().for_each(|vcpu| sum.add(&vcpu.account.books.injected_by));
+            sum
+        }),
+        switches: match (guest.watcher.reports(), switched) {
             (Ok(_), Some(switched)) => {
                 Ok(SwitchReports { read: switched.reports, dropped: switched.dropped })
             }
             (reports, _) => Err(reports.err().unwrap_or_else(|| "".into())),
         },
         preempted_source: preempted_source(facts),
-        pinning_lost: facts.guest.pinning_lost.get().cloned(),
-        vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
+        pinning_lost: guest.pinning_lost.get().cloned(),
+        vcpus: finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
+        ..of_guest(seen, "")
     })
 }
 
 /// Returns the pair costs that vCPU 0 measured at boot.
-pub(crate) fn pair_ticks(seen: &GuestFacts<'_>) -> PairTicks {
+fn pair_ticks(seen: &GuestFacts<'_>) -> PairTicks {
     let slots = &seen.memory.control().pair_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
     PairTicks {
@@ -180,7 +199,7 @@ pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
         HostLacks(_) | NoProgress(_) => true,
         _ => false,
     };
-    match check_stacks(&facts.machine.memory, facts.asked.guest.vcpus) {
+    match check_stacks(facts.seen.memory, facts.seen.asked.guest.vcpus) {
         Err(GuestFailed { vcpu, reason: stack }) if is_of_guest => match failure {
             GuestFailed { reason, .. } if reason == stack => GuestFailed { vcpu, reason },
             failure => GuestFailed { vcpu, reason: format!("{stack}, and then: {failure}") },
@@ -190,8 +209,8 @@ pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
 }
 
 /// Returns the upper bound of the throughput, from the workload's descriptor.
-pub(crate) fn ideal(seen: &GuestFacts<'_>) -> Ideal {
-    let flags = seen.image.workloads[seen.workload as usize].workload_flags();
+fn ideal(seen: &GuestFacts<'_>) -> Ideal {
+    let flags = seen.image.workloads[seen.chosen.workload as usize].workload_flags();
     if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) && seen.asked.ours.shape.is_plain() {
         Ideal::Serial
     } else if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) || flags.has(WorkloadFlags::IDEAL_IS_LOCK_FREE) {
@@ -201,8 +220,7 @@ pub(crate) fn ideal(seen: &GuestFacts<'_>) -> Ideal {
     }
 }
 
-/// Returns the measurement overhead.
-pub(crate) fn costs(seen: &GuestFacts<'_>) -> Costs {
+fn costs(seen: &GuestFacts<'_>) -> Costs {
     let slots = &seen.memory.control().cost_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
     Costs {
@@ -215,7 +233,7 @@ pub(crate) fn costs(seen: &GuestFacts<'_>) -> Costs {
 }
 
 /// Sections of each lock that vCPUs say they have entered; empty without the exclusion checker.
-pub(crate) fn entered(seen: &GuestFacts<'_>) -> Vec<u64> {
+fn entered(seen: &GuestFacts<'_>) -> Vec<u64> {
     let of = |lock| add_up((0..seen.asked.guest.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
     if seen.asked.ours.oracle { (0..seen.asked.ours.lock_count).map(of).collect() } else { vec![] }
 }
@@ -224,7 +242,7 @@ pub(crate) fn entered(seen: &GuestFacts<'_>) -> Vec<u64> {
 /// they were, so one that was just entering may have counted on the lock's side and not on its own: the plain counter may
 /// exceed the sum by one per lock, never fall short of it. `None`: the exclusion checker was off.
 pub(crate) fn check_exclusion(seen: &GuestFacts<'_>) -> Result<Option<u64>, RunError> {
-    if seen.image.locks[seen.lock as usize].is_lock_free() || !seen.asked.ours.oracle {
+    if seen.image.locks[seen.chosen.lock as usize].is_lock_free() || !seen.asked.ours.oracle {
         return Ok(None);
     }
     let memory = seen.memory;
@@ -254,39 +272,39 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-pub(crate) fn sum_results(seen: &GuestFacts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
+fn sum_results(seen: &GuestFacts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
     let of = |vcpu| field(&seen.memory.area(vcpu).results).load(Ordering::Relaxed);
     (0..seen.asked.guest.vcpus).map(of).fold(0, u64::wrapping_add)
 }
 
 /// The window ends with the work, if it is done at all.
-fn completion(facts: &Facts<'_>, seen: &GuestFacts<'_>) -> Option<Duration> {
-    let sections = facts.asked.ours.shape.work()?;
-    let done = sum_results(seen, |results| &results.acquisitions);
+fn completion(facts: &Facts<'_>) -> Option<Duration> {
+    let sections = facts.seen.asked.ours.shape.work()?;
+    let done = sum_results(&facts.seen, |results| &results.acquisitions);
     (done >= sections).then(|| facts.guest.window.length())
 }
 
-fn lock_cpu(facts: &Facts<'_>, seen: &GuestFacts<'_>) -> Option<Duration> {
-    let ticks = sum_results(seen, |results| &results.lock_ticks);
+fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
+    let ticks = sum_results(&facts.seen, |results| &results.lock_ticks);
     let time = facts.guest.tsc.rate().nanoseconds(Ticks(ticks));
-    (!facts.asked.run.has_vcpu_threads() && ticks > 0).then(|| time.into())
+    (!facts.seen.asked.run.has_vcpu_threads() && ticks > 0).then(|| time.into())
 }
 
 /// The names that the workload gives to the times that it reports, by their slot.
 fn names<'a>(seen: &GuestFacts<'a>) -> impl Iterator<Item = (usize, &'a String)> {
-    let names = &seen.image.workloads[seen.workload as usize].times;
+    let names = &seen.image.workloads[seen.chosen.workload as usize].times;
     names.iter().enumerate().filter(|(_, name)| !name.is_empty())
 }
 
 /// Returns the times that the workload reports under this name; empty if there are none.
-pub(crate) fn time(seen: &GuestFacts<'_>, name: &str) -> TicksHistogram {
+fn time(seen: &GuestFacts<'_>, name: &str) -> TicksHistogram {
     names(seen)
         .find(|(_, known)| *known == name)
         .map_or_else(TicksHistogram::default, |(slot, _)| sum_histograms(seen, slot))
 }
 
 /// Returns the times that the workload reports under names of its own.
-pub(crate) fn other_times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
+fn other_times(seen: &GuestFacts<'_>) -> Vec<(String, TicksHistogram)> {
     let others = names(seen).filter(|(_, name)| !["wait", "hold", "unlock"].contains(&name.as_str()));
     others.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
 }
@@ -308,11 +326,11 @@ fn sum_histograms(seen: &GuestFacts<'_>, slot: usize) -> TicksHistogram {
 const PIECES_NEEDED: usize = 5;
 
 /// How fast each vCPU's work went, by the pieces that it timed.
-pub(crate) fn work_speeds(seen: &GuestFacts<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed>> {
+fn work_speeds(seen: &GuestFacts<'_>) -> Vec<Option<WorkSpeed>> {
     let rate = seen.memory.control().work_rate.load(Ordering::Relaxed);
     // The rate is in iterations per 2^20 ns, the clock's in ticks per 10^6 ns.
     let promised =
-        WORK_PROBE_ITERATIONS as f64 * f64::from(1 << 20) / rate.max(1) as f64 * tsc_khz as f64 / 1e6;
+        WORK_PROBE_ITERATIONS as f64 * f64::from(1 << 20) / rate.max(1) as f64 * seen.tsc_khz as f64 / 1e6;
     let of = |vcpu| {
         let probes = &seen.memory.area(vcpu).work;
         let taken = probes.taken.load(Ordering::Relaxed);
@@ -328,10 +346,10 @@ pub(crate) fn work_speeds(seen: &GuestFacts<'_>, tsc_khz: u64) -> Vec<Option<Wor
 
 /// The locks' events of all vCPUs together. The guest counts latencies in ticks; under the names that they have here
 /// everybody expects nanoseconds.
-pub(crate) fn lock_events(seen: &GuestFacts<'_>, tsc_khz: u64) -> Vec<(String, u64)> {
+fn lock_events(seen: &GuestFacts<'_>) -> Vec<(String, u64)> {
     let total = |(slot, name): (usize, &String)| {
         let of = |vcpu| seen.memory.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
-        (name.clone(), shown(name, (0..seen.asked.guest.vcpus).map(of), tsc_khz))
+        (name.clone(), shown(name, (0..seen.asked.guest.vcpus).map(of), seen.tsc_khz))
     };
     seen.image.events.iter().enumerate().map(total).collect()
 }
@@ -348,8 +366,7 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
     sum
 }
 
-/// Returns the guest's samples of the flag.
-pub(crate) fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
+fn hint_samples(seen: &GuestFacts<'_>) -> HintCheck {
     let mut check = HintCheck::default();
     for vcpu in 0..seen.asked.guest.vcpus {
         let hint = &seen.memory.area(vcpu).hint;
@@ -372,8 +389,8 @@ fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck>
 }
 
 fn closed_by_heads(facts: &Facts<'_>) -> Known<ClosedByHeads> {
-    let OurGuest { run, guest, ours, .. } = facts.asked;
-    let format = facts.machine.memory.control().lock_word.load(Ordering::Relaxed);
+    let OurGuest { run, guest, ours, .. } = facts.seen.asked;
+    let format = facts.seen.memory.control().lock_word.load(Ordering::Relaxed);
     if !guest.pv || !is_qspinlock(format) {
         return Err("only heads of paravirtual qspinlocks forbid stealing while they spin".into());
     }
@@ -389,21 +406,23 @@ fn closed_by_heads(facts: &Facts<'_>) -> Known<ClosedByHeads> {
 }
 
 fn graces(finished: &[Finished]) -> Graces {
-    finished.iter().fold(Graces::default(), |sum, vcpu| {
-        let Graces { granted, expired, overrun_ns } = vcpu.account.books.graces;
-        Graces {
-            granted: sum.granted + granted,
-            expired: sum.expired + expired,
-            overrun_ns: sum.overrun_ns + overrun_ns,
-        }
-    })
+    let mut sum = Graces::default();
+    for Graces { granted, expired, overrun_ns } in finished.iter().map(|vcpu| vcpu.account.books.graces) {
+        sum.granted += granted;
+        sum.expired += expired;
+        sum.overrun_ns += overrun_ns;
+    }
+    sum
 }
 
 fn throttled(finished: &[Finished]) -> Throttled {
-    finished.iter().fold(Throttled::default(), |sum, vcpu| {
-        let Throttled { times, holders, ns } = vcpu.account.books.throttled;
-        Throttled { times: sum.times + times, holders: sum.holders + holders, ns: sum.ns + ns }
-    })
+    let mut sum = Throttled::default();
+    for Throttled { times, holders, ns } in finished.iter().map(|vcpu| vcpu.account.books.throttled) {
+        sum.times += times;
+        sum.holders += holders;
+        sum.ns += ns;
+    }
+    sum
 }
 
 fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {
@@ -444,17 +463,17 @@ fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
 }
 
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
-    let results = &facts.machine.memory.area(vcpu.id).results;
+    let results = &facts.seen.memory.area(vcpu.id).results;
     let at =
         |stats: &[Option<crate::sched::run_delay::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
-    let (run_ns, steal_ns) = match facts.asked.run.has_vcpu_threads() {
+    let (run_ns, steal_ns) = match facts.seen.asked.run.has_vcpu_threads() {
         false => (Some(vcpu.account.books.run_ns), Some(vcpu.account.books.steal_ns)),
         true => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {
             (Some(open), Some(close)) => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
             _ => (None, None),
         },
     };
-    let in_kernel = matches!(facts.machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+    let in_kernel = matches!(facts.machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);
     VcpuOutcome {
         acquisitions: results.acquisitions.load(Ordering::Relaxed),
         run_ns,

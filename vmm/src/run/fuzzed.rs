@@ -10,7 +10,9 @@ use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Moment, TscRate};
 use crate::image::file::Image;
 use crate::image::symbols::Symbols;
+use crate::machine::{PvBackend, Ring};
 use crate::run::asked::{Guest, Ours, Run, System};
+use crate::run::boot_values::Chosen;
 use crate::run::collect::{self, GuestFacts};
 use crate::sched::loss::Losses;
 use crate::sched::window::WindowTimes;
@@ -87,28 +89,25 @@ fn outcome(memory: &Memory, workload: usize) {
     let ours = Ours { lock_count: LOCKS, lock: image.locks[lock].name.clone(), ..Ours::default() };
     let guests = vec![Guest { vcpus: VCPUS, system: System::Ours(ours), ..Guest::default() }];
     let run = Run { guests, ..Run::default() };
+    let chosen = Chosen { lock: lock as u32, workload: workload as u32, point: None };
     let seen = GuestFacts {
         asked: run.our(0),
         image,
         memory,
-        lock: lock as u32,
-        workload: workload as u32,
+        chosen,
         patched_sites: 1,
+        tsc_khz: KHZ,
+        ring: (Ring::Ring0, String::new()),
+        pv_backend: (PvBackend::Vmm, String::new()),
     };
     _ = collect::check_exclusion(&seen);
-    _ = (collect::pair_ticks(&seen), collect::costs(&seen), collect::ideal(&seen));
-    _ = collect::entered(&seen);
-    for time in ["wait", "hold", "unlock"] {
-        let histogram = collect::time(&seen, time);
+    let outcome = collect::of_guest(&seen, "");
+    for histogram in [&outcome.wait, &outcome.hold, &outcome.unlock] {
         assert!(histogram.spans().all(|span| span.low <= span.high), "a bucket ends before it begins");
     }
-    _ = collect::other_times(&seen);
-    _ = collect::sum_results(&seen, |results| &results.acquisitions);
-    for speed in collect::work_speeds(&seen, KHZ).into_iter().flatten() {
+    for speed in outcome.work.into_iter().flatten() {
         assert!(speed.over_promised.is_finite(), "records hold numbers");
     }
-    _ = collect::lock_events(&seen, KHZ);
-    _ = collect::hint_samples(&seen);
 }
 
 /// A counter of which the guest says anything.

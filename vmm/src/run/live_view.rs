@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn kicks_that_the_kernel_delivers_are_null_and_not_zero() {
-        let (notes, watcher) = (Notes::none(), Watcher::nothing("made up"));
+        let (notes, watcher) = (Notes::default(), Watcher::nothing("made up"));
         let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
         let mut guest = GuestRun::new(1, tsc, &Clock::Host, &watcher, &notes);
         for (halts_in_kernel, counted) in [(false, Some(0)), (true, None)] {

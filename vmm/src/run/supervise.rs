@@ -15,7 +15,7 @@ use crate::host::switch_probe::SwitchProbe;
 use crate::host::text::Span;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
-use crate::observe::trace::Recorder;
+use crate::observe::trace::{Collector, Recorder};
 use crate::observe::{Where, Whereabouts};
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
 use crate::run::live_view::{GuestNow, LiveView};
@@ -57,7 +57,6 @@ pub(crate) trait PassWindow {
     ) -> Result<(), RunError>;
 }
 
-/// One guest under supervision.
 struct Supervised<'a> {
     asked: OurGuest<'a>,
     guest: &'a GuestRun<'a>,
@@ -76,7 +75,6 @@ struct Supervised<'a> {
     recorder: Option<Recorder>,
 }
 
-/// Supervises one run.
 pub(crate) struct Supervisor<'a> {
     run: &'a Run,
     guests: Vec<Supervised<'a>>,
@@ -88,7 +86,6 @@ pub(crate) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// For the guests of `run`.
     pub(crate) fn new(
         run: &'a Run,
         guests: &'a [GuestRun<'a>],
@@ -113,7 +110,7 @@ impl<'a> Supervisor<'a> {
             chances: Chances::from_now(guest.clock, scheduler),
             observed: Observed::default(),
             books: guest.watcher.reports().is_ok().then(|| books(asked)),
-            recorder: guest.notes.switch_recorder(),
+            recorder: guest.notes.trace.as_ref().map(Collector::switch_recorder),
         });
         Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None }
     }
@@ -308,8 +305,8 @@ impl Supervised<'_> {
 
     fn into_observed(mut self, notes: &Notes) -> Observed {
         self.read_switches();
-        if let Some(recorder) = self.recorder {
-            notes.hand_in(recorder);
+        if let (Some(trace), Some(recorder)) = (&notes.trace, self.recorder) {
+            trace.hand_in(recorder);
         }
         let dropped = self.guest.watcher.reports().map_or(0, SwitchProbe::dropped);
         Observed { switched: self.books.map(|books| books.finish(dropped)), ..self.observed }

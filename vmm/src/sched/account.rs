@@ -19,7 +19,6 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The account of a vCPU that has been there since `now_ns`.
     pub(crate) fn new(at: Where, now_ns: u64) -> Self {
         let (turns, books, record) = Default::default();
         Self { at, since_ns: now_ns, turns, books, record }
@@ -48,7 +47,6 @@ impl Account {
         self.since_ns
     }
 
-    /// The vCPU's place, and since when it has been there.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         Whereabouts { at: self.at, since_ns: Some(self.since_ns) }
     }

@@ -49,7 +49,6 @@ impl Spell {
     }
 }
 
-/// The books of one vCPU.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     /// Time on a pCPU, inside the window.
@@ -203,7 +202,6 @@ impl Books {
     }
 }
 
-/// Sections that `vcpu` says it has entered.
 fn entered(guest: &GuestRun<'_>, vcpu: u32) -> u64 {
     let shared = guest.shared.as_ref();
     shared.map_or(0, |shared| shared.area(vcpu).results.entered.load(Ordering::Relaxed))
@@ -211,7 +209,6 @@ fn entered(guest: &GuestRun<'_>, vcpu: u32) -> u64 {
 
 /// The locked byte of a qspinlock's word.
 const LOCKED: u32 = 0xff;
-/// The pending bit.
 const PENDING: u32 = 0x100;
 
 /// Heads that were taken off while they forbade stealing, inside the window.
@@ -228,7 +225,6 @@ pub struct ClosedByHeads {
 }
 
 impl ClosedByHeads {
-    /// Adds another vCPU's.
     pub(crate) fn add(&mut self, other: &Self) {
         self.absences += other.absences;
         self.off_ns += other.off_ns;

@@ -106,12 +106,9 @@ impl Turn<'_> {
     }
 }
 
-/// The number of ready queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queues {
-    /// One for each pCPU.
     PerPcpu,
-    /// One for all pCPUs.
     One,
 }
 
@@ -140,7 +137,6 @@ pub(super) struct Core<'a, B> {
 }
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` as `rules` say.
     pub(super) fn new(
         rules: Rules,
         (pcpus, queues): (&[u32], Queues),
@@ -259,7 +255,6 @@ impl<'a, B: Bell> Core<'a, B> {
         self.plan.map(|plan| Injector::new(plan, pcpu, self.pcpus, self.clock.now_ns()))
     }
 
-    /// The next action of `pcpu`.
     pub(super) fn next(&self, pcpu: u32) -> Next<'a> {
         loop {
             if self.stopping() {
@@ -506,45 +501,40 @@ impl<'a, B: Bell> Core<'a, B> {
         self.grace.settle(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Turn::Stopped);
         pcpu.observer.stops(guest.number_of(id), now, || turn.leads_to(guest.activity(id)));
+        let attributed = guest.attributed(id);
+        let to = if task.stopped { Where::Preempted(attributed) } else { turn.leads_to(attributed) };
+        task.account.goes(guest, id, to, now);
         match turn {
             Turn::SliceEnded | Turn::Stopped => {
-                task.account.goes(guest, id, Where::Preempted(guest.attributed(id)), now);
                 if !task.stopped {
                     return self.exchange(task, pcpu.number);
                 }
                 self.place(task, false);
             }
             Turn::Injected(length_ns) => {
-                task.account.goes(guest, id, Where::KeptOut(guest.attributed(id)), now);
                 let until = (now.saturating_add(length_ns), task.number());
                 lock(&self.apart).aside.insert(until, task);
                 // Idle pCPUs sleep at most until then.
                 self.bell.ring_all();
             }
             Turn::Waits => {
-                task.account.goes(guest, id, Where::Asleep, now);
                 if let Some(kicked) = self.sleepers.put(task.number(), task) {
                     self.make_ready(kicked);
                 }
             }
             Turn::Halts => {
-                task.account.goes(guest, id, Where::Asleep, now);
                 let last = task.last_pcpu;
                 lock(&self.apart).doze(now, self.first_look_ns(), task);
                 // Idle pCPUs sleep at most until the next look.
                 self.wake_one(last);
             }
-            Turn::Yields => {
-                task.account.goes(guest, id, Where::Ready, now);
-                return self.pass_slice(task);
-            }
+            Turn::Yields => return self.pass_slice(task),
             Turn::HandsOver(next) => {
-                task.account.goes(guest, id, Where::Ready, now);
                 self.place(task, false);
                 return Some(next);
             }
-            Turn::Started => self.has_started(task, now),
-            Turn::Left => self.leaves(task, now),
+            Turn::Started => self.has_started(task),
+            Turn::Left => self.leaves(task),
         }
         None
     }

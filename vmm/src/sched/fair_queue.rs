@@ -39,7 +39,6 @@ impl<T> FairQueue<T> {
         Self { ready: VecDeque::with_capacity(vcpus), floor_ns: 0, credit_ns }
     }
 
-    /// Whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.ready.is_empty()
     }
@@ -65,7 +64,6 @@ impl<T> FairQueue<T> {
         self.ready.insert(at, Entry { virtual_ns, id, vcpu });
     }
 
-    /// How many are ready.
     pub(crate) fn len(&self) -> usize {
         self.ready.len()
     }
@@ -87,18 +85,15 @@ impl<T> FairQueue<T> {
         self.ready.iter().position(|entry| entry.id == id)
     }
 
-    /// Virtual time of vCPU `id`, if it is ready.
     pub(crate) fn virtual_ns_of(&self, id: u32) -> Option<u64> {
         self.position(id).map(|at| self.ready[at].virtual_ns)
     }
 
-    /// Takes vCPU `id`, if it is ready.
     pub(crate) fn take(&mut self, id: u32) -> Option<T> {
         let at = self.position(id)?;
         self.ready.remove(at).map(|entry| entry.vcpu)
     }
 
-    /// Everybody, in order.
     pub(crate) fn into_vcpus(self) -> impl Iterator<Item = T> {
         self.ready.into_iter().map(|entry| entry.vcpu)
     }
@@ -136,12 +131,10 @@ impl<T> Shares<T> {
         if self.charges() { guest } else { 0 }
     }
 
-    /// How many are ready.
     pub(crate) fn len(&self) -> usize {
         self.queues.iter().map(FairQueue::len).sum()
     }
 
-    /// Everybody.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.queues.iter().flat_map(FairQueue::iter)
     }
@@ -160,7 +153,6 @@ impl<T> Shares<T> {
         self.queues[queue].push(id, virtual_ns, vcpu);
     }
 
-    /// Charges `guest` for the run time of a vCPU.
     pub(crate) fn charge(&mut self, guest: usize, run_ns: u64) {
         let queue = self.queue_of(guest);
         self.used_ns[queue] += run_ns;
@@ -189,12 +181,10 @@ impl<T> Shares<T> {
         ready.min_by_key(|&queue| self.used_ns[queue])
     }
 
-    /// Virtual time of vCPU `id` of `guest`, if it is ready.
     pub(crate) fn virtual_ns_of(&self, guest: usize, id: u32) -> Option<u64> {
         self.queues[self.queue_of(guest)].virtual_ns_of(id)
     }
 
-    /// Takes vCPU `id` of `guest`, if it is ready.
     pub(crate) fn take(&mut self, guest: usize, id: u32) -> Option<T> {
         let queue = self.queue_of(guest);
         self.queues[queue].take(id)
@@ -215,7 +205,6 @@ impl<T> Shares<T> {
             && within(self.used_ns[own].saturating_add(running_ns), others_ns)
     }
 
-    /// Everybody, in order.
     pub(crate) fn into_vcpus(self) -> impl Iterator<Item = T> {
         self.queues.into_iter().flat_map(FairQueue::into_vcpus)
     }
@@ -234,22 +223,17 @@ mod tests {
         queue
     }
 
-    fn order(queue: FairQueue<u32>) -> Vec<u32> {
-        queue.into_vcpus().collect()
+    fn order(mut queue: FairQueue<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| queue.pop(|_| true)).collect()
     }
 
     #[test]
-    fn equals_are_served_in_order_of_arrival() {
-        assert_eq!(order(queue(&[(2, 5), (0, 5), (1, 5)])), [2, 0, 1]);
-    }
-
-    #[test]
-    fn whoever_has_run_least_is_next() {
-        let mut queue = queue(&[(0, 30), (1, 10), (2, 20)]);
-        assert_eq!(queue.pop(|_| true), Some(1));
-        assert_eq!(queue.pop(|_| true), Some(2));
-        assert_eq!(queue.pop(|_| true), Some(0));
-        assert_eq!(queue.pop(|_| true), None);
+    fn whoever_has_run_least_is_next_and_of_equals_who_came_first() {
+        for (arrive, expected) in
+            [([(2, 5), (0, 5), (1, 5)], [2, 0, 1]), ([(0, 30), (1, 10), (2, 20)], [1, 2, 0])]
+        {
+            assert_eq!(order(queue(&arrive)), expected, "{arrive:?}");
+        }
     }
 
     #[test]

@@ -33,10 +33,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) shared: Option<Shared<'a>>,
     pub(crate) vcpus: u32,
     pub(crate) tsc: GuestTsc,
-    /// The clocks that the run goes by.
     pub(crate) clock: &'a Clock,
     pub(crate) window: WindowTimes,
-    /// The watcher of the host's scheduler.
     pub(crate) watcher: &'a Watcher,
     /// Whether vCPUs sleep in KVM's hands.
     pub(crate) halts_in_kernel: bool,
@@ -50,7 +48,6 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) pinning_lost: OnceLock<String>,
     /// How long the runners were ready without a pCPU.
     pub(crate) run_delays: RunDelays,
-    /// Which vCPUs have said that they have started.
     pub(crate) starts: Starts,
     /// The CPU time that it has left; `None`: the VMM keeps no quota of it.
     pub(crate) purse: Option<Purse>,
@@ -129,12 +126,10 @@ impl<'a> GuestRun<'a> {
         self.shared.as_ref().map_or(Activity::Other, |shared| Activity::of(shared.area(vcpu)))
     }
 
-    /// The activity to which descheduling of `vcpu` is attributed.
     pub(crate) fn attributed(&self, vcpu: u32) -> Activity {
         self.shared.as_ref().map_or(Activity::Other, |shared| shared.attributed(vcpu))
     }
 
-    /// The activity of `vcpu`, checked as far as there is more than its own word.
     pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
         self.shared.as_ref().map_or(Activity::Other, |shared| shared.checked_activity(vcpu))
     }
@@ -160,19 +155,12 @@ impl<'a> GuestRun<'a> {
         lock(&self.failure).get_or_insert(error);
     }
 
-    /// The failure, taken out.
     pub(crate) fn take_failure(&self) -> Option<RunError> {
         lock(&self.failure).take()
     }
 
-    /// Whether something failed.
     pub(crate) fn failed(&self) -> bool {
         lock(&self.failure).is_some()
-    }
-
-    /// The text that the guest wrote.
-    pub(crate) fn console(&self) -> String {
-        self.shared.as_ref().map(Shared::console).unwrap_or_default()
     }
 
     /// `thread` is about to run `vcpu`, and no other thread is.
@@ -258,8 +246,10 @@ impl<'a> GuestRun<'a> {
         /// The address where KVM for SVM leaves a vCPU that has shut down: its state is undefined then (AMD APM vol. 2, 15.14.3), so that
         /// KVM resets it.
         const RESET_VECTOR: u64 = 0xfff0;
-        let at = match vcpu.instruction_pointer() {
-            Ok(RESET_VECTOR) if exit == Exit::Shutdown => "an unknown place: KVM has reset the vCPU".into(),
+        let at = match vcpu.pointers() {
+            Ok((RESET_VECTOR, _)) if exit == Exit::Shutdown => {
+                "an unknown place: KVM has reset the vCPU".into()
+            }
             _ => self.place_of(vcpu),
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }
@@ -278,9 +268,9 @@ impl<'a> GuestRun<'a> {
 
     /// The place where `vcpu` stands, by name if that is known.
     fn place_of(&self, vcpu: &Vcpu) -> String {
-        match (vcpu.instruction_pointer(), &self.shared) {
-            (Ok(address), Some(shared)) => shared.image.symbols().describe(address),
-            (Ok(address), None) => format!("{address:#x}"),
+        match (vcpu.pointers(), &self.shared) {
+            (Ok((address, _)), Some(shared)) => shared.image.symbols().describe(address),
+            (Ok((address, _)), None) => format!("{address:#x}"),
             (Err(error), _) => format!("an unknown place ({error})"),
         }
     }
@@ -357,7 +347,6 @@ impl<'a> Shared<'a> {
         self.memory.control().ready_vcpus.store(count, Ordering::Relaxed);
     }
 
-    /// The guest writes to its console.
     pub(crate) fn print(&self, byte: u8) {
         let mut console = lock(&self.console);
         if console.len() < CONSOLE_LIMIT {
@@ -365,7 +354,6 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Returns the guest's output.
     pub(crate) fn console(&self) -> String {
         lock(&self.console).clone()
     }
@@ -378,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_guest_is_booted_once_and_by_its_first_vcpu() {
-        let (notes, watcher) = (Notes::none(), Watcher::nothing("made up"));
+        let (notes, watcher) = (Notes::default(), Watcher::nothing("made up"));
         let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
         let guest = GuestRun::new(2, tsc, &Clock::Host, &watcher, &notes);
         assert_eq!([1, 0, 0, 1].map(|vcpu| guest.boots(vcpu)), [false, true, false, false]);

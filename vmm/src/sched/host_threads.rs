@@ -29,10 +29,8 @@ use crate::sched::{Finished, Scheduler};
 /// vCPUs that start at a time, for each pCPU: while one waits to be woken another one starts.
 const STARTS_PER_PCPU: u32 = 2;
 
-/// The threads.
 pub(crate) struct HostThreads<'a> {
     run: &'a GuestRun<'a>,
-    /// One per vCPU, in order.
     threads: Vec<VcpuThread>,
     /// All of them are there.
     complete: AtomicBool,
@@ -44,6 +42,7 @@ pub(crate) struct HostThreads<'a> {
 }
 
 /// One vCPU's thread, as seen by the others.
+#[derive(Default)]
 struct VcpuThread {
     /// To end a sleep.
     sleeper: OnceLock<std::thread::Thread>,
@@ -63,16 +62,7 @@ struct VcpuThread {
 
 impl VcpuThread {
     fn new(vcpu: Vcpu) -> Self {
-        Self {
-            sleeper: OnceLock::new(),
-            thread: OnceLock::new(),
-            kicks: AtomicU64::new(0),
-            asleep: AtomicBool::new(false),
-            left: AtomicBool::new(false),
-            begun: AtomicBool::new(false),
-            vcpu: Mutex::new(Some(vcpu)),
-            finished: Mutex::default(),
-        }
+        Self { vcpu: Mutex::new(Some(vcpu)), ..Self::default() }
     }
 
     /// Ends its sleep, or the next one.
@@ -130,7 +120,6 @@ impl Scheduler for Vec<HostThreads<'_>> {
 }
 
 impl<'a> HostThreads<'a> {
-    /// Takes over `vcpus`.
     pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, plan: Option<Plan>) -> Self {
         if let Some(shared) = &run.shared {
             shared.tell_ready_vcpus(READY_UNKNOWN);
@@ -150,7 +139,6 @@ impl<'a> HostThreads<'a> {
         }
     }
 
-    /// Starts a thread per vCPU on `cpus`.
     fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
         let spawn = |thread: &'scope VcpuThread| -> std::io::Result<()> {
             let vcpu = lock(&thread.vcpu).take().expect("threads are started once");
@@ -173,7 +161,6 @@ impl<'a> HostThreads<'a> {
         }
     }
 
-    /// Gets every thread out of its vCPU and to its end. [`GuestRun::stop`] comes first.
     fn interrupt(&self) {
         let _registration = lock(&self.registration);
         self.threads.iter().filter_map(|of| of.thread.get()).for_each(|thread| thread.kick());

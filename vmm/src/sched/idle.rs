@@ -21,7 +21,6 @@ impl PcpuSet {
         (&self.0[pcpu as usize / 64], 1 << (pcpu % 64))
     }
 
-    /// Adds `pcpu`.
     pub(crate) fn insert(&self, pcpu: u32) {
         let (word, bit) = self.bit(pcpu);
         // AcqRel, as in `remove`: a pCPU that is taken out has entered before.
@@ -34,14 +33,12 @@ impl PcpuSet {
         word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
-    /// Whether `pcpu` is there.
     pub(crate) fn contains(&self, pcpu: u32) -> bool {
         let (word, bit) = self.bit(pcpu);
         // Relaxed, as in `iter`: what matters is removed, not looked at.
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// All, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         let words = self.0.iter().zip(0..).map(|(word, at)| (word.load(Ordering::Relaxed), at));
         words.filter(|(word, _)| *word != 0).flat_map(|(word, at): (u64, u32)| {

@@ -120,7 +120,6 @@ pub(crate) trait Scheduler {
         std::thread::sleep(time);
     }
 
-    /// Lets this much time pass.
     fn pass(&self, time: Duration) {
         self.pass_watched(time, &mut |_| ());
     }

@@ -31,7 +31,6 @@ pub(super) struct Pcpu<'a, T> {
     pub(super) grace: Option<u64>,
     /// The portion of its guest's quota that the turn has taken.
     pub(super) portion: Option<Portion>,
-    /// In turns of vCPUs that halt in KVM's hands.
     look: Option<Look>,
     pub(super) observer: Observer<'a>,
 }

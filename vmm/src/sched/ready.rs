@@ -116,18 +116,16 @@ impl<'a, B: Bell> Core<'a, B> {
         is_first.then_some(starts_ns)
     }
 
-    /// `task` has started at `now_ns`, and goes on when all vCPUs of its guest have.
-    pub(super) fn has_started(&self, mut task: Box<Task<'a>>, now_ns: u64) {
+    /// `task` has started, and goes on when all vCPUs of its guest have.
+    pub(super) fn has_started(&self, task: Box<Task<'a>>) {
         let guest = task.guest;
-        task.account.goes(guest, task.vcpu.id, Where::Ready, now_ns);
         lock(&self.apart).started.push(task);
         self.go_on_if_all_started(guest);
     }
 
     /// `task` has nothing more to do.
-    pub(super) fn leaves(&self, mut task: Box<Task<'a>>, now_ns: u64) {
+    pub(super) fn leaves(&self, task: Box<Task<'a>>) {
         let (guest, id) = (task.guest, task.vcpu.id);
-        task.account.goes(guest, id, Where::Left, now_ns);
         lock(&self.apart).left.push(task);
         if guest.starts.says(id) {
             self.go_on_if_all_started(guest);
@@ -240,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::host::clock::Clock;
-    use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
+    use crate::machine::vcpu::{Exit, Vcpu};
     use crate::observe::notes::Observer;
     use crate::sched::Rules;
     use crate::sched::core::{Next, Queues};
@@ -272,7 +270,7 @@ mod tests {
     fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
         let ground = Ground::new(Clock::Host);
         let guests = [ground.guest(2)];
-        let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
+        let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
         let core = Core::new(
             Rules::default(),
             (&[0, 1, 2, 3], Queues::PerPcpu),

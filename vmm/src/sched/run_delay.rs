@@ -53,7 +53,6 @@ impl RunDelays {
         self.delay_ns.fetch_add(stat.delay_ns, Ordering::Relaxed);
     }
 
-    /// The sum, unless the kernel does not tell.
     pub(crate) fn sum(&self) -> Known<RunDelay> {
         let alive = Duration::from_nanos(self.alive_ns.load(Ordering::Relaxed));
         let delayed = Duration::from_nanos(self.delay_ns.load(Ordering::Relaxed));

@@ -69,7 +69,6 @@ pub(super) struct RunQueues<'a> {
     credit_ns: u64,
     /// Whether guests have shares.
     charges: bool,
-    /// The number of ready vCPUs.
     count: Line<AtomicU32>,
     /// The highest virtual time of a vCPU that was taken, to a quarter of a slice.
     floor_ns: Line<AtomicU64>,
@@ -119,7 +118,6 @@ impl<'a> RunQueues<'a> {
         self.queues.len() == 1
     }
 
-    /// The number of ready vCPUs.
     pub(super) fn len(&self) -> u32 {
         // Acquire pairs with the release in `change`.
         self.count.0.load(Ordering::Acquire)

@@ -26,12 +26,6 @@ use crate::sched::{Finished, Rules, Scheduler, run_delay};
 /// ends that sleep at once.
 struct Bells(BTreeMap<u32, OnceLock<std::thread::Thread>>);
 
-impl Bells {
-    fn new(pcpus: &[u32]) -> Self {
-        Self(pcpus.iter().map(|pcpu| (*pcpu, OnceLock::new())).collect())
-    }
-}
-
 impl Bell for Bells {
     fn ring(&self, pcpu: u32) {
         self.0[&pcpu].get().into_iter().for_each(std::thread::Thread::unpark);
@@ -99,7 +93,6 @@ impl Scheduler for Runners<'_> {
 }
 
 impl<'a> Runners<'a> {
-    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` as `rules` say.
     pub(crate) fn new(
         rules: Rules,
         pcpus: &[u32],
@@ -107,8 +100,9 @@ impl<'a> Runners<'a> {
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
+        let bells = Bells(pcpus.iter().map(|pcpu| (*pcpu, OnceLock::new())).collect());
         Self {
-            core: Core::new(rules, (pcpus, Queues::PerPcpu), guests, vcpus, plan, Bells::new(pcpus)),
+            core: Core::new(rules, (pcpus, Queues::PerPcpu), guests, vcpus, plan, bells),
             threads: Mutex::default(),
             broken: AtomicBool::new(false),
         }

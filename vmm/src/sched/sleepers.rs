@@ -104,7 +104,6 @@ impl<T> Sleepers<T> {
         self.0[vcpu as usize].take(latch())
     }
 
-    /// How many vCPUs there are.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -120,7 +119,6 @@ impl<T> Sleepers<T> {
         }
     }
 
-    /// All that still sleep.
     pub(super) fn into_sleepers(self) -> impl Iterator<Item = Box<T>> {
         self.0.into_iter().filter_map(|slot| slot.take(ptr::null_mut()))
     }

@@ -24,11 +24,9 @@ pub(super) trait Timer {
 pub(super) struct SliceTimer<T> {
     timer: T,
     slice_ns: u64,
-    /// When the slice ends.
     deadline_ns: u64,
     /// A moment at which the timer rings; it does so every slice after that. `None`: it was never set.
     rings_ns: Option<u64>,
-    /// When it was set last.
     set_ns: u64,
     /// A slice has just ended, so the next one has just begun.
     fresh: bool,
@@ -74,7 +72,6 @@ impl<T: Timer> SliceTimer<T> {
         sets
     }
 
-    /// When it ends.
     pub(super) fn deadline_ns(&self) -> u64 {
         self.deadline_ns
     }

@@ -50,7 +50,6 @@ pub(crate) struct Switched {
 pub(crate) struct Frame<'a> {
     pub(crate) window: &'a WindowTimes,
     pub(crate) clock: GuestClock,
-    /// Whether vCPUs sleep in KVM's hands.
     pub(crate) halts_in_kernel: bool,
 }
 
@@ -63,7 +62,6 @@ pub(crate) struct SwitchBooks {
 }
 
 impl SwitchBooks {
-    /// Makes the books for `vcpus` vCPUs and `locks` locks.
     pub(crate) fn new(vcpus: u32, locks: u32) -> Self {
         let entry = Entry {
             at: Where::NotStarted,

@@ -18,12 +18,10 @@ pub(crate) struct WindowTimes {
 }
 
 impl WindowTimes {
-    /// Not open yet.
     pub(crate) const fn new() -> Self {
         Self { open_ns: AtomicU64::new(u64::MAX), close_ns: AtomicU64::new(u64::MAX) }
     }
 
-    /// One that was open from `open_ns` to `close_ns`.
     #[cfg(any(test, fuzzing))]
     pub(crate) const fn between(open_ns: u64, close_ns: u64) -> Self {
         Self { open_ns: AtomicU64::new(open_ns), close_ns: AtomicU64::new(close_ns) }
@@ -31,7 +29,6 @@ impl WindowTimes {
 
     // Relaxed throughout: an accountant that sees the change a moment late misjudges that moment only.
 
-    /// The window is open from `now_ns` on.
     pub(crate) fn open(&self, now_ns: u64) {
         self.open_ns.store(now_ns, Ordering::Relaxed);
     }
@@ -58,7 +55,6 @@ impl WindowTimes {
         (from < to).then_some((from, to))
     }
 
-    /// Whether `at_ns` lies in the window.
     pub(crate) fn contains(&self, at_ns: u64) -> bool {
         self.open_ns.load(Ordering::Relaxed) <= at_ns && at_ns < self.close_ns.load(Ordering::Relaxed)
     }
@@ -142,20 +138,15 @@ mod tests {
 
     #[test]
     fn time_before_the_window_and_after_it_does_not_count() {
-        let window = WindowTimes { open_ns: AtomicU64::new(100), close_ns: AtomicU64::new(200) };
-        assert_eq!(window.overlap_ns(0, 50), 0);
-        assert_eq!(window.overlap_ns(50, 150), 50);
-        assert_eq!(window.overlap_ns(120, 130), 10);
-        assert_eq!(window.overlap_ns(150, 250), 50);
-        assert_eq!(window.overlap_ns(200, 250), 0);
+        let window = WindowTimes::between(100, 200);
+        for (from_ns, to_ns, inside_ns) in
+            [(0, 50, 0), (50, 150, 50), (120, 130, 10), (150, 250, 50), (200, 250, 0)]
+        {
+            assert_eq!(window.overlap_ns(from_ns, to_ns), inside_ns, "{from_ns} to {to_ns}");
+        }
         assert!(!window.contains(99) && window.contains(100) && !window.contains(200));
-    }
-
-    #[test]
-    fn a_window_that_never_opened_contains_nothing() {
-        let window = WindowTimes::new();
-        assert_eq!(window.overlap_ns(0, u64::MAX), 0);
-        assert!(!window.contains(u64::MAX - 1));
+        let never = WindowTimes::new();
+        assert!(never.overlap_ns(0, u64::MAX) == 0 && !never.contains(u64::MAX - 1));
     }
 
     const MS: u64 = 1_000_000;

@@ -42,15 +42,6 @@ pub enum Attempt {
     Unreached,
 }
 
-/// Process that a cut concerns.
-#[derive(Clone, Copy)]
-enum Act {
-    /// The process itself is cut.
-    Here,
-    /// A copy of it is cut, which has this number.
-    Copy(usize),
-}
-
 /// The part that this process plays.
 enum Role {
     /// It comes to cuts, and makes branches.
@@ -61,8 +52,8 @@ enum Role {
 
 struct Shared {
     role: Role,
-    /// Cuts to come of each vCPU, by instructions.
-    cuts: Vec<VecDeque<(Act, Cut)>>,
+    /// Cuts to come of each vCPU, by instructions: of a copy, which has a number, or of the process itself.
+    cuts: Vec<VecDeque<(Option<usize>, Cut)>>,
     /// Cuts of copies that are to come, and cuts of the process itself.
     left: usize,
     left_here: usize,
@@ -84,19 +75,17 @@ impl Shared {
     fn stands(&mut self, cpu: &mut Cpu) -> Option<u64> {
         let now = cpu.instructions();
         let mut said = None;
-        while let Some(&(act, cut)) = self.cuts[cpu.number() as usize].front() {
+        while let Some(&(copy, cut)) = self.cuts[cpu.number() as usize].front() {
             // Instructions behind it were skipped: the rounds of a parked spin loop.
             if cut.instructions > now || said.is_some() {
                 break;
             }
             self.cuts[cpu.number() as usize].pop_front();
-            if let Act::Copy(_) = act {
-                self.left -= 1;
-            }
+            self.left -= usize::from(copy.is_some());
             if cut.instructions == now && matches!(self.role, Role::Trunk) {
-                said = match act {
-                    Act::Here => self.cut_here(cut),
-                    Act::Copy(index) => self.cut(index, cut),
+                said = match copy {
+                    None => self.cut_here(cut),
+                    Some(index) => self.cut(index, cut),
                 };
             }
         }
@@ -307,11 +296,11 @@ fn go(
     (each, looking): (&mut dyn FnMut(usize, Attempt), Option<Looking>),
 ) -> Gone {
     let mut of_vcpus = vec![VecDeque::new(); run.guests[0].vcpus as usize];
-    let of_copies = copies.iter().zip(0..).map(|(cut, index)| (Act::Copy(index), cut));
-    let mut sorted: Vec<_> = here.iter().map(|cut| (Act::Here, cut)).chain(of_copies).collect();
+    let of_copies = copies.iter().zip(0..).map(|(cut, index)| (Some(index), cut));
+    let mut sorted: Vec<_> = here.iter().map(|cut| (None, cut)).chain(of_copies).collect();
     sorted.sort_by_key(|(_, cut)| cut.instructions);
-    for (act, cut) in sorted {
-        of_vcpus[cut.vcpu as usize].push_back((act, *cut));
+    for (copy, cut) in sorted {
+        of_vcpus[cut.vcpu as usize].push_back((copy, *cut));
     }
     let shared = Rc::new(RefCell::new(Shared {
         role: Role::Trunk,
@@ -337,7 +326,10 @@ fn go(
     };
     let cutter = Box::new(Cutter(Rc::clone(&shared)));
     let witness: Option<Box<dyn Witness>> = match looking {
-        Some(looking) => Some(Box::new(looking.and(cutter))),
+        Some(mut looking) => {
+            looking.other = Some(cutter);
+            Some(Box::new(looking))
+        }
         None => Some(cutter),
     };
     let watched = Watched { window: Some(&mut window), witness };

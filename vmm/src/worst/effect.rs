@@ -34,7 +34,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The present state.
     pub(super) fn take(scheduler: &dyn Scheduler, guest: &GuestRun<'_>, memory: &Memory, locks: u32) -> Self {
         let now = guest.tsc.of_host(guest.clock.tsc());
         // Relaxed: nothing runs while this is read.
@@ -68,12 +67,10 @@ pub(super) struct Curve<'a> {
 }
 
 impl<'a> Curve<'a> {
-    /// A curve without samples.
     pub(super) fn new(asked: OurGuest<'_>, stop: &'a AtomicBool) -> Self {
         Self { samples: Vec::new(), order: Order::new(asked), locks: asked.ours.lock_count, stop }
     }
 
-    /// Adds the present state.
     pub(super) fn sample(&mut self, scheduler: &dyn Scheduler, guest: &GuestRun<'_>, memory: &Memory) {
         self.samples.push(Sample::take(scheduler, guest, memory, self.locks));
     }

@@ -89,7 +89,6 @@ pub struct Baseline {
     pub(super) scope: Scope,
 }
 
-/// Record of the witness.
 struct Recording {
     code: LockCode,
     every: bool,

@@ -3,12 +3,13 @@
 
 use kvm_bindings::{
     CpuId, KVM_CAP_TSC_DEADLINE_TIMER, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, Msrs, kvm_cpuid_entry2,
-    kvm_msr_entry, kvm_regs, kvm_segment,
+    kvm_msr_entry, kvm_regs,
 };
 use kvm_ioctls::{VcpuFd, VmFd};
 
 use super::load::{BOOT_PARAMETERS, GDT, PML4};
 use crate::host::error::{RunError, system};
+use crate::machine::boot;
 use crate::run::asked::{Guest, Run};
 use crate::sched::Sched;
 
@@ -134,25 +135,13 @@ pub(super) fn set_memory_types(vcpu: &VcpuFd) -> Result<(), RunError> {
 /// 64-bit mode, flat segments, low memory mapped to itself, interrupts off, the boot parameters in RSI.
 pub(super) fn set_start_state(vcpu: &VcpuFd, entry: u64) -> Result<(), RunError> {
     const CR0_PE_ET_NE_PG: u64 = 1 << 31 | 1 << 5 | 1 << 4 | 1;
-    const CR4_PAE: u64 = 1 << 5;
-    const EFER_LME_LMA: u64 = 1 << 10 | 1 << 8;
     let mut sregs = vcpu.get_sregs().map_err(system("read the reset state"))?;
-    let flat = |selector: u16, code: bool| kvm_segment {
-        selector,
-        limit: u32::MAX,
-        type_: if code { 0xb } else { 0x3 },
-        present: 1,
-        s: 1,
-        l: u8::from(code),
-        db: u8::from(!code),
-        g: 1,
-        ..Default::default()
-    };
-    sregs.cs = flat(0x10, true);
-    let data = flat(0x18, false);
+    sregs.cs = boot::segment(0x10, true, 0);
+    let data = boot::segment(0x18, false, 0);
     (sregs.ds, sregs.es, sregs.ss, sregs.fs, sregs.gs) = (data, data, data, data, data);
     (sregs.gdt.base, sregs.gdt.limit) = (GDT, 0x1f);
-    (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) = (CR0_PE_ET_NE_PG, PML4, CR4_PAE, EFER_LME_LMA);
+    (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) =
+        (CR0_PE_ET_NE_PG, PML4, boot::CR4_PAE, boot::EFER_LME_LMA);
     vcpu.set_sregs(&sregs).map_err(system("set system registers"))?;
     let registers = kvm_regs { rip: entry, rsi: BOOT_PARAMETERS, rflags: 1 << 1, ..Default::default() };
     vcpu.set_regs(&registers).map_err(system("set registers"))

@@ -4,7 +4,6 @@
 
 use std::io;
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
 use kvm_ioctls::VmFd;
 use vm_superio::serial::NoEvents;
@@ -21,17 +20,15 @@ use crate::host::sandbox;
 use crate::host::threads::lock;
 use crate::machine::vcpu::Ports;
 use crate::observe::LinuxConsole;
-use crate::run::outcome::{Complaints, LinuxEnd};
+use crate::run::outcome::LinuxEnd;
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
 const KEYBOARD_PORT: u16 = 0x64;
 const KEYBOARD_RESET: u8 = 0xfe;
 /// Its state: ready for a command, for which Linux waits long before it asks for a reset; else as if nothing were there.
 const KEYBOARD_STATE: u8 = !(1 << 1);
-/// The devices of one guest.
 pub(crate) struct Devices {
     serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
-    started: OnceLock<Instant>,
     end: OnceLock<Switched>,
 }
 
@@ -66,16 +63,7 @@ impl Devices {
     /// Devices whose serial port has this interrupt.
     fn with(interrupt: EventFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
         let console = Console::new(console, marker)?;
-        Ok(Self {
-            serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
-            started: OnceLock::new(),
-            end: OnceLock::new(),
-        })
-    }
-
-    /// The guest's first instruction comes now.
-    pub(crate) fn starts(&self, now: Instant) {
-        _ = self.started.set(now);
+        Ok(Self { serial: Mutex::new(Serial::new(Interrupt(interrupt), console)), end: OnceLock::new() })
     }
 
     /// How the guest ended itself, if it has.
@@ -86,29 +74,13 @@ impl Devices {
         })
     }
 
-    /// From the start to the marker.
-    pub(crate) fn user_space(&self) -> Option<Duration> {
-        lock(&self.serial).writer().user_space(*self.started.get()?)
-    }
-
-    /// Whether the kernel reported a panic at least `length` ago.
-    pub(crate) fn panicked_before(&self, length: Duration) -> bool {
-        lock(&self.serial).writer().panicked_before(length)
-    }
-
-    /// The kernel's complaints so far.
-    pub(crate) fn complaints(&self) -> Complaints {
-        lock(&self.serial).writer().complaints()
-    }
-
-    /// Passes on a remaining line without an end, and waits until all lines are out, unless the output is stuck.
-    pub(crate) fn flush(&self) {
-        lock(&self.serial).writer_mut().finish();
+    /// Asks the console, or tells it something.
+    pub(crate) fn console<T>(&self, does: impl FnOnce(&mut Console) -> T) -> T {
+        does(lock(&self.serial).writer_mut())
     }
 }
 
 impl Ports for Devices {
-    /// The guest writes to a port.
     fn write(&self, port: u16, bytes: &[u8]) {
         const SOFT_OFF: u8 = SLEEP_ENABLE | SLEEP_TYPE_SOFT_OFF << SLEEP_TYPE_SHIFT;
         let Some(&byte) = bytes.first() else { return };
@@ -125,7 +97,6 @@ impl Ports for Devices {
         }
     }
 
-    /// The guest reads from a port.
     fn read(&self, port: u16, bytes: &mut [u8]) {
         bytes.fill(0xff);
         let Some(byte) = bytes.first_mut() else { return };
@@ -202,7 +173,7 @@ pub(crate) mod fuzzed {
                 let bell = Exit::from_hypercall(port, value as u32);
                 assert!(bell.is_none_or(|bell| bell.kind() < Exit::KINDS));
             }
-            _ = (devices.end(), devices.user_space(), devices.panicked_before(Duration::ZERO));
+            _ = (devices.end(), devices.console(|console| console.panicked_before(Duration::ZERO)));
         });
     }
 }
@@ -231,7 +202,7 @@ mod tests {
         }
         assert_eq!(*lock(&heard), ["one", "two"]);
         drop(held);
-        devices.flush();
+        devices.console(Console::finish);
         assert_eq!(*lock(&heard), ["one", "two", "thr"], "a last line needs no end");
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kvm_bindings::kvm_userspace_memory_region;
+use kvm_bindings::{KVM_CAP_HALT_POLL, kvm_userspace_memory_region};
 use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
@@ -77,7 +77,7 @@ pub(super) fn run(
     }
     let vcpus = std::mem::take(&mut machine.vcpus);
     let watcher = Watcher::nothing("it is not known what a vCPU of a Linux guest is doing");
-    let notes = Notes::none();
+    let notes = Notes::default();
     let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
     let mut guest = GuestRun::new(asked.vcpus, tsc, &Clock::Host, &watcher, &notes);
     guest.halts_in_kernel = true;
@@ -90,7 +90,6 @@ pub(super) fn run(
 
     let cpu_time = process_cpu_time();
     let start = Instant::now();
-    machine.devices.starts(start);
     guests[0].window.open(now_ns());
     let (ended, length, threads) = std::thread::scope(|scope| {
         scheduler.start(scope, &run.cpus);
@@ -105,7 +104,10 @@ pub(super) fn run(
     let cpu_time = process_cpu_time().saturating_sub(cpu_time);
     let is_broken = scheduler.is_broken();
     let finished = scheduler.finish();
-    machine.devices.flush();
+    let (user_space, complaints) = machine.devices.console(|console| {
+        console.finish();
+        (console.user_space(start), console.complaints())
+    });
     let end = match (guests[0].take_failure(), ended) {
         (Some(failure @ RunError::System { .. }), _) => return Err(failure),
         (Some(failure), _) if is_broken => return Err(failure),
@@ -116,8 +118,8 @@ pub(super) fn run(
     let outcome = LinuxOutcome {
         end,
         run: length,
-        user_space: machine.devices.user_space(),
-        complaints: machine.devices.complaints(),
+        user_space,
+        complaints,
         obstacle,
         command_line: machine.command_line,
         pv_features: machine.pv_features,
@@ -195,13 +197,14 @@ fn wait_for_end(
     start: Instant,
     stop: &AtomicBool,
 ) -> Option<LinuxEnd> {
+    let panicked_before = |length| devices.console(|console| console.panicked_before(length));
     loop {
         if let Some(end) = devices.end() {
             // With `panic=-1` a kernel that panics asks for a reset at once.
-            let panicked = matches!(end, LinuxEnd::Reset) && devices.panicked_before(Duration::ZERO);
+            let panicked = matches!(end, LinuxEnd::Reset) && panicked_before(Duration::ZERO);
             return Some(if panicked { LinuxEnd::Panic } else { end });
         }
-        if devices.panicked_before(LAST_WORDS) {
+        if panicked_before(LAST_WORDS) {
             return Some(LinuxEnd::Panic);
         }
         if guest.failed() || limit.is_some_and(|limit| start.elapsed() >= limit) {
@@ -216,32 +219,25 @@ fn wait_for_end(
 }
 
 fn vcpu_outcome(sched: Sched, vcpu: &Finished, threads: &[Option<SchedStat>]) -> LinuxVcpu {
-    let account = &vcpu.account.books;
-    let common = |run_ns, descheduled_ns, halted_ns, halts| LinuxVcpu {
-        run_ns,
-        descheduled_ns,
-        halted_ns,
-        descheduled: account.preemptions,
-        injected: account.injected_by.other,
-        halts,
+    let books = &vcpu.account.books;
+    let seen = LinuxVcpu {
+        run_ns: Some(books.run_ns),
+        descheduled_ns: Some(books.steal_ns),
+        halted_ns: Some(books.preempted_ns_by.halted),
+        descheduled: books.preemptions,
+        injected: books.injected_by.other,
+        halts: Some(books.waits),
     };
-    match sched {
-        Sched::Vmm => common(
-            Some(account.run_ns),
-            Some(account.steal_ns),
-            Some(account.preempted_ns_by.halted),
-            Some(account.waits),
-        ),
-        Sched::Host => {
-            let thread = threads.get(vcpu.id as usize).copied().flatten();
-            let held_back_ns = account.preempted_ns_by.other;
-            common(
-                thread.map(|thread| thread.run_ns),
-                thread.map(|thread| thread.delay_ns + held_back_ns),
-                None,
-                collect::halts(vcpu),
-            )
-        }
+    if sched == Sched::Vmm {
+        return seen;
+    }
+    let thread = threads.get(vcpu.id as usize).copied().flatten();
+    LinuxVcpu {
+        run_ns: thread.map(|thread| thread.run_ns),
+        descheduled_ns: thread.map(|thread| thread.delay_ns + books.preempted_ns_by.other),
+        halted_ns: None,
+        halts: collect::halts(vcpu),
+        ..seen
     }
 }
 
@@ -266,8 +262,8 @@ impl LinuxMachine {
         machine::apply_halts(&vm, run.halts)?;
         vm::create_interrupt_controllers(&vm)?;
         if run.rules.sched == Sched::Vmm && run.halts.poll.is_none() {
-            // The runner must learn of a halt, not wait for its end.
-            machine::set_halt_poll(&vm, Duration::ZERO);
+            // The runner must learn of a halt, not wait for its end. Where it cannot be set, it stays as it is.
+            _ = machine::enable(&vm, KVM_CAP_HALT_POLL, 0);
         }
         map_memory(&vm, &memory)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);
@@ -286,7 +282,7 @@ impl LinuxMachine {
                 cpu::set_start_state(&vcpu.fd, loaded.entry)?;
             }
             vcpu.devices = Some(devices.clone());
-            Ok(Vcpu::from(vcpu))
+            Ok(Vcpu::new(id, vcpu))
         });
         let vcpus = vcpus.collect::<Result<Vec<_>, RunError>>()?;
         Ok(Self {

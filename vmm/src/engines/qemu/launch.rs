@@ -78,6 +78,17 @@ pub(super) fn file_for_qemu(what: &str, bytes: &[u8]) -> Result<std::fs::File, R
     Ok(file)
 }
 
+pub(super) const NOTHING_ELSE: [&str; 5] =
+    ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
+
+/// QEMU's words for the accelerator.
+pub(super) fn words_for(accelerator: Accelerator) -> &'static str {
+    match accelerator {
+        Accelerator::Tcg => "tcg,thread=multi",
+        Accelerator::Kvm => "kvm",
+    }
+}
+
 /// Starts QEMU with the guest image.
 pub(super) fn spawn(
     program: &str,
@@ -85,24 +96,14 @@ pub(super) fn spawn(
     cpu: &Cpu,
     kernel: &std::fs::File,
 ) -> Result<Child, RunError> {
-    let accel = match cpu.accelerator {
-        Accelerator::Tcg => "tcg,thread=multi",
-        Accelerator::Kvm => "kvm",
-    };
     let mut command = Command::new(program);
     command
-        .args([
-            "-machine",
-            "microvm,rtc=off,pit=off,pic=off,isa-serial=off",
-            "-accel",
-            accel,
-            "-cpu",
-            cpu.model,
-        ])
+        .args(["-machine", "microvm,rtc=off,pit=off,pic=off,isa-serial=off"])
+        .args(["-accel", words_for(cpu.accelerator), "-cpu", cpu.model])
         // The boot CPU comes in addition to the vCPUs.
         .args(["-smp", &(asked.guest.vcpus + 1).to_string()])
         .args(["-m", &memory_mib(asked).to_string()])
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(NOTHING_ELSE)
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
         .args(["-debugcon", "stdio"])
         .args(["-device", &format!("isa-debug-exit,iobase={QEMU_EXIT_PORT:#x},iosize=4")]);

@@ -47,12 +47,16 @@ pub(crate) fn run(
     let disk = file_for_qemu("initial RAM disk", &archive::of_program(program)?)?;
     let command_line = command_line(&linux.append, ELF_COMMAND_LINE)?;
     let mut command = Command::new(&qemu);
-    let (accel, cpu) = accelerated(accelerator, asked.pv);
+    let cpu = match (accelerator, asked.pv) {
+        (Accelerator::Tcg, _) => "max",
+        (Accelerator::Kvm, true) => launch::OFFERED,
+        (Accelerator::Kvm, false) => launch::WITHHELD,
+    };
     command
-        .args(["-accel", accel, "-cpu", cpu])
+        .args(["-accel", launch::words_for(accelerator), "-cpu", cpu])
         .args(["-smp", &asked.vcpus.to_string()])
         .args(["-m", &format!("{}M", linux.memory_bytes >> 20)])
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(launch::NOTHING_ELSE)
         .arg("-kernel")
         .arg(&linux.kernel)
         .args(["-initrd", &format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd())])
@@ -95,15 +99,6 @@ fn check(run: &Run) -> Result<(), RunError> {
         return Ok(());
     };
     Err(RunError::usage(format!("--engine qemu: {wrong}")))
-}
-
-/// QEMU's words for the accelerator, and for CPUs with or without what paravirtual spin locks need.
-fn accelerated(accelerator: Accelerator, pv: bool) -> (&'static str, &'static str) {
-    match (accelerator, pv) {
-        (Accelerator::Tcg, _) => ("tcg,thread=multi", "max"),
-        (Accelerator::Kvm, true) => ("kvm", launch::OFFERED),
-        (Accelerator::Kvm, false) => ("kvm", launch::WITHHELD),
-    }
 }
 
 /// Waits for QEMU's end, which it hastens where the guest panics or its time is over. Returns the guest's end and the CPU time.

@@ -10,7 +10,7 @@ pub(crate) mod record;
 
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use haltkick_hypercalls::WorkloadFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -37,7 +37,6 @@ use record::{Said, listen};
 /// APIC ids of the older kind, less one for everybody, and the boot CPU.
 const MOST_VCPUS: u32 = 254;
 
-/// Runs the guest.
 pub(crate) fn run(
     asked: OurGuest<'_>,
     image: &Image,
@@ -131,7 +130,6 @@ impl Drop for Running {
     }
 }
 
-/// Returns the outcome of the run. Long: an outcome has many fields.
 fn outcome(
     asked: OurGuest<'_>,
     image: &Image,
@@ -140,76 +138,37 @@ fn outcome(
     memory: &Memory,
     said: &Said,
 ) -> Result<Outcome, RunError> {
-    let control = memory.control();
-    let window: Duration = TscRate::of_khz(said.tsc_khz).nanoseconds(Ticks(said.window_ticks)).into();
+    let window = TscRate::of_khz(said.tsc_khz).nanoseconds(Ticks(said.window_ticks));
     let vcpu = |id| VcpuOutcome {
         // Relaxed, here and below: deposited by this thread.
         acquisitions: memory.area(id).results.acquisitions.load(Ordering::Relaxed),
         steal_ns: said.preempted_seen.then(|| memory.area(id).steal.steal_ns.load(Ordering::Relaxed)),
-        run_ns: None,
-        preemptions: 0,
-        switched_out_ready: None,
-        waits: None,
-        kicks: None,
-        timeline: None,
+        ..VcpuOutcome::default()
     };
+    let kicks = if said.by_hypercall { PvBackend::Kvm } else { PvBackend::Ipi };
     let seen = collect::GuestFacts {
         asked,
         image,
         memory,
-        lock: chosen.lock,
-        workload: chosen.workload,
+        chosen,
         patched_sites: 0,
+        tsc_khz: said.tsc_khz,
+        ring: (Ring::Ring0, "QEMU starts the guest in ring 0".into()),
+        pv_backend: (kicks, cpu.kick_reason.clone()),
     };
     Ok(Outcome {
-        ring: Ring::Ring0,
-        ring_reason: "QEMU starts the guest in ring 0".into(),
-        pv_backend: if said.by_hypercall { PvBackend::Kvm } else { PvBackend::Ipi },
-        pv_backend_reason: cpu.kick_reason.clone(),
-        tsc_khz: said.tsc_khz,
-        work_rate: control.work_rate.load(Ordering::Relaxed),
-        memory_bytes: 0,
         residence: Err("QEMU has the guest's memory".into()),
         start_up: said.start_up,
-        patched_sites: 0,
-        pair_ticks: collect::pair_ticks(&seen),
-        calls: image.calls(chosen.lock as usize, asked.guest.pv),
-        window,
-        completion: None,
-        lock_cpu: None,
+        window: window.into(),
         lost_updates: collect::check_exclusion(&seen)?,
-        costs: collect::costs(&seen),
-        ideal: collect::ideal(&seen),
-        wait: collect::time(&seen, "wait"),
         pending_waits: Err("QEMU's guest goes on between the end of the window and the look at it".into()),
-        hold: collect::time(&seen, "hold"),
-        unlock: collect::time(&seen, "unlock"),
-        times: collect::other_times(&seen),
-        reads: collect::sum_results(&seen, |results| &results.reads),
-        tsc_steps_back: collect::sum_results(&seen, |results| &results.tsc_steps_back),
-        work: collect::work_speeds(&seen, said.tsc_khz),
-        entered: collect::entered(&seen),
-        lock_events: collect::lock_events(&seen, said.tsc_khz),
-        vm_exits: Vec::new(),
         kvm_stats: Err("QEMU keeps KVM to itself".into()),
-        preemptions: None,
-        preempted_ns: None,
-        lost_ns: None,
-        skipped_losses: 0,
-        closed: Err(NOT_OURS.into()),
-        hint: Some(collect::hint_samples(&seen)).filter(|hint| hint.samples > 0),
-        graces: None,
-        throttled: None,
-        throttled_by_kernel: None,
-        handed: None,
-        injected: None,
-        switches: Err(NOT_OURS.into()),
         preempted_source: match (cpu.accelerator, said.preempted_seen) {
             (_, true) => Ok(PreemptedSource::Kvm),
             (Accelerator::Tcg, false) => Err("QEMU's emulator has no such flag".into()),
             (Accelerator::Kvm, false) => Err("the flag was never seen set in this run".into()),
         },
-        pinning_lost: None,
         vcpus: (0..asked.guest.vcpus).map(vcpu).collect(),
+        ..collect::of_guest(&seen, NOT_OURS)
     })
 }

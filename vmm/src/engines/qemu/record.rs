@@ -22,7 +22,6 @@ const CONSOLE_BYTES: usize = 64 << 10;
 /// Time for everything but the window, however slow emulation is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The guest's messages.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) window_ticks: u64,

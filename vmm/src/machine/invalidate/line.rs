@@ -50,7 +50,6 @@ impl Line {
         self.pending.swap(false, SeqCst)
     }
 
-    /// The doorbell's part.
     pub(super) fn ring(&self) -> Rung {
         let was_pending = self.pending.swap(true, SeqCst);
         match self.inside.load(SeqCst) {

@@ -39,10 +39,8 @@ vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_
 
 /// Server of a guest's port accesses, from any of its vCPUs' threads.
 pub(crate) trait Ports: Send + Sync {
-    /// The guest writes to a port.
     fn write(&self, port: u16, bytes: &[u8]);
 
-    /// The guest reads from a port.
     fn read(&self, port: u16, bytes: &mut [u8]);
 
     /// Whether the guest has switched itself off, or asked for a reset.
@@ -51,7 +49,6 @@ pub(crate) trait Ports: Send + Sync {
 
 /// A vCPU of KVM that some thread owns and may run.
 pub(crate) struct KvmVcpu {
-    /// Index in the guest.
     pub(crate) id: u32,
     /// Everything but running: registers, CPUID, MSRs.
     pub(crate) fd: VcpuFd,

@@ -4,6 +4,7 @@ mod kvm;
 mod native;
 
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,166 +24,146 @@ pub(crate) use native::NativeVcpu;
 pub(crate) struct Vcpu {
     /// Index in the guest.
     pub(crate) id: u32,
-    /// Exits by kind.
     pub(crate) exits: Arc<ExitCounts>,
-    body: Body,
+    /// The CPU of a simulated machine, while no pCPU has it; `None` on all others.
+    pub(crate) simulated: Option<Box<Cpu>>,
+    body: Box<dyn Body>,
 }
 
-enum Body {
-    Kvm(KvmVcpu),
-    Native(Box<NativeVcpu>),
-    #[cfg(any(test, fuzzing))]
-    MadeUp(MadeUpVcpu),
-    Simulated(SimulatedVcpu),
-}
-
-impl Vcpu {
+/// What runs a vCPU.
+pub(crate) trait Body: Send {
     /// Enters the guest until something needs the VMM. The calling thread keeps all signals blocked.
     ///
     /// # Errors
     /// What the system call fails with, other than being interrupted.
-    pub(crate) fn run(&mut self) -> io::Result<Exit> {
-        let exit = match &mut self.body {
-            Body::Kvm(vcpu) => vcpu.run(),
-            Body::Native(vcpu) => vcpu.run(),
-            #[cfg(any(test, fuzzing))]
-            Body::MadeUp(vcpu) => vcpu.run(),
-            Body::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
-        }?;
-        self.came_back(exit);
-        Ok(exit)
-    }
-
-    /// Gives it an NMI before its next instruction.
-    ///
-    /// # Errors
-    /// What KVM says; threads have no such thing, and no translations of their own that could go stale.
-    pub(crate) fn nmi(&self) -> io::Result<()> {
-        match &self.body {
-            Body::Kvm(vcpu) => Ok(vcpu.fd.nmi()?),
-            Body::Native(_) | Body::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
-            #[cfg(any(test, fuzzing))]
-            Body::MadeUp(_) => Ok(()),
-        }
-    }
+    fn run(&mut self) -> io::Result<Exit>;
 
     /// Returns KVM's counts for it.
     ///
     /// # Errors
     /// Where there is no KVM, or one before Linux 5.14.
-    pub(crate) fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
-        match &self.body {
-            Body::Kvm(vcpu) => vcpu.stats(),
-            Body::Native(_) => Err(io::Error::other("threads run without KVM")),
-            #[cfg(any(test, fuzzing))]
-            Body::MadeUp(_) => Err(io::Error::other("it is made up")),
-            Body::Simulated(_) => Err(io::Error::other("a simulated machine has no KVM")),
-        }
+    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>>;
+
+    /// Instruction pointer and stack pointer.
+    fn pointers(&self) -> io::Result<(u64, u64)>;
+
+    /// Gives it an NMI before its next instruction.
+    ///
+    /// # Errors
+    /// What KVM says; threads have no such thing, and no translations of their own that could go stale.
+    fn nmi(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether it has halted in KVM's hands, or was never started, and nothing has woken it since. KVM_GET_MP_STATE waits for
+    /// the end of KVM_RUN.
+    fn is_halted(&self) -> bool {
+        false
+    }
+}
+
+impl Body for KvmVcpu {
+    fn run(&mut self) -> io::Result<Exit> {
+        self.run()
+    }
+
+    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
+        self.stats()
+    }
+
+    fn pointers(&self) -> io::Result<(u64, u64)> {
+        let registers = self.fd.get_regs()?;
+        Ok((registers.rip, registers.rsp))
+    }
+
+    fn nmi(&self) -> io::Result<()> {
+        Ok(self.fd.nmi()?)
+    }
+
+    fn is_halted(&self) -> bool {
+        self.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
+    }
+}
+
+/// A simulated machine runs its vCPUs itself.
+struct OnBoard;
+
+impl Body for OnBoard {
+    fn run(&mut self) -> io::Result<Exit> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
+        Err(io::Error::other("a simulated machine has no KVM"))
+    }
+
+    fn pointers(&self) -> io::Result<(u64, u64)> {
+        Err(io::Error::other("it is on its pCPU"))
+    }
+}
+
+/// A vCPU without a guest: what it comes back with is made up.
+#[cfg(any(test, fuzzing))]
+impl<F: FnMut() -> io::Result<Exit> + Send> Body for F {
+    fn run(&mut self) -> io::Result<Exit> {
+        self()
+    }
+
+    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
+        Err(io::Error::other("it is made up"))
+    }
+
+    fn pointers(&self) -> io::Result<(u64, u64)> {
+        Ok((0x1000, 0x1000))
+    }
+
+    fn nmi(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Vcpu {
+    pub(crate) fn new(id: u32, body: impl Body + 'static) -> Self {
+        Self { id, exits: Arc::default(), simulated: None, body: Box::new(body) }
+    }
+
+    pub(crate) fn simulated(id: u32, cpu: Cpu) -> Self {
+        Self { simulated: Some(Box::new(cpu)), ..Self::new(id, OnBoard) }
+    }
+
+    /// As [`Body::run`], counted.
+    pub(crate) fn run(&mut self) -> io::Result<Exit> {
+        let exit = self.body.run()?;
+        self.exits.count(exit);
+        Ok(exit)
     }
 
     /// Whether something has come for a vCPU that was halted in KVM's hands. Only KVM_RUN looks; with a kick already on its way
     /// it looks and returns, without entering the guest.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// As [`Body::run`].
     pub(crate) fn has_woken(&mut self) -> io::Result<bool> {
         Thread::current().kick();
         let exit = self.run()?;
         signal::take_kick();
-        Ok(exit != Exit::Interrupted || !self.is_halted())
+        Ok(exit != Exit::Interrupted || !self.body.is_halted())
     }
 
-    /// Whether it has halted in KVM's hands, or was never started, and nothing has woken it since. KVM_GET_MP_STATE waits for
-    /// the end of KVM_RUN.
-    pub(crate) fn is_halted(&self) -> bool {
-        match &self.body {
-            Body::Kvm(vcpu) => {
-                vcpu.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
-            }
-            Body::Native(_) | Body::Simulated(_) => false,
-            #[cfg(any(test, fuzzing))]
-            Body::MadeUp(_) => false,
-        }
-    }
-
-    /// Returns its instruction pointer.
-    pub(crate) fn instruction_pointer(&self) -> io::Result<u64> {
-        match &self.body {
-            Body::Kvm(vcpu) => Ok(vcpu.fd.get_regs()?.rip),
-            Body::Native(vcpu) => Ok(vcpu.instruction_pointer()),
-            #[cfg(any(test, fuzzing))]
-            Body::MadeUp(_) => Ok(0x1000),
-            Body::Simulated(vcpu) => {
-                let here = vcpu.cpu.as_ref().map(|cpu| cpu.rip());
-                here.ok_or_else(|| io::Error::other("it is on its pCPU"))
-            }
-        }
-    }
-
-    /// Returns its stack pointer.
-    pub(crate) fn stack_pointer(&self) -> io::Result<u64> {
-        match &self.body {
-            Body::Kvm(vcpu) => Ok(vcpu.fd.get_regs()?.rsp),
-            Body::Native(vcpu) => Ok(vcpu.stack_pointer()),
-            #[cfg(any(test, fuzzing))]
-            Body::MadeUp(_) => Ok(0x1000),
-            Body::Simulated(vcpu) => {
-                let here = vcpu.cpu.as_ref().map(|cpu| cpu.general(General::Rsp));
-                here.ok_or_else(|| io::Error::other("it is on its pCPU"))
-            }
-        }
-    }
-
-    /// Notes an exit, from either kind of vCPU.
-    pub(crate) fn came_back(&mut self, exit: Exit) {
-        self.exits.count(exit);
-    }
-
-    /// Its guest has this part of a simulated machine's memory. Before it runs for the first time.
-    pub(crate) fn set_partition(&mut self, partition: haltkick_sim::Partition) {
-        if let Body::Simulated(SimulatedVcpu { cpu: Some(cpu), .. }) = &mut self.body {
-            cpu.set_partition(partition);
-        }
-    }
-
-    /// The CPU of a simulated vCPU, which a pCPU takes.
-    pub(crate) fn take_simulated(&mut self) -> Option<Box<haltkick_sim::Cpu>> {
-        match &mut self.body {
-            Body::Simulated(vcpu) => vcpu.cpu.take(),
-            _ => None,
-        }
-    }
-
-    /// A pCPU gives it back.
-    pub(crate) fn put_simulated(&mut self, cpu: Option<Box<haltkick_sim::Cpu>>) {
-        if let Body::Simulated(vcpu) = &mut self.body {
-            vcpu.cpu = cpu;
+    /// Instruction pointer and stack pointer.
+    pub(crate) fn pointers(&self) -> io::Result<(u64, u64)> {
+        match &self.simulated {
+            Some(cpu) => Ok((cpu.rip(), cpu.general(General::Rsp))),
+            None => self.body.pointers(),
         }
     }
 }
 
-impl From<KvmVcpu> for Vcpu {
-    fn from(vcpu: KvmVcpu) -> Self {
-        Self { id: vcpu.id, exits: Arc::default(), body: Body::Kvm(vcpu) }
-    }
-}
+impl Deref for Vcpu {
+    type Target = dyn Body;
 
-impl From<NativeVcpu> for Vcpu {
-    fn from(vcpu: NativeVcpu) -> Self {
-        Self { id: vcpu.id, exits: Arc::default(), body: Body::Native(Box::new(vcpu)) }
-    }
-}
-
-#[cfg(any(test, fuzzing))]
-impl From<MadeUpVcpu> for Vcpu {
-    fn from(vcpu: MadeUpVcpu) -> Self {
-        Self { id: vcpu.id, exits: Arc::default(), body: Body::MadeUp(vcpu) }
-    }
-}
-
-impl From<SimulatedVcpu> for Vcpu {
-    fn from(vcpu: SimulatedVcpu) -> Self {
-        Self { id: vcpu.id, exits: Arc::default(), body: Body::Simulated(vcpu) }
+    fn deref(&self) -> &Self::Target {
+        &*self.body
     }
 }
 
@@ -193,7 +174,7 @@ pub(crate) struct ExitCounts([AtomicU64; Exit::KINDS]);
 
 impl ExitCounts {
     /// The vCPU came back. The caller has the vCPU, which one thread at a time has.
-    fn count(&self, exit: Exit) {
+    pub(crate) fn count(&self, exit: Exit) {
         let count = &self.0[exit.kind()];
         // Relaxed, and two steps: there is no other writer, and the handoff of the vCPU to another thread orders these
         // as well.
@@ -206,45 +187,8 @@ impl ExitCounts {
         self.0[kind].load(Ordering::Relaxed)
     }
 
-    /// How often it came back.
     pub(crate) fn total(&self) -> u64 {
         (0..Exit::KINDS).map(|kind| self.of(kind)).sum()
-    }
-}
-
-/// A vCPU without a guest: what it comes back with is made up.
-#[cfg(any(test, fuzzing))]
-pub(crate) struct MadeUpVcpu {
-    /// Index in the guest.
-    id: u32,
-    comes_back: Box<dyn FnMut() -> io::Result<Exit> + Send>,
-}
-
-#[cfg(any(test, fuzzing))]
-impl MadeUpVcpu {
-    /// Number `id`, which comes back as `comes_back` says.
-    pub(crate) fn new(id: u32, comes_back: impl FnMut() -> io::Result<Exit> + Send + 'static) -> Self {
-        Self { id, comes_back: Box::new(comes_back) }
-    }
-
-    /// One KVM_RUN.
-    fn run(&mut self) -> io::Result<Exit> {
-        (self.comes_back)()
-    }
-}
-
-/// A vCPU of a simulated machine: the registers of a CPU, while no pCPU has them.
-pub(crate) struct SimulatedVcpu {
-    /// Index in the guest.
-    id: u32,
-    /// `None` while it is on a pCPU.
-    cpu: Option<Box<Cpu>>,
-}
-
-impl SimulatedVcpu {
-    /// Number `id`, which is to begin with this.
-    pub(crate) fn new(id: u32, cpu: Cpu) -> Self {
-        Self { id, cpu: Some(Box::new(cpu)) }
     }
 }
 
@@ -270,7 +214,6 @@ pub(crate) enum Exit {
     Started,
     /// The vCPU is done.
     Left,
-    /// The guest panicked.
     Panic,
     /// The guest took an exception that it does not handle.
     Exception,
@@ -289,11 +232,13 @@ pub(crate) enum Exit {
     /// A pause loop was too long. (Simulated machines only.)
     PauseLoop,
     /// Anything else, with KVM's reason and a detail that depends on it.
-    Unexpected { reason: u32, detail: u64 },
+    Unexpected {
+        reason: u32,
+        detail: u64,
+    },
 }
 
 impl Exit {
-    /// Number of kinds that are counted.
     pub(crate) const KINDS: usize = 18;
 
     /// Names of the kinds in the record.
@@ -318,7 +263,6 @@ impl Exit {
         "started",
     ];
 
-    /// Index of the kind.
     pub(crate) fn kind(self) -> usize {
         match self {
             Self::Interrupted => 0,

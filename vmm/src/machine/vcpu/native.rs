@@ -32,7 +32,7 @@ use libc::{
 };
 
 use crate::host::signal;
-use crate::machine::vcpu::Exit;
+use crate::machine::vcpu::{Body, Exit};
 
 /// Signals by which the CPU reports what the code did; open while it runs, with the kick.
 const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
@@ -49,8 +49,6 @@ const SIGNAL_STACK_BYTES: usize = 64 << 10;
 
 /// A vCPU that some thread owns and may run.
 pub(crate) struct NativeVcpu {
-    /// Index in the guest.
-    pub(crate) id: u32,
     /// Addresses of the image's memory, here as in the guest.
     memory: Range<u64>,
     area: GuestAddress,
@@ -59,7 +57,6 @@ pub(crate) struct NativeVcpu {
     context: ucontext_t,
     /// The stack pointer in `run`, for the handler to return to.
     host_rsp: u64,
-    /// The signal that ended the last run.
     signal: c_int,
 }
 
@@ -83,6 +80,32 @@ impl Drop for SignalStack {
         let none = libc::stack_t { ss_sp: null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         // SAFETY: takes the stack away from the kernel before it is freed; a null old value is allowed.
         unsafe { libc::sigaltstack(&raw const none, null_mut()) };
+    }
+}
+
+impl Body for NativeVcpu {
+    fn run(&mut self) -> io::Result<Exit> {
+        signal::hold_kicks();
+        self.context.uc_stack = signal_stack()?;
+        load_gs_base(self.area.0)?;
+        let this: *mut Self = self;
+        CURRENT.set(this);
+        // SAFETY: the context holds registers that are the vCPU's own, a mask that opens only signals with our handler,
+        // and the signal stack as it is. The handler comes back here with `*this` consistent; it and the vCPU's code are all
+        // that runs on this thread meanwhile. That code is the image's, which the user asked to run in this process.
+        unsafe { enter(&raw mut (*this).host_rsp, &raw const (*this).context) };
+        if self.signal == signal::kick_signal() {
+            return Ok(Exit::Interrupted);
+        }
+        Ok(self.hypercall().unwrap_or_else(|| self.exception()))
+    }
+
+    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
+        Err(io::Error::other("threads run without KVM"))
+    }
+
+    fn pointers(&self) -> io::Result<(u64, u64)> {
+        Ok((self.register(REG_RIP) as u64, self.register(REG_RSP) as u64))
     }
 }
 
@@ -111,37 +134,7 @@ impl NativeVcpu {
             context.uc_mcontext.gregs[register as usize] = value;
         }
         set_kernel_mask(&mut context, running_mask());
-        Self { id, memory, area, context, host_rsp: 0, signal: 0 }
-    }
-
-    /// Runs the vCPU's code until something needs the VMM. The calling thread has all signals blocked.
-    ///
-    /// # Errors
-    /// What a system call on the way in fails with.
-    pub(crate) fn run(&mut self) -> io::Result<Exit> {
-        signal::hold_kicks();
-        self.context.uc_stack = signal_stack()?;
-        load_gs_base(self.area.0)?;
-        let this: *mut Self = self;
-        CURRENT.set(this);
-        // SAFETY: the context holds registers that are the vCPU's own, a mask that opens only signals with our handler,
-        // and the signal stack as it is. The handler comes back here with `*this` consistent; it and the vCPU's code are all
-        // that runs on this thread meanwhile. That code is the image's, which the user asked to run in this process.
-        unsafe { enter(&raw mut (*this).host_rsp, &raw const (*this).context) };
-        if self.signal == signal::kick_signal() {
-            return Ok(Exit::Interrupted);
-        }
-        Ok(self.hypercall().unwrap_or_else(|| self.exception()))
-    }
-
-    /// Returns its instruction pointer.
-    pub(crate) fn instruction_pointer(&self) -> u64 {
-        self.register(REG_RIP) as u64
-    }
-
-    /// Returns its stack pointer.
-    pub(crate) fn stack_pointer(&self) -> u64 {
-        self.register(REG_RSP) as u64
+        Self { memory, area, context, host_rsp: 0, signal: 0 }
     }
 
     fn register(&self, register: c_int) -> i64 {
@@ -150,7 +143,7 @@ impl NativeVcpu {
 
     /// The hypercall that the vCPU stands at, if it does; it goes on behind it.
     fn hypercall(&mut self) -> Option<Exit> {
-        let rip = self.instruction_pointer();
+        let rip = self.register(REG_RIP) as u64;
         if self.register(REG_TRAPNO) != GENERAL_PROTECTION || !self.memory.contains(&rip) {
             return None;
         }

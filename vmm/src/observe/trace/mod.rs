@@ -87,7 +87,6 @@ impl Recorder {
         Self { events: Vec::new(), next: 0, dropped: 0, most }
     }
 
-    /// Notes what happened at `at_ns`.
     pub(crate) fn note(&mut self, at_ns: u64, what: What) {
         let event = Event { at_ns, what };
         if self.events.len() < self.most {
@@ -186,7 +185,6 @@ pub(crate) struct About {
     pub(crate) window_ns: [u64; 2],
     /// Reports of switches that never came.
     pub(crate) lost_reports: u64,
-    /// Gaps of the trace, with reasons.
     pub(crate) missing: Vec<String>,
 }
 

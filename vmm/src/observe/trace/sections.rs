@@ -29,10 +29,8 @@ pub(crate) struct Unfinished {
     pub(crate) holds: bool,
 }
 
-/// The sections of all vCPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Sections {
-    /// Per vCPU, in order.
     pub(crate) per_vcpu: Vec<Vec<Section>>,
     /// Section or wait that each vCPU was in when the run ended.
     pub(crate) unfinished: Vec<Option<Unfinished>>,

@@ -325,7 +325,6 @@ pub(super) struct TrackEvent<'a> {
 pub(super) struct Writer<W> {
     out: W,
     names: HashMap<String, u64>,
-    /// Bytes written.
     pub(super) bytes: u64,
 }
 
@@ -420,7 +419,6 @@ impl<W: Write> Writer<W> {
         (iid, Some(InternedData { event_names: vec![EventName { iid, name: name.into() }] }))
     }
 
-    /// The end.
     pub(super) fn finish(mut self) -> io::Result<u64> {
         self.out.flush()?;
         Ok(self.bytes)

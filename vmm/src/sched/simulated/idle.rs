@@ -99,29 +99,27 @@ mod tests {
     }
 
     #[test]
-    fn a_vcpu_wakes_on_its_last_pcpu_if_that_is_idle() {
-        // Its sibling, 12, is busy, and 1 has an idle core to itself.
-        assert_eq!(place(Placement::Last, Some(0), &[0, 1, 13]), Some(0));
-        assert_eq!(place(Placement::Last, Some(9), &[0, 4, 9, 10]), Some(9));
-        assert_eq!(place(Placement::Lowest, Some(9), &[4, 9, 10]), Some(4));
-        assert_eq!(place(Placement::Last, Some(9), &[]), None);
-    }
-
-    #[test]
-    fn otherwise_it_stays_near_and_off_busy_cores() {
-        // Its cluster has an idle pCPU with a busy sibling: that is nearer than idle cores elsewhere.
-        assert_eq!(place(Placement::Last, Some(8), &[0, 12, 21, 10, 22]), Some(21));
-        // Among those of one cluster, the idle core.
-        assert_eq!(place(Placement::Last, Some(8), &[10, 11, 23]), Some(11));
-        // The cluster next door, then the socket one hop away.
-        assert_eq!(place(Placement::Last, Some(8), &[0, 4, 10]), Some(10));
-        assert_eq!(place(Placement::Last, Some(8), &[0, 12, 4]), Some(4));
-    }
-
-    #[test]
-    fn a_vcpu_that_never_ran_begins_on_an_idle_core() {
-        assert_eq!(place(Placement::Last, None, &[0, 1, 13]), Some(1));
-        assert_eq!(place(Placement::Last, None, &[14, 15]), Some(14));
+    fn a_vcpu_wakes_on_its_last_pcpu_or_near_it() {
+        use Placement::{Last, Lowest};
+        for (policy, last, idle, expected) in [
+            // Its sibling, 12, is busy, and 1 has an idle core to itself.
+            (Last, Some(0), &[0, 1, 13][..], Some(0)),
+            (Last, Some(9), &[0, 4, 9, 10], Some(9)),
+            (Lowest, Some(9), &[4, 9, 10], Some(4)),
+            (Last, Some(9), &[], None),
+            // Its cluster has an idle pCPU with a busy sibling: that is nearer than idle cores elsewhere.
+            (Last, Some(8), &[0, 12, 21, 10, 22], Some(21)),
+            // Among those of one cluster, the idle core.
+            (Last, Some(8), &[10, 11, 23], Some(11)),
+            // The cluster next door, then the socket one hop away.
+            (Last, Some(8), &[0, 4, 10], Some(10)),
+            (Last, Some(8), &[0, 12, 4], Some(4)),
+            // One that never ran begins on an idle core.
+            (Last, None, &[0, 1, 13], Some(1)),
+            (Last, None, &[14, 15], Some(14)),
+        ] {
+            assert_eq!(place(policy, last, idle), expected, "{policy:?} from {last:?}, of {idle:?}");
+        }
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl Scheduler for Simulated<'_> {
                 Doing::Runs { mut task, began_ns } => {
                     let times = (began_ns, self.core.clock.now_ns());
                     state.note_turn(index, &task, &Turn::Stopped, times);
-                    task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
+                    task.vcpu.simulated = state.board.take(state.slots[index].cpu);
                     self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, times);
                 }
                 Doing::Changes { task, .. } => self.core.give_back(task),
@@ -297,7 +297,8 @@ impl<'a> Simulated<'a> {
         let ram = Ram::new(shared().map(|shared| shared.memory));
         let partitions: Vec<_> = ram.partitions().collect();
         for (vcpus, partition) in vcpus.iter_mut().zip(&partitions) {
-            vcpus.iter_mut().for_each(|vcpu| vcpu.set_partition(*partition));
+            let cpus = vcpus.iter_mut().filter_map(|vcpu| vcpu.simulated.as_mut());
+            cpus.for_each(|cpu| cpu.set_partition(*partition));
         }
         // One queue: published figures of simulated machines rest on it, and pCPUs in virtual time do not contend for it.
         let mut core = Core::new(rules, (cpus, Queues::One), guests, vcpus, plan, NoBell);
@@ -309,7 +310,7 @@ impl<'a> Simulated<'a> {
         let mut board = Board::new(Arc::clone(machine), ram, &loops);
         board.set_seed(seed);
         witness.into_iter().for_each(|witness| board.set_witness(witness));
-        if guests[0].notes.is_profiled() {
+        if guests[0].notes.samples.is_some() {
             board.count_time(|word| Activity::said(word).word());
         }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
@@ -382,7 +383,7 @@ impl<'a> Simulated<'a> {
         let slot = &mut state.slots[index];
         slot.pcpu.observer.enters(|| began_ns);
         let (guest, id) = (task.guest, task.vcpu.id);
-        if let Some(mut cpu) = task.vcpu.take_simulated() {
+        if let Some(mut cpu) = task.vcpu.simulated.take() {
             if let Some(shared) = guest.shared.as_ref().filter(|it| it.invalidations.take_pending(id)) {
                 cpu.raise_nmi();
                 acknowledge(shared.area(id));
@@ -445,7 +446,7 @@ impl<'a> Simulated<'a> {
         let Doing::Runs { mut task, began_ns } = std::mem::replace(&mut slot.doing, Doing::Ended) else {
             return;
         };
-        task.vcpu.came_back(exit);
+        task.vcpu.exits.count(exit);
         if happening.what == What::Alarm && state.hosted.is_none() {
             slot.alarm.rang(happening.at_ps / PS);
         }
@@ -498,7 +499,7 @@ impl<'a> Simulated<'a> {
         let (guest, id) = (task.guest, task.vcpu.id);
         state.spent.busy_ps += at_ps.saturating_sub(began_ns * PS);
         state.spent.exits_ps += at_ps.saturating_sub(happening.at_ps);
-        task.vcpu.put_simulated(state.board.take(happening.cpu));
+        task.vcpu.simulated = state.board.take(happening.cpu);
         if state.hosted.is_some() {
             self.turn_over_hosted(state, index, task, (turn, began_ns), at_ps);
             return self.host_wrote(&mut state.board, guest, id);

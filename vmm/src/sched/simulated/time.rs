@@ -79,6 +79,8 @@ impl<'a> Simulated<'a> {
             in_vmm: on.still,
             time_ns: ps / PS,
         });
-        guest.notes.hand_in_all_time(spent, all_ns.saturating_sub(spent_ps / PS));
+        if let Some(samples) = &guest.notes.samples {
+            samples.hand_in_all(spent, all_ns.saturating_sub(spent_ps / PS));
+        }
     }
 }

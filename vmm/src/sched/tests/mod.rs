@@ -27,7 +27,7 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { notes: Notes::none(), clock, watcher: Watcher::nothing("made up") }
+        Self { notes: Notes::default(), clock, watcher: Watcher::nothing("made up") }
     }
 
     /// A guest that shares nothing with the VMM.

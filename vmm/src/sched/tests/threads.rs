@@ -12,7 +12,7 @@ use crate::host::allocator::counted::{Counted, by_this_thread};
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::{cpus, signal};
-use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
+use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::Where;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::starts::Starts;
@@ -114,7 +114,7 @@ fn vcpu(id: u32, manner: Manner, seen: &Arc<Seen>) -> Vcpu {
             }
         })
     };
-    Vcpu::from(MadeUpVcpu::new(id, run))
+    Vcpu::new(id, run)
 }
 
 /// Runs a guest whose last vCPU has this manner until `until` says so. What was seen, whether that came about, and where the vCPUs were.
@@ -220,7 +220,7 @@ fn boundaries() -> Vec<Boundary> {
             OUT.set(Some((by_this_thread(), Instant::now())));
             Ok(Exit::Interrupted)
         };
-        Vcpu::from(MadeUpVcpu::new(id, run))
+        Vcpu::new(id, run)
     };
     let vcpus = vec![(0..VCPUS).map(vcpu).collect()];
     let rules = Rules { slice: SLICE, ..Rules::default() };
@@ -282,7 +282,7 @@ fn beside_a_bad_one(
         spin(Duration::from_micros(100));
         Ok(Exit::Yield(None))
     };
-    let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
+    let vcpus = vec![vec![Vcpu::new(0, good)], vec![Vcpu::new(0, bad)]];
     let rules = Rules { sched, ..Rules::default() };
     let enough = |scheduler: &dyn Scheduler| until(scheduler, &guests, runs.load(Ordering::Relaxed));
     let (_, seen) = run_until(rules, &guests, vcpus, enough);

@@ -11,7 +11,7 @@ use haltkick_fuzzing::Script;
 use crate::guest::Activity;
 use crate::guest::memory::{LARGE_PAGE, Memory};
 use crate::host::clock::{Moment, SimulatedClock};
-use crate::machine::vcpu::{Exit, MadeUpVcpu, Vcpu};
+use crate::machine::vcpu::{Exit, Vcpu};
 use crate::observe::notes::{Notes, Observer};
 use crate::sched::core::{Bell, Core, Next, Queues, Turn};
 use crate::sched::guest_run::GuestRun;
@@ -221,7 +221,6 @@ impl Bell for Rung {
 /// A pCPU's timer, which is set as seldom as a real one.
 type DearAlarm = Alarm<true>;
 
-/// The state of a pCPU.
 enum Doing<'a> {
     /// No vCPU; whether it is counted as idle.
     Idle {
@@ -257,16 +256,12 @@ pub(super) struct World<'a, 's> {
     now_ns: u64,
 }
 
-/// The outcome of a world.
 #[derive(Debug)]
 pub(super) struct WorldEnd {
-    /// CPU time of each guest.
     pub(super) ran_ns: Vec<u64>,
-    /// CPU time of each vCPU of each guest.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests compare them"))]
     pub(super) each_ns: Vec<Vec<u64>>,
     pub(super) length_ns: u64,
-    /// Hand-overs.
     pub(super) handed: u64,
 }
 
@@ -286,7 +281,7 @@ impl<'a, 's> World<'a, 's> {
             kick_yields: setting.kick_yields,
         };
         // The driver says what they come back with.
-        let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
+        let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
         let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
         let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
         let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
