@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use haltkick_fuzzing::Random;
 use haltkick_vmm::{
     Deschedule, Guest, HowOften, Image, Ours, PvBackend, Ring, Rules, Run, Sched, Share, System, Target,
     allowed_cpus,
 };
-
-use crate::dice::Dice;
 
 /// Purpose of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,4 +210,26 @@ fn with_beside(honest: Guest, attack: Option<Attack>) -> Vec<Guest> {
         ..honest.clone()
     });
     std::iter::once(Guest { name: "honest".into(), ..honest }).chain(hostile).collect()
+}
+
+/// The choices of a run, repeatable from its number.
+struct Dice(Random);
+
+impl Dice {
+    fn new(number: u64) -> Self {
+        Self(Random(number.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x5eed))
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0.next() % bound
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize].clone()
+    }
+
+    /// Draws whether it happens, once in `times`.
+    fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
 }

@@ -8,7 +8,6 @@
 //! ```
 
 mod case;
-mod dice;
 mod life;
 mod plant;
 mod resources;

@@ -112,7 +112,8 @@ impl Target {
 }
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Random(u64);
+#[derive(Debug)]
+pub struct Random(pub u64);
 
 impl Random {
     /// One of many sequences of `seed`.
@@ -120,7 +121,8 @@ impl Random {
         Self(Self(seed).next() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
     }
 
-    fn next(&mut self) -> u64 {
+    /// The next number, uniform in all of 64 bits.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
