@@ -362,13 +362,12 @@ impl<'a> Shared<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::clock::TscRate;
+    use crate::sched::tests::Ground;
 
     #[test]
     fn a_guest_is_booted_once_and_by_its_first_vcpu() {
-        let (notes, watcher) = (Notes::default(), Watcher::nothing("made up"));
-        let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
-        let guest = GuestRun::new(2, tsc, &Clock::Host, &watcher, &notes);
+        let ground = Ground::new(Clock::Host);
+        let guest = ground.guest(2);
         assert_eq!([1, 0, 0, 1].map(|vcpu| guest.boots(vcpu)), [false, true, false, false]);
     }
 }

@@ -234,8 +234,6 @@ impl<'a, B: Bell> Core<'a, B> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::*;
     use crate::host::clock::Clock;
     use crate::machine::vcpu::{Exit, Vcpu};
@@ -243,28 +241,10 @@ mod tests {
     use crate::sched::Rules;
     use crate::sched::core::{Next, Queues};
     use crate::sched::pcpu::Pcpu;
-    use crate::sched::slice::{SliceTimer, Timer};
+    use crate::sched::simulated::Alarm;
+    use crate::sched::slice::SliceTimer;
     use crate::sched::tests::Ground;
-
-    struct NoTimer;
-
-    impl Timer for NoTimer {
-        const IS_DEAR: bool = true;
-
-        fn set(&self, _: u64, _: u64) {}
-    }
-
-    /// Notes which pCPUs it was rung for.
-    #[derive(Default)]
-    struct Rung(RefCell<Vec<u32>>);
-
-    impl Bell for Rung {
-        fn ring(&self, pcpu: u32) {
-            self.0.borrow_mut().push(pcpu);
-        }
-
-        fn ring_all(&self) {}
-    }
+    use crate::sched::tests::world::Rung;
 
     #[test]
     fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
@@ -277,11 +257,11 @@ mod tests {
             &guests,
             vec![vec![vcpu(0), vcpu(1)]],
             None,
-            Rung::default(),
+            Rung::new(4),
         );
         let mut pcpus = [0, 1, 2, 3].map(|number| {
             let observer = Observer::new(&ground.notes, number).expect("there is nothing to observe");
-            Pcpu::new(number, None, SliceTimer::new(NoTimer, core.slice_ns), None, observer)
+            Pcpu::new(number, None, SliceTimer::new(Alarm::<true>::default(), core.slice_ns), None, observer)
         });
         let mut begins = |number: u32| {
             let Next::Runs(mut task) = core.next(number) else { panic!("both are ready") };
@@ -296,7 +276,7 @@ mod tests {
             assert!(matches!(core.next(idle), Next::Idles(..)), "pCPU {idle} has nothing to run");
         }
         assert!(core.exited(&mut kicker, &mut pcpus[0], Exit::Kick(1)).is_none());
-        assert_eq!(*core.bell.0.borrow(), [2]);
+        assert_eq!(core.bell.some.iter().collect::<Vec<_>>(), [2]);
         let Next::Runs(woken) = core.next(2) else { panic!("the vCPU is ready") };
         assert_eq!(woken.number(), 1);
     }

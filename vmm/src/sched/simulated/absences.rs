@@ -54,6 +54,19 @@ impl Recorded {
         Some(Absence { from_ns: next.from_ns + open_ns, until_ns: next.until_ns + open_ns })
     }
 
+    /// How much of it was repeated, by the end.
+    pub(super) fn repeated(&self, guest: &GuestRun<'_>) -> Repeated {
+        let [open_ns, close_ns] = guest.window.times();
+        let window_ns = close_ns.saturating_sub(open_ns);
+        let absent = |vcpu| self.schedule.absent_ns(vcpu, 0, window_ns);
+        let absent_ns: u64 = (0..guest.vcpus).map(absent).sum();
+        Repeated {
+            absences: self.schedule.begun_by(window_ns),
+            absent_ns,
+            honoured: 1.0 - self.ran_ns as f64 / absent_ns.max(1) as f64,
+        }
+    }
+
     /// A turn of `task` lasted from `from_ns` to `until_ns`.
     fn ran(&mut self, task: &Task<'_>, (from_ns, until_ns): (u64, u64)) {
         let window = &task.guest.window;
@@ -120,22 +133,6 @@ impl<'a> Simulated<'a> {
         let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, (now_ns, now_ns));
         self.changes(state, index, next, at_ps);
         None
-    }
-
-    /// How much of the recorded schedule was repeated; `None`: there was none.
-    pub(super) fn how_much_was_repeated(&self) -> Option<Repeated> {
-        let state = self.state.borrow();
-        let recorded = state.recorded.as_ref()?;
-        let guest = &self.core.guests[0];
-        let [open_ns, close_ns] = guest.window.times();
-        let window_ns = close_ns.saturating_sub(open_ns);
-        let absent = |vcpu| recorded.schedule.absent_ns(vcpu, 0, window_ns);
-        let absent_ns: u64 = (0..guest.vcpus).map(absent).sum();
-        Some(Repeated {
-            absences: recorded.schedule.begun_by(window_ns),
-            absent_ns,
-            honoured: 1.0 - recorded.ran_ns as f64 / absent_ns.max(1) as f64,
-        })
     }
 }
 

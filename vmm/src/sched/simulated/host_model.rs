@@ -26,11 +26,11 @@ const INTERRUPT_PS: u64 = 500_000;
 
 /// The model, and the vCPUs in its hands.
 pub(super) struct Hosted<'a> {
-    scheduler: Scheduler,
+    pub(super) scheduler: Scheduler,
     host: Host,
     /// Runnable vCPUs that are on no pCPU, by their numbers.
-    off: Vec<Option<Box<Task<'a>>>>,
-    pauses: Option<PauseExits>,
+    pub(super) off: Vec<Option<Box<Task<'a>>>>,
+    pub(super) pauses: Option<PauseExits>,
     /// How long each vCPU polls, and since when it has halted.
     polls: Vec<(Interval, u64)>,
     /// The vCPU that polls on each pCPU, and until when.
@@ -62,11 +62,6 @@ impl<'a> Hosted<'a> {
         }
     }
 
-    /// When the pCPU with this index is to be interrupted next.
-    pub(super) fn alarm_ns(&self, index: usize, now_ns: u64) -> u64 {
-        self.scheduler.alarm_ns(index, now_ns)
-    }
-
     /// The time that a tick takes in addition to the exit.
     pub(super) fn tick_ps(&self) -> u64 {
         self.host.costs.tick_ns * PS
@@ -80,25 +75,28 @@ impl<'a> Hosted<'a> {
         }
     }
 
-    /// The time that a search for a vCPU to yield to has just taken.
-    pub(super) fn take_spent_ps(&mut self) -> u64 {
-        self.pauses.as_mut().map_or(0, PauseExits::take_spent_ps)
-    }
-
     /// vCPUs that are off their pCPUs.
-    pub(super) fn off(&self) -> impl Iterator<Item = &Task<'a>> {
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &Task<'a>> {
         self.off.iter().flatten().map(|task| &**task)
-    }
-
-    /// Gives all of them away.
-    pub(super) fn take_off(&mut self) -> impl Iterator<Item = Box<Task<'a>>> + '_ {
-        self.off.iter_mut().filter_map(Option::take)
     }
 }
 
 /// The model. Only called where there is one.
 fn model<'s, 'a>(state: &'s mut State<'a>) -> &'s mut Hosted<'a> {
     state.hosted.as_mut().expect("the caller has looked")
+}
+
+impl State<'_> {
+    /// No vCPU polls on the pCPU any longer. Whether one did.
+    fn ends_poll(&mut self, index: usize, at_ps: u64) -> bool {
+        let hosted = model(self);
+        let polled = hosted.polling[index].take().is_some();
+        if polled {
+            hosted.scheduler.blocks(index, at_ps / PS);
+            self.slots[index].polled = false;
+        }
+        polled
+    }
 }
 
 impl<'a> Simulated<'a> {
@@ -126,12 +124,8 @@ impl<'a> Simulated<'a> {
         }
         let woken = hosted.scheduler.wakes(number, waker, now_ns);
         let index = woken.cpu;
-        if hosted.polling[index].take().is_some() {
-            // Law 15 (halt polling): a runnable task cuts the poll.
-            hosted.scheduler.blocks(index, now_ns);
-            state.slots[index].polled = false;
-            self.picks(state, index, now_ps, None);
-        } else if woken.was_idle {
+        // Law 15 (halt polling): a runnable task cuts the poll.
+        if state.ends_poll(index, now_ps) || woken.was_idle {
             self.picks(state, index, now_ps, None);
         } else if woken.interrupts {
             self.interrupts(state, index);
@@ -148,19 +142,11 @@ impl<'a> Simulated<'a> {
 
     /// An idle pCPU looks: a poll may be over, or something ready.
     pub(super) fn looks_hosted(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
-        if !matches!(state.slots[index].doing, Doing::Idle { .. }) {
-            return;
-        }
-        match model(state).polling[index] {
-            Some((_, until_ps)) if until_ps > at_ps => {}
-            Some(_) => {
-                let hosted = model(state);
-                hosted.polling[index] = None;
-                hosted.scheduler.blocks(index, at_ps / PS);
-                state.slots[index].polled = false;
-                self.picks(state, index, at_ps, None);
-            }
-            None => self.picks(state, index, at_ps, None),
+        let is_idle = matches!(state.slots[index].doing, Doing::Idle { .. });
+        let polls_on = model(state).polling[index].is_some_and(|(_, until_ps)| until_ps > at_ps);
+        if is_idle && !polls_on {
+            state.ends_poll(index, at_ps);
+            self.picks(state, index, at_ps, None);
         }
     }
 
@@ -347,11 +333,8 @@ impl<'a> Simulated<'a> {
     /// A pCPU that is idle, or on which a vCPU polls, has got something to run.
     fn cuts_poll(&self, state: &mut State<'a>, index: usize) {
         if matches!(state.slots[index].doing, Doing::Idle { .. }) {
-            let (now_ps, hosted) = (state.now_ps, model(state));
-            if hosted.polling[index].take().is_some() {
-                hosted.scheduler.blocks(index, now_ps / PS);
-                state.slots[index].polled = false;
-            }
+            let now_ps = state.now_ps;
+            state.ends_poll(index, now_ps);
             self.picks(state, index, now_ps, None);
         }
     }

@@ -224,11 +224,17 @@ impl Scheduler for Simulated<'_> {
     }
 
     fn cpu_time(&self) -> Duration {
-        self.busy()
+        let state = self.state.borrow();
+        let under_way = state.slots.iter().map(|slot| match slot.doing {
+            Doing::Runs { began_ns, .. } => state.now_ps.saturating_sub(began_ns * PS),
+            Doing::Idle { .. } | Doing::Changes { .. } | Doing::Taken | Doing::Ended => 0,
+        });
+        Duration::from_nanos((state.spent.busy_ps + under_way.sum::<u64>()) / PS)
     }
 
     fn repeated(&self) -> Option<Repeated> {
-        self.how_much_was_repeated()
+        let state = self.state.borrow();
+        state.recorded.as_ref().map(|recorded| recorded.repeated(&self.core.guests[0]))
     }
 
     fn worked(&self) -> Duration {
@@ -236,8 +242,13 @@ impl Scheduler for Simulated<'_> {
         Duration::from_nanos(self.state.borrow().board.worked_ps() / PS)
     }
 
+    /// Waking up from idle is idle time.
     fn outside(&self) -> [Duration; 2] {
-        self.idle_and_vmm_time()
+        let busy_ps = self.cpu_time().as_nanos() as u64 * PS;
+        let state = self.state.borrow();
+        let all_ps = state.now_ps * state.slots.len() as u64;
+        let idle_ps = all_ps.saturating_sub(busy_ps + state.spent.switches_ps);
+        [idle_ps, state.spent.exits_ps + state.spent.switches_ps].map(|ps| Duration::from_nanos(ps / PS))
     }
 
     fn interrupt(&self) {
@@ -256,19 +267,20 @@ impl Scheduler for Simulated<'_> {
             }
         }
         let hosted = state.hosted.iter_mut();
-        hosted.flat_map(Hosted::take_off).for_each(|task| self.core.give_back(task));
+        let off = hosted.flat_map(|hosted| hosted.off.iter_mut().filter_map(Option::take));
+        off.for_each(|task| self.core.give_back(task));
     }
 
     fn everybody_ran_since(&self, since_ns: u64) -> bool {
         let state = self.state.borrow();
-        let mut off = state.hosted.iter().flat_map(Hosted::off);
+        let mut off = state.hosted.iter().flat_map(Hosted::tasks);
         off.all(|task| task.account.since_ns() >= since_ns) && self.core.everybody_ran_since(since_ns)
     }
 
     /// A vCPU that a pCPU changes to counts as running.
     fn whereabouts(&self) -> Vec<Whereabouts> {
         let (mut found, state) = (self.core.whereabouts(), self.state.borrow());
-        for task in state.hosted.iter().flat_map(Hosted::off) {
+        for task in state.hosted.iter().flat_map(Hosted::tasks) {
             found[task.number() as usize] = task.account.whereabouts();
         }
         found
@@ -462,7 +474,8 @@ impl<'a> Simulated<'a> {
             self.core.exited(&mut task, &mut slot.pcpu, exit)
         };
         let turn = turn.or_else(|| state.absent_for(&task, at_ps / PS).map(Turn::Injected));
-        let at_ps = at_ps + state.hosted.as_mut().map_or(0, Hosted::take_spent_ps);
+        let pauses = state.hosted.as_mut().and_then(|hosted| hosted.pauses.as_mut());
+        let at_ps = at_ps + pauses.map_or(0, |pauses| std::mem::take(&mut pauses.spent_ps));
         let told = if exit == Exit::Invalidate { self.invalidate(state, &task) } else { 0 };
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Exit::Kick(woken) = exit
@@ -544,7 +557,7 @@ impl<'a> Simulated<'a> {
         let at_ns = match &state.hosted {
             Some(hosted) => {
                 hosted.limit_pauses(&mut state.board, slot);
-                hosted.alarm_ns(index, state.now_ps / PS)
+                hosted.scheduler.alarm_ns(index, state.now_ps / PS)
             }
             None => slot.alarm.rings_at().min(state.called_out_ns(index)),
         };

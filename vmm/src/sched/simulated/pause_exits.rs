@@ -23,7 +23,8 @@ pub(super) struct PauseExits {
     windows: Vec<Window>,
     seen: Vec<Candidate>,
     guests: Vec<Spinners>,
-    spent_ps: u64,
+    /// Time that searches took, until it is charged.
+    pub(super) spent_ps: u64,
 }
 
 impl PauseExits {
@@ -118,11 +119,6 @@ impl PauseExits {
         self.spent_ps += u64::from(spun.looks) * self.pause.scan_ns * PS;
         spun
     }
-
-    /// The time that the last search took.
-    pub(super) fn take_spent_ps(&mut self) -> u64 {
-        std::mem::take(&mut self.spent_ps)
-    }
 }
 
 #[cfg(test)]
@@ -156,7 +152,7 @@ mod tests {
             Yielded::To(0)
         });
         assert_eq!(tried, [4]);
-        assert_eq!(exits.take_spent_ps(), 2 * 35 * PS, "it looked at 3 and 4");
+        assert_eq!(exits.spent_ps, 2 * 35 * PS, "it looked at 3 and 4");
         exits.loaded(4, false);
         assert_eq!(exits.spins((1, 2), idle, |_| Yielded::To(0)).to, None, "4 runs");
     }

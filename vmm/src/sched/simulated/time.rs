@@ -1,8 +1,6 @@
 //! Time of pCPUs: with a vCPU, idle, or in the VMM. Also the time of vCPUs, for a profile: the board counts it, and is told for which
 //! vCPU and when.
 
-use std::time::Duration;
-
 use crate::observe::{Where, profile};
 use crate::sched::guest_run::GuestRun;
 
@@ -20,30 +18,10 @@ pub(super) struct Spent {
 }
 
 impl<'a> Simulated<'a> {
-    /// Time that vCPUs had, of all pCPUs.
-    pub(super) fn busy(&self) -> Duration {
-        let state = self.state.borrow();
-        let under_way = state.slots.iter().map(|slot| match slot.doing {
-            Doing::Runs { began_ns, .. } => state.now_ps.saturating_sub(began_ns * PS),
-            Doing::Idle { .. } | Doing::Changes { .. } | Doing::Taken | Doing::Ended => 0,
-        });
-        Duration::from_nanos((state.spent.busy_ps + under_way.sum::<u64>()) / PS)
-    }
-
-    /// Time so far in which pCPUs ran no vCPU and were not on their way to one, and time in the VMM, of all pCPUs. Waking up from idle
-    /// is idle time.
-    pub(super) fn idle_and_vmm_time(&self) -> [Duration; 2] {
-        let busy_ps = self.busy().as_nanos() as u64 * PS;
-        let state = self.state.borrow();
-        let all_ps = state.now_ps * state.slots.len() as u64;
-        let idle_ps = all_ps.saturating_sub(busy_ps + state.spent.switches_ps);
-        [idle_ps, state.spent.exits_ps + state.spent.switches_ps].map(|ps| Duration::from_nanos(ps / PS))
-    }
-
     /// vCPUs that sleep.
     pub(super) fn asleep(&self, state: &State<'a>) -> u32 {
         let sleeps = |at: Where| matches!(at, Where::Asleep);
-        let off = state.hosted.iter().flat_map(super::Hosted::off);
+        let off = state.hosted.iter().flat_map(super::Hosted::tasks);
         let off = off.filter(|task| sleeps(task.account.whereabouts().at)).count();
         (off + self.core.whereabouts().iter().filter(|found| sleeps(found.at)).count()) as u32
     }

@@ -3,7 +3,7 @@
 pub(crate) mod fairness;
 #[cfg(test)]
 mod threads;
-mod world;
+pub(super) mod world;
 
 use std::sync::OnceLock;
 

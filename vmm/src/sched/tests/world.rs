@@ -203,9 +203,15 @@ impl Drop for Memories {
 }
 
 /// The pCPUs that were rung for, until they look.
-struct Rung {
-    some: PcpuSet,
+pub(in crate::sched) struct Rung {
+    pub(in crate::sched) some: PcpuSet,
     all: Cell<bool>,
+}
+
+impl Rung {
+    pub(in crate::sched) fn new(pcpus: u32) -> Self {
+        Self { some: PcpuSet::new(pcpus), all: Cell::new(false) }
+    }
 }
 
 impl Bell for Rung {
@@ -284,7 +290,7 @@ impl<'a, 's> World<'a, 's> {
         let vcpu = |id| Vcpu::new(id, || Ok(Exit::Interrupted));
         let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
         let pcpus: Vec<_> = (0..setting.pcpus as u32).collect();
-        let bell = Rung { some: PcpuSet::new(setting.pcpus as u32), all: Cell::new(false) };
+        let bell = Rung::new(setting.pcpus as u32);
         let core = Core::new(rules, (&pcpus, setting.queues), guests, vcpus, None, bell);
         let slots = (0..setting.pcpus as u32).map(|number| {
             let alarm = DearAlarm::default();
