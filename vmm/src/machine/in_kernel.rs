@@ -18,7 +18,7 @@ use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::{Known, RunError};
 use crate::host::signal::{self, KickTimer};
-use crate::machine::vcpu::{Exit, KvmVcpu};
+use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
 use crate::machine::vm::Vm;
 use crate::machine::{self, PvBackend, Ring, Wanted, boot, ring_probe};
 

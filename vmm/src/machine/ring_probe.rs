@@ -15,7 +15,7 @@ use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::signal::{self, KickTimer};
 use crate::machine::boot::START_FLAGS;
-use crate::machine::vcpu::{Exit, KvmVcpu};
+use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
 use crate::machine::vm::Vm;
 use crate::machine::{Ring, is_native};
 

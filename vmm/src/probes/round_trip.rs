@@ -18,7 +18,7 @@ use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::error::{RunError, system};
 use crate::host::{cpus, signal};
 use crate::image::file::Image;
-use crate::machine::vcpu::{Exit, KvmVcpu};
+use crate::machine::vcpu::{Body as _, Exit, KvmVcpu};
 use crate::machine::vm::Vm;
 use crate::machine::{PvBackend, Ring, boot, in_kernel};
 use crate::observe::Instruments;

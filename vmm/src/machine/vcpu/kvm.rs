@@ -19,20 +19,20 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use kvm_bindings::{
     KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO, KVM_EXIT_IO_OUT,
-    KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, kvm_run,
+    KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_MP_STATE_RUNNABLE, kvm_run,
 };
 use kvm_ioctls::VcpuFd;
 
 use crate::host::error::{RunError, system};
 use crate::host::memory::Mapping;
 use crate::host::signal;
-use crate::machine::vcpu::Exit;
+use crate::machine::vcpu::{Body, Exit};
 
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
 vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);
@@ -82,44 +82,14 @@ impl KvmVcpu {
         Ok(Self { id, fd, devices: None, page, halts_in_kernel, stats_before: Vec::new() })
     }
 
-    fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-
-    /// Returns KVM's counts since it was created, or since [`Self::count_from_here`].
-    pub(crate) fn stats(&self) -> io::Result<Vec<(String, u64)>> {
-        let mut stats = read_stats(&self.fd)?;
-        for (name, value) in &mut stats {
-            let before = self.stats_before.iter().find(|(known, _)| known == name);
-            *value -= before.map_or(0, |&(_, before)| before.min(*value));
-        }
-        Ok(stats)
-    }
-
     /// Discards the counts so far, which are not the guest's. Without counters it does nothing.
     pub(crate) fn count_from_here(&mut self) {
         self.stats_before = read_stats(&self.fd).unwrap_or_default();
     }
 
-    /// Enters the guest until something needs the VMM.
-    ///
-    /// # Errors
-    /// What KVM_RUN fails with, other than being interrupted.
-    pub(crate) fn run(&mut self) -> io::Result<Exit> {
-        match self.enter() {
-            Ok(()) => Ok(self.parse()),
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(Exit::Interrupted),
-            // A vCPU that waits to be started has got an interrupt, perhaps that one.
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && self.devices.is_some() => {
-                Ok(Exit::Interrupted)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// Issues KVM_RUN, with kicks held or noted.
     fn enter(&mut self) -> io::Result<()> {
-        let vcpu = self.raw_fd();
+        let vcpu = self.fd.as_raw_fd();
         let enter = || {
             // (Here and elsewhere: the type of a request is another one with another C library.)
             // SAFETY: KVM_RUN takes no argument; `&mut self` says that no other thread runs this vCPU or reads its page.
@@ -214,6 +184,42 @@ impl KvmVcpu {
         // SAFETY: four bytes within the mapping, as just checked; the kernel aligns the data area to a page.
         let value = unsafe { self.page.start::<u8>().as_ptr().add(data).cast::<u32>().read_volatile() };
         Exit::from_hypercall(io.port, value).unwrap_or(unexpected)
+    }
+}
+
+impl Body for KvmVcpu {
+    fn run(&mut self) -> io::Result<Exit> {
+        match self.enter() {
+            Ok(()) => Ok(self.parse()),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(Exit::Interrupted),
+            // A vCPU that waits to be started has got an interrupt, perhaps that one.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && self.devices.is_some() => {
+                Ok(Exit::Interrupted)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut stats = read_stats(&self.fd)?;
+        for (name, value) in &mut stats {
+            let before = self.stats_before.iter().find(|(known, _)| known == name);
+            *value -= before.map_or(0, |&(_, before)| before.min(*value));
+        }
+        Ok(stats)
+    }
+
+    fn pointers(&self) -> io::Result<(u64, u64)> {
+        let registers = self.fd.get_regs()?;
+        Ok((registers.rip, registers.rsp))
+    }
+
+    fn nmi(&self) -> io::Result<()> {
+        Ok(self.fd.nmi()?)
+    }
+
+    fn is_halted(&self) -> bool {
+        self.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
     }
 }
 

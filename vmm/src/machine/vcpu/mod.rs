@@ -13,7 +13,6 @@ use haltkick_hypercalls::{
     PORT_STARTED, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 use haltkick_sim::{Cpu, General};
-use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 
 use crate::host::signal::{self, Thread};
 
@@ -59,29 +58,6 @@ pub(crate) trait Body: Send {
     /// the end of KVM_RUN.
     fn is_halted(&self) -> bool {
         false
-    }
-}
-
-impl Body for KvmVcpu {
-    fn run(&mut self) -> io::Result<Exit> {
-        self.run()
-    }
-
-    fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
-        self.stats()
-    }
-
-    fn pointers(&self) -> io::Result<(u64, u64)> {
-        let registers = self.fd.get_regs()?;
-        Ok((registers.rip, registers.rsp))
-    }
-
-    fn nmi(&self) -> io::Result<()> {
-        Ok(self.fd.nmi()?)
-    }
-
-    fn is_halted(&self) -> bool {
-        self.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
     }
 }
 
