@@ -302,16 +302,13 @@ fn in_memory(
     (of_run, nodes, links): (Option<Locks>, Option<&Nodes<'_>>, Option<&HashMap<u32, u32>>),
     is_first: impl Fn(u32) -> bool,
 ) -> (Option<Word>, Option<Queue>) {
-    let place = of_run.and_then(|locks| {
-        let address = locks.address(lock)?;
-        Some((locks, address, <[u8; 8]>::try_from(memory.read(address, 8)?).ok()?))
-    });
-    let Some((locks, address, bytes)) = place else { return (None, None) };
+    let place = of_run.and_then(|locks| Some((locks.format, locks.read(memory, lock)?)));
+    let Some((format, (address, bytes))) = place else { return (None, None) };
     let [a, b, c, d, ..] = bytes;
     let queue = nodes
         .zip(links)
         .and_then(|(nodes, links)| nodes.queue(links, u32::from_le_bytes([a, b, c, d]), is_first));
-    (word::decode(address, bytes, locks.format), queue)
+    (word::decode(address, bytes, format), queue)
 }
 
 /// The state of the lock that `vcpu` is at, of `locks`, in words: its word, and how many queue; `None` where the guest does not say what

@@ -78,9 +78,10 @@ impl Locks {
         (first != 0 && stride != 0).then_some(Self { first, stride, count, format })
     }
 
-    /// Address of `lock`; it may be none.
-    pub(super) fn address(&self, lock: u32) -> Option<u64> {
-        self.first.checked_add(u64::from(lock) * self.stride)
+    /// The address and the first bytes of `lock`, as far as they lie in memory.
+    pub(super) fn read(&self, memory: &Memory, lock: u32) -> Option<(u64, [u8; 8])> {
+        let address = self.first.checked_add(u64::from(lock) * self.stride)?;
+        Some((address, memory.read(address, 8)?.try_into().ok()?))
     }
 
     /// The lock at `address`.
@@ -272,8 +273,7 @@ pub(crate) fn left_behind(memory: &Memory, locks: u32) -> Option<String> {
     let of_run = Locks::new(memory, locks)?;
     let nodes = Nodes::new(memory, of_run);
     let is_taken = |lock| {
-        let address = of_run.address(lock)?;
-        let bytes = <[u8; 8]>::try_from(memory.read(address, 8)?).ok()?;
+        let (address, bytes) = of_run.read(memory, lock)?;
         let word = word::decode(address, bytes, of_run.format)?;
         (!word::is_at_rest(bytes, of_run.format)).then(|| format!("lock {lock} is {}", word.meaning))
     };
@@ -288,9 +288,10 @@ pub(crate) fn left_behind(memory: &Memory, locks: u32) -> Option<String> {
 
 /// Whether the head of the queue of `lock` has forbidden to steal it, as far as the guest says what its locks look like.
 pub(crate) fn forbids_stealing(memory: &Memory, lock: u32, locks: u32) -> bool {
-    let bytes = |of_run: &Locks| <[u8; 8]>::try_from(memory.read(of_run.address(lock)?, 8)?).ok();
-    let of_run = Locks::new(memory, locks);
-    of_run.is_some_and(|it| bytes(&it).is_some_and(|bytes| word::forbids_stealing(bytes, it.format)))
+    Locks::new(memory, locks).is_some_and(|of_run| {
+        let read = of_run.read(memory, lock);
+        read.is_some_and(|(_, bytes)| word::forbids_stealing(bytes, of_run.format))
+    })
 }
 
 /// Queues, sleepers and locks of a guest that has written anything.
@@ -362,8 +363,7 @@ pub(crate) mod fuzzed {
         let nodes = Nodes::new(memory, locks);
         let links = nodes.as_ref().map(Nodes::links);
         for (lock, word) in (0..LOCKS).zip(words) {
-            let there = locks.address(lock).and_then(|address| memory.read(address, 8));
-            let bytes = there.map_or(word.to_le_bytes(), |bytes| bytes.try_into().expect("eight bytes"));
+            let bytes = locks.read(memory, lock).map_or(word.to_le_bytes(), |(_, bytes)| bytes);
             _ = word::decode(0, bytes, locks.format);
             for word in [*word as u32, u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])] {
                 let queue = nodes.as_ref().zip(links.as_ref());

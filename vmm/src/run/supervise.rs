@@ -156,23 +156,17 @@ impl<'a> Supervisor<'a> {
             watched.close_window(self.scheduler, cpu_time);
         }
         passed?;
-        self.come_to_rest()?;
-        self.drain()?;
-        self.settle_stall()
-    }
-
-    /// Waits until every vCPU of guests that look at what they leave has finished, and the last one has looked.
-    fn come_to_rest(&mut self) -> Result<(), RunError> {
+        // Until every vCPU of guests that look at what they leave has finished, and the last one has looked.
         let at_work = |watched: &Supervised<'a>| usize::from(watched.checks_at_rest && !watched.is_at_rest());
-        self.wait_for(POLL, at_work, Supervised::not_at_rest)
-    }
-
-    /// Waits until every vCPU has left, where that was asked for.
-    fn drain(&mut self) -> Result<(), RunError> {
+        self.wait_for(POLL, at_work, Supervised::not_at_rest)?;
+        // Until every vCPU has left, where that was asked for.
         let scheduler = self.scheduler;
         let inside =
             |watched: &Supervised<'a>| if watched.asked.run.drain { watched.inside(scheduler) } else { 0 };
-        self.wait_for(POLL_WORK, inside, Supervised::not_drained)
+        self.wait_for(POLL_WORK, inside, Supervised::not_drained)?;
+        // A lock that stopped moving just before the end must not pass for a slow one.
+        let stalled = |watched: &Supervised<'a>| usize::from(watched.still > STALL_WORTH_WAITING);
+        self.wait_for(POLL, stalled, |watched, seconds| watched.starved(scheduler, seconds))
     }
 
     /// Waits until nothing is `left` to come of any guest, but no longer than the margin since there was less of it: a strict queue lets
@@ -182,7 +176,7 @@ impl<'a> Supervisor<'a> {
         &mut self,
         poll: Duration,
         left: impl Fn(&Supervised<'a>) -> usize,
-        late: impl Fn(&Supervised<'a>, f64) -> RunError,
+        late: impl Fn(&Supervised<'a>, f64) -> String,
     ) -> Result<(), RunError> {
         let margin = self.guests.iter().map(Supervised::margin).max().unwrap_or_default();
         let (mut waited, mut least) = (Duration::ZERO, usize::MAX);
@@ -196,7 +190,7 @@ impl<'a> Supervisor<'a> {
             if waited >= margin {
                 let seconds = waited.as_secs_f64();
                 self.live().filter(|watched| left(watched) > 0).for_each(|watched| {
-                    watched.guest.fail(late(watched, seconds));
+                    watched.guest.fail(RunError::NoProgress(late(watched, seconds)));
                 });
             }
         }
@@ -240,13 +234,6 @@ impl<'a> Supervisor<'a> {
             }
             self.pause(left.min(POLL))?;
         }
-    }
-
-    /// A lock that stopped moving just before the end must not pass for a slow one.
-    fn settle_stall(&mut self) -> Result<(), RunError> {
-        let stalled = |watched: &Supervised<'a>| usize::from(watched.still > STALL_WORTH_WAITING);
-        let scheduler = self.scheduler;
-        self.wait_for(POLL, stalled, |watched, seconds| watched.starved(scheduler, seconds))
     }
 
     /// The time by the clock of the run.
@@ -480,33 +467,31 @@ impl Supervised<'_> {
         margin + patience * MARGIN_PATIENCES
     }
 
-    fn not_started(&self, seconds: f64) -> RunError {
+    fn not_started(&self, seconds: f64) -> String {
         let (begun, all) = (self.memory.control().started.load(Ordering::Relaxed), self.asked.guest.vcpus);
-        RunError::NoProgress(format!(
+        format!(
             "something moves, but after {seconds:.1} s only {begun} of {all} vCPUs have begun to work; a slower start needs a \
              longer --watchdog"
-        ))
+        )
     }
 
-    fn not_at_rest(&self, seconds: f64) -> RunError {
-        RunError::NoProgress(format!(
-            "something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest"
-        ))
+    fn not_at_rest(&self, seconds: f64) -> String {
+        format!("something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest")
     }
 
-    fn not_drained(&self, seconds: f64) -> RunError {
-        RunError::NoProgress(format!(
+    fn not_drained(&self, seconds: f64) -> String {
+        format!(
             "something moves, but after the window no vCPU has left the lock for {seconds:.1} s, and not all have"
-        ))
+        )
     }
 
-    fn starved(&self, scheduler: &dyn Scheduler, seconds: f64) -> RunError {
+    fn starved(&self, scheduler: &dyn Scheduler, seconds: f64) -> String {
         let had = scheduler.cpu_time().saturating_sub(self.chances.cpu_time).as_secs_f64();
-        RunError::NoProgress(format!(
+        format!(
             "nothing has moved for {:.1} s, {seconds:.1} s of them after the window, and in that time this process had {had:.1} s of \
              CPU time: the host is too busy to tell whether the guest is stuck",
             self.still.as_secs_f64()
-        ))
+        )
     }
 
     /// Grows whenever a vCPU starts or gets somewhere.

@@ -387,7 +387,8 @@ mod tests {
     #[test]
     fn nobody_waits_for_one_who_takes_nothing() {
         // Empty lines take room, too.
-        for (line, count) in [("x".repeat(1 << 16), 2 * MOST_WAITING_BYTES >> 16), (String::new(), 1_000_000)]
+        for (line, count) in
+            [("x".repeat(1 << 16), (2 * MOST_WAITING_BYTES) >> 16), (String::new(), 1_000_000)]
         {
             let held = Arc::new(AtomicBool::new(true));
             let until = Arc::clone(&held);

@@ -22,7 +22,7 @@ use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::host::cgroup;
-use crate::host::error::{Known, RunError};
+use crate::host::error::{Known, RunError, system};
 use crate::host::threads::lock;
 
 pub use privileges::landlock_abi;
@@ -92,10 +92,7 @@ pub fn confine_process(needs: &Needs) -> Result<(), RunError> {
         return Ok(());
     }
     refusal::explain();
-    give_up_powers(needs).map_err(|source| RunError::System {
-        what: "give up privileges (--no-sandbox keeps them)".into(),
-        source,
-    })?;
+    give_up_powers(needs).map_err(system("give up privileges (--no-sandbox keeps them)"))?;
     let walls = if needs.programs {
         let why = "another program is started, which would inherit it";
         Walls { calls: Err(why.into()), files: Err(why.into()) }
@@ -152,7 +149,6 @@ fn filter_process(needs: &Needs) -> Result<Known<()>, RunError> {
     if let Err(why) = sandbox_filters() {
         return Ok(Err(why));
     }
-    let refused = |error: seccompiler::Error| refused(&error.to_string());
     // The C library then takes the call whose flags can be seen.
     let no_clone3 = rules::program(
         [rules::rule(libc::SYS_clone3, [], "")],
@@ -198,27 +194,23 @@ pub(crate) fn confine_runner() -> Result<(), RunError> {
 }
 
 fn runner_program(rules: Vec<SandboxRule>) -> Result<BpfProgram, RunError> {
-    rules::program(rules, SeccompAction::Trap, SeccompAction::Allow)
-        .map_err(|error| refused(&error.to_string()))
+    rules::program(rules, SeccompAction::Trap, SeccompAction::Allow).map_err(refused)
 }
 
 fn confine_runner_to(program: &BpfProgram) -> Result<(), RunError> {
-    privileges::drop_all().map_err(|source| RunError::System {
-        what: "give up a thread's privileges (--no-sandbox keeps them)".into(),
-        source,
-    })?;
+    privileges::keep(CapabilitySet::empty(), &[])
+        .map_err(system("give up a thread's privileges (--no-sandbox keeps them)"))?;
     if sandbox_filters().is_err() {
         return Ok(());
     }
     refusal::explain();
-    seccompiler::apply_filter(program).map_err(|error| refused(&error.to_string()))
+    seccompiler::apply_filter(program).map_err(refused)
 }
 
-fn refused(why: &str) -> RunError {
-    RunError::System {
-        what: "filter the system calls of a thread (--no-sandbox leaves them)".into(),
-        source: io::Error::other(why.to_owned()),
-    }
+fn refused(why: seccompiler::Error) -> RunError {
+    system("filter the system calls of a thread (--no-sandbox leaves them)")(io::Error::other(
+        why.to_string(),
+    ))
 }
 
 /// The resources that a process that will run guests still needs; it gives up all others.

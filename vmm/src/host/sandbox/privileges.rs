@@ -18,7 +18,7 @@ use landlock::{
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::Needs;
-use crate::host::error::{Known, RunError};
+use crate::host::error::{Known, RunError, system};
 
 /// Capabilities that the BPF programs on switches need.
 pub(super) const FOR_BPF: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
@@ -43,15 +43,6 @@ pub(super) fn keep(kept: CapabilitySet, paths: &[&Path]) -> io::Result<()> {
     set_capabilities(None, of(foreign, none))?;
     let extra = if paths.iter().all(|path| is_within_reach(path)) { none } else { foreign };
     Ok(set_capabilities(None, of(extra, extra))?)
-}
-
-/// Gives up all capabilities of the calling thread.
-pub(super) fn drop_all() -> io::Result<()> {
-    let none = CapabilitySet::empty();
-    if capabilities(None)?.permitted.is_empty() {
-        return Ok(());
-    }
-    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
 /// Does `work` with those in force that were kept.
@@ -132,10 +123,8 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     let write = read | make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg | MakeDir | RemoveFile});
     let mut gates = Vec::new();
     let mut open = |path: &Path, access: BitFlags<AccessFs>| -> Result<(), RunError> {
-        gates.extend(gate(path, access).map_err(|source| RunError::System {
-            what: format!("keep {} within reach (--no-sandbox leaves out the walls)", path.display()),
-            source,
-        })?);
+        let what = format!("keep {} within reach (--no-sandbox leaves out the walls)", path.display());
+        gates.extend(gate(path, access).map_err(system(&what))?);
         Ok(())
     };
     // Facts about this host and about this process.

@@ -142,11 +142,12 @@ impl Assembler {
         self.put(store, STACK, 1, to, 0);
     }
 
-    /// r0 := address of the value of the key at `key` in the stack, or 0.
-    pub(super) fn look_up(&mut self, map: BorrowedFd<'_>, key: i16) {
+    /// r0 := address of the value of the key at `key` in the stack; if there is none, goes on at `none`.
+    pub(super) fn look_up(&mut self, map: BorrowedFd<'_>, key: i16, none: Label) {
         self.map(map);
         self.address_in_stack(2, key);
         self.call(Helper::MapLookUp);
+        self.jump(JUMP_IF_EQUAL, 0, 0, none);
     }
 
     /// The register := a number of 64 bits.
@@ -223,8 +224,7 @@ pub(super) fn on_switch(maps: &Maps, reports: Option<&Reports>) -> Vec<u64> {
     }
     a.place(next);
     identify(&mut a, &maps.tasks, NEXT, end);
-    a.look_up(maps.flags.as_fd(), INDEX);
-    a.jump(JUMP_IF_EQUAL, 0, 0, end);
+    a.look_up(maps.flags.as_fd(), INDEX, end);
     a.put(STORE_8_IMMEDIATE, 0, 0, FLAG, 0);
     if let Some(reports) = reports {
         a.put(STORE_32_IMMEDIATE, STACK, 0, field(REPORT, offset_of!(Switch, kind)), IN as i32);
@@ -269,11 +269,11 @@ fn begin(a: &mut Assembler, reports: bool) {
 
 /// r7 and [`INDEX`] := the vCPU whose thread is the current one; if there is none, goes on at `none`.
 fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
-    let (have_value, have_index) = (a.label(), a.label());
-    a.keep(8, 6, PREV, TASK);
-    a.look_up(maps.tasks.as_fd(), TASK);
-    a.jump(JUMP_UNLESS_EQUAL, 0, 0, have_value);
+    let (unknown, have_index) = (a.label(), a.label());
+    identify(a, &maps.tasks, PREV, unknown);
+    a.jump(JUMP, 0, 0, have_index);
 
+    a.place(unknown);
     // Threads of another namespace may have that number, too.
     a.number(1, maps.namespace.device);
     a.number(2, maps.namespace.inode);
@@ -281,8 +281,7 @@ fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
     a.put(MOVE_IMMEDIATE, 4, 0, 0, IDENTITY_BYTES);
     a.call(Helper::CurrentPidIn);
     a.jump(JUMP_UNLESS_EQUAL, 0, 0, none);
-    a.look_up(maps.pids.as_fd(), IDENTITY);
-    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.look_up(maps.pids.as_fd(), IDENTITY, none);
     a.put(LOAD_32, 7, 0, 0, 0);
     a.put(STORE_32, STACK, 7, INDEX, 0);
     a.map(maps.tasks.as_fd());
@@ -290,19 +289,13 @@ fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
     a.address_in_stack(3, INDEX);
     a.put(MOVE_IMMEDIATE, 4, 0, 0, 0);
     a.call(Helper::MapUpdate);
-    a.jump(JUMP, 0, 0, have_index);
-
-    a.place(have_value);
-    a.put(LOAD_32, 7, 0, 0, 0);
-    a.put(STORE_32, STACK, 7, INDEX, 0);
     a.place(have_index);
 }
 
 /// r7 and [`INDEX`] := the vCPU of the thread whose `task_struct` is the tracepoint's argument at `argument`; if none, goes on at `none`.
 fn identify(a: &mut Assembler, tasks: &OwnedFd, argument: i16, none: Label) {
     a.keep(8, 6, argument, TASK);
-    a.look_up(tasks.as_fd(), TASK);
-    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.look_up(tasks.as_fd(), TASK, none);
     a.put(LOAD_32, 7, 0, 0, 0);
     a.put(STORE_32, STACK, 7, INDEX, 0);
 }
@@ -318,16 +311,14 @@ fn mark(a: &mut Assembler, flags: BorrowedFd<'_>, none: Label) {
     a.jump(JUMP_IF_EQUAL, 1, 0, ready);
     a.put(MOVE_IMMEDIATE, 9, 0, 0, 0);
     a.place(ready);
-    a.look_up(flags, INDEX);
-    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.look_up(flags, INDEX, none);
     a.put(STORE_8, 0, 9, FLAG, 0);
 }
 
 /// Notes the vCPU that runs on this pCPU: none, or the one whose index is in a register.
 fn set_current(a: &mut Assembler, current: &OwnedFd, register: Option<u8>) {
     let elsewhere = a.label();
-    a.look_up(current.as_fd(), PCPU);
-    a.jump(JUMP_IF_EQUAL, 0, 0, elsewhere);
+    a.look_up(current.as_fd(), PCPU, elsewhere);
     match register {
         None => a.put(STORE_32_IMMEDIATE, 0, 0, 0, 0),
         Some(register) => {
@@ -349,23 +340,20 @@ fn describe(a: &mut Assembler, reports: &Reports, to: i16, index: i16, none: Lab
     a.keep(4, STACK, index, at(offset_of!(Switch, vcpu)));
     a.put(STORE_32_IMMEDIATE, STACK, 0, at(offset_of!(Switch, unused)), 0);
 
-    a.look_up(reports.areas.as_fd(), index);
-    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.look_up(reports.areas.as_fd(), index, none);
     a.keep(8, 0, of_activity(offset_of!(Activity, since_tsc)), at(offset_of!(Switch, since_tsc)));
     a.keep(4, 0, of_activity(offset_of!(Activity, lock)), at(offset_of!(Switch, lock)));
     a.keep(4, 0, of_activity(offset_of!(Activity, state)), at(offset_of!(Switch, state)));
     let entered = (offset_of!(VcpuArea, results) + offset_of!(Results, entered)) as i16;
     a.keep(8, 0, entered, at(offset_of!(Switch, entered)));
-    a.look_up(reports.doing.fd.as_fd(), index);
-    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.look_up(reports.doing.fd.as_fd(), index, none);
     a.keep(4, 0, 0, at(offset_of!(Switch, thread_does)));
 
     // A lock number out of range has no exclusion checker, so its fields stay zero.
     let no_lock = a.label();
     a.put(STORE_64_IMMEDIATE, STACK, 0, at(offset_of!(Switch, lock_entered)), 0);
     a.put(STORE_32_IMMEDIATE, STACK, 0, at(offset_of!(Switch, lock_owner)), 0);
-    a.look_up(reports.oracles.as_fd(), at(offset_of!(Switch, lock)));
-    a.jump(JUMP_IF_EQUAL, 0, 0, no_lock);
+    a.look_up(reports.oracles.as_fd(), at(offset_of!(Switch, lock)), no_lock);
     a.keep(8, 0, offset_of!(Oracle, entered) as i16, at(offset_of!(Switch, lock_entered)));
     a.keep(4, 0, offset_of!(Oracle, owner) as i16, at(offset_of!(Switch, lock_owner)));
     a.place(no_lock);
@@ -381,8 +369,7 @@ fn report(a: &mut Assembler, reports: &Reports, from: i16) {
     a.call(Helper::RingOutput);
     a.jump(JUMP_IF_EQUAL, 0, 0, done);
     a.put(STORE_32_IMMEDIATE, STACK, 0, DROPPED_KEY, DROPPED as i32);
-    a.look_up(reports.doing.fd.as_fd(), DROPPED_KEY);
-    a.jump(JUMP_IF_EQUAL, 0, 0, done);
+    a.look_up(reports.doing.fd.as_fd(), DROPPED_KEY, done);
     a.put(MOVE_IMMEDIATE, 1, 0, 0, 1);
     a.put(ATOMIC_ADD_64, 0, 1, 0, 0);
     a.place(done);
@@ -403,8 +390,7 @@ fn look_at_others(a: &mut Assembler, reports: &Reports) {
     a.put(MOVE_IMMEDIATE, 8, 0, 0, first as i32);
     let again = a.here();
     a.put(STORE_32, STACK, 8, OTHER_PCPU, 0);
-    a.look_up(reports.current.as_fd(), OTHER_PCPU);
-    a.jump(JUMP_IF_EQUAL, 0, 0, next);
+    a.look_up(reports.current.as_fd(), OTHER_PCPU, next);
     a.put(LOAD_32, 1, 0, 0, 0);
     a.jump(JUMP_IF_EQUAL, 1, 0, next);
     a.put(ADD_IMMEDIATE, 1, 0, 0, -1);
