@@ -262,7 +262,7 @@ fn source(asked: &Settings, assumptions: &[Assumption], otherwise: usize) -> Sou
         // The time that further blocks would take is left for machines like it: guesses are off by more than seeds.
         text = text.replacen("target-precision = \"10%\"\n", "", 1);
     }
-    if asked.given("vm").is_some() || asked.given("guests").is_some_and(|it| it.number_u32() > 1) {
+    if asked.given("vm").is_some() || asked.given("guests").is_some_and(|it| it.to::<u32>() > 1) {
         text = text.replace("baseline = ", "of = \"all-guests\"\nbaseline = ");
     }
     for other in std::iter::once(None).chain((0..otherwise).map(Some)) {

@@ -23,7 +23,7 @@ impl Experiment {
         let varied = of_axes.map(|(value, _)| value).chain(of_points.map(|(_, value)| value));
         let varied = varied.filter_map(|cpus| cpus.parse().ok());
         let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
-        let chosen = varied.chain(of_arms.map(|cpus| cpus.cpus().clone()));
+        let chosen = varied.chain(of_arms.map(|cpus| cpus.to::<CpuChoice>()));
         let common = || self.settings.settings.clone();
         let chosen: Vec<CpuChoice> = chosen.collect();
         let of_axes = self.axes.iter().filter(|axis| axis.key == "machine").flat_map(|axis| &axis.values);
@@ -121,7 +121,7 @@ impl Experiment {
     fn lower_only_ratio(&mut self, pcpus: usize, most_vcpus: usize) -> Option<String> {
         let built_in = BUILT_IN.iter().any(|(name, _)| *name == self.source.origin);
         let of_file = matches!(self.settings.place("ratio"), Some(Some(_)));
-        let ratio = self.settings.settings.given("ratio").map(Value::ratio)?;
+        let ratio = self.settings.settings.given("ratio").map(Value::to::<Ratio>)?;
         let largest = most_vcpus / pcpus.max(1);
         if !built_in || !of_file || ratio.vcpus(pcpus) <= most_vcpus || largest == 0 {
             return None;
@@ -217,7 +217,7 @@ mod tests {
         let mut aa = built_in("aa");
         let said = aa.fit(256, 1024).unwrap().unwrap();
         assert!(said.starts_with("ratio 4 instead of 8 on 256 pCPUs"), "{said}");
-        assert_eq!(aa.settings.settings.given("ratio"), Some(&Value::Ratio(Ratio::whole(4))));
+        assert_eq!(aa.settings.settings.given("ratio"), Some(&Value::One("4".into())));
         let mut asked = built_in("aa");
         asked.apply(&Overrides { sets: vec![("ratio".into(), "8".into())], ..Overrides::default() }).unwrap();
         assert_eq!(asked.fit(256, 1024).unwrap(), None, "asked for on the command line");

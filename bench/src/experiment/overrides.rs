@@ -280,7 +280,7 @@ mod tests {
         let sets = set(&[("hold", "5us"), ("vcpus", "6")]);
         it.apply(&Overrides { quick: true, blocks: Some(2), ..sets }).unwrap();
         assert_eq!(it.blocks, 2);
-        assert_eq!(it.settings.settings.given("hold"), Some(&Value::Time("5us".parse().unwrap())));
+        assert_eq!(it.settings.settings.given("hold"), Some(&Value::One("5us".into())));
         assert!(it.axes.is_empty() || it.axes[0].key == "vcpus", "{:?}", it.axes);
     }
 

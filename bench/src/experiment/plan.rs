@@ -16,8 +16,7 @@ use super::booted;
 use super::contents::{Arm, Experiment, boots};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
 use crate::record::place::{LOCK_FREE, Place, Role, slug};
-use crate::settings::value::Value;
-use crate::settings::{Settings, Supply, rounds, table};
+use crate::settings::{Settings, Supply, rounds};
 use crate::text::exit::{Failure, Result};
 
 /// All cells of an experiment.
@@ -188,8 +187,7 @@ fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply
     let has_kernel = experiment.has_kernels();
     let mut settings = arm.patch.settings.clone().over(&of_grid.over(&experiment.settings.settings));
     if !has_kernel && settings.given("min-turns").is_none() && !is_window_chosen(experiment, arm) {
-        settings
-            .put(table::find("min-turns").expect("a row of the table"), Value::Number(rounds::LEAST.into()));
+        settings.set("min-turns", &rounds::LEAST.to_string()).expect("a row of the table");
     }
     let blamed = |wrong| blame(experiment, arm, setting, &wrong);
     if has_kernel {

@@ -8,6 +8,7 @@ use super::choices::DescheduleChoice;
 use super::deschedule::Policy;
 use super::row::{Linux, Setting};
 use super::value::{Settings, Value};
+use crate::text::quantity::MemorySize;
 
 /// Enough for a distribution's kernel and a small initramfs.
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
@@ -27,7 +28,7 @@ pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
 
 /// Refuses to take off vCPUs by what they are doing.
 pub(crate) fn check_descheduling(settings: &Settings) -> Result<(), Refused> {
-    match settings.given("deschedule").map(Value::deschedule) {
+    match settings.given("deschedule").map(Value::to) {
         Some(DescheduleChoice(Some(Policy(policy)))) => policy.check_for_linux(),
         _ => Ok(()),
     }
@@ -40,5 +41,5 @@ pub(crate) fn limit(settings: &Settings) -> Duration {
 
 /// Memory of the guest.
 pub(crate) fn memory_bytes(settings: &Settings) -> u64 {
-    settings.given("memory").map_or(DEFAULT_MEMORY_BYTES, Value::bytes)
+    settings.given("memory").map_or(DEFAULT_MEMORY_BYTES, |size| size.to::<MemorySize>().bytes)
 }

@@ -123,7 +123,7 @@ impl Settings {
 
     /// The guests that were asked for, each by itself or as a number of guests that are alike; none means one.
     pub(crate) fn guests(&self) -> Cow<'_, [Vm]> {
-        match self.given("guests").map_or(1, Value::number_u32) {
+        match self.given("guests").map_or(1, Value::to) {
             0 | 1 => Cow::Borrowed(self.given("vm").map_or(&[], Value::guests)),
             count => (0..count).map(|_| Vm::default()).collect(),
         }

@@ -5,11 +5,16 @@ use std::str::FromStr;
 
 use haltkick_vmm::Span;
 
-use super::choices::Ratio;
+use super::choices::{
+    Arrivals, DescheduleChoice, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SpinThreshold,
+};
 use super::in_range;
+use super::pause_loops::PauseLoops;
 use super::row::{Bounds, Kind, Setting};
 use super::table;
 use super::value::{Value, Vm};
+use crate::host::cpu_choice::CpuChoice;
+use crate::text::quantity::MemorySize;
 
 impl Setting {
     /// Reads a value as it stands in a file, or behind a flag, with what follows it after slashes.
@@ -36,58 +41,57 @@ impl Setting {
         match (&self.bounds, value) {
             (_, Value::With(value, behind)) => {
                 self.check(value)?;
-                table::behind(self.name).try_for_each(|row| {
-                    behind
-                        .iter()
-                        .filter(|(name, _)| *name == row.name)
-                        .try_for_each(|(_, value)| row.check(value))
-                })
+                let row = |name: &str| table::behind(self.name).find(|row| row.name == name);
+                behind.iter().try_for_each(|(name, value)| row(name).map_or(Ok(()), |row| row.check(value)))
             }
-            (Bounds::Number(least, most), Value::Number(number)) => {
-                in_range(number, least, most, u64::to_string)
-            }
-            (Bounds::Number(least, most), Value::Ratio(ratio)) => {
+            (Bounds::Number(least, most), _) if matches!(self.kind, Kind::Ratio) => {
                 let [least, most] = [least, most].map(|bound| Ratio::whole(*bound as u32));
-                in_range(ratio, &least, &most, Ratio::to_string)
+                in_range(&value.to(), &least, &most, Ratio::to_string)
             }
-            (Bounds::Time(least, most), Value::Time(Span(time))) => {
-                in_range(time, least, most, |time| Span(*time).to_string())
+            (Bounds::Number(least, most), _) => in_range(&value.to(), least, most, u64::to_string),
+            (Bounds::Time(least, most), _) => {
+                in_range(&value.time(), least, most, |time| Span(*time).to_string())
             }
-            _ => Ok(()),
+            (Bounds::None, _) => Ok(()),
         }
     }
 
     /// Reads one value.
     fn read_alone(&self, text: &str) -> Result<Value, String> {
-        Ok(match &self.kind {
-            Kind::Name => Value::Text(text.into()),
+        Ok(Value::One(match &self.kind {
+            Kind::Name => text.into(),
             Kind::Word(words) => {
                 let words = words.offered();
                 if !words.iter().any(|word| word.matches(text, false)) {
                     let names: Vec<&str> = words.iter().map(|word| word.get_name()).collect();
                     return Err(format!("'{text}' is not one of {}", names.join(", ")));
                 }
-                Value::Text(text.into())
+                text.into()
             }
-            Kind::Number => Value::Number(u64::from(whole::<u32>(text)?)),
-            Kind::LargeNumber => Value::Number(whole(text)?),
-            Kind::Seed => Value::Number(seed(text)?),
-            Kind::Time => Value::Time(text.parse()?),
-            Kind::Memory => Value::Memory(text.parse()?),
-            Kind::Cpus => Value::Cpus(text.parse()?),
-            Kind::Numa => Value::Numa(text.parse()?),
-            Kind::Share => Value::Share(text.parse()?),
-            Kind::Ratio => Value::Ratio(text.parse()?),
-            Kind::Exponent => Value::Exponent(text.parse()?),
-            Kind::Arrivals => Value::Arrivals(text.parse()?),
-            Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),
-            Kind::PauseLoops => Value::PauseLoops(text.parse()?),
-            Kind::Quota => Value::Quota(text.parse()?),
-            Kind::Fold => Value::Fold(text.parse()?),
-            Kind::Deschedule => Value::Deschedule(text.parse()?),
-            Kind::Guests => Value::Guests(guests(text)?),
-        })
+            Kind::Number => whole::<u32>(text)?.to_string(),
+            Kind::LargeNumber => whole::<u64>(text)?.to_string(),
+            Kind::Seed => seed(text)?.to_string(),
+            Kind::Time => written::<Span>(text)?,
+            Kind::Memory => written::<MemorySize>(text)?,
+            Kind::Cpus => written::<CpuChoice>(text)?,
+            Kind::Numa => written::<NumaChoice>(text)?,
+            Kind::Share => written::<Percent>(text)?,
+            Kind::Ratio => written::<Ratio>(text)?,
+            Kind::Exponent => written::<Exponent>(text)?,
+            Kind::Arrivals => written::<Arrivals>(text)?,
+            Kind::SpinThreshold => written::<SpinThreshold>(text)?,
+            Kind::PauseLoops => written::<PauseLoops>(text)?,
+            Kind::Quota => written::<QuotaChoice>(text)?,
+            Kind::Fold => written::<FoldChoice>(text)?,
+            Kind::Deschedule => written::<DescheduleChoice>(text)?,
+            Kind::Guests => return Ok(Value::Guests(guests(text)?)),
+        }))
     }
+}
+
+/// A text as what is read from it would be written.
+fn written<T: FromStr<Err = String> + Display>(text: &str) -> Result<String, String> {
+    Ok(text.parse::<T>()?.to_string())
 }
 
 impl Vm {
@@ -172,7 +176,10 @@ mod tests {
     #[test]
     fn a_guest_is_read_from_pairs_and_written_back() {
         let vm: Vm = "name=db, lock=ticket,vcpus=16,work=1s".parse().unwrap();
-        assert_eq!((vm.name.as_deref(), vm.settings.given("vcpus")), (Some("db"), Some(&Value::Number(16))));
+        assert_eq!(
+            (vm.name.as_deref(), vm.settings.given("vcpus")),
+            (Some("db"), Some(&Value::One("16".into())))
+        );
         assert_eq!(vm.to_string(), "name=db,lock=ticket,vcpus=16,work=1s");
         assert_eq!(guests("lock=tas; lock=ticket").unwrap().len(), 2);
     }
@@ -181,7 +188,7 @@ mod tests {
     fn what_stands_behind_a_value_goes_with_it() {
         let mut below = super::super::Settings::default();
         below.set("hold", "5us/20%").unwrap();
-        assert_eq!(below.given("hold-jitter").map(Value::percent), Some(20));
+        assert_eq!(below.given("hold-jitter").map(Value::text), Some("20%"));
         assert_eq!(below.all_given().map(|(_, value)| value.to_string()).collect::<Vec<_>>(), ["5us/20%"]);
         let mut above = super::super::Settings::default();
         above.set("hold", "1us").unwrap();

@@ -10,13 +10,14 @@ use haltkick_vmm::{
     Span, System,
 };
 
-use super::choices::{ENGINES, EngineChoice, Ratio, Words};
+use super::choices::{ENGINES, EngineChoice, QuotaChoice, Ratio, Words};
 use super::machines;
+use super::pause_loops::PauseLoops;
 use super::rounds;
 use super::row::{Apply, ns};
 use super::value::{Value, default_name};
 use super::{Settings, Supply, WITH_PV, in_range, table};
-use crate::host::cpu_choice;
+use crate::host::cpu_choice::{self, CpuChoice};
 use crate::host::cpulist::CpuList;
 use crate::text::nearest;
 
@@ -72,7 +73,7 @@ impl Settings {
             let refuse = |message| Refused { about: "schedule", message };
             run.schedule = Some(Arc::new(machines::find_schedule(path).map_err(refuse)?));
         }
-        common.given("ple").map_or(Ok(()), |loops| loops.pause_loops().put(&mut run))?;
+        common.given("ple").map_or(Ok(()), |loops| loops.to::<PauseLoops>().put(&mut run))?;
         run.check_host()?;
         run.check_schedule()?;
         run.check_quotas()?;
@@ -110,7 +111,7 @@ impl Settings {
     fn guest(&self, run: &Run, image: &Image) -> Result<Guest, Refused> {
         let vcpus = self.vcpu_count(run.cpus.len() as u32)?;
         let (lock, pv) = self.lock_form(&image.locks)?;
-        let seed = self.given("seed").map_or(Guest::default().seed, Value::number);
+        let seed = self.given("seed").map_or(Guest::default().seed, Value::to);
         let mut ours = Ours { lock, ..Ours::default() };
         for setting in table::all() {
             if let (Apply::Ours(apply), Some(value)) = (&setting.apply, self.value(setting)) {
@@ -119,7 +120,7 @@ impl Settings {
         }
         self.check_workload(&ours.workload, pv, image)?;
         self.finish_sections(&mut ours, vcpus)?;
-        let quota = self.given("quota").and_then(|value| value.quota().0);
+        let quota = self.given("quota").and_then(|value| value.to::<QuotaChoice>().0);
         let time = |name| self.given(name).map(Value::time);
         let presence = match (time("from"), time("until")) {
             (None, None) => None,
@@ -208,7 +209,7 @@ impl Settings {
             ours.shape.work_sections = (work.as_nanos() / section.as_nanos()).max(1) as u64;
         }
         if let Some(each) = self.given("each") {
-            ours.shape.work_sections = each.number() * u64::from(vcpus);
+            ours.shape.work_sections = each.to::<u64>() * u64::from(vcpus);
         }
         Ok(())
     }
@@ -216,7 +217,7 @@ impl Settings {
     /// Time in which each vCPU has as many turns as are asked for; enough for a figure, unless a window is given.
     fn turns(&self, run: &Run) -> Duration {
         let by_default = if self.given("window").is_none() { rounds::LEAST } else { 0 };
-        rounds::last(run, self.given("min-turns").map_or(by_default, Value::number_u32))
+        rounds::last(run, self.given("min-turns").map_or(by_default, Value::to))
     }
 
     /// How long a run warms up and measures.
@@ -264,7 +265,7 @@ impl Settings {
 
     /// The pCPUs of a run on `engine`, where this host has `allowed` to offer.
     fn pcpus(&self, engine: &Engine, allowed: &CpuList) -> Result<CpuList, String> {
-        let given = self.given("cpus").map(Value::cpus);
+        let given = self.given("cpus").map(Value::to::<CpuChoice>);
         let Some(machine) = engine.machine() else {
             return given.map_or_else(|| Ok(cpu_choice::by_default(allowed)), |choice| choice.here(allowed));
         };
@@ -274,11 +275,11 @@ impl Settings {
 
     fn vcpu_count(&self, pcpus: u32) -> Result<u32, Refused> {
         if let Some(vcpus) = self.given("vcpus") {
-            return Ok(vcpus.number_u32());
+            return Ok(vcpus.to());
         }
         let most = MAX_VCPUS as u32 / pcpus;
         let by_default = Ratio::whole(DEFAULT_RATIO.min(most).max(1));
-        let vcpus = self.given("ratio").map_or(by_default, Value::ratio).vcpus(pcpus as usize) as u32;
+        let vcpus = self.given("ratio").map_or(by_default, Value::to).vcpus(pcpus as usize) as u32;
         if vcpus > MAX_VCPUS as u32 && most > 0 {
             let message = format!(
                 "{vcpus} vCPUs on {pcpus} pCPUs are more than the {MAX_VCPUS} of a run: use ratio {most}, or fewer pCPUs (--cpus node:0)"
@@ -534,7 +535,7 @@ mod tests {
     fn given_settings_override_lower_ones_and_a_ratio_overrides_vcpus() {
         let below = settings(&[("vcpus", "6"), ("hold", "5us")]);
         let both = settings(&[("ratio", "2"), ("duration", "50ms")]).over(&below);
-        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::Ratio(Ratio::whole(2)))));
+        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::One("2".into()))));
         let times = [Duration::from_micros(5), Duration::from_millis(50)];
         assert_eq!(["hold", "window"].map(|key| both.time(key)), times.map(Some));
     }

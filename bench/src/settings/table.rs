@@ -13,12 +13,13 @@ use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, ShapeFlags, WorkloadFlags};
 use machine::MACHINE;
 
 use super::choices::{
-    AFTER_WORK, DISTRIBUTIONS, EXTENSIONS, FLAG_WRITERS, FoldChoice, PLACES, PV_BACKENDS, QuotaChoice,
-    SHARES, STAMPS, SWITCH,
+    AFTER_WORK, Arrivals, DISTRIBUTIONS, DescheduleChoice, EXTENSIONS, Exponent, FLAG_WRITERS, FoldChoice,
+    PLACES, PV_BACKENDS, Percent, QuotaChoice, SHARES, STAMPS, SWITCH, SpinThreshold,
 };
 use super::deschedule::Policy;
 use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
 use crate::text::nearest;
+use crate::text::quantity::MemorySize;
 
 pub(crate) use machine::engine;
 
@@ -49,7 +50,7 @@ const HOSTILITY: &[Setting] = &[
     .typed("Take vCPUs off their pCPU on purpose: --deschedule holder,rate=100,for=5ms")
     .default("none")
     .linux(Linux::Used)
-    .sets_run(|run, value| run.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
+    .sets_run(|run, value| run.deschedule = value.to::<DescheduleChoice>().0.map(|policy| policy.0))
     .recorded_as("deschedule", |it| {
         given(
             it.run.deschedule.clone().map(|policy| Policy(policy).to_string()),
@@ -184,14 +185,14 @@ const LOCK: &[Setting] = &[
     .default("20us")
     .of_guest()
     .sets_ours(|ours, value| {
-        (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
+        (ours.spin_threshold, ours.spin_rounds) = value.to::<SpinThreshold>().time_and_rounds();
     })
     .recorded_as("spin_threshold_ns", |it| told(ns(it.ours.spin_threshold))),
     number("lock-parameter", "The number that a lock object gets from hk_parameter()")
         .default("0")
         .within(0..=u32::MAX as u64)
         .of_guest()
-        .sets_ours(|ours, value| ours.lock_parameter = value.number_u32())
+        .sets_ours(|ours, value| ours.lock_parameter = value.to())
         .recorded_as("lock_parameter", |it| told(it.ours.lock_parameter)),
 ];
 
@@ -235,7 +236,7 @@ const WORKLOAD: &[Setting] = &[
         .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
-        .sets_ours(|ours, value| ours.lock_count = value.number_u32())
+        .sets_ours(|ours, value| ours.lock_count = value.to())
         .recorded_as("locks", |it| told(it.ours.lock_count)),
     other(
         "memory",
@@ -245,7 +246,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("64MiB")
     .linux(Linux::Used)
-    .sets_ours(|ours, value| ours.memory_bytes = value.bytes())
+    .sets_ours(|ours, value| ours.memory_bytes = value.to::<MemorySize>().bytes)
     .recorded("settings.memory_bytes"),
     other(
         "work",
@@ -287,7 +288,7 @@ const WORKLOAD: &[Setting] = &[
         .default("0")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
-        .sets_ours(|ours, value| ours.shape.long_one_in = value.number_u32())
+        .sets_ours(|ours, value| ours.shape.long_one_in = value.to())
         .behind("long-hold")
         .recorded_as("long_one_in", |it| told(it.ours.shape.long_one_in)),
     word(
@@ -308,14 +309,14 @@ const WORKLOAD: &[Setting] = &[
         .default_in_help("0, none")
         .of_guest()
         .only_in(WorkloadFlags::IS_MIXED)
-        .sets_ours(|ours, value| ours.shape.nested_one_in = value.number_u32())
+        .sets_ours(|ours, value| ours.shape.nested_one_in = value.to())
         .recorded_as("nested_one_in", |it| told(it.ours.shape.nested_one_in)),
     number("tasks", "Number of tasks, which take turns on the vCPUs [workload tasks]")
         .default_in_help("as many as vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .of_guest()
         .only_in(WorkloadFlags::HAS_TASKS)
-        .sets_ours(|ours, value| ours.tasks = Some(value.number_u32()))
+        .sets_ours(|ours, value| ours.tasks = Some(value.to()))
         .recorded_as("tasks", |it| {
             given(
                 (it.ours.workload == "tasks").then(|| it.ours.tasks.unwrap_or(it.guest.vcpus)),
@@ -332,7 +333,7 @@ const WORKLOAD: &[Setting] = &[
     .default("off")
     .of_guest()
     .only_in(WorkloadFlags::HAS_TASKS)
-    .sets_ours(|ours, value| ours.fold = value.fold().0)
+    .sets_ours(|ours, value| ours.fold = value.to::<FoldChoice>().0)
     .recorded_as("fold", |it| {
         given(
             (it.ours.workload == "tasks").then(|| FoldChoice(it.ours.fold).to_string()),
@@ -359,7 +360,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
-    .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.percent())
+    .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.to::<Percent>().0)
     .behind("hold")
     .recorded_as("hold_jitter_percent", |it| told(it.ours.shape.hold_jitter_percent)),
     other(
@@ -370,7 +371,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default_in_help("each lock in turn")
     .only_in(WorkloadFlags::IS_SHAPED)
-    .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.hundredths())
+    .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.to::<Exponent>().0)
     .recorded_as("zipf", |it| told(f64::from(it.ours.shape.zipf_hundredths) / 100.0)),
     other(
         "arrivals",
@@ -380,7 +381,7 @@ const WORKLOAD: &[Setting] = &[
          from then",
     )
     .only_in(WorkloadFlags::HAS_ARRIVALS)
-    .sets_ours(|ours, value| ours.shape.arrivals_ns = ns(value.arrivals().apart()))
+    .sets_ours(|ours, value| ours.shape.arrivals_ns = ns(value.to::<Arrivals>().apart()))
     .about(
         "Mean time between two sections that each vCPU was to begin; null: it began the next when \
          it had thought.",
@@ -401,12 +402,12 @@ const WORKLOAD: &[Setting] = &[
     .default("0")
     .within(0..=MOST_LINES)
     .only_in(WorkloadFlags::IS_SHAPED)
-    .sets_ours(|ours, value| ours.shape.footprint_lines = value.number_u32())
+    .sets_ours(|ours, value| ours.shape.footprint_lines = value.to())
     .recorded_as("footprint_lines", |it| told(it.ours.shape.footprint_lines)),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(WorkloadFlags::IS_SHAPED)
-        .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
+        .sets_ours(|ours, value| ours.shape.dirty_lines = value.to())
         .behind("footprint")
         .recorded_as("dirty_lines", |it| told(it.ours.shape.dirty_lines)),
     word(
@@ -429,7 +430,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("0%")
     .only_in(WorkloadFlags::IS_SHAPED)
-    .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
+    .sets_ours(|ours, value| ours.shape.read_percent = value.to::<Percent>().0)
     .recorded_as("read_percent", |it| told(it.ours.shape.read_percent)),
     time("read-hold", "Work inside a section that only reads")
         .only_in(WorkloadFlags::IS_SHAPED)
@@ -474,7 +475,7 @@ const MEASURING: &[Setting] = &[
     )
     .default("0")
     .default_in_help("0, it stays as it is")
-    .sets_run(|run, value| run.min_sections = value.number())
+    .sets_run(|run, value| run.min_sections = value.to())
     .recorded_as("min_sections", |it| told(it.run.min_sections)),
     time("warmup", "Time between start and window")
         .default_in_help("20ms, or two rounds of slices if longer")

@@ -1,39 +1,21 @@
 //! Values of settings, handed out by kind. One of them is a list of guests, each with settings of its own: so they stand here
 //! together.
 
+use std::any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use haltkick_vmm::{Numa, Span};
+use haltkick_vmm::Span;
 
-use super::choices::{
-    Arrivals, DescheduleChoice, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SWITCH,
-    SpinThreshold, Words,
-};
-use super::pause_loops::PauseLoops;
-use crate::host::cpu_choice::CpuChoice;
-use crate::text::quantity::MemorySize;
+use super::choices::{SWITCH, Words};
 
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// A name, or one of a few words.
-    Text(String),
-    Number(u64),
-    Time(Span),
-    Memory(MemorySize),
-    Cpus(CpuChoice),
-    Numa(NumaChoice),
-    Share(Percent),
-    Exponent(Exponent),
-    Ratio(Ratio),
-    Arrivals(Arrivals),
-    SpinThreshold(SpinThreshold),
-    PauseLoops(PauseLoops),
-    Quota(QuotaChoice),
-    Fold(FoldChoice),
-    Deschedule(DescheduleChoice),
+    /// A value by itself, which its setting has read, as it would be written.
+    One(String),
     Guests(Vec<Vm>),
     /// One with what stands behind it: settings by name, with their values.
     With(Box<Value>, Vec<(&'static str, Value)>),
@@ -55,11 +37,15 @@ pub(crate) struct Vm {
     pub(super) pairs: Vec<(String, String)>,
 }
 
-/// A value of another kind than its reader takes it for is a fault of the table, which any resolved setting brings to light.
 impl Value {
     pub(crate) fn text(&self) -> &str {
-        let Self::Text(text) = self else { self.is_not_a("name") };
+        let Self::One(text) = self else { self.is_not_a("value by itself") };
         text
+    }
+
+    /// The value as a type. One that its setting does not read is a fault of the table, which any resolved setting brings to light.
+    pub(crate) fn to<T: FromStr>(&self) -> T {
+        self.text().parse().unwrap_or_else(|_| self.is_not_a(any::type_name::<T>()))
     }
 
     /// The value of one of `words`.
@@ -71,78 +57,8 @@ impl Value {
         self.among(&SWITCH)
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        let Self::Number(number) = self else { self.is_not_a("number") };
-        *number
-    }
-
-    pub(crate) fn number_u32(&self) -> u32 {
-        u32::try_from(self.number()).unwrap_or_else(|_| self.is_not_a("number of 32 bits"))
-    }
-
     pub(crate) fn time(&self) -> Duration {
-        let Self::Time(span) = self else { self.is_not_a("time") };
-        span.0
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        let Self::Memory(size) = self else { self.is_not_a("amount of memory") };
-        size.bytes
-    }
-
-    pub(crate) fn cpus(&self) -> &CpuChoice {
-        let Self::Cpus(cpus) = self else { self.is_not_a("choice of CPUs") };
-        cpus
-    }
-
-    pub(crate) fn numa(&self) -> Numa {
-        let Self::Numa(NumaChoice(numa)) = self else { self.is_not_a("place for memory") };
-        *numa
-    }
-
-    pub(crate) fn percent(&self) -> u32 {
-        let Self::Share(Percent(percent)) = self else { self.is_not_a("share") };
-        *percent
-    }
-
-    pub(crate) fn hundredths(&self) -> u32 {
-        let Self::Exponent(Exponent(hundredths)) = self else { self.is_not_a("exponent") };
-        *hundredths
-    }
-
-    pub(crate) fn ratio(&self) -> Ratio {
-        let Self::Ratio(ratio) = self else { self.is_not_a("ratio") };
-        *ratio
-    }
-
-    pub(crate) fn arrivals(&self) -> Arrivals {
-        let Self::Arrivals(arrivals) = self else { self.is_not_a("rate of arrivals") };
-        *arrivals
-    }
-
-    pub(crate) fn spin_threshold(&self) -> SpinThreshold {
-        let Self::SpinThreshold(threshold) = self else { self.is_not_a("bound on spinning") };
-        *threshold
-    }
-
-    pub(crate) fn pause_loops(&self) -> PauseLoops {
-        let Self::PauseLoops(loops) = self else { self.is_not_a("limit of pause loops") };
-        *loops
-    }
-
-    pub(crate) fn fold(&self) -> FoldChoice {
-        let Self::Fold(choice) = self else { self.is_not_a("way to fold") };
-        *choice
-    }
-
-    pub(crate) fn quota(&self) -> QuotaChoice {
-        let Self::Quota(choice) = self else { self.is_not_a("quota") };
-        *choice
-    }
-
-    pub(crate) fn deschedule(&self) -> &DescheduleChoice {
-        let Self::Deschedule(choice) = self else { self.is_not_a("policy of descheduling") };
-        choice
+        self.to::<Span>().0
     }
 
     pub(crate) fn guests(&self) -> &[Vm] {
@@ -159,21 +75,7 @@ impl fmt::Display for Value {
     /// As it would be written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => f.write_str(text),
-            Self::Number(number) => number.fmt(f),
-            Self::Time(span) => span.fmt(f),
-            Self::Memory(size) => size.fmt(f),
-            Self::Cpus(cpus) => cpus.fmt(f),
-            Self::Numa(numa) => numa.fmt(f),
-            Self::Share(share) => share.fmt(f),
-            Self::Exponent(exponent) => exponent.fmt(f),
-            Self::Ratio(ratio) => ratio.fmt(f),
-            Self::Arrivals(arrivals) => arrivals.fmt(f),
-            Self::SpinThreshold(threshold) => threshold.fmt(f),
-            Self::PauseLoops(loops) => loops.fmt(f),
-            Self::Quota(quota) => quota.fmt(f),
-            Self::Fold(fold) => fold.fmt(f),
-            Self::Deschedule(choice) => choice.fmt(f),
+            Self::One(text) => f.write_str(text),
             Self::Guests(guests) => {
                 let guests: Vec<String> = guests.iter().map(ToString::to_string).collect();
                 f.write_str(&guests.join("; "))

@@ -19,6 +19,7 @@ use crate::host::cpulist::{self, CpuList};
 use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
+use crate::settings::value::Value;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -117,7 +118,7 @@ impl Job<'_> {
         tried: &mut Tried,
     ) -> Result<()> {
         let begin = Instant::now();
-        let first = self.args.settings.given("seed").map_or(1, |seed| seed.number());
+        let first = self.args.settings.given("seed").map_or(1, Value::to);
         for seed in first.. {
             let (order, kinds) = torture::each_kind_first(trials, &mut ChaCha8Rng::seed_from_u64(seed));
             if seed == first {
@@ -194,7 +195,7 @@ impl Job<'_> {
         for (key, value) in [("lock", self.lock.clone()), ("seed", seed.to_string())] {
             settings.set(key, &value).map_err(Failure::usage)?;
         }
-        for (key, value) in &trial.settings {
+        for (key, value) in trial.settings() {
             // It is of our own making: to leave it out as if this host lacked something would look like an all-clear.
             settings.set(key, value).unwrap_or_else(|wrong| panic!("{}: {wrong}", trial.name));
         }

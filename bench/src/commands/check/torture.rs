@@ -15,8 +15,8 @@ pub(super) struct Trial {
     pub(super) kind: &'static Kind,
     vcpus: u32,
     pub(super) pv: bool,
-    /// As on the command line.
-    pub(super) settings: Vec<(&'static str, String)>,
+    /// As on the command line, without dashes: of one that stands there twice, the last counts.
+    settings: String,
 }
 
 /// A kind of trial.
@@ -27,7 +27,8 @@ pub(super) struct Kind {
     place: Place,
     /// From one vCPU, which must not wait for itself, to more than a byte can number.
     vcpus: &'static [u32],
-    settings: &'static [(&'static str, &'static str)],
+    /// As on the command line, without dashes.
+    settings: &'static str,
 }
 
 /// The part of a lock that trials are about: only forms that have it go through them.
@@ -52,20 +53,11 @@ enum Place {
 }
 
 impl Place {
-    fn settings(self) -> &'static [(&'static str, &'static str)] {
-        const SIMULATED: &[(&str, &str)] =
-            &[("engine", "sim"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
+    fn settings(self) -> &'static str {
         match self {
-            Self::Here => &[("warmup", "5ms"), ("window", "25ms")],
-            Self::Simulated | Self::LateStores => SIMULATED,
-        }
-    }
-
-    fn machine(self) -> Option<&'static str> {
-        match self {
-            Self::Here => None,
-            Self::Simulated => Some("nehalem-2s"),
-            Self::LateStores => Some("nehalem-2s~late-stores"),
+            Self::Here => "warmup=5ms window=25ms",
+            Self::Simulated => "machine=nehalem-2s engine=sim cpus=0-7 warmup=200us window=2ms",
+            Self::LateStores => "machine=nehalem-2s~late-stores engine=sim cpus=0-7 warmup=200us window=2ms",
         }
     }
 }
@@ -86,7 +78,7 @@ const fn kind(
     name: &'static str,
     of: Part,
     (place, vcpus): (Place, &'static [u32]),
-    settings: &'static [(&'static str, &'static str)],
+    settings: &'static str,
 ) -> Kind {
     Kind { name, of, place, vcpus, settings }
 }
@@ -96,270 +88,170 @@ const KINDS: &[Kind] = {
     use Part::{Interrupts, Lock, Paravirt, Readers, Try};
     use Place::{Here, LateStores, Simulated};
     &[
-        kind("nothing but the lock", Lock, (Here, MANY), &[("hold", "0ns"), ("think", "0ns")]),
-        kind("short slices", Lock, (Here, FEW), &[("slice", "50us"), ("hold", "1us"), ("think", "0ns")]),
+        kind("nothing but the lock", Lock, (Here, MANY), "hold=0ns think=0ns"),
+        kind("short slices", Lock, (Here, FEW), "slice=50us hold=1us think=0ns"),
         kind(
             "holders taken off",
             Lock,
             (Here, FEW),
-            &[("deschedule", "holder,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
+            "deschedule=holder,rate=2000,for=300us hold=500ns think=500ns",
         ),
         kind(
             "waiters taken off",
             Lock,
             (Here, FEW),
-            &[("deschedule", "waiter,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
+            "deschedule=waiter,rate=2000,for=300us hold=500ns think=500ns",
         ),
         kind(
             "heads of queues taken off",
             Lock,
             (Here, FEW),
-            &[("deschedule", "head,rate=2000,for=300us"), ("hold", "500ns"), ("think", "0ns")],
+            "deschedule=head,rate=2000,for=300us hold=500ns think=0ns",
         ),
         kind(
             "anybody taken off, anywhere",
             Lock,
             (Here, FEW),
-            &[("deschedule", "random,rate=3000,for=100us"), ("hold", "0ns"), ("think", "200ns")],
+            "deschedule=random,rate=3000,for=100us hold=0ns think=200ns",
         ),
         kind(
             "nested sections",
             Lock,
             (Here, MANY),
-            &[
-                ("workload", "mixed"),
-                ("locks", "4"),
-                ("nested-one-in", "2"),
-                ("slice", "100us"),
-                ("hold", "500ns"),
-            ],
+            "workload=mixed locks=4 nested-one-in=2 slice=100us hold=500ns",
         ),
         // A lock may keep sleepers in a table by its address: some of these share an entry.
         kind(
             "nested sections, many locks",
             Lock,
             (Here, MANY),
-            &[
-                ("workload", "mixed"),
-                ("locks", "24"),
-                ("nested-one-in", "2"),
-                ("slice", "100us"),
-                ("hold", "500ns"),
-            ],
+            "workload=mixed locks=24 nested-one-in=2 slice=100us hold=500ns",
         ),
-        kind(
-            "many locks",
-            Lock,
-            (Here, MANY),
-            &[("locks", "64"), ("hold", "200ns"), ("think", "0ns"), ("slice", "200us")],
-        ),
+        kind("many locks", Lock, (Here, MANY), "locks=64 hold=200ns think=0ns slice=200us"),
         kind(
             "four locks at once",
             Lock,
             (Here, MANY),
-            &[
-                ("workload", "every-call"),
-                ("locks", "5"),
-                ("hold", "200ns"),
-                ("think", "0ns"),
-                ("slice", "100us"),
-            ],
+            "workload=every-call locks=5 hold=200ns think=0ns slice=100us",
         ),
         // With tickets of eight bits, eight of eight such windows show it, and six of eight that are a quarter as long.
-        kind(
-            "more than a byte can number",
-            Lock,
-            (Here, &[300]),
-            &[("hold", "1us"), ("think", "0ns"), ("window", "100ms")],
-        ),
+        kind("more than a byte can number", Lock, (Here, &[300]), "hold=1us think=0ns window=100ms"),
         // A host gives each waiter of a strict queue a slice of milliseconds: with more vCPUs the wait for the last takes too long.
-        kind(
-            "the host's scheduler",
-            Lock,
-            (Here, &[1, 2, 3, 5, 8, 16]),
-            &[("sched", "host"), ("hold", "500ns"), ("think", "500ns")],
-        ),
-        kind(
-            "sleep at once",
-            Paravirt,
-            (Here, MANY),
-            &[("spin-threshold", "0us"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
-        ),
+        kind("the host's scheduler", Lock, (Here, &[1, 2, 3, 5, 8, 16]), "sched=host hold=500ns think=500ns"),
+        kind("sleep at once", Paravirt, (Here, MANY), "spin-threshold=0us hold=500ns think=0ns slice=200us"),
         // Sleepers of several locks, each woken before or after it went to sleep for another.
         kind(
             "nested sections, long holds, sleep at once",
             Paravirt,
             (Here, FEW),
-            &[
-                ("workload", "mixed"),
-                ("locks", "4"),
-                ("nested-one-in", "2"),
-                ("hold", "20us"),
-                ("spin-threshold", "0us"),
-                ("slice", "500us"),
-            ],
+            "workload=mixed locks=4 nested-one-in=2 hold=20us spin-threshold=0us slice=500us",
         ),
-        kind(
-            "long spinning",
-            Paravirt,
-            (Here, FEW),
-            &[("spin-threshold", "1ms"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
-        ),
+        kind("long spinning", Paravirt, (Here, FEW), "spin-threshold=1ms hold=500ns think=0ns slice=200us"),
         kind(
             "no hint of preemption",
             Paravirt,
             (Here, FEW),
-            &[("preempted-hint", "off"), ("hold", "1us"), ("think", "0ns"), ("slice", "100us")],
+            "preempted-hint=off hold=1us think=0ns slice=100us",
         ),
         kind(
             "kicks that hand the pCPU over",
             Paravirt,
             (Here, FEW),
-            &[("kick-yield", "on"), ("hold", "1us"), ("think", "0ns"), ("slice", "500us")],
+            "kick-yield=on hold=1us think=0ns slice=500us",
         ),
-        kind(
-            "half of it readers",
-            Readers,
-            (Here, MANY),
-            &[("read-share", "50%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
-        ),
-        kind(
-            "few writers",
-            Readers,
-            (Here, FEW),
-            &[("read-share", "95%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
-        ),
+        kind("half of it readers", Readers, (Here, MANY), "read-share=50% hold=500ns think=0ns slice=200us"),
+        kind("few writers", Readers, (Here, FEW), "read-share=95% hold=500ns think=0ns slice=200us"),
         // Readers that stay longer than anybody looks without a pause, and waiters that are away for less.
         kind(
             "eight simulated pCPUs, long readers, waiters taken off",
             Readers,
             (Simulated, &[4, 8]),
-            &[
-                ("read-share", "50%"),
-                ("deschedule", "waiter,rate=20000,for=20us"),
-                ("hold", "5us"),
-                ("think", "1us"),
-                ("slice", "100us"),
-                ("window", "100ms"),
-            ],
+            "read-share=50% deschedule=waiter,rate=20000,for=20us hold=5us think=1us slice=100us window=100ms",
         ),
         kind(
             "readers inside at once",
             Readers,
             (Here, SEVERAL),
-            &[("workload", "readers-inside"), ("hold", "200ns"), ("slice", "50us"), ("window", "100ms")],
+            "workload=readers-inside hold=200ns slice=50us window=100ms",
         ),
-        kind(
-            "half of it tries",
-            Try,
-            (Here, MANY),
-            &[("workload", "try-lock"), ("slice", "200us"), ("hold", "500ns"), ("think", "0ns")],
-        ),
+        kind("half of it tries", Try, (Here, MANY), "workload=try-lock slice=200us hold=500ns think=0ns"),
         // Most vCPUs think: each finds the lock free, and says so if it does not get it.
         kind(
             "tries of free locks",
             Try,
             (Here, MANY),
-            &[("workload", "try-lock"), ("slice", "50us"), ("hold", "0ns"), ("think", "1ms"), ("locks", "8")],
+            "workload=try-lock slice=50us hold=0ns think=1ms locks=8",
         ),
         kind(
             "interrupts",
             Interrupts,
             (Here, SEVERAL),
-            &[("workload", "interrupted"), ("locks", "2"), ("slice", "200us"), ("hold", "500ns")],
+            "workload=interrupted locks=2 slice=200us hold=500ns",
         ),
-        kind(
-            "eight simulated pCPUs",
-            Lock,
-            (Simulated, SIMULATED),
-            &[("hold", "0ns"), ("think", "0ns"), ("slice", "100us")],
-        ),
+        kind("eight simulated pCPUs", Lock, (Simulated, SIMULATED), "hold=0ns think=0ns slice=100us"),
         kind(
             "eight simulated pCPUs, late stores",
             Lock,
             (LateStores, SIMULATED),
-            &[("hold", "0ns"), ("think", "0ns"), ("slice", "100us")],
+            "hold=0ns think=0ns slice=100us",
         ),
         kind(
             "eight simulated pCPUs, nested sections",
             Lock,
             (Simulated, SIMULATED),
-            &[
-                ("workload", "mixed"),
-                ("locks", "4"),
-                ("nested-one-in", "2"),
-                ("slice", "100us"),
-                ("hold", "500ns"),
-            ],
+            "workload=mixed locks=4 nested-one-in=2 slice=100us hold=500ns",
         ),
         // Sleepers and those that wake them run at the same time.
         kind(
             "eight simulated pCPUs, sleep at once",
             Paravirt,
             (Simulated, SIMULATED),
-            &[("spin-threshold", "0us"), ("hold", "200ns"), ("think", "1us"), ("slice", "100us")],
+            "spin-threshold=0us hold=200ns think=1us slice=100us",
         ),
+        // Waiters with stores that are late go to sleep while others, which spin, hand the lock to them. A window this long finds a
+        // missing barrier in two of five trials.
         kind(
             "eight simulated pCPUs, late stores, sleep after 2 us",
             Paravirt,
             (LateStores, SIMULATED),
-            &sleep_after("2us"),
+            "spin-threshold=2us hold=0ns think=0ns slice=1ms window=20ms",
         ),
         kind(
             "eight simulated pCPUs, late stores, sleep after 5 us",
             Paravirt,
             (LateStores, SIMULATED),
-            &sleep_after("5us"),
+            "spin-threshold=5us hold=0ns think=0ns slice=1ms window=20ms",
         ),
-        kind("eight simulated pCPUs, half of it readers", Readers, (Simulated, SIMULATED), &HALF_READERS),
+        kind("eight simulated pCPUs, half of it readers", Readers, (Simulated, SIMULATED), HALF_READERS),
         kind(
             "eight simulated pCPUs, late stores, half of it readers",
             Readers,
             (LateStores, SIMULATED),
-            &HALF_READERS,
+            HALF_READERS,
         ),
         kind(
             "eight simulated pCPUs, late stores, half of it tries",
             Try,
             (LateStores, SIMULATED),
-            &[("workload", "try-lock"), ("hold", "0ns"), ("think", "200ns"), ("slice", "100us")],
+            "workload=try-lock hold=0ns think=200ns slice=100us",
         ),
         kind(
             "off at each instruction",
             Lock,
             (Simulated, CROWDED),
-            &[
-                ("workload", "every-call"),
-                ("locks", "5"),
-                ("hold", "200ns"),
-                ("think", "200ns"),
-                ("window", "4ms"),
-            ],
+            "workload=every-call locks=5 hold=200ns think=200ns window=4ms",
         ),
         kind(
             "interrupts at each instruction",
             Interrupts,
             (Simulated, CROWDED),
-            &[
-                ("workload", "interrupted-each"),
-                ("locks", "2"),
-                ("hold", "200ns"),
-                ("think", "200ns"),
-                ("window", "4ms"),
-            ],
+            "workload=interrupted-each locks=2 hold=200ns think=200ns window=4ms",
         ),
     ]
 };
 
 /// Sections of which half only read.
-const HALF_READERS: [(&str, &str); 4] =
-    [("read-share", "50%"), ("hold", "200ns"), ("think", "200ns"), ("slice", "100us")];
-
-/// Waiters with stores that are late go to sleep while others, which spin, hand the lock to them. A window this long finds a missing
-/// barrier in two of five trials.
-const fn sleep_after(spinning: &'static str) -> [(&'static str, &'static str); 5] {
-    [("spin-threshold", spinning), ("hold", "0ns"), ("think", "0ns"), ("slice", "1ms"), ("window", "20ms")]
-}
+const HALF_READERS: &str = "read-share=50% hold=200ns think=200ns slice=100us";
 
 /// Virtual time without progress after which a lock hangs: no neighbour takes a simulated pCPU, and seconds of spinning with stores
 /// would take minutes to simulate.
@@ -410,19 +302,20 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
 
 fn trial(kind: &'static Kind, vcpus: u32, pv: bool) -> Trial {
     let (switch, form) = if pv { ("on", "paravirtual form") } else { ("off", "native form") };
-    let first = [("pv", switch.to_owned()), ("vcpus", vcpus.to_string())];
-    let given = kind.place.settings().iter().chain(&[("watchdog", "10s"), ("drain", "on")]);
-    let given = given.chain(kind.settings).map(|(key, value)| (*key, (*value).to_owned()));
-    let machine = kind.place.machine().map(|machine| ("machine", machine.to_owned()));
-    let mut settings: Vec<_> = first.into_iter().chain(machine).chain(given).collect();
+    let (place, own) = (kind.place.settings(), kind.settings);
+    let mut settings = format!("pv={switch} vcpus={vcpus} {place} watchdog=10s drain=on {own}");
     if vcpus > MOST_OF_ANY_SLICE {
-        settings.retain(|(key, _)| *key != "slice");
-        settings.push(("slice", "50us".to_owned()));
+        settings += " slice=50us";
     }
     Trial { name: format!("{}, {vcpus} vCPUs, {form}", kind.name), kind, vcpus, pv, settings }
 }
 
 impl Trial {
+    /// Settings by name.
+    pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.settings.split(' ').filter_map(|setting| setting.split_once('='))
+    }
+
     /// Virtual time without progress after which a simulated lock hangs.
     pub(super) fn simulated_patience(&self) -> Duration {
         if self.looks_at_each() { PATIENCE_AT_EACH } else { SIMULATED_PATIENCE }
@@ -485,7 +378,7 @@ mod tests {
             for trial in trials {
                 let mut settings = Settings::default();
                 settings.set("lock", &lock.name).unwrap();
-                for (key, value) in &trial.settings {
+                for (key, value) in trial.settings() {
                     settings.set(key, value).unwrap();
                 }
                 let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });

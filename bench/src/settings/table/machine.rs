@@ -64,7 +64,7 @@ pub(super) const MACHINE: &[Setting] = &[
          node's number",
     )
     .default("local")
-    .sets_run(|run, value| run.numa = value.numa())
+    .sets_run(|run, value| run.numa = value.to::<NumaChoice>().0)
     .recorded_as("numa", |it| {
         given(numa(it.run), "this engine's guests have no memory that the VMM places on nodes")
     }),

@@ -91,6 +91,6 @@ fn a_renamed_workload_is_known_by_its_old_name() {
         panic!("the work of a guest has a workload")
     };
     let mut ours = haltkick_vmm::Ours::default();
-    apply(&mut ours, &super::super::value::Value::Text("selftest-unborn".into()));
+    apply(&mut ours, &super::super::value::Value::One("selftest-unborn".into()));
     assert_eq!(ours.workload, "selftest-not-started");
 }
