@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::support::{Check, Failed, an_allowed_cpu, apply, kvm, skip, trial};
+use crate::support::{Check, Failed, an_allowed_cpu, apply, kvm, kvm_trial, skip, trial};
 use crate::walls::{Call, traced};
 
 const IOCTL: i64 = 16;
@@ -129,9 +129,8 @@ fn a_wait_and_a_kick_make_few_system_calls() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Check {
-    kvm()?;
     const VCPUS: usize = 200;
     let line = format!(
         "run --no-ideal --watchdog 60s --duration 100ms --warmup 1ms --cpus {} --vcpus {VCPUS} --slice 20ms --lock none \

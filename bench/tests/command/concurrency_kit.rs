@@ -1,9 +1,8 @@
 //! The locks of Concurrency Kit in `examples/locks/ck`, where its headers are installed.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::support::{Check, apply, ends, skip, trial};
+use crate::support::{Check, apply, ends, has, skip, trial};
 
 #[apply(trial)]
 fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
@@ -11,9 +10,7 @@ fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
     if !Path::new(HEADER).exists() {
         return skip(format_args!("there is no {HEADER}: get it with `apt install libck-dev`"));
     }
-    if Command::new("cc").arg("--version").output().is_err() {
-        return skip("there is no cc");
-    }
+    has("cc")?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/locks/ck");
     let files = std::fs::read_dir(folder).expect("there are examples");
     let mut locks: Vec<_> = files.map(|file| file.expect("it can be listed").path()).collect();

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Check, TINY, an_allowed_cpu, apply, cut, ends, finished, haltkick, json, kvm, read,
+    CELLS_PER_BLOCK, TINY, an_allowed_cpu, apply, cut, ends, finished, haltkick, json, kvm_trial, read,
     records, refuses, runs, scratch, tiny, trial, written,
 };
 
@@ -44,9 +44,8 @@ fn a_printed_experiment_can_be_run_from_the_copy() {
     assert_eq!(haltkick(&format!("bench {copy} --print")).out, printed);
 }
 
-#[apply(trial)]
-fn experiments_among_the_examples_are_planned() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn experiments_among_the_examples_are_planned() {
     // The script's experiment names CPUs that this host need not have.
     for (folder, how) in [("../examples/experiments", "--dry-run"), ("scripts", "--print")] {
         let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
@@ -55,24 +54,20 @@ fn experiments_among_the_examples_are_planned() -> Check {
             ends(0, &format!("bench {} {how}", file.display()));
         }
     }
-    Ok(())
 }
 
-#[apply(trial)]
-fn the_tutorials_experiment_can_be_run_as_it_stands() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn the_tutorials_experiment_can_be_run_as_it_stands() {
     let text = read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorial.md"));
     let experiment = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let file = written(format!("{}/slice.toml", scratch("tutorial")), experiment);
     let planned = ends(0, &format!("bench {file} --cpus {} --dry-run", an_allowed_cpu())).out;
     // Twelve settings with two arms and a lock-free cell each, and the A/A pair.
     assert_eq!(planned.lines().filter(|line| line.contains("slice-")).count(), 12 * 3 + 1);
-    Ok(())
 }
 
-#[apply(trial)]
-fn precision_and_time_decide_the_number_of_blocks() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn precision_and_time_decide_the_number_of_blocks() {
     let (experiment, results) = tiny("stopping");
     let blocks = |results: &str| runs(results).into_keys().map(|(_, block)| block + 1).max().unwrap();
     // Other tests use the CPUs at the same time.
@@ -89,17 +84,15 @@ fn precision_and_time_decide_the_number_of_blocks() -> Check {
     finished(&format!("bench {experiment} --max-time 1ms --output {results}-hurried"))
         .says(&["the first block takes longer than --max-time"]);
     assert_eq!(blocks(&format!("{results}-hurried")), 1);
-    Ok(())
 }
 
-#[apply(trial)]
-fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn extra_blocks_hold_only_cells_that_are_not_precise_enough() {
     let (experiment, results) = tiny("vague");
     // No cell is known that well, but the third arm is not asked for.
     let vague = TINY.replace("blocks = 3", "blocks = 1\ntarget-precision = \"0.001%\"");
     let vague = vague.replace("[[compare]]", "[[arm]]\nname = \"mcs\"\nlock = \"mcs\"\n[[compare]]");
-    fs::write(&experiment, vague)?;
+    fs::write(&experiment, vague).unwrap();
     let (planned, vague) = (CELLS_PER_BLOCK + 2, CELLS_PER_BLOCK);
     finished(&format!("bench {experiment} --anyway --output {results}"));
     let whole = runs(&results);
@@ -114,16 +107,14 @@ fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Check {
 
     finished(&format!("bench {experiment} --blocks 1 --output {results}-counted"));
     assert_eq!(runs(&format!("{results}-counted")).len(), planned, "who asks for one block gets one");
-    Ok(())
 }
 
-#[apply(trial)]
-fn guests_of_an_experiment_have_a_row_each_and_one_run_id() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn guests_of_an_experiment_have_a_row_each_and_one_run_id() {
     let (experiment, results) = tiny("beside");
     let beside = TINY.replace("lock = \"tas\"", "vm = \"lock=tas; name=second,lock=ticket\"");
     let beside = beside.replace("baseline = \"tas\"", "baseline = \"tas / second\"");
-    fs::write(&experiment, beside.replace("blocks = 3", "blocks = 1"))?;
+    fs::write(&experiment, beside.replace("blocks = 3", "blocks = 1")).unwrap();
     finished(&format!("bench {experiment} --output {results}"));
     let records = records(&results);
     let of = |arm: &str| -> Vec<&Value> {
@@ -134,5 +125,4 @@ fn guests_of_an_experiment_have_a_row_each_and_one_run_id() -> Check {
     let summary = json(format!("{results}/summary.json"));
     assert!(summary["rows"].as_array().unwrap().iter().any(|row| row["arm"] == "tas / second"));
     assert_eq!(summary["comparisons"].as_array().unwrap().len(), 2, "{}", summary["comparisons"]);
-    Ok(())
 }

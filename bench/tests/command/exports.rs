@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    Check, SIMULATED, apply, assert_valid, command, end_of, finished, haltkick, read, records, refuses,
-    scratch, skip, trial, written,
+    Check, SIMULATED, apply, assert_valid, command, end_of, finished, haltkick, has, read, records, refuses,
+    scratch, trial, written,
 };
 
 /// Two locks on a simulated machine, twice: needs no KVM.
@@ -39,9 +39,7 @@ fn a_directory_is_exported_in_every_format_and_to_standard_output() {
 #[apply(trial)]
 fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Check {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/headline.py");
-    if let Err(error) = Command::new("python3").arg("--version").output() {
-        return skip(format_args!("python3: {error}"));
-    }
+    has("python3")?;
     let results = results("headline");
     let points = || end_of(Command::new("python3").args([script, &results, "--points"]));
     let drawn = points().with(&[0]).out;

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{
-    Check, Ended, FINISHED, Failed, HALTKICK, SIMULATED, apply, assert_valid, command, end_of, ends, kvm,
-    read, records, refuses, scratch, shell, skip, tiny, trial, written,
+    Check, Ended, FINISHED, Failed, HALTKICK, SIMULATED, apply, assert_valid, command, end_of, ends,
+    kvm_trial, read, records, refuses, scratch, shell, skip, tiny, trial, written,
 };
 
 /// Two arms on a simulated machine.
@@ -188,9 +188,8 @@ fn bench_with_room(name: &str, room: &str) -> Result<Ended, Failed> {
     Ok(Ended::new(&script, within(&script)?))
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn an_experiment_on_a_full_disk_keeps_and_counts_its_records() -> Check {
-    kvm()?;
     // The table of what is there is printed.
     let ended = bench_with_room("full-disk", "96k")?.with(&[1]).prints(&["A tiny experiment"]);
     let kept = ended.out.lines().last().unwrap().split(' ').next().unwrap();
@@ -200,20 +199,17 @@ fn an_experiment_on_a_full_disk_keeps_and_counts_its_records() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn a_disk_without_room_for_the_manifest_is_left_as_it_was() -> Check {
-    kvm()?;
     let ended = bench_with_room("no-room", "8k")?.with(&[1]).says(&["manifest.json: No space left"]);
     assert!(!ended.out.contains("partial"), "{ended}");
     Ok(())
 }
 
-#[apply(trial)]
-fn a_trace_too_large_for_the_disk_leaves_the_record() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_trace_too_large_for_the_disk_leaves_the_record() {
     let full = "--trace: /dev/full: No space left on device (os error 28): the record is complete";
     let ended = ends(1, "run --no-ideal --duration 50ms --format json --trace /dev/full").says(&[full]);
     assert_valid("run", &ended.json());
     assert!(Path::new("/dev/full").exists());
-    Ok(())
 }

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::kernels::pretended_kernel;
 use crate::qemu::pretended_qemu;
 use crate::support::{
-    Check, Ended, an_allowed_cpu, apply, assert_valid, command, end_of, ends, finished, haltkick, kvm, read,
-    refuses, scratch, skip, trial, written,
+    Check, Ended, an_allowed_cpu, apply, assert_valid, command, end_of, ends, finished, haltkick, kvm_trial,
+    read, refuses, scratch, skip, trial, written,
 };
 
 /// The kernel that `bench/tests/nested/nested.sh setup` unpacks, or one of this host.
@@ -140,9 +140,8 @@ fn a_qemu_that_leaves_a_child_ends_the_run_and_the_child() {
     assert_eq!(state(), None, "the child {child} is still there");
 }
 
-#[apply(trial)]
-fn a_kernel_that_switches_off_without_a_record_has_failed() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_kernel_that_switches_off_without_a_record_has_failed() {
     let code_off = [
         0x66, 0xba, 0x00, 0x06, // mov dx, 0x600
         0xb0, 0x34, // mov al, 1 << 5 | 5 << 2
@@ -152,7 +151,6 @@ fn a_kernel_that_switches_off_without_a_record_has_failed() -> Check {
     let kernel = pretended_kernel(&scratch("inside-off"), 4 << 20, &code_off);
     let run = format!("run --kernel {kernel} --vcpus 1 --duration 20s");
     ends(5, &format!("{run} --workload-inside 'run --lock ticket'")).says(&["it did not say how it ended"]);
-    Ok(())
 }
 
 /// The console of a workload whose record is `record`, with as many sections in a second.

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Check, Signal, apply, command, eventually, finished, haltkick, json, kvm, read, records,
+    CELLS_PER_BLOCK, Signal, apply, command, eventually, finished, haltkick, json, kvm_trial, read, records,
     run_tiny, runs, scratch, started, tiny, trial, written,
 };
 
@@ -54,9 +54,8 @@ pub(crate) fn wait_for_records(results: &str, count: usize) {
     eventually(&format!("{count} records"), || (kept(results).lines().count() >= count).then_some(()));
 }
 
-#[apply(trial)]
-fn ctrl_c_keeps_what_was_measured_and_shows_its_table() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn ctrl_c_keeps_what_was_measured_and_shows_its_table() {
     let (experiment, results) = tiny("ctrl-c");
     let mut bench = started(&mut command(&format!("bench {experiment} --blocks 1000 --output {results}")));
     wait_for_records(&results, CELLS_PER_BLOCK + 3);
@@ -65,12 +64,10 @@ fn ctrl_c_keeps_what_was_measured_and_shows_its_table() -> Check {
     let kept = records(&results).len();
     assert!(kept >= CELLS_PER_BLOCK + 3);
     assert_eq!(json(format!("{results}/summary.json"))["runs"], kept);
-    Ok(())
 }
 
-#[apply(trial)]
-fn a_directory_that_a_bench_writes_to_is_not_written_by_another() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_directory_that_a_bench_writes_to_is_not_written_by_another() {
     let (experiment, results) = tiny("at-once");
     let mut first = started(&mut command(&format!("bench {experiment} --blocks 1000 --output {results}")));
     wait_for_records(&results, 1);
@@ -82,12 +79,10 @@ fn a_directory_that_a_bench_writes_to_is_not_written_by_another() -> Check {
     // A report shows the records so far.
     report.with(&[0, 7]);
     assert!(runs(&results).values().all(|count| *count == 1));
-    Ok(())
 }
 
-#[apply(trial)]
-fn an_experiment_killed_again_and_again_is_completed_without_loss() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn an_experiment_killed_again_and_again_is_completed_without_loss() {
     let (experiment, results) = tiny("killed");
     let (blocks, resume) = (9, format!("bench --resume {results}"));
     let begin = format!("bench {experiment} --blocks {blocks} --output {results}");
@@ -108,12 +103,10 @@ fn an_experiment_killed_again_and_again_is_completed_without_loss() -> Check {
     let complete = runs(&results);
     assert_eq!(complete.len(), blocks * CELLS_PER_BLOCK);
     assert!(complete.values().all(|count| *count == 1), "{complete:?}");
-    Ok(())
 }
 
-#[apply(trial)]
-fn half_a_last_line_is_cut_off_and_its_cell_runs_again() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn half_a_last_line_is_cut_off_and_its_cell_runs_again() {
     let results = run_tiny("half-a-line");
     let path = format!("{results}/runs.jsonl");
     let text = read(&path);
@@ -124,5 +117,4 @@ fn half_a_last_line_is_cut_off_and_its_cell_runs_again() -> Check {
     assert!(kept(&results).starts_with(&before), "what was recorded was touched");
     assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
     assert_eq!(records(&results).len(), 3 * CELLS_PER_BLOCK);
-    Ok(())
 }

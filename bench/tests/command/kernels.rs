@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Check, Signal, apply, command, cut, end_of, ends, finished, json, kvm, records, refuses, scratch,
-    started, trial, written,
+    Signal, apply, command, cut, end_of, ends, finished, json, kvm_trial, records, refuses, scratch, started,
+    trial, written,
 };
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`, then a halt.
@@ -109,9 +109,8 @@ fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     }
 }
 
-#[apply(trial)]
-fn a_kernels_complaints_count_and_what_programs_quote_does_not() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_kernels_complaints_count_and_what_programs_quote_does_not() {
     let directory = scratch("own-words");
     const RUN: &str = "[    0.500000] Run /init as init process\r\n";
     const STALL: &str = "[   22.000000] rcu: INFO: rcu_preempt self-detected stall on CPU\r\n";
@@ -133,12 +132,10 @@ fn a_kernels_complaints_count_and_what_programs_quote_does_not() -> Check {
             ended.says(&["invalid run: the guest's kernel reported"]);
         }
     }
-    Ok(())
 }
 
-#[apply(trial)]
-fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() {
     // Lines of 60 letters to the serial port, forever.
     let code = [
         0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8
@@ -167,7 +164,6 @@ fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Check {
         };
         assert_eq!(ended.and_then(|status| status.code()), Some(expected), "blocked by its own stderr");
     }
-    Ok(())
 }
 
 /// A kernel that prints `line` and powers off.
@@ -210,9 +206,8 @@ const GRID: &str = "format = 1\nname = \"grid\"\ntitle = \"A grid\"\nblocks = 1\
     [grid]\nkernel = [\"old/vmlinux\", \"new/vmlinux\"]\n[[arm]]\nname = \"plain\"\n[[arm]]\nname = \"word\"\ncmdline = \"x=1\"\n\
     [[compare]]\nname = \"word/plain\"\narm = \"word\"\nbaseline = \"plain\"\nof = \"figure:loop\"\n";
 
-#[apply(trial)]
-fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() {
     let directory = scratch("varying-kernels");
     let [old, new] = old_and_new(&directory);
     let grid = written(format!("{directory}/grid.toml"), GRID);
@@ -235,7 +230,6 @@ fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Ch
         .says(&["the second has another kernel"]);
     assert_eq!(compared.out.matches("0.500x").count(), 2, "{compared}");
     refuses(&format!("compare {directory}/before {directory}/grid"), "directories of the same experiment");
-    Ok(())
 }
 
 #[apply(trial)]
@@ -263,9 +257,8 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
     }
 }
 
-#[apply(trial)]
-fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn two_kernels_are_compared_by_output_and_cannot_be_replaced() {
     let directory = scratch("two-kernels");
     old_and_new(&directory);
     let file = written(format!("{directory}/kernels.toml"), TWO_KERNELS);
@@ -296,5 +289,4 @@ fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Check {
     std::fs::remove_file(format!("{directory}/old/vmlinux")).expect("a file");
     ends(3, &format!("bench {file} --output {merged}"))
         .says(&["kernels.toml:11:10: ", "old/vmlinux: No such file"]);
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Two vCPUs in one section: the page shows lines of the lock.
 
 use crate::objects::compiled;
-use crate::support::{Check, apply, ends, haltkick, kvm, scratch, trial};
+use crate::support::{Check, apply, ends, haltkick, kvm_trial, scratch, trial};
 
 /// vCPU 2 releases twice. Lines that are looked for have a mark.
 const TWICE: &str = r#"
@@ -82,9 +82,8 @@ fn a_simulated_machine_shows_how_two_vcpus_took_a_lock() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn a_page_of_kvm_names_how_two_vcpus_took_a_lock() -> Check {
-    kvm()?;
     let directory = scratch("meetings-kvm");
     for (name, source, workload, takes) in [
         ("twice", TWICE, "critical-section", "hk_lock"),

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{
-    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, is_warned, kvm,
-    refuses, scratch, skip, started, trial, written,
+    Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, is_warned, kvm,
+    kvm_trial, refuses, scratch, skip, started, trial, written,
 };
 
 /// Has gcc make an object of a source, as documented.
@@ -98,9 +98,8 @@ fn an_object_ends_the_run_with_a_text_of_its_own() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn a_lock_object_runs_and_its_record_names_it() -> Check {
-    kvm()?;
     let object = compiled(&scratch("object-run"), "mine", TAS)?;
     let run = format!("run --lock-object {object} --ratio 2 --duration 50ms --format json --no-ideal");
     // On a host that is busy with something else a whole run may come to nothing.
@@ -115,9 +114,8 @@ fn a_lock_object_runs_and_its_record_names_it() -> Check {
     panic!("nothing was done");
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Check {
-    kvm()?;
     let directory = scratch("object-bench");
     let object = compiled(&directory, "mine", TAS)?;
     let other = compiled(&directory, "other", TAS)?;
@@ -153,9 +151,8 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Check {
-    kvm()?;
     let source = TAS.replace("__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)", "lock->held > 1");
     let object = compiled(&scratch("object-broken"), "broken", &source)?;
     let checked = ends(5, &format!("check {object}")).says(&["is broken: mutual exclusion violated"]);
@@ -164,9 +161,8 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn a_check_that_is_interrupted_blames_no_lock() -> Check {
-    kvm()?;
     let object = compiled(&scratch("object-interrupted"), "mine", TAS)?;
     let mut check = started(&mut command(&format!("check {object} --time 10m --format ktap")));
     let mut lines = BufReader::new(check.child().stderr.take().unwrap()).lines().map(|line| line.unwrap());
@@ -349,9 +345,7 @@ fn a_lock_is_compared_with_itself_in_another_revision() -> Check {
         command.args(line.split(' ')).current_dir(&directory);
         end_of(command.env("HALTKICK", HALTKICK).env("CHECK_TIME", "1s"))
     };
-    if Command::new("gcc").arg("--version").output().is_err() {
-        return skip("there is no gcc");
-    }
+    has("gcc")?;
     let lock = written(format!("{directory}/lock.c"), TAS);
     for words in ["init -q", "add lock.c", "commit -q -m lock"] {
         within("git", &format!("-c user.name=A -c user.email=a@example.org {words}")).with(&[0]);

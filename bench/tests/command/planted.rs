@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::objects::object_of;
 use crate::support::{
-    Check, Failed, apply, command, end_of, ends, finished, haltkick, kvm, scratch, skip, trial,
+    Check, Failed, apply, command, end_of, ends, finished, haltkick, kvm_trial, scratch, skip, trial,
 };
 
 /// Source, the define that chooses the lock, and the fault.
@@ -46,9 +46,8 @@ fn planted(directory: &str, source: &str, defines: &[&str]) -> Result<String, Fa
     object_of(&text, format!("{directory}/{source}{}.o", defines.join("-")), &defines)
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn check_finds_the_faults_that_were_planted() -> Check {
-    kvm()?;
     let directory = scratch("planted");
     let mut missed = Vec::new();
     for (source, lock, fault) in FAULTS {
@@ -63,9 +62,8 @@ fn check_finds_the_faults_that_were_planted() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn check_finds_nothing_in_the_locks_without_faults() -> Check {
-    kvm()?;
     let directory = scratch("planted-not");
     let mut locks: Vec<(&str, &str)> = FAULTS.iter().map(|(source, lock, _)| (*source, *lock)).collect();
     locks.dedup();
@@ -75,9 +73,8 @@ fn check_finds_nothing_in_the_locks_without_faults() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn the_recipe_of_deleted_instructions_tells_killed_from_survived() -> Check {
-    kvm()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/mutants_objects.py");
     let mut python = Command::new("python3");
     python.arg(script).args(["--self-test", "--time", "3s", "--check-options", "--watchdog 3s"]);

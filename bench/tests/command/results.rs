@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use serde_json::Value;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Check, TINY, apply, assert_complete, assert_valid, ends, finished, haltkick, json, kvm,
+    CELLS_PER_BLOCK, TINY, apply, assert_complete, assert_valid, ends, finished, haltkick, json, kvm_trial,
     read, records, refusal, refuses, run_tiny, runs, scratch, tiny, trial, written,
 };
 
@@ -28,9 +28,8 @@ fn a_directory_that_holds_an_experiment_is_not_overwritten() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
 }
 
-#[apply(trial)]
-fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
     let results = run_tiny("complete");
     assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
     assert!(runs(&results).values().all(|count| *count == 1));
@@ -44,10 +43,9 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Chec
     for name in ["throughput", "efficiency", "fairness", "time"] {
         assert!(!read(format!("{results}/{name}.svg")).is_empty(), "{name}");
     }
-    let names = fs::read_dir(&results)?.flatten().map(|file| file.file_name());
+    let names = fs::read_dir(&results).unwrap().flatten().map(|file| file.file_name());
     let left_over: Vec<_> = names.filter(|name| name.to_string_lossy().contains("partial")).collect();
     assert!(left_over.is_empty(), "{left_over:?}");
-    Ok(())
 }
 
 #[apply(trial)]
@@ -75,9 +73,8 @@ fn what_has_no_end_or_is_no_regular_file_is_not_read() {
     }
 }
 
-#[apply(trial)]
-fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
     let results = run_tiny("broken");
     let (path, report) = (format!("{results}/runs.jsonl"), format!("report {results}"));
     let good = read(&path);
@@ -93,33 +90,29 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Check {
     ] {
         let mut lines: Vec<&str> = good.lines().collect();
         lines[1] = replacement;
-        fs::write(&path, lines.join("\n") + "\n")?;
+        fs::write(&path, lines.join("\n") + "\n").unwrap();
         refuses(&report, &format!("{path}:2: {expected}"));
     }
-    fs::remove_file(&path)?;
-    symlink("/dev/zero", &path)?;
+    fs::remove_file(&path).unwrap();
+    symlink("/dev/zero", &path).unwrap();
     refuses(&report, "runs.jsonl: it is no regular file");
-    Ok(())
 }
 
-#[apply(trial)]
-fn merging_two_whole_runs_doubles_the_blocks() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn merging_two_whole_runs_doubles_the_blocks() {
     let (first, second) = (run_tiny("merge-first"), run_tiny("merge-second"));
     finished(&format!("merge {first} {second} --output {first}-both"));
     let merged = runs(&format!("{first}-both"));
     assert_eq!(merged.len(), 6 * CELLS_PER_BLOCK);
     assert!(merged.values().all(|count| *count == 1));
-    Ok(())
 }
 
-#[apply(trial)]
-fn compare_finds_a_loss_within_and_between_directories() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn compare_finds_a_loss_within_and_between_directories() {
     let before = run_tiny("compare-before");
     let after = format!("{before}-after");
-    fs::create_dir_all(&after)?;
-    fs::copy(format!("{before}/manifest.json"), format!("{after}/manifest.json"))?;
+    fs::create_dir_all(&after).unwrap();
+    fs::copy(format!("{before}/manifest.json"), format!("{after}/manifest.json")).unwrap();
     let made = records(&before);
     // Six blocks each, so that there are intervals; the later directory has lost nine tenths.
     for (directory, factor) in [(&after, 0.1), (&before, 1.0)] {
@@ -134,7 +127,7 @@ fn compare_finds_a_loss_within_and_between_directories() -> Check {
                 lines += &format!("{record}\n");
             }
         }
-        fs::write(format!("{directory}/runs.jsonl"), lines)?;
+        fs::write(format!("{directory}/runs.jsonl"), lines).unwrap();
     }
     ends(8, &format!("compare {before} {after} --threshold 50%"));
     ends(0, &format!("compare {after} {before}"));
@@ -143,19 +136,16 @@ fn compare_finds_a_loss_within_and_between_directories() -> Check {
     assert_valid("comparison", &compared);
     assert_eq!(compared["cells"].as_array().unwrap().len(), 4);
     haltkick(&format!("compare {before}:tas {before}:tas")).prints(&["1.000x"]);
-    Ok(())
 }
 
-#[apply(trial)]
-fn directories_of_different_experiments_are_not_compared_or_merged() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn directories_of_different_experiments_are_not_compared_or_merged() {
     let first = run_tiny("different");
     let (experiment, other) = tiny("different-other");
-    fs::write(&experiment, TINY.replace("\"tiny\"", "\"other\""))?;
+    fs::write(&experiment, TINY.replace("\"tiny\"", "\"other\"")).unwrap();
     finished(&format!("bench {experiment} --blocks 1 --output {other}"));
     for line in [format!("compare {first} {other}"), format!("merge {first} {other} --output /nowhere")] {
         let message = refusal(&line);
         assert!(message.contains("'tiny'") && message.contains("'other'"), "{message}");
     }
-    Ok(())
 }

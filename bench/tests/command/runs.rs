@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::support::{
     Check, Ended, FINISHED, HALTKICK, Signal, an_allowed_cpu, apply, assert_complete, assert_valid, command,
-    ends, eventually, finished, haltkick, in_some_window, is_warned, kvm, refuses, shell, skip, started,
-    trial,
+    ends, eventually, finished, haltkick, has, in_some_window, is_warned, kvm_trial, refuses, shell, skip,
+    started, trial,
 };
 
 #[apply(trial)]
@@ -32,9 +32,8 @@ fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
     });
 }
 
-#[apply(trial)]
-fn a_record_without_a_value_says_why() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_record_without_a_value_says_why() {
     let record = finished("run --lock none --vcpus 2 --duration 5ms --sched host --format json").json();
     assert_complete(&record);
     for (path, pointer) in
@@ -43,12 +42,10 @@ fn a_record_without_a_value_says_why() -> Check {
         assert_eq!(record.pointer(pointer), Some(&Value::Null), "{path}");
         assert!(record["why"][path].as_str().is_some_and(|why| !why.is_empty()), "{path}: {}", record["why"]);
     }
-    Ok(())
 }
 
-#[apply(trial)]
-fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() {
     for (workload, code, expected, cause, at_fault) in [
         ("selftest-panic", 5, "guest panicked on vCPU 0", "panic", Some(0)),
         ("selftest-exception", 5, "guest exception on vCPU 3: #PF", "exception", Some(3)),
@@ -69,12 +66,10 @@ fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() -> Check {
         assert_eq!(said, workload == "selftest-panic", "{workload}: {console}");
         failed.says(&[verdict["text"].as_str().unwrap(), console.trim_end()]);
     }
-    Ok(())
 }
 
-#[apply(trial)]
-fn a_guest_that_dies_is_named_beside_the_others_record() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_guest_that_dies_is_named_beside_the_others_record() {
     let guests = "--vm=name=doomed,workload=selftest-panic --vm=name=other,lock=tas";
     // In a short window of a busy host the vCPU that is to panic may have no turn, and then it has not died.
     let ended = in_some_window("a guest that dies", |window| {
@@ -85,16 +80,12 @@ fn a_guest_that_dies_is_named_beside_the_others_record() -> Check {
     assert_valid("run", &record);
     assert_eq!((&record["settings"]["guest"], &record["trusted"]), (&"other".into(), &false.into()));
     assert!(record["warnings"].to_string().contains("guest doomed died"), "{}", record["warnings"]);
-    Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Check {
-    kvm()?;
     let cpu = an_allowed_cpu();
-    if Command::new("taskset").arg("--version").output().is_err() {
-        return skip("there is no taskset");
-    }
+    has("taskset")?;
     // It does nothing but run.
     let neighbour = started(Command::new("taskset").args(["-c", &cpu, "sh", "-c", "while :; do :; done"]));
     let run = format!("run --cpus {cpu} --ratio 2 --lock tas --no-ideal --format json");
@@ -131,9 +122,8 @@ fn a_run_whose_process_was_stopped_meanwhile_is_not_trusted() {
     assert!(share.is_some_and(|share| share > 0.1), "{:#}", record["noise"]);
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn guests_with_too_few_files_together_are_refused_or_get_more() -> Check {
-    kvm()?;
     let guests = "--lock none --pv off --no-ideal --duration 20ms --vm vcpus=150 --vm vcpus=150";
     let end_within = |files: u32, with: &str, run: &str| {
         shell(&format!("ulimit -n {files} && exec {with} {HALTKICK} run {run}"))

@@ -191,13 +191,36 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Tests of guests begin with this.
+/// Ends a test of guests where there is no KVM.
 pub(crate) fn kvm() -> Check {
     match fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         Ok(_) => Ok(()),
         Err(error) => skip(format_args!("/dev/kvm: {error}")),
     }
 }
+
+/// Ends a test that lacks a program.
+pub(crate) fn has(program: &str) -> Check {
+    let asked = Command::new(program).arg("--version").output();
+    asked.map(drop).or_else(|error| skip(format_args!("{program}: {error}")))
+}
+
+/// Registers a test of guests: a [`trial`] that begins with [`kvm`].
+macro_rules! kvm_trial {
+    ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
+        $crate::support::kvm_trial! { $(#[$attribute])* fn $name() -> $crate::support::Check { $body Ok(()) } }
+    };
+    ($(#[$attribute:meta])* fn $name:ident() -> $check:ty $body:block) => {
+        ::support::trial! {
+            $(#[$attribute])*
+            fn $name() -> $check {
+                $crate::support::kvm()?;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use kvm_trial;
 
 /// Returns the first result of `look` in ever longer windows: on a busy host little happens in a short one.
 pub(crate) fn in_some_window<T>(what: &str, mut look: impl FnMut(&str) -> Option<T>) -> T {

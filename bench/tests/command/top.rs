@@ -6,8 +6,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    Check, Ended, Running, SIMULATED, Signal, an_allowed_cpu, apply, assert_valid, command, end_of,
-    eventually, json, kvm, records, scratch, started, tiny, trial, written,
+    Ended, Running, SIMULATED, Signal, an_allowed_cpu, apply, assert_valid, command, end_of, eventually,
+    json, kvm_trial, records, scratch, started, tiny, trial, written,
 };
 
 /// Runs that show themselves in a directory of this test's own.
@@ -106,11 +106,9 @@ fn every_vcpu_on_threads_is_seen_until_the_run_ends() {
     watch("top-threads", "threads");
 }
 
-#[apply(trial)]
-fn every_vcpu_on_kvm_is_seen_until_the_run_ends() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn every_vcpu_on_kvm_is_seen_until_the_run_ends() {
     watch("top-kvm", "kvm");
-    Ok(())
 }
 
 #[apply(trial)]

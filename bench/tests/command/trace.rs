@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::perfetto::{Shown, Trace, shown};
 use crate::support::{
-    Check, Ended, FINISHED, HALTKICK, an_allowed_cpu, apply, haltkick, in_some_window, kvm, scratch, skip,
-    trial, words,
+    Check, Ended, FINISHED, HALTKICK, an_allowed_cpu, apply, haltkick, in_some_window, kvm_trial, scratch,
+    skip, words,
 };
 
 /// Runs the command with a trace: the record of the first guest, and what the trace shows.
@@ -31,9 +31,8 @@ fn count(shown: &[Shown], name: &str) -> u64 {
     shown.iter().filter(|shown| shown.name.starts_with(name)).count() as u64
 }
 
-#[apply(trial)]
-fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_trace_shows_runs_sleeps_holders_and_kicks() {
     let happened = |shown: &[Shown]| {
         let kicked = shown.iter().any(|shown| !shown.ended_flows.is_empty());
         count(shown, "halted") > 0 && count(shown, "preempted") > 0 && kicked
@@ -67,7 +66,6 @@ fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Check {
         let from: Vec<_> = shown.iter().filter(|shown| shown.flows.contains(end)).collect();
         assert!(from.len() == 1 && from[0].name == "kick", "flow {end} comes from one kick: {from:?}");
     }
-    Ok(())
 }
 
 /// A trace under the host's scheduler.
@@ -84,9 +82,8 @@ fn counted_preemptions(record: &Value) -> u64 {
     record["figures"]["preemptions"].as_u64().expect("somebody counts")
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn without_reported_switches_no_vcpu_is_shown_on_a_pcpu() -> Check {
-    kvm()?;
     let (record, shown) = under_the_host("host-unreported", "100ms");
     if record["why"]["switches_*"].is_null() {
         return skip("the host reports switches");
@@ -96,9 +93,8 @@ fn without_reported_switches_no_vcpu_is_shown_on_a_pcpu() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Check {
-    kvm()?;
     let (record, _) = under_the_host("host-probe", "10ms");
     if let Some(reason) = record["why"]["switches_*"].as_str() {
         return skip(reason);
@@ -123,9 +119,8 @@ fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Check {
-    kvm()?;
     let run = format!("run --sched host --vcpus 4 --cpus {} --duration 300ms --no-ideal", an_allowed_cpu());
     let mut unshare = Command::new("unshare");
     unshare.args(words(&format!("--pid --fork --mount-proc {HALTKICK} {run} --format json")));
@@ -146,9 +141,8 @@ fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
-fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() {
     // Without attribution the kernel is not asked for its switches, so that the threads say which vCPU is awake.
     let run = "--sched host --attribution off --duration 50ms";
     let guests = "--vm lock=ticket,vcpus=2 --vm lock=ticket,vcpus=2";
@@ -156,12 +150,10 @@ fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Check {
     let awake = shown.iter().filter(|shown| shown.name == "awake").map(|shown| shown.track.as_str());
     let tracks: std::collections::BTreeSet<&str> = awake.collect();
     assert_eq!(tracks.len(), 4, "two guests of two vCPUs: {tracks:?}");
-    Ok(())
 }
 
-#[apply(trial)]
-fn every_injection_is_an_instant_in_the_trace() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn every_injection_is_an_instant_in_the_trace() {
     let injected = |record: &Value| record["figures"]["injected_holder"].as_u64().expect("a count");
     let (record, shown) = in_some_window("a holder taken off", |window| {
         let run = "--lock tas --ratio 4 --deschedule holder,rate=200,for=1ms --duration";
@@ -171,24 +163,20 @@ fn every_injection_is_an_instant_in_the_trace() -> Check {
     let injected = injected(&record);
     // The record counts inside the window, the trace from start to end.
     assert!(instants >= injected && off >= injected, "{instants} instants, {off} off, {injected} injected");
-    Ok(())
 }
 
-#[apply(trial)]
-fn a_trace_of_a_hang_is_written_and_ends_with_it() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_trace_of_a_hang_is_written_and_ends_with_it() {
     let hangs = "--workload selftest-hang --lock tas --vcpus 4 --watchdog 300ms --duration 60s";
     let (record, shown) = traced("hang", hangs);
     assert_eq!(record["schema"], "haltkick.failure");
     let waits = shown.iter().filter(|shown| shown.name == "wait for lock 0");
     let longest = waits.max_by_key(|wait| wait.end_ns - wait.begin_ns).expect("somebody waits");
     assert!(longest.end_ns - longest.begin_ns > 250_000_000, "{longest:?}");
-    Ok(())
 }
 
-#[apply(trial)]
-fn a_profile_is_a_table_for_people_and_rows_for_programs() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn a_profile_is_a_table_for_people_and_rows_for_programs() {
     let run = "run --lock ticket --ratio 4 --profile --no-ideal --duration";
     haltkick(&format!("{run} 300ms")).prints(&["# Overhead  State", "by state: "]);
     let profile = in_some_window("a sample", |window| {
@@ -198,5 +186,4 @@ fn a_profile_is_a_table_for_people_and_rows_for_programs() -> Check {
     let rows = profile["rows"].as_array().expect("rows");
     let sum: u64 = rows.iter().map(|row| row["samples"].as_u64().unwrap()).sum();
     assert_eq!(Some(sum), profile["samples"].as_u64());
-    Ok(())
 }

@@ -9,8 +9,8 @@ use haltkick_vmm::{Needed, Needs, SandboxRule, process_rules, runner_rules};
 
 use crate::kernels::pretended_kernel;
 use crate::support::{
-    Check, Ended, Failed, HALTKICK, an_allowed_cpu, apply, command, end_of, ends, eventually, finished, kvm,
-    read, scratch, skip, started, tiny, trial, words, written,
+    Check, Ended, Failed, HALTKICK, an_allowed_cpu, apply, command, end_of, ends, eventually, finished,
+    kvm_trial, read, scratch, skip, started, tiny, trial, words, written,
 };
 
 /// A system call: its number and its arguments.
@@ -107,9 +107,8 @@ fn name(rule: &SandboxRule) -> String {
 }
 
 /// Long: the runs that it looks at are one table.
-#[apply(trial)]
+#[apply(kvm_trial)]
 fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Check {
-    kvm()?;
     let directory = scratch("walls-runs");
     let (experiment, results) = tiny("walls-bench");
     // UD2, which nothing handles: where the vCPU stands then is looked at.
@@ -188,9 +187,8 @@ fn a_call_refused_to_preloaded_code_names_the_variable() -> Check {
     Ok(())
 }
 
-#[apply(trial)]
-fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn no_thread_has_a_privilege_in_force_while_a_guest_runs() {
     let cpu = an_allowed_cpu();
     let is_zero = |set: &str| set.bytes().all(|digit| digit == b'0');
     let runs_vcpus = |(name, _): &&(String, String)| name.starts_with("pcpu") || name.starts_with("vcpu");
@@ -213,12 +211,10 @@ fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Check {
         let needs_none = sched == "host" || permitted.iter().all(|(_, set)| is_zero(set));
         assert!(needs_none, "no run under vmm needs any: {permitted:?}");
     }
-    Ok(())
 }
 
-#[apply(trial)]
-fn records_say_which_walls_kept_the_process() -> Check {
-    kvm()?;
+#[apply(kvm_trial)]
+fn records_say_which_walls_kept_the_process() {
     let run = "run --no-ideal --duration 20ms --format json";
     let (walled, open) = (finished(run).json(), finished(&format!("{run} --no-sandbox")).json());
     assert_eq!((&walled["sandbox"], &open["sandbox"]), (&true.into(), &false.into()));
@@ -228,7 +224,6 @@ fn records_say_which_walls_kept_the_process() -> Check {
     }
     assert!(open["landlock_abi"].is_null());
     assert_eq!(open["why"]["landlock_abi"], "--no-sandbox");
-    Ok(())
 }
 
 /// A run that takes little of the host.
