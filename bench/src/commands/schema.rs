@@ -2,10 +2,10 @@
 
 #[cfg(feature = "schema")]
 use {
-    crate::analysis::summary::Summary, crate::analysis::worst::Worst, crate::commands::compare::Compared,
-    crate::commands::doctor::Examination, crate::commands::list::Listing,
-    crate::commands::reproduce::Reproduction, crate::record::Record, crate::record::failure::FailureRecord,
-    crate::results::live::View, crate::results::manifest::Manifest,
+    crate::analysis::summary::Summary, crate::analysis::worst::Worst, crate::commands::doctor::Examination,
+    crate::commands::list::Listing, crate::commands::reproduce::Reproduction, crate::record::Record,
+    crate::record::failure::FailureRecord, crate::results::live::View, crate::results::manifest::Manifest,
+    crate::show::table::Compared,
 };
 
 use crate::cli::SchemaOf;

@@ -21,7 +21,7 @@ use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
 pub(crate) use columns::{Shows, shown, value};
-pub(crate) use compared::{Found, comparisons};
+pub(crate) use compared::{Compared, LeftOut, comparisons};
 pub(crate) use notes::Detail;
 
 const HEADING: Style = Style::new().bold();

@@ -10,7 +10,7 @@ use crate::analysis::{significance, trust};
 use crate::experiment::measure::Measure;
 use crate::record::figures::Better;
 use crate::record::place::slug;
-use crate::show::cases::Cases;
+use crate::show::table::LeftOut;
 use crate::text::exit::Exit;
 
 pub(super) type Setting = BTreeMap<String, String>;
@@ -152,36 +152,6 @@ impl Values {
         match self {
             Self::Pairs(ratios) => significance::p_of_pairs(&values(ratios), limit),
             Self::Groups(above, below) => significance::p_of_groups(&values(above), &values(below), limit),
-        }
-    }
-}
-
-/// A cell with failed runs on one side.
-#[derive(Debug)]
-pub(super) struct LeftOut {
-    pub(super) is_of_b: bool,
-    pub(super) cell_id: String,
-    /// The failure in a sentence.
-    pub(super) sentence: String,
-    /// Setting and arm, if any run of it is recorded on either side.
-    place: Option<(Setting, String)>,
-    /// The end of a comparison that lacks it.
-    pub(super) exit: Exit,
-}
-
-impl LeftOut {
-    /// Whether runs of `cell` failed.
-    pub(super) fn is_of(&self, cell: &Comparison) -> bool {
-        self.place.as_ref().is_some_and(|(setting, arm)| {
-            cell.setting == *setting && [&cell.arm, &cell.baseline].contains(&arm)
-        })
-    }
-
-    /// Notes the test that it is: the candidate's failure is one, the baseline's leaves nothing to compare with.
-    pub(super) fn note(&self, cases: &mut Cases, name: &str) {
-        match self.is_of_b {
-            true => cases.failed(name, &self.sentence),
-            false => cases.skipped(name, &self.sentence),
         }
     }
 }

@@ -8,12 +8,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cell::{Asked, Cell, LeftOut, Run, Setting};
-use serde::Serialize;
+use cell::{Asked, Cell, Run, Setting};
 
 use crate::analysis::rate::Rate;
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{Comparison, corrected};
+use crate::analysis::summary::corrected;
 use crate::analysis::{consistency, likeness, significance, trust};
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
@@ -22,49 +21,9 @@ use crate::record::figures::Better;
 use crate::record::place::Role;
 use crate::results::manifest::Manifest;
 use crate::show::cases::{Cases, VerdictFormat};
-use crate::show::table::{self, Found};
+use crate::show::table::{self, Compared, LeftOut};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{nearest, output};
-
-/// Output of `compare --format json`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub(crate) struct Compared {
-    /// "haltkick.comparison".
-    pub(crate) schema: String,
-    /// 1.
-    pub(crate) schema_version: u32,
-    /// A slow-down beyond this share is a regression.
-    pub(crate) threshold: f64,
-    /// Differences between the two sides, where `--anyway` was given; else empty.
-    pub(crate) differences: Vec<String>,
-    /// Throughput of B over that of A, or of kernels the figures by which the experiment compares them.
-    pub(crate) cells: Vec<Comparison>,
-    /// For each cell the chance of a loss as great as this, or greater, if the true one were the threshold; null
-    /// where the baseline has no figure, for figures without a known better direction, and for invalid cells.
-    pub(crate) p_values: Vec<Option<f64>>,
-    /// Cells of which it is known whether more or less is better.
-    #[serde(skip)]
-    pub(crate) told: usize,
-    /// Whether there are enough runs for any cell to be called a regression, however much it had lost.
-    pub(crate) can_tell: bool,
-    /// Indices of the cells that regressed: those whose p-values Holm's procedure rejects, at 2.5 % for all together.
-    pub(crate) regressions: Vec<usize>,
-    /// Indices of the invalid cells, which are neither regressions nor an all-clear: more than 29 % of their pairs, or of the
-    /// runs of either side, are invalid.
-    pub(crate) invalid: Vec<usize>,
-    /// Indices of the valid cells that have no p-value although the better direction is known, which are no all-clear either: half
-    /// of the baseline's runs or more completed no section, or there is only one pair.
-    pub(crate) untold: Vec<usize>,
-    /// Cells of either side with runs that failed, a sentence for each: nothing is known of these runs, so there is no all-clear.
-    pub(crate) left_out: Vec<String>,
-    /// These cells, and where they belong.
-    #[serde(skip)]
-    failed: Vec<LeftOut>,
-    /// Whether the runs are compared within blocks.
-    #[serde(skip)]
-    are_paired: bool,
-}
 
 /// One side: a directory and perhaps one of its arms.
 struct Side {
@@ -93,31 +52,6 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
     let suite = format!("haltkick compare {} {}", args.baseline, args.candidate);
     show(&compared, &suite, args.format)?;
     Ok(compared.exit())
-}
-
-impl Compared {
-    fn found(&self) -> Found<'_> {
-        Found {
-            can_tell: self.can_tell,
-            told: self.told,
-            regressions: &self.regressions,
-            invalid: &self.invalid,
-            untold: &self.untold,
-            are_paired: self.are_paired,
-            left_out: &self.left_out,
-        }
-    }
-
-    fn exit(&self) -> Exit {
-        match () {
-            () if !self.regressions.is_empty() => Exit::Regression,
-            // The first is as good as any: the lines name them all.
-            () if !self.failed.is_empty() => self.failed[0].exit,
-            () if self.can_tell && self.invalid.is_empty() && self.untold.is_empty() => Exit::Done,
-            // No all-clear: there could not have been an alarm, or not in every cell.
-            () => Exit::Untrusted,
-        }
-    }
 }
 
 /// Returns the differences between two directories, which refuse a comparison unless `anyway` is set.
@@ -359,9 +293,7 @@ fn show(compared: &Compared, suite: &str, format: ComparisonFormat) -> Result<()
     match format {
         ComparisonFormat::Ktap => cases(compared).print(suite, VerdictFormat::Ktap).map(|_| ()),
         ComparisonFormat::Junit => cases(compared).print(suite, VerdictFormat::Junit).map(|_| ()),
-        ComparisonFormat::Table => {
-            output::data(&table::comparisons(&compared.cells, compared.found(), compared.threshold))
-        }
+        ComparisonFormat::Table => output::data(&table::comparisons(compared)),
         ComparisonFormat::Json => output::data(&output::to_indented_json(compared)?),
     }
 }

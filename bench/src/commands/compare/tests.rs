@@ -17,8 +17,9 @@ fn between(before: &Side, after: &Side) -> Compared {
 
 /// The table on a terminal.
 fn shown(compared: &Compared) -> String {
-    plain(&table::comparisons(&compared.cells, compared.found(), 0.05))
+    plain(&table::comparisons(compared))
 }
+
 /// An arm of a directory.
 fn arm(side: &Side, arm: &str) -> Side {
     let Side { path, manifest, records, .. } = side;
@@ -318,8 +319,7 @@ fn a_table_and_a_comparison_say_the_same_of_the_same_runs() {
         let summary = Summary::new(&plan.outline, &records);
         let [a, b] = of_arms(&plan, &world, &records, ["a", "b"]);
         let compared = between(&a, &b);
-        let table = table::comparisons(&compared.cells, compared.found(), 0.05);
-        let lines = plain(&table);
+        let lines = shown(&compared);
         assert_eq!((summary.comparisons.len(), compared.cells.len()), (6, 6));
         for ((of_table, cell), line) in
             summary.comparisons.iter().zip(&compared.cells).zip(lines.lines().skip(1))
