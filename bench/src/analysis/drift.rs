@@ -51,14 +51,8 @@ pub(crate) fn drift(series: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
-
     use super::*;
-
-    fn normal(rng: &mut ChaCha8Rng) -> f64 {
-        let (u, v): (f64, f64) = (rng.random(), rng.random());
-        (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
+    use crate::measure::synthetic::{Scatter, Shape};
 
     #[test]
     fn the_far_value_is_the_outlier() {
@@ -68,8 +62,8 @@ mod tests {
 
     #[test]
     fn a_trend_is_told_from_noise() {
-        let mut rng = ChaCha8Rng::seed_from_u64(3);
-        let noise: Vec<f64> = (0..30).map(|_| 100.0 + normal(&mut rng)).collect();
+        let mut scatter = Scatter::new(3);
+        let noise: Vec<f64> = (0..30).map(|_| scatter.next(Shape::Normal(0.01))).collect();
         assert_eq!(drift(&noise), None);
         let falling: Vec<f64> =
             noise.iter().enumerate().map(|(i, value)| value * (1.0 - 0.01 * i as f64)).collect();

@@ -11,7 +11,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use crate::analysis::pairs::{Averages, Ranked as _};
 use crate::analysis::statistics::{
-    Verdict, half_normal, is_exact, rank_sum_distribution, signed_rank_distribution,
+    Verdict, half_normal, is_exact, logs_over, rank_sum_distribution, signed_rank_distribution,
 };
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
@@ -176,12 +176,6 @@ pub(crate) fn runs_to_tell(cells: usize, are_paired: bool) -> usize {
 
 /// Beyond this the exact distribution takes long and differs from the normal one by nothing.
 const EXACT_PAIRS: usize = 60;
-
-/// Logarithms of `values` over `limit`; none if one has none.
-fn logs_over(values: &[f64], limit: f64) -> Option<Vec<f64>> {
-    let logs: Vec<f64> = values.iter().map(|value| (value / limit).ln()).collect();
-    logs.iter().all(|log| log.is_finite()).then_some(logs)
-}
 
 #[cfg(test)]
 mod tests {

@@ -88,11 +88,7 @@ impl Estimate {
     /// Estimates the ratio of two groups of positive values that are not paired.
     pub(crate) fn of_ratio(above: &[f64], below: &[f64]) -> Option<Self> {
         let n = above.len().min(below.len());
-        let logs = |values: &[f64]| -> Option<Vec<f64>> {
-            let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-            logs.iter().all(|log| log.is_finite()).then_some(logs)
-        };
-        let (above, below) = (logs(above)?, logs(below)?);
+        let (above, below) = (logs_over(above, 1.0)?, logs_over(below, 1.0)?);
         if n == 0 {
             return None;
         }
@@ -127,6 +123,12 @@ impl Estimate {
     pub(crate) fn half_width(&self) -> Option<f64> {
         self.interval.map(|interval| ((interval.high / interval.low).sqrt()) - 1.0)
     }
+}
+
+/// Logarithms of `values` over `limit`; none if one has none.
+pub(crate) fn logs_over(values: &[f64], limit: f64) -> Option<Vec<f64>> {
+    let logs: Vec<f64> = values.iter().map(|value| (value / limit).ln()).collect();
+    logs.iter().all(|log| log.is_finite()).then_some(logs)
 }
 
 /// The 95 % interval for the share that `found` of `trials` is of: Wilson's score interval (1927).
@@ -175,8 +177,13 @@ fn signed_rank_cut(n: usize) -> Option<usize> {
         let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
         return Some((n * (n + 1.0) / 4.0 - half_normal() * deviation).floor() as usize);
     }
+    cut(signed_rank_distribution(n))
+}
+
+/// How many figures at one end have a probability of at most [`TAIL`] together; none if one has more.
+fn cut(distribution: Vec<f64>) -> Option<usize> {
     let mut tail = 0.0;
-    let cut = signed_rank_distribution(n).into_iter().take_while(|probability| {
+    let cut = distribution.into_iter().take_while(|probability| {
         tail += probability;
         tail <= TAIL
     });
@@ -204,13 +211,7 @@ fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
         let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
         return Some((m * n / 2.0 - half_normal() * deviation).floor() as usize).filter(|cut| *cut > 0);
     }
-    let mut tail = 0.0;
-    let distribution = rank_sum_distribution(m, n);
-    let cut = distribution.into_iter().take_while(|probability| {
-        tail += probability;
-        tail <= TAIL
-    });
-    Some(cut.count()).filter(|cut| *cut > 0)
+    cut(rank_sum_distribution(m, n))
 }
 
 /// Two groups larger than this have rank sums that differ from normal ones by nothing. If only one of them is, the tails differ.

@@ -4,13 +4,11 @@
 //! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
 //! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::rate::Rate;
+use super::summary::Setting;
+use super::summary::placed::{Placed, settings};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::record::Record;
-use crate::record::place::Role;
 
 /// Share of pairs that may have an invalid run: Hodges and Lehmann's estimate bears this share of values that are
 /// anything at all.
@@ -23,14 +21,15 @@ pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
 
 /// A warning for each headline that is not valid.
 pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
+    let placed = Placed::sort(records);
     if let Some(headline) = outline.comparisons.first() {
-        let pairs = pairs(records, &headline.of, &headline.arm, &headline.baseline);
+        let pairs = pairs(outline, &placed, &headline.of, [&headline.arm, &headline.baseline]);
         let what = format!("the headline comparison '{}'", headline.name);
-        return warning(outline, &what, "pairs", &pairs).into_iter().collect();
+        return warning(&what, "pairs", &pairs).into_iter().collect();
     }
     let of_arm = |arm: &String| {
-        let runs = pairs(records, &Measure::default(), arm, arm);
-        warning(outline, &format!("arm '{arm}'"), "runs", &runs)
+        let runs = pairs(outline, &placed, &Measure::default(), [arm, arm]);
+        warning(&format!("arm '{arm}'"), "runs", &runs)
     };
     outline.arms.iter().filter_map(of_arm).collect()
 }
@@ -60,54 +59,27 @@ pub(crate) fn first_of(lost: &[String]) -> String {
     }
 }
 
-type Setting = BTreeMap<String, String>;
-
-/// Whether each pair is valid, by setting. A measure of all guests is spoiled by any guest of the run.
-fn pairs<'a>(
-    records: &'a [Record],
+/// Whether each pair is valid, at the settings that have any, in the outline's order.
+fn pairs(
+    outline: &Outline,
+    placed: &Placed<'_>,
     measure: &Measure,
-    arm: &str,
-    baseline: &str,
-) -> BTreeMap<&'a Setting, Vec<bool>> {
-    let untrusted = records.iter().filter(|record| !record.trusted);
-    let spoiled: BTreeSet<&str> =
-        untrusted.filter(|_| measure.is_of_all_guests()).map(|record| &*record.run_id).collect();
-    let of = |wanted: &str| -> BTreeMap<(&'a Setting, u32, String), bool> {
-        let placed = records.iter().filter_map(|record| Some((record.place.as_ref()?, record)));
-        let of_arm = placed.filter(|(place, _)| place.arm == wanted && place.role != Role::Control);
-        of_arm
-            .map(|(place, record)| {
-                // A run without the figure that is compared says as little as one that is spoiled.
-                let is_trusted = record.trusted
-                    && !spoiled.contains(&*record.run_id)
-                    && Rate::by(measure, record).is_some();
-                ((&place.setting, place.block, record.host.identity()), is_trusted)
-            })
-            .collect()
+    [arm, baseline]: [&str; 2],
+) -> Vec<(Setting, Vec<bool>)> {
+    let at = |setting: Setting| {
+        let pairs = placed.pairs(measure, &setting, (arm, false), (baseline, false));
+        let valid: Vec<bool> = pairs.iter().map(|pair| pair.is_valid).collect();
+        (!valid.is_empty()).then_some((setting, valid))
     };
-    let (above, below) = (of(arm), of(baseline));
-    let mut pairs: BTreeMap<&Setting, Vec<bool>> = BTreeMap::new();
-    for (at, trusted) in above {
-        if let Some(other) = below.get(&at) {
-            pairs.entry(at.0).or_default().push(trusted && *other);
-        }
-    }
-    pairs
+    settings(outline, placed).into_iter().filter_map(at).collect()
 }
 
 /// One warning with the settings at which too many are spoiled, if there are any, or if there is no valid one.
-fn warning(
-    outline: &Outline,
-    what: &str,
-    unit: &str,
-    pairs: &BTreeMap<&Setting, Vec<bool>>,
-) -> Option<String> {
+fn warning(what: &str, unit: &str, pairs: &[(Setting, Vec<bool>)]) -> Option<String> {
     if pairs.is_empty() {
         return Some(format!("{what} has no {unit}: nothing is known of it"));
     }
-    let mut settings: Vec<_> = pairs.iter().collect();
-    settings.sort_by_key(|(setting, _)| outline.rank(setting));
-    let lost = settings.into_iter().filter(|(_, pairs)| is_lost(pairs));
+    let lost = pairs.iter().filter(|(_, pairs)| is_lost(pairs));
     let lost: Vec<String> = lost
         .map(|(setting, pairs)| format!("{} of {}{}", spoiled(pairs), pairs.len(), at(setting)))
         .collect();
@@ -120,6 +92,7 @@ fn warning(
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::record::place::Role;
 
     /// Warnings if the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are invalid.
     fn with_spoiled(sketch: &Sketch, arm: &str, spoiled: u32) -> Vec<String> {

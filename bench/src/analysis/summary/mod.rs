@@ -2,7 +2,7 @@
 
 mod checks;
 mod compared;
-mod placed;
+pub(super) mod placed;
 mod published;
 mod robust;
 mod rows;
@@ -255,7 +255,7 @@ impl Summary {
     }
 }
 
-type Setting = BTreeMap<String, String>;
+pub(super) type Setting = BTreeMap<String, String>;
 
 fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     if !outline.lock_costs {

@@ -10,22 +10,22 @@ use crate::record::Record;
 use crate::record::place::Role;
 
 /// Two runs of a block that are compared.
-pub(super) struct Pair {
+pub(in crate::analysis) struct Pair {
     /// Ratio of the arm over the baseline; `None` if either run lacks the figure.
     pub(super) ratio: Option<Rate>,
     /// Whether nothing spoiled either, and there is a ratio.
-    pub(super) is_valid: bool,
+    pub(in crate::analysis) is_valid: bool,
 }
 
 /// Records by setting, arm, role and block.
-pub(super) struct Placed<'a> {
+pub(in crate::analysis) struct Placed<'a> {
     pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
     /// Records of the guests of each run, by its id.
     runs: HashMap<&'a str, Vec<&'a Record>>,
 }
 
 impl<'a> Placed<'a> {
-    pub(super) fn sort(records: &'a [Record]) -> Self {
+    pub(in crate::analysis) fn sort(records: &'a [Record]) -> Self {
         let keyed = records.iter().filter_map(|record| {
             let place = record.place.as_ref()?;
             Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
@@ -71,7 +71,7 @@ impl<'a> Placed<'a> {
     }
 
     /// `arm` over `baseline` in each block that has both, on one host.
-    pub(super) fn pairs(
+    pub(in crate::analysis) fn pairs(
         &self,
         measure: &Measure,
         setting: &Setting,
@@ -95,7 +95,7 @@ impl<'a> Placed<'a> {
 }
 
 /// The settings that occur, in the outline's order.
-pub(super) fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
+pub(in crate::analysis) fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
     let mut settings: Vec<Setting> = placed.cells.keys().map(|(setting, ..)| (*setting).clone()).collect();
     settings.dedup();
     settings.sort_by_key(|setting| outline.rank(setting));
