@@ -39,6 +39,8 @@ enum Source {
     One(fn(&OfOurs<'_>) -> Known<f64>),
     /// The members of a family, by their keys.
     Each(fn(&OfOurs<'_>) -> Members),
+    /// A member for each of the measured times.
+    Times(fn(&times::Times) -> Known<f64>),
 }
 
 /// The members of a family by their keys, or why there are none.
@@ -207,6 +209,9 @@ impl Figure {
             Source::None => Ok(vec![]),
             Source::One(value) => Ok(vec![(self.name.into(), value(of))]),
             Source::Each(values) => Ok(values(of)?.into_iter().map(named).collect()),
+            Source::Times(value) => {
+                Ok(of.times.iter().map(|times| named((times.name.clone(), value(times)))).collect())
+            }
         }
     }
 

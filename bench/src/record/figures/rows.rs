@@ -8,7 +8,7 @@ use super::Better::{Less, More};
 use super::Center::{Median, Most};
 use super::Shown::{Always, IfAny, InReport, OfWindows, OfWork};
 use super::source::OfOurs;
-use super::times::median;
+use super::times::{Times, median};
 use super::{Figure, Members, Source, Unit};
 
 // Names that code goes by.
@@ -45,6 +45,7 @@ pub(crate) const LOCK_EVENT: &str = "lock_event.";
 
 type Value = fn(&OfOurs<'_>) -> Known<f64>;
 type Values = fn(&OfOurs<'_>) -> Members;
+type OfTimes = fn(&Times) -> Known<f64>;
 
 const fn row(name: &'static str, unit: Unit, about: &'static str, value: Value) -> Figure {
     Figure::new(name, unit, about, Source::One(value))
@@ -73,6 +74,15 @@ const fn cycles(name: &'static str, about: &'static str, value: Value) -> Figure
 /// A family, whose name has a `*` for the key of each member.
 const fn family(name: &'static str, unit: Unit, about: &'static str, values: Values) -> Figure {
     Figure::new(name, unit, about, Source::Each(values))
+}
+
+/// A family with a member for each time that is measured: waits, sections, and further times of the workload.
+const fn times(name: &'static str, unit: Unit, about: &'static str, value: OfTimes) -> Figure {
+    Figure::new(name, unit, about, Source::Times(value))
+}
+
+const fn times_ns(name: &'static str, about: &'static str, value: OfTimes) -> Figure {
+    times(name, Unit::Nanoseconds, about, value).better(Less)
 }
 
 /// A figure of Linux guests alone, or one that summaries make.
@@ -142,16 +152,9 @@ pub(crate) static FIGURES: &[Figure] = &[
         it.of_nodes(|vcpu| it.outcome.vcpus[vcpu].run_ns)
     }),
     // Waits, sections, and further times of the workload.
-    family("*_count", Unit::Count, "Times that came to their end inside the window.", |it| {
-        it.of_times(|times| times.count())
-    }),
-    family("*_pending", Unit::Count, "Times that had not come to their end when the window closed.", |it| {
-        it.of_times(|times| times.unended.clone())
-    }),
-    family("*_mean_ns", Unit::Nanoseconds, "Arithmetic mean of those that came to their end.", |it| {
-        it.of_times(|times| times.mean())
-    })
-    .better(Less),
+    times("*_count", Unit::Count, "Times that came to their end inside the window.", |times| times.count()),
+    times("*_pending", Unit::Count, "Times that had not come to their end when the window closed.", |times| times.unended.clone()),
+    times_ns("*_mean_ns", "Arithmetic mean of those that came to their end.", |times| times.mean()),
     ns(LONG_WAITS, "Half of all time spent waiting went into waits at least this long.", |it| {
         it.times[0].half_of_time()
     })
@@ -177,28 +180,13 @@ pub(crate) static FIGURES: &[Figure] = &[
         .estimated()
         .needs_lock(),
     ns("wait_longest_ns", "Longest wait, ended or not.", |it| it.times[0].longest()).better(Less).center(Most),
-    family("*_p50_ns", Unit::Nanoseconds, "Median of a time, of those pending too; so the other quantiles.", |it| {
-        it.of_times(|times| times.quantile(0.5))
-    })
-    .better(Less),
-    family("*_p90_ns", Unit::Nanoseconds, "90th percentile.", |it| it.of_times(|times| times.quantile(0.9)))
-        .better(Less),
-    family("*_p99_ns", Unit::Nanoseconds, "99th percentile.", |it| it.of_times(|times| times.quantile(0.99)))
-        .better(Less),
-    family("*_p999_ns", Unit::Nanoseconds, "99.9th percentile.", |it| it.of_times(|times| times.quantile(0.999)))
-        .better(Less),
-    family("*_max_ns", Unit::Nanoseconds, "Largest of those that came to their end.", |it| {
-        it.of_times(|times| times.max())
-    })
-    .better(Less),
-    family("*_longest_ns", Unit::Nanoseconds, "Largest, the pending ones included.", |it| {
-        it.of_times(|times| times.longest())
-    })
-    .better(Less),
-    family("*_half_of_time_ns", Unit::Nanoseconds, "Half of the sum is made of times at least as long.", |it| {
-        it.of_times(|times| times.half_of_time())
-    })
-    .better(Less),
+    times_ns("*_p50_ns", "Median of a time, of those pending too; so the other quantiles.", |times| times.quantile(0.5)),
+    times_ns("*_p90_ns", "90th percentile.", |times| times.quantile(0.9)),
+    times_ns("*_p99_ns", "99th percentile.", |times| times.quantile(0.99)),
+    times_ns("*_p999_ns", "99.9th percentile.", |times| times.quantile(0.999)),
+    times_ns("*_max_ns", "Largest of those that came to their end.", |times| times.max()),
+    times_ns("*_longest_ns", "Largest, the pending ones included.", |times| times.longest()),
+    times_ns("*_half_of_time_ns", "Half of the sum is made of times at least as long.", |times| times.half_of_time()),
     count("overtaken_most", "Most sections that others began in one wait, in workloads that count them.", |it| {
         let counted = it.outcome.lock_events.iter().find(|(name, count)| name == "overtaken_most" && *count > 0);
         counted.map(|(_, most)| *most as f64).ok_or_else(|| "no overtaking was counted".into())

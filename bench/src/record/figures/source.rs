@@ -144,11 +144,6 @@ impl<'a> OfOurs<'a> {
         }
     }
 
-    /// A figure of the times called `name`, for each of them.
-    pub(super) fn of_times(&self, value: impl Fn(&Times) -> Known<f64>) -> Members {
-        Ok(self.times.iter().map(|times| (times.name.clone(), value(times))).collect())
-    }
-
     /// A sum over the vCPUs that began on each NUMA node, by the node; of a simulated machine by the socket. Schedulers deal vCPUs
     /// out to the pCPUs in turn, and may move them.
     pub(super) fn of_nodes(&self, value: impl Fn(usize) -> Option<u64>) -> Members {
