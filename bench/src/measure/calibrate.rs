@@ -113,7 +113,7 @@ impl Asked {
 pub(crate) struct Calibrations(Vec<(Asked, Calibration)>);
 
 impl Calibrations {
-    /// Calibrates all cells of `plan`: as `records` of this host tell, so that a resumed experiment does the same work, else by
+    /// Calibrates all cells of `plan` with our own guests: as `records` of this host tell, so that a resumed experiment does the same work, else by
     /// runs of a few milliseconds.
     pub(crate) fn of_plan(
         plan: &Plan,
@@ -123,7 +123,7 @@ impl Calibrations {
     ) -> std::result::Result<Self, RunError> {
         let mut asked: Vec<(Asked, &Run)> = vec![];
         let is_open = |run: &Run| run.ring == Ring::Auto || run.work_rate.is_none();
-        for cell in plan.cells().filter(|cell| is_open(&cell.run)) {
+        for cell in plan.cells().filter(|cell| cell.run.linux().is_none() && is_open(&cell.run)) {
             let of_cell = Asked::of(&cell.run);
             if !asked.iter().any(|(known, _)| *known == of_cell) {
                 asked.push((of_cell, &cell.run));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run, RunDelay, Sched};
 
 use super::judge::judge;
-use super::origin::{Context, Origin, explain_noise};
+use super::origin::{Origin, explain_noise};
 use crate::host::noise::Noise;
 use crate::record::figures::{FIGURES, Figure, OfOurs};
 use crate::record::place::{Place, Role};
@@ -14,12 +14,19 @@ use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION, Timeline, 
 
 impl Record {
     /// The record of our own guest.
-    pub(crate) fn new(asked: OurGuest<'_>, outcome: &Outcome, found: &Found, context: Context) -> Self {
+    pub(crate) fn new(
+        asked: OurGuest<'_>,
+        outcome: &Outcome,
+        found: &Found,
+        origin: &Origin,
+        place: Option<Place>,
+        lock_free_per_second: Known<f64>,
+    ) -> Self {
         let mut why = Why::default();
         let settings = Settings::of_ours(asked, outcome, &mut why);
-        let of = OfOurs::new(asked, outcome, found, context.lock_free_per_second.clone());
+        let of = OfOurs::new(asked, outcome, found, lock_free_per_second);
         let figures = figures(&of, &mut why);
-        let timeline = timeline(asked, outcome, context.place.as_ref(), &mut why);
+        let timeline = timeline(asked, outcome, place.as_ref(), &mut why);
         let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
         let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(Into::into).collect();
         explain_vcpus(&per_vcpu, &mut why);
@@ -37,32 +44,39 @@ impl Record {
             schedule: found.schedule,
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             per_vcpu,
-            ..Self::begun(context, settings, found.run_delay.clone().map(share), &outcome.kvm_stats, why)
+            ..Self::begun(
+                (origin, place),
+                settings,
+                found.run_delay.clone().map(share),
+                &outcome.kvm_stats,
+                why,
+            )
         }
     }
 
     /// The record of a run of which nothing is known yet but what all runs have.
     pub(super) fn begun(
-        context: Context,
+        (origin, place): (&Origin, Option<Place>),
         settings: Settings,
         run_delay_share: Known<f64>,
         kvm_stats: &Known<Vec<(String, u64)>>,
         mut why: Why,
     ) -> Self {
-        explain_noise(&context.noise, &mut why);
+        explain_noise(&origin.noise, &mut why);
         let run_delay_share = why.known("noise.run_delay_share", run_delay_share);
-        for (path, reason) in context.host.why() {
+        let noise = origin.noise.as_ref().map(|(noise, _)| noise.clone()).unwrap_or_default();
+        for (path, reason) in origin.host.why() {
             why.explain(format!("host.{path}"), reason);
         }
         Self {
             schema: SCHEMA.into(),
             schema_version: SCHEMA_VERSION,
-            run_id: context.run_id,
-            started: context.started,
-            place: context.place,
+            run_id: origin.run_id.clone(),
+            started: origin.started.clone(),
+            place,
             settings,
             files: BTreeMap::new(),
-            host: context.host,
+            host: origin.host.clone(),
             sandbox: why.holds("sandbox", haltkick_vmm::walls().calls),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
             end: "finished".into(),
@@ -80,7 +94,7 @@ impl Record {
             profile: None,
             trace: None,
             inside: None,
-            noise: Noise { run_delay_share, ..context.noise.unwrap_or_default() },
+            noise: Noise { run_delay_share, ..noise },
             trusted: true,
             warnings: vec![],
             why: why.0,
@@ -177,7 +191,7 @@ pub(crate) fn record(
     lock_free: &Known<Vec<f64>>,
 ) -> Record {
     let lock_free = lock_free.as_ref().map(|each| each[asked.index]).map_err(Clone::clone);
-    let mut record = Record::new(asked, outcome, found, origin.context(place, lock_free));
+    let mut record = Record::new(asked, outcome, found, origin, place, lock_free);
     judge(&mut record, asked, outcome, found, origin.tick_resolution());
     record
 }

@@ -138,12 +138,8 @@ mod tests {
     use crate::analysis::summary::{CheckOutcome, Summary};
     use crate::analysis::trust;
     use crate::experiment::{Experiment, Source};
-    use crate::host::identity::Host;
     use crate::host::noise::{Found, Noise};
-    use crate::measure::calibrate::Calibrations;
-    use crate::measure::engine::Engine;
-    use crate::measure::progress::Progress;
-    use crate::measure::session::{Rule, Session};
+    use crate::measure::session::Rule;
     use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
     use crate::results::directory::{Directory, read_records};
     use crate::results::manifest::Manifest;
@@ -196,35 +192,14 @@ mod tests {
         Ok((Noise { others_share: Some(0.0), steal_share: Some(0.0), ..Noise::default() }, 0.01))
     }
 
-    fn session<'a>(
-        plan: &'a Plan,
-        engine: Engine<'a>,
-        directory: Directory,
-        records: Vec<Record>,
-    ) -> Session<'a> {
-        Session {
-            plan,
-            engine,
-            watcher: &quiet,
-            host: Host { host_id: Some("host-a".into()), ..Host::default() },
-            calibrations: Calibrations::default(),
-            versions: versions(plan).unwrap(),
-            directory,
-            records,
-            progress: Progress::start(),
-            disturbed_again: 0,
-            failed: vec![],
-            simulators: None,
-        }
-    }
-
     #[test]
     fn command_lines_are_compared_within_blocks_and_need_a_figure() {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
         let engine = |run: &Run| Ok(seen(run, LinuxEnd::PowerOff, &console(run)));
         let path = scratch.path().join("results");
-        let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
+        let directory = Directory::create(&path).unwrap();
+        let mut session = World::new(1).session(&plan, &engine, &quiet, directory, vec![]);
         session.run(ONCE).unwrap();
         drop(session);
         let records: Vec<Record> = read_records(&path).unwrap();
@@ -271,7 +246,8 @@ mod tests {
             Ok(seen(run, end, &console(run)))
         };
         let path = scratch.path().join("results");
-        let mut first = session(&plan, &fails, Directory::create(&path).unwrap(), vec![]);
+        let directory = Directory::create(&path).unwrap();
+        let mut first = World::new(1).session(&plan, &fails, &quiet, directory, vec![]);
         let failure = first.run(ONCE).unwrap_err();
         assert!(
             failure.message.contains("in block 2: the guest's kernel panicked after 3.00 s"),
@@ -284,7 +260,8 @@ mod tests {
             assert!(run.guests[0].seed >= 3, "what is there is not run again");
             Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
         };
-        let mut second = session(&plan, &goes, Directory::reopen(&path).unwrap(), before.clone());
+        let directory = Directory::reopen(&path).unwrap();
+        let mut second = World::new(1).session(&plan, &goes, &quiet, directory, before.clone());
         second.run(ONCE).unwrap();
         assert_eq!(second.records.len(), 8 * 5);
         assert_eq!(second.records[..10], before[..]);
@@ -336,7 +313,8 @@ mod tests {
             Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
         };
         let path = scratch.path().join("results");
-        let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
+        let directory = Directory::create(&path).unwrap();
+        let mut session = World::new(1).session(&plan, &engine, &quiet, directory, vec![]);
         let failure = session.run(ONCE).unwrap_err();
         assert!(failure.message.contains("kernel: it has changed since the experiment began"), "{failure}");
         assert_eq!((failure.exit, session.records.len()), (Exit::Usage, 2));

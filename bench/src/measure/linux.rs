@@ -13,7 +13,7 @@ use super::console::{Heard, RunResult};
 use super::fill::explain_vcpus;
 use super::inside::{Told, is_ours};
 use super::judge;
-use super::origin::{Context, Origin};
+use super::origin::Origin;
 use crate::record::figures::{FIGURES, OfLinux};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
@@ -134,8 +134,7 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
 /// The record of a run of Linux, with what speaks against it.
 pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option<Place>) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), &seen.heard);
-    let context = origin.context(place, Err("".into()));
-    let mut record = unjudged(run, seen, context);
+    let mut record = unjudged(run, seen, (origin, place));
     let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
     if let Some(obstacle) = &outcome.obstacle {
@@ -169,7 +168,7 @@ pub(crate) fn record(run: &Run, seen: &RunResult, origin: &Origin, place: Option
     record
 }
 
-fn unjudged(run: &Run, seen: &RunResult, context: Context) -> Record {
+fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Record {
     let (outcome, heard) = (outcome_of(&seen.found), seen.heard.clone());
     let mut why = why(run, seen);
     let (end, failure) = match &outcome.end {
@@ -189,7 +188,7 @@ fn unjudged(run: &Run, seen: &RunResult, context: Context) -> Record {
         failure,
         vm_exits: vm_exits.map(|(name, times)| ((*name).to_owned(), *times)).collect(),
         per_vcpu,
-        ..Record::begun(context, settings, run_delay, &outcome.kvm_stats, why)
+        ..Record::begun(origin, settings, run_delay, &outcome.kvm_stats, why)
     };
     match &seen.inside {
         Some(Ok(inside)) => take_from_inside(&mut record, inside),

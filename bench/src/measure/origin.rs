@@ -3,23 +3,23 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{Known, Unknown};
+use haltkick_vmm::Unknown;
 use sha2::{Digest as _, Sha256};
 
 use crate::host::identity::Host;
-use crate::host::noise::{Found, NO_STEAL, Noise};
+use crate::host::noise::{Found, NO_STEAL};
 use crate::host::stops::NO_STOPS;
 use crate::record::Why;
-use crate::record::place::Place;
 use crate::text::timestamp;
 
 /// Properties that the records of one run have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    run_id: String,
-    started: String,
-    host: Host,
-    noise: Found,
+    pub(super) run_id: String,
+    pub(super) started: String,
+    pub(super) host: Host,
+    /// Noise from what else ran, or why that is not known.
+    pub(super) noise: Found,
 }
 
 impl Origin {
@@ -31,45 +31,21 @@ impl Origin {
     pub(crate) fn tick_resolution(&self) -> f64 {
         self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
     }
-
-    pub(crate) fn context(&self, place: Option<Place>, lock_free_per_second: Known<f64>) -> Context {
-        Context {
-            run_id: self.run_id.clone(),
-            started: self.started.clone(),
-            place,
-            host: self.host.clone(),
-            lock_free_per_second,
-            noise: self.noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
-        }
-    }
 }
 
 /// Why shares of the pCPUs' time are null.
-pub(super) fn explain_noise(noise: &Known<Noise>, why: &mut Why) {
+pub(super) fn explain_noise(noise: &Found, why: &mut Why) {
     match noise {
         Err(Unknown(reason)) => {
             for share in ["others", "steal", "stopped"] {
                 why.explain(format!("noise.{share}_share"), reason.clone());
             }
         }
-        Ok(noise) => {
+        Ok((noise, _)) => {
             why.given("noise.steal_share", noise.steal_share, NO_STEAL);
             why.given("noise.stopped_share", noise.stopped_share, NO_STOPS);
         }
     }
-}
-
-/// Data of a record in addition to the outcome.
-#[derive(Clone, Debug)]
-pub(crate) struct Context {
-    pub(crate) run_id: String,
-    pub(crate) started: String,
-    pub(crate) place: Option<Place>,
-    pub(crate) host: Host,
-    /// Lock-free throughput of the same cell per second, or why there is none.
-    pub(crate) lock_free_per_second: Known<f64>,
-    /// Noise from what else ran, or why that is not known.
-    pub(crate) noise: Known<Noise>,
 }
 
 /// Sixteen hexadecimal digits that no other record bears.

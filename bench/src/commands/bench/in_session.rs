@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haltkick_vmm::{Needs, Run, RunError};
+use haltkick_vmm::{Needs, Run};
 
 use super::job::Job;
 use crate::commands::dry_run::Pace;
@@ -63,7 +63,8 @@ fn start<'a>(
     records: Vec<Record>,
 ) -> Result<Session<'a>> {
     let host = Host::probe();
-    let calibrations = match calibrations(engine, job, &records, &host) {
+    let measure = |run: &Run| Calibration::measure(engine, run, &job.image, CALIBRATION_BOOTS);
+    let calibrations = match Calibrations::of_plan(&job.plan, &records, &host, measure) {
         Ok(calibrations) => calibrations,
         Err(error) => {
             directory.discard();
@@ -96,18 +97,4 @@ fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
         return Err(failure);
     }
     Ok(directory)
-}
-
-/// The calibrations of our own guest; Linux needs none.
-fn calibrations(
-    engine: Engine<'_>,
-    job: &Job,
-    records: &[Record],
-    host: &Host,
-) -> std::result::Result<Calibrations, RunError> {
-    if job.has_kernels() {
-        return Ok(Calibrations::default());
-    }
-    let measure = |run: &Run| Calibration::measure(engine, run, &job.image, CALIBRATION_BOOTS);
-    Calibrations::of_plan(&job.plan, records, host, measure)
 }

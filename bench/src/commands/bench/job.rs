@@ -82,10 +82,6 @@ impl Job {
         Needs { writes: vec![output.to_owned()], ..needs }
     }
 
-    pub(super) fn has_kernels(&self) -> bool {
-        !self.kernels.is_empty()
-    }
-
     /// The file in which its runs show themselves, if any is to.
     pub(super) fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
         self.plan.cells().any(|cell| cell.run.live).then(|| LiveFile::within(directory)).transpose()

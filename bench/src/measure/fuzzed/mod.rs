@@ -43,5 +43,5 @@ pub(crate) fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
     let run = asked();
     let outcomes = vec![AnyOutcome::Ours(Box::new(outcome.clone()))];
     let found = found(&run, outcome.window, outcomes);
-    Record::new(run.our(0), outcome, &found, ORIGIN.context(None, lock_free))
+    Record::new(run.our(0), outcome, &found, &ORIGIN, None, lock_free)
 }

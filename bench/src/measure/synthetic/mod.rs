@@ -33,6 +33,7 @@ use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::console::RunResult;
 use crate::measure::engine::{self, Engine};
 use crate::measure::fill;
+use crate::measure::kernels;
 use crate::measure::progress::Progress;
 use crate::measure::session::Session;
 use crate::record::Record;
@@ -245,7 +246,7 @@ impl World {
             watcher,
             host,
             calibrations: calibrations.expect("a world runs whatever it is asked to"),
-            versions: BTreeMap::new(),
+            versions: kernels::versions(plan).expect("kernels of a test are there"),
             directory,
             records,
             progress: Progress::start(),
