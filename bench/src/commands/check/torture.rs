@@ -74,182 +74,119 @@ const SIMULATED: &[u32] = &[4, 8, 16];
 /// Few enough for each vCPU to come to every instruction soon, and enough to meet there.
 const CROWDED: &[u32] = &[4, 5, 8];
 
-const fn kind(
-    name: &'static str,
-    of: Part,
-    (place, vcpus): (Place, &'static [u32]),
-    settings: &'static str,
-) -> Kind {
-    Kind { name, of, place, vcpus, settings }
+impl Part {
+    /// A kind of trials of this part, on this host.
+    const fn here(self, vcpus: &'static [u32], name: &'static str, settings: &'static str) -> Kind {
+        Kind { name, of: self, place: Place::Here, vcpus, settings }
+    }
+
+    const fn simulated(self, vcpus: &'static [u32], name: &'static str, settings: &'static str) -> Kind {
+        Kind { place: Place::Simulated, ..self.here(vcpus, name, settings) }
+    }
+
+    const fn late_stores(self, name: &'static str, settings: &'static str) -> Kind {
+        Kind { place: Place::LateStores, ..self.here(SIMULATED, name, settings) }
+    }
 }
 
 /// All kinds. Sections are short and follow each other closely: most of the time is spent in the lock.
 const KINDS: &[Kind] = {
     use Part::{Interrupts, Lock, Paravirt, Readers, Try};
-    use Place::{Here, LateStores, Simulated};
     &[
-        kind("nothing but the lock", Lock, (Here, MANY), "hold=0ns think=0ns"),
-        kind("short slices", Lock, (Here, FEW), "slice=50us hold=1us think=0ns"),
-        kind(
-            "holders taken off",
-            Lock,
-            (Here, FEW),
-            "deschedule=holder,rate=2000,for=300us hold=500ns think=500ns",
-        ),
-        kind(
-            "waiters taken off",
-            Lock,
-            (Here, FEW),
-            "deschedule=waiter,rate=2000,for=300us hold=500ns think=500ns",
-        ),
-        kind(
+        Lock.here(MANY, "nothing but the lock", "hold=0ns think=0ns"),
+        Lock.here(FEW, "short slices", "slice=50us hold=1us think=0ns"),
+        Lock.here(FEW, "holders taken off", "deschedule=holder,rate=2000,for=300us hold=500ns think=500ns"),
+        Lock.here(FEW, "waiters taken off", "deschedule=waiter,rate=2000,for=300us hold=500ns think=500ns"),
+        Lock.here(
+            FEW,
             "heads of queues taken off",
-            Lock,
-            (Here, FEW),
             "deschedule=head,rate=2000,for=300us hold=500ns think=0ns",
         ),
-        kind(
+        Lock.here(
+            FEW,
             "anybody taken off, anywhere",
-            Lock,
-            (Here, FEW),
             "deschedule=random,rate=3000,for=100us hold=0ns think=200ns",
         ),
-        kind(
-            "nested sections",
-            Lock,
-            (Here, MANY),
-            "workload=mixed locks=4 nested-one-in=2 slice=100us hold=500ns",
-        ),
+        Lock.here(MANY, "nested sections", "workload=mixed locks=4 nested-one-in=2 slice=100us hold=500ns"),
         // A lock may keep sleepers in a table by its address: some of these share an entry.
-        kind(
+        Lock.here(
+            MANY,
             "nested sections, many locks",
-            Lock,
-            (Here, MANY),
             "workload=mixed locks=24 nested-one-in=2 slice=100us hold=500ns",
         ),
-        kind("many locks", Lock, (Here, MANY), "locks=64 hold=200ns think=0ns slice=200us"),
-        kind(
-            "four locks at once",
-            Lock,
-            (Here, MANY),
-            "workload=every-call locks=5 hold=200ns think=0ns slice=100us",
-        ),
+        Lock.here(MANY, "many locks", "locks=64 hold=200ns think=0ns slice=200us"),
+        Lock.here(MANY, "four locks at once", "workload=every-call locks=5 hold=200ns think=0ns slice=100us"),
         // With tickets of eight bits, eight of eight such windows show it, and six of eight that are a quarter as long.
-        kind("more than a byte can number", Lock, (Here, &[300]), "hold=1us think=0ns window=100ms"),
+        Lock.here(&[300], "more than a byte can number", "hold=1us think=0ns window=100ms"),
         // A host gives each waiter of a strict queue a slice of milliseconds: with more vCPUs the wait for the last takes too long.
-        kind("the host's scheduler", Lock, (Here, &[1, 2, 3, 5, 8, 16]), "sched=host hold=500ns think=500ns"),
-        kind("sleep at once", Paravirt, (Here, MANY), "spin-threshold=0us hold=500ns think=0ns slice=200us"),
+        Lock.here(&[1, 2, 3, 5, 8, 16], "the host's scheduler", "sched=host hold=500ns think=500ns"),
+        Paravirt.here(MANY, "sleep at once", "spin-threshold=0us hold=500ns think=0ns slice=200us"),
         // Sleepers of several locks, each woken before or after it went to sleep for another.
-        kind(
+        Paravirt.here(
+            FEW,
             "nested sections, long holds, sleep at once",
-            Paravirt,
-            (Here, FEW),
             "workload=mixed locks=4 nested-one-in=2 hold=20us spin-threshold=0us slice=500us",
         ),
-        kind("long spinning", Paravirt, (Here, FEW), "spin-threshold=1ms hold=500ns think=0ns slice=200us"),
-        kind(
-            "no hint of preemption",
-            Paravirt,
-            (Here, FEW),
-            "preempted-hint=off hold=1us think=0ns slice=100us",
-        ),
-        kind(
-            "kicks that hand the pCPU over",
-            Paravirt,
-            (Here, FEW),
-            "kick-yield=on hold=1us think=0ns slice=500us",
-        ),
-        kind("half of it readers", Readers, (Here, MANY), "read-share=50% hold=500ns think=0ns slice=200us"),
-        kind("few writers", Readers, (Here, FEW), "read-share=95% hold=500ns think=0ns slice=200us"),
-        // Readers that stay longer than anybody looks without a pause, and waiters that are away for less.
-        kind(
-            "eight simulated pCPUs, long readers, waiters taken off",
-            Readers,
-            (Simulated, &[4, 8]),
-            "read-share=50% deschedule=waiter,rate=20000,for=20us hold=5us think=1us slice=100us window=100ms",
-        ),
-        kind(
+        Paravirt.here(FEW, "long spinning", "spin-threshold=1ms hold=500ns think=0ns slice=200us"),
+        Paravirt.here(FEW, "no hint of preemption", "preempted-hint=off hold=1us think=0ns slice=100us"),
+        Paravirt.here(FEW, "kicks that hand the pCPU over", "kick-yield=on hold=1us think=0ns slice=500us"),
+        Readers.here(MANY, "half of it readers", "read-share=50% hold=500ns think=0ns slice=200us"),
+        Readers.here(FEW, "few writers", "read-share=95% hold=500ns think=0ns slice=200us"),
+        Readers.simulated(&[4, 8], "eight simulated pCPUs, long readers, waiters taken off", LONG_READERS),
+        Readers.here(
+            SEVERAL,
             "readers inside at once",
-            Readers,
-            (Here, SEVERAL),
             "workload=readers-inside hold=200ns slice=50us window=100ms",
         ),
-        kind("half of it tries", Try, (Here, MANY), "workload=try-lock slice=200us hold=500ns think=0ns"),
+        Try.here(MANY, "half of it tries", "workload=try-lock slice=200us hold=500ns think=0ns"),
         // Most vCPUs think: each finds the lock free, and says so if it does not get it.
-        kind(
-            "tries of free locks",
-            Try,
-            (Here, MANY),
-            "workload=try-lock slice=50us hold=0ns think=1ms locks=8",
-        ),
-        kind(
-            "interrupts",
-            Interrupts,
-            (Here, SEVERAL),
-            "workload=interrupted locks=2 slice=200us hold=500ns",
-        ),
-        kind("eight simulated pCPUs", Lock, (Simulated, SIMULATED), "hold=0ns think=0ns slice=100us"),
-        kind(
-            "eight simulated pCPUs, late stores",
-            Lock,
-            (LateStores, SIMULATED),
-            "hold=0ns think=0ns slice=100us",
-        ),
-        kind(
+        Try.here(MANY, "tries of free locks", "workload=try-lock slice=50us hold=0ns think=1ms locks=8"),
+        Interrupts.here(SEVERAL, "interrupts", "workload=interrupted locks=2 slice=200us hold=500ns"),
+        Lock.simulated(SIMULATED, "eight simulated pCPUs", "hold=0ns think=0ns slice=100us"),
+        Lock.late_stores("eight simulated pCPUs, late stores", "hold=0ns think=0ns slice=100us"),
+        Lock.simulated(
+            SIMULATED,
             "eight simulated pCPUs, nested sections",
-            Lock,
-            (Simulated, SIMULATED),
             "workload=mixed locks=4 nested-one-in=2 slice=100us hold=500ns",
         ),
         // Sleepers and those that wake them run at the same time.
-        kind(
+        Paravirt.simulated(
+            SIMULATED,
             "eight simulated pCPUs, sleep at once",
-            Paravirt,
-            (Simulated, SIMULATED),
             "spin-threshold=0us hold=200ns think=1us slice=100us",
         ),
         // Waiters with stores that are late go to sleep while others, which spin, hand the lock to them. A window this long finds a
         // missing barrier in two of five trials.
-        kind(
+        Paravirt.late_stores(
             "eight simulated pCPUs, late stores, sleep after 2 us",
-            Paravirt,
-            (LateStores, SIMULATED),
             "spin-threshold=2us hold=0ns think=0ns slice=1ms window=20ms",
         ),
-        kind(
+        Paravirt.late_stores(
             "eight simulated pCPUs, late stores, sleep after 5 us",
-            Paravirt,
-            (LateStores, SIMULATED),
             "spin-threshold=5us hold=0ns think=0ns slice=1ms window=20ms",
         ),
-        kind("eight simulated pCPUs, half of it readers", Readers, (Simulated, SIMULATED), HALF_READERS),
-        kind(
-            "eight simulated pCPUs, late stores, half of it readers",
-            Readers,
-            (LateStores, SIMULATED),
-            HALF_READERS,
-        ),
-        kind(
+        Readers.simulated(SIMULATED, "eight simulated pCPUs, half of it readers", HALF_READERS),
+        Readers.late_stores("eight simulated pCPUs, late stores, half of it readers", HALF_READERS),
+        Try.late_stores(
             "eight simulated pCPUs, late stores, half of it tries",
-            Try,
-            (LateStores, SIMULATED),
             "workload=try-lock hold=0ns think=200ns slice=100us",
         ),
-        kind(
+        Lock.simulated(
+            CROWDED,
             "off at each instruction",
-            Lock,
-            (Simulated, CROWDED),
             "workload=every-call locks=5 hold=200ns think=200ns window=4ms",
         ),
-        kind(
+        Interrupts.simulated(
+            CROWDED,
             "interrupts at each instruction",
-            Interrupts,
-            (Simulated, CROWDED),
             "workload=interrupted-each locks=2 hold=200ns think=200ns window=4ms",
         ),
     ]
 };
 
+/// Readers that stay longer than anybody looks without a pause, and waiters that are away for less.
+const LONG_READERS: &str =
+    "read-share=50% deschedule=waiter,rate=20000,for=20us hold=5us think=1us slice=100us window=100ms";
 /// Sections of which half only read.
 const HALF_READERS: &str = "read-share=50% hold=200ns think=200ns slice=100us";
 
