@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
-use super::scrolled;
+use super::headed;
 use crate::analysis::findings::setting_name;
 use crate::analysis::summary::Summary;
 use crate::record::Record;
@@ -39,25 +39,19 @@ fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Mark
         records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
     settings.sort_by_key(|setting| summary.outline.rank(setting));
     settings.dedup();
-    let table = html! {
-        table {
-            thead {
-                tr {
-                    th.name scope="col" { "event" }
-                    @for setting in &settings { th scope="col" { (setting_name(summary, setting)) } }
-                }
-            }
-            tbody {
-                @for name in &names {
-                    tr {
-                        th.name scope="row" { (name) }
-                        @for setting in &settings { td { (events_at(&records, setting, name)) } }
-                    }
-                }
+    let heads = html! {
+        th.name scope="col" { "event" }
+        @for setting in &settings { th scope="col" { (setting_name(summary, setting)) } }
+    };
+    let rows = html! {
+        @for name in &names {
+            tr {
+                th.name scope="row" { (name) }
+                @for setting in &settings { td { (events_at(&records, setting, name)) } }
             }
         }
     };
-    let table = html! { details { summary { (arm) } (scrolled(arm, &table)) } };
+    let table = html! { details { summary { (arm) } (headed(arm, &heads, &rows)) } };
     (!names.is_empty()).then_some(table)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, PreEscaped, html};
 
-use super::scrolled;
+use super::headed;
 use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::record::figures::{FIGURES, Shown};
@@ -33,25 +33,19 @@ pub(super) fn figures(summary: &Summary) -> Markup {
 /// The table that the terminal shows, where arms are kernels.
 pub(super) fn of_kernels(summary: &Summary) -> Markup {
     let grid = table::grid(summary);
-    let table = html! {
-        table {
-            thead {
-                tr {
-                    @for (at, title) in grid.header.iter().enumerate() {
-                        th.name[at == grid.names_at || at == grid.names_at + 1] scope="col" { (title) }
-                    }
-                }
-            }
-            tbody {
-                @for (fields, first) in grid.lines.iter().zip(&grid.begins_group) {
-                    tr.first[*first] {
-                        @for (at, field) in fields.iter().enumerate() {
-                            @if at == grid.names_at {
-                                th.name scope="row" { (field) }
-                            } @else {
-                                td.name[at == grid.names_at + 1] { (with_interval_apart(field)) }
-                            }
-                        }
+    let heads = html! {
+        @for (at, title) in grid.header.iter().enumerate() {
+            th.name[at == grid.names_at || at == grid.names_at + 1] scope="col" { (title) }
+        }
+    };
+    let rows = html! {
+        @for (fields, first) in grid.lines.iter().zip(&grid.begins_group) {
+            tr.first[*first] {
+                @for (at, field) in fields.iter().enumerate() {
+                    @if at == grid.names_at {
+                        th.name scope="row" { (field) }
+                    } @else {
+                        td.name[at == grid.names_at + 1] { (with_interval_apart(field)) }
                     }
                 }
             }
@@ -59,7 +53,7 @@ pub(super) fn of_kernels(summary: &Summary) -> Markup {
     };
     html! {
         p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary)) ". What the guests print is their own word." }
-        (scrolled("Figures", &table))
+        (headed("Figures", &heads, &rows))
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
 }
@@ -71,40 +65,34 @@ fn cells(summary: &Summary, setting: &BTreeMap<String, String>) -> Markup {
 
 /// Everything that was printed, compared or not.
 pub(super) fn printed(summary: &Summary) -> Option<Markup> {
-    let table = html! {
-        table {
-            thead {
+    let heads = html! {
+        @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
+        th.name scope="col" { "kernel" }
+        th.name scope="col" { "figure" }
+        th scope="col" { "runs" }
+        th scope="col" { "least" }
+        th scope="col" { "most" }
+        th scope="col" { "estimate" }
+        th.name scope="col" { "unit" }
+    };
+    let rows = html! {
+        @for row in table::arms(summary) {
+            @for (name, figure) in &row.figures {
                 tr {
-                    @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
-                    th.name scope="col" { "kernel" }
-                    th.name scope="col" { "figure" }
-                    th scope="col" { "runs" }
-                    th scope="col" { "least" }
-                    th scope="col" { "most" }
-                    th scope="col" { "estimate" }
-                    th.name scope="col" { "unit" }
-                }
-            }
-            tbody {
-                @for row in table::arms(summary) {
-                    @for (name, figure) in &row.figures {
-                        tr {
-                            (cells(summary, &row.setting))
-                            th.name scope="row" { (row.arm) }
-                            td.name { (name) }
-                            td { (figure.runs) }
-                            td { (si(figure.least)) }
-                            td { (si(figure.most)) }
-                            td { (figure.estimate.as_ref().map_or("\u{2013}".into(), |it| si(it.hodges_lehmann))) }
-                            td.name { (figure.unit) }
-                        }
-                    }
+                    (cells(summary, &row.setting))
+                    th.name scope="row" { (row.arm) }
+                    td.name { (name) }
+                    td { (figure.runs) }
+                    td { (si(figure.least)) }
+                    td { (si(figure.most)) }
+                    td { (figure.estimate.as_ref().map_or("\u{2013}".into(), |it| si(it.hodges_lehmann))) }
+                    td.name { (figure.unit) }
                 }
             }
         }
     };
     let any = summary.of_kernels && table::arms(summary).iter().any(|row| !row.figures.is_empty());
-    any.then(|| scrolled("All that the kernels printed", &table))
+    any.then(|| headed("All that the kernels printed", &heads, &rows))
 }
 
 /// A column of the table.
@@ -163,32 +151,26 @@ fn picker(columns: &[Column]) -> Markup {
 fn table_of_figures(summary: &Summary) -> Markup {
     let grid = table::grid(summary);
     let columns = columns(summary, &grid.header, grid.names_at);
-    let table = html! {
-        table {
-            thead {
-                tr {
-                    @for column in &columns {
-                        @match column {
-                            Column::Of(at) => th.name[*at == grid.names_at] scope="col" { (grid.header[*at]) },
-                            Column::Figure((figure, column), _) => {
-                                th class={ "of-" (figure.name) } scope="col" title=(figure.about) { (column.heading) }
-                            }
-                        }
-                    }
+    let heads = html! {
+        @for column in &columns {
+            @match column {
+                Column::Of(at) => th.name[*at == grid.names_at] scope="col" { (grid.header[*at]) },
+                Column::Figure((figure, column), _) => {
+                    th class={ "of-" (figure.name) } scope="col" title=(figure.about) { (column.heading) }
                 }
             }
-            tbody {
-                @for ((row, fields), first) in table::arms(summary).iter().zip(&grid.lines).zip(&grid.begins_group) {
-                    tr.ideal[row.role == Role::Ideal].first[*first] {
-                        @for column in &columns { (cell(summary, row, fields, column, grid.names_at)) }
-                    }
-                }
+        }
+    };
+    let rows = html! {
+        @for ((row, fields), first) in table::arms(summary).iter().zip(&grid.lines).zip(&grid.begins_group) {
+            tr.ideal[row.role == Role::Ideal].first[*first] {
+                @for column in &columns { (cell(summary, row, fields, column, grid.names_at)) }
             }
         }
     };
     html! {
         @if summary.together.is_empty() { (picker(&columns)) }
-        (scrolled("Figures", &table))
+        (headed("Figures", &heads, &rows))
     }
 }
 
@@ -260,7 +242,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
         @for (name, rows) in &tables {
             details open[all <= MOST_OPEN] {
                 summary { (name) }
-                (scrolled(name, &comparison_table(summary, rows)))
+                (comparison_table(summary, name, rows))
             }
         }
         @if let Some(control) = &summary.control {
@@ -289,59 +271,48 @@ pub(super) fn published(summary: &Summary) -> Option<Markup> {
     (!summary.published.is_empty()).then_some(content)
 }
 
-fn comparison_table(summary: &Summary, rows: &[&Comparison]) -> Markup {
-    html! {
-        table {
-            thead {
-                tr {
-                    @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
-                    th.name scope="col" { "arm" }
-                    th.name scope="col" { "over" }
-                    th scope="col" { "ratio" }
-                    th.name scope="col" { "in words" }
-                }
-            }
-            tbody {
-                @for row in rows {
-                    tr {
-                        (cells(summary, &row.setting))
-                        th.name scope="row" { (row.arm) }
-                        td.name { (row.baseline) }
-                        td class=[class(row.verdict)] { (as_ratio(row)) }
-                        td.name {
-                            (row.verdict.word(&row.of))
-                            @if let Some(sensitivity) = &row.sensitivity { ", " (sensitivity.word()) }
-                        }
-                    }
+fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> Markup {
+    let heads = html! {
+        @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
+        th.name scope="col" { "arm" }
+        th.name scope="col" { "over" }
+        th scope="col" { "ratio" }
+        th.name scope="col" { "in words" }
+    };
+    let rows = html! {
+        @for row in compared {
+            tr {
+                (cells(summary, &row.setting))
+                th.name scope="row" { (row.arm) }
+                td.name { (row.baseline) }
+                td class=[class(row.verdict)] { (as_ratio(row)) }
+                td.name {
+                    (row.verdict.word(&row.of))
+                    @if let Some(sensitivity) = &row.sensitivity { ", " (sensitivity.word()) }
                 }
             }
         }
-    }
+    };
+    headed(name, &heads, &rows)
 }
 
 /// The uncontended cost of each lock, if that is asked for.
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
     let lines = table::lock_cost_lines(&summary.lock_costs);
-    let table = html! {
-        table {
-            thead {
-                tr {
-                    @for (at, title) in table::LOCK_COSTS.iter().enumerate() {
-                        th.name[at == 0] scope="col" { (title) }
-                    }
-                }
-            }
-            tbody {
-                @for line in &lines {
-                    tr {
-                        th.name scope="row" { (line[0]) }
-                        @for field in &line[1..] { td { (field) } }
-                    }
-                }
+    let heads = html! {
+        @for (at, title) in table::LOCK_COSTS.iter().enumerate() {
+            th.name[at == 0] scope="col" { (title) }
+        }
+    };
+    let rows = html! {
+        @for line in &lines {
+            tr {
+                th.name scope="row" { (line[0]) }
+                @for field in &line[1..] { td { (field) } }
             }
         }
     };
-    (!lines.is_empty()).then(|| scrolled("Uncontended costs", &table))
+    (!lines.is_empty()).then(|| headed("Uncontended costs", &heads, &rows))
 }
 
 /// How often trials of the same comparison show a difference, if the experiment has trials.

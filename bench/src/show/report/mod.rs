@@ -12,8 +12,7 @@ use crate::analysis::summary::{CheckOutcome, Summary};
 use crate::record::Record;
 use crate::results::manifest::Manifest;
 use crate::show::plot::{self, Data, Picture};
-use crate::show::svg;
-use crate::show::table;
+use crate::show::{svg, table};
 
 const STYLE: &str = include_str!("report.css");
 
@@ -152,6 +151,11 @@ fn drawn(picture: &Picture) -> Markup {
 /// A table that may be wider than the window: it scrolls for itself, by keys as well, and its edges show that there is more.
 pub(in crate::show) fn scrolled(name: &str, table: &Markup) -> Markup {
     html! { div.wide role="region" aria-label=(name) tabindex="0" { (table) } }
+}
+
+/// A table with a row of heads.
+fn headed(name: &str, heads: &Markup, rows: &Markup) -> Markup {
+    scrolled(name, &html! { table { thead { tr { (heads) } } tbody { (rows) } } })
 }
 
 fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
