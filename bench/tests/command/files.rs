@@ -8,34 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{
-    Check, Ended, FINISHED, Failed, HALTKICK, SIMULATED, apply, assert_valid, command, end_of, ends,
-    kvm_trial, read, records, refuses, scratch, shell, skip, tiny, trial, written,
+    CELLS_PER_BLOCK, Check, Ended, FINISHED, Failed, HALTKICK, SIMULATED, TINY, apply, assert_valid, command,
+    end_of, ends, kvm_trial, read, records, refuses, scratch, shell, skip, tiny, trial, written,
 };
 
-/// Two arms on a simulated machine.
-const SIMULATED_TINY: &str = r#"
-format = 1
-name = "s"
-title = "S"
-blocks = 4
-[settings]
-engine = "sim"
-machine = "cascadelake-2s"
-cpus = "0-1"
-vcpus = 4
-window = "1ms"
-warmup = "1ms"
-think = "1us"
-[[arm]]
-name = "tas"
-lock = "tas"
-[[arm]]
-name = "mcs"
-lock = "mcs"
-"#;
-
+/// The tiny experiment on a simulated machine.
 fn experiment(within: &str) -> String {
-    written(format!("{within}/s.toml"), SIMULATED_TINY)
+    let machine = "engine = \"sim\"\nmachine = \"cascadelake-2s\"\ncpus = \"0-1\"\nwindow = \"1ms\"";
+    written(format!("{within}/s.toml"), TINY.replace("window = \"10ms\"", machine))
 }
 
 #[apply(trial)]
@@ -77,7 +57,7 @@ fn an_output_directory_need_not_be_named_in_utf8() {
     let mut bench = command(&format!("bench {} --output", experiment(&directory)));
     end_of(bench.arg(&results)).with(&[0]);
     assert!(results.join("report.html").exists());
-    assert_eq!(read(results.join("runs.jsonl")).lines().count(), 4 * 3);
+    assert_eq!(read(results.join("runs.jsonl")).lines().count(), 3 * CELLS_PER_BLOCK);
 }
 
 #[apply(trial)]
@@ -86,10 +66,10 @@ fn a_limit_on_file_sizes_costs_what_does_not_fit() {
     let (experiment, results) = (experiment(&directory), format!("{directory}/results"));
     let ended = shell(&format!("ulimit -f 40 && exec {HALTKICK} bench {experiment} --output {results}"));
     let kept = records(&results).len();
-    assert!((1..12).contains(&kept), "{kept} records are in a file of at most 40 blocks");
+    assert!((1..3 * CELLS_PER_BLOCK).contains(&kept), "{kept} records are in a file of at most 40 blocks");
     ended.with(&[1]).says(&[&format!("File too large (os error 27): {kept} records are kept")]);
     ends(0, &format!("bench --resume {results}"));
-    assert_eq!(records(&results).len(), 4 * 3);
+    assert_eq!(records(&results).len(), 3 * CELLS_PER_BLOCK);
 }
 
 #[apply(trial)]
@@ -114,7 +94,7 @@ fn results_are_kept_whether_or_not_their_table_is_taken() {
         let ended = shell(&format!("exec {HALTKICK} bench {experiment} --output {results} {to}")).with(&[1]);
         assert!(Path::new(&results).join("report.html").exists(), "{ended}");
         let last = ended.err.lines().last().unwrap();
-        let expected = format!(": all 12 records are kept, with the report, in {results}");
+        let expected = format!(": all 21 records are kept, with the report, in {results}");
         assert!(last.starts_with("haltkick: standard output: ") && last.ends_with(&expected), "{ended}");
     }
 }
