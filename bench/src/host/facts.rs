@@ -3,17 +3,14 @@
 //! Names are `group.item`. Nothing here is needed to run; all of it is what a reviewer asks for afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use haltkick_vmm::Image;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::host::cpulist;
-use crate::host::identity;
-use crate::host::probe;
+use crate::host::{cpulist, identity, probe};
 
 /// One fact about the host.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -37,20 +34,73 @@ impl From<probe::Answer> for Fact {
 
 type Facts = BTreeMap<String, Fact>;
 
+/// Facts that are the text of a file.
+const TEXTS: &[(&str, &str)] = &[
+    ("frequency.boost", "/sys/devices/system/cpu/cpufreq/boost"),
+    ("frequency.no_turbo", "/sys/devices/system/cpu/intel_pstate/no_turbo"),
+    ("idle.driver", "/sys/devices/system/cpu/cpuidle/current_driver"),
+    ("idle.governor", "/sys/devices/system/cpu/cpuidle/current_governor"),
+    ("kernel.command_line", "/proc/cmdline"),
+    ("kernel.tainted", "/proc/sys/kernel/tainted"),
+    ("kernel.version", "/proc/version"),
+    ("limits.perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid"),
+    ("limits.rlimits", "/proc/self/limits"),
+    ("memory.ksm", "/sys/kernel/mm/ksm/run"),
+    ("memory.numa_balancing", "/proc/sys/kernel/numa_balancing"),
+    ("memory.transparent_hugepages", "/sys/kernel/mm/transparent_hugepage/enabled"),
+    ("scheduler.autogroup", "/proc/sys/kernel/sched_autogroup_enabled"),
+    ("scheduler.base_slice_ns", "/sys/kernel/debug/sched/base_slice_ns"),
+    ("scheduler.features", "/sys/kernel/debug/sched/features"),
+    ("scheduler.own_autogroup", "/proc/self/autogroup"),
+    ("scheduler.preemption_model", "/sys/kernel/debug/sched/preempt"),
+    ("scheduler.rt_runtime_us", "/proc/sys/kernel/sched_rt_runtime_us"),
+    ("scheduler.sched_ext", "/sys/kernel/sched_ext/state"),
+    ("scheduler.uclamp_min", "/proc/sys/kernel/sched_util_clamp_min"),
+    ("scheduler.watchdog", "/proc/sys/kernel/watchdog"),
+    ("time.clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    ("time.clocksources", "/sys/devices/system/clocksource/clocksource0/available_clocksource"),
+    ("time.uptime_s", "/proc/uptime"),
+    ("topology.cgroup", "/proc/self/cgroup"),
+    ("topology.isolated", "/sys/devices/system/cpu/isolated"),
+    ("topology.nohz_full", "/sys/devices/system/cpu/nohz_full"),
+    ("topology.numa_nodes", "/sys/devices/system/node/online"),
+    ("topology.offline", "/sys/devices/system/cpu/offline"),
+    ("topology.online", "/sys/devices/system/cpu/online"),
+    ("topology.smt_active", "/sys/devices/system/cpu/smt/active"),
+];
+/// Facts that stand in a line of a file, behind a word.
+const FIELDS: &[(&str, &str, &str)] = &[
+    ("cpu.bugs", "/proc/cpuinfo", "bugs"),
+    ("cpu.family", "/proc/cpuinfo", "cpu family"),
+    ("cpu.model", "/proc/cpuinfo", "model name"),
+    ("cpu.model_number", "/proc/cpuinfo", "model"),
+    ("cpu.stepping", "/proc/cpuinfo", "stepping"),
+    ("cpu.vendor", "/proc/cpuinfo", "vendor_id"),
+    ("limits.capabilities", "/proc/self/status", "CapEff"),
+    ("limits.seccomp", "/proc/self/status", "Seccomp"),
+    ("memory.available", "/proc/meminfo", "MemAvailable"),
+    ("memory.swap_total", "/proc/meminfo", "SwapTotal"),
+    ("memory.total", "/proc/meminfo", "MemTotal"),
+];
+/// Facts that each CPU has a file of.
+const OF_EACH_CPU: &[(&str, &str)] = &[
+    ("frequency.driver", "cpufreq/scaling_driver"),
+    ("frequency.energy_performance_preference", "cpufreq/energy_performance_preference"),
+    ("frequency.governor", "cpufreq/scaling_governor"),
+    ("frequency.max_khz", "cpufreq/scaling_max_freq"),
+    ("frequency.min_khz", "cpufreq/scaling_min_freq"),
+    ("topology.core_ids", "topology/core_id"),
+    ("topology.package_ids", "topology/physical_package_id"),
+    ("topology.siblings", "topology/thread_siblings_list"),
+];
+
 /// All facts. `guest` is the image that is run, with the lock objects that are linked behind it.
 pub(crate) fn all(guest: &Image) -> Facts {
-    let mut facts = Facts::new();
-    kernel(&mut facts);
-    cpu(&mut facts);
-    topology(&mut facts);
-    frequency(&mut facts);
-    idle(&mut facts);
-    kvm(&mut facts);
-    scheduler(&mut facts);
-    memory(&mut facts);
-    time(&mut facts);
-    limits(&mut facts);
-    tool(&mut facts, guest);
+    let mut facts = of_tool(guest);
+    TEXTS.iter().for_each(|(name, path)| put(&mut facts, name, probe::text(path)));
+    FIELDS.iter().for_each(|(name, path, field)| put(&mut facts, name, probe::field(path, field)));
+    OF_EACH_CPU.iter().for_each(|(name, file)| put(&mut facts, name, each_cpu(file)));
+    others(&mut facts);
     facts.extend(noise().into_iter().map(|(name, fact)| (format!("noise.{name}"), fact)));
     facts
 }
@@ -80,83 +130,28 @@ fn put(facts: &mut Facts, name: &str, fact: probe::Answer) {
     facts.insert(name.into(), fact.into());
 }
 
-fn kernel(facts: &mut Facts) {
+/// Facts that take more than a look into a file.
+fn others(facts: &mut Facts) {
     put(facts, "kernel.release", identity::kernel());
-    put(facts, "kernel.version", probe::text("/proc/version"));
-    put(facts, "kernel.command_line", probe::text("/proc/cmdline"));
     put(facts, "kernel.os_release", os_release());
     put(facts, "kernel.config_sha256", hash_file(Path::new("/proc/config.gz")));
-    put(facts, "kernel.tainted", probe::text("/proc/sys/kernel/tainted"));
     put(facts, "kernel.livepatches", directory_names("/sys/kernel/livepatch"));
-}
-
-fn cpu(facts: &mut Facts) {
-    for (name, field) in [
-        ("vendor", "vendor_id"),
-        ("family", "cpu family"),
-        ("model_number", "model"),
-        ("stepping", "stepping"),
-        ("model", "model name"),
-        ("bugs", "bugs"),
-    ] {
-        put(facts, &format!("cpu.{name}"), probe::field("/proc/cpuinfo", field));
-    }
     put(facts, "cpu.microcode", distinct_fields("microcode"));
-    put(
-        facts,
-        "cpu.flags_sha256",
-        probe::field("/proc/cpuinfo", "flags").map(|flags| hash(flags.as_bytes())),
-    );
+    put(facts, "cpu.flags_sha256", probe::field("/proc/cpuinfo", "flags").map(hash));
     put(facts, "cpu.caches", caches());
     put(facts, "cpu.vulnerabilities", each("/sys/devices/system/cpu/vulnerabilities", "", ""));
     put(facts, "cpu.hypervisor_bit", probe::has_cpu_flag("hypervisor").map(|bit| bit.to_string()));
-}
-
-fn topology(facts: &mut Facts) {
-    let cpu = |file: &str| probe::text(format!("/sys/devices/system/cpu/{file}"));
-    put(facts, "topology.online", cpu("online"));
-    put(facts, "topology.offline", cpu("offline"));
-    put(facts, "topology.isolated", cpu("isolated"));
-    put(facts, "topology.nohz_full", cpu("nohz_full"));
-    put(facts, "topology.smt_active", cpu("smt/active"));
-    put(facts, "topology.core_ids", each_cpu("topology/core_id"));
-    put(facts, "topology.package_ids", each_cpu("topology/physical_package_id"));
-    put(facts, "topology.siblings", each_cpu("topology/thread_siblings_list"));
-    put(facts, "topology.numa_nodes", probe::text("/sys/devices/system/node/online"));
     put(facts, "topology.numa_distances", each("/sys/devices/system/node", "node", "distance"));
     put(
         facts,
         "topology.allowed",
         cpulist::allowed().map(|cpus| cpus.to_string()).map_err(|failure| failure.message),
     );
-    put(facts, "topology.cgroup", probe::text("/proc/self/cgroup"));
     put(facts, "topology.cgroup_cpuset", cgroup("cpuset.cpus.effective"));
-}
-
-fn frequency(facts: &mut Facts) {
-    for (name, file) in [
-        ("driver", "cpufreq/scaling_driver"),
-        ("governor", "cpufreq/scaling_governor"),
-        ("min_khz", "cpufreq/scaling_min_freq"),
-        ("max_khz", "cpufreq/scaling_max_freq"),
-        ("energy_performance_preference", "cpufreq/energy_performance_preference"),
-    ] {
-        put(facts, &format!("frequency.{name}"), each_cpu(file));
-    }
-    put(facts, "frequency.no_turbo", probe::text("/sys/devices/system/cpu/intel_pstate/no_turbo"));
-    put(facts, "frequency.boost", probe::text("/sys/devices/system/cpu/cpufreq/boost"));
     put(facts, "frequency.now_mhz", distinct_fields("cpu MHz"));
-}
-
-fn idle(facts: &mut Facts) {
-    put(facts, "idle.driver", probe::text("/sys/devices/system/cpu/cpuidle/current_driver"));
-    put(facts, "idle.governor", probe::text("/sys/devices/system/cpu/cpuidle/current_governor"));
     put(facts, "idle.states", each("/sys/devices/system/cpu/cpu0/cpuidle", "state", "name"));
     put(facts, "idle.states_disabled", each("/sys/devices/system/cpu/cpu0/cpuidle", "state", "disable"));
     put(facts, "idle.haltpoll_guest", module_parameters("haltpoll"));
-}
-
-fn kvm(facts: &mut Facts) {
     put(
         facts,
         "kvm.device",
@@ -166,47 +161,12 @@ fn kvm(facts: &mut Facts) {
     for module in probe::kvm_modules() {
         put(facts, &format!("kvm.parameters_{module}"), module_parameters(&module));
     }
-}
-
-fn scheduler(facts: &mut Facts) {
-    put(facts, "scheduler.preemption_model", probe::text("/sys/kernel/debug/sched/preempt"));
-    put(facts, "scheduler.base_slice_ns", probe::text("/sys/kernel/debug/sched/base_slice_ns"));
-    put(facts, "scheduler.features", probe::text("/sys/kernel/debug/sched/features"));
-    put(facts, "scheduler.autogroup", probe::text("/proc/sys/kernel/sched_autogroup_enabled"));
-    put(facts, "scheduler.own_autogroup", probe::text("/proc/self/autogroup"));
-    put(facts, "scheduler.rt_runtime_us", probe::text("/proc/sys/kernel/sched_rt_runtime_us"));
-    put(facts, "scheduler.sched_ext", probe::text("/sys/kernel/sched_ext/state"));
     put(facts, "scheduler.policy_and_nice", own_policy());
     put(facts, "scheduler.cgroup_cpu_max", cpu_quota());
     put(facts, "scheduler.cgroup_cpu_weight", cgroup("cpu.weight"));
-    put(facts, "scheduler.uclamp_min", probe::text("/proc/sys/kernel/sched_util_clamp_min"));
-    put(facts, "scheduler.watchdog", probe::text("/proc/sys/kernel/watchdog"));
-}
-
-fn memory(facts: &mut Facts) {
-    put(facts, "memory.transparent_hugepages", probe::text("/sys/kernel/mm/transparent_hugepage/enabled"));
-    put(facts, "memory.ksm", probe::text("/sys/kernel/mm/ksm/run"));
-    put(facts, "memory.numa_balancing", probe::text("/proc/sys/kernel/numa_balancing"));
-    put(facts, "memory.total", probe::field("/proc/meminfo", "MemTotal"));
-    put(facts, "memory.available", probe::field("/proc/meminfo", "MemAvailable"));
-    put(facts, "memory.swap_total", probe::field("/proc/meminfo", "SwapTotal"));
-}
-
-fn time(facts: &mut Facts) {
-    let clock = "/sys/devices/system/clocksource/clocksource0";
-    put(facts, "time.clocksource", probe::text(format!("{clock}/current_clocksource")));
-    put(facts, "time.clocksources", probe::text(format!("{clock}/available_clocksource")));
     for flag in ["constant_tsc", "nonstop_tsc", "tsc_known_freq"] {
         put(facts, &format!("time.{flag}"), probe::has_cpu_flag(flag).map(|has| has.to_string()));
     }
-    put(facts, "time.uptime_s", probe::text("/proc/uptime"));
-}
-
-fn limits(facts: &mut Facts) {
-    put(facts, "limits.perf_event_paranoid", probe::text("/proc/sys/kernel/perf_event_paranoid"));
-    put(facts, "limits.rlimits", probe::text("/proc/self/limits"));
-    put(facts, "limits.capabilities", probe::field("/proc/self/status", "CapEff"));
-    put(facts, "limits.seccomp", probe::field("/proc/self/status", "Seccomp"));
     put(facts, "limits.container", container());
 }
 
@@ -353,7 +313,7 @@ fn directory_names(directory: &str) -> probe::Answer {
 }
 
 /// SHA-256, in hexadecimal digits.
-pub(crate) fn hash(bytes: &[u8]) -> String {
+pub(crate) fn hash(bytes: impl AsRef<[u8]>) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
