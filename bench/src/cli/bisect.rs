@@ -43,6 +43,6 @@ pub(crate) struct BisectArgs {
     pub(crate) blocks: u32,
     #[command(flatten)]
     pub(crate) settings: Settings,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Linux guest")]
     pub(crate) boot: BootArgs,
 }

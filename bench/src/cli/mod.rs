@@ -231,18 +231,19 @@ pub(crate) struct RunArgs {
     pub(crate) perf_map: bool,
     #[command(flatten, next_help_heading = "Machine")]
     pub(crate) image: ImageArgs,
+    #[command(flatten, next_help_heading = "Linux guest")]
+    pub(crate) linux: LinuxArgs,
+}
+
+/// Linux instead of our own guest.
+#[derive(Args, Debug)]
+pub(crate) struct LinuxArgs {
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
     /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
-    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Linux guest")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
     /// The initial RAM disk of that kernel
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "FILE",
-        requires = "kernel",
-        help_heading = "Linux guest"
-    )]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "kernel")]
     pub(crate) initrd: Option<PathBuf>,
     /// Words for the kernel's command line, after `console=ttyS0 panic=-1`
     #[arg(
@@ -250,18 +251,11 @@ pub(crate) struct RunArgs {
         hide_short_help = true,
         value_name = "WORDS",
         requires = "kernel",
-        allow_hyphen_values = true,
-        help_heading = "Linux guest"
+        allow_hyphen_values = true
     )]
     pub(crate) append: Option<String>,
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "TEXT",
-        requires = "kernel",
-        help_heading = "Linux guest"
-    )]
+    #[arg(long, hide_short_help = true, value_name = "TEXT", requires = "kernel")]
     pub(crate) marker: Option<String>,
     /// Run this workload on that kernel: `run` and settings of it, on --engine threads unless it says otherwise; an initial RAM
     /// disk is made for it, and its record comes back. Goes with --engine qemu, too
@@ -270,8 +264,7 @@ pub(crate) struct RunArgs {
         hide_short_help = true,
         value_name = "WORDS",
         requires = "kernel",
-        conflicts_with = "initrd",
-        help_heading = "Linux guest"
+        conflicts_with = "initrd"
     )]
     pub(crate) workload_inside: Option<String>,
 }

@@ -56,7 +56,7 @@ pub(crate) struct SweepArgs {
     pub(crate) save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: Settings,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Linux guest")]
     pub(crate) boot: BootArgs,
     #[command(flatten)]
     pub(crate) conduct: Conduct,
@@ -66,25 +66,19 @@ pub(crate) struct SweepArgs {
 #[derive(Args, Debug)]
 pub(crate) struct BootArgs {
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; --vary kernel=FILE,... boots several
-    #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<String>,
     /// The initial RAM disk of the kernels
-    #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) initrd: Option<String>,
     /// Words for the kernels' command lines; those of --vary cmdline='WORDS;...' come behind them
-    #[arg(
-        long,
-        visible_alias = "cmdline",
-        value_name = "WORDS",
-        allow_hyphen_values = true,
-        help_heading = "Linux guest"
-    )]
+    #[arg(long, visible_alias = "cmdline", value_name = "WORDS", allow_hyphen_values = true)]
     pub(crate) append: Option<String>,
     /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
-    #[arg(long, value_name = "TEXT", help_heading = "Linux guest")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) marker: Option<String>,
     /// Run this workload on the kernels: `run` and settings of it. Its figures are those of any run
-    #[arg(long, value_name = "WORDS", conflicts_with = "initrd", help_heading = "Linux guest")]
+    #[arg(long, value_name = "WORDS", conflicts_with = "initrd")]
     pub(crate) workload_inside: Option<String>,
 }
 

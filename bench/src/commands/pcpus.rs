@@ -2,9 +2,8 @@
 
 use haltkick_vmm::Run;
 
-use crate::host::cpu_choice;
 use crate::host::cpulist::CpuList;
-use crate::host::topology;
+use crate::host::{cpu_choice, topology};
 use crate::text::output;
 
 /// Says which of the CPUs that this process may use `runs` on this host leave out by default, and whether the kernel will move memory.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use haltkick_vmm::{RunError, printable};
+use haltkick_vmm::{Refused, RunError, printable};
 
 /// Exit codes, as documented in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,12 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::usage(format!("--{refused}"))
     }
 }
 

@@ -210,10 +210,7 @@ impl Job<'_> {
 
     fn of_trial(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<Run> {
         let supply = Supply { image: &self.image, allowed: &self.allowed };
-        let mut run = self
-            .settings(trial, seed)?
-            .resolve(supply)
-            .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
+        let mut run = self.settings(trial, seed)?.resolve(supply)?;
         if run.engine.is_simulated() {
             run.watchdog = run.watchdog.map(|watchdog| watchdog.min(trial.simulated_patience()));
         } else {

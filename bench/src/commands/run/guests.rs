@@ -142,13 +142,7 @@ fn tell(mut record: Record, profile: Option<&Profile>, format: Format) -> Result
         record.profile =
             Some(json.map_err(|error| Failure::internal(format!("the profile as JSON: {error}")))?);
     }
-    match format {
-        Format::Json => output::json(&record),
-        Format::Table => output::data(&show::record::record(&record)),
-    }?;
-    for warning in &record.warnings {
-        output::talk(&format!("haltkick: invalid run: {}", warning.message));
-    }
+    super::tell(&record, format)?;
     if let (Some(profile), Format::Table) = (profile, format) {
         output::data(&format!("\n{}", show::profile::table(profile)))?;
     }

@@ -6,20 +6,15 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{Image, Linux as Kernel, Needs, RamDisk, System, printable};
 
-use crate::cli::{Format, RunArgs};
-use crate::commands::interrupt;
-use crate::commands::pcpus;
+use crate::cli::RunArgs;
+use crate::commands::{interrupt, pcpus};
 use crate::experiment::workload_inside::WorkloadInside;
-use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
-use crate::host::walls;
-use crate::measure::console::RunResult;
+use crate::host::{cpulist, walls};
 use crate::measure::{self, origin::Origin};
-use crate::record::Record;
 use crate::settings::value::Value;
 use crate::settings::{Supply, linux};
-use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
@@ -27,21 +22,21 @@ use crate::text::output;
 pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     refuse_what_is_for_our_own_guest(args)?;
     let wrong_inside = |message: String| Failure::usage(printable(&format!("--workload-inside: {message}")));
-    let inside = args.workload_inside.as_deref().map(WorkloadInside::read).transpose();
+    let inside = args.linux.workload_inside.as_deref().map(WorkloadInside::read).transpose();
     let inside = inside.map_err(wrong_inside)?;
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
-    let mut run = super::resolve(&args.settings, Supply { image: &image, allowed: &allowed })?;
+    let mut run = args.settings.resolve(Supply { image: &image, allowed: &allowed })?;
     pcpus::say_before(&allowed, std::iter::once(&run));
     let settings = &args.settings;
     // Unlike a lock's, these are there unless they are hidden.
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
     let mut linux = Kernel {
         kernel: kernel.into(),
-        initrd: args.initrd.clone().map(RamDisk::File),
-        append: args.append.clone().unwrap_or_default(),
+        initrd: args.linux.initrd.clone().map(RamDisk::File),
+        append: args.linux.append.clone().unwrap_or_default(),
         memory_bytes: linux::memory_bytes(settings),
-        marker: args.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
+        marker: args.linux.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
         limit: Some(linux::limit(settings)),
     };
     if let Some(inside) = inside {
@@ -56,18 +51,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let seen = measure::linux::boot(&run, &image, shows, &stop)?;
     let origin = Origin::new(started, Host::probe(), watch.finish());
     let record = measure::linux::record(&run, &seen, &origin, None);
-    conclude(&record, seen, args.format)
-}
-
-fn conclude(record: &Record, seen: RunResult, format: Format) -> Result<Exit> {
-    match format {
-        Format::Json => output::json(record),
-        Format::Table => output::data(&show::record::record(record)),
-    }?;
-    // A failure is told as one.
-    for warning in record.warnings.iter().filter(|it| record.failure.as_ref() != Some(&it.message)) {
-        output::talk(&format!("haltkick: invalid run: {}", warning.message));
-    }
+    super::tell(&record, args.format)?;
     match measure::linux::failure(seen) {
         Some(failure) => Err(failure),
         None if record.trusted => Ok(Exit::Done),
@@ -93,5 +77,5 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
             "--{name} is for our own guest on /dev/kvm: leave it out with --kernel, or put it into --workload-inside"
         )));
     }
-    linux::check_descheduling(&args.settings).map_err(|wrong| Failure::usage(format!("--{wrong}")))
+    Ok(linux::check_descheduling(&args.settings)?)
 }

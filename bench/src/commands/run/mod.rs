@@ -11,29 +11,28 @@ use std::time::Duration;
 
 use haltkick_vmm::{Engine, Image, Instruments, Needs, Run};
 
-use crate::cli::RunArgs;
-use crate::commands::guest_image;
-use crate::commands::interrupt;
-use crate::commands::pcpus;
-use crate::experiment;
-use crate::host::cpulist;
-use crate::host::walls;
+use crate::cli::{Format, RunArgs};
+use crate::commands::{guest_image, interrupt, pcpus};
+use crate::host::{cpulist, walls};
 use crate::measure::calibrate::Calibration;
+use crate::record::Record;
 use crate::results::live::LiveFile;
 use crate::results::opened::{OpenedFile, create_anew};
 use crate::settings::{Settings, Supply, rounds};
 use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+use crate::{experiment, show};
 use guests::Files;
 use trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
-    if let Some(kernel) = &args.kernel {
+    if let Some(kernel) = &args.linux.kernel {
         return linux::run(args, kernel);
     }
     let settings = settings(args)?;
     let image = guest_image::load(args.image.guest.as_deref(), settings.locks())?;
     let allowed = cpulist::allowed()?;
-    let run = resolve(&settings, Supply { image: &image, allowed: &allowed })?;
+    let run = settings.resolve(Supply { image: &image, allowed: &allowed })?;
     pcpus::say_before(&allowed, std::iter::once(&run));
     guest_image::check_trust(
         (args.image.guest.as_deref(), &image),
@@ -65,11 +64,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     Ok(ended)
 }
 
-/// The configuration that `settings` are here.
-fn resolve(settings: &Settings, supply: Supply<'_>) -> Result<Run> {
-    settings.resolve(supply).map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))
-}
-
 /// Mean time between the samples of a pCPU, unless it is said.
 const DEFAULT_PERIOD: Duration = Duration::from_millis(1);
 
@@ -82,7 +76,7 @@ fn instruments(args: &RunArgs, engine: &Engine) -> Result<Instruments> {
         ));
     }
     let instruments = Instruments { profile, trace: args.trace.is_some(), ..Instruments::default() };
-    instruments.check().map_err(|wrong| Failure::usage(format!("--{wrong}")))?;
+    instruments.check()?;
     Ok(instruments)
 }
 
@@ -96,6 +90,18 @@ fn calibrated(run: Run, image: &Image) -> Result<Run> {
     let engine = |run: &Run| Ok(haltkick_vmm::run(run, image, &instruments, &stop)?.all()?.into());
     let work_rate = Some(Calibration::measure(&engine, &run, image, 1)?.work_rate);
     Ok(Run { work_rate, ..run })
+}
+
+/// Shows a record, and what speaks against it. A failure is told as one.
+fn tell(record: &Record, format: Format) -> Result<()> {
+    match format {
+        Format::Json => output::json(record),
+        Format::Table => output::data(&show::record::record(record)),
+    }?;
+    for warning in record.warnings.iter().filter(|it| record.failure.as_ref() != Some(&it.message)) {
+        output::talk(&format!("haltkick: invalid run: {}", warning.message));
+    }
+    Ok(())
 }
 
 /// The settings of the flags, over those of the guest set.

@@ -139,9 +139,7 @@ impl Asked {
 fn resolved(settings: &Settings, image: &Image) -> Result<Run> {
     let allowed = cpulist::allowed()?;
     let supply = Supply { image, allowed: &allowed };
-    let mut run = settings
-        .resolve(supply)
-        .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
+    let mut run = settings.resolve(supply)?;
     check(&run, image)?;
     if settings.given("warmup").is_none() {
         run.warmup = round(&run) * 2;

@@ -95,9 +95,7 @@ fn settings(args: &WorstArgs) -> Result<Settings> {
 
 fn conclude(args: &WorstArgs, screened: &Screened, output: &Path) -> Result<()> {
     let answer = &screened.answer;
-    let json = serde_json::to_string_pretty(answer)
-        .map_err(|error| Failure::internal(format!("the answer as JSON: {error}")))?;
-    let json = json + "\n";
+    let json = output::to_indented_json(answer)?;
     directory::write_whole(&output.join("worst.json"), &json)?;
     directory::write_whole(&output.join("report.html"), show::worst::page(answer, &screened.map))?;
     match args.format {
