@@ -10,8 +10,7 @@ use haltkick_vmm::hosts::{Fair, Host, PauseCounter};
 
 use crate::analysis::power;
 use crate::analysis::robust::Sensitivity;
-use crate::analysis::statistics::Estimate;
-use crate::analysis::statistics::Verdict;
+use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{Comparison, Summary};
 use crate::cli::{AnswerArgs, Question};
 use crate::commands::bench;

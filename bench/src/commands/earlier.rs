@@ -61,19 +61,17 @@ fn read(
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
-    use crate::results::directory;
+    use crate::results::directory::{self, Directory};
+    use crate::text::output::to_indented_json;
 
     /// Leaves the results of an experiment of `blocks` blocks that began at this hour.
     fn leave(within: &Path, name: &str, hour: u32, blocks: u32, world: &World) {
         let plan = plan(blocks);
         let mut manifest = world.manifest(&plan);
         manifest.started = format!("2026-01-01T{hour:02}:00:00Z");
-        let path = within.join(name);
-        fs::create_dir_all(&path).unwrap();
-        fs::write(path.join(directory::MANIFEST), manifest.to_json().unwrap()).unwrap();
-        let lines: Vec<String> =
-            world.records(&plan).iter().map(|record| serde_json::to_string(record).unwrap()).collect();
-        fs::write(path.join("runs.jsonl"), lines.join("\n") + "\n").unwrap();
+        let mut results = Directory::create(&within.join(name)).unwrap();
+        results.write(directory::MANIFEST, &to_indented_json(&manifest).unwrap()).unwrap();
+        results.append(&directory::lines(&world.records(&plan)).unwrap()).unwrap();
     }
 
     fn plan(blocks: u32) -> Plan {

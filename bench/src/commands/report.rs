@@ -95,7 +95,7 @@ fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Rec
             }
             Some(file) => {
                 file.write(content.as_bytes())?;
-                output::talk(&format!("exported: {}", file.path().display()));
+                output::talk(&format!("exported: {}", file.path.display()));
             }
         }
     }
@@ -179,12 +179,12 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
     let exports = Exports::open(&args.show.export)?;
     let mut directory = Directory::create(&args.output)?;
-    directory.write(directory::MANIFEST, &manifest.to_json()?)?;
+    directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?)?;
     for record in &records {
         directory.append(&directory::lines(std::slice::from_ref(record))?)?;
     }
     directory.sync()?;
-    conclude(directory.path(), &manifest, &records, Show::new(&args.show, &exports))
+    conclude(&directory.path, &manifest, &records, Show::new(&args.show, &exports))
 }
 
 /// Reads a directory: its manifest and its records.

@@ -13,9 +13,8 @@ use crate::experiment::{BUILT_IN, Experiment, Source};
 use crate::results::directory::{self, Directory};
 use crate::show::published;
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::nearest;
-use crate::text::output;
 use crate::text::wrap::wrap;
+use crate::text::{nearest, output};
 
 /// Result of `haltkick reproduce`; `reproduction.json`.
 #[derive(Debug, Serialize)]

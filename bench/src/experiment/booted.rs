@@ -160,15 +160,12 @@ mod tests {
     use super::*;
     use crate::experiment::Source;
     use crate::experiment::contents::Patch;
-    use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::{Cell, Plan};
-    use crate::measure::synthetic::{Scratch, planned};
+    use crate::measure::synthetic::{Scratch, overrides, planned};
     /// A directory with two files that may be kernels, and one that may be an initial RAM disk.
     fn directory(name: &str) -> Scratch {
         let scratch = Scratch::new(name);
-        for file in ["old", "new", "initrd"] {
-            std::fs::write(scratch.path().join(file), file).unwrap();
-        }
+        ["old", "new", "initrd"].iter().for_each(|file| scratch.put(file, file));
         scratch
     }
 
@@ -336,8 +333,7 @@ mod tests {
         let directory = directory("boot-set");
         let apply = |rest: &str, sets: &[(&str, &str)]| {
             let mut experiment = parsed(&directory, rest).unwrap();
-            let sets = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-            experiment.apply(&Overrides { sets, ..Overrides::default() })?;
+            experiment.apply(&overrides(sets))?;
             planned(&experiment)
         };
         let here = directory.path().join("new").display().to_string();

@@ -6,6 +6,7 @@ use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 
 use super::keys::{self, MOST_CELLS};
 use super::measure::Measure;
+use super::outline::OutlineComparison;
 use super::published::Published;
 use super::source::{At, Source};
 use super::workload_inside::WorkloadInside;
@@ -41,7 +42,7 @@ pub(crate) struct Experiment {
     /// Settings that vary each by itself, at each of the points.
     pub(crate) axes: Vec<Axis>,
     pub(crate) arms: Vec<Arm>,
-    pub(crate) comparisons: Vec<Comparison>,
+    pub(crate) comparisons: Vec<OutlineComparison>,
     pub(crate) control: Option<Control>,
     pub(crate) published: Vec<Published>,
     pub(super) quick: Option<Quick>,
@@ -98,15 +99,6 @@ pub(super) fn check_cells(cells: usize) -> std::result::Result<(), String> {
         )),
         false => Ok(()),
     }
-}
-
-/// A ratio to report.
-#[derive(Clone, Debug)]
-pub(crate) struct Comparison {
-    pub(crate) of: Measure,
-    pub(crate) name: String,
-    pub(crate) arm: String,
-    pub(crate) baseline: String,
 }
 
 /// The A/A pair.
@@ -227,7 +219,7 @@ impl Experiment {
         let baselines: Vec<String> = self.arms.iter().filter(is_linux).map(|arm| arm.name.clone()).collect();
         for arm in arms {
             for baseline in &baselines {
-                self.comparisons.push(Comparison {
+                self.comparisons.push(OutlineComparison {
                     of: Measure::default(),
                     name: format!("{arm} / {baseline}"),
                     arm: arm.clone(),

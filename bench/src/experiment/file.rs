@@ -204,9 +204,8 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
 mod tests {
     use super::*;
     use crate::experiment::contents::Arm;
-    use crate::experiment::overrides::Overrides;
     use crate::experiment::source::BUILT_IN;
-    use crate::measure::synthetic::experiment;
+    use crate::measure::synthetic::{experiment, overrides};
 
     fn parse(text: &str) -> Result<Experiment> {
         Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
@@ -245,8 +244,7 @@ mod tests {
             let found = [0, 1].map(|arm| at(&it.arms[arm], ["ratio", "hold"], values));
             assert_eq!(found, [true, stands], "{values:?}");
         }
-        let sets = vec![("vcpus".into(), "6".into())];
-        it.apply(&Overrides { sets, ..Overrides::default() }).unwrap();
+        it.apply(&overrides(&[("vcpus", "6")])).unwrap();
         assert!(at(&it.arms[1], ["vcpus", "hold"], ["6", "1us"]));
     }
 

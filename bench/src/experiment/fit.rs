@@ -18,19 +18,19 @@ impl Experiment {
 
     /// The most pCPUs that one of its cells has, where this host has `allowed` to offer.
     fn most_pcpus(&self, allowed: &CpuList) -> usize {
-        let of_axes = self.axes.iter().filter(|axis| axis.key == "cpus").flat_map(|axis| &axis.values);
-        let of_points = self.points.iter().flat_map(|point| &point.0).filter(|(key, _)| key == "cpus");
-        let varied = of_axes.map(|(value, _)| value).chain(of_points.map(|(_, value)| value));
-        let varied = varied.filter_map(|cpus| cpus.parse().ok());
+        let varying = self.varying();
+        let values = |key: &'static str| {
+            let axes = varying.iter().filter(move |axis| axis.key == key);
+            axes.flat_map(|axis| &axis.values).map(|(value, _)| value)
+        };
+        let varied = values("cpus").filter_map(|cpus| cpus.parse().ok());
         let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
         let chosen = varied.chain(of_arms.map(|cpus| cpus.to::<CpuChoice>()));
         let common = || self.settings.settings.clone();
         let chosen: Vec<CpuChoice> = chosen.collect();
-        let of_axes = self.axes.iter().filter(|axis| axis.key == "machine").flat_map(|axis| &axis.values);
-        let of_points = self.points.iter().flat_map(|point| &point.0).filter(|(key, _)| key == "machine");
-        let machines = of_axes.map(|(value, _)| value).chain(of_points.map(|(_, value)| value));
         // Machines that are alike but for guesses have as many CPUs.
-        let mut machines: Vec<&str> = machines.map(|name| name.split('~').next().unwrap_or(name)).collect();
+        let machines = values("machine").map(|name| name.split('~').next().unwrap_or(name));
+        let mut machines: Vec<&str> = machines.collect();
         machines.dedup();
         let mut each: Vec<Settings> = machines
             .into_iter()
@@ -145,14 +145,9 @@ fn nothing_left(pcpus: usize, most_vcpus: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Source;
     use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::Plan;
-    use crate::measure::synthetic::experiment;
-    fn built_in(name: &str) -> Experiment {
-        Experiment::parse(Source::find(name).unwrap()).unwrap()
-    }
-
+    use crate::measure::synthetic::{built_in, experiment, overrides};
     fn of_text(text: &str) -> Experiment {
         experiment(&format!("{text}\n[[arm]]\nname = 'a'\n")).unwrap()
     }
@@ -219,7 +214,7 @@ mod tests {
         assert!(said.starts_with("ratio 4 instead of 8 on 256 pCPUs"), "{said}");
         assert_eq!(aa.settings.settings.given("ratio"), Some(&Value::One("4".into())));
         let mut asked = built_in("aa");
-        asked.apply(&Overrides { sets: vec![("ratio".into(), "8".into())], ..Overrides::default() }).unwrap();
+        asked.apply(&overrides(&[("ratio", "8")])).unwrap();
         assert_eq!(asked.fit(256, 1024).unwrap(), None, "asked for on the command line");
         assert_eq!(of_text("[settings]\nratio = 8").fit(256, 1024).unwrap(), None);
     }

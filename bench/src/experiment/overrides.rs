@@ -242,23 +242,13 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::source::{BUILT_IN, Source};
-    use crate::measure::synthetic::experiment;
+    use crate::experiment::source::BUILT_IN;
+    use crate::measure::synthetic::{built_in, experiment, overrides};
     use crate::settings::value::Value;
-
-    fn built_in(name: &str) -> Experiment {
-        Experiment::parse(Source::find(name).unwrap()).unwrap()
-    }
-
-    /// With settings of the command line.
-    fn set(sets: &[(&str, &str)]) -> Overrides {
-        let sets = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Overrides { sets, ..Overrides::default() }
-    }
 
     #[test]
     fn overrides_survive_the_manifest() {
-        let overrides = Overrides {
+        let all = Overrides {
             quick: true,
             sets: vec![("hold".into(), "5us".into()), ("preempted-hint".into(), "off".into())],
             ratios: Some(vec!["1.5".parse().unwrap(), Ratio::whole(32)]),
@@ -270,14 +260,14 @@ mod tests {
             robust: Some(16),
             seed: Some(42),
         };
-        assert_eq!(Overrides::from_arguments(&overrides.to_arguments()).unwrap(), overrides);
+        assert_eq!(Overrides::from_arguments(&all.to_arguments()).unwrap(), all);
         assert_eq!(Overrides::from_arguments(&[]).unwrap(), Overrides::default());
     }
 
     #[test]
     fn the_command_line_displaces_what_the_file_says() {
         let mut it = built_in(BUILT_IN[0].0);
-        let sets = set(&[("hold", "5us"), ("vcpus", "6")]);
+        let sets = overrides(&[("hold", "5us"), ("vcpus", "6")]);
         it.apply(&Overrides { quick: true, blocks: Some(2), ..sets }).unwrap();
         assert_eq!(it.blocks, 2);
         assert_eq!(it.settings.settings.given("hold"), Some(&Value::One("5us".into())));
@@ -317,17 +307,17 @@ mod tests {
         it.apply(&with(&[1, 2])).unwrap();
         assert_eq!(it.axes.iter().map(|axis| &axis.key).collect::<Vec<_>>(), ["ratio"]);
         let b_holds = "[[arm]]\nname = 'b'\nhold = '9us'\n";
-        for (mut it, overrides, expected) in [
+        for (mut it, asked, expected) in [
             (of("vcpus = [32, 60]", ""), with(&[8, 1, 8]), "--ratios: 8 stands there twice"),
             (built_in("unfair"), with(&[2, 8]), "sets it itself"),
-            (built_in("overcommit"), set(&[("lock", "mcs")]), "arm 'virt-tas (no PV)' sets it itself"),
+            (built_in("overcommit"), overrides(&[("lock", "mcs")]), "arm 'virt-tas (no PV)' sets it itself"),
             (
                 of("hold = ['1us', '2us']", b_holds),
-                set(&[("hold", "5us")]),
+                overrides(&[("hold", "5us")]),
                 "--set hold: arm 'b' sets it itself",
             ),
         ] {
-            let failure = it.apply(&overrides).unwrap_err();
+            let failure = it.apply(&asked).unwrap_err();
             assert!(failure.message.contains(expected), "{failure}");
         }
     }

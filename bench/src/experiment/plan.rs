@@ -14,7 +14,7 @@ use rand::seq::SliceRandom as _;
 
 use super::booted;
 use super::contents::{Arm, Experiment, boots};
-use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
+use super::outline::{Outline, OutlineAxis, OutlineControl};
 use crate::record::place::{LOCK_FREE, Place, Role, slug};
 use crate::settings::{Settings, Supply, rounds};
 use crate::text::exit::{Failure, Result};
@@ -253,16 +253,7 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
             })
             .collect(),
         arms: experiment.arms_and_beside(),
-        comparisons: experiment
-            .comparisons
-            .iter()
-            .map(|it| OutlineComparison {
-                of: it.of.clone(),
-                name: it.name.clone(),
-                arm: it.arm.clone(),
-                baseline: it.baseline.clone(),
-            })
-            .collect(),
+        comparisons: experiment.comparisons.clone(),
         control,
         published: experiment.published.clone(),
     }
@@ -313,7 +304,7 @@ fn without_lock(guest: &Guest, lock: &str) -> Guest {
 mod tests {
     use super::*;
     use crate::experiment::overrides::Overrides;
-    use crate::measure::synthetic::{Sketch, experiment, planned};
+    use crate::measure::synthetic::{Sketch, experiment, overrides, planned};
 
     /// Windows in milliseconds of an experiment with these lines, after these changes.
     fn windows(settings: &str, arm: &str, overrides: &Overrides) -> Vec<u128> {
@@ -335,10 +326,7 @@ mod tests {
 
     #[test]
     fn a_plan_lengthens_windows_unless_somebody_chose_them() {
-        let set = |key: &str, value: &str| Overrides {
-            sets: vec![(key.into(), value.into())],
-            ..Overrides::default()
-        };
+        let set = |key, value| overrides(&[(key, value)]);
         let of_command_line = Overrides { window: Some("5ms".parse().unwrap()), ..Overrides::default() };
         let short = "window = \"5ms\"\nratio = 8";
         for (settings, arm, overrides, expected) in [

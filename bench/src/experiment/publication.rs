@@ -125,14 +125,14 @@ mod tests {
 
     use super::*;
     use crate::experiment::overrides::Overrides;
-    use crate::experiment::source::{BUILT_IN, Source};
-    use crate::measure::synthetic::experiment;
+    use crate::experiment::source::BUILT_IN;
+    use crate::measure::synthetic::{built_in, experiment};
 
     #[test]
     fn every_row_picks_one_figure_that_its_experiment_has() {
         let mut names = BTreeSet::new();
         for (name, _) in BUILT_IN {
-            let mut experiment = Experiment::parse(Source::find(name).unwrap()).unwrap();
+            let mut experiment = built_in(name);
             experiment.apply(&Overrides { quick: true, ..Overrides::default() }).unwrap();
             for row in &experiment.published {
                 assert_eq!(experiment.without_a_figure(row), None, "{}: with --quick", row.name);

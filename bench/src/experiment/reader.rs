@@ -6,8 +6,9 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{Arm, Axis, Boot, Comparison, Control, Patch, PointValues, Quick, boots, check_cells};
+use super::contents::{Arm, Axis, Boot, Control, Patch, PointValues, Quick, boots, check_cells};
 use super::keys;
+use super::outline::OutlineComparison;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
@@ -279,9 +280,9 @@ impl<'a> Reader<'a> {
         table.values_of(axes)
     }
 
-    pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<Comparison> {
+    pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<OutlineComparison> {
         self.finish(keys::COMPARE)?;
-        Ok(Comparison {
+        Ok(OutlineComparison {
             of: self.measure()?,
             name: self.required_text("name")?,
             arm: self.reference("arm", arms)?,

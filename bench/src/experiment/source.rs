@@ -1,9 +1,8 @@
 //! The source of an experiment's text, and how complaints name a place in it.
 
-use std::fmt;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
+use std::{fmt, fs};
 
 use haltkick_vmm::input;
 use toml::Spanned;

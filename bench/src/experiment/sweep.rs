@@ -11,6 +11,7 @@ use super::vary::Vary;
 use crate::settings::{Settings, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
+use crate::text::output::in_toml;
 
 /// A sweep: the settings that vary, and the settings of all cells.
 #[derive(Clone, Copy)]
@@ -78,7 +79,7 @@ impl Sweep<'_> {
             grid => format!("Sweep of {} over {}", names(&arms), names(grid)),
         };
         let arms = combinations(&arms);
-        let mut text = format!("format = {FORMAT}\nname = \"sweep\"\ntitle = {}\n", quoted(&title));
+        let mut text = format!("format = {FORMAT}\nname = \"sweep\"\ntitle = {}\n", in_toml(&title));
         let _ = writeln!(text, "blocks = {}\nretry-disturbed = 2", self.blocks);
         let _ = writeln!(text, "\n[settings]\n{}", lines(&self.common()));
         if !grid.is_empty() {
@@ -92,10 +93,10 @@ impl Sweep<'_> {
         for arm in &arms {
             let settings: Vec<(&str, String)> =
                 arm.settings.iter().map(|(key, value)| (*key, (*value).into())).collect();
-            let _ = writeln!(text, "\n[[arm]]\nname = {}\n{}", quoted(&arm.name), lines(&settings));
+            let _ = writeln!(text, "\n[[arm]]\nname = {}\n{}", in_toml(&arm.name), lines(&settings));
         }
         text += &self.comparisons(&arms)?;
-        let _ = writeln!(text, "\n[control]\narm = {}", quoted(&arms[0].name));
+        let _ = writeln!(text, "\n[control]\narm = {}", in_toml(&arms[0].name));
         if let Some(points) = self.robust {
             let _ = writeln!(text, "\n[robust]\npoints = {points}");
         }
@@ -186,11 +187,11 @@ impl Sweep<'_> {
             let what = of.figure().map_or_else(|| String::from(of.clone()), String::from);
             let what = if i == 0 { String::new() } else { format!(", {what}") };
             for arm in arms.iter().filter(|arm| arm.name != baseline.name) {
-                let name = quoted(&format!("{}/{}{what}", arm.name, baseline.name));
-                let (arm, baseline) = (quoted(&arm.name), quoted(&baseline.name));
+                let name = in_toml(&format!("{}/{}{what}", arm.name, baseline.name));
+                let (arm, baseline) = (in_toml(&arm.name), in_toml(&baseline.name));
                 let _ = writeln!(text, "\n[[compare]]\nname = {name}\narm = {arm}\nbaseline = {baseline}");
                 if *of != Measure::default() {
-                    let _ = writeln!(text, "of = {}", quoted(&String::from(of.clone())));
+                    let _ = writeln!(text, "of = {}", in_toml(&String::from(of.clone())));
                 }
             }
         }
@@ -230,13 +231,8 @@ fn value_in_file(key: &str, value: &str) -> String {
     match value.parse::<i64>() {
         Ok(number) if number.to_string() == value && !boots(key) => value.to_owned(),
         _ if key == keys::NOPVSPIN => value.to_owned(),
-        _ => quoted(value),
+        _ => in_toml(value),
     }
-}
-
-/// A text in quotes: what JSON makes of it is one of TOML's basic strings.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
@@ -343,7 +339,7 @@ mod tests {
         let it = experiment(&[policies], &[("cpus", "0-1"), ("seed", "7")], None);
         let policy = it.arms[1].patch.settings.given("deschedule").map(ToString::to_string);
         assert_eq!(policy.as_deref(), Some("holder,rate=100,for=5ms"));
-        assert_eq!(quoted("a \"b\" \\ c"), r#""a \"b\" \\ c""#);
+        assert_eq!(in_toml("a \"b\" \\ c"), r#""a \"b\" \\ c""#);
         let error = "deschedule=holder,rate=100".parse::<Vary>().unwrap_err();
         assert!(error.contains("a semicolon separates values"), "{error}");
     }

@@ -137,7 +137,7 @@ mod tests {
     fn a_file_with_a_comma_is_told_of_and_read_behind_semicolons() {
         let scratch = Scratch::new("vary-commas");
         let file = |name: &str| {
-            std::fs::write(scratch.path().join(name), "").unwrap();
+            scratch.put(name, "");
             scratch.path().join(name).display().to_string()
         };
         let [one, two, plain] = ["a,b.o", "c,d,e", "f.o"].map(file);

@@ -207,15 +207,12 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::synthetic::Scratch;
 
     /// Two nodes of two caches of two cores of two threads: CPUs 0 to 7, and their siblings 8 to 15. CPU 16 is offline.
     fn tree(name: &str) -> Topology {
-        let root = std::env::temp_dir().join(format!("haltkick-topology-{}-{name}", std::process::id()));
-        let write = |path: String, text: String| {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text + "\n").unwrap();
-        };
+        let root = Scratch::new(&format!("topology-{name}"));
+        let write = |path: String, text: String| root.put(path, text + "\n");
         for cpu in 0..16 {
             let (core, folder) = (cpu % 8, format!("cpu/cpu{cpu}"));
             write(format!("{folder}/topology/thread_siblings_list"), format!("{core},{}", core + 8));
@@ -232,9 +229,7 @@ mod tests {
         write("node/node1/cpulist".into(), "4-7,12-15".into());
         // A node that has memory alone.
         write("node/node2/cpulist".into(), String::new());
-        let topology = Topology::read(&root).unwrap();
-        std::fs::remove_dir_all(root).unwrap();
-        topology
+        Topology::read(root.path()).unwrap()
     }
 
     fn chosen(topology: &Topology, choice: &str, allowed: &str) -> Result<String, String> {

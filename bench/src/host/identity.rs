@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
+use crate::host::facts::hash;
 use crate::host::probe::{self, Answer};
 
 /// The host in short. An experiment's `manifest.json` says more.
@@ -80,8 +80,7 @@ fn known_machine_id(text: String) -> Answer {
 
 fn host_id() -> Answer {
     let machine_id = MACHINE_ID.clone()?;
-    let digest = Sha256::digest(format!("haltkick {machine_id}"));
-    Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash(format!("haltkick {machine_id}"))[..12].to_owned())
 }
 
 fn vendor_module(modules: &[String], has_flag: impl Fn(&str) -> bool) -> Option<&String> {

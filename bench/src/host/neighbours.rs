@@ -1,9 +1,8 @@
 //! Processes that use the CPUs besides this one, by name.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use haltkick_vmm::printable;
 

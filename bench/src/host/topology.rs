@@ -117,6 +117,7 @@ pub(crate) fn is_balanced() -> Answer<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::synthetic::Scratch;
 
     #[test]
     fn every_allowed_cpu_has_a_place() {
@@ -129,12 +130,6 @@ mod tests {
 
     #[test]
     fn only_machines_of_like_packages_and_cores_are_described() {
-        let root = std::env::temp_dir().join(format!("haltkick-topology-{}", std::process::id()));
-        let put = |path: String, text: &str| {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
         // Package, core as the kernel numbers it, siblings.
         type Cpus = &'static [(u32, u32, &'static str)];
         let dies: Cpus = &[(0, 0, "0"), (0, 1, "1"), (0, 0, "2"), (0, 1, "3")];
@@ -161,17 +156,17 @@ mod tests {
             ("one kind of two", &[(0, 0, "0"), (0, 1, "1")], "2-3", Ok([1, 2, 1])),
         ];
         for (name, cpus, atoms, expected) in cases {
-            _ = std::fs::remove_dir_all(&root);
+            let root = Scratch::new("topology");
             for (cpu, (package, core, siblings)) in cpus.iter().enumerate() {
                 let at = format!("system/cpu/cpu{cpu}/topology");
-                put(format!("{at}/physical_package_id"), &format!("{package}\n"));
-                put(format!("{at}/core_id"), &format!("{core}\n"));
-                put(format!("{at}/thread_siblings_list"), &format!("{siblings}\n"));
+                root.put(format!("{at}/physical_package_id"), format!("{package}\n"));
+                root.put(format!("{at}/core_id"), format!("{core}\n"));
+                root.put(format!("{at}/thread_siblings_list"), format!("{siblings}\n"));
             }
             if !atoms.is_empty() {
-                put("cpu_atom/cpus".into(), &format!("{atoms}\n"));
+                root.put("cpu_atom/cpus", format!("{atoms}\n"));
             }
-            let found = Places::below(&root, &(0..cpus.len() as u32).collect::<Vec<_>>());
+            let found = Places::below(root.path(), &(0..cpus.len() as u32).collect::<Vec<_>>());
             match (found, expected) {
                 (Ok(found), Ok(expected)) => {
                     let found = [found.packages, found.cores_per_package, found.threads_per_core];
@@ -181,6 +176,5 @@ mod tests {
                 (found, _) => panic!("{name}: {found:?}"),
             }
         }
-        _ = std::fs::remove_dir_all(&root);
     }
 }

@@ -142,7 +142,6 @@ mod tests {
     use crate::measure::session::Rule;
     use crate::measure::synthetic::{Scratch, World, plain, planned, seen};
     use crate::results::directory::{Directory, read_records};
-    use crate::results::manifest::Manifest;
     use crate::results::merge;
     use crate::show::{csv, report, table};
     use crate::text::exit::Exit;
@@ -164,13 +163,8 @@ mod tests {
     }
 
     fn plan(scratch: &Scratch) -> Plan {
-        std::fs::write(scratch.path().join("kernel"), "a kernel").unwrap();
+        scratch.put("kernel", "a kernel");
         plan_of(scratch, TEXT)
-    }
-
-    /// The manifest with the kernels as they are.
-    fn manifest(plan: &Plan) -> Manifest {
-        Manifest { kernels: files(plan).unwrap(), ..World::new(1).manifest(plan) }
     }
 
     /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
@@ -226,7 +220,7 @@ mod tests {
         for words in ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"] {
             assert!(shown.contains(words), "{words}: {shown}");
         }
-        let manifest = manifest(&plan);
+        let manifest = World::new(1).manifest(&plan);
         let page = report::page(&manifest, &summary, &records);
         let hash = &manifest.kernels[0].kernel_sha256;
         for words in ["All that the kernels printed", hash, "nopvspin", "A/A pair"] {
@@ -271,7 +265,7 @@ mod tests {
     fn only_varied_kernel_settings_have_files_of_their_own() {
         let scratch = Scratch::new("kernels-varying");
         for kernel in ["kernel", "other"] {
-            std::fs::write(scratch.path().join(kernel), kernel).unwrap();
+            scratch.put(kernel, kernel);
         }
         let varying = "[grid]\nkernel = ['kernel', 'other']\ncmdline = ['', 'x']\n";
         let text = TEXT.replace("kernel = 'kernel'\n", "").replace("[grid]\n", varying);
@@ -286,13 +280,13 @@ mod tests {
     fn parts_with_other_kernels_are_never_merged() {
         let scratch = Scratch::new("kernels-merged");
         let plan = plan(&scratch);
-        let part = || (manifest(&plan), Vec::<Record>::new());
+        let part = || (World::new(1).manifest(&plan), Vec::<Record>::new());
         let first = part();
         assert_eq!(first.0.kernels.len(), 2, "{:?}", first.0.kernels);
         assert_ne!(first.0.kernels[0].command_line, first.0.kernels[1].command_line);
         let paths = ["one", "two"].map(PathBuf::from);
         assert!(merge::merge(&paths, vec![first.clone(), part()], false).is_ok());
-        std::fs::write(scratch.path().join("kernel"), "another kernel").unwrap();
+        scratch.put("kernel", "another kernel");
         let message = merge::merge(&paths, vec![first, part()], true).unwrap_err().message;
         assert!(message.contains("two was measured with other kernels than one: arm 'pv'"), "{message}");
     }

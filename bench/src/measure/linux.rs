@@ -202,9 +202,9 @@ fn unjudged(run: &Run, seen: &RunResult, origin: (&Origin, Option<Place>)) -> Re
     }
     let of = OfLinux { outcome, found: &seen.found, is_injected: run.deschedule.is_some() };
     for row in FIGURES.iter().filter(|row| seen.inside.is_none() || row.is_of_linux_alone()) {
-        let Some(value) = row.value_of_linux(&of) else { continue };
+        let Some(value) = row.linux else { continue };
         let mut why = Why::default();
-        record.figures.set(row.name, why.known(row.name, value));
+        record.figures.set(row.name, why.known(row.name, value(&of)));
         record.why.extend(why.0);
     }
     record

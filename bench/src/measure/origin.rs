@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use haltkick_vmm::Unknown;
-use sha2::{Digest as _, Sha256};
 
+use crate::host::facts::hash;
 use crate::host::identity::Host;
 use crate::host::noise::{Found, NO_STEAL};
 use crate::host::stops::NO_STOPS;
@@ -54,6 +54,5 @@ pub(crate) fn run_id(started: SystemTime) -> String {
     // Relaxed: only distinctness matters.
     let serial = RUNS.fetch_add(1, Ordering::Relaxed);
     let since = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let digest = Sha256::digest(format!("{since} {} {serial}", std::process::id()));
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hash(format!("{since} {} {serial}", std::process::id()))[..16].to_owned()
 }

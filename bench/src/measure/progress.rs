@@ -39,7 +39,7 @@ const SAYS_EVERY: Duration = Duration::from_secs(15);
 pub(crate) struct Progress {
     on_terminal: bool,
     started: Instant,
-    done: usize,
+    pub(crate) done: usize,
     /// How long each cell took so far. A window may end early, when a fixed amount of work is done, or double.
     took: HashMap<String, Took>,
     /// Time that measured cells took beyond their lengths: guests boot, windows double, disturbed runs are made again.
@@ -151,10 +151,6 @@ impl Progress {
             let takes = patience(takes.as_secs_f64());
             output::talk(&format!("simulates {cells} more cells, {at_a_time} at a time: about {takes}"));
         }
-    }
-
-    pub(crate) fn cells_made(&self) -> usize {
-        self.done
     }
 
     pub(crate) fn elapsed(&self) -> Duration {

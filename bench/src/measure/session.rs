@@ -253,7 +253,7 @@ impl<'a> Session<'a> {
                 left: self.time_left(&cells[i..], blocks - block - 1),
             };
             self.progress.draw(position);
-            if self.progress.cells_made() == MADE_BEFORE_PROMISE {
+            if self.progress.done == MADE_BEFORE_PROMISE {
                 self.announce(&cells[i..], blocks - block - 1);
             }
             let rest = self.time_left(&cells[i + 1..], 0);
@@ -347,7 +347,7 @@ impl<'a> Session<'a> {
     /// The failure that failed runs are in the end.
     fn without_failed_runs(&self) -> Result<()> {
         let Some(first) = self.failed.first() else { return Ok(()) };
-        let path = self.directory.path().display();
+        let path = self.directory.path.display();
         let failed = self.failed.len();
         let runs = if failed == 1 { "1 run was" } else { &format!("{failed} runs were") };
         let message = format!(
@@ -383,7 +383,7 @@ impl<'a> Session<'a> {
     /// A failure to write, with what is not lost by it.
     fn with_what_is_kept(&self, failure: Failure) -> Failure {
         self.progress.finish();
-        let (kept, path) = (self.records.len(), self.directory.path().display());
+        let (kept, path) = (self.records.len(), self.directory.path.display());
         let message = format!(
             "{failure}: {kept} records are kept; make room, then `haltkick bench --resume {path}` goes on"
         );

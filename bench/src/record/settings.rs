@@ -7,9 +7,9 @@ use haltkick_vmm::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::Why;
+use crate::host::facts::hash;
 use crate::settings::choices::SCHEDULERS;
 use crate::settings::deschedule::Policy;
 use crate::settings::row::{InRecord, Told, given, ns, told};
@@ -152,8 +152,8 @@ impl Settings {
     /// The first file that a simulation reads, of the machine, the host and the schedule, that is another one for `run`.
     pub(crate) fn other_file(&self, run: &Run) -> Option<&'static str> {
         let files = [
-            ("machine", run.engine.machine().map(|machine| sha256(&machine.text)), "machine_sha256"),
-            ("host", run.host.as_ref().map(|host| sha256(&host.text)), "host_sha256"),
+            ("machine", run.engine.machine().map(|machine| hash(&machine.text)), "machine_sha256"),
+            ("host", run.host.as_ref().map(|host| hash(&host.text)), "host_sha256"),
             ("schedule", run.schedule.as_ref().map(|it| it.sha256().to_owned()), "schedule_sha256"),
         ];
         files.into_iter().find(|(_, is, was)| is.as_deref() != self.text(was)).map(|(file, ..)| file)
@@ -182,12 +182,7 @@ fn recorded() -> impl Iterator<Item = (&'static str, &'static str, Told)> {
 pub(crate) fn files(run: &Run) -> BTreeMap<String, String> {
     let machine = run.engine.machine().map(|machine| machine.text.clone());
     let host = run.host.as_ref().map(|host| host.text.clone());
-    machine.into_iter().chain(host).map(|text| (sha256(&text), text)).collect()
-}
-
-/// The digest of a text in hexadecimal digits.
-fn sha256(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    machine.into_iter().chain(host).map(|text| (hash(&text), text)).collect()
 }
 
 #[cfg(feature = "schema")]
@@ -221,13 +216,13 @@ static ROWS: &[Row] = &[
         "SHA-256 of the machine's file; `files`, in the record of a run by itself or in manifest.json, has the text.",
         |it| {
             given(
-                it.asked.run.engine.machine().map(|machine| sha256(&machine.text)),
+                it.asked.run.engine.machine().map(|machine| hash(&machine.text)),
                 "a machine that is not simulated",
             )
         },
     ),
     row("host_sha256", "SHA-256 of the host's file, as that of the machine.", |it| {
-        given(it.asked.run.host.as_ref().map(|host| sha256(&host.text)), "no model of a host schedules")
+        given(it.asked.run.host.as_ref().map(|host| hash(&host.text)), "no model of a host schedules")
     }),
     row("beside", "Names of the other guests that ran at the same time.", |it| told(beside(it.asked))),
     row("schedule_sha256", "SHA-256 of the schedule's file; null where none was repeated.", |it| {

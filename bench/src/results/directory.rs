@@ -29,7 +29,7 @@ const MOST_INDEX: u64 = 1 << 40;
 /// A directory that takes results. As long as this lives, no other process takes it for one of its own.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// `runs.jsonl`, locked by the process that adds to it.
     runs: PathBuf,
     file: File,
@@ -107,10 +107,6 @@ impl Directory {
 
     pub(crate) fn has_manifest(&self) -> bool {
         self.path.join(MANIFEST).exists()
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Removes what was made for an experiment of which nothing was measured.
@@ -294,6 +290,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Scratch, Sketch, World};
+    use crate::text::output::to_indented_json;
 
     #[test]
     fn a_directory_is_refused_while_another_process_writes_to_it() {
@@ -353,7 +350,7 @@ mod tests {
         assert!(refused.starts_with("runs.jsonl:7: block 4294967295"), "{refused}");
         let mut manifest = World::new(1).manifest(&plan);
         let write = |manifest: &super::super::manifest::Manifest| {
-            fs::write(scratch.path().join(MANIFEST), manifest.to_json().unwrap()).unwrap();
+            fs::write(scratch.path().join(MANIFEST), to_indented_json(&manifest).unwrap()).unwrap();
             super::super::manifest::Manifest::read(scratch.path())
         };
         manifest.outline.title = "a\u{7}title".into();

@@ -15,7 +15,6 @@ use crate::record::place::Place;
 use crate::results::directory::read_records;
 use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output::to_indented_json;
 
 /// Name of the manifest's schema.
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
@@ -193,10 +192,6 @@ impl Manifest {
         let is_guest = |run: &FailedRun| run.ended_with == Some(Exit::GuestFailed as u8);
         let of_any = || if self.failed.iter().any(is_guest) { Exit::GuestFailed } else { Exit::NoProgress };
         (!self.failed.is_empty()).then(of_any)
-    }
-
-    pub(crate) fn to_json(&self) -> Result<String> {
-        to_indented_json(self)
     }
 
     /// The records of its directory, with the files that their runs read.

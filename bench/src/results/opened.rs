@@ -23,7 +23,7 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
 /// The open file. What is in it stays until something else is written.
 #[derive(Debug)]
 pub(crate) struct OpenedFile {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     file: File,
 }
 
@@ -36,10 +36,6 @@ impl OpenedFile {
                 Failure::usage(format!("{option}: {path}: {error}: choose a file that can be written"))
             })?;
         Ok(Self { path: path.to_owned(), file })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Writes `content` in place of what was there. Of what does not fit on the disk nothing is left.

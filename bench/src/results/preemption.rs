@@ -6,11 +6,11 @@ use std::path::Path;
 
 use haltkick_vmm::{Image, input};
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 
+use crate::host::facts::hash;
 use crate::settings::Settings;
 use crate::text::exit::{Failure, Result};
-use crate::text::output;
+use crate::text::output::{self, in_toml};
 
 /// The one version of the format that there is.
 const FORMAT: u32 = 1;
@@ -68,12 +68,12 @@ impl Preemption {
 
     /// A preemption of `image` in the present format.
     pub(crate) fn new(image: &Image) -> Self {
-        Self { format: FORMAT, image_sha256: sha256(image), ..Self::default() }
+        Self { format: FORMAT, image_sha256: hash(image.elf()), ..Self::default() }
     }
 
     /// Whether it was found in `image`.
     pub(crate) fn is_of(&self, image: &Image) -> bool {
-        self.image_sha256 == sha256(image)
+        self.image_sha256 == hash(image.elf())
     }
 
     /// The file's text.
@@ -83,19 +83,19 @@ impl Preemption {
         } = self;
         let mut text = format!("format = {format}\n");
         for (key, value) in [("place", &self.place), ("image_sha256", &self.image_sha256)] {
-            let _ = writeln!(text, "{key} = {}", quoted(value));
+            let _ = writeln!(text, "{key} = {}", in_toml(value));
         }
         let _ = writeln!(
             text,
             "vcpu = {vcpu}\ninstructions = {instructions}\nfor_ns = {for_ns}\ntakes_pcpu = {takes_pcpu}\ncloses = {closes}"
         );
         let _ = writeln!(text, "span_ns = {span_ns}\nhorizon_ns = {horizon_ns}\nseed = {seed}");
-        let _ = writeln!(text, "came_to = {}\n\n[settings]", quoted(&self.came_to));
+        let _ = writeln!(text, "came_to = {}\n\n[settings]", in_toml(&self.came_to));
         for (key, value) in &self.settings {
-            let _ = writeln!(text, "{key} = {}", quoted(value));
+            let _ = writeln!(text, "{key} = {}", in_toml(value));
         }
         for Then { place, vcpu, instructions } in &self.then {
-            let place = quoted(place);
+            let place = in_toml(place);
             let _ =
                 writeln!(text, "\n[[then]]\nplace = {place}\nvcpu = {vcpu}\ninstructions = {instructions}");
         }
@@ -133,15 +133,6 @@ impl Preemption {
         }
         Ok(settings)
     }
-}
-
-/// A text in quotes: what JSON makes of it is one of TOML's basic strings.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-fn sha256(image: &Image) -> String {
-    Sha256::digest(image.elf()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -8,11 +8,10 @@ use haltkick_vmm::Span;
 use super::choices::{
     Arrivals, DescheduleChoice, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SpinThreshold,
 };
-use super::in_range;
 use super::pause_loops::PauseLoops;
 use super::row::{Bounds, Kind, Setting};
-use super::table;
 use super::value::{Value, Vm};
+use super::{in_range, table};
 use crate::host::cpu_choice::CpuChoice;
 use crate::text::quantity::MemorySize;
 

@@ -11,12 +11,10 @@ use haltkick_vmm::{
 };
 
 use super::choices::{ENGINES, EngineChoice, QuotaChoice, Ratio, Words};
-use super::machines;
 use super::pause_loops::PauseLoops;
-use super::rounds;
 use super::row::{Apply, ns};
 use super::value::{Value, default_name};
-use super::{Settings, Supply, WITH_PV, in_range, table};
+use super::{Settings, Supply, WITH_PV, in_range, machines, rounds, table};
 use crate::host::cpu_choice::{self, CpuChoice};
 use crate::host::cpulist::CpuList;
 use crate::text::nearest;

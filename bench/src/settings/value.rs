@@ -1,11 +1,10 @@
 //! Values of settings, handed out by kind. One of them is a list of guests, each with settings of its own: so they stand here
 //! together.
 
-use std::any;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+use std::{any, fmt};
 
 use haltkick_vmm::Span;
 

@@ -108,6 +108,12 @@ pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
 }
 
+/// Any text as a string of a TOML file.
+pub(crate) fn in_toml(text: &str) -> String {
+    // JSON escapes as TOML does, but for DEL.
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Whether what is written to standard output is lost.

@@ -1,11 +1,10 @@
 //! Common beginning of all these tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 pub(crate) use ::support::{Check, Failed, apply, skip, trial};
 pub(crate) use rustix::process::Signal;

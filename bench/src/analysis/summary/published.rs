@@ -190,14 +190,13 @@ mod tests {
 
     use super::*;
     use crate::experiment::plan::Plan;
-    use crate::experiment::{Experiment, Source};
     use crate::host::cpulist::CpuList;
-    use crate::measure::synthetic::World;
+    use crate::measure::synthetic::{World, built_in};
     use crate::settings::Supply;
 
     /// The rows of an experiment about `world`, on a host with `pcpus` pCPUs.
     fn rows_of(experiment: &str, pcpus: u32, world: &World) -> BTreeMap<String, Reproduced> {
-        let experiment = Experiment::parse(Source::find(experiment).unwrap()).unwrap();
+        let experiment = built_in(experiment);
         let (image, allowed) = (Image::embedded(), CpuList((0..pcpus).collect()));
         let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
         let rows = world.summary(&plan).published;

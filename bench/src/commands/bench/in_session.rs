@@ -21,6 +21,7 @@ use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
 use crate::text::exit::Result;
+use crate::text::output;
 
 /// Does some work in a session, which ends as by Ctrl-C after a budget of time. Returns what the session leaves, and the result of the work.
 pub(super) fn in_session<T>(
@@ -92,7 +93,7 @@ fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
     if directory.has_manifest() {
         return Ok(directory);
     }
-    if let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?) {
+    if let Err(failure) = directory.write(directory::MANIFEST, &output::to_indented_json(&job.manifest())?) {
         directory.discard();
         return Err(failure);
     }

@@ -88,12 +88,12 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?, None);
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.export)?;
-    let live = job.live(directory.path())?;
-    walls::confine(&job.needs(directory.path()))?;
+    let live = job.live(&directory.path)?;
+    walls::confine(&job.needs(&directory.path))?;
     let (directory, manifest, records, ending) = measure(job, directory, records, how, live)?;
     let show =
         Show { format: conduct.format, strict: conduct.strict, verbose: conduct.verbose, exports: &exports };
-    let concluded = report::conclude(directory.path(), &manifest, &records, show);
+    let concluded = report::conclude(&directory.path, &manifest, &records, show);
     // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
 }
@@ -109,9 +109,9 @@ fn measure(
     let run = |session: &mut Session<'_>| (session.run(rule), std::mem::take(&mut session.failed));
     let (directory, records, (ending, failed)) =
         in_session(job, directory, records, (jobs, live.as_ref(), budget), run)?;
-    let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
+    let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };
     manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
-    let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
+    let written = directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?);
     rounds::tell_of_too_few(job.plan.cells().map(|cell| &cell.run));
     Ok((directory, manifest, records, ending.and(written)))
 }
@@ -180,7 +180,7 @@ pub(crate) fn run_within(
     };
     let how = (rule, job.jobs(jobs)?, budget);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
-    Ok((ending, report::write(directory.path(), &manifest, &records)))
+    Ok((ending, report::write(&directory.path, &manifest, &records)))
 }
 
 fn another_experiment(path: &Path) -> Failure {

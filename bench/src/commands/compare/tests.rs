@@ -4,7 +4,6 @@ use super::*;
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
-use crate::measure::kernels;
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World, plain, planned, records_of_kernels};
 use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, FIGURES, THROUGHPUT};
@@ -34,9 +33,7 @@ fn scattered(seed: u64, factor: f64) -> World {
 /// A directory with a kernel and an initial RAM disk.
 fn kernels_in(name: &str) -> Scratch {
     let scratch = Scratch::new(name);
-    for file in ["kernel", "initrd"] {
-        std::fs::write(scratch.path().join(file), file).unwrap();
-    }
+    ["kernel", "initrd"].iter().for_each(|file| scratch.put(file, file));
     scratch
 }
 
@@ -60,8 +57,7 @@ fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side {
         };
         units.iter().zip(figures).map(line).collect()
     });
-    let manifest = Manifest { kernels: kernels::files(&plan).unwrap(), ..World::new(1).manifest(&plan) };
-    Side { path: path.into(), arm: None, manifest, records }
+    Side { path: path.into(), arm: None, manifest: World::new(1).manifest(&plan), records }
 }
 
 #[test]
@@ -84,10 +80,10 @@ fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
         assert!(shown.contains("figure") && shown.contains("4 of 12 cells are no regressions"), "{shown}");
     }
     // Another kernel is what is compared; another RAM disk has other programs in it.
-    std::fs::write(scratch.path().join("kernel"), "another").unwrap();
+    scratch.put("kernel", "another");
     let after = side("after", [1e4, 50.0, 7.0]);
     assert_eq!(differences(&before, &after, false).unwrap(), [""; 0]);
-    std::fs::write(scratch.path().join("initrd"), "another").unwrap();
+    scratch.put("initrd", "another");
     let after = side("after", [1e4, 50.0, 7.0]);
     let refused = differences(&before, &after, false).unwrap_err().message;
     assert!(

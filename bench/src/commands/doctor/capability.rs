@@ -4,9 +4,7 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 
 use super::{Finding, Level, latencies};
-use crate::host::cpulist;
-use crate::host::identity;
-use crate::host::probe;
+use crate::host::{cpulist, identity, probe};
 use crate::text::quantity::si;
 
 pub(super) fn findings() -> Vec<Finding> {

@@ -231,10 +231,10 @@ fn file(name: &str, preset: &str, values: &[Value]) -> String {
         }
         let key = line.split_once(" = ").map_or("", |(key, _)| key);
         match (section, key) {
-            ("", "name") => return format!("name = {}", super::in_toml(name)),
+            ("", "name") => return format!("name = {}", output::in_toml(name)),
             ("", "title") => {
                 let title = format!("kernel {kernel}, measured {}", timestamp::rfc3339(SystemTime::now()));
-                return format!("title = {}", super::in_toml(&title));
+                return format!("title = {}", output::in_toml(&title));
             }
             ("sources", "") if line == "[sources]" => {
                 return format!(
@@ -258,8 +258,7 @@ mod tests {
     #[test]
     fn any_name_and_title_can_be_read_back() {
         for text in ["plain", "my \"fast\" box", "lab\\box", "DEL \u{7f}, tab \t", "line\nbreak"] {
-            let file: toml::Table =
-                format!("name = {}", crate::commands::doctor::in_toml(text)).parse().unwrap();
+            let file: toml::Table = format!("name = {}", output::in_toml(text)).parse().unwrap();
             assert_eq!(file["name"].as_str(), Some(text));
         }
     }

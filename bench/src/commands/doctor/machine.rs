@@ -60,7 +60,7 @@ struct GuestCosts {
 pub(super) fn write(path: &Path) -> Result<Exit> {
     super::refuse_existing(path)?;
     let allowed = cpulist::allowed()?;
-    let places = Places::of(&allowed.0).map_err(host_lacks)?;
+    let places = Places::of(&allowed.0).map_err(Failure::lacking)?;
     output::talk(
         "measuring instructions, cache lines and guests without locks: a few seconds, best on a quiet host",
     );
@@ -113,8 +113,8 @@ impl Measured {
              here = {{ grade = \"M\", text = \"measured by haltkick doctor on this host\" }}\n\
              E = {{ grade = \"E\", text = \"a guess: this host cannot show it, or has too few CPUs to\" }}\n\n\
              [topology]\nsockets = {}\ncores-per-socket = {}\nthreads-per-core = {}\nsource = \"here\"\n",
-            super::in_toml(name),
-            super::in_toml(&title),
+            output::in_toml(name),
+            output::in_toml(&title),
             places.packages,
             places.cores_per_package,
             places.threads_per_core,
@@ -298,10 +298,6 @@ impl Guests {
         // Faster than any processor is a section that was not timed well.
         Ok((TRIED_NS[0] + (wanted_ns - low) / slope).clamp(0.05, 10.0))
     }
-}
-
-fn host_lacks(message: String) -> Failure {
-    Failure { exit: Exit::HostLacks, message }
 }
 
 fn per_second(outcome: &Outcome) -> f64 {

@@ -114,12 +114,6 @@ fn refuse_existing(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Any text as a string of a TOML file.
-fn in_toml(text: &str) -> String {
-    // JSON escapes as TOML does, but for DEL.
-    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
-}
-
 /// The name of what a file describes.
 fn name_of(path: &Path) -> String {
     path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned())

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Finding, Level, pauses};
-use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
+use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
 use crate::host::probe::{self, Answer};
 use crate::host::topology::{STOP_BALANCING, is_balanced};
 use crate::host::{cpulist, facts};
@@ -35,38 +35,30 @@ fn neighbours() -> Vec<Finding> {
         thread::sleep(WATCH);
         watch.finish().map(|(noise, _)| noise).map_err(|reason| reason.to_string())
     });
-    let percent = |share: Option<f64>| -> Answer {
-        share.map(|share| format!("{} %", significant(share * 100.0))).ok_or_else(|| "not measured".into())
+    let finding = |name, share: fn(&Noise) -> Option<f64>, limit: f64, why, advice| {
+        let known = |noise: Noise| share(&noise).ok_or_else(|| "not measured".to_owned());
+        let share = noise.clone().and_then(known);
+        let spoils = share.as_ref().is_ok_and(|share| *share > limit);
+        let told = share.map(|share| format!("{} %", significant(share * 100.0)));
+        Finding::of_fact(name, told, why, |_| match spoils {
+            true => (Level::Spoils, Some(advice)),
+            false => (Level::Good, None),
+        })
     };
-    let others = noise.as_ref().map_err(Clone::clone).and_then(|noise| percent(noise.others_share));
-    let steal = noise.as_ref().map_err(Clone::clone).and_then(|noise| percent(noise.steal_share));
-    let above = |limit: f64, share: Option<f64>| share.is_some_and(|share| share > limit);
-    let busy = noise.as_ref().is_ok_and(|noise| above(OTHERS_SHARE_LIMIT, noise.others_share));
-    let stolen = noise.as_ref().is_ok_and(|noise| above(STEAL_SHARE_LIMIT, noise.steal_share));
     vec![
-        Finding::of_fact(
+        finding(
             "busy neighbours",
-            others,
+            |noise| noise.others_share,
+            OTHERS_SHARE_LIMIT,
             "share of the pCPUs that other processes used just now: it is missing from every figure",
-            |_| {
-                if busy {
-                    (Level::Spoils, Some("stop them (top shows them), or choose quiet CPUs with --cpus"))
-                } else {
-                    (Level::Good, None)
-                }
-            },
+            "stop them (top shows them), or choose quiet CPUs with --cpus",
         ),
-        Finding::of_fact(
+        finding(
             "host steal",
-            steal,
+            |noise| noise.steal_share,
+            STEAL_SHARE_LIMIT,
             "share of the pCPUs that the machine below took just now",
-            |_| {
-                if stolen {
-                    (Level::Spoils, Some("run on hardware of your own, or on a dedicated host"))
-                } else {
-                    (Level::Good, None)
-                }
-            },
+            "run on hardware of your own, or on a dedicated host",
         ),
     ]
 }
@@ -176,9 +168,8 @@ fn numa_balancing() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::measure::synthetic::Scratch;
 
     #[test]
     fn no_firmware_is_blamed_for_a_hypervisors_clock() {
@@ -197,20 +188,14 @@ mod tests {
 
     #[test]
     fn a_governor_is_told_with_its_parameters() {
-        let sys = std::env::temp_dir().join(format!("haltkick-governor-{}", std::process::id()));
-        let put = |path: &str, text: &str| {
-            let path = sys.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        assert!(preferred_below(&sys).unwrap_err().contains("this kernel has none"));
-        put("devices/system/cpu/preferred", "0-3\n");
-        assert_eq!(preferred_below(&sys).unwrap(), NO_GOVERNOR);
+        let sys = Scratch::new("governor");
+        assert!(preferred_below(sys.path()).unwrap_err().contains("this kernel has none"));
+        sys.put("devices/system/cpu/preferred", "0-3\n");
+        assert_eq!(preferred_below(sys.path()).unwrap(), NO_GOVERNOR);
         for (name, value) in [("interval_ms", "1000"), ("low_threshold", "200"), ("high_threshold", "500")] {
-            put(&format!("module/steal_governor/parameters/{name}"), value);
+            sys.put(format!("module/steal_governor/parameters/{name}"), value);
         }
-        let told = preferred_below(&sys).unwrap();
+        let told = preferred_below(sys.path()).unwrap();
         assert_eq!(told, "0-3, by a governor: every 1000 ms, 200 to 500 hundredths of a percent");
-        fs::remove_dir_all(sys).unwrap();
     }
 }

@@ -96,10 +96,8 @@ fn an_experiment_whose_runs_are_all_spoilt_ends_after_two_blocks() {
     let ended = |name: &str, spoils: fn(u64) -> bool, rule: Rule| {
         let plan = Sketch::new().arm("a", "tas").plan(rule.blocks);
         let world = World::new(1).disturbed(move |_, run| spoils(run));
-        let scratch = Scratch::new(name);
-        let (engine, watcher) = (world.engine(), world.watcher());
-        let directory = Directory::create(scratch.path()).unwrap();
-        let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
+        let (engine, watcher, scratch) = (world.engine(), world.watcher(), Scratch::new(name));
+        let mut session = begun(&world, &plan, (&engine, &watcher), &scratch);
         let ended = session.run(rule);
         (ended.map_err(|failure| (failure.exit, failure.message)), session.records.len())
     };

@@ -32,10 +32,9 @@ use crate::host::noise::{self, Noise, Watcher};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::console::RunResult;
 use crate::measure::engine::{self, Engine};
-use crate::measure::fill;
-use crate::measure::kernels;
 use crate::measure::progress::Progress;
 use crate::measure::session::Session;
+use crate::measure::{fill, kernels};
 use crate::record::Record;
 use crate::record::figures::THROUGHPUT;
 use crate::record::place::Role;
@@ -43,7 +42,7 @@ use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
 
 pub(crate) use outcome::{found, of as outcome_of, records as records_of_kernels, seen};
-pub(crate) use sketch::{Sketch, experiment, planned, settings};
+pub(crate) use sketch::{Sketch, built_in, experiment, overrides, planned, settings};
 
 /// Says whether a run is disturbed, by its configuration and number.
 type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
@@ -218,7 +217,7 @@ impl World {
             command_line: vec![],
             source: ManifestSource { origin: "sketch.toml".into(), text: String::new(), overrides: vec![] },
             outline: plan.outline.clone(),
-            kernels: vec![],
+            kernels: kernels::files(plan).expect("kernels of a test are there"),
             files: plan.cells().flat_map(|cell| crate::record::settings::files(&cell.run)).collect(),
             seed: plan.seed,
             host: self.host.clone(),
@@ -276,6 +275,13 @@ impl Scratch {
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Writes a file at `path` below it.
+    pub(crate) fn put(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().expect("it is below")).expect("a directory below");
+        fs::write(path, text).expect("a file below");
     }
 }
 

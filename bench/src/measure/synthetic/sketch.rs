@@ -2,6 +2,7 @@
 
 use haltkick_vmm::Image;
 
+use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
 use crate::host::cpulist::CpuList;
@@ -12,6 +13,17 @@ use crate::text::exit::Result;
 pub(crate) fn experiment(rest: &str) -> Result<Experiment> {
     let text = format!("format = 1\nname = 'x'\ntitle = 'X'\n{rest}");
     Experiment::parse(Source { origin: "x.toml".into(), text })
+}
+
+/// A built-in experiment.
+pub(crate) fn built_in(name: &str) -> Experiment {
+    Experiment::parse(Source::find(name).unwrap()).unwrap()
+}
+
+/// Settings of the command line, over those of an experiment.
+pub(crate) fn overrides(sets: &[(&str, &str)]) -> Overrides {
+    let sets = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Overrides { sets, ..Overrides::default() }
 }
 
 /// The plan of an experiment on CPUs 0 and 1 of a host that need not have them.

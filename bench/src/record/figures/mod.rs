@@ -29,7 +29,8 @@ pub(crate) struct Figure {
     pub(crate) needs_lock: bool,
     pub(crate) column: Option<Column>,
     ours: Source,
-    linux: Option<fn(&OfLinux<'_>) -> Known<f64>>,
+    /// The value in a run of a Linux guest, if those have it.
+    pub(crate) linux: Option<fn(&OfLinux<'_>) -> Known<f64>>,
 }
 
 /// Origin of a figure of our own guest.
@@ -213,11 +214,6 @@ impl Figure {
                 Ok(of.times.iter().map(|times| named((times.name.clone(), value(times)))).collect())
             }
         }
-    }
-
-    /// The value in a run of a Linux guest, if those have it.
-    pub(crate) fn value_of_linux(&self, of: &OfLinux<'_>) -> Option<Known<f64>> {
-        self.linux.map(|value| value(of))
     }
 
     /// Whether our own guests have no such figure.

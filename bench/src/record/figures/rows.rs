@@ -117,7 +117,7 @@ pub(crate) static FIGURES: &[Figure] = &[
     .with_interval()
     .gives_way(Some(1), None)
     .or("not done"),
-    rate(LOCK_FREE, "Sections per second of the same cell with no lock at all.", |it| it.lock_free()),
+    rate(LOCK_FREE, "Sections per second of the same cell with no lock at all.", |it| it.lock_free.clone()),
     rate(
         IDEAL,
         "The cell with no lock at all, for sections of one length at most locks / hold: no cost of locking, and no vCPU preempted \

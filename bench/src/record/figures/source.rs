@@ -15,7 +15,7 @@ pub(crate) struct OfOurs<'a> {
     pub(super) asked: OurGuest<'a>,
     pub(super) outcome: &'a Outcome,
     pub(super) found: &'a Found,
-    lock_free: Known<f64>,
+    pub(super) lock_free: Known<f64>,
     pub(crate) times: Vec<Times>,
 }
 
@@ -49,14 +49,10 @@ impl<'a> OfOurs<'a> {
         self.outcome.acquisitions() as f64 / self.outcome.window.as_secs_f64()
     }
 
-    pub(super) fn lock_free(&self) -> Known<f64> {
-        self.lock_free.clone()
-    }
-
     /// The most that any lock lets through, if the workload has such a bound: lock-free throughput, and at most locks / hold where
     /// all sections are of one length.
     pub(super) fn ideal(&self) -> Known<f64> {
-        let lock_free = self.lock_free()?;
+        let lock_free = self.lock_free.clone()?;
         let ours = self.asked.ours;
         match self.outcome.ideal {
             Ideal::Serial => {
