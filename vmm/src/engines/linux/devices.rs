@@ -27,6 +27,8 @@ const KEYBOARD_PORT: u16 = 0x64;
 const KEYBOARD_RESET: u8 = 0xfe;
 /// Its state: ready for a command, for which Linux waits long before it asks for a reset; else as if nothing were there.
 const KEYBOARD_STATE: u8 = !(1 << 1);
+
+/// The devices of one guest.
 pub(crate) struct Devices {
     serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
     end: OnceLock<Switched>,
