@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use haltkick_hypercalls::{BootFlags, MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
 use haltkick_locks::{
-    Activity, CachePadded, Event, LEVELS, Lock as _, Mode, Native, Packed, Platform, Pv, QSpinDomain,
+    CachePadded, Delegate, LEVELS, Lock as _, Mode, Native, Packed, Platform as _, Pv, QSpinDomain,
     QSpinLock, Whole, Word,
 };
 
@@ -76,9 +76,11 @@ static WANTED: [CachePadded<AtomicUsize>; MAX_VCPUS] =
 /// This guest, interrupted at every pause.
 struct Interrupted<N>(PhantomData<fn() -> N>);
 
-impl<N: Nested> Platform for Interrupted<N> {
-    fn cpu(&self) -> usize {
-        Guest.cpu()
+impl<N: Nested> Delegate for Interrupted<N> {
+    type Platform = Guest;
+
+    fn platform(&self) -> &Guest {
+        &Guest
     }
 
     fn pause(&self) {
@@ -88,58 +90,6 @@ impl<N: Nested> Platform for Interrupted<N> {
             acquire::<N>(next);
             release::<N>(next);
         }
-    }
-
-    fn now(&self) -> u64 {
-        Guest.now()
-    }
-
-    fn spin_threshold(&self) -> u64 {
-        Guest.spin_threshold()
-    }
-
-    fn spin_rounds(&self) -> u32 {
-        Guest.spin_rounds()
-    }
-
-    fn wait(&self, still: impl Fn() -> bool) {
-        Guest.wait(still);
-    }
-
-    fn kick(&self, cpu: usize) {
-        Guest.kick(cpu);
-    }
-
-    fn is_preempted(&self, cpu: usize) -> bool {
-        Guest.is_preempted(cpu)
-    }
-
-    fn ticks(&self, nanoseconds: u64) -> u64 {
-        Guest.ticks(nanoseconds)
-    }
-
-    fn yield_to(&self, cpu: Option<usize>) {
-        Guest.yield_to(cpu);
-    }
-
-    fn count(&self, event: Event, n: u64) {
-        Guest.count(event, n);
-    }
-
-    fn is_in_section(&self) -> bool {
-        Guest.is_in_section()
-    }
-
-    fn section_entered(&self) {
-        Guest.section_entered();
-    }
-
-    fn section_left(&self) {
-        Guest.section_left();
-    }
-
-    fn announce(&self, activity: Activity) {
-        Guest.announce(activity);
     }
 }
 

@@ -33,6 +33,16 @@ fn tell<T>(atomic: &T, access: Access) {
     }
 }
 
+/// Declares operations that read and write in one step.
+macro_rules! updates {
+    ($value:ty: $($operation:ident)+) => {$(
+        pub fn $operation(&self, value: $value, order: Ordering) -> $value {
+            tell(self, Access::Update);
+            self.0.$operation(value, order)
+        }
+    )+};
+}
+
 macro_rules! atomics {
     ($($name:ident: $value:ty;)+) => {$(
         #[doc = concat!("A watched `", stringify!($name), "`.")]
@@ -77,30 +87,7 @@ macro_rules! atomics {
                 self.compare_exchange(from, to, success, failure)
             }
 
-            pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                tell(self, Access::Update);
-                self.0.swap(value, order)
-            }
-
-            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                tell(self, Access::Update);
-                self.0.fetch_add(value, order)
-            }
-
-            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                tell(self, Access::Update);
-                self.0.fetch_sub(value, order)
-            }
-
-            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                tell(self, Access::Update);
-                self.0.fetch_and(value, order)
-            }
-
-            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                tell(self, Access::Update);
-                self.0.fetch_or(value, order)
-            }
+            updates! { $value: swap fetch_add fetch_sub fetch_and fetch_or }
         }
     )+};
 }
