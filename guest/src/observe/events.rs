@@ -19,7 +19,7 @@ pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
 pub(crate) const GRANT_EVENTS: usize = MEMORY_EVENTS + haltkick_mm::Event::COUNT;
 
 /// Slot of the first [`Interrupt`].
-pub(crate) const INTERRUPT_EVENTS: usize = GRANT_EVENTS + Counter::ALL.len();
+pub(crate) const INTERRUPT_EVENTS: usize = GRANT_EVENTS + Counter::COUNT;
 
 /// State of the vCPU at an interrupt.
 #[derive(Clone, Copy)]
@@ -71,9 +71,9 @@ const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
         names[i] = padded(if i < MEMORY_EVENTS {
             Event::NAMES[i]
         } else if i < GRANT_EVENTS {
-            haltkick_mm::Event::ALL[i - MEMORY_EVENTS].name()
+            haltkick_mm::Event::NAMES[i - MEMORY_EVENTS]
         } else if i < INTERRUPT_EVENTS {
-            Counter::ALL[i - GRANT_EVENTS].name()
+            Counter::NAMES[i - GRANT_EVENTS]
         } else if i < FOLDING_EVENTS {
             INTERRUPT_NAMES[i - INTERRUPT_EVENTS]
         } else if i < READERS_INSIDE {

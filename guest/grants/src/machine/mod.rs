@@ -5,7 +5,7 @@ pub(crate) mod window;
 
 use core::{cell::Cell, marker::PhantomData};
 
-use haltkick_locks::{Domain, Platform};
+use haltkick_locks::{Domain, Platform, named};
 
 use crate::locking::{Guarded, Kernel, Order, Taken};
 
@@ -39,61 +39,30 @@ pub struct Sizes {
 
 // State that one vCPU carries with it: counters, cached translations, random numbers, the locks it holds.
 
-/// Counts of the operations, each vCPU for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counter {
-    /// Mappings made.
-    Map,
-    /// Mappings removed.
-    Unmap,
-    /// Copies.
-    Copy,
-    /// Pages given away.
-    Transfer,
-    /// Times that a table was locked to grow.
-    Grow,
-    /// Pairs of entries exchanged.
-    Swap,
-    /// Operations refused with a [`Status`](crate::Status).
-    Refused,
-    /// Entries that changed between check and mark.
-    Unstable,
-    /// Invalidations of cached translations.
-    Invalidate,
-    /// Free maptrack entries taken from another vCPU's list.
-    Steal,
-}
-
-impl Counter {
-    /// All counters, in the order of their discriminants.
-    pub const ALL: [Self; 10] = [
-        Self::Map,
-        Self::Unmap,
-        Self::Copy,
-        Self::Transfer,
-        Self::Grow,
-        Self::Swap,
-        Self::Refused,
-        Self::Unstable,
-        Self::Invalidate,
-        Self::Steal,
-    ];
-
-    /// The name in run records.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Map => "grant_map",
-            Self::Unmap => "grant_unmap",
-            Self::Copy => "grant_copy",
-            Self::Transfer => "grant_transfer",
-            Self::Grow => "grant_grow",
-            Self::Swap => "grant_swap",
-            Self::Refused => "grant_refused",
-            Self::Unstable => "grant_unstable",
-            Self::Invalidate => "grant_invalidate",
-            Self::Steal => "grant_steal",
-        }
+named! {
+    /// Counts of the operations, each vCPU for itself.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Counter {
+        /// Mappings made.
+        Map = "grant_map",
+        /// Mappings removed.
+        Unmap = "grant_unmap",
+        /// Copies.
+        Copy = "grant_copy",
+        /// Pages given away.
+        Transfer = "grant_transfer",
+        /// Times that a table was locked to grow.
+        Grow = "grant_grow",
+        /// Pairs of entries exchanged.
+        Swap = "grant_swap",
+        /// Operations refused with a [`Status`](crate::Status).
+        Refused = "grant_refused",
+        /// Entries that changed between check and mark.
+        Unstable = "grant_unstable",
+        /// Invalidations of cached translations.
+        Invalidate = "grant_invalidate",
+        /// Free maptrack entries taken from another vCPU's list.
+        Steal = "grant_steal",
     }
 }
 
@@ -104,7 +73,7 @@ pub struct Vcpu {
     pub(crate) order: Order,
     pub(crate) tlb: Tlb,
     random: Cell<u64>,
-    counters: [Cell<u64>; Counter::ALL.len()],
+    counters: [Cell<u64>; Counter::COUNT],
 }
 
 impl Vcpu {
@@ -116,7 +85,7 @@ impl Vcpu {
             order: Order::new(),
             tlb: Tlb::new(),
             random: Cell::new(seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1),
-            counters: [const { Cell::new(0) }; Counter::ALL.len()],
+            counters: [const { Cell::new(0) }; Counter::COUNT],
         }
     }
 

@@ -232,7 +232,7 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>(world
     assert_eq!(transfer(MAPPER, 0, GRANTER, 2), Ok(()));
 }
 
-fn counts(vcpu: &Vcpu) -> [u64; Counter::ALL.len()] {
+fn counts(vcpu: &Vcpu) -> [u64; Counter::COUNT] {
     Counter::ALL.map(|counter| vcpu.counted(counter))
 }
 
