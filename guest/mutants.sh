@@ -235,15 +235,12 @@ grants-relaxed-mark         grants-loom    who_marks_an_entry
 grants-relaxed-clear        grants-loom    who_takes_a_grant_back
 grants-relaxed-revoke       grants-loom    who_takes_a_grant_back
 grants-relaxed-look         grants-loom    who_sees_that_a_page_is_not_in_use
-grants-relaxed-complete     grants-loom    who_sees_that_a_page_has_arrived
 grants-relaxed-install      grants-loom    who_finds_a_mapping
 grants-relaxed-walk         grants-loom    who_finds_a_mapping
 grants-relaxed-invalidate   grants-loom    what_was_removed_is_not_cached
 grants-relaxed-epoch        grants-loom    what_was_removed_is_not_cached
 grants-relaxed-assign       grants-loom    who_holds_a_frame
 grants-relaxed-hold         grants-loom    who_holds_a_frame
-grants-relaxed-release      grants-loom    who_takes_a_frame_away
-grants-relaxed-steal        grants-loom    who_takes_a_frame_away
 '
 table=$(sed '/^$/d' <<<"$table")
 

@@ -32,7 +32,7 @@ impl Page {
     }
 }
 
-/// Owner of a frame that is on its way from one domain to another.
+/// Owner of a frame that has not been assigned yet.
 const NOBODY: u16 = u16::MAX;
 
 /// All frames. The state of each is a word: owner in the low half, pins in the high half.
@@ -79,17 +79,8 @@ impl Frames {
 
     /// Undoes one [`hold`](Self::hold).
     pub(crate) fn release(&self, frame: u32) {
-        // Release: accesses to the page come before. Pairs with `steal`.
-        self.states[frame as usize].fetch_sub(1 << 16, mutant!("grants-relaxed-release": Release => Relaxed));
-    }
-
-    /// Takes the frame away from `owner`, if it has no other user.
-    pub(crate) fn steal(&self, frame: u32, owner: u16) -> Result<(), Status> {
-        // Acquire: pairs with `release`.
-        let state = &self.states[frame as usize];
-        let acquire = mutant!("grants-relaxed-steal": Acquire => Relaxed);
-        let stolen = state.compare_exchange(u32::from(owner), u32::from(NOBODY), acquire, Relaxed);
-        stolen.map(drop).map_err(|_| Status::BadPage)
+        // Relaxed: no frame is taken away from its owner; how many are held is looked at when all are at rest.
+        self.states[frame as usize].fetch_sub(1 << 16, Relaxed);
     }
 
     /// Frames that are held. Exact at rest.

@@ -49,8 +49,6 @@ named! {
         Unmap = "grant_unmap",
         /// Copies.
         Copy = "grant_copy",
-        /// Pages given away.
-        Transfer = "grant_transfer",
         /// Times that a table was locked to grow.
         Grow = "grant_grow",
         /// Pairs of entries exchanged.

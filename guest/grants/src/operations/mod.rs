@@ -20,11 +20,11 @@ use crate::{
     },
 };
 
-pub use copy::{CopyRequest, Place, TransferRequest};
+pub use copy::{CopyRequest, Place};
 pub use map::{BATCH, MapRequest};
 
 /// No frame at this frame number.
-pub(crate) const ABSENT: u32 = u32::MAX;
+const ABSENT: u32 = u32::MAX;
 
 /// One domain.
 pub(crate) struct DomainState<S: Scheme> {
@@ -60,16 +60,9 @@ impl<S: Scheme> DomainState<S> {
 
     /// The machine frame at the domain's frame number.
     pub(crate) fn machine_frame(&self, number: u32) -> Result<u32, Status> {
-        // Acquire: pairs with the release in `set_machine_frame`.
+        // Acquire: pairs with the release in `World::assign`.
         let frame = self.frames.get(number as usize).map_or(ABSENT, |frame| frame.load(Acquire));
         if frame == ABSENT { Err(Status::BadPage) } else { Ok(frame) }
-    }
-
-    /// Exchanges `from` for `to` at the frame number, if it is still `from`.
-    pub(crate) fn set_machine_frame(&self, number: u32, from: u32, to: u32) -> Result<(), Status> {
-        let slot = self.frames.get(number as usize).ok_or(Status::BadPage)?;
-        // AcqRel: a vCPU that finds the frame finds its owner and content.
-        slot.compare_exchange(from, to, AcqRel, Relaxed).map(drop).map_err(|_| Status::BadPage)
     }
 }
 
@@ -93,7 +86,9 @@ impl<S: Scheme> World<S> {
         if frame as usize >= self.frames.len() {
             return Err(Status::BadPage);
         }
-        domain.set_machine_frame(number, ABSENT, frame)?;
+        let slot = domain.frames.get(number as usize).ok_or(Status::BadPage)?;
+        // AcqRel: a vCPU that finds the frame finds its owner and content.
+        slot.compare_exchange(ABSENT, frame, AcqRel, Relaxed).map_err(|_| Status::BadPage)?;
         self.frames.assign(frame, domain.id);
         Ok(())
     }

@@ -4,8 +4,5 @@ pub(crate) mod maptrack;
 pub(crate) mod shared;
 pub(crate) mod table;
 
-pub use shared::{
-    ACCEPT_TRANSFER, PERMIT_ACCESS, READING, READONLY, SharedEntry, TRANSFER_COMMITTED, TRANSFER_COMPLETED,
-    TRIES, TYPE, WRITING,
-};
+pub use shared::{ACCEPT_TRANSFER, PERMIT_ACCESS, READING, READONLY, SharedEntry, TRIES, TYPE, WRITING};
 pub use table::ENTRIES_PER_PAGE;

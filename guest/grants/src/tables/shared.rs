@@ -6,8 +6,7 @@
 //! frame   the granter's frame number
 //! ```
 //!
-//! Flags and domain are one word, so that a check and a change of both are one compare-exchange. For a transfer,
-//! bits 2 and 3 say committed and completed.
+//! Flags and domain are one word, so that a check and a change of both are one compare-exchange.
 
 use haltkick_locks::mutant::mutant;
 
@@ -18,7 +17,7 @@ use crate::locking::{AtomicU32, Ordering::*};
 pub const TYPE: u32 = 0b11;
 /// The frame may be mapped by the domain.
 pub const PERMIT_ACCESS: u32 = 1;
-/// The domain may transfer a page into this entry.
+/// The domain may give a page to this entry, and map none: refused here, for pages are never given away.
 pub const ACCEPT_TRANSFER: u32 = 2;
 /// With [`PERMIT_ACCESS`]: for reading only.
 pub const READONLY: u32 = 1 << 2;
@@ -26,10 +25,6 @@ pub const READONLY: u32 = 1 << 2;
 pub const READING: u32 = 1 << 3;
 /// Mapped for writing. Set and cleared by the mapping side.
 pub const WRITING: u32 = 1 << 4;
-/// With [`ACCEPT_TRANSFER`]: a page is on its way. Set by the giving side.
-pub const TRANSFER_COMMITTED: u32 = 1 << 2;
-/// With [`ACCEPT_TRANSFER`]: the page has arrived, `frame` names it. Set by the giving side.
-pub const TRANSFER_COMPLETED: u32 = 1 << 3;
 
 /// Number of times that the mapping side follows an entry that changes meanwhile. Without a bound, a granter
 /// that keeps changing it could hold a CPU in a loop, with locks held.
@@ -51,8 +46,7 @@ impl SharedEntry {
     pub fn publish(&self, domain: u16, flags: u32, frame: u32) {
         // Relaxed: published by the store below.
         self.frame.store(frame, Relaxed);
-        // Release: a vCPU that sees the flags finds the frame. Pairs with the acquires in `set_in_use` and
-        // `commit_transfer`.
+        // Release: a vCPU that sees the flags finds the frame. Pairs with the acquire in `set_in_use`.
         let release = mutant!("grants-relaxed-publish": Release => Relaxed);
         self.word.store(flags | u32::from(domain) << 16, release);
     }
@@ -68,7 +62,7 @@ impl SharedEntry {
 
     /// Flags and domain. A granter may write anything here at any time.
     pub fn word(&self) -> u32 {
-        // Acquire: a granter that sees "not in use" or "completed" may use the page.
+        // Acquire: a granter that sees "not in use" may use the page.
         self.word.load(mutant!("grants-relaxed-look": Acquire => Relaxed))
     }
 
@@ -84,7 +78,7 @@ impl SharedEntry {
         self.frame.store(frame, Relaxed);
     }
 
-    /// The frame that the granter named, or that a transfer has brought.
+    /// The frame that the granter named.
     pub fn frame(&self) -> u32 {
         // Relaxed: ordered by the acquire of the word.
         self.frame.load(Relaxed)
@@ -119,39 +113,6 @@ impl SharedEntry {
     /// Clears marks. Release: the accesses to the page come before. Pairs with the acquire in `revoke` and `word`.
     pub(crate) fn clear(&self, marks: u32) {
         self.word.fetch_and(!marks, mutant!("grants-relaxed-clear": Release => Relaxed));
-    }
-
-    /// Announces that a page from `domain` is coming, if the entry accepts one, and gives the frame number where the
-    /// receiver wants it.
-    pub(crate) fn commit_transfer(&self, domain: u16, unstable: impl Fn()) -> Result<u32, Status> {
-        for _ in 0..TRIES {
-            // Acquire: pairs with the release in `publish`.
-            let seen = self.word.load(Acquire);
-            let expected = ACCEPT_TRANSFER | u32::from(domain) << 16;
-            if seen != expected {
-                return Err(Status::GeneralError);
-            }
-            // AcqRel: as in `set_in_use`.
-            if self.word.compare_exchange(seen, seen | TRANSFER_COMMITTED, AcqRel, Relaxed).is_ok() {
-                return Ok(self.frame());
-            }
-            unstable();
-        }
-        Err(Status::GeneralError)
-    }
-
-    /// Takes back the announcement.
-    pub(crate) fn abandon_transfer(&self) {
-        // Relaxed: nothing has happened.
-        self.word.fetch_and(!TRANSFER_COMMITTED, Relaxed);
-    }
-
-    /// Says that the page has arrived as `frame`.
-    pub(crate) fn complete_transfer(&self, frame: u32) {
-        // Relaxed: published by the flag.
-        self.frame.store(frame, Relaxed);
-        // Release: the page's content and its number come before. Pairs with the acquire in `word`.
-        self.word.fetch_or(TRANSFER_COMPLETED, mutant!("grants-relaxed-complete": Release => Relaxed));
     }
 
     /// Exchanges the contents of two unmapped entries.

@@ -18,15 +18,8 @@ const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 /// Schemes that disks stream under.
 const SCHEMES: u64 = 13;
 /// Counters of operations, both done and refused.
-const OPERATIONS: [Counter; 7] = [
-    Counter::Map,
-    Counter::Unmap,
-    Counter::Copy,
-    Counter::Transfer,
-    Counter::Grow,
-    Counter::Swap,
-    Counter::Refused,
-];
+const OPERATIONS: [Counter; 6] =
+    [Counter::Map, Counter::Unmap, Counter::Copy, Counter::Grow, Counter::Swap, Counter::Refused];
 
 /// Operations that the streaming tests share: each goes on until it has done its part. `GRANT_OPERATIONS` sets it.
 fn operations_wanted() -> u64 {

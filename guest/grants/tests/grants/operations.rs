@@ -47,8 +47,6 @@ under_every_scheme! {
     a_full_pin_counter_refuses_one_more
     a_domain_without_handles_is_refused
     copies_go_by_grants_or_the_callers_own_pages
-    a_page_can_be_given_away_once
-    a_mapped_page_cannot_be_given_away
     a_domain_can_map_its_own_page
     two_domains_can_map_each_others_pages
     a_table_grows_up_to_its_limit
@@ -145,8 +143,6 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>(world
     grant(world, 1, PERMIT_ACCESS | READONLY, 1);
     grant(world, 2, ACCEPT_TRANSFER, 20);
     grant(world, 3, PERMIT_ACCESS, 99);
-    grant(world, 5, ACCEPT_TRANSFER, 5);
-    grant(world, 6, ACCEPT_TRANSFER, 99);
     let stale = world.map(vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap();
     let handle = world.map(vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap();
     unmap(world, vcpu, &[stale]);
@@ -163,9 +159,6 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>(world
     let copy = |caller, source, destination, source_offset, length| {
         let request = CopyRequest { source, source_offset, destination, destination_offset: 16, length };
         world.copy(vcpu, caller, request)
-    };
-    let transfer = |giver, number, receiver, reference| {
-        world.transfer(vcpu, giver, TransferRequest { number, receiver, reference })
     };
     let (from, to) = (granted(GRANTER, 1), granted(GRANTER, 0));
     let requests: &[(Status, &str, Asked<'_>)] = &[
@@ -201,15 +194,6 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>(world
         (BadCopyArgument, "copy from the middle of a word", &|| copy(MAPPER, from, to, 4, 8)),
         (BadCopyArgument, "copy across the end", &|| copy(MAPPER, from, to, 8, PAGE_BYTES - 8)),
         (BadCopyArgument, "copy of very much", &|| copy(MAPPER, from, to, 8, usize::MAX & !7)),
-        (BadDomain, "gift of nobody", &|| transfer(9, 0, GRANTER, 2)),
-        (BadDomain, "gift to nobody", &|| transfer(MAPPER, 0, 9, 2)),
-        (BadReference, "gift beyond the table", &|| transfer(MAPPER, 0, GRANTER, 16)),
-        (GeneralError, "gift that nobody wants", &|| transfer(MAPPER, 0, GRANTER, 4)),
-        (GeneralError, "gift of another one", &|| transfer(STRANGER, 0, GRANTER, 2)),
-        (BadPage, "gift of a page that the giver has not got", &|| transfer(MAPPER, 8, GRANTER, 2)),
-        (BadPage, "gift of a page that is mapped", &|| transfer(GRANTER, 0, GRANTER, 2)),
-        (BadPage, "gift to where there is a page", &|| transfer(MAPPER, 0, GRANTER, 5)),
-        (BadPage, "gift to where no page can be", &|| transfer(MAPPER, 0, GRANTER, 6)),
         (BadDomain, "growth of nobody's table", &|| world.grow(vcpu, 9, 20)),
         (NoSpace, "growth beyond the limit", &|| world.grow(vcpu, GRANTER, 25)),
         (BadDomain, "size of nobody's table", &|| world.references(vcpu, 9).map(drop)),
@@ -219,7 +203,7 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>(world
         (Again, "swap of what is mapped", &|| world.swap(vcpu, GRANTER, 1, 0)),
     ];
     let entries =
-        || [0, 1, 2, 3, 5, 6].map(|it| (world.shared(GRANTER, it).word(), world.shared(GRANTER, it).frame()));
+        || [0, 1, 2, 3].map(|it| (world.shared(GRANTER, it).word(), world.shared(GRANTER, it).frame()));
     for (status, what, request) in requests {
         let (rest, entries_before, mut counted) = (world.rest(), entries(), counts(vcpu));
         assert_eq!(request(), Err(*status), "{what}");
@@ -227,9 +211,8 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>(world
         assert_eq!(counts(vcpu), counted, "{what}");
         assert_eq!((world.rest(), entries()), (rest, entries_before), "{what}");
     }
-    // No pin has been lost or left, no page lost.
+    // No pin has been lost or left.
     assert_eq!(unmap(world, vcpu, &[handle, handle]), [(handle, BadHandle)], "twice in a batch");
-    assert_eq!(transfer(MAPPER, 0, GRANTER, 2), Ok(()));
 }
 
 fn counts(vcpu: &Vcpu) -> [u64; Counter::COUNT] {
@@ -280,39 +263,6 @@ fn copies_go_by_grants_or_the_callers_own_pages<S: Scheme>(world: &World<S>, vcp
     assert_eq!(world.page(MAPPER, 3).unwrap().read(3), 77);
     assert_eq!(copy(granted(1), granted(1), 64), Ok(()), "onto itself");
     assert_eq!(vcpu.counted(Counter::Copy), 3);
-}
-
-fn a_page_can_be_given_away_once<S: Scheme>(world: &World<S>, vcpu: &Vcpu) {
-    let transfer = |number, reference| {
-        world.transfer(vcpu, MAPPER, TransferRequest { number, receiver: GRANTER, reference })
-    };
-    world.page(MAPPER, 2).unwrap().write(0, 99);
-    let entry = grant(world, 4, ACCEPT_TRANSFER, 20);
-    assert_eq!(transfer(2, 4), Ok(()));
-    assert_eq!(entry.word() & TRANSFER_COMPLETED, TRANSFER_COMPLETED);
-    assert_eq!(world.page(GRANTER, entry.frame()).unwrap().read(0), 99);
-    assert!(world.page(MAPPER, 2).is_err(), "given away");
-    assert_eq!(transfer(2, 4), Err(Status::BadPage), "once");
-    assert_eq!(transfer(3, 4), Err(Status::GeneralError), "an entry accepts one page");
-    grant(world, 6, ACCEPT_TRANSFER, 20);
-    assert_eq!(transfer(3, 6), Err(Status::BadPage), "there is a page at that number");
-    grant(world, 6, ACCEPT_TRANSFER, 21);
-    assert_eq!(transfer(3, 6), Ok(()), "the refused giver still had its page");
-    // The receiver can grant what it has received.
-    grant(world, 7, PERMIT_ACCESS, 20);
-    let handle = world.map(vcpu, MAPPER, to_map(7, HOST_MAP)).unwrap();
-    assert_eq!(world.mapped(vcpu, MAPPER, handle).unwrap().0.read(0), 99);
-    unmap(world, vcpu, &[handle]);
-}
-
-fn a_mapped_page_cannot_be_given_away<S: Scheme>(world: &World<S>, vcpu: &Vcpu) {
-    grant(world, 0, PERMIT_ACCESS, 5);
-    let handle = world.map(vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap();
-    world.shared(STRANGER, 0).publish(GRANTER, ACCEPT_TRANSFER, 20);
-    let request = TransferRequest { number: 5, receiver: STRANGER, reference: 0 };
-    assert_eq!(world.transfer(vcpu, GRANTER, request), Err(Status::BadPage));
-    unmap(world, vcpu, &[handle]);
-    assert_eq!(world.transfer(vcpu, GRANTER, request), Ok(()));
 }
 
 fn a_domain_can_map_its_own_page<S: Scheme>(world: &World<S>, vcpu: &Vcpu) {

@@ -41,7 +41,7 @@ use frames::Frames;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
-use shared::{ACCEPT_TRANSFER, PERMIT_ACCESS, READING, SharedEntry, TRANSFER_COMPLETED, WRITING};
+use shared::{PERMIT_ACCESS, READING, SharedEntry, WRITING};
 use window::{Tlb, Window};
 
 /// Memory that is never given back.
@@ -106,22 +106,6 @@ fn who_sees_that_a_page_is_not_in_use_finds_its_content() {
 }
 
 #[test]
-fn who_sees_that_a_page_has_arrived_finds_number_and_content() {
-    let place = || {
-        let entry = SharedEntry::new();
-        entry.publish(GRANTER, ACCEPT_TRANSFER, 3);
-        assert_eq!(entry.commit_transfer(GRANTER, || ()), Ok(3));
-        entry
-    };
-    let arrived = |entry: &SharedEntry| {
-        let arrived = entry.word() & TRANSFER_COMPLETED != 0;
-        assert!(!arrived || entry.frame() == 9);
-        arrived
-    };
-    finds_content(place, |entry| entry.complete_transfer(9), arrived);
-}
-
-#[test]
 fn who_finds_a_mapping_finds_the_page_as_mapped() {
     finds_content(
         || Window::new(&Heap, 1),
@@ -157,15 +141,4 @@ fn what_was_removed_is_not_cached_after_the_invalidation() {
 fn who_holds_a_frame_finds_what_its_last_owner_wrote() {
     let holds = |frames: &Frames| frames.hold(0, GRANTER).is_ok();
     finds_content(|| Frames::new(&Heap, 1), |frames| frames.assign(0, GRANTER), holds);
-}
-
-#[test]
-fn who_takes_a_frame_away_finds_its_holders_changes() {
-    let held = || {
-        let frames = Frames::new(&Heap, 1);
-        frames.assign(0, GRANTER);
-        frames.hold(0, GRANTER).unwrap();
-        frames
-    };
-    finds_content(held, |frames| frames.release(0), |frames| frames.steal(0, GRANTER).is_ok());
 }

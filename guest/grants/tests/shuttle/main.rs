@@ -44,7 +44,6 @@ under_every_scheme! {
     a_grant_is_not_mixed_up_with_its_partner_in_a_swap
     devices_reach_a_page_while_one_of_two_entries_leads_there
     a_page_that_was_taken_back_is_not_mapped
-    a_page_stays_while_it_is_mapped
     opposite_swaps_of_one_pair_come_through
     a_swap_of_an_entry_with_itself_comes_through
 }
@@ -183,43 +182,6 @@ fn a_page_that_was_taken_back_is_not_mapped<S: Scheme>() {
             }
         },
         |_, _| (),
-    );
-}
-
-/// The granter gives its page away by two entries at once, while another vCPU maps it.
-fn a_page_stays_while_it_is_mapped<S: Scheme>() {
-    play_out::<S, _>(
-        3,
-        |world| {
-            world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
-            for reference in 0..2 {
-                // At a number where the mapper has no page yet.
-                world.shared(MAPPER, reference).publish(GRANTER, ACCEPT_TRANSFER, 2 + reference);
-            }
-            AtomicUsize::new(0)
-        },
-        |cpu, vcpu, world, given| {
-            if cpu == 2 {
-                if let Ok(handle) = world.map(vcpu, MAPPER, to_map(0, HOST_MAP)) {
-                    let (page, _) = world.mapped(vcpu, MAPPER, handle).expect("what was mapped is there");
-                    let granted = world.page(GRANTER, 0).expect("a page on loan is not given away");
-                    assert!(std::ptr::eq(page, granted));
-                    unmap(world, vcpu, handle);
-                }
-                return;
-            }
-            let gift = TransferRequest { number: 0, receiver: MAPPER, reference: cpu as u32 };
-            if world.transfer(vcpu, GRANTER, gift).is_ok() {
-                given.fetch_add(1, Relaxed);
-            }
-        },
-        |world, given| {
-            let given = given.load(Relaxed);
-            assert!(given <= 1, "given away twice");
-            assert_eq!(world.page(GRANTER, 0).is_err(), given == 1);
-            let arrived = (0..2).filter(|number| world.page(MAPPER, 2 + number).is_ok()).count();
-            assert_eq!(arrived, given);
-        },
     );
 }
 
