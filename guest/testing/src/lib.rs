@@ -28,6 +28,8 @@ mod watchdog;
 
 pub use cpus::Cpus;
 pub use reached::assert_reached;
+#[cfg(any(loom, shuttle))]
+pub use threads::play_once;
 #[cfg(shuttle)]
 pub use threads::try_schedules;
 #[cfg(not(any(loom, shuttle)))]

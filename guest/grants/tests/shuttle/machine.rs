@@ -2,10 +2,9 @@
 
 use haltkick_grants::{Kernel, Memory, Scheme, Sizes, Vcpu, World};
 use haltkick_locks::Lock;
-use haltkick_testing::{Cpus, try_schedules};
+use haltkick_testing::{Cpus, play_once, try_schedules};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::sync::{Arc, Condvar, Mutex};
-use shuttle::thread;
+use shuttle::sync::{Condvar, Mutex};
 
 /// Most CPUs of a test.
 const MOST_CPUS: usize = 3;
@@ -91,20 +90,14 @@ pub(crate) fn play_out<S: Scheme, C: Send + Sync + 'static>(
     try_schedules(4, move || {
         let world = world::<S>(cpus);
         let prepared = prepare(&world);
-        let stage = Arc::new((world, prepared));
         let seed = thread_rng().gen_range(0..u64::MAX);
-        let playing: Vec<_> = (0..cpus)
-            .map(|cpu| {
-                let stage = stage.clone();
-                thread::spawn(move || {
-                    Cpus::become_cpu(cpu);
-                    play(cpu, &Vcpu::new(cpu, seed), &stage.0, &stage.1);
-                })
-            })
-            .collect();
-        playing.into_iter().for_each(|thread| thread.join().unwrap());
-        let rest = stage.0.rest();
-        assert!(rest.is_clean(), "{rest}");
-        at_rest(&stage.0, &stage.1);
+        let play = move |cpu, (world, prepared): &(World<S>, C)| {
+            play(cpu, &Vcpu::new(cpu, seed), world, prepared);
+        };
+        play_once(cpus, (world, prepared), play, |(world, prepared)| {
+            let rest = world.rest();
+            assert!(rest.is_clean(), "{rest}");
+            at_rest(world, prepared);
+        });
     });
 }

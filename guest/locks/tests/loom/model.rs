@@ -6,18 +6,14 @@ use std::{
 };
 
 use haltkick_locks::{Lock, RwLock};
+use haltkick_testing::play_once;
 pub(crate) use haltkick_testing::{Cpus, assert_reached};
-use loom::{cell::UnsafeCell, sync::Arc, thread};
-
-/// Which CPUs are always found preempted.
-pub(crate) type Preempted = fn(usize) -> bool;
+use loom::cell::UnsafeCell;
 
 /// CPUs whose waiters sleep at their first look at the clock, before any pause: a pause would let loom assume that the next
 /// load sees something new.
-pub(crate) fn machine(cpus: usize, pauses: usize, preempted: Preempted) -> Cpus {
-    let machine = Cpus::impatient(cpus).branching_for(pauses as u64);
-    (0..cpus).for_each(|cpu| machine.set_preempted(cpu, preempted(cpu)));
-    machine
+pub(crate) fn machine(cpus: usize, pauses: u64) -> Cpus {
+    Cpus::impatient(cpus).branching_for(pauses)
 }
 
 /// Bounds of a model; everything within is tried.
@@ -27,7 +23,7 @@ pub(crate) struct Bounds {
     /// Involuntary switches from one thread to another in one execution.
     pub(crate) preemptions: usize,
     /// Rounds of spinning in one execution, by all CPUs together, before it is no longer branched on.
-    pub(crate) pauses: usize,
+    pub(crate) pauses: u64,
 }
 
 /// All CPUs take one lock. They must not overlap, everything that one did must be visible to the next, and
@@ -35,7 +31,7 @@ pub(crate) struct Bounds {
 pub(crate) fn check<D, L>(
     cpus: usize,
     bounds: Bounds,
-    domain: fn(Cpus) -> D,
+    domain: impl Fn(Cpus) -> D + Copy + Sync + Send + 'static,
     lock: fn() -> L,
     at_rest: fn(&D),
 ) where
@@ -43,7 +39,7 @@ pub(crate) fn check<D, L>(
     L: Lock<D> + Send + 'static,
 {
     let Bounds { rounds, pauses, .. } = bounds;
-    let scene = move || (domain(machine(cpus, pauses, |_| false)), lock(), Plain::default());
+    let scene = move || (domain(machine(cpus, pauses)), lock(), Plain::default());
     let play = move |cpu, (domain, lock, counter): &(D, L, Plain)| {
         for _ in 0..rounds {
             let tried = if cpu == cpus - 1 { lock.try_lock(domain) } else { None };
@@ -66,15 +62,7 @@ pub(crate) fn play_out<S: Sync + Send + 'static>(
     play: impl Fn(usize, &S) + Copy + Sync + Send + 'static,
     at_rest: impl Fn(&S) + Sync + Send + 'static,
 ) {
-    explore(bounds.preemptions, move || {
-        let scene = Arc::new(scene());
-        let shared = scene.clone();
-        on_each_cpu(cpus, move |cpu| {
-            Cpus::become_cpu(cpu);
-            play(cpu, &shared);
-        });
-        at_rest(&scene);
-    });
+    explore(bounds.preemptions, move || play_once(cpus, scene(), play, &at_rest));
 }
 
 /// Role of a CPU at a reader-writer lock.
@@ -100,7 +88,7 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
     L: RwLock<D> + Send + 'static,
 {
     let Bounds { rounds, pauses, .. } = bounds;
-    let scene = move || (domain(machine(CPUS, pauses, |_| false)), lock(), Plain::default());
+    let scene = move || (domain(machine(CPUS, pauses)), lock(), Plain::default());
     let play = move |cpu: usize, (domain, lock, counter): &(D, L, Plain)| {
         let tries = cpu == CPUS - 1;
         let mut seen = 0;
@@ -142,19 +130,6 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
         model();
     });
     println!("{} executions", executions.load(Relaxed));
-}
-
-/// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
-fn on_each_cpu(cpus: usize, cpu: impl Fn(usize) + Clone + 'static) {
-    let others = (1..cpus).map(|i| {
-        let cpu = cpu.clone();
-        thread::spawn(move || cpu(i))
-    });
-    let others: Vec<_> = others.collect();
-    cpu(0);
-    for other in others {
-        other.join().unwrap();
-    }
 }
 
 /// A counter that only a lock protects. Loom reports accesses that overlap, or that nothing orders.

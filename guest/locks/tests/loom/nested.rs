@@ -8,7 +8,7 @@ use haltkick_testing::tests;
 use crate::model::{Bounds, Cpus, Plain, machine, play_out};
 
 const CPUS: usize = 2;
-const PAUSES: usize = 4;
+const PAUSES: u64 = 4;
 
 /// CPUs that are interrupted once each, where they stand in the slow path of a lock.
 struct Interrupted {
@@ -21,7 +21,7 @@ struct Interrupted {
 impl Interrupted {
     fn new(at: Point, handler: fn()) -> Self {
         let was_interrupted = [const { AtomicBool::new(false) }; CPUS];
-        Self { cpus: machine(CPUS, PAUSES, |_| false), at, handler, was_interrupted }
+        Self { cpus: machine(CPUS, PAUSES), at, handler, was_interrupted }
     }
 
     /// From now on the calling CPU is not interrupted.
@@ -153,7 +153,7 @@ mod sleepers_of_two_ticket_locks {
     /// CPU 0 holds both.
     fn both_held() -> Three {
         Cpus::become_cpu(0);
-        let scene = Three::new(PvTicketDomain::new(machine(CPUS, PAUSES, |_| false)), PvTicket::new);
+        let scene = Three::new(PvTicketDomain::new(machine(CPUS, PAUSES)), PvTicket::new);
         scene.locks.iter().for_each(|(lock, _)| lock.lock(&scene.domain));
         scene
     }

@@ -13,7 +13,7 @@ use crate::model::{Bounds, Cpus, Plain, machine, play_out};
 fn check<L: Layout, const CPUS: usize>(bounds: Bounds, leaves: fn(usize) -> bool) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
-        let machine = machine(CPUS, pauses, |_| false);
+        let machine = machine(CPUS, pauses);
         (machine, OsqNodes::<L, CPUS>::new(), Osq::<L>::new(), Plain::default())
     };
     let play = move |cpu, (machine, nodes, queue, counter): &(Cpus, _, Osq<L>, Plain)| {

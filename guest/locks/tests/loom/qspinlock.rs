@@ -5,14 +5,15 @@ use haltkick_testing::tests;
 
 use crate::model::{Bounds, Cpus, check};
 
+fn check_on<M: Mode, const CPUS: usize>(bounds: Bounds, told: fn(Cpus) -> Cpus) {
+    let domain = move |machine| QSpinDomain::<Cpus, CPUS, 1>::new(told(machine));
+    check(CPUS, bounds, domain, QSpinLock::<M, Whole>::new, |domain| {
+        assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
+    });
+}
+
 fn check_mode<M: Mode, const CPUS: usize>(bounds: Bounds) {
-    check::<_, QSpinLock<M, Whole>>(
-        CPUS,
-        bounds,
-        QSpinDomain::<Cpus, CPUS, 1>::new,
-        QSpinLock::new,
-        |domain| assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table"),
-    );
+    check_on::<M, CPUS>(bounds, |machine| machine);
 }
 
 tests! {
@@ -32,61 +33,41 @@ tests! {
     wc_with_two_cpus: check_mode::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
     /// Owner, head, and a thief.
     wc_with_three_cpus: check_mode::<WorkConserving, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+    virt_with_three_cpus: check_mode::<VirtTas, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
 }
 
-/// As `check_mode`, on a host that says more.
-fn check_wc<const CPUS: usize>(bounds: Bounds, domain: fn(Cpus) -> QSpinDomain<Cpus, CPUS, 1>) {
-    check::<_, QSpinLock<WorkConserving, Whole>>(CPUS, bounds, domain, QSpinLock::new, |domain| {
-        assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
-    });
+/// The work-conserving lock on a host that says more.
+fn check_wc<const CPUS: usize>(bounds: Bounds, told: fn(Cpus) -> Cpus) {
+    check_on::<WorkConserving, CPUS>(bounds, told);
 }
 
-/// The head looks more than once, and yields before its tenure is over.
-#[test]
-fn wc_with_two_cpus_that_are_patient() {
-    check_wc::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 12 }, |machine| {
-        QSpinDomain::new(machine.patient(1))
-    });
-}
-
-/// Owner, head, and a sleeper that the head wakes.
-#[test]
-fn wc_with_three_cpus_that_are_patient() {
-    check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, |machine| {
-        QSpinDomain::new(machine.patient(1))
-    });
+fn patient(machine: Cpus) -> Cpus {
+    machine.patient(1)
 }
 
 fn on_an_idle_host(machine: Cpus) -> Cpus {
     machine.set_overcommitted(false);
+    machine.patient(1)
+}
+
+fn slices_end(machine: Cpus) -> Cpus {
+    machine.set_slice_ends_soon(true);
     machine
 }
 
-/// No CPU sleeps.
-#[test]
-fn wc_with_two_cpus_on_an_idle_host() {
-    check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, |machine| {
-        QSpinDomain::new(on_an_idle_host(machine.patient(1)))
-    });
-}
-
-#[test]
-fn wc_with_three_cpus_on_an_idle_host() {
-    check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 }, |machine| {
-        QSpinDomain::new(on_an_idle_host(machine.patient(1)))
-    });
-}
-
-/// Every attempt begins with giving up the slice.
-#[test]
-fn wc_with_two_cpus_whose_slices_end() {
-    check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, |machine| {
-        machine.set_slice_ends_soon(true);
-        QSpinDomain::new(machine)
-    });
-}
-
-#[test]
-fn virt_with_three_cpus() {
-    check_mode::<VirtTas, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
+tests! {
+    /// The head looks more than once, and yields before its tenure is over.
+    wc_with_two_cpus_that_are_patient:
+        check_wc::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 12 }, patient);
+    /// Owner, head, and a sleeper that the head wakes.
+    wc_with_three_cpus_that_are_patient:
+        check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, patient);
+    /// No CPU sleeps.
+    wc_with_two_cpus_on_an_idle_host:
+        check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, on_an_idle_host);
+    wc_with_three_cpus_on_an_idle_host:
+        check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 }, on_an_idle_host);
+    /// Every attempt begins with giving up the slice.
+    wc_with_two_cpus_whose_slices_end:
+        check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, slices_end);
 }

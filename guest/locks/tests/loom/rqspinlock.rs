@@ -14,7 +14,7 @@ struct Scene {
 
 impl Scene {
     fn new(limit: u64) -> Self {
-        let machine = machine(2, BOUNDS.pauses, |_| false).limited(limit);
+        let machine = machine(2, BOUNDS.pauses).limited(limit);
         Self {
             domain: RqSpinDomain::new(machine),
             locks: [RqSpinLock::new(), RqSpinLock::new(), RqSpinLock::new()],

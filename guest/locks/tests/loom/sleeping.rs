@@ -7,7 +7,10 @@ use haltkick_locks::{
 };
 use haltkick_testing::tests;
 
-use crate::model::{self, Bounds, Cpus, Plain, Preempted, assert_reached, machine, play_out};
+use crate::model::{Bounds, Cpus, Plain, assert_reached, check, machine, play_out};
+
+/// Which CPUs are always found preempted.
+type Preempted = fn(usize) -> bool;
 
 /// Sleepers of `CPUS` CPUs. The layout of the spin queue has models of its own.
 type Domain<const CPUS: usize> = SleepDomain<Cpus, PrevCpu, CPUS>;
@@ -20,43 +23,28 @@ const ONCE: Bounds = Bounds { rounds: 1, preemptions: 2, pauses: 4 };
 const TWICE: Bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
 const SPINNING: Bounds = Bounds { rounds: 2, preemptions: 2, pauses: 4 };
 
-/// As `model::check`, with CPUs that are found preempted.
-fn check<L, const CPUS: usize>(bounds: Bounds, preempted: Preempted, lock: fn() -> L)
-where
-    L: Lock<Domain<CPUS>, Token = ()> + Send + 'static,
-{
-    let Bounds { rounds, pauses, .. } = bounds;
-    let scene = move || {
-        let domain = Domain::<CPUS>::new(machine(CPUS, pauses, preempted));
-        (domain, lock(), Plain::default())
-    };
-    let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, L, Plain)| {
-        for _ in 0..rounds {
-            if cpu != CPUS - 1 || lock.try_lock(domain).is_none() {
-                lock.lock(domain);
-            }
-            counter.increment();
-            lock.unlock(domain, ());
-        }
-    };
-    play_out(CPUS, &bounds, scene, play, move |(.., counter)| assert_eq!(counter.get(), CPUS * rounds));
+/// A domain of CPUs that are found preempted.
+fn domain<const CPUS: usize>(
+    preempted: Preempted,
+) -> impl Fn(Cpus) -> Domain<CPUS> + Copy + Sync + Send + 'static {
+    move |machine| {
+        (0..CPUS).for_each(|cpu| machine.set_preempted(cpu, preempted(cpu)));
+        Domain::new(machine)
+    }
 }
 
 fn mutex<const CPUS: usize>(bounds: Bounds, preempted: Preempted) {
-    check::<_, CPUS>(bounds, preempted, Mutex::<PrevCpu>::new);
+    check(CPUS, bounds, domain::<CPUS>(preempted), Mutex::<PrevCpu>::new, |_| {});
 }
 
 fn rwsem<const CPUS: usize>(bounds: Bounds, preempted: Preempted) {
-    check::<_, CPUS>(bounds, preempted, RwSem::<PrevCpu>::new);
+    check(CPUS, bounds, domain::<CPUS>(preempted), RwSem::<PrevCpu>::new, |_| {});
 }
 
 #[test]
 fn futex_with_two_and_with_three_cpus() {
-    fn domain<const CPUS: usize>(machine: Cpus) -> SleepDomain<Cpus, Packed, CPUS> {
-        SleepDomain::new(machine)
-    }
-    model::check(2, TWICE, domain::<2>, FutexMutex::new, |_| {});
-    model::check(3, ONCE, domain::<3>, FutexMutex::new, |_| {});
+    check(2, TWICE, SleepDomain::<Cpus, Packed, 2>::new, FutexMutex::new, |_| {});
+    check(3, ONCE, SleepDomain::<Cpus, Packed, 3>::new, FutexMutex::new, |_| {});
 }
 
 tests! {
@@ -94,7 +82,7 @@ fn share_by<R: RwSemRules, const CPUS: usize>(
 ) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
-        let domain = Domain::<CPUS>::new(tell(machine(CPUS, pauses, preempted)));
+        let domain = domain::<CPUS>(preempted)(tell(machine(CPUS, pauses)));
         (domain, RwSem::with_rules(), Plain::default())
     };
     let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu, R>, Plain)| {

@@ -11,8 +11,8 @@
 use std::{cell::UnsafeCell, sync::atomic::AtomicU64};
 
 use haltkick_locks::*;
-use haltkick_testing::{Cpus, assert_reached, tests, try_schedules};
-use shuttle::{sync::Arc, thread};
+use haltkick_testing::{Cpus, assert_reached, play_once, tests, try_schedules};
+use shuttle::thread;
 
 mod queued;
 
@@ -92,22 +92,7 @@ fn play_out<S: Sync + Send + 'static>(
     play: impl Fn(usize, &S) + Copy + Send + Sync + 'static,
     at_rest: impl Fn(&S) + Send + Sync + 'static,
 ) {
-    try_schedules(4, move || {
-        let scene = Arc::new(scene());
-        let threads: Vec<_> = (0..cpus)
-            .map(|cpu| {
-                let scene = scene.clone();
-                thread::spawn(move || {
-                    Cpus::become_cpu(cpu);
-                    play(cpu, &scene);
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        at_rest(&scene);
-    });
+    try_schedules(4, move || play_once(cpus, scene(), play, &at_rest));
 }
 
 /// `cpus` CPUs read and write under one reader-writer lock, and must all come through. Two counters that are written

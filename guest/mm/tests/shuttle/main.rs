@@ -12,51 +12,43 @@
 #[path = "../host/machine.rs"]
 mod machine;
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use haltkick_mm::*;
-use haltkick_testing::{tests, try_schedules};
+use haltkick_testing::{play_once, tests, try_schedules};
 use machine::*;
-use shuttle::sync::Arc;
-use shuttle::thread;
 
 const PAGE: u64 = PAGE_BYTES;
 
 /// Two CPUs fault in four pages while a third one does `change` to them. `change` returns where, of the four, nothing may
 /// be mapped from then on, and where nothing may be written.
-fn explore(scheme: Scheme, change: impl Fn(Space<'_, Host>, u64) -> Outcome + Send + Sync + 'static) {
-    let change = Arc::new(change);
+fn explore(scheme: Scheme, change: fn(Space<'_, Host>, u64) -> Outcome) {
     try_schedules(1, move || {
-        let world = Arc::new(world(scheme, 3, 40, 12));
+        let world = world(scheme, 3, 40, 12);
         be(0);
         let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();
         store(space(&world), start, 7).unwrap();
-        let faulting: Vec<_> = (1..3)
-            .map(|cpu| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    be(cpu);
-                    for page in [1, 2] {
-                        // Refused or not: it may come before or after the change.
-                        let _ = store(space(&world), start + page * PAGE, page);
-                    }
-                })
-            })
-            .collect();
-        let changing = {
-            let (world, change) = (world.clone(), change.clone());
-            thread::spawn(move || {
-                be(0);
-                let outcome = change(space(&world), start);
-                outcome.check(space(&world), start);
-                outcome
-            })
+        let play = move |cpu, (world, outcome): &(World, OnceLock<Outcome>)| {
+            if cpu == 0 {
+                let changed = outcome.get_or_init(|| change(space(world), start));
+                return changed.check(space(world), start);
+            }
+            for page in [1, 2] {
+                // Refused or not: it may come before or after the change.
+                let _ = store(space(world), start + page * PAGE, page);
+            }
         };
-        faulting.into_iter().for_each(|thread| thread.join().unwrap());
-        let outcome = changing.join().unwrap();
-        be(0);
-        outcome.check(space(&world), start);
-        space(&world).unmap(USER_START, USER_END - USER_START).unwrap();
-        assert_eq!((world.0.used_pages(), world.0.used_vmas()), (1, 0), "something leaked");
+        play_once(3, (world, OnceLock::new()), play, |(world, outcome)| {
+            outcome.get().expect("there was a change").check(space(world), start);
+            assert_nothing_leaks(world);
+        });
     });
+}
+
+fn assert_nothing_leaks(world: &World) {
+    space(world).unmap(USER_START, USER_END - USER_START).unwrap();
+    assert_eq!((world.0.used_pages(), world.0.used_vmas()), (1, 0), "something leaked");
 }
 
 /// State of the four pages that must hold from the change on.
@@ -112,31 +104,26 @@ fn unmap_and_map_anew(space: Space<'_, Host>, start: u64) -> Outcome {
 /// not make one.
 fn move_to(scheme: Scheme) {
     try_schedules(1, move || {
-        let world = Arc::new(world(scheme, 3, 40, 12));
+        let world = world(scheme, 3, 40, 12);
         be(0);
         let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();
         let below = space(&world).map_special(PAGE, Protection::ReadWrite).unwrap();
         store(space(&world), start + 3 * PAGE, 7).unwrap();
         store(space(&world), below, 8).unwrap();
         let target = below - 6 * PAGE;
-        let faulting: Vec<_> = (1..3)
-            .map(|cpu| {
-                let world = world.clone();
-                // The address is not mapped before.
-                thread::spawn(move || {
-                    be(cpu);
-                    store(space(&world), target + 3 * PAGE, 9).is_ok()
-                })
-            })
-            .collect();
-        be(0);
-        assert_eq!(space(&world).remap(start, 4 * PAGE, 6 * PAGE), Ok(target));
-        let written: Vec<_> = faulting.into_iter().map(|thread| thread.join().unwrap()).collect();
-        let expected = if written.contains(&true) { 9 } else { 7 };
-        be(0);
-        assert_eq!(load(space(&world), target + 3 * PAGE), Ok(expected));
-        space(&world).unmap(USER_START, USER_END - USER_START).unwrap();
-        assert_eq!((world.0.used_pages(), world.0.used_vmas()), (1, 0), "something leaked");
+        let play = move |cpu, (world, is_written): &(World, AtomicBool)| {
+            if cpu == 0 {
+                assert_eq!(space(world).remap(start, 4 * PAGE, 6 * PAGE), Ok(target));
+            } else if store(space(world), target + 3 * PAGE, 9).is_ok() {
+                // The address was not mapped before.
+                is_written.store(true, Relaxed);
+            }
+        };
+        play_once(3, (world, AtomicBool::new(false)), play, |(world, is_written)| {
+            let expected = if is_written.load(Relaxed) { 9 } else { 7 };
+            assert_eq!(load(space(world), target + 3 * PAGE), Ok(expected));
+            assert_nothing_leaks(world);
+        });
     });
 }
 
