@@ -12,10 +12,9 @@ use haltkick_locks::{Domain, Queues};
 use crate::cpu::percpu::{boot, control};
 use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
-use crate::lock::kind::{INSTANCE_BYTES, Kind, Part};
+use crate::lock::kind::{INSTANCE_BYTES, Kind, MMAP_SEM, Part, Serving};
 use crate::lock::object;
 use crate::lock::placement::{self, first, place};
-use crate::lock::serving::{MMAP_SEM, Serving};
 
 /// One form of a lock.
 #[derive(Clone, Copy)]

@@ -1,8 +1,7 @@
 //! Kinds of locks: what the table of calls needs of each.
 
 use haltkick_locks::Domain;
-
-use crate::lock::serving::{MMAP_SEM, Serving};
+use haltkick_mm::Scheme;
 
 /// A kind of lock.
 pub(crate) trait Kind: 'static {
@@ -41,6 +40,21 @@ pub(crate) trait Kind: 'static {
         Self::unlock(lock, token);
     }
 }
+
+// How page faults are served in a run with a lock.
+
+/// Whose rules `mmap_sem` has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    Today,
+    Of2018,
+}
+
+/// A way to serve page faults: the scheme, and what `mmap_sem` is like.
+pub(crate) type Serving = (Scheme, Rules);
+
+/// Setting of a run with any other lock.
+pub(crate) const MMAP_SEM: Serving = (Scheme::MmapSem, Rules::Today);
 
 /// From one lock to the next, whatever their kind.
 pub(crate) const INSTANCE_BYTES: usize = 256;
@@ -97,4 +111,50 @@ macro_rules! guest_kind {
     };
 }
 
-pub(crate) use guest_kind;
+/// Declares a kind of lock with readers. Its methods take the domain, where that is said, or find it themselves.
+macro_rules! kind_with_readers {
+    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr, ($($taken:expr)?)
+     $(, $constant:ident: $type:ty = $value:expr)*) => {
+        pub(crate) enum $name {}
+
+        impl $crate::lock::kind::Kind for $name {
+            type Lock = $lock;
+            type Token = ();
+            type Domain = $domain_type;
+            const SHARES: bool = true;
+            $(const $constant: $type = $value;)*
+
+            #[inline(always)]
+            fn new() -> $lock {
+                $new
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static $domain_type {
+                $domain
+            }
+
+            #[inline(always)]
+            fn lock(lock: &$lock) {
+                lock.write($($taken)?);
+            }
+
+            #[inline(always)]
+            fn unlock(lock: &$lock, (): ()) {
+                lock.write_unlock($($taken)?);
+            }
+
+            #[inline(always)]
+            fn read(lock: &$lock) {
+                lock.read($($taken)?);
+            }
+
+            #[inline(always)]
+            fn read_unlock(lock: &$lock, (): ()) {
+                lock.read_unlock($($taken)?);
+            }
+        }
+    };
+}
+
+pub(crate) use {guest_kind, kind_with_readers};

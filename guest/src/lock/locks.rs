@@ -6,7 +6,7 @@ use haltkick_locks::{
     QSpinLock, RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
-use crate::lock::kind::{Paged, Part};
+use crate::lock::kind::{Paged, Part, kind_with_readers};
 use crate::lock::platform::{Guest, Instrumented, LINES};
 use crate::lock::registry::lock;
 
@@ -26,7 +26,7 @@ lock! {
         NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest,
         EXCLUDES: bool = false, PART: Option<Part> = Some(Part::Nothing),
         // Each vCPU has an address space of its own then, which no scheme guards better than another.
-        FAULTS: Option<crate::lock::serving::Serving> = None
+        FAULTS: Option<crate::lock::kind::Serving> = None
     }
 }
 
@@ -212,7 +212,14 @@ macro_rules! in_every_layout {
             }
         }
 
-        kind_with_readers!($rwsem_name: haltkick_locks::RwSem<osq::$layout>, Sleepers<osq::$layout>);
+        kind_with_readers! {
+            $rwsem_name: haltkick_locks::RwSem<osq::$layout> = haltkick_locks::RwSem::new(),
+            Sleepers<osq::$layout> = {
+                static DOMAIN: Paged<Sleepers<osq::$layout>> = Paged(SleepDomain::new(Guest));
+                &DOMAIN.0
+            },
+            (Self::domain())
+        }
         lock! {
             $rw_order $rwsem,
             "reader-writer sleeping lock; writers spin as in mutex; one that sleeps for 4 ms is handed the lock",
@@ -220,51 +227,6 @@ macro_rules! in_every_layout {
             paravirt $rwsem_name
         }
     )+};
-}
-
-/// Declares a kind of lock with readers.
-macro_rules! kind_with_readers {
-    ($name:ident: $lock:ty, $domain_type:ty) => {
-        pub(crate) enum $name {}
-
-        impl $crate::lock::kind::Kind for $name {
-            type Lock = $lock;
-            type Token = ();
-            type Domain = $domain_type;
-            const SHARES: bool = true;
-
-            #[inline(always)]
-            fn new() -> $lock {
-                <$lock>::new()
-            }
-
-            #[inline(always)]
-            fn domain() -> &'static $domain_type {
-                static DOMAIN: Paged<$domain_type> = Paged(<$domain_type>::new(Guest));
-                &DOMAIN.0
-            }
-
-            #[inline(always)]
-            fn lock(lock: &$lock) {
-                lock.write(Self::domain());
-            }
-
-            #[inline(always)]
-            fn unlock(lock: &$lock, (): ()) {
-                lock.write_unlock(Self::domain());
-            }
-
-            #[inline(always)]
-            fn read(lock: &$lock) {
-                lock.read(Self::domain());
-            }
-
-            #[inline(always)]
-            fn read_unlock(lock: &$lock, (): ()) {
-                lock.read_unlock(Self::domain());
-            }
-        }
-    };
 }
 
 in_every_layout! {

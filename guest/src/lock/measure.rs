@@ -5,7 +5,9 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT, TIMES, WINDOW_OPEN};
+use haltkick_hypercalls::{
+    Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT, TIMES, WINDOW_CLOSED, WINDOW_OPEN,
+};
 
 use crate::cpu::percpu::{add, control, cpu, this};
 use crate::cpu::time;
@@ -195,4 +197,16 @@ pub(crate) fn forget() {
 pub(crate) fn is_open() -> bool {
     // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
     control().window.load(Ordering::Relaxed) == WINDOW_OPEN
+}
+
+/// Counts a round by `count` if it counts. Returns whether there is to be another one.
+#[inline(always)]
+pub(crate) fn end_round(count: impl FnOnce()) -> bool {
+    // Relaxed: as above.
+    match control().window.load(Ordering::Relaxed) {
+        WINDOW_OPEN => count(),
+        WINDOW_CLOSED => return false,
+        _ => {}
+    }
+    true
 }

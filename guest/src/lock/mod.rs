@@ -14,5 +14,4 @@ pub(crate) mod parts;
 mod placement;
 pub(crate) mod platform;
 pub(crate) mod registry;
-pub(crate) mod serving;
 mod tables;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use haltkick_hypercalls::{BootFlags, LockObject, LockObjects, MAX_OBJECTS, PANIC_NO_MEMORY};
 
 use crate::cpu::percpu::{self, boot};
-use crate::lock::calls::{Calls, LockFunction, TryFunction, UnlockFunction};
+use crate::lock::calls::{Calls, TryFunction};
 use crate::lock::tables::locks;
 
 #[used]
@@ -49,36 +49,35 @@ pub(crate) fn calls(paravirt: bool) -> Calls {
     let [lock, unlock, read, read_unlock] =
         object.functions.each_ref().map(|form| form.each_ref().map(address))[usize::from(paravirt)];
     let or = |one: *const (), other| if one.is_null() { other } else { one };
-    Calls {
-        lock: acquires(lock),
-        unlock: releases(unlock),
-        read: acquires(or(read, lock)),
-        read_unlock: releases(or(read_unlock, unlock)),
-        lock_bytes: object.lock_bytes.load(Ordering::Relaxed),
-        cpu_bytes: object.cpu_bytes.load(Ordering::Relaxed),
+    // SAFETY: addresses of functions that their author has written to this contract (include/haltkick.h), as the VMM found
+    // them by their names; null where there is none.
+    unsafe {
+        Calls {
+            lock: function(lock),
+            unlock: function(unlock),
+            read: function(or(read, lock)),
+            read_unlock: function(or(read_unlock, unlock)),
+            lock_bytes: object.lock_bytes.load(Ordering::Relaxed),
+            cpu_bytes: object.cpu_bytes.load(Ordering::Relaxed),
+        }
     }
 }
 
 /// Returns the function by which this run's lock is taken if it is free, where there is one.
 pub(crate) fn try_lock() -> Option<TryFunction> {
     let paravirt = boot().flags.has(BootFlags::PARAVIRT);
-    // SAFETY: as in `acquires`.
-    unsafe {
-        core::mem::transmute::<*const (), Option<TryFunction>>(address(
-            &of_run()?.try_lock[usize::from(paravirt)],
-        ))
-    }
+    // SAFETY: as in `calls`.
+    unsafe { function(address(&of_run()?.try_lock[usize::from(paravirt)])) }
 }
 
-fn acquires(address: *const ()) -> Option<LockFunction> {
-    // SAFETY: null is `None`. All else is the address of a function that its author has written to this contract
-    // (include/haltkick.h), as the VMM found it by its name.
-    unsafe { core::mem::transmute::<*const (), Option<LockFunction>>(address) }
-}
-
-fn releases(address: *const ()) -> Option<UnlockFunction> {
-    // SAFETY: as above.
-    unsafe { core::mem::transmute::<*const (), Option<UnlockFunction>>(address) }
+/// The function at an address; `None` at null.
+///
+/// # Safety
+/// `F` is the type of a function, and one of that type is at the address.
+unsafe fn function<F>(address: *const ()) -> Option<F> {
+    const { assert!(size_of::<Option<F>>() == size_of::<*const ()>()) };
+    // SAFETY: the caller's promise; null is `None`.
+    unsafe { core::mem::transmute_copy(&address) }
 }
 
 /// Memory that an `hk_init` takes for its locks, from the first free address to the end. Both are 0 but while it runs.
@@ -88,9 +87,8 @@ static HEAP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 pub(crate) fn init(locks: impl Iterator<Item = usize>) {
     type Init = unsafe extern "C" fn(*mut ());
     let Some(object) = of_run() else { return };
-    // SAFETY: as in `acquires`.
-    let init = unsafe { core::mem::transmute::<*const (), Option<Init>>(address(&object.init)) };
-    let Some(init) = init else { return };
+    // SAFETY: as in `calls`.
+    let Some(init) = (unsafe { function::<Init>(address(&object.init)) }) else { return };
     for (mine, given) in HEAP.iter().zip(&object.heap) {
         mine.store(given.load(Ordering::Relaxed), Ordering::Relaxed);
     }

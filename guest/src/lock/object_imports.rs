@@ -178,36 +178,22 @@ const fn import(name: &str, value: *const ()) -> Row {
     Row(Import { name: padded(name), value })
 }
 
-#[used]
-#[unsafe(link_section = ".haltkick.imports")]
-static IMPORTS: [Row; 28] = [
+/// Declares the table: a number, and functions under their own names.
+macro_rules! imports {
+    ($first:literal = $number:expr; $($function:ident)+) => {
+        #[used]
+        #[unsafe(link_section = ".haltkick.imports")]
+        static IMPORTS: [Row; 1 + [$(stringify!($function)),+].len()] = [
+            import($first, without_provenance($number)),
+            $(import(stringify!($function), $function as *const ())),+
+        ];
+    };
+}
+
+imports! {
     // The offset from GS at which each vCPU finds its index, for the header's inline function.
-    import("hk_cpu_at", without_provenance(CPU_OFFSET)),
-    import("hk_cpu", hk_cpu as *const ()),
-    import("hk_cpus", hk_cpus as *const ()),
-    import("hk_locks", hk_locks as *const ()),
-    import("hk_alloc", hk_alloc as *const ()),
-    import("hk_waits", hk_waits as *const ()),
-    import("hk_pause", hk_pause as *const ()),
-    import("hk_now", hk_now as *const ()),
-    import("hk_ticks", hk_ticks as *const ()),
-    import("hk_spin_threshold", hk_spin_threshold as *const ()),
-    import("hk_spin_rounds", hk_spin_rounds as *const ()),
-    import("hk_wait", hk_wait as *const ()),
-    import("hk_wait_u32", hk_wait_u32 as *const ()),
-    import("hk_kick", hk_kick as *const ()),
-    import("hk_is_preempted", hk_is_preempted as *const ()),
-    import("hk_yield_to", hk_yield_to as *const ()),
-    import("hk_yield_count", hk_yield_count as *const ()),
-    import("hk_parameter", hk_parameter as *const ()),
-    import("hk_slice_left", hk_slice_left as *const ()),
-    import("hk_slice_margin", hk_slice_margin as *const ()),
-    import("hk_announce", hk_announce as *const ()),
-    import("hk_count_event", hk_count_event as *const ()),
-    import("hk_at_point", hk_at_point as *const ()),
-    import("hk_fail", hk_fail as *const ()),
-    import("memcpy", memcpy as *const ()),
-    import("memmove", memmove as *const ()),
-    import("memset", memset as *const ()),
-    import("memcmp", memcmp as *const ()),
-];
+    "hk_cpu_at" = CPU_OFFSET;
+    hk_cpu hk_cpus hk_locks hk_alloc hk_waits hk_pause hk_now hk_ticks hk_spin_threshold hk_spin_rounds
+    hk_wait hk_wait_u32 hk_kick hk_is_preempted hk_yield_to hk_yield_count hk_parameter hk_slice_left
+    hk_slice_margin hk_announce hk_count_event hk_at_point hk_fail memcpy memmove memset memcmp
+}

@@ -6,9 +6,9 @@ use haltkick_locks::{FairRwLock, Lock, Pv, QSpinDomain, QSpinLock, Rules2018, Rw
 use haltkick_mm::{Exclusion, Sharing};
 
 use crate::cpu::percpu::this;
+use crate::lock::kind::Rules;
 use crate::lock::oracle;
 use crate::lock::platform::{Guest, LINES};
-use crate::lock::serving::Rules;
 use crate::observe::{activity, grace};
 
 /// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.

@@ -17,15 +17,16 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_mm::{
-    CpuList, Cpus, Error, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START, Vma,
+    Access, CpuList, Cpus, Error, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START,
+    Vma,
 };
 
 use crate::cpu::percpu::{add, boot, cpu, this};
+use crate::lock::kind::{MMAP_SEM, Serving};
 use crate::lock::platform::Guest;
-use crate::lock::serving::{MMAP_SEM, Serving};
 use crate::monitor::hypercall;
 use crate::observe::events::MEMORY_EVENTS;
-use crate::traps::faults::{self, Access, Verdict};
+use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
 use crate::traps::user::Signal;
 
@@ -157,10 +158,6 @@ fn serve(address: u64, access: Access) -> Verdict {
     }
     // SAFETY: `join` has stored it; address spaces live as long as the guest.
     let space = Space { memory: memory(), mm: unsafe { &*mm } };
-    let access = match access {
-        Access::Read => haltkick_mm::Access::Read,
-        Access::Write => haltkick_mm::Access::Write,
-    };
     match space.fault(address, access) {
         Ok(()) => Verdict::Retry,
         Err(Error::NotMapped) => Verdict::Signal(Signal::NotMapped),

@@ -4,52 +4,18 @@ use haltkick_hypercalls::LockFlags;
 use haltkick_mm::{Scheme, Sharing};
 
 use super::locks::{SLEEP_DOMAIN, Semaphore, SleepingMemory};
-use crate::lock::kind::Kind;
+use crate::lock::kind::{Rules, Serving, kind_with_readers};
 use crate::lock::registry::lock;
-use crate::lock::serving::{Rules, Serving};
 
 /// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have: held for writing, or shared by
 /// readers.
 macro_rules! fault_scheme {
     ($order:literal $name:literal, $summary:literal, $kind:ident, $scheme:ident, $rules:ident) => {
-        enum $kind {}
-
-        impl Kind for $kind {
-            type Lock = Semaphore;
-            type Token = ();
-            type Domain = SleepingMemory;
-            const SHARES: bool = true;
-            const FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules));
-
-            #[inline(always)]
-            fn new() -> Semaphore {
-                Semaphore::new(Rules::$rules, false)
-            }
-
-            #[inline(always)]
-            fn domain() -> &'static SleepingMemory {
-                &SLEEP_DOMAIN
-            }
-
-            #[inline(always)]
-            fn lock(lock: &Semaphore) {
-                lock.write();
-            }
-
-            #[inline(always)]
-            fn unlock(lock: &Semaphore, (): ()) {
-                lock.write_unlock();
-            }
-
-            #[inline(always)]
-            fn read(lock: &Semaphore) {
-                lock.read();
-            }
-
-            #[inline(always)]
-            fn read_unlock(lock: &Semaphore, (): ()) {
-                lock.read_unlock();
-            }
+        kind_with_readers! {
+            $kind: Semaphore = Semaphore::new(Rules::$rules, false),
+            SleepingMemory = &SLEEP_DOMAIN,
+            (),
+            FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules))
         }
 
         lock! {

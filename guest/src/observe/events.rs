@@ -64,24 +64,25 @@ impl Folding {
 /// Slot of the most readers that were inside at once.
 pub(crate) const READERS_INSIDE: usize = FOLDING_EVENTS + FOLDING_NAMES.len();
 
+/// The names of each kind of event, in the order of the slots.
+const NAMES: [&[&str]; 6] = [
+    &Event::NAMES,
+    &haltkick_mm::Event::NAMES,
+    &Counter::NAMES,
+    &INTERRUPT_NAMES,
+    &FOLDING_NAMES,
+    &["readers_inside"],
+];
+
 const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
-    let mut names = [[0; 32]; EVENT_COUNT];
-    let mut i = 0;
-    while i < EVENT_COUNT {
-        names[i] = padded(if i < MEMORY_EVENTS {
-            Event::NAMES[i]
-        } else if i < GRANT_EVENTS {
-            haltkick_mm::Event::NAMES[i - MEMORY_EVENTS]
-        } else if i < INTERRUPT_EVENTS {
-            Counter::NAMES[i - GRANT_EVENTS]
-        } else if i < FOLDING_EVENTS {
-            INTERRUPT_NAMES[i - INTERRUPT_EVENTS]
-        } else if i < READERS_INSIDE {
-            FOLDING_NAMES[i - FOLDING_EVENTS]
-        } else {
-            "readers_inside"
-        });
-        i += 1;
+    let (mut names, mut slot, mut kind) = ([[0; 32]; EVENT_COUNT], 0, 0);
+    while kind < NAMES.len() {
+        let mut i = 0;
+        while i < NAMES[kind].len() {
+            names[slot] = padded(NAMES[kind][i]);
+            (slot, i) = (slot + 1, i + 1);
+        }
+        kind += 1;
     }
     names
 }

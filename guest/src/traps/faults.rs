@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use haltkick_mm::Access;
+
 use crate::traps::user::Signal;
 
 /// Outcome of a fault.
@@ -17,13 +19,6 @@ pub(crate) enum Verdict {
 
 /// Bits of the error code (SDM vol. 3, 4.7).
 const WRITE: u64 = 1 << 1;
-
-/// How the memory was accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
 
 /// Handles a fault at this address.
 pub(crate) type Handler = fn(u64, Access) -> Verdict;

@@ -19,12 +19,13 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    fn from_code(code: u64) -> Option<Self> {
+    /// The outcome of an access that has left `code` in RAX.
+    fn check(code: u64) -> Result<(), Self> {
         match code {
-            0 => None,
-            1 => Some(Self::NotMapped),
-            2 => Some(Self::NotAllowed),
-            3 => Some(Self::OutOfMemory),
+            0 => Ok(()),
+            1 => Err(Self::NotMapped),
+            2 => Err(Self::NotAllowed),
+            3 => Err(Self::OutOfMemory),
             _ => unreachable!("the handler gives one of the above"),
         }
     }
@@ -87,10 +88,7 @@ pub(crate) fn store(address: u64, value: u64) -> Result<(), Signal> {
     check(address);
     // SAFETY: not the kernel's part, just checked: no Rust object lies there, and an address without a page comes back as a
     // signal.
-    match Signal::from_code(unsafe { haltkick_user_store(address, value) }) {
-        None => Ok(()),
-        Some(signal) => Err(signal),
-    }
+    Signal::check(unsafe { haltkick_user_store(address, value) })
 }
 
 /// Loads from `address`, which must not belong to the kernel.
@@ -99,8 +97,5 @@ pub(crate) fn load(address: u64) -> Result<u64, Signal> {
     check(address);
     let mut value = 0;
     // SAFETY: as in `store`; `value` is a live word.
-    match Signal::from_code(unsafe { haltkick_user_load(address, &raw mut value) }) {
-        None => Ok(value),
-        Some(signal) => Err(signal),
-    }
+    Signal::check(unsafe { haltkick_user_load(address, &raw mut value) }).map(|()| value)
 }

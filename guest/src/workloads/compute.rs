@@ -1,11 +1,10 @@
 //! Work without a lock: what a change to a lock must leave as it is.
 
-use core::sync::atomic::Ordering;
+use haltkick_hypercalls::WorkloadFlags;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
-
-use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::{iterations, work};
+use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 
 workload! {
@@ -18,11 +17,8 @@ fn run() {
     let round = iterations(boot().hold_ns + boot().think_ns).max(1);
     loop {
         work(round);
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => add(&this().results.acquisitions, 1),
-            WINDOW_CLOSED => return,
-            _ => {}
+        if !end_round(|| add(&this().results.acquisitions, 1)) {
+            return;
         }
     }
 }

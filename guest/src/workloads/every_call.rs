@@ -1,13 +1,11 @@
 //! All that a lock can do, in turn: sections that exclude, sections of readers, tries, and several locks at once.
 
-use core::sync::atomic::Ordering;
+use haltkick_hypercalls::WorkloadFlags;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
-
-use crate::cpu::percpu::{boot, control, cpu};
+use crate::cpu::percpu::{boot, cpu};
 use crate::cpu::time::work;
 use crate::lock::calls::TryFunction;
-use crate::lock::measure::{self, Sections, Times};
+use crate::lock::measure::{self, Sections, Times, end_round};
 use crate::lock::object;
 use crate::lock::registry::workload;
 use crate::work::choice::Choices;
@@ -27,11 +25,8 @@ fn run() {
     choices.begin();
     loop {
         let times = calls.next(choices.hold());
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => times.iter().for_each(measure::count),
-            WINDOW_CLOSED => return,
-            _ => {}
+        if !end_round(|| times.iter().for_each(measure::count)) {
+            return;
         }
         choices.think();
     }

@@ -7,11 +7,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{MAX_LOCKS, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{MAX_LOCKS, WorkloadFlags};
 
-use crate::cpu::percpu::{add, boot, control, cpu};
+use crate::cpu::percpu::{add, boot, cpu};
 use crate::cpu::time::{iterations, work};
-use crate::lock::measure::{self, Sections};
+use crate::lock::measure::{self, Sections, end_round};
 use crate::lock::registry::workload;
 use crate::work::choice::dice;
 
@@ -62,11 +62,8 @@ fn run<const WORDS: usize>() {
             write(&FILES[index], block, buffer);
             work(hold);
         });
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => measure::count(&times),
-            WINDOW_CLOSED => return,
-            _ => {}
+        if !end_round(|| measure::count(&times)) {
+            return;
         }
         work(think);
         index += 1;

@@ -4,11 +4,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
 use crate::image::hot::hot;
+use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
 
@@ -37,10 +38,8 @@ fn run() {
                 return;
             }
         }
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => add(&this().results.acquisitions, 1),
-            WINDOW_CLOSED => return,
-            _ => {}
+        if !end_round(|| add(&this().results.acquisitions, 1)) {
+            return;
         }
         work(hold);
         TURN.store(next, Ordering::Relaxed);

@@ -9,15 +9,15 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_grants::Memory as _;
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::WorkloadFlags;
 
-use crate::cpu::percpu::{boot, control};
-use crate::cpu::time::{iterations, work};
-use crate::lock::measure::{self, Sections};
+use crate::cpu::percpu::boot;
+use crate::cpu::time::work;
 use crate::lock::registry::workload;
 use crate::work::arena::{self, ARENA};
 use crate::work::at_rest;
 use crate::work::choice::{Choices, MOST_RANKS, zipf};
+use crate::work::shares::Shares;
 
 workload! {
     "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",
@@ -80,8 +80,7 @@ impl Table {
 fn run(buckets: usize) {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
     let table = unsafe { arena::shared(|| Table::new(buckets)) };
-    let (sections, mut choices) = (Sections::of_this_vcpu(), Choices::of_this_vcpu());
-    let (read_percent, read_hold) = (boot().shape.read_percent, iterations(boot().shape.read_hold_ns));
+    let (shares, mut choices) = (Shares::of_this_vcpu(), Choices::of_this_vcpu());
     let is_zipf = boot().shape.zipf_hundredths > 0;
     choices.begin();
     loop {
@@ -91,31 +90,22 @@ fn run(buckets: usize) {
         } else {
             choices.random.below(keys as u64) as usize
         };
-        let reads = choices.random.percent(read_percent);
         // Relaxed, here and below: the lock of the bucket orders it.
-        let times = if reads {
-            sections.shared(table.lock(key), || {
-                let node = table.find(key);
-                let value = node.value.load(Ordering::Relaxed);
-                work(read_hold);
-                value == node.again.load(Ordering::Relaxed)
-            })
-        } else {
-            let hold = choices.hold();
-            sections.exclusive(table.lock(key), || {
-                let node = table.find(key);
-                let value = node.value.load(Ordering::Relaxed) + 1;
-                node.value.store(value, Ordering::Relaxed);
-                work(hold);
-                node.again.store(value, Ordering::Relaxed);
-            })
+        let read = |hold| {
+            let node = table.find(key);
+            let value = node.value.load(Ordering::Relaxed);
+            work(hold);
+            value == node.again.load(Ordering::Relaxed)
         };
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN if reads => measure::count_read(&times),
-            WINDOW_OPEN => measure::count(&times),
-            WINDOW_CLOSED => break,
-            _ => {}
+        let write = |hold| {
+            let node = table.find(key);
+            let value = node.value.load(Ordering::Relaxed) + 1;
+            node.value.store(value, Ordering::Relaxed);
+            work(hold);
+            node.again.store(value, Ordering::Relaxed);
+        };
+        if !shares.round(&mut choices, table.lock(key), None, read, write) {
+            break;
         }
         choices.think();
     }

@@ -14,14 +14,13 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{
-    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, MAX_VCPUS, TIMES, WINDOW_CLOSED, WINDOW_OPEN,
-    WorkloadFlags,
+    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, MAX_VCPUS, TIMES, WINDOW_CLOSED, WorkloadFlags,
 };
 use haltkick_locks::{CachePadded, Platform as _};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::measure::{self, Sections, Times, is_open};
+use crate::lock::measure::{self, Sections, Times, end_round, is_open};
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
 use crate::observe::events::{INTERRUPT_EVENTS, Interrupt};
@@ -102,11 +101,8 @@ fn take_sections(mut take: impl FnMut(u64) -> Option<Times>) {
     choices.begin();
     loop {
         let times = take(choices.hold());
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => times.iter().for_each(measure::count),
-            WINDOW_CLOSED => break,
-            _ => {}
+        if !end_round(|| times.iter().for_each(measure::count)) {
+            break;
         }
         choices.think();
     }

@@ -10,16 +10,17 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haltkick_grants::Memory as _;
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::WorkloadFlags;
 
-use crate::cpu::percpu::{add, boot, control, this};
-use crate::cpu::time::{iterations, work};
-use crate::lock::measure::{self, Sections};
+use crate::cpu::percpu::{add, boot, this};
+use crate::cpu::time::work;
+use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 use crate::work::arena::{self, ARENA};
 use crate::work::at_rest;
 use crate::work::choice::Choices;
 use crate::work::random::Random;
+use crate::work::shares::Shares;
 
 workload! {
     "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",
@@ -124,32 +125,22 @@ impl Lists {
 fn run() {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
     let lists = unsafe { arena::shared(Lists::new) };
-    let (sections, mut choices) = (Sections::of_this_vcpu(), Choices::of_this_vcpu());
-    let (read_percent, read_hold) = (boot().shape.read_percent, iterations(boot().shape.read_hold_ns));
+    let (shares, mut choices) = (Shares::of_this_vcpu(), Choices::of_this_vcpu());
     let clean = lists.each.saturating_sub(boot().shape.dirty_lines as usize);
     choices.begin();
     loop {
         let index = choices.lock();
-        let reads = choices.random.percent(read_percent);
-        let times = if reads {
-            sections.shared(index, || {
-                lists.walk(index, lists.each);
-                work(read_hold);
-                true
-            })
-        } else {
-            let hold = choices.hold();
-            sections.exclusive(index, || {
-                lists.walk(index, clean);
-                work(hold);
-            })
+        let read = |hold| {
+            lists.walk(index, lists.each);
+            work(hold);
+            true
         };
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN if reads => measure::count_read(&times),
-            WINDOW_OPEN => measure::count(&times),
-            WINDOW_CLOSED => break,
-            _ => {}
+        let write = |hold| {
+            lists.walk(index, clean);
+            work(hold);
+        };
+        if !shares.round(&mut choices, index, None, read, write) {
+            break;
         }
         choices.think();
     }
@@ -164,11 +155,8 @@ fn count_references() {
     choices.begin();
     loop {
         lists.walk_by_references(choices.lock());
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => add(&this().results.acquisitions, 1),
-            WINDOW_CLOSED => break,
-            _ => {}
+        if !end_round(|| add(&this().results.acquisitions, 1)) {
+            break;
         }
         choices.think();
     }

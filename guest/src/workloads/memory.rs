@@ -3,13 +3,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
 use haltkick_mm::{Error, PAGE_BYTES, Protection, Space};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::excludes;
-use crate::lock::measure::is_open;
+use crate::lock::measure::{end_round, is_open};
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
 use crate::memory::{join, memory};
@@ -68,17 +68,15 @@ fn record(slot: usize, ticks: u64) {
 /// Counts records.
 fn records(pages: u64, shared: bool) {
     let space = join(shared);
-    let (think, results, window) = (iterations(boot().think_ns), &this().results, &control().window);
+    let think = iterations(boot().think_ns);
     let mut tag = (cpu() as u64) << 48;
     let anchor = leave_an_anchor(space);
     is_ready();
     loop {
         let times = one_record(space, pages, tag);
         tag += pages;
-        match window.load(Ordering::Relaxed) {
-            WINDOW_OPEN if times.is_ok() => add(&results.acquisitions, 1),
-            WINDOW_CLOSED => break,
-            _ => {}
+        if !end_round(|| add(&this().results.acquisitions, u64::from(times.is_ok()))) {
+            break;
         }
         if let Ok(ticks) = times {
             record(CHANGE, ticks);
@@ -168,8 +166,7 @@ fn map_with_guard(space: Space<'static, Guest>) -> Result<u64, Error> {
 }
 
 fn count_page() {
-    // Relaxed: a vCPU that sees the window change one page late counts one page more or less.
-    if control().window.load(Ordering::Relaxed) == WINDOW_OPEN {
+    if is_open() {
         add(&this().results.acquisitions, 1);
     }
 }

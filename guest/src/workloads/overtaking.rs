@@ -6,12 +6,12 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::WorkloadFlags;
 use haltkick_locks::Event;
 
-use crate::cpu::percpu::{add, control, oracles, this};
+use crate::cpu::percpu::{add, oracles, this};
 use crate::cpu::time::work;
-use crate::lock::measure::{self, Sections};
+use crate::lock::measure::{self, Sections, end_round};
 use crate::lock::registry::workload;
 use crate::work::choice::Choices;
 
@@ -41,13 +41,12 @@ fn run() {
             overtaken = begun.saturating_sub(1);
             work(hold);
         });
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => {
-                measure::count(&times);
-                count(overtaken);
-            }
-            WINDOW_CLOSED => return,
-            _ => {}
+        let counts = || {
+            measure::count(&times);
+            count(overtaken);
+        };
+        if !end_round(counts) {
+            return;
         }
         choices.think();
     }

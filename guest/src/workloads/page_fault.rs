@@ -4,12 +4,13 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
+use haltkick_mm::Access;
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
-use crate::traps::faults::{self, Access, Verdict};
+use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
 use crate::traps::user::{self, Signal};
 

@@ -4,15 +4,14 @@
 //! that would need lines of its own, which the head would have to fetch. The runs of the sleeping locks, which
 //! have the same queue, check it.
 
-use core::sync::atomic::Ordering;
-
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{MAX_VCPUS, WorkloadFlags};
 use haltkick_locks::osq::{Cached, Layout, Packed, PrevCpu, Split};
 use haltkick_locks::{CachePadded, Osq, OsqNodes, Platform as _};
 
-use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::{iterations, work};
 use crate::lock::kind::Paged;
+use crate::lock::measure::end_round;
 use crate::lock::platform::Guest;
 use crate::lock::registry::{lock_named, workload};
 
@@ -69,11 +68,8 @@ fn turns(turn: impl Fn()) {
     let think = iterations(boot().think_ns);
     loop {
         turn();
-        // Relaxed: a vCPU that sees the window change one turn late counts one more or less.
-        match control().window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => add(&this().results.acquisitions, 1),
-            WINDOW_CLOSED => return,
-            _ => {}
+        if !end_round(|| add(&this().results.acquisitions, 1)) {
+            return;
         }
         work(think);
     }

@@ -5,12 +5,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{MAX_VCPUS, WorkloadFlags};
 use haltkick_locks::CachePadded;
 
-use crate::cpu::percpu::{boot, control, cpu};
+use crate::cpu::percpu::{boot, cpu};
 use crate::cpu::time::work;
-use crate::lock::measure::{self, Sections};
+use crate::lock::measure::{self, Sections, end_round};
 use crate::lock::object;
 use crate::lock::registry::workload;
 use crate::work::choice::Choices;
@@ -28,7 +28,6 @@ fn run() {
     let sections = Sections::of_this_vcpu();
     let mut choices = Choices::of_this_vcpu();
     let take = object::try_lock().expect("the VMM checked that this form has it");
-    let window = &control().window;
     choices.begin();
     loop {
         let (index, hold) = (choices.lock(), choices.hold());
@@ -41,14 +40,12 @@ fn run() {
         );
         let waited = sections.exclusive(index, || work(hold));
         begin_or_end_use();
-        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => {
-                tried.iter().for_each(measure::count_tried);
-                measure::count(&waited);
-            }
-            WINDOW_CLOSED => return,
-            _ => {}
+        let counts = || {
+            tried.iter().for_each(measure::count_tried);
+            measure::count(&waited);
+        };
+        if !end_round(counts) {
+            return;
         }
         choices.think();
     }
