@@ -168,18 +168,25 @@ fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
 }
 
 /// CPU 0 holds another lock: others may wait for that one, and would wait for a slice to come back.
+fn a_holder_of_another_lock_keeps_its_slice<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L) {
+    host.set_slice_ends_soon(true);
+    host.run(|_| {
+        let visit = || lock.unlock(domain, lock.lock(domain));
+        host.section_entered();
+        visit();
+        assert_eq!(host.slices_given_up(), 0, "its owner made the holder of another lock lose its CPU");
+        host.section_left();
+        visit();
+        assert_eq!(host.slices_given_up(), 1);
+    });
+}
+
 #[test]
 fn a_slice_is_kept_by_who_holds_another_lock() {
+    let host = Cpus::impatient(1);
+    a_holder_of_another_lock_keeps_its_slice(&host, &host, &SliceTas::new());
     let stage = Conserving::new(Cpus::impatient(1));
-    stage.host.set_slice_ends_soon(true);
-    stage.host.run(|_| {
-        stage.host.section_entered();
-        stage.visit();
-        assert_eq!(stage.host.slices_given_up(), 0, "its owner made the holder of another lock lose its CPU");
-        stage.host.section_left();
-        stage.visit();
-        assert_eq!(stage.host.slices_given_up(), 1);
-    });
+    a_holder_of_another_lock_keeps_its_slice(&stage.host, &stage.domain, &stage.lock);
 }
 
 /// CPU 1 waits as head and holds another lock meanwhile: instead of yielding to anybody, it sleeps until it is kicked.

@@ -16,6 +16,5 @@ mod rqspinlock;
 mod rw;
 mod rwsem;
 mod sizes;
-mod slice_tas;
 mod sources;
 mod support;

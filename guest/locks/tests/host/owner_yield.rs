@@ -4,60 +4,36 @@ use std::sync::Arc;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, Plain, Signal};
+use crate::support::{self, Cpus, Signal};
 
-struct Stage {
-    host: Cpus,
-    domain: OwnerYieldDomain<Cpus, 8>,
-    contended: OwnerYield,
-    other: OwnerYield,
-    counter: Plain,
-}
+type Domain<P> = OwnerYieldDomain<P, 8>;
+type Stage = support::Stage<Domain<Cpus>, OwnerYield>;
 
 impl Stage {
     fn new(cpus: usize) -> Arc<Self> {
-        let host = Cpus::impatient(cpus);
-        let domain = OwnerYieldDomain::new(host.clone());
-        let (contended, other) = (OwnerYield::new(), OwnerYield::new());
-        Arc::new(Self { host, domain, contended, other, counter: Plain::default() })
-    }
-
-    fn visit(&self) {
-        self.contended.lock(&self.domain);
-        self.counter.increment();
-        self.contended.unlock(&self.domain, ());
-    }
-
-    /// As [`while_held`](support::while_held).
-    fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
-        support::while_held(
-            &self.host,
-            (|| self.contended.lock(&self.domain), || self.contended.unlock(&self.domain, ())),
-            meanwhile,
-            others,
-        );
+        Self::set_up(Cpus::impatient(cpus), Domain::new, OwnerYield::new())
     }
 }
 
-/// CPU 1 has queued for `contended` before. It claims the same node for `other`, and before it has named that
-/// lock, an interrupt queues for `contended` again. CPU 2 then looks for the node to queue behind.
+/// CPU 1 has queued for the stage's lock before. It claims the same node for `other`, and before it has named that
+/// lock, an interrupt queues for the first one again. CPU 2 then looks for the node to queue behind.
 #[test]
 fn t18_a_node_is_not_found_under_its_last_lock() {
-    let stage = Stage::new(3);
+    let (stage, other) = (Stage::new(3), OwnerYield::new());
     let [held, visited, both_held, queued, linked] = [(); 5].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
-            stage.contended.lock(&stage.domain);
+            stage.lock();
             held.give();
             stage.host.until_doing(1, Activity::Head);
-            stage.contended.unlock(&stage.domain, ());
+            stage.unlock();
             visited.await_it();
-            stage.contended.lock(&stage.domain);
-            stage.other.lock(&stage.domain);
+            stage.lock();
+            other.lock(&stage.domain);
             both_held.give();
             linked.await_it();
-            stage.contended.unlock(&stage.domain, ());
-            stage.other.unlock(&stage.domain, ());
+            stage.unlock();
+            other.unlock(&stage.domain, ());
         }
         1 => {
             held.await_it();
@@ -70,8 +46,8 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
                 Cpus::hook_once(Point::TailPublished, move || queued.give());
                 interrupted.visit();
             });
-            stage.other.lock(&stage.domain);
-            stage.other.unlock(&stage.domain, ());
+            other.lock(&stage.domain);
+            other.unlock(&stage.domain, ());
         }
         _ => {
             queued.await_it();
@@ -157,20 +133,20 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
     let [held, waited, stalled, goes_on] = [(); 4].map(|()| Signal::default());
     let order = Arc::new(std::sync::Mutex::new(vec![]));
     let visit = |stage: &Stage, order: &std::sync::Mutex<Vec<usize>>, cpu| {
-        stage.contended.lock(&stage.domain);
+        stage.lock();
         order.lock().unwrap().push(cpu);
-        stage.contended.unlock(&stage.domain, ());
+        stage.unlock();
     };
     stage.host.run(|cpu| match cpu {
         0 => {
-            stage.contended.lock(&stage.domain);
+            stage.lock();
             outer.iter().for_each(|lock| lock.lock(&stage.domain));
             held.give();
             stage.host.until_paused(1, 1_000);
             waited.give();
             stalled.await_it();
             stage.host.until_counted(1, Event::LockNoNode);
-            stage.contended.unlock(&stage.domain, ());
+            stage.unlock();
             stage.host.until_paused(2, 100);
             goes_on.give();
             outer.iter().for_each(|lock| lock.unlock(&stage.domain, ()));
@@ -242,7 +218,7 @@ fn no_slice_goes_to_a_cpu_that_owns_nothing() {
             changed.await_it();
         }
     };
-    let domain = OwnerYieldDomain::<_, 8>::new(Watched { host: host.clone(), finds: &finds });
+    let domain = Domain::new(Watched { host: host.clone(), finds: &finds });
     let lock = OwnerYield::new();
     host.run(|cpu| match cpu {
         0 => {

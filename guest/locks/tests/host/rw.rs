@@ -42,6 +42,7 @@ rw_family! {
     fair_on_mcs: FairRwLock::new(Mcs::new()), McsDomain::<Cpus, CPUS>::new;
     per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), slots;
     per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), slots;
+    rwsem: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
 }
 
 /// Each CPU writes one round in four. Two counters that are written together are always seen together.

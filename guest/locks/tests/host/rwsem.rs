@@ -134,38 +134,6 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     assert!(stage.host.events(Event::SleepLatencyWake) > 0 && stage.host.events(Event::PvLatencyWake) == 0);
 }
 
-#[test]
-fn readers_share() {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
-    let inside = std::sync::Barrier::new(CPUS);
-    stage.host.run(|_| {
-        stage.lock.read(&stage.domain);
-        inside.wait();
-        stage.lock.read_unlock(&stage.domain);
-    });
-}
-
-#[test]
-fn trying_tells_shared_from_owned_from_free() {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
-    let (lock, domain) = (&stage.lock, &stage.domain);
-    assert!(lock.try_read(domain));
-    assert!(lock.try_read(domain), "shared");
-    assert!(!lock.try_write(domain), "read by two");
-    lock.read_unlock(domain);
-    assert!(!lock.try_write(domain), "read by one");
-    lock.read_unlock(domain);
-    assert!(lock.try_write(domain), "free");
-    assert!(!lock.try_read(domain), "written");
-    lock.downgrade(domain);
-    assert!(lock.try_read(domain), "shared after the downgrade");
-    assert!(!lock.try_write(domain));
-    lock.read_unlock(domain);
-    lock.read_unlock(domain);
-    assert!(lock.try_write(domain), "free again");
-    lock.write_unlock(domain);
-}
-
 /// CPU 0 owns the write lock; CPUs 1 and 2 sleep as readers, CPU 3 behind them as a writer.
 #[test]
 fn a_downgrade_lets_sleeping_readers_in_and_keeps_the_writer_out() {

@@ -1,6 +1,6 @@
 //! Support for every test on threads of the host, in addition to the CPUs themselves.
 
-use std::{cell::UnsafeCell, thread};
+use std::{cell::UnsafeCell, sync::Arc, thread};
 
 use haltkick_locks::Lock;
 pub(crate) use haltkick_testing::{Cpus, Signal};
@@ -62,6 +62,40 @@ pub(crate) fn while_held(
             others(cpu);
         }
     });
+}
+
+/// A lock, its domain and its CPUs, to be shared with hooks.
+pub(crate) struct Stage<D, L> {
+    pub(crate) host: Cpus,
+    pub(crate) domain: D,
+    pub(crate) lock: L,
+    pub(crate) counter: Plain,
+}
+
+impl<D: Sync, L: Lock<D, Token = ()>> Stage<D, L> {
+    pub(crate) fn set_up(host: Cpus, domain: fn(Cpus) -> D, lock: L) -> Arc<Self> {
+        Arc::new(Self { domain: domain(host.clone()), host, lock, counter: Plain::default() })
+    }
+
+    pub(crate) fn lock(&self) {
+        self.lock.lock(&self.domain);
+    }
+
+    pub(crate) fn unlock(&self) {
+        self.lock.unlock(&self.domain, ());
+    }
+
+    /// Takes the lock, increments the counter, releases.
+    pub(crate) fn visit(&self) {
+        self.lock();
+        self.counter.increment();
+        self.unlock();
+    }
+
+    /// As the function of this name.
+    pub(crate) fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        while_held(&self.host, (|| self.lock(), || self.unlock()), meanwhile, others);
+    }
 }
 
 /// All CPUs increment one plain counter `rounds` times each under one lock.

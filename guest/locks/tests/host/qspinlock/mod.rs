@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, Plain};
+use crate::support::{self, Cpus};
 
 type Domain = QSpinDomain<Cpus, 8>;
 
@@ -30,37 +30,11 @@ mod interrupts;
 mod races;
 mod sleepers;
 
-/// A lock, its domain and its CPUs, to be shared with hooks.
-pub(crate) struct Stage<M, W> {
-    pub(crate) host: Cpus,
-    pub(crate) domain: Domain,
-    lock: QSpinLock<M, W>,
-    counter: Plain,
-}
+/// A queue spinlock with its domain and its CPUs.
+pub(crate) type Stage<M, W> = support::Stage<Domain, QSpinLock<M, W>>;
 
 impl<M: Mode, W: Word> Stage<M, W> {
     pub(crate) fn new(host: Cpus) -> Arc<Self> {
-        let domain = Domain::new(host.clone());
-        Arc::new(Self { host, domain, lock: QSpinLock::new(), counter: Plain::default() })
-    }
-
-    pub(crate) fn lock(&self) {
-        self.lock.lock(&self.domain);
-    }
-
-    pub(crate) fn unlock(&self) {
-        self.lock.unlock(&self.domain, ());
-    }
-
-    /// Takes the lock, increments the counter, releases.
-    pub(crate) fn visit(&self) {
-        self.lock();
-        self.counter.increment();
-        self.unlock();
-    }
-
-    /// As [`while_held`](support::while_held).
-    pub(crate) fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
-        support::while_held(&self.host, (|| self.lock(), || self.unlock()), meanwhile, others);
+        Self::set_up(host, Domain::new, QSpinLock::new())
     }
 }

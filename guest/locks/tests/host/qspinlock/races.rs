@@ -149,8 +149,7 @@ fn t5_a_link_made_before_its_node_is_used_stays<W: Word>() {
 /// line.
 fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
     let stage = Stage::<Native, W>::new(Cpus::impatient(3));
-    let (held, pending, left, queued) =
-        (Signal::default(), Signal::default(), Signal::default(), Signal::default());
+    let [held, pending, left, queued] = [(); 4].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();

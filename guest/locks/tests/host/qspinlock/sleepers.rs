@@ -2,10 +2,7 @@
 
 use std::{
     cell::Cell,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::*},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -27,8 +24,7 @@ on_both_layouts! {
 /// when CPU 0 may leave and what CPU 2 must have done before CPU 1 goes on.
 fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<Stage<Pv, W>> {
     let stage = Stage::<Pv, W>::new(Cpus::new(3, Duration::from_millis(1)));
-    let (held, there, left, done) =
-        (Signal::default(), Signal::default(), Signal::default(), Arc::new(AtomicBool::new(false)));
+    let [held, there, left, done] = [(); 4].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -42,9 +38,7 @@ fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<S
             let (there, done) = (there.clone(), done.clone());
             Cpus::hook_once(point, move || {
                 there.give();
-                while !done.load(Acquire) {
-                    thread::yield_now();
-                }
+                done.await_it();
             });
             stage.visit();
         }
@@ -52,11 +46,11 @@ fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<S
             left.await_it();
             if !newcomer_overtakes {
                 let done = done.clone();
-                Cpus::hook_once(Point::TailPublished, move || done.store(true, Release));
+                Cpus::hook_once(Point::TailPublished, move || done.give());
             }
             stage.visit();
-            assert!(newcomer_overtakes || done.load(Acquire), "CPU 2 has overtaken a spinning head");
-            done.store(true, Release);
+            assert!(newcomer_overtakes || done.given(), "CPU 2 has overtaken a spinning head");
+            done.give();
         }
     });
     assert_eq!(stage.counter.get(), 2);
