@@ -60,17 +60,17 @@ impl Bench {
         Self { board: Board::new(Arc::clone(&machine), ram, &loops), machine }
     }
 
+    /// No CPU runs ahead of others, and waiters are parked only if they are to be: times are then the same with and without.
+    fn one_by_one(&mut self, parks: bool) {
+        self.board.never_run_ahead();
+        if !parks {
+            self.board.never_park();
+        }
+    }
+
+    /// A CPU of the first guest begins at once.
     fn start(&mut self, slot: u32, rip: u64, rdi: u64, rsi: u64) {
-        self.start_of_guest(0, slot, rip, rdi, rsi);
-    }
-
-    fn start_of_guest(&mut self, guest: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
-        self.start_cpu(guest, slot, (rip, rdi, rsi), 0);
-    }
-
-    /// A CPU of the first guest begins at a time.
-    fn start_at(&mut self, at_ps: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
-        self.start_cpu(0, slot, (rip, rdi, rsi), at_ps);
+        self.start_cpu(0, slot, (rip, rdi, rsi), 0);
     }
 
     fn start_cpu(&mut self, guest: u64, slot: u32, (rip, rdi, rsi): (u64, u64, u64), at_ps: u64) {
@@ -127,7 +127,7 @@ fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
     alone.start(0, CODE, DATA, EACH);
     let expected = alone.finish(1)[0];
     let mut both = Bench::of_guests(2, "skylake-8s", add());
-    [0, 1].into_iter().for_each(|guest| both.start_of_guest(guest, guest as u32, CODE, DATA, EACH));
+    [0, 1].into_iter().for_each(|guest| both.start_cpu(guest, guest as u32, (CODE, DATA, EACH), 0));
     let ends = both.finish(2);
     for (guest, end) in ends.iter().enumerate() {
         // The other one's code was found meanwhile, so the tables of its page of data are looked at once more.
@@ -138,7 +138,7 @@ fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
     }
     // Behind the first one's memory lies the second one's.
     let mut outside = Bench::of_guests(2, "skylake-8s", add());
-    outside.start_of_guest(0, 0, CODE, BYTES as u64 + DATA, EACH);
+    outside.start(0, CODE, BYTES as u64 + DATA, EACH);
     outside.finish(1);
     assert_eq!(outside.word(BYTES as u64 + DATA), 0, "it wrote into another guest's memory");
 }
@@ -165,10 +165,7 @@ fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
     const WORK: u64 = 30;
     let run = |counts: bool, parks: bool| {
         let mut bench = Bench::new("cascadelake-2s", ticket());
-        bench.board.never_run_ahead();
-        if !parks {
-            bench.board.never_park();
-        }
+        bench.one_by_one(parks);
         if counts {
             bench.board.count_time(|word| word);
         }

@@ -66,13 +66,13 @@ fn stored_ps(ownership: Ownership, others: &[u32]) -> u64 {
     // At last it has the page's tables, too.
     for (slot, line) in others.iter().chain(&[0]).zip(0..) {
         let at_ps = bench.board.now_ps();
-        bench.start_at(at_ps, *slot, CODE + store_to_lines().len() as u64, DATA + line * 64, 2);
+        bench.start_cpu(0, *slot, (CODE + store_to_lines().len() as u64, DATA + line * 64, 2), at_ps);
         bench.board.run(u64::MAX / 4).expect("it comes to its end");
         bench.board.take(*slot);
     }
     let began_ps = bench.board.now_ps();
     let lines = others.len() as u64;
-    bench.start_at(began_ps, 0, CODE, DATA, lines);
+    bench.start_cpu(0, 0, (CODE, DATA, lines), began_ps);
     let ends = bench.finish(1);
     assert_eq!(bench.word(DATA + 8), lines, "the first line is stored to last, too");
     (0..lines).for_each(|line| assert_eq!(bench.word(DATA + line * 64), 7, "line {line}"));

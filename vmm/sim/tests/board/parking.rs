@@ -27,10 +27,7 @@ fn pair_on(
     parks: bool,
 ) -> (Ends, Bench) {
     let mut bench = Bench::of_machine(1, machine, &[waiter, worker].concat());
-    bench.board.never_run_ahead();
-    if !parks {
-        bench.board.never_park();
-    }
+    bench.one_by_one(parks);
     bench.start(0, CODE, DATA, argument);
     bench.start(slot, CODE + waiter.len() as u64, DATA, iterations);
     (bench.finish(2), bench)

@@ -16,10 +16,7 @@ const EXIT_PS: u64 = 500_000;
 fn exits(program: &[u8], parks: bool, iterations: u64, longest: fn(u64) -> LongestLoop) -> (Vec<u64>, u64) {
     let code = [program, work_then_set()].concat();
     let mut bench = Bench::new("cascadelake-2s", &code);
-    bench.board.never_run_ahead();
-    if !parks {
-        bench.board.never_park();
-    }
+    bench.one_by_one(parks);
     let limits = |exits: usize| Some(PauseLimits { gap_ps: GAP_PS, longest: longest(1 << exits) });
     bench.board.limit_pauses(0, limits(0));
     bench.start(0, CODE, DATA, 3_000_000);

@@ -1,8 +1,8 @@
-//! For every form in the guest image the interpreter does what the CPU at hand does: results, memory, flags, exceptions.
+//! No guest can come to an instruction that the interpreter lacks. For every form in the guest image it does what the CPU at hand does:
+//! results, memory, flags, exceptions.
 //!
 //! `HALTKICK_PROVE_STATES` states of each form are tried, a thousand by default.
 
-#[path = "../forms/mod.rs"]
 mod forms;
 mod native;
 mod simulated;
@@ -10,10 +10,11 @@ mod states;
 
 use std::collections::BTreeSet;
 
+use haltkick_sim::covers;
 use iced_x86::{CpuidFeature, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, RflagsBits};
 
 use native::{End, MEMORY, Native};
-use simulated::Simulated;
+use simulated::{Machine, Simulated};
 use states::{Random, WINDOW};
 
 const CARRY: u64 = 1;
@@ -267,6 +268,26 @@ fn lacks(instruction: &Instruction) -> Option<&'static str> {
         _ => None,
     });
     feature.filter(|feature| !flags.split_whitespace().any(|flag| flag == *feature))
+}
+
+#[test]
+fn every_instruction_of_the_image_is_covered() {
+    let all = forms::instructions();
+    let mnemonics: BTreeSet<_> =
+        all.iter().map(|(instruction, _)| format!("{:?}", instruction.mnemonic())).collect();
+    let lacking: BTreeSet<_> = all
+        .iter()
+        .filter(|(instruction, _)| !covers::<Machine>(instruction))
+        .map(|(instruction, bytes)| (format!("{:?}", instruction.code()), bytes, instruction.ip()))
+        .collect();
+    println!("{} instructions, {} mnemonics, {} forms", all.len(), mnemonics.len(), forms::forms(1).len());
+    assert!(all.len() > 100_000 && mnemonics.len() > 80, "the image was found");
+    assert!(
+        lacking.is_empty(),
+        "{} not covered, among them {:x?}",
+        lacking.len(),
+        lacking.iter().take(20).collect::<Vec<_>>()
+    );
 }
 
 #[test]

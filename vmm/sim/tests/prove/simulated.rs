@@ -20,7 +20,7 @@ fn frame(address: u64) -> u64 {
 }
 
 /// A machine that charges for nothing.
-struct Machine(Ram);
+pub(crate) struct Machine(Ram);
 
 impl Bus for Machine {
     fn touch(&mut self, _: Moment, _: u64, _: Access) -> Verdict {
