@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use crate::posted::Posted;
-use crate::support::{GRANTER, Heap, MAPPER, MOST_VCPUS, Step, Tickets, cpus, on_each_vcpu, steps, world};
+use crate::shared::{GRANTER, Heap, MAPPER, Posted};
+use crate::support::{MOST_VCPUS, Step, Tickets, cpus, on_each_vcpu, steps, world};
 use haltkick_grants::*;
 use haltkick_locks::Platform;
 use haltkick_testing::Cpus;

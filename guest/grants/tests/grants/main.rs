@@ -2,6 +2,6 @@
 
 mod concurrency;
 mod operations;
-mod posted;
 mod scopes;
+mod shared;
 mod support;

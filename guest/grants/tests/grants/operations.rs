@@ -1,10 +1,8 @@
 //! Effects and refusals of each operation, under every scheme.
 
-use crate::support::{GRANTER, MAPPER, STRANGER, Tickets, world};
+use crate::shared::{GRANTER, MAPPER, StrictSingle, StrictSplit};
+use crate::support::{STRANGER, Tickets, world};
 use haltkick_grants::*;
-
-type StrictSingle<K> = Strict<Single<K>>;
-type StrictSplit<K> = Strict<Split<K>>;
 
 /// Runs the same tests under every scheme; under Miri, which is slow, under the one with most kinds of locks.
 macro_rules! under_every_scheme {

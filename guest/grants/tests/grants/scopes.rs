@@ -1,7 +1,7 @@
 //! Which locks one page costs, mapped and unmapped, and what is done under them.
 
-use crate::posted::Posted;
-use crate::support::{GRANTER, MAPPER, Step, Tickets, steps, world};
+use crate::shared::{GRANTER, MAPPER, Posted};
+use crate::support::{Step, Tickets, steps, world};
 use haltkick_grants::*;
 
 /// Acquisitions of each kind of lock.

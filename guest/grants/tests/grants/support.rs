@@ -2,9 +2,11 @@
 
 use std::cell::{OnceCell, RefCell};
 
-use haltkick_grants::{Kernel, Memory, Sizes, Taken, Vcpu, World};
+use haltkick_grants::{Kernel, Sizes, Taken, Vcpu, World};
 use haltkick_locks::Activity;
 use haltkick_testing::Cpus;
+
+use crate::shared::Heap;
 
 /// Most vCPUs of a test.
 pub(crate) const MOST_VCPUS: usize = 6;
@@ -72,18 +74,7 @@ impl Kernel for Tickets {
     }
 }
 
-/// The heap. What is made here stays until the process ends.
-pub(crate) struct Heap;
-
-impl Memory for Heap {
-    fn slice<T: Sync>(&self, length: usize, make: impl FnMut(usize) -> T) -> &'static [T] {
-        (0..length).map(make).collect::<Vec<_>>().leak()
-    }
-}
-
-/// Mapping domain, granting domain, and one without any grant.
-pub(crate) const MAPPER: u16 = 0;
-pub(crate) const GRANTER: u16 = 1;
+/// A domain without any grant, beside those that map and grant.
 pub(crate) const STRANGER: u16 = 2;
 
 /// Three domains with eight frames each: 0 to 7 of the machine are the mapper's, and so on.

@@ -1,17 +1,15 @@
 //! A machine for the model checker: CPUs are shuttle's threads, and spinlocks sleep.
 
-use haltkick_grants::{Kernel, Memory, Scheme, Sizes, Vcpu, World};
+use haltkick_grants::{Kernel, Scheme, Sizes, Vcpu, World};
 use haltkick_locks::Lock;
 use haltkick_testing::{Cpus, play_once, try_schedules};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Condvar, Mutex};
 
+use crate::shared::Heap;
+
 /// Most CPUs of a test.
 const MOST_CPUS: usize = 3;
-
-/// The domain that maps, and the one that grants.
-pub(crate) const MAPPER: u16 = 0;
-pub(crate) const GRANTER: u16 = 1;
 
 thread_local! {
     /// One machine for all schedules of a test, which run on one thread: kernels keep it forever. The remains
@@ -56,15 +54,6 @@ impl Kernel for Sleeping {
 
     fn domain() -> &'static Cpus {
         CPUS.with(|cpus| *cpus)
-    }
-}
-
-/// The heap. A few hundred bytes for each schedule are never given back.
-struct Heap;
-
-impl Memory for Heap {
-    fn slice<T: Sync>(&self, length: usize, make: impl FnMut(usize) -> T) -> &'static [T] {
-        (0..length).map(make).collect::<Vec<_>>().leak()
     }
 }
 

@@ -9,17 +9,14 @@
 #![cfg(shuttle)]
 
 mod machine;
-#[path = "../grants/posted.rs"]
-mod posted;
+#[path = "../grants/shared.rs"]
+mod shared;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use haltkick_grants::*;
-use machine::{GRANTER, MAPPER, Sleeping, play_out};
-use posted::Posted;
-
-type StrictSingle<K> = Strict<Single<K>>;
-type StrictSplit<K> = Strict<Split<K>>;
+use machine::{Sleeping, play_out};
+use shared::{GRANTER, MAPPER, Posted, StrictSingle, StrictSplit};
 
 /// Declares the tests of every scheme.
 macro_rules! under_every_scheme {
