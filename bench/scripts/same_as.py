@@ -53,7 +53,6 @@ arrivals                0 RUN JSON --lock qspinlock --pv on --arrivals 20000
 readers                 0 RUN JSON --workload rwlock-per-cpu-fair --min-sections 100
 read-shares             0 RUN JSON --lock rwsem --read-share 90%/2us
 hash-table              0 RUN JSON --workload hash-table --locks 16 --read-share 50%/500ns
-bounded-queue           0 RUN JSON --workload bounded-queue --pv on
 call-all                0 RUN JSON --workload call-all
 page-faults             0 RUN JSON --workload fault-many --lock per-vma --memory 16MiB
 grant                   0 RUN JSON --workload grant-split --locks 4

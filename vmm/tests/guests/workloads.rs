@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Fold, Governor, HowOften, Outcome, Ring, Run, Sched, Shape, Target};
-use support::{
-    Settings, apply, config, deschedule, done, event, ms, start_longer_until, start_until, trial, us, waits,
-};
+use haltkick_vmm::{Fold, Governor, Outcome, Ring, Run, Sched, Shape};
+use support::{Settings, apply, config, done, event, ms, start_longer_until, start_until, trial, us, waits};
 
 const LOCKS: [(&str, bool); 4] =
     [("qspinlock", true), ("tas", false), ("rwsem/packed", true), ("mutex/packed", true)];
@@ -60,24 +58,6 @@ fn every_node_of_a_list_is_walked() {
 }
 
 #[apply(trial)]
-fn what_is_pushed_into_a_bounded_queue_is_popped() {
-    for (lock, pv) in [("qspinlock", true), ("tas", false), ("none", false)] {
-        for vcpus in [1, 2, 7] {
-            let outcome = done(&config().workload("bounded-queue").form(lock, pv).vcpus(vcpus));
-            let (moved, transits) = (outcome.acquisitions(), reported(&outcome, "transit"));
-            assert!(moved > 0, "{lock}, {vcpus} vCPUs: nothing moved");
-            let with_queue = lock != "none" && vcpus > 1;
-            // Items pushed before the window were popped in it, or the reverse: a queue's length at most.
-            let pops = moved / 2;
-            assert!(
-                !with_queue || transits.abs_diff(pops) <= 16 + u64::from(vcpus),
-                "{lock}, {vcpus} vCPUs: {transits} items popped in {moved} operations"
-            );
-        }
-    }
-}
-
-#[apply(trial)]
 fn tasks_of_a_folding_guest_exclude_and_end() {
     let governor = Governor { interval: ms(5), ..Governor::LINUX };
     for fold in [Fold::Off, Fold::Oracle, Fold::Governor(governor)] {
@@ -101,27 +81,6 @@ fn nobody_passes_a_barrier_before_all_have_come() {
     // Each vCPU looks by itself whether the window is open: one round more or less at either end.
     assert!(most > 0 && most - least <= 2, "between {least} and {most} rounds");
     assert_eq!(reported(&outcome, "barrier"), outcome.acquisitions(), "a round without its time");
-}
-
-/// Readers that are taken off while they read are what stalls the writer, and what a grace period that does not wait for
-/// them would betray.
-#[apply(trial)]
-fn no_reader_sees_a_version_after_its_grace_period() {
-    let (often, length) = (HowOften::PerSecond(200.0), ms(2));
-    let readers_off = deschedule(Target::Holder, often, length, None);
-    for off in [None, Some(readers_off)] {
-        let config = config()
-            .workload("grace-period")
-            // The lock is never taken; without a lock there is no question which one is held.
-            .form("tas", false)
-            .deschedule(off)
-            .window(ms(400));
-        let outcome = start_until(&config, |outcome| {
-            reported(outcome, "grace-period") > 0 && outcome.acquisitions() > 0
-        });
-        assert!(reported(&outcome, "grace-period") > 0, "no grace period came to its end");
-        assert!(outcome.acquisitions() > 0, "nobody read");
-    }
 }
 
 #[apply(trial)]
