@@ -13,10 +13,10 @@ use crate::cpu::percpu::{add, control, cpu, this};
 use crate::cpu::time;
 use crate::lock::calls::{self, TryFunction};
 use crate::lock::oracle::Watch;
+use crate::observe::activity;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
 use crate::observe::trace::Ring;
-use crate::observe::{activity, grace};
 
 /// TSC ticks at the edges of a section.
 #[derive(Clone, Copy)]
@@ -141,7 +141,7 @@ impl Sections {
     fn release(&self, index: usize, times: Times) -> Times {
         let released = self.stamps.now();
         activity::section_left(self.doing);
-        grace::section_left();
+        activity::end_grace();
         self.trace.section(index, times.asked, times.had, released);
         Times { released, ..times }
     }

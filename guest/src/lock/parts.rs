@@ -9,14 +9,7 @@ use haltkick_locks::{Native, NoLock, Pv, PvTicket, PvTicketDomain, QSpinDomain, 
 
 use crate::cpu::percpu::{boot, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::kind::Part;
 use crate::lock::platform::Guest;
-use crate::lock::registry;
-
-/// Returns the part that this run's structures are made of.
-pub(crate) fn part_of_run() -> Part {
-    registry::form_of_run().part.expect("the VMM checked that the lock can be a part")
-}
 
 /// Declares the kernel that is made of each kind.
 macro_rules! parts {
@@ -68,18 +61,33 @@ fn page_table_work() {
     }
 }
 
-/// Calls `$function::<K>` for the kernel `K` that is made of `$part`; `$without` if that is nothing.
-macro_rules! by_part {
-    ($part:expr, $function:ident($($argument:expr),*), $without:expr) => {
-        match $part {
-            $crate::lock::kind::Part::Nothing => $without,
-            $crate::lock::kind::Part::Tas => $function::<$crate::lock::parts::OfTas>($($argument),*),
-            $crate::lock::kind::Part::Ticket => $function::<$crate::lock::parts::OfTicket>($($argument),*),
-            $crate::lock::kind::Part::TicketParavirt => $function::<$crate::lock::parts::OfTicketParavirt>($($argument),*),
-            $crate::lock::kind::Part::QspinlockNative => $function::<$crate::lock::parts::OfQspinlockNative>($($argument),*),
-            $crate::lock::kind::Part::QspinlockParavirt => $function::<$crate::lock::parts::OfQspinlockParavirt>($($argument),*),
+/// Declares workloads on structures whose spinlocks are the lock of the run: what a vCPU does where they are of
+/// kernel `$kernel`. Without a lock it does `$without`: the same work, without contention.
+macro_rules! workloads_on_parts {
+    ($times:tt, $without:expr; $($order:literal $name:literal, $summary:literal, |$kernel:ident| $run:expr;)+) => {$(
+        $crate::lock::registry::workload! {
+            $order $name, $summary,
+            haltkick_hypercalls::WorkloadFlags::CHECKS_AT_REST
+                .with(haltkick_hypercalls::WorkloadFlags::NEEDS_PARTS)
+                .with(haltkick_hypercalls::WorkloadFlags::IDEAL_IS_LOCK_FREE),
+            $times => || {
+                use $crate::lock::{kind::Part, parts};
+
+                fn with_parts<$kernel: haltkick_grants::Kernel>() {
+                    $run;
+                }
+                let part = $crate::lock::registry::form_of_run().part;
+                match part.expect("the VMM checked that the lock can be a part") {
+                    Part::Nothing => $without,
+                    Part::Tas => with_parts::<parts::OfTas>(),
+                    Part::Ticket => with_parts::<parts::OfTicket>(),
+                    Part::TicketParavirt => with_parts::<parts::OfTicketParavirt>(),
+                    Part::QspinlockNative => with_parts::<parts::OfQspinlockNative>(),
+                    Part::QspinlockParavirt => with_parts::<parts::OfQspinlockParavirt>(),
+                }
+            }
         }
-    };
+    )+};
 }
 
-pub(crate) use by_part;
+pub(crate) use workloads_on_parts;

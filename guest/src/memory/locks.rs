@@ -9,7 +9,7 @@ use crate::cpu::percpu::this;
 use crate::lock::kind::Rules;
 use crate::lock::oracle;
 use crate::lock::platform::{Guest, LINES};
-use crate::observe::{activity, grace};
+use crate::observe::activity;
 
 /// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.
 pub(crate) struct Spin(QSpinLock<Pv>);
@@ -138,6 +138,6 @@ impl Sharing for Semaphore {
         }
         of_either!(self.semaphore, lock => lock.write_unlock(&SLEEP_DOMAIN));
         activity::section_left(&this().activity);
-        grace::section_left();
+        activity::end_grace();
     }
 }

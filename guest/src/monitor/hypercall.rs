@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "port I/O is an instruction that Rust has no safe form of")]
 
 use core::arch::asm;
+use core::fmt::{self, Write};
 
 use haltkick_hypercalls::{
     BootFlags, PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC,
@@ -94,5 +95,15 @@ pub(crate) fn exception() -> ! {
 fn never(port: u16) -> ! {
     loop {
         out(port, 0);
+    }
+}
+
+/// The VMM's console, for text to people: one exit per byte, so never in a measured path.
+pub(crate) struct Console;
+
+impl Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.bytes().for_each(console);
+        Ok(())
     }
 }

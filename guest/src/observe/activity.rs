@@ -6,10 +6,11 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use haltkick_hypercalls::Activity as Line;
+use haltkick_hypercalls::{Activity as Line, BootFlags};
 use haltkick_locks::Activity;
 
-use crate::cpu::percpu::this;
+use crate::cpu::percpu::{boot, this};
+use crate::monitor::hypercall;
 
 /// One more critical section of the vCPU that `activity` is of.
 #[inline(always)]
@@ -30,6 +31,17 @@ pub(crate) fn section_left(activity: &Line) {
 #[inline(always)]
 pub(crate) fn is_in_section() -> bool {
     this().activity.sections.load(Relaxed) != 0
+}
+
+/// The other half of the VMM's grace: this vCPU has announced that it left its section. If its slice was over, it
+/// goes, and what is left of the grace is given back.
+#[inline(always)]
+pub(crate) fn end_grace() {
+    // Relaxed: the VMM wrote it while this vCPU was stopped.
+    let wanted = || this().host.yield_wanted.load(Relaxed) != 0 && !is_in_section();
+    if boot().flags.has(BootFlags::GRACE) && wanted() {
+        hypercall::yield_to(None);
+    }
 }
 
 /// Records an activity that a lock announces.

@@ -2,7 +2,6 @@
 
 pub(crate) mod activity;
 pub(crate) mod events;
-pub(crate) mod grace;
 pub(crate) mod histogram;
 pub(crate) mod stamp;
 pub(crate) mod trace;

@@ -21,8 +21,9 @@ impl Shares {
         }
     }
 
-    /// Does one section under lock `index`, which was to begin at `intended` if that is said: either `read`, which says whether what it
-    /// read was whole, or `write`. Each is told its iterations of work. Returns whether there is to be another section.
+    /// Does one section under lock `index`, which was to begin at `intended` if that is said: either `read`, which
+    /// says whether what it read was whole, or `write`. Each is told its iterations of work. Returns whether there is
+    /// to be another section.
     #[inline(always)]
     pub(crate) fn round(
         &self,

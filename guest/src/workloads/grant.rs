@@ -4,23 +4,30 @@
 //! the work per request outside of all locks. `--lock` is what the tables' spinlocks are; each disk's ring has one of
 //! its own, with the oracle inside. A page that was mapped, used and unmapped counts as one operation; `map` is the time
 //! to map a request's pages, `use` that from there to the last page unmapped.
+//!
+//! `grant-writer-*`: how long does a writer of a table wait behind a hostile mapper? vCPU 0 has the table grow again
+//! and again, all others map and unmap a page of their own without a pause. Harm that a guest can do to the
+//! hypervisor with reader-writer locks that are not fair: it keeps a CPU in a loop, for as long as its other vCPUs
+//! make mappings. `--think` is the time between two turns of either. Pages mapped and unmapped, and growths, count as
+//! operations; wait times are the writer's alone, from its request to the end of the growth. A growth that ends after
+//! the window counts too: the mappers have stopped then, and its time is a lower bound of the writer's wait.
 #![expect(unsafe_code, reason = "all vCPUs ask for the one world that vCPU 0 has built")]
 
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{
-    Arrangement, Brief, Cleaned, Counter, Fair, Kernel, KernelLock, Lists, PerCpu, Request, SEGMENTS, Scheme,
-    Single, Split, Stream, Strict, Unlocked, Unpadded, Vcpu,
+    Arrangement, Brief, Cleaned, Counter, Fair, KernelLock, Lists, PerCpu, Request, SEGMENTS, Scheme, Single,
+    Split, Stream, Strict, Unlocked, Unpadded, Vcpu,
 };
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{TIME_WAIT, WINDOW_CLOSED, WINDOW_WARMUP};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
-use crate::lock::measure::Sections;
-use crate::lock::parts::{OfNothing, by_part, part_of_run};
-use crate::lock::registry::workload;
+use crate::lock::measure::{Sections, is_open};
+use crate::lock::parts::{OfNothing, workloads_on_parts};
 use crate::observe::events::GRANT_EVENTS;
 use crate::observe::histogram::record_between;
+use crate::observe::stamp::Stamps;
 use crate::work::arena::{self, ARENA};
 use crate::work::at_rest;
 use crate::work::choice::dice;
@@ -38,10 +45,6 @@ const SWAP_EVERY: u64 = 16_384;
 const MAP: usize = 0;
 const USE: usize = 1;
 
-/// Without a lock there is the same work, without contention.
-const FLAGS: WorkloadFlags =
-    WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
-
 /// Disks that are served by the first vCPU that comes, and no lock but those of the tables.
 const FREE: Arrangement = Arrangement { bound: false, kernel_lock: None };
 /// Each disk is one vCPU's.
@@ -51,22 +54,17 @@ const GRANTER_LOCK: Option<KernelLock> = Some(KernelLock::Granter);
 const MAPPER_LOCK: Option<KernelLock> = Some(KernelLock::Mapper);
 
 /// Declares one workload per locking scheme and arrangement. Without locks there is no kernel's own neither.
-macro_rules! workloads {
+macro_rules! disks {
     ($($order:literal $name:literal, $summary:literal, |$kernel:ident| $scheme:ty, $arrangement:expr;)+) => {$(
-        workload! {
-            $order $name, $summary, FLAGS,
-            ["map", "use"] => || {
-                fn with_parts<$kernel: Kernel>() {
-                    serve::<$scheme>(true, $arrangement);
-                }
-                let lock_free = Arrangement { kernel_lock: None, ..$arrangement };
-                by_part!(part_of_run(), with_parts(), serve::<Unlocked<OfNothing>>(false, lock_free));
-            }
+        workloads_on_parts! {
+            ["map", "use"],
+            serve::<Unlocked<OfNothing>>(false, Arrangement { kernel_lock: None, ..$arrangement });
+            $order $name, $summary, |$kernel| serve::<$scheme>(true, $arrangement);
         }
     )+};
 }
 
-workloads! {
+disks! {
     "200" "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0, before 2013)",
         |K| Single<K>, FREE;
     "201" "grant-single-strict", "the same, with a strict IOMMU", |K| Strict<Single<K>>, FREE;
@@ -94,6 +92,16 @@ workloads! {
     "230" "grant-lists", "the same: and a list of free handles per vCPU (G3)", |K| Lists<K>, FREE;
     "240" "grant-per-cpu", "the same: and a per-CPU reader lock for the table (G4)", |K| PerCpu<K>, FREE;
     "250" "grant-fair", "the same: and a fair queued rwlock underneath (G5)", |K| Fair<K>, FREE;
+}
+
+workloads_on_parts! {
+    ["wait"], torment::<Unlocked<OfNothing>>();
+    "252" "grant-writer-single", "vCPU 0 grows a grant table, all others map and unmap: G0; wait is the writer's",
+        |K| torment::<Single<K>>();
+    "253" "grant-writer-split", "the same: G1, as posted in 2013", |K| torment::<Split<K>>();
+    "254" "grant-writer-brief", "the same: G1b", |K| torment::<Brief<K>>();
+    "255" "grant-writer-per-cpu", "the same: G4", |K| torment::<PerCpu<K>>();
+    "256" "grant-writer-fair", "the same: G5", |K| torment::<Fair<K>>();
 }
 
 /// One vCPU of the backend, until the window closes; then, when all have come to rest, the last one looks at
@@ -124,14 +132,14 @@ fn serve<S: Scheme>(locked: bool, arrangement: Arrangement) {
 }
 
 /// The disks of this run, which vCPU 0 makes.
-pub(crate) fn stream_of_run<S: Scheme>(arrangement: Arrangement) -> &'static Stream<S> {
+fn stream_of_run<S: Scheme>(arrangement: Arrangement) -> &'static Stream<S> {
     let (disks, vcpus) = (boot().lock_count as usize, boot().vcpus as usize);
     // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same `S`, once each.
     unsafe { arena::shared(|| Stream::new(&ARENA, disks, vcpus, arrangement)) }
 }
 
 /// This vCPU has finished; the last to do so looks at everything.
-pub(crate) fn come_to_rest<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
+fn come_to_rest<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
     for counter in Counter::ALL {
         add(&this().results.lock_events[GRANT_EVENTS + counter as usize], vcpu.counted(counter));
     }
@@ -143,7 +151,6 @@ pub(crate) fn come_to_rest<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
 }
 
 fn one_request<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, mut request: Request) {
-    let results = &this().results;
     stream.publish(vcpu, &request);
     let asked = now();
     stream.map(vcpu, &mut request);
@@ -153,8 +160,8 @@ fn one_request<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, mut request: Request)
     let unmapped = now();
     stream.finish(vcpu, request);
     // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-    if control().window.load(Ordering::Relaxed) == WINDOW_OPEN {
-        add(&results.acquisitions, SEGMENTS as u64);
+    if is_open() {
+        add(&this().results.acquisitions, SEGMENTS as u64);
         record_between(MAP, asked, mapped);
         record_between(USE, mapped, unmapped);
     }
@@ -175,4 +182,31 @@ fn misbehave<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, requests: u64) {
     if requests.is_multiple_of(SWAP_EVERY) {
         stream.swap(vcpu);
     }
+}
+
+/// The writer of a table, or one of the mappers that it waits for, until the window closes.
+fn torment<S: Scheme>() {
+    let stream = stream_of_run::<S>(Arrangement::default());
+    let vcpu = Vcpu::new(cpu(), dice().next());
+    let (think, stamps) = (iterations(boot().think_ns), Stamps::of_run());
+    let (doing, window) = (&this().activity, &control().window);
+    stream.grant_in_vain(&vcpu);
+    // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
+    while window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        let asked = stamps.now();
+        doing.since_tsc.store(asked, Ordering::Relaxed);
+        if cpu() == 0 {
+            stream.grow_in_vain(&vcpu);
+            if window.load(Ordering::Relaxed) != WINDOW_WARMUP {
+                record_between(TIME_WAIT, asked, stamps.now());
+            }
+        } else {
+            stream.map_in_vain(&vcpu);
+        }
+        if is_open() {
+            add(&this().results.acquisitions, 1);
+        }
+        work(think);
+    }
+    come_to_rest(stream, &vcpu);
 }

@@ -8,8 +8,7 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::cpu::flag_snapshot::FlagSnapshot;
-use crate::cpu::percpu::{add, area, boot, control, cpu, this};
+use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::registry::workload;
 

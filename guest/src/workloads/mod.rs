@@ -7,7 +7,6 @@ pub(crate) mod critical_section;
 pub(crate) mod every_call;
 pub(crate) mod file_copy;
 pub(crate) mod grant;
-pub(crate) mod grant_writer;
 pub(crate) mod hand_off;
 pub(crate) mod harm;
 pub(crate) mod hash_table;

@@ -9,56 +9,33 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{Exclusive, Kernel, Memory, Readers};
-use haltkick_hypercalls::{
-    TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_CLOSED, WINDOW_OPEN, WINDOW_WARMUP, WorkloadFlags,
-};
+use haltkick_hypercalls::{TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_CLOSED, WINDOW_WARMUP};
 use haltkick_locks::{
     CachePadded, FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
 };
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
+use crate::lock::measure::is_open;
 use crate::lock::oracle::Watch;
-use crate::lock::parts::{OfNothing, by_part, part_of_run};
-use crate::lock::registry::workload;
+use crate::lock::parts::{OfNothing, workloads_on_parts};
+use crate::observe::activity;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
-use crate::observe::{activity, grace};
 use crate::work::arena::{self, ARENA};
 use crate::work::at_rest;
 
-/// Without a lock there is the same work, without contention.
-const FLAGS: WorkloadFlags =
-    WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
-
-/// Declares one workload per reader-writer lock. `$kernel` names the kernel whose spinlock it is made of.
-macro_rules! workloads {
-    ($($order:literal $name:literal, $summary:literal, |$kernel:ident| $lock:expr, |$readers:ident| $domain:expr;)+) => {$(
-        workload! {
-            $order $name, $summary, FLAGS,
-            ["wait", "hold", "unlock"] => || {
-                fn with_parts<$kernel: Kernel>() {
-                    starve::<$kernel, _, _>(|| $lock, |$readers| $domain);
-                }
-                by_part!(part_of_run(), with_parts(), unlocked());
-            }
-        }
-    )+};
-}
-
-workloads! {
-    "260" "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's",
-        |K| UnfairRwLock::new(), |_readers| K::domain();
-    "270" "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock",
-        |K| FairRwLock::new(K::new_lock()), |_readers| K::domain();
-    "280" "rwlock-per-cpu", "the same: a slot per reading CPU, on the unfair rwlock",
-        |K| PerCpuRwLock::new(UnfairRwLock::new()), |readers| readers;
-    "290" "rwlock-per-cpu-fair", "the same: a slot per reading CPU, on the fair rwlock",
-        |K| PerCpuRwLock::new(FairRwLock::new(K::new_lock())), |readers| readers;
-}
-
-fn unlocked() {
+workloads_on_parts! {
+    ["wait", "hold", "unlock"],
     starve::<OfNothing, _, _>(|| Exclusive::new(OfNothing::new_lock()), |_| OfNothing::domain());
+    "260" "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's",
+        |K| starve::<K, _, _>(UnfairRwLock::new, |_| K::domain());
+    "270" "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock",
+        |K| starve::<K, _, _>(|| FairRwLock::new(K::new_lock()), |_| K::domain());
+    "280" "rwlock-per-cpu", "the same: a slot per reading CPU, on the unfair rwlock",
+        |K| starve::<K, _, _>(|| PerCpuRwLock::new(UnfairRwLock::new()), |readers| readers);
+    "290" "rwlock-per-cpu-fair", "the same: a slot per reading CPU, on the fair rwlock",
+        |K| starve::<K, _, _>(|| PerCpuRwLock::new(FairRwLock::new(K::new_lock())), |readers| readers);
 }
 
 /// The lock, and the slots of its readers.
@@ -86,11 +63,8 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
     let (results, doing, window) = (&this().results, &this().activity, &control().window);
     let (watch, stamps) = (Watch::of_this_vcpu(), Stamps::of_run());
-    loop {
-        // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
-        if window.load(Ordering::Relaxed) == WINDOW_CLOSED {
-            break;
-        }
+    // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
+    while window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         let asked = stamps.now();
         doing.since_tsc.store(asked, Ordering::Relaxed);
         if cpu() == 0 {
@@ -116,8 +90,8 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
             lock.read_unlock(domain, token);
         }
         activity::section_left(doing);
-        grace::section_left();
-        if window.load(Ordering::Relaxed) == WINDOW_OPEN {
+        activity::end_grace();
+        if is_open() {
             add(&results.acquisitions, 1);
         }
         work(think);

@@ -12,15 +12,13 @@ use haltkick_hypercalls::{
     ACTIVITY_HOLDER, BootBlock, BootFlags, GuestAddress, WINDOW_CLOSED, WorkloadFlags,
 };
 
-use crate::cpu::flag_snapshot::FlagSnapshot;
-use crate::cpu::percpu::{add, area, boot, control, cpu, this};
+use crate::cpu::percpu::{FlagSnapshot, add, area, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::with_lock;
 use crate::lock::measure::Sections;
 use crate::lock::registry::workload;
 use crate::lock::{oracle, platform};
-use crate::monitor::console::Console;
-use crate::monitor::hypercall;
+use crate::monitor::hypercall::{self, Console};
 use crate::observe::{activity, histogram, trace};
 use crate::work::choice::dice;
 use crate::workloads::critical_section;
