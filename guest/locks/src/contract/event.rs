@@ -1,10 +1,10 @@
 //! Reports of a lock: activities, counted events and named points.
 //!
-//! Events are what the slow paths count. Those that Linux counts, too, have the names that Linux uses; for what Linux does not
-//! count, names of the same kind had to be made up.
+//! Events are what the slow paths count. Those that Linux counts, too, have the names that Linux uses; for what Linux
+//! does not count, names of the same kind had to be made up.
 
-/// `named! { pub enum Type { Variant = "name", } }` declares an enum whose variants have names for users: with `ALL`, `COUNT`, `NAMES`
-/// and `name`, in the order of the discriminants.
+/// `named! { pub enum Type { Variant = "name", } }` declares an enum whose variants have names for users: with `ALL`,
+/// `COUNT`, `NAMES` and `name`, in the order of the discriminants.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! named {
@@ -50,8 +50,8 @@ named! {
     pub enum Event {
         /// Slots probed by inserts into the hash table; by habit reported per `pv_kick_unlock`.
         PvHashHops = "pv_hash_hops",
-        /// Kicks sent by an unlock that found a sleeping head, or by a work-conserving head to its successor. Of spinlocks, as
-        /// the four that follow: the sleeping locks have events of their own.
+        /// Kicks sent by an unlock that found a sleeping head, or by a work-conserving head to its successor. Of
+        /// spinlocks, as the four that follow: the sleeping locks have events of their own.
         PvKickUnlock = "pv_kick_unlock",
         /// Kicks that could be matched to the return of a wait.
         PvKickWake = "pv_kick_wake",
@@ -146,8 +146,8 @@ named! {
         Overtaken = "overtaken",
         /// Most of them in one wait: not a sum, but a maximum. Counted by the user of a lock.
         OvertakenMost = "overtaken_most",
-        /// Time on a CPU in spins of waiters that were not head, which ended with the threshold and a sleep. In ticks, as those that
-        /// follow; only what was spun before a sleep counts.
+        /// Time on a CPU in spins of waiters that were not head, which ended with the threshold and a sleep. In
+        /// ticks, as those that follow; only what was spun before a sleep counts.
         PvLatencySpinNode = "pv_latency_spin_node",
         /// Time on a CPU in spins of waiters that were not head, which ended early because the predecessor was not running.
         PvLatencySpinEarly = "pv_latency_spin_early",
@@ -246,8 +246,8 @@ named! {
         EntryRemoved = "entry-removed",
         /// A slow unlock has released the lock, and the head is not kicked. T4: the lock's memory may be gone.
         SlowReleased = "slow-released",
-        /// A waiter is about to enter [`wait`](crate::Platform::wait). T11: a kick from here on must not be lost, nor be taken
-        /// by an interrupt that waits itself (T10).
+        /// A waiter is about to enter [`wait`](crate::Platform::wait). T11: a kick from here on must not be lost, nor
+        /// be taken by an interrupt that waits itself (T10).
         BeforeSleep = "before-sleep",
         /// A waiter has taken itself out of its predecessor's link and is still in its successor's (the spin queue's A).
         /// O2: that one must wait for it to be out of the way.
@@ -255,8 +255,8 @@ named! {
         /// The first in the queue of a fair reader-writer lock has announced that it is a writer. T17: later arrivals must
         /// not get ahead of it.
         WriterWaits = "writer-waits",
-        /// A reader has filled its CPU's slot, or added itself to the lock's readers, and not yet looked for a writer. One of the
-        /// two must see the other; and while there is a writer, such a reader stands in its way.
+        /// A reader has filled its CPU's slot, or added itself to the lock's readers, and not yet looked for a
+        /// writer. One of the two must see the other; and while there is a writer, such a reader stands in its way.
         ReaderAnnounced = "reader-announced",
         /// A lock is in the CPU's table of held locks, and not yet asked for. RQ2: an NMI must find it there.
         EntryMade = "entry-made",

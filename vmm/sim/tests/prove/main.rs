@@ -1,5 +1,5 @@
-//! No guest can come to an instruction that the interpreter lacks. For every form in the guest image it does what the CPU at hand does:
-//! results, memory, flags, exceptions.
+//! No guest can come to an instruction that the interpreter lacks. For every form in the guest image it does what the
+//! CPU at hand does: results, memory, flags, exceptions.
 //!
 //! `HALTKICK_PROVE_STATES` states of each form are tried, a thousand by default.
 
