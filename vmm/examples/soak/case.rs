@@ -221,7 +221,7 @@ impl Dice {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.0.next() % bound
+        self.0.draw() % bound
     }
 
     fn one<T: Clone>(&mut self, of: &[T]) -> T {

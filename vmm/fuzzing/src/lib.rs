@@ -87,10 +87,10 @@ impl Target {
     fn input(&self, seeds: &[Vec<u8>], seed: u64, number: u64) -> Vec<u8> {
         let mut random = Random::stream(seed, number);
         let any = |random: &mut Random, most: u64| -> Vec<u8> {
-            let length = random.next() % (most + 1);
-            (0..length).map(|_| random.next() as u8).collect()
+            let length = random.draw() % (most + 1);
+            (0..length).map(|_| random.draw() as u8).collect()
         };
-        match seeds.get(random.next() as usize % (seeds.len() * 8).max(1) / 7) {
+        match seeds.get(random.draw() as usize % (seeds.len() * 8).max(1) / 7) {
             Some(whole) => {
                 let edits = any(&mut random, 64);
                 edited(whole, &edits, 0)
@@ -118,11 +118,11 @@ pub struct Random(pub u64);
 impl Random {
     /// One of many sequences of `seed`.
     fn stream(seed: u64, stream: u64) -> Self {
-        Self(Self(seed).next() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
+        Self(Self(seed).draw() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
     }
 
     /// The next number, uniform in all of 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
