@@ -201,15 +201,19 @@ def main():
     jobs = list({(tuple(run), block): None for ask in asks for run in ask.runs for block in range(asked.blocks)})
     with ThreadPoolExecutor(asked.j) as pool:
         found = dict(zip(jobs, pool.map(lambda job: simulate(asked.haltkick, *job, asked.blocks), jobs)))
+    rows = []
+    for ask in asks:
+        of_blocks = [[found[(tuple(run), block)] for run in ask.runs] for block in range(asked.blocks)]
+        values = [ask.value(records) for records in of_blocks if all(records)]
+        if values:
+            rows.append((ask, min(values), statistics.median(values), max(values)))
     with open(asked.out, "w") as out:
         out.write("set-up\tthreads\tfigure\tunit\tlow\tpredicted\thigh\tdirection\tknown or blind\treason\n")
-        for ask in asks:
-            of_blocks = [[found[(tuple(run), block)] for run in ask.runs] for block in range(asked.blocks)]
-            values = [ask.value(records) for records in of_blocks if all(records)]
-            if not values:
-                continue
-            low, middle, high = min(values), statistics.median(values), max(values)
+        for ask, low, middle, high in rows:
             direction = "" if ask.unit != "ratio" else "above 1" if low > 1 else "below 1" if high < 1 else "undetermined"
+            if ask.unit == "k/s":
+                same = [row[2] for row in rows if row[0].threads == ask.threads and row[0].figure.split(",")[0] == ask.figure.split(",")[0]]
+                direction = f"{1 + sum(other > middle for other in same)} of {len(same)}"
             out.write("\t".join([f"{asked.setup}: {title}", str(ask.threads), ask.figure, ask.unit, f"{low:.4g}", f"{middle:.4g}",
                                  f"{high:.4g}", direction, ask.known, ask.reason]) + "\n")
 
