@@ -107,7 +107,7 @@ fn trials_of(backend: PvBackend, works: Known<()>) -> Vec<Trial> {
     trials.into_iter().map(|trial| if skip { trial.with_ignored_flag(true) } else { trial }).collect()
 }
 
-/// What follows is tested with this back end alone: interpreted, as ring 0 is where interrupts are the best that works, it would take a
+/// Tests of this back end alone: interpreted, as ring 0 is where interrupts are the best that works, they would take a
 /// minute.
 fn kvm_kicks() -> Check {
     match probe()?.kick_by_hypercall {

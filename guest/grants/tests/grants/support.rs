@@ -74,7 +74,7 @@ impl Kernel for Tickets {
     }
 }
 
-/// A domain without any grant, beside those that map and grant.
+/// A third domain, without any grant.
 pub(crate) const STRANGER: u16 = 2;
 
 /// Three domains with eight frames each: 0 to 7 of the machine are the mapper's, and so on.

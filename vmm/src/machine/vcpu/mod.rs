@@ -29,7 +29,7 @@ pub(crate) struct Vcpu {
     body: Box<dyn Body>,
 }
 
-/// What runs a vCPU.
+/// Runner of a vCPU's code: KVM, or a thread of this process.
 pub(crate) trait Body: Send {
     /// Enters the guest until something needs the VMM. The calling thread keeps all signals blocked.
     ///
