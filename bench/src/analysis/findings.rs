@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
+use crate::analysis::summary::trust;
 use crate::analysis::summary::{Comparison, Row, Summary};
-use crate::analysis::trust;
 use crate::experiment::outline::OutlineComparison;
 use crate::record::figures::EFFICIENCY;
 use crate::record::place::Role;

@@ -13,5 +13,4 @@ pub(crate) mod robust;
 pub(crate) mod significance;
 pub(crate) mod statistics;
 pub(crate) mod summary;
-pub(crate) mod trust;
 pub(crate) mod worst;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::analysis::consistency;
+use crate::analysis::summary::trust;
 use crate::analysis::summary::{Comparison, Summary};
-use crate::analysis::{consistency, trust};
 use crate::experiment::outline::OutlineComparison;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;

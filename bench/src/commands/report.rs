@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
-use crate::analysis::{consistency, trust};
+use crate::analysis::summary::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs, ShowArgs};
 use crate::record::Record;
 use crate::results::directory::{self, Directory};

@@ -8,7 +8,6 @@ use std::{env, fs};
 
 use haltkick_vmm::Image;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use crate::host::{cpulist, identity, probe};
 
@@ -137,7 +136,7 @@ fn others(facts: &mut Facts) {
     put(facts, "kernel.config_sha256", hash_file(Path::new("/proc/config.gz")));
     put(facts, "kernel.livepatches", directory_names("/sys/kernel/livepatch"));
     put(facts, "cpu.microcode", distinct_fields("microcode"));
-    put(facts, "cpu.flags_sha256", probe::field("/proc/cpuinfo", "flags").map(hash));
+    put(facts, "cpu.flags_sha256", probe::field("/proc/cpuinfo", "flags").map(probe::hash));
     put(facts, "cpu.caches", caches());
     put(facts, "cpu.vulnerabilities", each("/sys/devices/system/cpu/vulnerabilities", "", ""));
     put(facts, "cpu.hypervisor_bit", probe::has_cpu_flag("hypervisor").map(|bit| bit.to_string()));
@@ -175,13 +174,13 @@ fn tool(facts: &mut Facts, guest: &Image) {
     put(facts, "tool.git_commit", build_time(option_env!("HALTKICK_GIT_COMMIT")));
     put(facts, "tool.rustc", build_time(option_env!("HALTKICK_RUSTC")));
     put(facts, "tool.profile", Ok(if cfg!(debug_assertions) { "debug" } else { "release" }.into()));
-    put(facts, "tool.lock_file_sha256", Ok(hash(include_bytes!("../../../Cargo.lock"))));
+    put(facts, "tool.lock_file_sha256", Ok(probe::hash(include_bytes!("../../../Cargo.lock"))));
     put(
         facts,
         "tool.vmm_sha256",
         env::current_exe().map_err(|error| error.to_string()).and_then(|exe| hash_file(&exe)),
     );
-    put(facts, "tool.guest_sha256", Ok(hash(guest.elf())));
+    put(facts, "tool.guest_sha256", Ok(probe::hash(guest.elf())));
 }
 
 fn build_time(value: Option<&str>) -> probe::Answer {
@@ -312,13 +311,8 @@ fn directory_names(directory: &str) -> probe::Answer {
     Ok(probe::names(directory).join(" "))
 }
 
-/// SHA-256, in hexadecimal digits.
-pub(crate) fn hash(bytes: impl AsRef<[u8]>) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn hash_file(path: &Path) -> probe::Answer {
-    fs::read(path).map(|bytes| hash(&bytes)).map_err(|error| format!("{}: {error}", path.display()))
+    fs::read(path).map(|bytes| probe::hash(&bytes)).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::facts::hash;
-use crate::host::probe::{self, Answer};
+use crate::host::probe::{self, Answer, hash};
 
 /// The host in short. An experiment's `manifest.json` says more.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

@@ -3,8 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use sha2::{Digest as _, Sha256};
+
 /// A value, or why this host cannot tell.
 pub(crate) type Answer<T = String> = Result<T, String>;
+
+/// SHA-256, in hexadecimal digits.
+pub(crate) fn hash(bytes: impl AsRef<[u8]>) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// The trimmed text of a file.
 pub(crate) fn text(path: impl AsRef<Path>) -> Answer {

@@ -135,8 +135,8 @@ fn warn_of_missing(record: &mut Record, plan: &Plan, arm: &str) {
 mod tests {
     use super::*;
     use crate::analysis::statistics::Verdict;
+    use crate::analysis::summary::trust;
     use crate::analysis::summary::{CheckOutcome, Summary};
-    use crate::analysis::trust;
     use crate::experiment::{Experiment, Source};
     use crate::host::noise::{Found, Noise};
     use crate::measure::session::Rule;

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use haltkick_vmm::Unknown;
 
-use crate::host::facts::hash;
 use crate::host::identity::Host;
 use crate::host::noise::{Found, NO_STEAL};
+use crate::host::probe::hash;
 use crate::host::stops::NO_STOPS;
 use crate::record::Why;
 use crate::text::timestamp;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Why;
-use crate::host::facts::hash;
+use crate::host::probe::hash;
 use crate::settings::choices::SCHEDULERS;
 use crate::settings::deschedule::Policy;
 use crate::settings::row::{InRecord, Told, given, ns, told};

@@ -7,7 +7,7 @@ use std::path::Path;
 use haltkick_vmm::{Image, input};
 use serde::Deserialize;
 
-use crate::host::facts::hash;
+use crate::host::probe::hash;
 use crate::settings::Settings;
 use crate::text::exit::{Failure, Result};
 use crate::text::output::{self, in_toml};

@@ -10,7 +10,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::host::{facts, probe};
+use crate::host::probe;
 use crate::text::nearest;
 
 /// A built-in machine has less than a hundredth of it.
@@ -126,7 +126,7 @@ pub(crate) fn find_host(name: &str) -> Result<Host, String> {
 pub(crate) fn find_schedule(path: &str) -> Result<Schedule, String> {
     let bytes = input::read(Path::new(path), MOST_TRACE_BYTES).map_err(|error| format!("{path}: {error}"))?;
     let schedule = Schedule::parse(path, &bytes).map_err(|message| format!("{path}: {message}"))?;
-    Ok(schedule.with_sha256(facts::hash(&bytes)))
+    Ok(schedule.with_sha256(probe::hash(&bytes)))
 }
 
 /// The text of a file that is not built in.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::placed::{Pair, Placed};
-use super::{Comparison, Setting, Trials};
+use super::{Comparison, Setting, Trials, trust};
 use crate::analysis::rate::{self, Rate};
+use crate::analysis::significance;
 use crate::analysis::statistics::{self, Estimate, Verdict};
-use crate::analysis::{significance, trust};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::{Outline, OutlineComparison};
 

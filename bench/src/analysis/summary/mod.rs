@@ -6,6 +6,7 @@ pub(super) mod placed;
 mod published;
 mod robust;
 mod rows;
+pub(crate) mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +14,10 @@ use compared::{comparisons, control};
 use placed::{Placed, settings};
 use serde::{Deserialize, Serialize};
 
+use crate::analysis::consistency;
 use crate::analysis::noise::Overall;
 use crate::analysis::robust::{Robustness, Sensitivity};
 use crate::analysis::statistics::{self, Estimate, Verdict};
-use crate::analysis::{consistency, trust};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::record::Record;

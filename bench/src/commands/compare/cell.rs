@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use super::Side;
 use crate::analysis::rate::{self, Rate, are_seen, estimate_ratio};
+use crate::analysis::significance;
 use crate::analysis::statistics::Verdict;
+use crate::analysis::summary::trust;
 use crate::analysis::summary::{Comparison, comparison, comparison_of};
-use crate::analysis::{significance, trust};
 use crate::experiment::measure::Measure;
 use crate::record::figures::Better;
 use crate::record::place::slug;

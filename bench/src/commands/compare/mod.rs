@@ -12,8 +12,8 @@ use cell::{Asked, Cell, Run, Setting};
 
 use crate::analysis::rate::Rate;
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::corrected;
-use crate::analysis::{consistency, likeness, significance, trust};
+use crate::analysis::summary::{corrected, trust};
+use crate::analysis::{consistency, likeness, significance};
 use crate::cli::{CompareArgs, ComparisonFormat};
 use crate::experiment::measure::Measure;
 use crate::record::Record;

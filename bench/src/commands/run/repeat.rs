@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use haltkick_vmm::{Guest, Image, Instruments, Run};
 
 use crate::analysis::summary::Summary;
-use crate::analysis::trust;
+use crate::analysis::summary::trust;
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::experiment::outline::Outline;

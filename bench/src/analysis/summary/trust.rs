@@ -4,8 +4,8 @@
 //! each setting. It is not valid if at some setting more than 29 % of its pairs (or of the arm's runs) have an invalid
 //! run: the Hodges-Lehmann estimate tolerates up to 29 % of arbitrary values.
 
-use super::summary::Setting;
-use super::summary::placed::{Placed, settings};
+use super::Setting;
+use super::placed::{Placed, settings};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::record::Record;
