@@ -214,6 +214,7 @@ def main():
             if ask.unit == "k/s":
                 same = [row[2] for row in rows if row[0].threads == ask.threads and row[0].figure.split(",")[0] == ask.figure.split(",")[0]]
                 direction = f"{1 + sum(other > middle for other in same)} of {len(same)}"
+                direction += ", nearly stops" if middle < 0.05 * max(same) else ""
             out.write("\t".join([f"{asked.setup}: {title}", str(ask.threads), ask.figure, ask.unit, f"{low:.4g}", f"{middle:.4g}",
                                  f"{high:.4g}", direction, ask.known, ask.reason]) + "\n")
 
