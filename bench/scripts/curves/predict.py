@@ -16,6 +16,7 @@ from curves import HERE, run, wall_ns
 
 PRESETS = HERE.parents[2] / "vmm/sim/machines"
 
+COLUMNS = "set-up\tthreads\tfigure\tunit\tlow\tpredicted\thigh\tdirection\tknown or blind\treason\n"
 # Name: built-in machine that it is made of, what differs, and a line.
 MACHINES = {
     "a": ("skylake-2s", {"sockets": 1, "cores-per-socket": 24, "hops-ns": None, "upgrade-hops": None}, "1 x 24 x 2 Skylake-SP class"),
@@ -121,14 +122,20 @@ def simulate(haltkick, directory, point, block, blocks):
     return record and wall_ns(record)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(doc, setups=None):
+    parser = argparse.ArgumentParser(description=doc)
+    if setups:
+        parser.add_argument("setup", choices=setups)
     parser.add_argument("haltkick")
     parser.add_argument("out")
     parser.add_argument("-j", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--only", default="")
-    asked = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    asked = arguments(__doc__)
     directory = tempfile.mkdtemp()
     for name in MACHINES:
         write_machine(name, directory)
@@ -138,7 +145,7 @@ def main():
         found = list(pool.map(lambda job: simulate(asked.haltkick, directory, *job, asked.blocks), jobs))
     rows = []
     with open(asked.out, "w") as out:
-        out.write("set-up\tthreads\tfigure\tunit\tlow\tpredicted\thigh\tdirection\tknown or blind\treason\n")
+        out.write(COLUMNS)
         for index, point in enumerate(wanted):
             name, operation, _, _, threads, _, load = point
             all_ns = [ns for ns in found[index * asked.blocks:(index + 1) * asked.blocks] if ns]

@@ -5,7 +5,6 @@
 
 Block 0 is the machine as its file says; each other one is a machine like it, with another seed. The interval is that of all blocks.
 """
-import argparse
 import json
 import re
 import statistics
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 from curves import HERE
-from predict import PRESETS
+from predict import COLUMNS, PRESETS, arguments
 
 ACCEPTANCE = HERE.parents[1] / "acceptance"
 
@@ -188,14 +187,7 @@ def simulate(haltkick, run, block, blocks):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("setup", choices=SETUPS)
-    parser.add_argument("haltkick")
-    parser.add_argument("out")
-    parser.add_argument("-j", type=int, default=2)
-    parser.add_argument("--blocks", type=int, default=3)
-    parser.add_argument("--only", default="")
-    asked = parser.parse_args()
+    asked = arguments(__doc__, SETUPS)
     of_setup, title = SETUPS[asked.setup]
     asks = [ask for ask in of_setup(tempfile.mkdtemp()) if re.search(asked.only, ask.figure)]
     jobs = list({(tuple(run), block): None for ask in asks for run in ask.runs for block in range(asked.blocks)})
@@ -208,7 +200,7 @@ def main():
         if values:
             rows.append((ask, min(values), statistics.median(values), max(values)))
     with open(asked.out, "w") as out:
-        out.write("set-up\tthreads\tfigure\tunit\tlow\tpredicted\thigh\tdirection\tknown or blind\treason\n")
+        out.write(COLUMNS)
         for ask, low, middle, high in rows:
             direction = "" if ask.unit != "ratio" else "above 1" if low > 1 else "below 1" if high < 1 else "undetermined"
             if ask.unit == "k/s":

@@ -3,7 +3,7 @@
 //! Every workload that is made of sections goes through here, and so does every arm: one without a lock differs by the lock
 //! alone. What it does for others to see (activity, oracle) it does to lines of the vCPU's own.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{
     Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT, TIMES, WINDOW_CLOSED, WINDOW_OPEN,
@@ -202,8 +202,14 @@ pub(crate) fn is_open() -> bool {
 /// Counts a round by `count` if it counts. Returns whether there is to be another one.
 #[inline(always)]
 pub(crate) fn end_round(count: impl FnOnce()) -> bool {
+    end_round_in(&control().window, count)
+}
+
+/// [`end_round`] of a loop that has the window at hand.
+#[inline(always)]
+pub(crate) fn end_round_in(window: &AtomicU32, count: impl FnOnce()) -> bool {
     // Relaxed: as above.
-    match control().window.load(Ordering::Relaxed) {
+    match window.load(Ordering::Relaxed) {
         WINDOW_OPEN => count(),
         WINDOW_CLOSED => return false,
         _ => {}

@@ -73,7 +73,7 @@ pub(crate) fn try_lock() -> Option<TryFunction> {
 /// The function at an address; `None` at null.
 ///
 /// # Safety
-/// `F` is the type of a function, and one of that type is at the address.
+/// `F` is the type of a function, and one of that type is at the address, if that is not null.
 unsafe fn function<F>(address: *const ()) -> Option<F> {
     const { assert!(size_of::<Option<F>>() == size_of::<*const ()>()) };
     // SAFETY: the caller's promise; null is `None`.

@@ -1,8 +1,10 @@
 //! Sections of which some only read, as a run asks for them (`--read-share`, `--read-hold`).
 
-use crate::cpu::percpu::boot;
+use core::sync::atomic::AtomicU32;
+
+use crate::cpu::percpu::{boot, control};
 use crate::cpu::time::iterations;
-use crate::lock::measure::{Sections, Times, count, count_read, end_round};
+use crate::lock::measure::{Sections, Times, count, count_read, end_round_in};
 use crate::work::choice::Choices;
 
 /// Sections of both kinds.
@@ -10,6 +12,7 @@ pub(crate) struct Shares {
     sections: Sections,
     read_percent: u32,
     read_hold: u64,
+    window: &'static AtomicU32,
 }
 
 impl Shares {
@@ -18,6 +21,7 @@ impl Shares {
             sections: Sections::of_this_vcpu(),
             read_percent: boot().shape.read_percent,
             read_hold: iterations(boot().shape.read_hold_ns),
+            window: &control().window,
         }
     }
 
@@ -41,6 +45,6 @@ impl Shares {
             self.sections.exclusive(index, || write(hold))
         };
         let times = Times { asked: intended.unwrap_or(times.asked), ..times };
-        end_round(|| if reads { count_read(&times) } else { count(&times) })
+        end_round_in(self.window, || if reads { count_read(&times) } else { count(&times) })
     }
 }
