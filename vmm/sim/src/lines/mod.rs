@@ -92,28 +92,120 @@ struct Request {
 }
 
 /// Cores that have a line.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copies {
     /// No core.
-    #[default]
     Memory,
     /// This core, which may write it.
     One(u16),
-    /// These, which may read it.
-    Many(Sharers),
+    /// Several, which may read it: [`Line::sharers`].
+    Many,
 }
 
+/// What each access looks at, in one word, so that a cache holds many: a simulated access takes hardly longer than to fetch it. All
+/// zeros: a line that no CPU has had.
+///
+/// ```text
+///  0..16 copies: none (0), one core (its number + 1), several (all ones)    16..32 first CPU + 1    32..48 last writer + 1
+///  48 public    49 the sibling has what was written    50 under way    51 watched
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State(u64);
+
+impl State {
+    /// More than one CPU has had it: accesses to it have an order that others can see.
+    const PUBLIC: u64 = 1 << 48;
+    /// Thread of the core that wrote it last has told its siblings: they have to get it from there once.
+    const SIBLING_HAS_IT: u64 = 1 << 49;
+    /// It is on its way to another CPU.
+    const UNDER_WAY: u64 = 1 << 50;
+    /// A CPU wants to be told when its core loses its copy.
+    const WATCHED: u64 = 1 << 51;
+    const MANY: u64 = 0xffff;
+    const FIRST: u32 = 16;
+    const WRITER: u32 = 32;
+
+    fn is(self, bit: u64) -> bool {
+        self.0 & bit != 0
+    }
+
+    fn put(&mut self, bit: u64, is: bool) {
+        self.0 = if is { self.0 | bit } else { self.0 & !bit };
+    }
+
+    fn copies(self) -> Copies {
+        match self.0 & Self::MANY {
+            0 => Copies::Memory,
+            Self::MANY => Copies::Many,
+            core => Copies::One((core - 1) as u16),
+        }
+    }
+
+    fn set_copies(&mut self, copies: Copies) {
+        let bits = match copies {
+            Copies::Memory => 0,
+            Copies::One(core) => u64::from(core) + 1,
+            Copies::Many => Self::MANY,
+        };
+        self.0 = self.0 & !Self::MANY | bits;
+    }
+
+    fn cpu_at(self, shift: u32) -> Option<u32> {
+        ((self.0 >> shift & Self::MANY) as u32).checked_sub(1)
+    }
+
+    fn set_cpu_at(&mut self, shift: u32, cpu: Option<u32>) {
+        let bits = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
+        self.0 = self.0 & !(Self::MANY << shift) | bits << shift;
+    }
+
+    /// CPU that had it first.
+    fn first(self) -> Option<u32> {
+        self.cpu_at(Self::FIRST)
+    }
+
+    /// `cpu` has it, and becomes the first if none is.
+    fn is_had_by(&mut self, cpu: u32) {
+        if self.first().is_none() {
+            self.set_cpu_at(Self::FIRST, Some(cpu));
+        }
+    }
+
+    /// Thread of the core that wrote it last; its siblings have to get it from there once.
+    fn writer(self) -> Option<u32> {
+        self.cpu_at(Self::WRITER)
+    }
+
+    /// No CPU of its core has written it, or this one has last.
+    fn set_writer(&mut self, cpu: Option<u32>) {
+        self.set_cpu_at(Self::WRITER, cpu);
+    }
+
+    /// A CPU, or the host, has written it, and no sibling of that has it yet.
+    fn is_written_by(&mut self, cpu: Option<u32>) {
+        self.set_writer(cpu);
+        self.put(Self::SIBLING_HAS_IT, false);
+    }
+
+    /// Whether only one CPU has ever had it.
+    fn is_private(self) -> bool {
+        !self.is(Self::PUBLIC | Self::UNDER_WAY)
+    }
+
+    /// Whether the sibling thread of `cpu` has written the line, and `cpu` has not read it since.
+    fn is_siblings(self, places: &[CpuPlace], cpu: u32) -> bool {
+        let core = |cpu: u32| places[cpu as usize].core;
+        !self.is(Self::SIBLING_HAS_IT)
+            && self.writer().is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
+    }
+}
+
+/// All else of a line that a CPU has asked for, or watches.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    copies: Copies,
-    /// CPU that had it first.
-    first: Option<u32>,
-    /// More than one CPU has had it: accesses to it have an order that others can see.
-    is_public: bool,
-    /// Thread of the core that wrote it last; its siblings have to get it from there once.
-    writer: Option<u32>,
-    sibling_has_it: bool,
-    under_way: Vec<Request>,
+    /// Where several cores have it.
+    sharers: Option<Sharers>,
+    under_way: Option<Request>,
     /// Time at which the request under way comes to the owner's cluster. Until then the owner may go on to write.
     kept_until_ps: u64,
     /// Writes that the owner may still make until that time.
@@ -127,46 +219,34 @@ struct Line {
     watchers: Vec<u32>,
 }
 
-impl Line {
-    /// Whether the sibling thread of `cpu` has written the line, and `cpu` has not read it since.
-    fn is_siblings(&self, places: &[CpuPlace], cpu: u32) -> bool {
-        let core = |cpu: u32| places[cpu as usize].core;
-        !self.sibling_has_it && self.writer.is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
-    }
-
-    /// Gives back memory if no CPU waits for the line.
-    fn rests(&mut self) {
-        if self.under_way.is_empty() {
-            self.under_way = Vec::new();
-        }
-        if self.watchers.is_empty() {
-            self.watchers = Vec::new();
-        }
-    }
-}
-
 /// The lines of a machine's memory, and which cores have them.
 #[derive(Clone, Debug)]
 pub struct Lines {
     places: Vec<CpuPlace>,
     clusters_of_socket: Vec<u128>,
-    chunks: Vec<Option<Box<[Line; CHUNK]>>>,
+    /// The [`State`] of each line, as a number: the system gives zeros for nothing.
+    states: Vec<u64>,
+    chunks: Vec<Option<Box<Chunk>>>,
     transfers: u64,
     seed: u64,
 }
+
+/// Lines next to each other.
+type Chunk = [Option<Box<Line>>; CHUNK];
 
 impl Lines {
     /// Lines for memory of `bytes`, all of them in memory.
     #[must_use]
     pub fn new(machine: &Machine, bytes: u64) -> Self {
         let topology = &machine.topology;
-        let lines = bytes.div_ceil(LINE_BYTES) as usize;
+        let lines = (bytes.div_ceil(LINE_BYTES) as usize).next_multiple_of(CHUNK);
         Self {
             places: (0..topology.cpus()).map(|cpu| topology.place(cpu)).collect(),
             clusters_of_socket: (0..topology.sockets())
                 .map(|socket| topology.clusters_of(socket as u16))
                 .collect(),
-            chunks: vec![None; lines.div_ceil(CHUNK)],
+            states: vec![0; lines],
+            chunks: vec![None; lines / CHUNK],
             transfers: 0,
             seed: 0,
         }
@@ -180,7 +260,10 @@ impl Lines {
     /// Most bytes of the directory of this machine for this memory.
     pub(crate) fn most_bytes(memory_bytes: u64, machine: &Machine) -> u64 {
         let cpus = machine.topology.cpus() as usize;
-        let of_line = size_of::<Line>() + Sharers::most_bytes(cpus);
+        let of_line = size_of::<State>()
+            + size_of::<Option<Box<Line>>>()
+            + size_of::<Line>()
+            + Sharers::most_bytes(cpus);
         let of_all =
             memory_bytes.div_ceil(LINE_BYTES).next_multiple_of(CHUNK as u64).saturating_mul(of_line as u64);
         // Lines that no CPU waits for keep nothing of their requests and watchers.
@@ -201,15 +284,25 @@ impl Lines {
         self.transfers
     }
 
+    /// The state of a line; one that is nowhere is as nobody has had it.
+    #[inline]
+    fn state(&self, line: u64) -> State {
+        State(self.states.get(line as usize).copied().unwrap_or_default())
+    }
+
+    #[inline]
+    fn set_state(&mut self, line: u64, state: State) {
+        self.states[line as usize] = state.0;
+    }
+
     fn line(&mut self, line: u64) -> &mut Line {
-        let chunk = self.chunks[line as usize / CHUNK]
-            .get_or_insert_with(|| Box::new(std::array::from_fn(|_| Line::default())));
-        &mut chunk[line as usize % CHUNK]
+        let chunk =
+            self.chunks[line as usize / CHUNK].get_or_insert_with(|| Box::new([const { None }; CHUNK]));
+        chunk[line as usize % CHUNK].get_or_insert_default()
     }
 
     fn peek(&self, line: u64) -> Option<&Line> {
-        let chunk = self.chunks.get(line as usize / CHUNK)?.as_ref()?;
-        Some(&chunk[line as usize % CHUNK])
+        self.chunks.get(line as usize / CHUNK)?.as_ref()?[line as usize % CHUNK].as_deref()
     }
 
     /// Whether the core of `cpu` has what an access needs. Such an access takes no message.
@@ -220,62 +313,80 @@ impl Lines {
     #[inline]
     pub fn has(&self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
         let core = self.places[cpu as usize].core;
-        let Some(line) = self.peek(line) else { return false };
-        match &line.copies {
+        let state = self.state(line);
+        match state.copies() {
             Copies::Memory => false,
-            &Copies::One(owner) => {
-                owner == core
-                    && (line.under_way.is_empty()
-                        || now_ps < line.kept_until_ps && line.kept_writes > 0
-                        || need == Need::Read && !line.is_gone)
+            Copies::One(owner) => {
+                owner == core && (!state.is(State::UNDER_WAY) || self.still_has(now_ps, line, need))
             }
-            Copies::Many(sharers) => need == Need::Read && sharers.has(core),
+            Copies::Many => {
+                need == Need::Read
+                    && self
+                        .peek(line)
+                        .is_some_and(|line| line.sharers.as_ref().is_some_and(|those| those.has(core)))
+            }
         }
+    }
+
+    /// Whether the owner of a line that is under way to another core has what an access needs.
+    fn still_has(&self, now_ps: u64, line: u64, need: Need) -> bool {
+        self.peek(line).is_some_and(|line| {
+            now_ps < line.kept_until_ps && line.kept_writes > 0 || need == Need::Read && !line.is_gone
+        })
     }
 
     /// Whether `cpu` would read the line as it last did: no other CPU has had it since to write it.
     pub(crate) fn is_as_read(&self, cpu: u32, line: u64) -> bool {
-        self.has(0, cpu, line, Need::Read)
-            && self.peek(line).is_some_and(|line| !line.is_siblings(&self.places, cpu))
+        self.has(0, cpu, line, Need::Read) && !self.state(line).is_siblings(&self.places, cpu)
     }
 
     /// Whether the line is on its way to another CPU.
     #[must_use]
+    #[inline]
     pub(crate) fn is_leaving(&self, line: u64) -> bool {
-        self.peek(line).is_some_and(|line| !line.under_way.is_empty())
+        self.state(line).is(State::UNDER_WAY)
     }
 
     /// Whether only one CPU has ever had this line: no other can have seen the order of its accesses.
     #[must_use]
     #[inline]
     pub fn is_private(&self, line: u64) -> bool {
-        self.peek(line).is_none_or(|line| !line.is_public && line.under_way.is_empty())
+        self.state(line).is_private()
     }
 
     /// Gives `cpu` a line that no CPU has had yet. Returns whether it is one.
     pub fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
-        let core = self.places[cpu as usize].core;
-        let line = self.line(line);
-        let is_fresh = line.first.is_none() && line.under_way.is_empty();
+        let mut state = self.state(line);
+        let is_fresh = state.first().is_none() && !state.is(State::UNDER_WAY);
         if is_fresh {
-            (line.first, line.copies) = (Some(cpu), Copies::One(core));
+            state.is_had_by(cpu);
+            state.set_copies(Copies::One(self.places[cpu as usize].core));
+            self.set_state(line, state);
         }
         is_fresh
     }
 
     /// An access by `cpu` to a line that its core has: whether it comes from the sibling thread's part of the core, which
     /// takes longer.
+    #[inline]
     pub fn hit(&mut self, cpu: u32, line: u64, need: Need) -> bool {
-        let is_siblings = self.peek(line).is_some_and(|line| line.is_siblings(&self.places, cpu));
-        let line = self.line(line);
-        line.is_public |= line.first != Some(cpu);
+        let mut state = self.state(line);
+        let is_siblings = state.is_siblings(&self.places, cpu);
+        if state.first() != Some(cpu) {
+            state.put(State::PUBLIC, true);
+        }
         match need {
-            Need::Read => line.sibling_has_it |= is_siblings,
+            Need::Read if is_siblings => state.put(State::SIBLING_HAS_IT, true),
+            Need::Read => {}
             Need::Write => {
-                (line.writer, line.sibling_has_it) = (Some(cpu), false);
-                line.kept_writes = line.kept_writes.saturating_sub(1);
+                state.is_written_by(Some(cpu));
+                if state.is(State::UNDER_WAY) {
+                    let kept_writes = &mut self.line(line).kept_writes;
+                    *kept_writes = kept_writes.saturating_sub(1);
+                }
             }
         }
+        self.set_state(line, state);
         is_siblings
     }
 
@@ -300,10 +411,11 @@ impl Lines {
             line.waiting.push(place.cluster, request);
             return Requested::Waits;
         }
-        line.under_way.push(request);
+        line.under_way = Some(request);
         (line.kept_until_ps, line.is_gone) = (now_ps + task.flight_ps(&machine.costs.line), false);
         // As many as CPUs of the cluster would have had.
         line.kept_writes = machine.costs.line.grants_in_a_row;
+        self.change(number, |state| state.put(State::UNDER_WAY, true));
         Requested::UnderWay(Transfer { request: request.arrival, completes_ps: now_ps + latency_ps })
     }
 
@@ -313,15 +425,20 @@ impl Lines {
     /// If no such transfer is under way.
     pub fn complete(&mut self, machine: &Machine, now_ps: u64, (number, request): (u64, u64)) -> Served {
         self.transfers += 1;
-        let under_way = &mut self.line(number).under_way;
-        let index = under_way.iter().position(|other| other.arrival == request);
-        let done = under_way.swap_remove(index.expect("the transfer is under way"));
+        let done = self.line(number).under_way.take().filter(|under_way| under_way.arrival == request);
+        let done = done.expect("the transfer is under way");
+        self.change(number, |state| state.put(State::UNDER_WAY, false));
         self.hand_over(number, done);
         let next = self.choose_next(machine, number, done);
         let next = next.map(|request| self.begin(machine, now_ps, number, (request, done.need)));
-        let served = Served { cpu: done.cpu, need: done.need, tag: done.tag, next };
-        self.line(number).rests();
-        served
+        Served { cpu: done.cpu, need: done.need, tag: done.tag, next }
+    }
+
+    /// Changes the state of a line.
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut State)) {
+        let mut state = self.state(number);
+        change(&mut state);
+        self.set_state(number, state);
     }
 
     /// Begins the transfer for a request that has waited, behind one that was to read or write.
@@ -338,8 +455,9 @@ impl Lines {
         let random = self.random(number, request);
         let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
         let spaced_ps = now_ps + jittered_ps(task.spacing_ps(&machine.costs.line)).max(keeps_ps);
+        self.change(number, |state| state.put(State::UNDER_WAY, true));
         let line = self.line(number);
-        line.under_way.push(request);
+        line.under_way = Some(request);
         line.kept_until_ps = now_ps + task.flight_ps(&machine.costs.line);
         line.is_gone = request.need == Need::Write;
         // And the one that the line has come for.
@@ -351,7 +469,7 @@ impl Lines {
 
     /// Whether a request that arrives is served at once.
     fn is_served(&self, number: u64) -> bool {
-        self.peek(number).is_none_or(|line| line.under_way.is_empty())
+        !self.is_leaving(number)
     }
 
     /// Takes the request out of the queue that is served next, after `done`.
@@ -374,7 +492,8 @@ impl Lines {
 
     fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
         let place = self.places[request.cpu as usize];
-        let copies = self.peek(number).map_or(&Copies::Memory, |line| &line.copies);
+        let sharers = self.peek(number).and_then(|line| line.sharers.as_ref());
+        let copies = (self.state(number).copies(), sharers);
         Task::new(machine, copies, place, request.need, &self.places, &self.clusters_of_socket)
     }
 
@@ -385,82 +504,108 @@ impl Lines {
         if !watchers.contains(&cpu) {
             watchers.push(cpu);
         }
+        self.change(line, |state| state.put(State::WATCHED, true));
     }
 
     /// `cpu` is no longer told.
     pub fn forget(&mut self, cpu: u32, line: u64) {
-        let line = self.line(line);
-        line.watchers.retain(|&watcher| watcher != cpu);
-        line.rests();
+        self.line(line).watchers.retain(|&watcher| watcher != cpu);
+        self.watchers_rest(line);
+    }
+
+    /// Gives back memory, if no CPU watches the line.
+    fn watchers_rest(&mut self, line: u64) {
+        let watchers = &mut self.line(line).watchers;
+        if watchers.is_empty() {
+            *watchers = Vec::new();
+            self.change(line, |state| state.put(State::WATCHED, false));
+        }
+    }
+
+    fn watchers(&self, line: u64) -> &[u32] {
+        let is_watched = self.state(line).is(State::WATCHED);
+        self.peek(line).filter(|_| is_watched).map_or(&[], |line| &line.watchers)
     }
 
     /// Whether a CPU other than `writer` wants to be told.
     pub(crate) fn is_watched(&self, writer: u32, line: u64) -> bool {
-        self.peek(line).is_some_and(|line| line.watchers.iter().any(|watcher| *watcher != writer))
+        self.watchers(line).iter().any(|watcher| *watcher != writer)
     }
 
     /// CPUs that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
     pub fn take_watchers(&mut self, line: u64, writer: u32) -> Vec<u32> {
-        let watchers = &mut self.line(line).watchers;
-        if watchers.is_empty() {
+        if !self.is_watched(writer, line) {
             return Vec::new();
         }
-        watchers.extract_if(.., |&mut watcher| watcher != writer).collect()
+        let taken = self.line(line).watchers.extract_if(.., |&mut watcher| watcher != writer).collect();
+        self.watchers_rest(line);
+        taken
     }
 
     /// `cpu` has the line at once, to write it. Those that are to be told that it is written are forgotten.
     pub fn seize(&mut self, cpu: u32, line: u64) -> Vec<u32> {
         let core = self.places[cpu as usize].core;
-        let entry = self.line(line);
-        entry.is_public |= entry.first.is_some_and(|first| first != cpu) || !entry.under_way.is_empty();
-        entry.first.get_or_insert(cpu);
-        (entry.copies, entry.writer, entry.sibling_has_it) = (Copies::One(core), Some(cpu), false);
+        self.change(line, |state| {
+            let is_public = state.first().is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
+            state.put(State::PUBLIC, is_public || state.is(State::PUBLIC));
+            state.is_had_by(cpu);
+            state.set_copies(Copies::One(core));
+            state.is_written_by(Some(cpu));
+        });
         self.take_watchers(line, cpu)
     }
 
     /// The host wrote the line, which is in no core's cache afterwards.
     pub fn write_by_host(&mut self, line: u64) -> Vec<u32> {
-        let entry = self.line(line);
-        (entry.copies, entry.writer, entry.sibling_has_it, entry.is_public) =
-            (Copies::Memory, None, false, true);
-        std::mem::take(&mut entry.watchers)
+        self.change(line, |state| {
+            state.set_copies(Copies::Memory);
+            state.is_written_by(None);
+            state.put(State::PUBLIC, true);
+        });
+        let watchers = self.watchers(line).to_vec();
+        watchers.iter().for_each(|watcher| self.forget(*watcher, line));
+        watchers
     }
 
     fn hand_over(&mut self, number: u64, request: Request) {
         let place = self.places[request.cpu as usize];
-        let cores = self.places.len();
-        let line = self.line(number);
-        let held_by_others = match &line.copies {
+        let mut state = self.state(number);
+        let held_by_others = match state.copies() {
             Copies::Memory => false,
-            &Copies::One(owner) => owner != place.core,
-            Copies::Many(_) => true,
+            Copies::One(owner) => owner != place.core,
+            Copies::Many => true,
         };
-        line.is_public |= held_by_others || line.first.is_some_and(|first| first != request.cpu);
-        line.first.get_or_insert(request.cpu);
-        match request.need {
-            Need::Write => {
-                line.copies = Copies::One(place.core);
-                (line.writer, line.sibling_has_it) = (Some(request.cpu), false);
+        let had_by_another = state.first().is_some_and(|first| first != request.cpu);
+        state.put(State::PUBLIC, held_by_others || had_by_another || state.is(State::PUBLIC));
+        state.is_had_by(request.cpu);
+        match (request.need, state.copies()) {
+            (Need::Write, _) => {
+                state.set_copies(Copies::One(place.core));
+                state.is_written_by(Some(request.cpu));
             }
-            Need::Read => match &mut line.copies {
-                Copies::Memory => {
-                    line.copies = Copies::One(place.core);
-                    line.writer = None;
-                }
-                // The sibling's stores came with the line.
-                Copies::One(owner) if *owner == place.core => {
-                    line.sibling_has_it |= line.writer.is_some_and(|writer| writer != request.cpu);
-                }
-                &mut Copies::One(owner) => {
-                    let mut sharers = Sharers::new(cores);
-                    let of_owner = self.places[usize::from(owner)];
-                    sharers.add(owner, of_owner.cluster);
-                    sharers.add(place.core, place.cluster);
-                    self.line(number).copies = Copies::Many(sharers);
-                }
-                Copies::Many(sharers) => sharers.add(place.core, place.cluster),
-            },
+            (Need::Read, Copies::Memory) => {
+                state.set_copies(Copies::One(place.core));
+                state.set_writer(None);
+            }
+            // The sibling's stores came with the line.
+            (Need::Read, Copies::One(owner)) if owner == place.core => {
+                let is_siblings = state.writer().is_some_and(|writer| writer != request.cpu);
+                state.put(State::SIBLING_HAS_IT, is_siblings || state.is(State::SIBLING_HAS_IT));
+            }
+            (Need::Read, Copies::One(owner)) => {
+                let of_owner = self.places[usize::from(owner)];
+                let mut sharers = Sharers::new(self.places.len());
+                sharers.add(owner, of_owner.cluster);
+                sharers.add(place.core, place.cluster);
+                self.line(number).sharers = Some(sharers);
+                state.set_copies(Copies::Many);
+            }
+            (Need::Read, Copies::Many) => {
+                let sharers = self.line(number).sharers.as_mut();
+                sharers.expect("several cores have it").add(place.core, place.cluster);
+            }
         }
+        self.set_state(number, state);
     }
 }
 

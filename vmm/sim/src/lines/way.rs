@@ -34,7 +34,7 @@ impl Sharers {
     }
 
     /// The clusters in which a core has a copy, as bits.
-    pub(super) fn clusters(&self) -> u128 {
+    fn clusters(&self) -> u128 {
         self.clusters
     }
 }
@@ -71,7 +71,7 @@ impl Task {
     /// clusters of each socket.
     pub(super) fn new(
         machine: &Machine,
-        copies: &Copies,
+        (copies, sharers): (Copies, Option<&Sharers>),
         place: CpuPlace,
         need: Need,
         places: &[CpuPlace],
@@ -79,9 +79,9 @@ impl Task {
     ) -> Self {
         let (way, invalidates) = match copies {
             Copies::Memory => (Way::Memory, false),
-            &Copies::One(owner) => (between(machine, places[usize::from(owner)], place), false),
-            Copies::Many(sharers) => {
-                let clusters = sharers.clusters();
+            Copies::One(owner) => (between(machine, places[usize::from(owner)], place), false),
+            Copies::Many => {
+                let clusters = sharers.map_or(0, Sharers::clusters);
                 let hops = |socket: &usize| machine.topology.hops(place.socket, *socket as u16);
                 let sockets = (0..clusters_of.len()).filter(|&socket| clusters & clusters_of[socket] != 0);
                 let own = 1_u128 << place.cluster;
@@ -97,7 +97,7 @@ impl Task {
                 (way, need == Need::Write)
             }
         };
-        let shares = need == Need::Read && matches!(copies, Copies::Many(_));
+        let shares = need == Need::Read && copies == Copies::Many;
         Self { way, invalidates, shares }
     }
 
