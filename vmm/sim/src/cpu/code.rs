@@ -6,6 +6,7 @@
 //! One [`Code`] serves all CPUs of a machine. A block knows the virtual address that it was decoded for, since branches
 //! within it are absolute: code that is mapped twice is decoded again when it is entered by its other address.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cpu::bus::{Bus, LINE};
@@ -29,6 +30,16 @@ pub(crate) const fn most_bytes<B>() -> usize {
     MOST_BLOCKS * (size_of::<Block<B>>() + BLOCK_OPS * of_op) + MOST_PAGES * of_page
 }
 
+/// A block that another one went on to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Next {
+    /// Address of its first instruction.
+    start: u64,
+    number: u32,
+    /// [`Code::epoch`] in which it was found there.
+    epoch: u32,
+}
+
 pub(crate) struct Block<B> {
     pub(crate) ops: Box<[Op<B>]>,
     /// Effects of each operation.
@@ -41,6 +52,8 @@ pub(crate) struct Block<B> {
     /// Physical address of the second page, if the only instruction ends in another page.
     pub(crate) second: Option<u64>,
     pub(crate) watched: bool,
+    /// The blocks in the same page that it went on to last: the one behind it, and another.
+    pub(crate) next: [Cell<Next>; 2],
 }
 
 /// A page that holds decoded instructions.
@@ -62,6 +75,8 @@ pub struct Code<B> {
     pub(crate) generation: u64,
     /// The generation that began without pages: what CPUs hold of older ones leads to none.
     pub(crate) first_generation: u64,
+    /// Blocks have been forgotten this many times, plus one: what others hold as their [`Next`] may be none any more.
+    epoch: u32,
 }
 
 impl<B> Default for Code<B> {
@@ -73,6 +88,7 @@ impl<B> Default for Code<B> {
             watched: BTreeSet::new(),
             generation: 0,
             first_generation: 0,
+            epoch: 1,
         }
     }
 }
@@ -113,6 +129,23 @@ impl<B: Bus> Code<B> {
             .then_some(block)
     }
 
+    /// [`Self::find`] for a CPU that comes from `block`, with the translations by which that was found.
+    #[inline(always)]
+    pub(crate) fn find_next(&self, block: &Block<B>, cpu: &Cpu) -> Option<&Block<B>> {
+        let next = &block.next[usize::from(cpu.rip != block.end)];
+        let known = next.get();
+        if known.start == cpu.rip && known.epoch == self.epoch {
+            return self.blocks.get(known.number as usize);
+        }
+        let found = self.find(cpu)?;
+        if (cpu.rip ^ block.start) & !(PAGE - 1) == 0 && found.second.is_none() {
+            let page = cpu.tlb.find_code(cpu.ring, cpu.rip)?;
+            let number = self.pages[page as usize].starts[(cpu.rip & (PAGE - 1)) as usize] - 1;
+            next.set(Next { start: cpu.rip, number, epoch: self.epoch });
+        }
+        Some(found)
+    }
+
     /// Whether the second page of a block is still the one that it was decoded from.
     #[cold]
     fn still_crosses(&self, block: &Block<B>, cpu: &Cpu) -> bool {
@@ -128,6 +161,7 @@ impl<B: Bus> Code<B> {
             self.by_frame.clear();
             self.generation += 1;
             self.first_generation = self.generation;
+            self.epoch += 1;
         }
     }
 
@@ -193,6 +227,7 @@ impl<B: Bus> Code<B> {
     }
 
     fn forget(&mut self, page: usize) {
+        self.epoch += 1;
         self.pages[page].starts.fill(0);
         self.pages[page].lines = 0;
     }

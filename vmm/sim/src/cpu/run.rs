@@ -28,15 +28,30 @@ impl Cpu {
             }
             self.nmi = Nmi::Handled;
         }
+        // The block that it comes from, by translations that it still has.
+        let mut from = None;
         while self.retired < limit && self.nmi != Nmi::Waits {
-            let ran = match code.find(self) {
-                Some(block) => self.run_block(block, bus, limit),
-                None => self.prepare(code, bus),
+            let block = match from {
+                Some(last) => code.find_next(last, self),
+                None => code.find(self),
             };
-            if ran.is_err()
-                && let Some(event) = self.resolve(code, bus)
-            {
-                return event;
+            let translations = (self.ring, self.tlb.changes);
+            let ran = match block {
+                Some(block) => {
+                    let ran = self.run_block(block, bus, limit);
+                    from = Some(block).filter(|_| translations == (self.ring, self.tlb.changes));
+                    ran
+                }
+                None => {
+                    from = None;
+                    self.prepare(code, bus)
+                }
+            };
+            if ran.is_err() {
+                from = None;
+                if let Some(event) = self.resolve(code, bus) {
+                    return event;
+                }
             }
         }
         Event::Limit

@@ -13,23 +13,38 @@ const EMPTY: u64 = u64::MAX;
 pub(crate) const PAGE_BITS: u32 = 12;
 pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
 
-/// The translation of 4 KiB, perhaps a part of a larger page.
+/// The translation of 4 KiB, perhaps a part of a larger page. Two words: a set is a line of the host's cache.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Number of the virtual page, if it may be read.
-    read: u64,
-    /// Number of the virtual page, if it may be written.
-    write: u64,
-    /// Physical address of its first byte.
+    /// Number of the virtual page, times two; plus one if it may be written.
+    tag: u64,
+    /// Physical address of its first byte, and in the lowest bits how many bits of the page number are those of a larger page's
+    /// inside.
     frame: u64,
-    /// Bits of the page number that are those of a larger page's inside.
-    inside: u32,
 }
 
 impl Entry {
+    const EMPTY: Self = Self { tag: EMPTY, frame: 0 };
+
+    fn new(number: u64, frame: u64, writable: bool, inside: u32) -> Self {
+        Self { tag: number << 1 | u64::from(writable), frame: frame | u64::from(inside.count_ones()) }
+    }
+
+    /// Whether it is for this page, and stores if they are asked for.
     #[inline(always)]
-    fn tag<const WRITE: bool>(&self) -> u64 {
-        if WRITE { self.write } else { self.read }
+    fn is_for<const WRITE: bool>(&self, number: u64) -> bool {
+        if WRITE { self.tag == number << 1 | 1 } else { self.tag | 1 == number << 1 | 1 }
+    }
+
+    #[inline(always)]
+    fn frame(&self) -> u64 {
+        self.frame & !(PAGE - 1)
+    }
+
+    fn forbid_stores(&mut self) {
+        if self.tag != EMPTY {
+            self.tag &= !1;
+        }
     }
 }
 
@@ -50,37 +65,41 @@ pub(crate) struct Tlb {
     fetch: [[FetchEntry; FETCH_ENTRIES]; 2],
     /// The second page of an operand that lies in two.
     pub(crate) second: u64,
+    /// How often some of code have been dropped.
+    pub(crate) changes: u32,
 }
 
 impl Tlb {
     pub(crate) fn new() -> Self {
         Self {
-            data: [[[Entry { read: EMPTY, write: EMPTY, frame: 0, inside: 0 }; WAYS]; SETS]; 2],
+            data: [[[Entry::EMPTY; WAYS]; SETS]; 2],
             fetch: [[FetchEntry { number: EMPTY, page: 0, inside: 0 }; FETCH_ENTRIES]; 2],
             second: 0,
+            changes: 0,
         }
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Self::new();
+        *self = Self { changes: self.changes.wrapping_add(1), ..Self::new() };
     }
 
     pub(crate) fn drop_page(&mut self, address: u64) {
+        self.changes = self.changes.wrapping_add(1);
         let number = address >> PAGE_BITS;
-        let same = |cached: u64, inside: u32| (cached ^ number) & !u64::from(inside) == 0;
-        for entry in self.data.iter_mut().flatten().flatten().filter(|entry| same(entry.read, entry.inside)) {
-            (entry.read, entry.write) = (EMPTY, EMPTY);
+        let same = |cached: u64, inside: u64| (cached ^ number) & !inside == 0;
+        for entry in self.data.iter_mut().flatten().flatten() {
+            if same(entry.tag >> 1, (1 << (entry.frame & (PAGE - 1))) - 1) {
+                *entry = Entry::EMPTY;
+            }
         }
-        for entry in self.fetch.iter_mut().flatten().filter(|entry| same(entry.number, entry.inside)) {
+        for entry in self.fetch.iter_mut().flatten().filter(|entry| same(entry.number, entry.inside.into())) {
             entry.number = EMPTY;
         }
     }
 
     /// Drops the right to store, everywhere.
     pub(crate) fn drop_writes(&mut self) {
-        for entry in self.data.iter_mut().flatten().flatten() {
-            entry.write = EMPTY;
-        }
+        self.data.iter_mut().flatten().flatten().for_each(Entry::forbid_stores);
     }
 
     /// Drops where code is found.
@@ -90,11 +109,10 @@ impl Tlb {
 
     pub(crate) fn insert(&mut self, ring: u8, address: u64, frame: u64, writable: bool, inside: u32) {
         let number = address >> PAGE_BITS;
-        let write = if writable { number } else { EMPTY };
         let ways = &mut self.data[of(ring)][set(number)];
         // The one that is replaced: the same page with less rights, or the one that was used least recently.
-        let at = ways.iter().position(|entry| entry.read == number).unwrap_or(WAYS - 1);
-        ways[at] = Entry { read: number, write, frame, inside };
+        let at = ways.iter().position(|entry| entry.is_for::<false>(number)).unwrap_or(WAYS - 1);
+        ways[at] = Entry::new(number, frame, writable, inside);
         ways[..=at].rotate_right(1);
     }
 
@@ -108,11 +126,11 @@ impl Tlb {
     pub(crate) fn find<const WRITE: bool>(&mut self, ring: u8, address: u64) -> Option<u64> {
         let number = address >> PAGE_BITS;
         let ways = &mut self.data[of(ring)][set(number)];
-        if ways[0].tag::<WRITE>() != number {
-            let at = ways[1..].iter().position(|entry| entry.tag::<WRITE>() == number)? + 1;
+        if !ways[0].is_for::<WRITE>(number) {
+            let at = ways[1..].iter().position(|entry| entry.is_for::<WRITE>(number))? + 1;
             ways[..=at].rotate_right(1);
         }
-        Some(ways[0].frame | address & (PAGE - 1))
+        Some(ways[0].frame() | address & (PAGE - 1))
     }
 
     /// The page of code, if it is cached.

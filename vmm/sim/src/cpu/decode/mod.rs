@@ -95,7 +95,16 @@ fn decode<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64) -> Op
     // The last instruction of all addresses ends at 0.
     let is_empty = ops.is_empty();
     let (ops, effects) = (ops.into(), effects.into());
-    (!is_empty).then_some(Block { ops, effects, start, end, physical, second: None, watched })
+    (!is_empty).then_some(Block {
+        ops,
+        effects,
+        start,
+        end,
+        physical,
+        second: None,
+        watched,
+        next: Default::default(),
+    })
 }
 
 /// A block of one instruction, which ends in the page at `second`.
@@ -109,6 +118,7 @@ fn crossing<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64, sec
         physical,
         second: Some(second),
         watched: code.is_watched(start),
+        next: Default::default(),
     }
 }
 
