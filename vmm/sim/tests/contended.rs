@@ -25,7 +25,7 @@ fn between_operations_ns(machine: &Machine, cpus: &[u32], after_ns: u64) -> f64 
     {
         match event {
             Event::Wants(cpu) if lines.has(now_ps, cpu, 0, Need::Write) => {
-                lines.hit(cpu, 0, Need::Write);
+                lines.hit(now_ps, cpu, 0, Need::Write);
                 done += 1;
                 events.push(Reverse((now_ps + after_ps, Event::Wants(cpu))));
             }

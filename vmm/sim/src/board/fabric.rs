@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
-use crate::lines::{LINE_BYTES, Lines, Need};
+use crate::lines::{LINE_BYTES, Lines, Need, Own};
 use crate::machine::pause_filter::PauseFilter;
 use crate::machine::{MOST_LATE_PS, Machine, Ownership, Stores};
 
@@ -114,7 +114,11 @@ impl Buffer {
     /// Value that a load sees, if memory has `value`.
     pub(super) fn over(&self, physical: u64, bytes: usize, value: u64) -> u64 {
         let mut seen = value.to_le_bytes();
-        for store in &self.0 {
+        let meets = |store: &&Store| {
+            let behind = store.physical.wrapping_sub(physical);
+            behind < bytes as u64 || behind.wrapping_neg() < store.bytes as u64
+        };
+        for store in self.0.iter().filter(meets) {
             for (offset, byte) in store.value.to_le_bytes().into_iter().enumerate().take(store.bytes) {
                 let at = (store.physical + offset as u64).wrapping_sub(physical);
                 if at < bytes as u64 {
@@ -156,6 +160,7 @@ impl Round {
     }
 
     /// A line is read at a time.
+    #[inline(always)]
     pub(super) fn reads(&mut self, line: u64, at_ps: u64) {
         if !self.loud && self.reads.iter().all(|read| read.0 != line) {
             self.reads.push((line, at_ps - self.began_ps));
@@ -168,6 +173,7 @@ impl Round {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Running {
     cpu: u32,
+    own: Own,
     from: From,
     /// Time charged in addition to instructions.
     extra_ps: u64,
@@ -239,7 +245,8 @@ impl<M: Memory> Fabric<M> {
         let before = std::mem::take(&mut self.attempts[cpu as usize]);
         let paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
         let attempt = Attempt { instructions: from.instructions, cost_ps: 0 };
-        self.running = Running { cpu, from: *from, attempt, paid_ps, ..Running::default() };
+        self.running =
+            Running { cpu, own: self.lines.own(cpu), from: *from, attempt, paid_ps, ..Running::default() };
         self.why = Why::Nothing;
     }
 
@@ -333,7 +340,7 @@ impl<M: Memory> Fabric<M> {
         let leaves = self.lines.is_leaving(line);
         let reach_ps = if leaves { self.running.from.horizon_ps } else { self.running.from.reach_ps };
         let now_ps = self.time_ps(now.instructions);
-        now_ps > reach_ps && (!self.lines.is_private(line) || self.is_beyond_end(now, now_ps))
+        now_ps > reach_ps && (!self.lines.is_quiet(now_ps, line) || self.is_beyond_end(now, now_ps))
     }
 
     /// Whether others come before a request now.
@@ -365,12 +372,46 @@ impl<M: Memory> Fabric<M> {
         if !granted && self.is_ahead(now, line) {
             return self.stop(now, Why::Turn);
         }
-        let from_sibling = !self.running.dry && self.lines.hit(cpu, line, need);
+        let from_sibling =
+            !self.running.dry && self.lines.hit(self.time_ps(now.instructions), cpu, line, need);
         let hit_ps =
             if from_sibling { self.machine.costs.line.sibling_ps } else { self.machine.costs.hit_ps };
         self.charge(now, hit_ps + extra_ps);
         self.rounds[cpu as usize].loud |= granted && !self.running.past || from_sibling;
         Verdict::Go
+    }
+
+    /// An access as most are, to a line that only this CPU has ever had: carried out if nothing stands in its way. What follows says
+    /// the same for any line, and takes longer.
+    #[inline(always)]
+    fn touch_own(&mut self, now: Moment, line: u64, access: Access) -> bool {
+        let running = &self.running;
+        let cpu = running.cpu as usize;
+        let need = if access.writes() { Need::Write } else { Need::Read };
+        let waits =
+            need == Need::Write && (running.dry || self.buffered.is_some() || !self.buffers[cpu].is_empty());
+        if waits || running.told.is_some() || self.is_granted(now, line) {
+            return false;
+        }
+        let now_ps = self.time_ps(now.instructions);
+        if now_ps > running.from.reach_ps && self.is_beyond_end(now, now_ps)
+            || !self.lines.is_own(running.own, line, need)
+        {
+            return false;
+        }
+        let costs = &self.machine.costs;
+        match access {
+            Access::Write => {}
+            Access::Atomic => self.charge(now, costs.hit_ps + costs.rmw_ps),
+            _ => self.charge(now, costs.hit_ps),
+        }
+        let round = &mut self.rounds[cpu];
+        if need == Need::Read {
+            round.reads(line, now_ps)
+        } else {
+            round.loud = true
+        }
+        true
     }
 
     fn read(&mut self, now: Moment, line: u64) -> Verdict {
@@ -398,7 +439,8 @@ impl<M: Memory> Fabric<M> {
             if self.is_ahead(now, line) {
                 return self.stop(now, Why::Turn);
             }
-            self.lines.hit(cpu, line, Need::Write);
+            let now_ps = self.time_ps(now.instructions);
+            self.lines.hit(now_ps, cpu, line, Need::Write);
             self.buffered = None;
             return Verdict::Go;
         }
@@ -513,12 +555,9 @@ impl<M: Memory> Fabric<M> {
         self.buffered = None;
         self.needs(now, line, Need::Write, self.machine.costs.rmw_ps)
     }
-}
 
-impl<M: Memory> Bus for Fabric<M> {
-    #[inline]
-    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
-        let line = line / LINE_BYTES;
+    /// Any access.
+    fn touch_any(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
         if let Some(noted) = &mut self.noted
             && !self.lines.is_private(line)
         {
@@ -536,6 +575,14 @@ impl<M: Memory> Bus for Fabric<M> {
             Access::Modify => self.modify(now, line),
             Access::Atomic => self.atomic(now, line),
         }
+    }
+}
+
+impl<M: Memory> Bus for Fabric<M> {
+    #[inline]
+    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
+        let line = line / LINE_BYTES;
+        if self.touch_own(now, line, access) { Verdict::Go } else { self.touch_any(now, line, access) }
     }
 
     fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {

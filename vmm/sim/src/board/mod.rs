@@ -310,7 +310,7 @@ impl<M: Memory> Board<M> {
     /// The host has written the line of this address: no core has it now.
     pub fn host_wrote(&mut self, physical: u64) {
         let line = physical / LINE_BYTES;
-        for watcher in self.fabric.lines.write_by_host(line) {
+        for watcher in self.fabric.lines.write_by_host(self.now_ps, line) {
             self.wake(watcher, line);
         }
     }

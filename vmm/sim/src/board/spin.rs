@@ -144,7 +144,7 @@ impl<M: Memory> Board<M> {
             return false;
         }
         for (line, _) in &parked.reads {
-            self.fabric.lines.hit(slot, *line, Need::Read);
+            self.fabric.lines.hit(at_ps, slot, *line, Need::Read);
             self.fabric.lines.watch(slot, *line);
         }
         let exits_after = self.fabric.filters[slot as usize].exits_after(parked.round_ps);

@@ -72,7 +72,7 @@ impl<M: Memory> Board<M> {
         if need == Need::Read || !self.fabric.lines.exists(other) {
             return;
         }
-        for watcher in self.fabric.lines.seize(slot, other) {
+        for watcher in self.fabric.lines.seize(self.now_ps, slot, other) {
             self.wake(watcher, other);
         }
     }
@@ -82,7 +82,7 @@ impl<M: Memory> Board<M> {
         let at_ps = self.now_ps.max(self.slots[slot as usize].at_ps);
         while let Some(store) = self.fabric.buffers[slot as usize].pop() {
             // First those that are parked, whose last rounds saw what was there before.
-            for watcher in self.fabric.lines.seize(slot, store.line()) {
+            for watcher in self.fabric.lines.seize(at_ps, slot, store.line()) {
                 self.wake_at(watcher, store.line(), at_ps);
             }
             self.fabric.memory.store(store.physical, store.bytes, store.value);
@@ -173,7 +173,7 @@ impl<M: Memory> Board<M> {
         while let Some(&first) = self.fabric.buffers[slot as usize].first()
             && self.fabric.owns(self.now_ps, slot, first.line())
         {
-            self.fabric.lines.hit(slot, first.line(), Need::Write);
+            self.fabric.lines.hit(self.now_ps, slot, first.line(), Need::Write);
             self.commit_first(slot);
         }
         self.tell_watchers(slot);

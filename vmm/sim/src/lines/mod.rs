@@ -33,6 +33,8 @@ use way::{Sharers, Task};
 
 /// Bytes of a line.
 pub const LINE_BYTES: u64 = 64;
+/// How long a line has to be where it is until what its CPUs do with it counts as theirs alone: about 20 us.
+const QUIET_TICKS: u64 = 20;
 /// Lines that the directory makes room for at once.
 const CHUNK: usize = 64;
 
@@ -106,24 +108,28 @@ enum Copies {
 /// zeros: a line that no CPU has had.
 ///
 /// ```text
-///  0..16 copies: none (0), one core (its number + 1), several (all ones)    16..32 first CPU + 1    32..48 last writer + 1
-///  48 public    49 the sibling has what was written    50 under way    51 watched
+///  0..11 copies: none (0), one core (its number + 1), several (all ones)    11..22 first CPU + 1    22..33 last writer + 1
+///  33 public    34 the sibling has what was written    35 under way    36 watched    37..64 when it moved last, in ticks
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State(u64);
 
 impl State {
     /// More than one CPU has had it: accesses to it have an order that others can see.
-    const PUBLIC: u64 = 1 << 48;
-    /// Thread of the core that wrote it last has told its siblings: they have to get it from there once.
-    const SIBLING_HAS_IT: u64 = 1 << 49;
+    const PUBLIC: u64 = 1 << 33;
+    /// The sibling of the thread that wrote it last has got it from there.
+    const SIBLING_HAS_IT: u64 = 1 << 34;
     /// It is on its way to another CPU.
-    const UNDER_WAY: u64 = 1 << 50;
+    const UNDER_WAY: u64 = 1 << 35;
     /// A CPU wants to be told when its core loses its copy.
-    const WATCHED: u64 = 1 << 51;
-    const MANY: u64 = 0xffff;
-    const FIRST: u32 = 16;
-    const WRITER: u32 = 32;
+    const WATCHED: u64 = 1 << 36;
+    /// All ones of a number: of a core or CPU, or that there are several.
+    const MANY: u64 = 0x7ff;
+    const FIRST: u32 = 11;
+    const WRITER: u32 = 22;
+    const MOVED: u32 = 37;
+    /// A tick is this power of two in picoseconds: about a microsecond.
+    const TICK: u32 = 20;
 
     fn is(self, bit: u64) -> bool {
         self.0 & bit != 0
@@ -157,6 +163,18 @@ impl State {
     fn set_cpu_at(&mut self, shift: u32, cpu: Option<u32>) {
         let bits = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
         self.0 = self.0 & !(Self::MANY << shift) | bits << shift;
+    }
+
+    /// It has gone from one CPU to another, or the host has written it.
+    fn moves(&mut self, now_ps: u64) {
+        let ticks = (now_ps >> Self::TICK).min(u64::MAX >> Self::MOVED);
+        self.0 = self.0 & !(u64::MAX << Self::MOVED) | ticks.max(self.0 >> Self::MOVED) << Self::MOVED;
+    }
+
+    /// Whether it has been where it is for [`QUIET_TICKS`]; never, once the ticks have come to their end.
+    fn has_rested(self, now_ps: u64) -> bool {
+        let moved = self.0 >> Self::MOVED;
+        moved < u64::MAX >> Self::MOVED && (now_ps >> Self::TICK) > moved + QUIET_TICKS
     }
 
     /// CPU that had it first.
@@ -198,6 +216,15 @@ impl State {
         !self.is(Self::SIBLING_HAS_IT)
             && self.writer().is_some_and(|writer| writer != cpu && core(writer) == core(cpu))
     }
+}
+
+/// The state of a line that only one CPU has ever had, as far as [`Own::BITS`] go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own(u64);
+
+impl Own {
+    const BITS: u64 =
+        State::MANY | State::MANY << State::FIRST | State::PUBLIC | State::UNDER_WAY | State::WATCHED;
 }
 
 /// All else of a line that a CPU has asked for, or watches.
@@ -354,6 +381,35 @@ impl Lines {
         self.state(line).is_private()
     }
 
+    /// Whether no other CPU has seen the order of accesses to this line lately, nor waits to see one: only one CPU has ever had it, or
+    /// it has not moved lately.
+    #[must_use]
+    #[inline]
+    pub(crate) fn is_quiet(&self, now_ps: u64, line: u64) -> bool {
+        let state = self.state(line);
+        state.is_private() || !state.is(State::UNDER_WAY | State::WATCHED) && state.has_rested(now_ps)
+    }
+
+    /// An access by `cpu`, whose number and core's are in `own`, to a line that no other CPU has ever had or asked for: [`Self::hit`]
+    /// would change nothing but the writer. Whether it is one.
+    #[inline(always)]
+    pub(crate) fn is_own(&mut self, own: Own, line: u64, need: Need) -> bool {
+        let Some(state) = self.states.get_mut(line as usize) else { return false };
+        let is_own = *state & Own::BITS == own.0;
+        if is_own && need == Need::Write {
+            *state |= own.0 >> State::FIRST << State::WRITER;
+        }
+        is_own
+    }
+
+    /// What the state of a line says that only `cpu` has ever had.
+    pub(crate) fn own(&self, cpu: u32) -> Own {
+        let mut state = State::default();
+        state.set_copies(Copies::One(self.places[cpu as usize].core));
+        state.is_had_by(cpu);
+        Own(state.0)
+    }
+
     /// Gives `cpu` a line that no CPU has had yet. Returns whether it is one.
     pub fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
         let mut state = self.state(line);
@@ -369,9 +425,12 @@ impl Lines {
     /// An access by `cpu` to a line that its core has: whether it comes from the sibling thread's part of the core, which
     /// takes longer.
     #[inline]
-    pub fn hit(&mut self, cpu: u32, line: u64, need: Need) -> bool {
+    pub fn hit(&mut self, now_ps: u64, cpu: u32, line: u64, need: Need) -> bool {
         let mut state = self.state(line);
         let is_siblings = state.is_siblings(&self.places, cpu);
+        if is_siblings {
+            state.moves(now_ps);
+        }
         if state.first() != Some(cpu) {
             state.put(State::PUBLIC, true);
         }
@@ -428,7 +487,7 @@ impl Lines {
         let done = self.line(number).under_way.take().filter(|under_way| under_way.arrival == request);
         let done = done.expect("the transfer is under way");
         self.change(number, |state| state.put(State::UNDER_WAY, false));
-        self.hand_over(number, done);
+        self.hand_over(now_ps, number, done);
         let next = self.choose_next(machine, number, done);
         let next = next.map(|request| self.begin(machine, now_ps, number, (request, done.need)));
         Served { cpu: done.cpu, need: done.need, tag: done.tag, next }
@@ -543,7 +602,7 @@ impl Lines {
     }
 
     /// `cpu` has the line at once, to write it. Those that are to be told that it is written are forgotten.
-    pub fn seize(&mut self, cpu: u32, line: u64) -> Vec<u32> {
+    pub fn seize(&mut self, now_ps: u64, cpu: u32, line: u64) -> Vec<u32> {
         let core = self.places[cpu as usize].core;
         self.change(line, |state| {
             let is_public = state.first().is_some_and(|first| first != cpu) || state.is(State::UNDER_WAY);
@@ -551,15 +610,17 @@ impl Lines {
             state.is_had_by(cpu);
             state.set_copies(Copies::One(core));
             state.is_written_by(Some(cpu));
+            state.moves(now_ps);
         });
         self.take_watchers(line, cpu)
     }
 
     /// The host wrote the line, which is in no core's cache afterwards.
-    pub fn write_by_host(&mut self, line: u64) -> Vec<u32> {
+    pub fn write_by_host(&mut self, now_ps: u64, line: u64) -> Vec<u32> {
         self.change(line, |state| {
             state.set_copies(Copies::Memory);
             state.is_written_by(None);
+            state.moves(now_ps);
             state.put(State::PUBLIC, true);
         });
         let watchers = self.watchers(line).to_vec();
@@ -567,9 +628,13 @@ impl Lines {
         watchers
     }
 
-    fn hand_over(&mut self, number: u64, request: Request) {
+    fn hand_over(&mut self, now_ps: u64, number: u64, request: Request) {
         let place = self.places[request.cpu as usize];
         let mut state = self.state(number);
+        // Who reads a copy takes nothing from those that have one.
+        if request.need == Need::Write || state.copies() != Copies::Many {
+            state.moves(now_ps);
+        }
         let held_by_others = match state.copies() {
             Copies::Memory => false,
             Copies::One(owner) => owner != place.core,

@@ -83,12 +83,45 @@ fn a_thread_gets_what_its_sibling_wrote_once() {
     let machine = machine();
     let mut lines = Lines::new(&machine, 4096);
     get(&mut lines, &machine, 0, 0, Need::Write);
-    assert!(!lines.hit(0, 7, Need::Read), "its own");
-    assert!(lines.hit(8, 7, Need::Read), "its sibling's");
-    assert!(!lines.hit(8, 7, Need::Read), "it has it now");
-    assert!(!lines.hit(0, 7, Need::Write));
-    assert!(lines.hit(8, 7, Need::Write), "written again");
-    assert!(lines.hit(0, 7, Need::Read));
+    assert!(!lines.hit(0, 0, 7, Need::Read), "its own");
+    assert!(lines.hit(0, 8, 7, Need::Read), "its sibling's");
+    assert!(!lines.hit(0, 8, 7, Need::Read), "it has it now");
+    assert!(!lines.hit(0, 0, 7, Need::Write));
+    assert!(lines.hit(0, 8, 7, Need::Write), "written again");
+    assert!(lines.hit(0, 0, 7, Need::Read));
+}
+
+#[test]
+fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    let later_ps = (QUIET_TICKS + 2) << State::TICK;
+    get(&mut lines, &machine, 0, 0, Need::Write);
+    assert!(lines.is_quiet(0, 7), "only one CPU has had it");
+    get(&mut lines, &machine, 0, 4, Need::Write);
+    assert!(!lines.is_quiet(later_ps / 2, 7) && lines.is_quiet(later_ps, 7));
+    assert!(lines.hit(later_ps, 12, 7, Need::Read), "its sibling looks");
+    assert!(!lines.is_quiet(later_ps, 7) && lines.is_quiet(2 * later_ps, 7));
+    lines.write_by_host(2 * later_ps, 7);
+    assert!(!lines.is_quiet(2 * later_ps, 7) && lines.is_quiet(3 * later_ps, 7));
+    lines.watch(5, 7);
+    assert!(!lines.is_quiet(3 * later_ps, 7), "a CPU waits for the next write");
+    lines.forget(5, 7);
+    assert!(lines.is_quiet(3 * later_ps, 7));
+    lines.request(&machine, 3 * later_ps, (1, 7, Need::Read), 0);
+    assert!(!lines.is_quiet(3 * later_ps, 7), "it is on its way");
+}
+
+#[test]
+fn further_readers_of_a_line_leave_it_quiet() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    let later_ps = (QUIET_TICKS + 2) << State::TICK;
+    (0..2).for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Read));
+    get(&mut lines, &machine, later_ps, 2, Need::Read);
+    assert!(lines.is_quiet(later_ps, 7));
+    get(&mut lines, &machine, later_ps, 3, Need::Write);
+    assert!(!lines.is_quiet(later_ps + 1, 7));
 }
 
 #[test]
@@ -96,11 +129,11 @@ fn a_reader_in_another_core_gets_nothing_from_a_sibling() {
     let machine = machine();
     let mut lines = Lines::new(&machine, 4096);
     get(&mut lines, &machine, 0, 0, Need::Write);
-    lines.hit(0, 7, Need::Write);
+    lines.hit(0, 0, 7, Need::Write);
     get(&mut lines, &machine, 0, 1, Need::Read);
-    assert!(!lines.hit(1, 7, Need::Read), "it came with the transfer");
+    assert!(!lines.hit(0, 1, 7, Need::Read), "it came with the transfer");
     assert!(lines.is_as_read(1, 7));
-    assert!(lines.hit(8, 7, Need::Read), "the sibling of the writer has still to get it");
+    assert!(lines.hit(0, 8, 7, Need::Read), "the sibling of the writer has still to get it");
 }
 
 #[test]
@@ -166,7 +199,7 @@ fn who_watches_a_line_is_told_of_the_next_write_by_another() {
     lines.watch(6, 7);
     lines.forget(6, 7);
     assert_eq!(lines.take_watchers(7, 5), [3]);
-    assert_eq!(lines.write_by_host(7), [5]);
+    assert_eq!(lines.write_by_host(0, 7), [5]);
     assert_eq!(lines.take_watchers(7, 0), []);
 }
 
@@ -209,7 +242,7 @@ fn an_owner_goes_on_until_the_request_is_there() {
             assert!(lines.has(at_ps, 0, 7, Need::Read), "it has a copy until the other one has the line");
         }
         let writes =
-            std::iter::from_fn(|| lines.has(0, 0, 7, Need::Write).then(|| lines.hit(0, 7, Need::Write)));
+            std::iter::from_fn(|| lines.has(0, 0, 7, Need::Write).then(|| lines.hit(0, 0, 7, Need::Write)));
         let most = if flight_ps > 0 { costs.grants_in_a_row as usize } else { 0 };
         assert_eq!(writes.take(100).count(), most, "CPU {asks}");
     }
@@ -267,20 +300,20 @@ fn any_that_waits_may_be_next() {
 fn a_seized_line_is_its_takers_and_public_once_another_had_it() {
     let machine = machine();
     let mut lines = Lines::new(&machine, 4096);
-    (0..2).for_each(|_| assert_eq!(lines.seize(0, 7), []));
+    (0..2).for_each(|_| assert_eq!(lines.seize(0, 0, 7), []));
     assert!(lines.is_private(7) && lines.has(0, 0, 7, Need::Write), "one CPU alone");
     for cpu in [4, 4, 0, 0] {
-        lines.seize(cpu, 7);
+        lines.seize(0, cpu, 7);
         assert!(!lines.is_private(7) && lines.has(0, cpu, 7, Need::Write), "it stays public: {cpu}");
         assert!(!lines.has(0, 4 - cpu, 7, Need::Read), "the other one has lost it: {cpu}");
     }
-    assert!(lines.hit(8, 7, Need::Read), "the sibling gets it once");
-    assert!(!lines.hit(8, 7, Need::Read));
-    lines.seize(0, 7);
-    assert!(lines.hit(8, 7, Need::Read), "and once more");
+    assert!(lines.hit(0, 8, 7, Need::Read), "the sibling gets it once");
+    assert!(!lines.hit(0, 8, 7, Need::Read));
+    lines.seize(0, 0, 7);
+    assert!(lines.hit(0, 8, 7, Need::Read), "and once more");
     let mut lines = Lines::new(&machine, 4096);
     lines.request(&machine, 0, (0, 7, Need::Write), 0);
-    lines.seize(0, 7);
+    lines.seize(0, 0, 7);
     lines.complete(&machine, 1_000_000, (7, 0));
     assert!(!lines.is_private(7), "it was on its way");
 }
@@ -295,11 +328,11 @@ fn a_line_that_its_core_asks_for_again_stays_there() {
     assert_eq!(get(&mut lines, &machine, 0, 8, Need::Read), costs.sibling_ps);
     assert!(!lines.is_private(7) && lines.has(0, 0, 7, Need::Write), "the core may write it as before");
     get(&mut lines, &machine, 0, 8, Need::Write);
-    assert!(lines.hit(0, 7, Need::Read), "the sibling wrote it last");
+    assert!(lines.hit(0, 0, 7, Need::Read), "the sibling wrote it last");
     // A read gets it from memory: it has no writer.
     let mut lines = Lines::new(&machine, 4096);
     get(&mut lines, &machine, 0, 0, Need::Read);
-    assert!(lines.has(0, 0, 7, Need::Write) && !lines.hit(8, 7, Need::Read));
+    assert!(lines.has(0, 0, 7, Need::Write) && !lines.hit(0, 8, 7, Need::Read));
 }
 
 #[test]
@@ -307,11 +340,11 @@ fn a_host_s_write_takes_a_line_out_of_all_caches() {
     let machine = machine();
     let mut lines = Lines::new(&machine, 4096);
     get(&mut lines, &machine, 0, 0, Need::Write);
-    assert_eq!(lines.write_by_host(7), []);
+    assert_eq!(lines.write_by_host(0, 7), []);
     assert!(!lines.has(0, 0, 7, Need::Read) && !lines.is_private(7));
     assert!(!lines.take_fresh(0, 7), "somebody has had it");
     assert_eq!(get(&mut lines, &machine, 0, 0, Need::Read), machine.costs.line.memory_ps);
-    assert!(!lines.hit(8, 7, Need::Read), "no thread wrote it");
+    assert!(!lines.hit(0, 8, 7, Need::Read), "no thread wrote it");
 }
 
 #[test]
@@ -330,7 +363,8 @@ fn transfers_are_counted_and_the_directory_is_bounded() {
     assert_eq!(lines.transfers(), 5);
     assert!(lines.exists(63) && !lines.exists(64), "64 lines in a page");
     let machine = presets().iter().find(|preset| preset.name == "numaconnect-512").unwrap().machine();
-    let of_line = size_of::<Line>() as u64 + u64::from(machine.topology.cpus()).div_ceil(64) * 8;
+    let words = 2 + u64::from(machine.topology.cpus()).div_ceil(64);
+    let of_line = size_of::<Line>() as u64 + words * 8;
     let most = |bytes| Lines::most_bytes(bytes, &machine);
     assert_eq!(most(1 << 20) - most(0), (1 << 20) / 64 * of_line);
     assert_eq!(most(1) - most(0), 64 * of_line, "whole chunks");
