@@ -75,7 +75,7 @@ pub struct Code<B> {
     pub(crate) generation: u64,
     /// The generation that began without pages: what CPUs hold of older ones leads to none.
     pub(crate) first_generation: u64,
-    /// Blocks have been forgotten this many times, plus one: what others hold as their [`Next`] may be none any more.
+    /// How often blocks have been forgotten, plus one. A [`Next`] of an earlier epoch leads nowhere.
     epoch: u32,
 }
 

@@ -631,7 +631,7 @@ impl Lines {
     fn hand_over(&mut self, now_ps: u64, number: u64, request: Request) {
         let place = self.places[request.cpu as usize];
         let mut state = self.state(number);
-        // Who reads a copy takes nothing from those that have one.
+        // A further copy takes nothing from the cores that have one.
         if request.need == Need::Write || state.copies() != Copies::Many {
             state.moves(now_ps);
         }
