@@ -181,8 +181,10 @@ struct Slot {
     asked: Vec<u64>,
     /// The other line of the access that waits for one.
     other: Option<u64>,
+    /// Other CPUs of its core.
+    siblings: Box<[u32]>,
     /// The last PAUSE.
-    last: Option<Box<Last>>,
+    last: Option<Last>,
     parked: Option<Box<Parked>>,
     /// Rounds that it is taken through at once.
     tries_ahead: usize,
@@ -249,7 +251,11 @@ impl<M: Memory> Board<M> {
         let occupancy_ps = line.near_ps * line.occupancy_near_permille / 1000;
         Self {
             slots: (0..machine.topology.cpus())
-                .map(|_| Slot { alarm_ps: u64::MAX, ..Slot::default() })
+                .map(|cpu| Slot {
+                    alarm_ps: u64::MAX,
+                    siblings: machine.topology.siblings(cpu).collect(),
+                    ..Slot::default()
+                })
                 .collect(),
             due: BinaryHeap::new(),
             now_ps: 0,
@@ -442,12 +448,15 @@ impl<M: Memory> Board<M> {
 
     /// Present time of an instruction in a slot: longer, while its sibling is busy.
     fn instruction_ps(&self, slot: u32) -> u64 {
-        let Machine { costs, topology, model, .. } = &*self.fabric.machine;
-        let loss_permille = 1000 - costs.busy_sibling_permille;
-        let losses = topology
-            .siblings(slot)
-            .map(|sibling| loss_permille * self.slots[sibling as usize].takes_permille(model.smt) / 1000);
-        costs.instruction_ps * 1000 / (1000 - losses.max().unwrap_or(0))
+        let Machine { costs, model, .. } = &*self.fabric.machine;
+        let siblings = self.slots[slot as usize].siblings.iter();
+        let takes = siblings.map(|sibling| self.slots[*sibling as usize].takes_permille(model.smt));
+        match takes.max().unwrap_or(0) {
+            0 => costs.instruction_ps,
+            takes => {
+                costs.instruction_ps * 1000 / (1000 - (1000 - costs.busy_sibling_permille) * takes / 1000)
+            }
+        }
     }
 
     /// Executes the CPU of a slot until it has to wait for something. Long: its loop is the list of all that stops a CPU. `granted`: the lines that it waited for.
@@ -466,8 +475,8 @@ impl<M: Memory> Board<M> {
         let end_ps = driver_ps.min(horizon_ps.saturating_add(self.most_ahead_ps));
         let mut cpu = place.cpu.take().expect("only slots with a CPU are due");
         // A CPU of its core needs no transfer.
-        let mut siblings = self.fabric.machine.topology.siblings(slot);
-        let is_alone = siblings.all(|sibling| self.slots[sibling as usize].cpu.is_none());
+        let mut siblings = self.slots[slot as usize].siblings.iter();
+        let is_alone = siblings.all(|sibling| self.slots[*sibling as usize].cpu.is_none());
         let reach_ps = if is_alone { self.least_transfer_ps } else { 0 };
         let happening = loop {
             let at_ps = self.slots[slot as usize].at_ps;

@@ -59,14 +59,14 @@ pub(super) struct Parked {
 
 impl Parked {
     /// In rounds like `round` from `since_ps` on.
-    fn in_rounds(since_ps: u64, round: &RoundEnd) -> Self {
+    fn in_rounds(since_ps: u64, round: RoundEnd) -> Self {
         Self {
             since_ps,
             round_ps: round.round_ps,
             instructions: round.instructions,
             exits_ps: None,
             leaves_ps: None,
-            reads: round.reads.clone(),
+            reads: round.reads,
             clock: None,
             counters: Arc::default(),
             ahead: None,
@@ -94,7 +94,7 @@ impl Parked {
 }
 
 /// How a trial of one round ended, if it came to the PAUSE again.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct RoundEnd {
     stand: Stand,
     round_ps: u64,
@@ -107,21 +107,22 @@ impl<M: Memory> Board<M> {
     pub(super) fn park(&mut self, slot: u32, cpu: &mut Cpu, from: &From, end_ps: u64) -> bool {
         let at_ps = self.slots[slot as usize].at_ps;
         let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions(), tries: 0 };
-        let round = self.fabric.round().clone();
+        let round = self.fabric.round();
         // Only the PAUSE at which this round began: rounds that were not quiet may follow an earlier one.
         let last = self.slots[slot as usize].last.take();
         let last = last.filter(|last| round.began_with(last.instructions));
+        let clock = round.clock;
         let parked = match &last {
             Some(last) if last.stand.rip() != here.stand.rip() => None,
-            Some(last) if round.clock => self.clocked(slot, cpu, from, (last, &here), end_ps),
+            Some(last) if clock => self.clocked(slot, cpu, from, (last, &here), end_ps),
             Some(last) if last.stand == here.stand => {
                 let round = RoundEnd {
                     stand: here.stand.clone(),
                     round_ps: at_ps - last.at_ps,
                     instructions: here.instructions - last.instructions,
-                    reads: round.reads,
+                    reads: round.reads.clone(),
                 };
-                Some((Parked::in_rounds(at_ps, &round), None))
+                Some((Parked::in_rounds(at_ps, round), None))
             }
             Some(last) if last.tries < MOST_TRIES => {
                 here.tries = last.tries + 1;
@@ -137,7 +138,7 @@ impl<M: Memory> Board<M> {
             last.as_ref()?;
             self.unlike(slot, cpu, &From { at_ps, ..*from })
         });
-        self.slots[slot as usize].last = Some(Box::new(here));
+        self.slots[slot as usize].last = Some(here);
         let Some((mut parked, leaves_ps)) = parked else { return false };
         // A line that was lost after the round had read it is not announced again.
         if !parked.reads.iter().all(|read| self.fabric.lines.is_as_read(slot, read.0)) {
@@ -167,7 +168,7 @@ impl<M: Memory> Board<M> {
         let reads = ahead.lines().iter().map(|line| (*line, 0)).collect();
         let round = RoundEnd { stand: cpu.stand(), round_ps: 0, instructions: 0, reads };
         let ends_ps = ahead.ends_ps();
-        Some((Parked { ahead: Some(ahead), ..Parked::in_rounds(from.at_ps, &round) }, Some(ends_ps)))
+        Some((Parked { ahead: Some(ahead), ..Parked::in_rounds(from.at_ps, round) }, Some(ends_ps)))
     }
 
     /// Rounds that differ in registers which count them.
@@ -187,7 +188,7 @@ impl<M: Memory> Board<M> {
         let alike = Alike::after(&here.stand, &next.stand, &round)?;
         alike
             .decides_nothing()
-            .then(|| Parked { counters: alike.counters, ..Parked::in_rounds(here.at_ps, &next) })
+            .then(|| Parked { counters: alike.counters, ..Parked::in_rounds(here.at_ps, next) })
     }
 
     /// Rounds that depend on the clock: what they are like, and when the first one begins that leaves the loop; or, if that is
@@ -207,7 +208,7 @@ impl<M: Memory> Board<M> {
             return None;
         }
         let clock = Some((here.stand.clone(), from));
-        let parked = Parked { clock, ..Parked::in_rounds(here.at_ps, &next) };
+        let parked = Parked { clock, ..Parked::in_rounds(here.at_ps, next.clone()) };
         let begins = |round: u64| here.at_ps + round * next.round_ps;
         let mut leaves = |board: &mut Self, round: u64| {
             let later = From { at_ps: begins(round), ..from };
@@ -333,7 +334,7 @@ impl<M: Memory> Board<M> {
             place.learn(ahead, rounds, tried);
             // These rounds were not alike: what the registers are for is not asked again.
             let (at_ps, instructions) = (place.at_ps, cpu.instructions());
-            place.last = Some(Box::new(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES }));
+            place.last = Some(Last { stand: cpu.stand(), at_ps, instructions, tries: MOST_TRIES });
         }
         let at_ps = self.slots[slot as usize].at_ps;
         if !parked.counters.is_empty() {
