@@ -217,11 +217,11 @@ mod tests {
     fn guests_count_together_or_by_the_slowest() {
         let each = [(100.0, 0.5), (300.0, 0.25)];
         let each = each.map(|(per_second, resolution)| Rate { per_second, is_floor: false, resolution });
-        let of = |measure| Rate::of_guests(&measure, each.into_iter()).unwrap();
-        let all = of(Measure::AllGuests);
+        let rate = |measure| Rate::of_guests(&measure, each.into_iter()).unwrap();
+        let all = rate(Measure::AllGuests);
         // Two sections and four are six.
         assert!(all.per_second == 400.0 && (all.resolution - 1.0 / 6.0).abs() < 1e-9, "{all:?}");
-        assert_eq!(of(Measure::SlowestGuest), each[0]);
+        assert_eq!(rate(Measure::SlowestGuest), each[0]);
         let idle = Rate { is_floor: true, ..each[1] };
         assert!(!Rate::of_guests(&Measure::AllGuests, [each[0], idle].into_iter()).unwrap().is_floor);
     }

@@ -113,11 +113,11 @@ pub(crate) fn suspect(nominal: &Point, points: &[Point]) -> Option<(String, Stri
     let mut found = Vec::new();
     let keys: BTreeSet<&String> = points.iter().flat_map(|point| point.figures.keys()).collect();
     for key in keys {
-        let of = |point: &Point| point.figures.get(key).map_or(0.0, |value| value.ln());
-        let strength = correlation(&points.iter().map(of).collect::<Vec<_>>(), &logs);
+        let logarithm = |point: &Point| point.figures.get(key).map_or(0.0, |value| value.ln());
+        let strength = correlation(&points.iter().map(logarithm).collect::<Vec<_>>(), &logs);
         // Towards flipped points the value grows if the ratio falls with it, or does not.
         let grows = strength * if nominal.verdict == Verdict::Faster { -1.0 } else { 1.0 };
-        let by = |a: &&&Point, b: &&&Point| (of(a) * grows).total_cmp(&(of(b) * grows));
+        let by = |a: &&&Point, b: &&&Point| (logarithm(a) * grows).total_cmp(&(logarithm(b) * grows));
         if let Some(farthest) = flipped.iter().max_by(by) {
             found.push((strength.abs(), key.clone(), format!("{:.4}", farthest.figures[key])));
         }

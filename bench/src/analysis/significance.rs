@@ -188,11 +188,11 @@ mod tests {
         let plan = Sketch::new().arm("a", "tas").arm("b", "tas").plan(60);
         for (seed, blocks) in [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 9), (7, 15)] {
             let records = World::new(seed).shape(Shape::LogNormal(0.1)).records(&plan);
-            let of = |arm: &str| -> Vec<f64> {
+            let rates = |arm: &str| -> Vec<f64> {
                 let of_arm = records.iter().filter(|record| record.placed().arm == arm);
                 of_arm.map(|record| record.amount(crate::record::figures::THROUGHPUT)).collect()
             };
-            let (a, b) = (of("a"), of("b"));
+            let (a, b) = (rates("a"), rates("b"));
             for (a, b) in a.chunks_exact(blocks).zip(b.chunks_exact(blocks)) {
                 let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
                 for limit in [0.9, 0.97, 1.0, 1.05, 1.1] {

@@ -275,10 +275,10 @@ fn source(asked: &Settings, assumptions: &[Assumption], otherwise: usize) -> Sou
 
 /// The setting as it was asked for, or with an assumption otherwise.
 fn setting(assumptions: &[Assumption], other: Option<usize>) -> BTreeMap<String, String> {
-    let of = |(index, it): (usize, &Assumption)| {
+    let pair = |(index, it): (usize, &Assumption)| {
         (it.key.to_owned(), if other == Some(index) { it.other.clone() } else { it.asked.clone() })
     };
-    assumptions.iter().enumerate().map(of).collect()
+    assumptions.iter().enumerate().map(pair).collect()
 }
 
 fn is_asked(record: &Record, assumptions: &[Assumption]) -> bool {

@@ -174,12 +174,13 @@ mod tests {
 
     #[test]
     fn a_lock_that_collapses_is_bad_although_it_has_no_interval() {
-        let of = |per_block: [f64; 6]| Comparison {
+        let comparison = |per_block: [f64; 6]| Comparison {
             ratio: None,
             per_block: per_block.to_vec(),
             ..compared(0.0, 0.0, "too-few-blocks")
         };
-        let judge = |per_block, is_baseline_seen| judged(&of(per_block), is_baseline_seen, Better::More, 0.1);
+        let judge =
+            |per_block, is_baseline_seen| judged(&comparison(per_block), is_baseline_seen, Better::More, 0.1);
         assert_eq!(judge([1e-5; 6], true), Exit::BAD);
         assert_eq!(judge([1e-5, 1e-5, 1e-5, 1.0, 1.0, 1.0], true), Exit::CannotTell);
         assert_eq!(judge([1e-5; 6], false), Exit::CannotTell, "nothing is known of the good one");

@@ -315,8 +315,8 @@ mod tests {
             assert_eq!(guest.append, words.join(" "));
         }
         let control = plan.cells().find(|cell| cell.id.ends_with("_control")).unwrap();
-        let of = |key: &str| control.setting[key].as_str();
-        assert_eq!((of("kernel"), of("cmdline")), ("new", "isolcpus=0-1"));
+        let chosen = |key: &str| control.setting[key].as_str();
+        assert_eq!((chosen("kernel"), chosen("cmdline")), ("new", "isolcpus=0-1"));
     }
 
     #[test]

@@ -183,17 +183,17 @@ mod tests {
 
     #[test]
     fn a_ratio_that_makes_as_many_vcpus_as_another_is_left_out() {
-        let of = |pcpus| {
+        let fitted = |pcpus| {
             let mut experiment = of_text("[grid]\nratio = [1, 1.1, 1.5, 2]");
             let said = experiment.fit(pcpus, 1024).unwrap();
             let kept: Vec<String> =
                 experiment.axes[0].values.iter().map(|(ratio, _)| ratio.clone()).collect();
             (kept.join(" "), said.unwrap_or_default())
         };
-        assert_eq!(of(16), ("1 1.1 1.5 2".into(), String::new()));
+        assert_eq!(fitted(16), ("1 1.1 1.5 2".into(), String::new()));
         let said = "left out: ratio 1.1, on 2 pCPUs as many vCPUs as another ratio".to_owned();
-        assert_eq!(of(2), ("1 1.5 2".into(), said));
-        assert_eq!(of(1).0, "1 1.5");
+        assert_eq!(fitted(2), ("1 1.5 2".into(), said));
+        assert_eq!(fitted(1).0, "1 1.5");
     }
 
     #[test]

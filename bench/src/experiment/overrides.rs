@@ -300,19 +300,19 @@ mod tests {
             let ratios = ratios.iter().map(|ratio| Ratio::whole(*ratio)).collect();
             Overrides { ratios: Some(ratios), ..Overrides::default() }
         };
-        let of = |grid: &str, more: &str| {
+        let file = |grid: &str, more: &str| {
             experiment(&format!("[grid]\n{grid}\n[[arm]]\nname = 'a'\nlock = 'tas'\n{more}")).unwrap()
         };
-        let mut it = of("vcpus = [32, 60]", "");
+        let mut it = file("vcpus = [32, 60]", "");
         it.apply(&with(&[1, 2])).unwrap();
         assert_eq!(it.axes.iter().map(|axis| &axis.key).collect::<Vec<_>>(), ["ratio"]);
         let b_holds = "[[arm]]\nname = 'b'\nhold = '9us'\n";
         for (mut it, asked, expected) in [
-            (of("vcpus = [32, 60]", ""), with(&[8, 1, 8]), "--ratios: 8 stands there twice"),
+            (file("vcpus = [32, 60]", ""), with(&[8, 1, 8]), "--ratios: 8 stands there twice"),
             (built_in("unfair"), with(&[2, 8]), "sets it itself"),
             (built_in("overcommit"), overrides(&[("lock", "mcs")]), "arm 'virt-tas (no PV)' sets it itself"),
             (
-                of("hold = ['1us', '2us']", b_holds),
+                file("hold = ['1us', '2us']", b_holds),
                 overrides(&[("hold", "5us")]),
                 "--set hold: arm 'b' sets it itself",
             ),

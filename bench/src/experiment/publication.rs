@@ -73,12 +73,12 @@ impl Experiment {
 
 impl Reader<'_> {
     fn published(&self, common: Option<&Reader<'_>>, axes: &[Axis]) -> Result<Published> {
-        let of = |key: &str| match common {
+        let reader = |key: &str| match common {
             Some(common) if self.get(key).is_none() && common.get(key).is_some() => common,
             _ => self,
         };
-        let text = |key: &str| of(key).required_text(key);
-        let number = |key: &str| -> Result<Option<f64>> { Ok(of(key).figures(key)?.map(|of| of[0])) };
+        let text = |key: &str| reader(key).required_text(key);
+        let number = |key: &str| -> Result<Option<f64>> { Ok(reader(key).figures(key)?.map(|of| of[0])) };
         let point = |key: &str| -> Result<At> { Ok(self.point_of(key, axes)?.into_iter().collect()) };
         let ours = match (self.text("compare")?, self.text("share")?) {
             (Some(compare), None) => Ours::Ratio { compare, at: point("at")? },

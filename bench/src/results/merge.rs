@@ -174,11 +174,12 @@ mod tests {
         let summary = Summary::new(&manifest.outline, &records);
         assert_eq!((summary.blocks, summary.comparisons[0].per_block.len()), (6, 6));
 
-        let of = |(manifest, records): &(Manifest, Vec<Record>), arm: &str| {
+        let only = |(manifest, records): &(Manifest, Vec<Record>), arm: &str| {
             let of_arm = records.iter().filter(|record| record.placed().arm == arm);
             (manifest.clone(), of_arm.cloned().collect::<Vec<_>>())
         };
-        let (manifest, records) = merge(&paths(), vec![of(&first, "a"), of(&second, "b")], false).unwrap();
+        let (manifest, records) =
+            merge(&paths(), vec![only(&first, "a"), only(&second, "b")], false).unwrap();
         assert_eq!(records.len(), 6);
         let summary = Summary::new(&manifest.outline, &records);
         assert!(summary.comparisons.is_empty(), "{:?}", summary.comparisons);

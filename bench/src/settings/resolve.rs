@@ -316,8 +316,8 @@ impl Settings {
             _ => return Ok((name, pv)),
         };
         // A lock in several layouts is one name.
-        let of = |lock: &'a Entry| lock.name.split_once('/').map_or(lock.name.as_str(), |(name, _)| name);
-        let mut with: Vec<&str> = locks.iter().filter(|lock| has(lock)).map(of).collect();
+        let family = |lock: &'a Entry| lock.name.split_once('/').map_or(lock.name.as_str(), |(name, _)| name);
+        let mut with: Vec<&str> = locks.iter().filter(|lock| has(lock)).map(family).collect();
         with.dedup();
         let of_one = if pv { "; NAME+pv asks a single lock for it" } else { "" };
         let with = with.join(", ");

@@ -117,11 +117,11 @@ fn guests_of_an_experiment_have_a_row_each_and_one_run_id() {
     fs::write(&experiment, beside.replace("blocks = 3", "blocks = 1")).unwrap();
     finished(&format!("bench {experiment} --output {results}"));
     let records = records(&results);
-    let of = |arm: &str| -> Vec<&Value> {
+    let ids = |arm: &str| -> Vec<&Value> {
         let of_arm = records.iter().filter(|record| record["place"]["arm"] == arm);
         of_arm.map(|record| &record["run_id"]).collect()
     };
-    assert_eq!((of("tas").len(), of("tas")), (2, of("tas / second")));
+    assert_eq!((ids("tas").len(), ids("tas")), (2, ids("tas / second")));
     let summary = json(format!("{results}/summary.json"));
     assert!(summary["rows"].as_array().unwrap().iter().any(|row| row["arm"] == "tas / second"));
     assert_eq!(summary["comparisons"].as_array().unwrap().len(), 2, "{}", summary["comparisons"]);

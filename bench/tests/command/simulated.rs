@@ -68,12 +68,12 @@ fn each_vcpu_leaves_after_its_own_operations() {
     // Sections under one lock take as long as it is held, one after the other.
     let section_ns = |more: &str| {
         let record = run(more);
-        let of = |key: &str| record["figures"][key].as_f64().expect("it is measured");
+        let figure = |key: &str| record["figures"][key].as_f64().expect("it is measured");
         for vcpu in record["per_vcpu"].as_array().unwrap() {
             assert_eq!(vcpu["acquisitions"], 100, "{more}");
         }
         assert_eq!(record["settings"]["work_sections"], 300);
-        of("completion_ns") / 300.0
+        figure("completion_ns") / 300.0
     };
     let [free, held] =
         ["0ns", "1us"].map(|hold| section_ns(&format!("--workload line-lock --lock ticket --hold {hold}")));

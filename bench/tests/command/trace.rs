@@ -41,26 +41,27 @@ fn a_trace_shows_runs_sleeps_holders_and_kicks() {
         let line = format!("--lock qspinlock --pv on --ratio 8 --hold 5us --duration {window}");
         Some(traced("trace", &line)).filter(|(_, shown)| happened(shown))
     });
-    let of = |track: &str, name: &str| -> Vec<&Shown> {
+    let named = |track: &str, name: &str| -> Vec<&Shown> {
         shown.iter().filter(|shown| shown.track.contains(track) && shown.name.starts_with(name)).collect()
     };
-    let sections = of("/lock", "hold lock 0").len() as u64;
+    let sections = named("/lock", "hold lock 0").len() as u64;
     let noted = record["trace"]["guest_sections"].as_u64().unwrap();
     let vcpus = record["settings"]["vcpus"].as_u64().unwrap();
     assert!((noted..=noted + vcpus).contains(&sections), "{sections} of {noted} and what was cut off");
     let dropped = record["trace"]["guest_sections_dropped"].as_u64().unwrap();
     assert!(noted > 0 && noted + dropped >= record["figures"]["acquisitions"].as_u64().unwrap());
     for (track, name) in [("vCPU", "running"), ("vCPU", "preempted"), ("pCPU", "vCPU"), ("run", "window")] {
-        assert!(!of(track, name).is_empty(), "no {name} on {track}");
+        assert!(!named(track, name).is_empty(), "no {name} on {track}");
     }
     // A vCPU that is on a pCPU runs, from the same moment to the same moment.
-    let runs: Vec<_> = of("vCPUs/", "running").into_iter().filter(|shown| shown.name == "running").collect();
-    for turn in of("pCPUs/", "vCPU ") {
+    let runs: Vec<_> =
+        named("vCPUs/", "running").into_iter().filter(|shown| shown.name == "running").collect();
+    for turn in named("pCPUs/", "vCPU ") {
         let track = format!("vCPUs/{}", turn.name);
         let times = |shown: &Shown| (shown.begin_ns, shown.end_ns);
         assert!(runs.iter().any(|run| run.track == track && times(run) == times(turn)), "{turn:?}");
     }
-    let kicks = of("vCPU", "kick");
+    let kicks = named("vCPU", "kick");
     assert!(kicks.len() as u64 >= record["vm_exits"]["pv_kick"].as_u64().unwrap(), "{} kicks", kicks.len());
     for end in shown.iter().flat_map(|shown| &shown.ended_flows) {
         let from: Vec<_> = shown.iter().filter(|shown| shown.flows.contains(end)).collect();

@@ -157,13 +157,13 @@ const WRITES_TO_ITS_SERIAL_PORT: &[u8] = &[0x66, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0
 /// The field of each thread of `process`, by thread.
 fn field_of_threads(process: u32, field: &str) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let of = |task: &Path| {
+    let name_and_value = |task: &Path| {
         let status = fs::read_to_string(task.join("status")).ok()?;
         let value =
             |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
         Some((value("Name:")?, value(field)?))
     };
-    tasks.filter_map(|task| of(&task.path())).collect()
+    tasks.filter_map(|task| name_and_value(&task.path())).collect()
 }
 
 #[apply(trial)]

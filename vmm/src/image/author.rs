@@ -82,8 +82,8 @@ impl<'a> Author<'a> {
         })?;
         let others = self.image.calls.iter().enumerate().filter(|(lock, _)| *lock != self.lock);
         let is_shared = |forms: &[Calls; 2]| {
-            let of = |form: &Calls| [form.unlock, form.read_unlock].contains(&Some(function));
-            forms.iter().any(of)
+            let has_it = |form: &Calls| [form.unlock, form.read_unlock].contains(&Some(function));
+            forms.iter().any(has_it)
         };
         others.map(|(_, forms)| forms).find(|forms| is_shared(forms))?;
         let lock = calls.lock.filter(|lock| *lock != function).and_then(|lock| self.first_line(lock))?;

@@ -234,8 +234,8 @@ fn costs(seen: &GuestFacts<'_>) -> Costs {
 
 /// Sections of each lock that vCPUs say they have entered; empty without the exclusion checker.
 fn entered(seen: &GuestFacts<'_>) -> Vec<u64> {
-    let of = |lock| add_up((0..seen.asked.guest.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
-    if seen.asked.ours.oracle { (0..seen.asked.ours.lock_count).map(of).collect() } else { vec![] }
+    let entered = |lock| add_up((0..seen.asked.guest.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
+    if seen.asked.ours.oracle { (0..seen.asked.ours.lock_count).map(entered).collect() } else { vec![] }
 }
 
 /// The oracles' verdict, lock by lock: an excess on one must not make up for a loss on another. The vCPUs were stopped where
@@ -273,8 +273,8 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 fn sum_results(seen: &GuestFacts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
-    let of = |vcpu| field(&seen.memory.area(vcpu).results).load(Ordering::Relaxed);
-    (0..seen.asked.guest.vcpus).map(of).fold(0, u64::wrapping_add)
+    let result = |vcpu| field(&seen.memory.area(vcpu).results).load(Ordering::Relaxed);
+    (0..seen.asked.guest.vcpus).map(result).fold(0, u64::wrapping_add)
 }
 
 /// The window ends with the work, if it is done at all.
@@ -331,7 +331,7 @@ fn work_speeds(seen: &GuestFacts<'_>) -> Vec<Option<WorkSpeed>> {
     // The rate is in iterations per 2^20 ns, the clock's in ticks per 10^6 ns.
     let promised =
         WORK_PROBE_ITERATIONS as f64 * f64::from(1 << 20) / rate.max(1) as f64 * seen.tsc_khz as f64 / 1e6;
-    let of = |vcpu| {
+    let speed = |vcpu| {
         let probes = &seen.memory.area(vcpu).work;
         let taken = probes.taken.load(Ordering::Relaxed);
         let kept = (taken as usize).min(WORK_PROBES);
@@ -341,15 +341,15 @@ fn work_speeds(seen: &GuestFacts<'_>) -> Vec<Option<WorkSpeed>> {
         (kept >= PIECES_NEEDED)
             .then(|| WorkSpeed { over_promised: promised / f64::from(ticks[kept / 2].max(1)), pieces: taken })
     };
-    (0..seen.asked.guest.vcpus).map(of).collect()
+    (0..seen.asked.guest.vcpus).map(speed).collect()
 }
 
 /// The locks' events of all vCPUs together. The guest counts latencies in ticks; under the names that they have here
 /// everybody expects nanoseconds.
 fn lock_events(seen: &GuestFacts<'_>) -> Vec<(String, u64)> {
     let total = |(slot, name): (usize, &String)| {
-        let of = |vcpu| seen.memory.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
-        (name.clone(), shown(name, (0..seen.asked.guest.vcpus).map(of), seen.tsc_khz))
+        let counted = |vcpu| seen.memory.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
+        (name.clone(), shown(name, (0..seen.asked.guest.vcpus).map(counted), seen.tsc_khz))
     };
     seen.image.events.iter().enumerate().map(total).collect()
 }

@@ -366,8 +366,8 @@ impl Supervised<'_> {
     /// As many sections as a figure should rest on have been done in the window so far.
     fn has_enough_sections(&self) -> bool {
         // Relaxed: a count that only the vCPU itself changes.
-        let of = |vcpu| self.memory.area(vcpu).results.acquisitions.load(Ordering::Relaxed);
-        let done = (0..self.asked.guest.vcpus).map(of).fold(0, u64::saturating_add);
+        let acquired = |vcpu| self.memory.area(vcpu).results.acquisitions.load(Ordering::Relaxed);
+        let done = (0..self.asked.guest.vcpus).map(acquired).fold(0, u64::saturating_add);
         done >= self.asked.run.min_sections
     }
 

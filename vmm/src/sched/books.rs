@@ -398,13 +398,16 @@ mod tests {
         timeline.add(holder, 150, 420);
         timeline.add(Where::Asleep, 9_950, 20_000);
         timeline.add(Where::Ready, 20_000, 30_000);
-        let of = |at| timeline.of(at, 1_000_000).collect::<Vec<_>>();
+        let stretches = |at| timeline.of(at, 1_000_000).collect::<Vec<_>>();
         assert_eq!(timeline.bin_ns(), 100);
-        assert_eq!(of(Where::Running)[..3], [100, 50, 0]);
-        assert_eq!(of(holder)[..6], [0, 50, 100, 100, 20, 0]);
-        assert_eq!(of(Where::Preempted(Activity::Holder)), of(holder));
-        assert_eq!((of(Where::Asleep).len(), of(Where::Asleep)[TIMELINE_BINS - 1]), (TIMELINE_BINS, 50));
-        assert!(of(Where::Ready).iter().all(|ns| *ns == 0));
+        assert_eq!(stretches(Where::Running)[..3], [100, 50, 0]);
+        assert_eq!(stretches(holder)[..6], [0, 50, 100, 100, 20, 0]);
+        assert_eq!(stretches(Where::Preempted(Activity::Holder)), stretches(holder));
+        assert_eq!(
+            (stretches(Where::Asleep).len(), stretches(Where::Asleep)[TIMELINE_BINS - 1]),
+            (TIMELINE_BINS, 50)
+        );
+        assert!(stretches(Where::Ready).iter().all(|ns| *ns == 0));
         assert_eq!(timeline.of(Where::Running, 250).count(), 3, "a short window has fewer bins");
     }
 

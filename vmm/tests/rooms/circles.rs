@@ -17,10 +17,10 @@ struct Imports {
 
 impl Imports {
     fn new(sources: &[Source]) -> Self {
-        let of = |source: &Source| (source.module.clone(), imports(&source.module, &source.text));
+        let imported = |source: &Source| (source.module.clone(), imports(&source.module, &source.text));
         // A file of tests is no part of what it tests.
         let parts = sources.iter().filter(|source| source.module.last().is_none_or(|name| name != "tests"));
-        Self { of: parts.map(of).collect() }
+        Self { of: parts.map(imported).collect() }
     }
 
     /// The module that defines what `path` leads to, from the root of the crate.
@@ -87,7 +87,7 @@ pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
 
 #[test]
 fn only_what_imports_each_other_is_a_circle() {
-    let of = |files: &[(&str, &str)]| {
+    let circles_in = |files: &[(&str, &str)]| {
         let source = |&(module, text): &(&str, &str)| Source {
             path: module.into(),
             module: module.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
@@ -124,6 +124,6 @@ fn only_what_imports_each_other_is_a_circle() {
         ("tests", &[("a", tests), ("b", "use crate::a::A;")], &[]),
     ];
     for (what, files, expected) in rows {
-        assert_eq!(of(files), expected, "{what}");
+        assert_eq!(circles_in(files), expected, "{what}");
     }
 }

@@ -31,10 +31,10 @@ pub(crate) fn sources(folder: &str) -> Vec<Source> {
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let of = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    let within = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
     // Build output is not source.
     let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| !path.ends_with("target"));
-    let mut files: Vec<_> = paths.flat_map(of).collect();
+    let mut files: Vec<_> = paths.flat_map(within).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     files.sort();
     files

@@ -36,12 +36,12 @@ fn operations_on_a_line_cost_what_their_accesses_do() {
 
 #[test]
 fn a_walk_by_references_takes_longer_the_longer_the_list() {
-    let of = |lines| {
+    let walks = |lines| {
         let shape = Shape { footprint_lines: lines, ..Shape::default() };
         let config = simulated("skylake-8s", 4, 1).workload("list-refcount").form("none", false);
         done(&config.think(us(0)).shape(shape).window(us(2000))).acquisitions() as f64
     };
-    let (short, long) = (of(8), of(64));
+    let (short, long) = (walks(8), walks(64));
     assert!((4.0..16.0).contains(&(short / long)), "{short} walks of 8 nodes, {long} of 64");
 }
 

@@ -140,8 +140,8 @@ fn time_at_a_lock_does_not_depend_on_the_points_tried() {
 #[test]
 fn a_cut_too_late_to_be_compared_is_not_reached() {
     let run = draining(4, 1, ("ticket", false));
-    let of = |span, horizon| surveyed_in(&run, span, horizon, false);
-    let (short, long) = (of(us(1000), us(1000)), of(us(1500), us(500)));
+    let surveyed_over = |span, horizon| surveyed_in(&run, span, horizon, false);
+    let (short, long) = (surveyed_over(us(1000), us(1000)), surveyed_over(us(1500), us(500)));
     let late = long.occurrences.iter().find(|at| at.at > us(1200)).expect("the lock is taken all the time");
     let at = Cut::new(late.vcpu, late.instructions, Kind::Exit);
     let found = replay((&run, &Image::embedded()), &short, &[at], &NEVER);

@@ -121,20 +121,20 @@ fn timelines_add_up_to_what_the_books_say_of_the_window() {
         let config = simulated("ivybridge-ex-4s", 4, 3).form(lock, pv).hold(us(20));
         let outcome = done(&config);
         let window_ns = outcome.window.as_nanos() as u64;
-        let of = |vcpu: &VcpuOutcome, doing| -> u64 {
+        let time_ns = |vcpu: &VcpuOutcome, doing| -> u64 {
             let timeline = vcpu.timeline.as_ref().expect("each vCPU has one");
             assert_eq!(timeline.bin_ns(), 100_000, "half a slice");
             timeline.of(doing, window_ns).map(u64::from).sum()
         };
         for vcpu in &outcome.vcpus {
-            assert_eq!(Some(of(vcpu, Where::Running)), vcpu.run_ns);
-            let off_ns: u64 = Timeline::OFF.iter().map(|doing| of(vcpu, *doing)).sum();
+            assert_eq!(Some(time_ns(vcpu, Where::Running)), vcpu.run_ns);
+            let off_ns: u64 = Timeline::OFF.iter().map(|doing| time_ns(vcpu, *doing)).sum();
             // A nanosecond is lost where a turn begins or ends.
             let most = 4 * (vcpu.preemptions + vcpu.waits.unwrap_or(0) + 1);
-            let all_ns = of(vcpu, Where::Running) + off_ns;
+            let all_ns = time_ns(vcpu, Where::Running) + off_ns;
             assert!(all_ns.abs_diff(window_ns) <= most, "{lock}: {all_ns} of {window_ns} ns");
         }
-        let all = |doing| outcome.vcpus.iter().map(|vcpu| of(vcpu, doing)).sum::<u64>();
+        let all = |doing| outcome.vcpus.iter().map(|vcpu| time_ns(vcpu, doing)).sum::<u64>();
         let books = outcome.preempted_ns.expect("it is attributed");
         let [holder, head, waiter, other, _, asleep] = Timeline::OFF;
         let noted = [holder, head, waiter, other, asleep].map(all);

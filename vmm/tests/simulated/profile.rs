@@ -42,21 +42,21 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     let (guest, found) = watched(&config, &instruments).expect("a run");
     let outcome = guest.outcome().expect("it comes to its end");
     let profile = found.profile.expect("it was asked for");
-    let of = |matches: &dyn Fn(&haltkick_vmm::ProfileRow) -> bool| {
+    let samples = |matches: &dyn Fn(&haltkick_vmm::ProfileRow) -> bool| {
         profile.rows.iter().filter(|row| matches(row)).map(|row| row.samples).sum::<u64>()
     };
     let is_work = |row: &haltkick_vmm::ProfileRow| {
         row.inlined.iter().chain(&row.symbol).any(|name| name.contains("work_loop"))
     };
     // Every section of the window was one round of work under the lock, of a microsecond.
-    let held_ns = of(&|row| row.activity == "holder" && is_work(row) && !row.in_vmm) as f64;
+    let held_ns = samples(&|row| row.activity == "holder" && is_work(row) && !row.in_vmm) as f64;
     let sections_ns = outcome.acquisitions() as f64 * config.our(0).ours.hold.as_nanos() as f64;
     assert!(
         (held_ns / sections_ns - 1.0).abs() < 0.1,
         "{held_ns} ns of work for {sections_ns} ns of sections"
     );
-    assert!(of(&|row| row.in_vmm) > 0, "slices end by exits");
-    assert!(of(&|row| row.activity == "waiter" || row.activity == "head") > 0, "two vCPUs a pCPU wait");
+    assert!(samples(&|row| row.in_vmm) > 0, "slices end by exits");
+    assert!(samples(&|row| row.activity == "waiter" || row.activity == "head") > 0, "two vCPUs a pCPU wait");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn is_measured(pairs: &[Pair]) -> bool {
 /// Cuts the blocks of each comparison into trials and counts the verdicts.
 pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Placed<'_>) -> Vec<Trials> {
     let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
-    let of = |comparison: &Comparison| {
+    let trials = |comparison: &Comparison| {
         let Comparison { of, setting, arm, baseline, .. } = comparison;
         let pairs = placed.pairs(of, setting, (arm.as_str(), false), (baseline.as_str(), false));
         // With what counting tells: the ratios alone would have intervals without it.
@@ -131,7 +131,7 @@ pub(super) fn trials(outline: &Outline, comparisons: &[Comparison], placed: &Pla
             share_high,
         }
     };
-    comparisons.iter().map(of).collect()
+    comparisons.iter().map(trials).collect()
 }
 
 #[cfg(test)]

@@ -268,8 +268,8 @@ mod tests {
         let of_three = |arm: &str| {
             let is_it = |row: &&Row| row.arm == arm && row.setting["guests"] == "3";
             let row = summary.together.iter().find(is_it).expect("a row for each arm");
-            let of = |name: &str| row.estimate(name).map(|it| (it.hodges_lehmann / 1e5).round());
-            (row.runs, of(OF_ALL_GUESTS[0]), of(OF_ALL_GUESTS[1]))
+            let figure = |name: &str| row.estimate(name).map(|it| (it.hodges_lehmann / 1e5).round());
+            (row.runs, figure(OF_ALL_GUESTS[0]), figure(OF_ALL_GUESTS[1]))
         };
         for arm in ["a", "b"] {
             assert_eq!(of_three(arm), (4, Some(21.0), Some(1.0)));

@@ -72,8 +72,8 @@ fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
         let after = side("after", figures);
         let compared = between(&before, &after);
         assert_eq!((compared.cells.len(), compared.told, compared.can_tell), (3 * 2 * 2, 8, true));
-        let of = |cell: &usize| compared.cells[*cell].of.figure().unwrap();
-        let found: Vec<&str> = compared.regressions.iter().map(of).collect();
+        let figure = |cell: &usize| compared.cells[*cell].of.figure().unwrap();
+        let found: Vec<&str> = compared.regressions.iter().map(figure).collect();
         let expected: Vec<&str> = regressed.iter().flat_map(|name| [*name; 4]).collect();
         assert_eq!(found, expected, "{figures:?}");
         let shown = shown(&compared);

@@ -129,10 +129,10 @@ impl Measured {
         figure(&mut text, "hit-ns", self.instruction_ns, "E");
         figure(&mut text, "store-buffer-entries", 56.0, "E");
         figure(&mut text, "busy-sibling-speed", 0.6, "E");
-        let of = |measured: Option<f64>, guess: f64| measured.map_or((guess, "E"), |ns| (ns, "here"));
-        let (sibling_ns, sibling) = of(self.sibling_ns, 10.0);
+        let or_guess = |measured: Option<f64>, guess: f64| measured.map_or((guess, "E"), |ns| (ns, "here"));
+        let (sibling_ns, sibling) = or_guess(self.sibling_ns, 10.0);
         figure(&mut text, "\n[line]\nsibling-ns", sibling_ns, sibling);
-        let (socket_ns, socket) = of(self.socket_ns, 50.0);
+        let (socket_ns, socket) = or_guess(self.socket_ns, 50.0);
         figure(&mut text, "socket-ns", socket_ns, socket);
         if let Some(far_ns) = self.far_ns {
             // One distance: which sockets are neighbours is not looked at.
@@ -148,7 +148,7 @@ impl Measured {
         figure(&mut text, "\n[guest]\nexit-ns", self.guest.exit_ns, "here");
         figure(&mut text, "timer-ns", self.guest.timer_ns, "here");
         figure(&mut text, "kick-ns", self.guest.kick_ns, "here");
-        let (wake_ns, wake) = of(self.guest.wake_up.as_ref().map(|it| it.wake_ns), 4000.0);
+        let (wake_ns, wake) = or_guess(self.guest.wake_up.as_ref().map(|it| it.wake_ns), 4000.0);
         figure(&mut text, "wake-ns", wake_ns, wake);
         figure(&mut text, "switch-ns", self.guest.switch_ns, "here");
         figure(&mut text, "scatter", 0.2, "E");

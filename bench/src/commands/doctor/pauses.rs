@@ -93,15 +93,16 @@ mod tests {
     #[test]
     fn exits_act_unless_they_are_off_or_ignored_or_pauses_too_long() {
         let [(_, intel), (_, amd)] = FILTERS;
-        let of = |filter: &Filter, values, ticks, is_protected| filter.describe(values, ticks, is_protected);
+        let described =
+            |filter: &Filter, values, ticks, is_protected| filter.describe(values, ticks, is_protected);
         assert_eq!(
-            of(&intel, [128, 4096], 44, false),
+            described(&intel, [128, 4096], 44, false),
             ("ple_gap 128, ple_window 4096; a PAUSE takes 44 ticks".into(), true)
         );
-        let (text, acts) = of(&intel, [128, 4096], 141, false);
+        let (text, acts) = described(&intel, [128, 4096], 141, false);
         assert!(text.ends_with("141 ticks, which is no loop with ple_gap") && !acts, "{text}");
-        assert!(!of(&intel, [128, 4096], 44, true).1 && !of(&intel, [0, 4096], 44, false).1);
-        assert!(of(&amd, [3000, 128], 70, false).1 && of(&amd, [3000, 0], 141, false).1);
-        assert!(!of(&amd, [0, 128], 70, false).1 && !of(&amd, [3000, 128], 141, false).1);
+        assert!(!described(&intel, [128, 4096], 44, true).1 && !described(&intel, [0, 4096], 44, false).1);
+        assert!(described(&amd, [3000, 128], 70, false).1 && described(&amd, [3000, 0], 141, false).1);
+        assert!(!described(&amd, [0, 128], 70, false).1 && !described(&amd, [3000, 128], 141, false).1);
     }
 }

@@ -369,7 +369,7 @@ mod tests {
         let writes = few.iter().filter(|it| it.writes).count();
         assert_eq!((few.len(), writes), (12, 10));
         let other = thin((0..100).map(planned).collect(), 12, 8);
-        let of = |planned: &[Planned]| planned.iter().map(|it| it.cut.instructions).collect::<Vec<_>>();
-        assert_ne!(of(&few)[10..], of(&other)[10..], "another seed tries other moments");
+        let instants = |planned: &[Planned]| planned.iter().map(|it| it.cut.instructions).collect::<Vec<_>>();
+        assert_ne!(instants(&few)[10..], instants(&other)[10..], "another seed tries other moments");
     }
 }

@@ -66,11 +66,11 @@ fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
     let records = records("again", &disturbed_world(), &plan, Rule { retries: 2, ..ONCE });
     let last = consistency::last_attempts(&records);
     assert_eq!(last.len(), 4 * 3, "one of each cell and block counts");
-    let of = |lock: &str| {
+    let runs = |lock: &str| {
         last.iter().filter(|record| record.settings.text("lock") == Some(lock)).collect::<Vec<_>>()
     };
-    assert!(of("tas").iter().all(|record| record.trusted), "the second attempt goes well");
-    let given_up = of("mcs");
+    assert!(runs("tas").iter().all(|record| record.trusted), "the second attempt goes well");
+    let given_up = runs("mcs");
     assert!(given_up.iter().all(|record| !record.trusted), "it is disturbed whenever it runs");
     assert!(given_up.iter().all(|record| record.placed().replaces.len() == 2));
     let summary = Summary::new(&plan.outline, &last);
@@ -256,7 +256,7 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
 fn a_run_without_progress_is_made_once_more_and_then_left_out() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compared().plan(4);
     // The first tries of one lock are stuck.
-    let of = |name: &str, stuck_tries: u32| {
+    let session = |name: &str, stuck_tries: u32| {
         let tries = std::cell::Cell::new(0);
         let fails = |asked: OurGuest<'_>| {
             let is_it = asked.ours.lock == "mcs";
@@ -266,9 +266,9 @@ fn a_run_without_progress_is_made_once_more_and_then_left_out() {
         let ended = with_failures(name, &World::new(1), &plan, ONCE, fails);
         (ended, tries.get())
     };
-    let ((ended, records, failed), _) = of("stuck-once", 1);
+    let ((ended, records, failed), _) = session("stuck-once", 1);
     assert_eq!((ended, records.len(), failed.len()), (Ok(()), 4 * 3, 0), "a busy moment costs one run");
-    let ((ended, records, failed), tries) = of("stuck-always", u32::MAX);
+    let ((ended, records, failed), tries) = session("stuck-always", u32::MAX);
     let failure = ended.unwrap_err();
     assert_eq!((failure.exit, records.len()), (Exit::NoProgress, 4 * 2), "all other cells have their runs");
     let left_out = "2 runs were left out, of cells that made no progress twice";

@@ -55,13 +55,13 @@ fn panels<'a>(data: &Data<'a>) -> Vec<Panel<'a>> {
 
 impl Panel<'_> {
     fn settings(&self) -> impl Iterator<Item = Setting> {
-        let of = |axis: &OutlineAxis, value: &String| {
+        let setting = |axis: &OutlineAxis, value: &String| {
             let mut setting = self.fixed.clone();
             setting.insert(axis.key.clone(), value.clone());
             setting
         };
         let varied =
-            self.axis.iter().flat_map(move |axis| axis.values.iter().map(move |value| of(axis, value)));
+            self.axis.iter().flat_map(move |axis| axis.values.iter().map(move |value| setting(axis, value)));
         varied.chain(self.axis.is_none().then(|| self.fixed.clone()))
     }
 

@@ -17,7 +17,7 @@ const FARTHEST: f64 = 4.0;
 type Strip<'a> = (usize, Vec<f64>, String, &'a String);
 
 pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
-    let of = |setting: &Setting| {
+    let strip = |setting: &Setting| {
         let arms = data.arms().iter().enumerate();
         let has_run = arms.filter(|(_, name)| !data.runs(setting, name).is_empty());
         has_run
@@ -29,7 +29,7 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
             .collect::<Vec<_>>()
     };
     let settings: Vec<(&Setting, Vec<Strip<'_>>)> =
-        data.settings().into_iter().map(|setting| (setting, of(setting))).collect();
+        data.settings().into_iter().map(|setting| (setting, strip(setting))).collect();
     let strips = || settings.iter().flat_map(|(_, strips)| strips);
     let count = strips().count();
     if count == 0 {
@@ -69,10 +69,10 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
 /// Acquisitions of each vCPU over the mean, all runs together; empty if there were none.
 fn shares(runs: &[&Record]) -> Vec<f64> {
     let vcpus = runs.iter().map(|run| run.per_vcpu.len()).min().unwrap_or(0);
-    let of = |vcpu: usize| {
+    let acquired = |vcpu: usize| {
         runs.iter().map(|run| run.per_vcpu[vcpu].acquisitions.unwrap_or_default() as f64).sum::<f64>()
     };
-    let sums: Vec<f64> = (0..vcpus).map(of).collect();
+    let sums: Vec<f64> = (0..vcpus).map(acquired).collect();
     let mean = sums.iter().sum::<f64>() / vcpus as f64;
     if mean > 0.0 { sums.iter().map(|sum| sum / mean).collect() } else { vec![] }
 }

@@ -171,9 +171,12 @@ mod tests {
     fn bins_of_a_kind_that_are_beside_each_other_are_one_area() {
         let timeline =
             Timeline { bin_ns: 500_000, on_pcpu: vec!["99400000".into()], off_pcpu: vec!["..wwhhrs".into()] };
-        let of = |kind| stretches(&timeline, 0, kind);
-        assert_eq!(of(0), [(0, 2)]);
-        assert_eq!((of(1), of(2), of(3), of(4)), (vec![(4, 6)], vec![(2, 4)], vec![(6, 7)], vec![(7, 8)]));
+        let drawn = |kind| stretches(&timeline, 0, kind);
+        assert_eq!(drawn(0), [(0, 2)]);
+        assert_eq!(
+            (drawn(1), drawn(2), drawn(3), drawn(4)),
+            (vec![(4, 6)], vec![(2, 4)], vec![(6, 7)], vec![(7, 8)])
+        );
     }
 
     #[test]

@@ -231,9 +231,9 @@ fn as_ratio(comparison: &Comparison) -> Markup {
 /// Every ratio of the experiment in words: what the pictures of ratios show.
 pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
     let names = summary.outline.comparisons.iter().map(|asked| asked.name.as_str());
-    let of = |name: &str| summary.comparisons.iter().filter(|it| it.name == name).collect::<Vec<_>>();
+    let named = |name: &str| summary.comparisons.iter().filter(|it| it.name == name).collect::<Vec<_>>();
     let tables: Vec<(&str, Vec<&Comparison>)> =
-        names.map(|name| (name, of(name))).filter(|(_, rows)| !rows.is_empty()).collect();
+        names.map(|name| (name, named(name))).filter(|(_, rows)| !rows.is_empty()).collect();
     let all: usize = tables.iter().map(|(_, rows)| rows.len()).sum();
     let content = html! {
         p {

@@ -189,15 +189,15 @@ fn warnings(summary: &Summary) -> Markup {
 }
 
 fn checks(summary: &Summary) -> Markup {
-    let of = |outcome| summary.checks.iter().filter(move |check| check.outcome == outcome);
+    let checks = |outcome| summary.checks.iter().filter(move |check| check.outcome == outcome);
     html! {
         @for (class, outcome, title) in [
             ("failed", CheckOutcome::Failed, "Checked, and beyond limits"),
             ("quiet", CheckOutcome::Passed, "Checked, and within limits"),
             ("open", CheckOutcome::NotChecked, "Could not be checked"),
         ] {
-            @if of(outcome).next().is_some() {
-                section class=(class) { h3 { (title) } (folded(&of(outcome).map(|check| check.text.as_str()).collect::<Vec<_>>())) }
+            @if checks(outcome).next().is_some() {
+                section class=(class) { h3 { (title) } (folded(&checks(outcome).map(|check| check.text.as_str()).collect::<Vec<_>>())) }
             }
         }
     }

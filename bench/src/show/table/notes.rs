@@ -56,13 +56,14 @@ fn all(summary: &Summary, signs: &[String]) -> Vec<String> {
 
 /// Checks of the host that were made, and those that could not be made.
 fn checks(summary: &Summary) -> Vec<String> {
-    let of = |outcome: CheckOutcome, title: &str| {
-        let of = summary.checks.iter().filter(|check| check.outcome == outcome && check.name != "control");
-        let found: Vec<&str> = of.map(|check| check.text.as_str()).collect();
+    let told = |outcome: CheckOutcome, title: &str| {
+        let checks =
+            summary.checks.iter().filter(|check| check.outcome == outcome && check.name != "control");
+        let found: Vec<&str> = checks.map(|check| check.text.as_str()).collect();
         let text = format!("{title}: {}", found.join("; "));
         if found.is_empty() { vec![] } else { wrap(&text, 2) }
     };
-    [of(CheckOutcome::Passed, "checked"), of(CheckOutcome::NotChecked, "not checked")].concat()
+    [told(CheckOutcome::Passed, "checked"), told(CheckOutcome::NotChecked, "not checked")].concat()
 }
 
 fn brief(summary: &Summary, signs: &[String], (word, warnings): (&str, &[String])) -> Vec<String> {

@@ -174,7 +174,7 @@ impl<'b> Guest<'b> {
         });
         let text = script.rest();
         let (first, second) = text.split_at(heads[0].1.min(text.len()));
-        let of = |head: (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
+        let program = |head: (u8, usize, [(usize, u64); 4]), cpu: usize, text| {
             let rip = match head.0 >> 1 & 3 {
                 0 => PROGRAMS[cpu],
                 1 => PROGRAMS[0] + 0xffb,
@@ -190,7 +190,7 @@ impl<'b> Guest<'b> {
             nmi: choices & 16 != 0,
             alone: choices & 32 != 0,
             parks: choices & 64 == 0,
-            programs: [of(heads[0], 0, first), of(heads[1], 1, second)],
+            programs: [program(heads[0], 0, first), program(heads[1], 1, second)],
         }
     }
 

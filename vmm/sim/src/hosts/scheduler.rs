@@ -474,8 +474,9 @@ pub(super) mod tests {
         let mut scheduler = started(host("linux-7.3"), 2, &[4]);
         let runs = scheduler.queues[1].current.unwrap();
         assert_eq!(scheduler.yields_to(0, runs, MS), Yielded::NotWaiting, "it runs");
-        let of = |scheduler: &Scheduler, cpu: usize| scheduler.queues[cpu].waiting(&scheduler.tasks).next();
-        let target = of(&scheduler, 1).unwrap();
+        let next_on =
+            |scheduler: &Scheduler, cpu: usize| scheduler.queues[cpu].waiting(&scheduler.tasks).next();
+        let target = next_on(&scheduler, 1).unwrap();
         assert_eq!(scheduler.yields_to(0, target, MS), Yielded::To(1));
         assert_eq!(scheduler.alarm_ns(1, MS), MS, "the other CPU is interrupted");
         assert_eq!(scheduler.picks(1, MS).task, Some(target));

@@ -34,15 +34,15 @@ pub(super) fn keep(kept: CapabilitySet, paths: &[&Path]) -> io::Result<()> {
     }
     let (permitted, none) = (had.permitted & kept, CapabilitySet::empty());
     let foreign = had.permitted & CapabilitySet::DAC_OVERRIDE;
-    let of = |extra: CapabilitySet, effective| CapabilitySets {
+    let sets = |extra: CapabilitySet, effective| CapabilitySets {
         effective,
         permitted: permitted | extra,
         inheritable: none,
     };
     // A trial shows which paths can be reached without it.
-    set_capabilities(None, of(foreign, none))?;
+    set_capabilities(None, sets(foreign, none))?;
     let extra = if paths.iter().all(|path| is_within_reach(path)) { none } else { foreign };
-    Ok(set_capabilities(None, of(extra, extra))?)
+    Ok(set_capabilities(None, sets(extra, extra))?)
 }
 
 /// Does `work` with those in force that were kept.

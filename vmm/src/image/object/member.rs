@@ -180,13 +180,18 @@ impl Member {
 
     /// `hk_unlock+0x31`, for a place in a section.
     pub(super) fn describe(&self, section: usize, offset: u64) -> String {
-        let of = |symbol: &&Symbol| {
+        let begins_before = |symbol: &&Symbol| {
             symbol.place == SymbolPlace::Section(section)
                 && symbol.value <= offset
                 && !symbol.name.is_empty()
                 && !symbol.is_section
         };
-        match self.symbols.iter().filter(of).max_by_key(|symbol| (symbol.value, symbol.is_function)) {
+        match self
+            .symbols
+            .iter()
+            .filter(begins_before)
+            .max_by_key(|symbol| (symbol.value, symbol.is_function))
+        {
             Some(symbol) => {
                 let name = format!("{:#}", rustc_demangle::demangle(&symbol.name));
                 format!("{}+{:#x}", printable(&name), offset - symbol.value)
