@@ -204,7 +204,7 @@ fn abba(cpus: usize) {
             stage.visit().expect("a bystander");
         }
     });
-    assert_eq!(stage.counter.get(), cpus as u64 - 2);
+    assert_eq!(stage.counter.get(), cpus - 2);
     stage.assert_at_rest(1, 0);
     assert_eq!(stage.host.events(Event::LockDissolved), 0);
 }

@@ -5,9 +5,7 @@ use std::{sync::Arc, thread, time::Duration};
 use haltkick_locks::{osq::Layout, *};
 use haltkick_testing::tests;
 
-use crate::support::{self, Cpus, Plain, Signal, rounds};
-
-const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
+use crate::support::{self, CPUS, Cpus, Plain, Signal, rounds};
 
 struct Stage<L: Layout, R = RulesToday> {
     host: Cpus,
@@ -45,7 +43,7 @@ impl<L: Layout, R: RwSemRules> Stage<L, R> {
         );
     }
 
-    fn look(&self) -> u64 {
+    fn look(&self) -> usize {
         let [a, b] = self.counters.each_ref().map(Plain::get);
         assert_eq!(a, b, "a reader and a writer were inside at once");
         a
@@ -86,7 +84,7 @@ fn readers_see_whole_writes<L: Layout, R: RwSemRules>(host: Cpus) {
         }
     });
     let writes = (0..CPUS).map(|cpu| (0..n).filter(|round| (round + cpu) % 3 == 0).count()).sum::<usize>();
-    assert_eq!(stage.look(), writes as u64);
+    assert_eq!(stage.look(), writes);
 }
 
 #[test]
@@ -348,7 +346,7 @@ fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
 }
 
 /// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in next to it.
-fn readers_that_are_let_in<R: RwSemRules>() -> u64 {
+fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let held = Signal::default();

@@ -1,11 +1,11 @@
 //! How each acquisition came about, and in which order CPUs are served.
 
-use std::{sync::Mutex, thread, time::Duration};
+use std::thread;
 
 use haltkick_locks::*;
 
-use super::Stage;
-use crate::support::{Cpus, Signal};
+use super::{Domain, Stage};
+use crate::support::{self, Cpus};
 
 on_both_layouts! {
     native_acquisitions_are_fast_pending_or_queued
@@ -25,7 +25,7 @@ fn all_wait_for_cpu_0<M: Mode, W: Word>(stage: &Stage<M, W>, cpus: usize) {
         },
         |_| stage.visit(),
     );
-    assert_eq!(stage.counter.get(), cpus as u64 - 1);
+    assert_eq!(stage.counter.get(), cpus - 1);
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
@@ -55,33 +55,10 @@ fn pv_acquisitions_are_fast_stolen_or_queued<W: Word>() {
     assert_eq!(events(Event::SleepKick), 0, "those are of other locks");
 }
 
-/// CPUs arrive one by one while CPU 0 holds the lock; they must be served in that order.
-fn served_in_order<M: Mode, W: Word>() {
-    let stage = Stage::<M, W>::new(Cpus::new(6, Duration::from_secs(3600)));
-    let arrivals: [Signal; 6] = Default::default();
-    let served = Mutex::new(Vec::new());
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            for (i, arrival) in arrivals.iter().enumerate().skip(1) {
-                arrival.give();
-                stage.host.until_paused(i, 10);
-            }
-            stage.unlock();
-        } else {
-            arrivals[cpu].await_it();
-            stage.lock();
-            served.lock().unwrap().push(cpu);
-            stage.unlock();
-        }
-    });
-    assert_eq!(served.into_inner().unwrap(), [1, 2, 3, 4, 5]);
-}
-
 fn native_serves_in_the_order_of_arrival<W: Word>() {
-    served_in_order::<Native, W>();
+    support::serves_in_the_order_of_arrival(Domain::new, &QSpinLock::<Native, W>::new());
 }
 
 fn v16_serves_in_the_order_of_arrival<W: Word>() {
-    served_in_order::<V16, W>();
+    support::serves_in_the_order_of_arrival(Domain::new, &QSpinLock::<V16, W>::new());
 }
