@@ -115,7 +115,7 @@ fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
 /// CPU 0 holds `a`, CPU 1 is pending, and CPU 2 does something in an NMI that interrupts nothing, or a wait in the queue of `a`.
 fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError>) {
     let stage = Stage::new(4);
-    let [held, ready, done] = [(); 3].map(|()| Arc::new(Signal::default()));
+    let [held, ready, done] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock(&stage.a).unwrap();
@@ -172,7 +172,7 @@ tests! {
 fn abba(cpus: usize) {
     let stage = Stage::new(cpus);
     stage.host.set_lock_limit(1, Duration::from_secs(2));
-    let [held, failed] = [(); 2].map(|()| Arc::new(Signal::default()));
+    let [held, failed] = [(); 2].map(|()| Signal::default());
     let queued = Signal::default();
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -276,7 +276,7 @@ fn a_lock_that_fails_is_asked_for_again() {
 fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
     let stage = Stage::new(4);
     let [held, pending, queued] = [(); 3].map(|()| Signal::default());
-    let [stands_still, goes_on] = [(); 2].map(|()| Arc::new(Signal::default()));
+    let [stands_still, goes_on] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| {
         match cpu {
             0 => {
