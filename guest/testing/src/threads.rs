@@ -83,14 +83,8 @@ impl Latch {
 
 /// Sleep of one CPU. Each sleep may once end spuriously.
 #[cfg(loom)]
+#[derive(Debug)]
 pub(crate) struct Latch(Notify);
-
-#[cfg(loom)]
-impl std::fmt::Debug for Latch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Latch")
-    }
-}
 
 #[cfg(loom)]
 impl Latch {

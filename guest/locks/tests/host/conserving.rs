@@ -87,8 +87,7 @@ fn a_head_insists_when_its_tenure_is_over() {
                 stage.host.kick(1);
                 thread::yield_now();
             }
-            let queued = queued.clone();
-            Cpus::hook_once(Point::TailPublished, move || queued.give());
+            Cpus::give_at(Point::TailPublished, &queued);
             stage.unlock();
             visit(0);
         }

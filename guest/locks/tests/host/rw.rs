@@ -111,11 +111,7 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
             checked.give();
         } else {
             reading.await_it();
-            let (waiting, checked) = (waiting.clone(), checked.clone());
-            Cpus::hook_once(Point::WriterWaits, move || {
-                waiting.give();
-                checked.await_it();
-            });
+            Cpus::stand_at(Point::WriterWaits, &waiting, &checked);
             lock.write(&host);
             counter.increment();
             lock.write_unlock(&host, ());
@@ -140,8 +136,7 @@ fn who_tries_to_read_does_not_delay_a_waiting_writer() {
         }
         1 => {
             reading.await_it();
-            let waiting = waiting.clone();
-            Cpus::hook_once(Point::WriterWaits, move || waiting.give());
+            Cpus::give_at(Point::WriterWaits, &waiting);
             lock.write(&host);
             lock.write_unlock(&host, ());
         }

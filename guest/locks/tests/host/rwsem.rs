@@ -114,12 +114,8 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
             kicked.give();
         } else {
             held.await_it();
-            let (halts, kicked) = (halts.clone(), kicked.clone());
             // Until it has been kicked: it might find first that it need not sleep, and would not be kicked then.
-            Cpus::hook_once(Point::BeforeSleep, move || {
-                halts.give();
-                kicked.await_it();
-            });
+            Cpus::stand_at(Point::BeforeSleep, &halts, &kicked);
             stage.write();
         }
     });
@@ -149,8 +145,7 @@ fn a_writer_comes_in_although_readers_never_let_go_together() {
 /// CPU 0 owns the lock, and CPU 1 sleeps as a writer whose patience is over: it has been promised the lock. When CPU 0
 /// releases it, and before it kicks, CPU 2 comes for it as a `thief`: CPU 1 is served first.
 fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
-    let stage = Today::new(Cpus::impatient(3));
-    stage.host.set_insistent(true);
+    let stage = Today::new(Cpus::impatient(3).insistent());
     stage.host.set_preempted(0, true);
     let [halts, comes, served, stolen] = [(); 4].map(|()| Signal::default());
     stage.while_held(
@@ -170,8 +165,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
         |cpu| match cpu {
             1 => {
                 // Only who is about to halt is kicked.
-                let halts = halts.clone();
-                Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+                Cpus::give_at(Point::BeforeSleep, &halts);
                 stage.lock.write(&stage.domain);
                 assert!(!stolen.given(), "somebody has overtaken a writer that insists");
                 served.give();
@@ -222,11 +216,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
         }
         1 => {
             held.await_it();
-            let (halts, goes_on) = (halts.clone(), goes_on.clone());
-            Cpus::hook_once(Point::BeforeSleep, move || {
-                halts.give();
-                goes_on.await_it();
-            });
+            Cpus::stand_at(Point::BeforeSleep, &halts, &goes_on);
             write(1);
         }
         _ => {
@@ -347,15 +337,13 @@ fn a_writer_spins_on_readers_briefly_and_did_not_in_2018() {
 
 /// CPU 1 sleeps as a writer whose patience is over while CPU 0 owns the lock: how often it was promised the lock.
 fn promises<R: RwSemRules>() -> u64 {
-    let stage = Stage::<R>::new(Cpus::impatient(2));
-    stage.host.set_insistent(true);
+    let stage = Stage::<R>::new(Cpus::impatient(2).insistent());
     stage.host.set_preempted(0, true);
     let halts = Signal::default();
     stage.while_held(
         || halts.await_it(),
         |_| {
-            let halts = halts.clone();
-            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+            Cpus::give_at(Point::BeforeSleep, &halts);
             stage.write();
         },
     );

@@ -94,13 +94,7 @@ fn share<R: RwSemRules, const CPUS: usize>(
 }
 
 /// Sleepers insist as soon as they have been overtaken.
-const INSISTENT: (fn(Cpus) -> Cpus, Preempted) = (
-    |machine| {
-        machine.set_insistent(true);
-        machine
-    },
-    EVERYBODY,
-);
+const INSISTENT: (fn(Cpus) -> Cpus, Preempted) = (Cpus::insistent, EVERYBODY);
 const SPIN: (fn(Cpus) -> Cpus, Preempted) = (|machine| machine, NOBODY);
 const SLEEP: (fn(Cpus) -> Cpus, Preempted) = (|machine| machine, EVERYBODY);
 
