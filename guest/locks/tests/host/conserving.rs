@@ -52,12 +52,11 @@ fn a_head_wakes_its_successor_before_it_has_the_lock() {
             stage.host.kick(1);
             stage.host.until_counted(1, Event::PvSpuriousWakeup);
         },
-        |cpu| match cpu {
-            1 => stage.visit(),
-            _ => {
+        |cpu| {
+            if cpu == 2 {
                 stage.host.until_counted(1, Event::PvWaitHead);
-                stage.visit();
             }
+            stage.visit();
         },
     );
     assert_eq!(stage.domain.sleeping_heads(), 0);
