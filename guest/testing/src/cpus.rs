@@ -121,7 +121,7 @@ impl Cpus {
         self
     }
 
-    /// Who goes to sleep insists as soon as it has been overtaken.
+    /// A sleeper insists as soon as it has been overtaken.
     #[must_use]
     pub fn insistent(self) -> Self {
         self.nanosecond.store(0, Relaxed);

@@ -40,7 +40,7 @@ impl Plain {
         }
     }
 
-    /// The count, for who holds the lock, or once all that increment it are done.
+    /// The count. The caller holds the lock, or all that increment it are done.
     pub fn get(&self) -> usize {
         // SAFETY: as above.
         #[cfg(loom)]
