@@ -221,8 +221,7 @@ fn abba(cpus: usize) {
         }
         _ => {
             queued.await_it();
-            stage.host.until_counted(1, Event::LockSlowpath);
-            stage.host.until_doing(2, Activity::Head);
+            stage.until_queued(1);
             stage.visit().expect("a bystander");
         }
     });
