@@ -18,7 +18,7 @@ use std::{
 use haltkick_locks::{Activity, Event, Platform, Point};
 
 #[cfg(not(any(loom, shuttle)))]
-use crate::watchdog::Watchdog;
+use crate::watchdog::{Signal, Watchdog};
 use crate::{
     reached::reach,
     threads::{self, Clock, Latch, draw},
@@ -44,8 +44,8 @@ pub struct Machine {
     cpus: Vec<Cpu>,
     slice_ends_soon: AtomicBool,
     overcommitted: AtomicBool,
-    insistent: AtomicBool,
-    unhurried: AtomicBool,
+    /// Ticks of a nanosecond of patience that is measured in time.
+    nanosecond: AtomicU64,
     slices_given_up: AtomicU64,
     /// Loom: rounds of spinning, or of yielding to a CPU, in this execution before it is no longer branched on.
     #[cfg(loom)]
@@ -106,8 +106,7 @@ impl Cpus {
             cpus: (0..cpus).map(cpu).collect(),
             slice_ends_soon: AtomicBool::new(false),
             overcommitted: AtomicBool::new(true),
-            insistent: AtomicBool::new(false),
-            unhurried: AtomicBool::new(false),
+            nanosecond: AtomicU64::new(1),
             slices_given_up: AtomicU64::new(0),
             #[cfg(loom)]
             pauses_left: AtomicU64::new(u64::MAX),
@@ -118,7 +117,14 @@ impl Cpus {
     /// own steps).
     #[must_use]
     pub fn unhurried(self) -> Self {
-        self.unhurried.store(true, Relaxed);
+        self.nanosecond.store(1 << 20, Relaxed);
+        self
+    }
+
+    /// A sleeper insists as soon as it has been overtaken.
+    #[must_use]
+    pub fn insistent(self) -> Self {
+        self.nanosecond.store(0, Relaxed);
         self
     }
 
@@ -185,6 +191,21 @@ impl Cpus {
     /// CPUs whose waiters spin for `spin_threshold`.
     pub fn new(cpus: usize, spin_threshold: Duration) -> Self {
         Self::impatient(cpus).patient(spin_threshold.as_nanos() as u64)
+    }
+
+    /// Gives `signal` the first time that the calling thread passes `point`.
+    pub fn give_at(point: Point, signal: &Signal) {
+        let signal = signal.clone();
+        Self::hook_once(point, move || signal.give());
+    }
+
+    /// Stops the calling thread the first time that it passes `point`: it gives `there`, and goes on after `goes_on`.
+    pub fn stand_at(point: Point, there: &Signal, goes_on: &Signal) {
+        let (there, goes_on) = (there.clone(), goes_on.clone());
+        Self::hook_once(point, move || {
+            there.give();
+            goes_on.await_it();
+        });
     }
 
     /// Ends the process, with a report of these CPUs, unless it is dropped in time.
@@ -305,11 +326,6 @@ impl Machine {
         self.overcommitted.store(overcommitted, Relaxed);
     }
 
-    /// From now on, who goes to sleep insists as soon as it has been overtaken.
-    pub fn set_insistent(&self, insistent: bool) {
-        self.insistent.store(insistent, Relaxed);
-    }
-
     /// Returns how often CPUs have yielded without naming a CPU.
     pub fn slices_given_up(&self) -> u64 {
         self.slices_given_up.load(Relaxed)
@@ -420,13 +436,8 @@ impl Platform for Cpus {
     }
 
     fn ticks(&self, nanoseconds: u64) -> u64 {
-        let told = || match (self.insistent.load(Relaxed), self.unhurried.load(Relaxed)) {
-            (true, _) => 0,
-            (false, true) => nanoseconds << 20,
-            (false, false) => nanoseconds,
-        };
         // A few looks at the clock: patience that is measured in time ends, too.
-        draw(16).unwrap_or_else(told)
+        draw(16).unwrap_or_else(|| nanoseconds * self.nanosecond.load(Relaxed))
     }
 
     fn is_overcommitted(&self) -> bool {

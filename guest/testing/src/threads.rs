@@ -2,14 +2,15 @@
 //! answers are drawn. They are the host's; loom's, which tries every interleaving of them; or shuttle's, which tries random
 //! schedules.
 
-use std::cell::Cell;
-#[cfg(any(loom, shuttle))]
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Instant,
+};
 #[cfg(not(any(loom, shuttle)))]
 use std::{
     sync::{Condvar, Mutex},
     thread,
-    time::Instant,
 };
 
 #[cfg(loom)]
@@ -82,14 +83,8 @@ impl Latch {
 
 /// Sleep of one CPU. Each sleep may once end spuriously.
 #[cfg(loom)]
+#[derive(Debug)]
 pub(crate) struct Latch(Notify);
-
-#[cfg(loom)]
-impl std::fmt::Debug for Latch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Latch")
-    }
-}
 
 #[cfg(loom)]
 impl Latch {
@@ -106,42 +101,31 @@ impl Latch {
     }
 }
 
-/// Nanoseconds.
-#[cfg(not(any(loom, shuttle)))]
+/// Time of the host's threads, in nanoseconds. With shuttle it counts the looks at it, and with loom the pauses of all CPUs: time
+/// passes where a CPU waits, and adds no interleavings.
 #[derive(Debug)]
-pub(crate) struct Clock(Instant);
-
-#[cfg(not(any(loom, shuttle)))]
-impl Clock {
-    pub(crate) fn new() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn now(&self) -> u64 {
-        self.0.elapsed().as_nanos() as u64
-    }
-
-    pub(crate) fn paused(&self) {}
+pub(crate) struct Clock {
+    begun: Instant,
+    counted: AtomicU64,
 }
 
-/// Counts the looks at it with shuttle, and the pauses of all CPUs with loom: time passes where a CPU waits, and adds no
-/// interleavings.
-#[cfg(any(loom, shuttle))]
-#[derive(Debug)]
-pub(crate) struct Clock(AtomicU64);
-
-#[cfg(any(loom, shuttle))]
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self { begun: Instant::now(), counted: AtomicU64::new(0) }
     }
 
     pub(crate) fn now(&self) -> u64 {
-        self.0.fetch_add(u64::from(cfg!(shuttle)), Relaxed)
+        if cfg!(any(loom, shuttle)) {
+            self.counted.fetch_add(u64::from(cfg!(shuttle)), Relaxed)
+        } else {
+            self.begun.elapsed().as_nanos() as u64
+        }
     }
 
     pub(crate) fn paused(&self) {
-        self.0.fetch_add(u64::from(cfg!(loom)), Relaxed);
+        if cfg!(loom) {
+            self.counted.fetch_add(1, Relaxed);
+        }
     }
 }
 

@@ -338,59 +338,6 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RE
 }
 
 #[apply(trial)]
-fn instructions_that_not_every_cpu_has_are_simulated() {
-    let source = r#"
-#include "haltkick.h"
-struct lock { hk_u32 held; hk_u32 waits; hk_u64 note; };
-HK_LOCK(struct lock);
-void hk_lock(struct lock *lock)
-{
-    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)) {
-        hk_u64 random, sum = 0, lowest;
-        unsigned char is_random;
-        __asm__ volatile("rdrand %0" : "=r"(random), "=@ccc"(is_random));
-        if (!is_random)
-            hk_fail("no random number");
-        __asm__ volatile("crc32q %1, %0" : "+r"(sum) : "r"(random));
-        __asm__ volatile("movnti %1, %0" : "=m"(lock->note) : "r"(sum));
-        __asm__ volatile("clflush %0" : "+m"(lock->note));
-        random = 1ul << (random & 5) | sum >> (random & 63) << 40;
-        __asm__ volatile("blsi %1, %0" : "=r"(lowest) : "r"(random) : "cc");
-        if (lowest > 32)
-            hk_fail("not the lowest bit");
-        for (; lowest; lowest--)
-            hk_pause();
-    }
-}
-void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
-"#;
-    excludes(&on_two_simulated_cpus(), &text("newer", source, &[&FLAGS[..], &["-march=x86-64-v3"]].concat()))
-}
-
-#[apply(trial)]
-fn a_word_in_two_lines_is_a_lock_on_a_simulated_machine() {
-    // Both halves of a ticket are the same, and each lies in a line of its own.
-    let source = r#"
-#include "haltkick.h"
-struct lock { hk_u8 before[60]; hk_u64 next; hk_u32 turn; } __attribute__((packed));
-HK_LOCK(struct lock);
-void hk_lock(struct lock *lock)
-{
-    hk_u64 mine = __atomic_fetch_add(&lock->next, 0x100000001, __ATOMIC_RELAXED);
-    if (mine >> 32 != (hk_u32)mine)
-        hk_fail("half a ticket");
-    while (__atomic_load_n(&lock->turn, __ATOMIC_ACQUIRE) != (hk_u32)mine)
-        hk_pause();
-}
-void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->turn, lock->turn + 1, __ATOMIC_RELEASE); }
-"#;
-    let object = text("two_lines", source, &FLAGS);
-    for machine in ["skylake-8s", "nehalem-2s"] {
-        excludes(&support::simulated(machine, 4, 4), &object);
-    }
-}
-
-#[apply(trial)]
 fn readers_of_an_object_share_its_lock() {
     // As many readers as like, or one writer.
     let source = r#"

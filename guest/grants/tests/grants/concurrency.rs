@@ -2,8 +2,7 @@
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::shared::{GRANTER, Heap, MAPPER, Posted};
 use crate::support::{MOST_VCPUS, Step, Tickets, cpus, on_each_vcpu, steps, world};
@@ -189,54 +188,6 @@ fn without_locks_somebody_notices() {
     assert!(noticed);
 }
 
-/// Two vCPUs unmap the same handles: each is unmapped once.
-#[test]
-fn a_handle_that_two_vcpus_unmap_is_unmapped_once() {
-    let world = world::<Lists<Tickets>>(2);
-    let vcpu = Vcpu::new(0, 1);
-    for _ in 0..ROUNDS {
-        world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
-        let map = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP };
-        let handles: Vec<u32> = (0..8).map(|_| world.map(&vcpu, MAPPER, map).unwrap()).collect();
-        let unmapped = AtomicU64::new(0);
-        on_each_vcpu(2, 1, |vcpu| {
-            world.unmap(vcpu, MAPPER, &handles, |_, status| assert_eq!(status, Status::BadHandle)).unwrap();
-            unmapped.fetch_add(vcpu.counted(Counter::Unmap), Relaxed);
-        });
-        assert_eq!(unmapped.into_inner(), 8);
-        assert!(world.rest().is_clean());
-    }
-}
-
-/// A granter that changes its entry all the time: the mapper maps or is refused, and nothing is left behind.
-#[test]
-fn a_granter_that_never_stands_still_gains_nothing() {
-    let world = world::<Split<Tickets>>(2);
-    let (stop, mapper) = (AtomicBool::new(false), Vcpu::new(0, 1));
-    let entry = world.shared(GRANTER, 0);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Relaxed) {
-                entry.publish(MAPPER, PERMIT_ACCESS, 0);
-                entry.overwrite(PERMIT_ACCESS | READONLY | u32::from(MAPPER) << 16);
-            }
-        });
-        let map = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP | READONLY_MAP };
-        // Until the two have met, or for as long as a machine with one processor may need to show nothing.
-        for _ in 0..ROUNDS * 3_000 {
-            if let Ok(handle) = world.map(&mapper, MAPPER, map) {
-                world.unmap(&mapper, MAPPER, &[handle], |_, status| panic!("{status}")).unwrap();
-            }
-            if mapper.counted(Counter::Unstable) > TRIES as u64 {
-                break;
-            }
-        }
-        stop.store(true, Relaxed);
-    });
-    let rest = world.rest();
-    assert!(rest.is_clean(), "{rest}");
-}
-
 /// Returns the complaint of the lock order's check about a swap, if any.
 fn complaint<S: Scheme>(a: u32, b: u32) -> Option<String> {
     let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
@@ -261,21 +212,4 @@ fn the_posted_swap_of_an_entry_with_itself_locks_twice_until_fixed() {
     assert!(posted.contains("Entry 3 is held already"), "{posted}");
     assert_eq!(complaint::<Split<Tickets>>(3, 3), None);
     assert_eq!(complaint::<Cleaned<Tickets>>(3, 3), None);
-}
-
-/// Two vCPUs swap one pair in opposite orders for as long as it takes to meet.
-#[test]
-fn opposite_swaps_of_one_pair_come_through() {
-    fn come_through<S: Scheme>() {
-        let world = world::<S>(2);
-        on_each_vcpu(2, 1, |vcpu| {
-            for round in 0..ROUNDS * 10 {
-                let (a, b) = if (round + vcpu.random(2)) % 2 == 0 { (1, 2) } else { (2, 1) };
-                world.swap(vcpu, GRANTER, a, b).unwrap();
-            }
-        });
-    }
-    come_through::<Split<Tickets>>();
-    come_through::<Cleaned<Tickets>>();
-    come_through::<Fair<Tickets>>();
 }

@@ -1,31 +1,8 @@
 //! Effects and refusals of each operation, under every scheme.
 
-use crate::shared::{GRANTER, MAPPER, StrictSingle, StrictSplit};
+use crate::shared::{GRANTER, MAPPER, StrictSingle, StrictSplit, to_map, under_every_scheme};
 use crate::support::{STRANGER, Tickets, world};
 use haltkick_grants::*;
-
-/// Runs the same tests under every scheme; under Miri, which is slow, under the one with most kinds of locks.
-macro_rules! under_every_scheme {
-    ($($test:ident)+) => {
-        #[cfg(not(miri))]
-        mod others {
-            use super::*;
-
-            under_every_scheme!(in [$($test)+] single Single, split Split, unpadded Unpadded,
-                strict_single StrictSingle, strict_split StrictSplit, brief Brief, cleaned Cleaned,
-                lists Lists, per_cpu PerCpu);
-        }
-        under_every_scheme!(@ fair Fair [$($test)+]);
-    };
-    (in $tests:tt $($module:ident $scheme:ident),+) => {
-        $(under_every_scheme!(@ $module $scheme $tests);)+
-    };
-    (@ $module:ident $scheme:ident [$($test:ident)+]) => {
-        mod $module {
-            $(#[test] fn $test() { super::in_a_world(super::$test::<super::$scheme<super::Tickets>>); })+
-        }
-    };
-}
 
 /// A test in a world with five vCPUs, of which it has the first. The world is clean in the end.
 fn in_a_world<S: Scheme>(test: fn(&World<S>, &Vcpu)) {
@@ -36,6 +13,7 @@ fn in_a_world<S: Scheme>(test: fn(&World<S>, &Vcpu)) {
 }
 
 under_every_scheme! {
+    in_a_world, Tickets;
     a_mapping_reaches_the_granters_page
     devices_reach_what_is_mapped_as_far_as_it_is
     pins_and_flags_follow_the_mappings
@@ -56,10 +34,6 @@ fn grant<S: Scheme>(world: &World<S>, reference: u32, flags: u32, number: u32) -
     let entry = world.shared(GRANTER, reference);
     entry.publish(MAPPER, flags, number);
     entry
-}
-
-fn to_map(reference: u32, flags: u32) -> MapRequest {
-    MapRequest { granter: GRANTER, reference, flags }
 }
 
 fn unmap<S: Scheme>(world: &World<S>, vcpu: &Vcpu, handles: &[u32]) -> Vec<(u32, Status)> {

@@ -42,19 +42,6 @@ fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
     assert_eq!(stage.host.events(Event::PvWaitHead) + stage.host.events(Event::PvWaitNode), 0);
 }
 
-#[test]
-fn a_head_takes_a_free_lock_without_having_forbidden_to_steal_it() {
-    let stage = Conserving::new(Cpus::new(2, EVER));
-    stage.while_held(
-        || stage.host.until_doing(1, Activity::Head),
-        |_| {
-            Cpus::hook(|point| assert_ne!(point, Point::HeadSpinning, "its tenure has not begun"));
-            stage.visit();
-        },
-    );
-    assert_eq!(stage.host.events(Event::LockSlowpath), 1);
-}
-
 /// CPU 1 is head and sleeps, CPU 2 sleeps behind it. CPU 1 wakes, and its tenure, of no length, is over.
 #[test]
 fn a_head_wakes_its_successor_before_it_has_the_lock() {
@@ -65,12 +52,11 @@ fn a_head_wakes_its_successor_before_it_has_the_lock() {
             stage.host.kick(1);
             stage.host.until_counted(1, Event::PvSpuriousWakeup);
         },
-        |cpu| match cpu {
-            1 => stage.visit(),
-            _ => {
+        |cpu| {
+            if cpu == 2 {
                 stage.host.until_counted(1, Event::PvWaitHead);
-                stage.visit();
             }
+            stage.visit();
         },
     );
     assert_eq!(stage.domain.sleeping_heads(), 0);
@@ -100,8 +86,7 @@ fn a_head_insists_when_its_tenure_is_over() {
                 stage.host.kick(1);
                 thread::yield_now();
             }
-            let queued = queued.clone();
-            Cpus::hook_once(Point::TailPublished, move || queued.give());
+            Cpus::give_at(Point::TailPublished, &queued);
             stage.unlock();
             visit(0);
         }

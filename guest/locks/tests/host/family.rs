@@ -1,10 +1,8 @@
 //! Requirements on every lock of the family, on host threads.
 
-use std::time::Duration;
-
 use haltkick_locks::*;
 
-use crate::support::{CPUS, Cpus, Signal, family};
+use crate::support::{self, CPUS, Cpus, family};
 
 family! {
     tas: Tas::new(), |host| host;
@@ -44,33 +42,10 @@ family! {
     rqspinlock_packed_in_haste: RqSpinLock::<Packed>::new(), |host: Cpus| RqSpinDomain::<_, CPUS>::new(host.limited(2_000));
 }
 
-/// Four CPUs that come one after the other to a queue in which each waits to be handed the lock, and never gives up.
-pub(crate) fn waiters_are_served_in_order<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L) {
-    let held = Signal::default();
-    let order = std::sync::Mutex::new(vec![]);
-    host.run(|cpu| {
-        if cpu > 0 {
-            held.await_it();
-            host.until_doing(cpu - 1, Activity::Waiter);
-            // The last one has announced itself, and may not have linked itself yet. It pauses afterwards.
-            (1..cpu).for_each(|before| host.until_paused(before, 1));
-        }
-        let token = lock.lock(domain);
-        held.give();
-        if cpu == 0 {
-            host.until_doing(3, Activity::Waiter);
-            host.until_paused(3, 1);
-        }
-        order.lock().unwrap().push(cpu);
-        lock.unlock(domain, token);
-    });
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
-}
-
 #[test]
 fn waiters_of_strict_queues_are_served_in_order() {
-    let host = Cpus::new(4, Duration::from_secs(3600));
-    waiters_are_served_in_order(&host, &McsDomain::<Cpus, 4>::new(host.clone()), &Mcs::new());
+    support::serves_in_the_order_of_arrival(McsDomain::<Cpus, 6>::new, &Mcs::new());
+    support::serves_in_the_order_of_arrival(|host| host, &Ticket::new());
 }
 
 #[test]

@@ -42,8 +42,7 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
             both_held.await_it();
             let (interrupted, queued) = (stage.clone(), queued.clone());
             Cpus::hook_once(Point::NodeClaimed, move || {
-                let queued = queued.clone();
-                Cpus::hook_once(Point::TailPublished, move || queued.give());
+                Cpus::give_at(Point::TailPublished, &queued);
                 interrupted.visit();
             });
             other.lock(&stage.domain);
@@ -51,8 +50,7 @@ fn t18_a_node_is_not_found_under_its_last_lock() {
         }
         _ => {
             queued.await_it();
-            let linked = linked.clone();
-            Cpus::hook_once(Point::TailPublished, move || linked.give());
+            Cpus::give_at(Point::TailPublished, &linked);
             stage.visit();
         }
     });

@@ -50,6 +50,28 @@ impl Stage {
         );
     }
 
+    /// As above; CPU 1 is pending and CPU 2 head before CPU 3 comes, and `meanwhile` begins.
+    fn while_queued(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
+        let [pending, queued] = [(); 2].map(|()| Signal::default());
+        self.while_held(
+            || {
+                self.host.until_doing(1, Activity::Head);
+                pending.give();
+                self.until_queued(1);
+                queued.give();
+                meanwhile();
+            },
+            |cpu| {
+                match cpu {
+                    1 => {}
+                    2 => pending.await_it(),
+                    _ => queued.await_it(),
+                }
+                others(cpu);
+            },
+        );
+    }
+
     fn until_queued(&self, cpus: u64) {
         self.host.until_counted(cpus, Event::LockSlowpath);
         self.host.until_doing(2, Activity::Head);
@@ -115,7 +137,7 @@ fn rq5_a_cpu_that_has_the_lock_fails_past_a_queue() {
 /// CPU 0 holds `a`, CPU 1 is pending, and CPU 2 does something in an NMI that interrupts nothing, or a wait in the queue of `a`.
 fn in_an_nmi(interrupts_a_wait: bool, of_a: bool, expected: Result<(), LockError>) {
     let stage = Stage::new(4);
-    let [held, ready, done] = [(); 3].map(|()| Arc::new(Signal::default()));
+    let [held, ready, done] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock(&stage.a).unwrap();
@@ -172,7 +194,7 @@ tests! {
 fn abba(cpus: usize) {
     let stage = Stage::new(cpus);
     stage.host.set_lock_limit(1, Duration::from_secs(2));
-    let [held, failed] = [(); 2].map(|()| Arc::new(Signal::default()));
+    let [held, failed] = [(); 2].map(|()| Signal::default());
     let queued = Signal::default();
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -199,12 +221,11 @@ fn abba(cpus: usize) {
         }
         _ => {
             queued.await_it();
-            stage.host.until_counted(1, Event::LockSlowpath);
-            stage.host.until_doing(2, Activity::Head);
+            stage.until_queued(1);
             stage.visit().expect("a bystander");
         }
     });
-    assert_eq!(stage.counter.get(), cpus as u64 - 2);
+    assert_eq!(stage.counter.get(), cpus - 2);
     stage.assert_at_rest(1, 0);
     assert_eq!(stage.host.events(Event::LockDissolved), 0);
 }
@@ -214,17 +235,11 @@ tests! {
     rq9_a_deadlock_of_the_last_in_the_queue_frees_the_tail: abba(3);
 }
 
-/// CPU 1 is pending, CPU 2 head, CPU 3 behind it.
 #[test]
 fn a_head_that_times_out_sends_the_queue_away() {
     let stage = Stage::new(4);
-    let [pending, queued] = [(); 2].map(|()| Signal::default());
-    stage.while_held(
+    stage.while_queued(
         || {
-            stage.host.until_doing(1, Activity::Head);
-            pending.give();
-            stage.until_queued(1);
-            queued.give();
             stage.until_queued(2);
             stage.host.until_paused(3, 10);
             stage.host.set_lock_limit(2, Duration::ZERO);
@@ -232,10 +247,7 @@ fn a_head_that_times_out_sends_the_queue_away() {
         },
         |cpu| match cpu {
             1 => stage.visit().expect("the pending CPU may wait"),
-            _ => {
-                if cpu == 2 { &pending } else { &queued }.await_it();
-                assert_eq!(stage.visit(), Err(LockError::TimedOut));
-            }
+            _ => assert_eq!(stage.visit(), Err(LockError::TimedOut)),
         },
     );
     stage.assert_at_rest(0, 2);
@@ -271,43 +283,32 @@ fn a_lock_that_fails_is_asked_for_again() {
     assert_eq!([0, 1].map(|cpu| stage.domain.held_by(cpu)), [0; 2]);
 }
 
-/// CPU 1 is pending, CPU 2 head. CPU 3, behind it, stands still when CPU 2 gives up.
+/// CPU 3, behind the head, stands still when that one gives up.
 #[test]
 fn a_cpu_does_not_come_back_to_a_queue_that_ends() {
     let stage = Stage::new(4);
-    let [held, pending, queued] = [(); 3].map(|()| Signal::default());
-    let [stands_still, goes_on] = [(); 2].map(|()| Arc::new(Signal::default()));
-    stage.host.run(|cpu| {
-        match cpu {
-            0 => {
-                stage.lock(&stage.a).unwrap();
-                held.give();
-                stage.host.until_doing(1, Activity::Head);
-                pending.give();
-                stage.until_queued(1);
-                queued.give();
-                stands_still.await_it();
-                stage.host.set_lock_limit(2, 20 * SOON);
-                stage.host.until_counted(1, Event::LockTimedOut);
-                stage.host.set_lock_limit(2, Duration::MAX);
-                stage.host.until_paused(2, 1_000);
-                assert_eq!(stage.host.events(Event::LockSlowpath), 2);
-                goes_on.give();
-                return stage.unlock(&stage.a);
-            }
-            1 => held.await_it(),
-            2 => pending.await_it(),
-            _ => {
-                queued.await_it();
+    let [stands_still, goes_on] = [(); 2].map(|()| Signal::default());
+    stage.while_queued(
+        || {
+            stands_still.await_it();
+            stage.host.set_lock_limit(2, 20 * SOON);
+            stage.host.until_counted(1, Event::LockTimedOut);
+            stage.host.set_lock_limit(2, Duration::MAX);
+            stage.host.until_paused(2, 1_000);
+            assert_eq!(stage.host.events(Event::LockSlowpath), 2);
+            goes_on.give();
+        },
+        |cpu| {
+            if cpu == 3 {
                 let (stands_still, goes_on) = (stands_still.clone(), goes_on.clone());
                 Cpus::hook_pauses(move || {
                     stands_still.give();
                     goes_on.await_it();
                 });
             }
-        }
-        stage.a.lock(&stage.domain);
-        stage.unlock(&stage.a);
-    });
+            stage.a.lock(&stage.domain);
+            stage.unlock(&stage.a);
+        },
+    );
     stage.assert_at_rest(0, 2);
 }

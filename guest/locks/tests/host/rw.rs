@@ -5,9 +5,7 @@ use std::{sync::Arc, thread, time::Duration};
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::support::{Cpus, Plain, Signal, on_cpu_1, rounds};
-
-const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
+use crate::support::{CPUS, Cpus, Plain, Signal, on_cpu_1, rounds};
 
 type Slots = PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]>;
 
@@ -68,8 +66,8 @@ fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
         }
     });
     let all = (0..CPUS).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
-    let written = all.filter(|n| n % 4 == 0).count() as u64;
-    assert_eq!(counters.map(Plain::into_inner), [written, written]);
+    let written = all.filter(|n| n % 4 == 0).count();
+    assert_eq!(counters.map(|counter| counter.get()), [written, written]);
 }
 
 fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: &L) {
@@ -113,17 +111,13 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
             checked.give();
         } else {
             reading.await_it();
-            let (waiting, checked) = (waiting.clone(), checked.clone());
-            Cpus::hook_once(Point::WriterWaits, move || {
-                waiting.give();
-                checked.await_it();
-            });
+            Cpus::stand_at(Point::WriterWaits, &waiting, &checked);
             lock.write(&host);
             counter.increment();
             lock.write_unlock(&host, ());
         }
     });
-    assert_eq!(counter.into_inner(), 1);
+    assert_eq!(counter.get(), 1);
 }
 
 /// CPU 0 reads, CPU 1 waits to write, and CPU 2 tries to read again and again. The writer takes the lock only from a word
@@ -142,8 +136,7 @@ fn who_tries_to_read_does_not_delay_a_waiting_writer() {
         }
         1 => {
             reading.await_it();
-            let waiting = waiting.clone();
-            Cpus::hook_once(Point::WriterWaits, move || waiting.give());
+            Cpus::give_at(Point::WriterWaits, &waiting);
             lock.write(&host);
             lock.write_unlock(&host, ());
         }

@@ -2,29 +2,23 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use haltkick_locks::{osq::Layout, *};
+use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::support::{self, Cpus, Plain, Signal, rounds};
+use crate::support::{self, CPUS, Cpus, Plain, Signal, rounds};
 
-const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
-
-struct Stage<L: Layout, R = RulesToday> {
+struct Stage<R> {
     host: Cpus,
-    domain: SleepDomain<Cpus, L, CPUS>,
-    lock: RwSem<L, R>,
+    domain: SleepDomain<Cpus, osq::Packed, CPUS>,
+    lock: RwSem<osq::Packed, R>,
     /// Equal whenever no writer is inside.
     counters: [Plain; 2],
 }
 
-impl<L: Layout> Stage<L> {
-    fn new(host: Cpus) -> Arc<Self> {
-        Self::with_rules(host)
-    }
-}
+type Today = Stage<RulesToday>;
 
-impl<L: Layout, R: RwSemRules> Stage<L, R> {
-    fn with_rules(host: Cpus) -> Arc<Self> {
+impl<R: RwSemRules> Stage<R> {
+    fn new(host: Cpus) -> Arc<Self> {
         let domain = SleepDomain::new(host.clone());
         Arc::new(Self { host, domain, lock: RwSem::with_rules(), counters: Default::default() })
     }
@@ -45,7 +39,7 @@ impl<L: Layout, R: RwSemRules> Stage<L, R> {
         );
     }
 
-    fn look(&self) -> u64 {
+    fn look(&self) -> usize {
         let [a, b] = self.counters.each_ref().map(Plain::get);
         assert_eq!(a, b, "a reader and a writer were inside at once");
         a
@@ -59,8 +53,8 @@ impl<L: Layout, R: RwSemRules> Stage<L, R> {
 }
 
 /// Two in three rounds read. Every ninth writes, and reads what it wrote without letting go.
-fn readers_see_whole_writes<L: Layout, R: RwSemRules>(host: Cpus) {
-    let stage = Stage::<L, R>::with_rules(host);
+fn readers_see_whole_writes<R: RwSemRules>(host: Cpus) {
+    let stage = Stage::<R>::new(host);
     let n = rounds(1_500);
     stage.host.run(|cpu| {
         for round in 0..n {
@@ -86,13 +80,13 @@ fn readers_see_whole_writes<L: Layout, R: RwSemRules>(host: Cpus) {
         }
     });
     let writes = (0..CPUS).map(|cpu| (0..n).filter(|round| (round + cpu) % 3 == 0).count()).sum::<usize>();
-    assert_eq!(stage.look(), writes as u64);
+    assert_eq!(stage.look(), writes);
 }
 
 #[test]
 fn readers_see_whole_writes_when_all_spin_first() {
-    readers_see_whole_writes::<osq::Split, RulesToday>(Cpus::new(CPUS, Duration::from_micros(20)));
-    readers_see_whole_writes::<osq::Split, Rules2018>(Cpus::new(CPUS, Duration::from_micros(20)));
+    readers_see_whole_writes::<RulesToday>(Cpus::new(CPUS, Duration::from_micros(20)));
+    readers_see_whole_writes::<Rules2018>(Cpus::new(CPUS, Duration::from_micros(20)));
 }
 
 #[test]
@@ -102,13 +96,13 @@ fn readers_see_whole_writes_when_owners_are_often_preempted() {
         (0..CPUS).step_by(2).for_each(|cpu| host.set_preempted(cpu, true));
         host
     };
-    readers_see_whole_writes::<osq::Packed, RulesToday>(host());
-    readers_see_whole_writes::<osq::Packed, Rules2018>(host());
+    readers_see_whole_writes::<RulesToday>(host());
+    readers_see_whole_writes::<Rules2018>(host());
 }
 
 #[test]
 fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(2));
+    let stage = Today::new(Cpus::impatient(2));
     stage.host.set_preempted(0, true);
     let [held, halts, kicked] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| {
@@ -120,12 +114,8 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
             kicked.give();
         } else {
             held.await_it();
-            let (halts, kicked) = (halts.clone(), kicked.clone());
             // Until it has been kicked: it might find first that it need not sleep, and would not be kicked then.
-            Cpus::hook_once(Point::BeforeSleep, move || {
-                halts.give();
-                kicked.await_it();
-            });
+            Cpus::stand_at(Point::BeforeSleep, &halts, &kicked);
             stage.write();
         }
     });
@@ -134,43 +124,10 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     assert!(stage.host.events(Event::SleepLatencyWake) > 0 && stage.host.events(Event::PvLatencyWake) == 0);
 }
 
-/// CPU 0 owns the write lock; CPUs 1 and 2 sleep as readers, CPU 3 behind them as a writer.
-#[test]
-fn a_downgrade_lets_sleeping_readers_in_and_keeps_the_writer_out() {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
-    stage.host.set_preempted(0, true);
-    let [held, written] = [(); 2].map(|()| Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock.write(&stage.domain);
-            held.give();
-            stage.host.until_counted(2, Event::RwsemSleepReader);
-            if CPUS > 3 {
-                stage.host.until_counted(1, Event::RwsemSleepWriter);
-            }
-            stage.lock.downgrade(&stage.domain);
-            stage.host.until_counted(2, Event::RwsemWakeReader);
-            assert!(!written.given(), "a writer came in beside a reader");
-            stage.lock.read_unlock(&stage.domain);
-        }
-        1 | 2 => {
-            held.await_it();
-            stage.read();
-        }
-        3 => {
-            held.await_it();
-            stage.host.until_counted(2, Event::RwsemSleepReader);
-            stage.write();
-            written.give();
-        }
-        _ => {}
-    });
-}
-
 /// Readers come and go without a gap; the writer sleeps first, since spinning on readers is bounded.
 #[test]
 fn a_writer_comes_in_although_readers_never_let_go_together() {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
+    let stage = Today::new(Cpus::impatient(CPUS));
     let done = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
@@ -187,9 +144,8 @@ fn a_writer_comes_in_although_readers_never_let_go_together() {
 
 /// CPU 0 owns the lock, and CPU 1 sleeps as a writer whose patience is over: it has been promised the lock. When CPU 0
 /// releases it, and before it kicks, CPU 2 comes for it as a `thief`: CPU 1 is served first.
-fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(3));
-    stage.host.set_insistent(true);
+fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
+    let stage = Today::new(Cpus::impatient(3).insistent());
     stage.host.set_preempted(0, true);
     let [halts, comes, served, stolen] = [(); 4].map(|()| Signal::default());
     stage.while_held(
@@ -209,8 +165,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
         |cpu| match cpu {
             1 => {
                 // Only who is about to halt is kicked.
-                let halts = halts.clone();
-                Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+                Cpus::give_at(Point::BeforeSleep, &halts);
                 stage.lock.write(&stage.domain);
                 assert!(!stolen.given(), "somebody has overtaken a writer that insists");
                 served.give();
@@ -227,15 +182,15 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
 }
 
 tests! {
-    no_writer_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Stage::write);
-    no_reader_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Stage::read);
+    no_writer_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Today::write);
+    no_reader_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Today::read);
 }
 
 /// CPU 1 is woken as a writer whose patience is over since it went to sleep, and does not run. CPU 2, which does, must not come in
 /// before it.
 #[test]
 fn an_overdue_writer_that_is_woken_is_served_next() {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
+    let stage = Today::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let [held, halts, released, goes_on] = [(); 4].map(|()| Signal::default());
     let order = std::sync::Mutex::new(vec![]);
@@ -261,11 +216,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
         }
         1 => {
             held.await_it();
-            let (halts, goes_on) = (halts.clone(), goes_on.clone());
-            Cpus::hook_once(Point::BeforeSleep, move || {
-                halts.give();
-                goes_on.await_it();
-            });
+            Cpus::stand_at(Point::BeforeSleep, &halts, &goes_on);
             write(1);
         }
         _ => {
@@ -276,36 +227,10 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
     assert_eq!(*order.lock().unwrap(), [1, 2]);
 }
 
-/// CPU 1 sleeps as a writer for longer than its patience lasts, and CPU 0 takes the lock again at once whenever it
-/// releases it.
-#[test]
-fn a_sleeping_writer_is_served_beside_one_that_never_rests() {
-    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
-    stage.host.set_preempted(0, true);
-    let served = Signal::default();
-    stage.while_held(
-        || {
-            stage.host.until_counted(1, Event::RwsemSleepWriter);
-            thread::sleep(Duration::from_millis(5));
-            while !served.given() {
-                stage.lock.write_unlock(&stage.domain);
-                stage.lock.write(&stage.domain);
-            }
-        },
-        |cpu| {
-            if cpu == 1 {
-                stage.write();
-                served.give();
-            }
-        },
-    );
-    assert_eq!(stage.look(), 1);
-}
-
 /// CPU 0 releases the write lock, and CPU 1 is about to be woken as a writer when CPU 2 comes to read: whether it overtakes.
 fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
     // A writer that has lost its patience forbids what is looked at here.
-    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(3).unhurried());
+    let stage = Stage::<R>::new(Cpus::impatient(3).unhurried());
     stage.host.set_preempted(0, true);
     let [halts, comes] = [(); 2].map(|()| Signal::default());
     let until_the_reader_has_looked = |host: &Cpus| {
@@ -348,8 +273,8 @@ fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
 }
 
 /// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in next to it.
-fn readers_that_are_let_in<R: RwSemRules>() -> u64 {
-    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(CPUS));
+fn readers_that_are_let_in<R: RwSemRules>() -> usize {
+    let stage = Stage::<R>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let held = Signal::default();
     let let_in = Plain::default();
@@ -388,7 +313,7 @@ fn readers_are_let_past_a_writer_and_up_to_it_in_2018() {
 
 /// CPU 0 reads until CPU 1 sleeps as a writer: how often that one has spun on it for as long as one may.
 fn spins_on_a_reader<R: RwSemRules>() -> u64 {
-    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(2));
+    let stage = Stage::<R>::new(Cpus::impatient(2));
     let held = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
@@ -412,15 +337,13 @@ fn a_writer_spins_on_readers_briefly_and_did_not_in_2018() {
 
 /// CPU 1 sleeps as a writer whose patience is over while CPU 0 owns the lock: how often it was promised the lock.
 fn promises<R: RwSemRules>() -> u64 {
-    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(2));
-    stage.host.set_insistent(true);
+    let stage = Stage::<R>::new(Cpus::impatient(2).insistent());
     stage.host.set_preempted(0, true);
     let halts = Signal::default();
     stage.while_held(
         || halts.await_it(),
         |_| {
-            let halts = halts.clone();
-            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+            Cpus::give_at(Point::BeforeSleep, &halts);
             stage.write();
         },
     );

@@ -6,8 +6,8 @@ use crate::support::Cpus;
 
 /// Bytes that one more CPU adds to a domain.
 macro_rules! per_cpu {
-    ($domain:ident) => {
-        size_of::<$domain<(), 129>>() - size_of::<$domain<(), 128>>()
+    ($domain:ident $(, $layout:ty)?) => {
+        size_of::<$domain<(), $($layout,)? 129>>() - size_of::<$domain<(), $($layout,)? 128>>()
     };
 }
 
@@ -40,11 +40,8 @@ fn domains_are_as_small_as_the_readme_says() {
     assert_eq!(per_cpu!(OwnerYieldDomain), 128);
     assert_eq!(per_cpu!(GcrDomain), 128);
     assert_eq!(per_cpu!(McsDomain), 1152);
-    assert_eq!(size_of::<RqSpinDomain<(), 129>>() - size_of::<RqSpinDomain<(), 128>>(), 384);
-    assert_eq!(
-        size_of::<SleepDomain<(), osq::Packed, 129>>() - size_of::<SleepDomain<(), osq::Packed, 128>>(),
-        256
-    );
+    assert_eq!(per_cpu!(RqSpinDomain), 384);
+    assert_eq!(per_cpu!(SleepDomain, osq::Packed), 256);
     assert_eq!(size_of::<ReaderSlot>(), 128);
     assert_eq!(size_of::<PvTicketDomain<(), 1024>>(), 1024 * 129);
 }

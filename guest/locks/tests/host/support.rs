@@ -1,46 +1,13 @@
 //! Support for every test on threads of the host, in addition to the CPUs themselves.
 
-use std::{cell::UnsafeCell, sync::Arc, thread};
+use std::{sync::Arc, thread, time::Duration};
 
 use haltkick_locks::Lock;
-pub(crate) use haltkick_testing::{Cpus, Signal};
+pub(crate) use haltkick_testing::{Cpus, Plain, Signal};
 
 /// How much work a test does: Miri is some thousand times slower than the processor.
 pub(crate) const fn rounds(native: usize) -> usize {
     if cfg!(miri) { native / 500 + 2 } else { native }
-}
-
-/// A counter that only a lock protects: unsynchronised on purpose.
-#[derive(Default)]
-pub(crate) struct Plain(UnsafeCell<u64>);
-
-#[expect(unsafe_code, reason = "what the lock under test protects")]
-// SAFETY: this is the claim under test. Where a lock fails, counts are lost, or Miri reports a race.
-unsafe impl Sync for Plain {}
-
-impl Plain {
-    /// Adds one, in two steps with a chance to be overtaken in between.
-    #[expect(unsafe_code, reason = "what the lock under test protects")]
-    pub(crate) fn increment(&self) {
-        // SAFETY: the claim under test, as above.
-        let seen = unsafe { self.0.get().read_volatile() };
-        if seen % 64 == 0 {
-            thread::yield_now();
-        }
-        // SAFETY: the claim under test, as above.
-        unsafe { self.0.get().write_volatile(seen + 1) };
-    }
-
-    /// The count, once all that increment it are done.
-    #[expect(unsafe_code, reason = "what the lock under test protects")]
-    pub(crate) fn get(&self) -> u64 {
-        // SAFETY: the threads that wrote have been joined.
-        unsafe { self.0.get().read_volatile() }
-    }
-
-    pub(crate) fn into_inner(self) -> u64 {
-        self.0.into_inner()
-    }
 }
 
 /// CPU 0 takes a lock, does something `meanwhile`, and releases it. The others begin once it has the lock.
@@ -98,35 +65,48 @@ impl<D: Sync, L: Lock<D, Token = ()>> Stage<D, L> {
     }
 }
 
-/// All CPUs increment one plain counter `rounds` times each under one lock.
-pub(crate) fn no_increment_is_lost<D: Sync, L: Lock<D>>(host: &Cpus, domain: &D, lock: &L, rounds: usize) {
-    let counter = Plain::default();
-    host.run(|_| {
-        for _ in 0..rounds {
-            let token = lock.lock(domain);
-            counter.increment();
-            lock.unlock(domain, token);
-        }
-    });
-    assert_eq!(counter.into_inner(), (host.count_cpus() * rounds) as u64);
-}
-
-/// As above, but each CPU takes the lock by `try_lock` where it can.
-pub(crate) fn no_increment_is_lost_when_trying<D: Sync, L: Lock<D>>(
+/// All CPUs increment one plain counter `rounds` times each under one lock, which they take by `try_lock` where they can and
+/// try first.
+pub(crate) fn no_increment_is_lost<D: Sync, L: Lock<D>>(
     host: &Cpus,
     domain: &D,
     lock: &L,
-    rounds: usize,
+    (rounds, try_first): (usize, bool),
 ) {
     let counter = Plain::default();
     host.run(|_| {
         for _ in 0..rounds {
-            let token = lock.try_lock(domain).unwrap_or_else(|| lock.lock(domain));
+            let tried = if try_first { lock.try_lock(domain) } else { None };
+            let token = tried.unwrap_or_else(|| lock.lock(domain));
             counter.increment();
             lock.unlock(domain, token);
         }
     });
-    assert_eq!(counter.into_inner(), (host.count_cpus() * rounds) as u64);
+    assert_eq!(counter.get(), host.count_cpus() * rounds);
+}
+
+/// CPUs that arrive one by one while CPU 0 holds the lock are served in that order.
+pub(crate) fn serves_in_the_order_of_arrival<D: Sync, L: Lock<D>>(domain: fn(Cpus) -> D, lock: &L) {
+    const CPUS: usize = 6;
+    let host = Cpus::new(CPUS, Duration::from_secs(3600));
+    let domain = domain(host.clone());
+    let arrivals: [Signal; CPUS] = Default::default();
+    let served = std::sync::Mutex::new(vec![]);
+    host.run(|cpu| {
+        if cpu > 0 {
+            arrivals[cpu].await_it();
+        }
+        let token = lock.lock(&domain);
+        served.lock().unwrap().push(cpu);
+        if cpu == 0 {
+            for (next, arrival) in arrivals.iter().enumerate().skip(1) {
+                arrival.give();
+                host.until_paused(next, 10);
+            }
+        }
+        lock.unlock(&domain, token);
+    });
+    assert_eq!(served.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
 /// Lets another thread do this, as CPU 1, to its end.
@@ -174,9 +154,7 @@ pub(crate) fn two_locks_may_be_released_in_any_order<D: Sync, L: Lock<D>>(
             }
         }
     });
-    for counter in counters {
-        assert_eq!(counter.into_inner(), (host.count_cpus() * rounds) as u64);
-    }
+    assert_eq!(counters.map(|counter| counter.get()), [host.count_cpus() * rounds; 2]);
 }
 
 /// CPUs in a test: more than the machine that runs it is likely to have to spare. Miri has one thread for
@@ -195,19 +173,19 @@ macro_rules! family {
             #[test]
             fn no_increment_is_lost() {
                 let host = Cpus::new(CPUS, Duration::from_micros(20));
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), rounds(1_500));
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), (rounds(1_500), false));
             }
 
             #[test]
             fn no_sleeper_is_forgotten_when_all_are_impatient() {
                 let host = Cpus::impatient(CPUS);
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, rounds(1_500));
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, (rounds(1_500), false));
             }
 
             #[test]
             fn no_increment_is_lost_when_trying_first() {
                 let host = Cpus::impatient(CPUS);
-                support::no_increment_is_lost_when_trying(&host, &$domain(host.clone()), &$lock, rounds(1_500));
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, (rounds(1_500), true));
             }
 
             #[test]

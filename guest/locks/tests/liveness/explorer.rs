@@ -4,7 +4,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
+    hash::{BuildHasher, Hash, RandomState},
     marker::PhantomData,
     slice,
 };
@@ -325,8 +325,7 @@ pub(crate) fn visit<D: Domain, L: Lock<D>>(
     let hasher = RandomState::new();
     let mut explorer = Explorer::new(rounds, domain(Cpus), lock);
     let first = explorer.first();
-    let mut seen = HashSet::<u64, BuildHasherDefault<Identity>>::default();
-    seen.insert(hasher.hash_one(first));
+    let mut seen = HashSet::from([hasher.hash_one(first)]);
     let mut layer = vec![first];
     let mut reach = Reach { states: 1, depth: 0, whole: false };
     while !layer.is_empty() && reach.states <= most {
@@ -344,24 +343,6 @@ pub(crate) fn visit<D: Domain, L: Lock<D>>(
     }
     reach.whole = layer.is_empty();
     reach
-}
-
-/// Hashes what is a hash already.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
 }
 
 impl Graph {

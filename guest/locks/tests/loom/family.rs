@@ -1,6 +1,9 @@
 //! The other locks, but for the unfair ticket lock: loom cannot order its plain store of 0 against the exchanges of
 //! others, and lets a waiter read the same stale word forever. Shuttle and the host threads check that one.
 
+// Locks without memory of their own have the platform for a domain.
+use std::convert::identity as platform;
+
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
@@ -21,11 +24,6 @@ macro_rules! family {
             }
         }
     )+};
-}
-
-/// Locks without memory of their own have the platform for a domain.
-fn platform(machine: Cpus) -> Cpus {
-    machine
 }
 
 fn owner_does_not_run<const CPUS: usize>(machine: Cpus) -> OwnerYieldDomain<Cpus, CPUS> {

@@ -7,8 +7,7 @@ use std::{
 
 use haltkick_locks::{Lock, RwLock};
 use haltkick_testing::play_once;
-pub(crate) use haltkick_testing::{Cpus, assert_reached};
-use loom::cell::UnsafeCell;
+pub(crate) use haltkick_testing::{Cpus, Plain, assert_reached};
 
 /// CPUs whose waiters sleep at their first look at the clock, before any pause: a pause would let loom assume that the next
 /// load sees something new.
@@ -130,31 +129,4 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
         model();
     });
     println!("{} executions", executions.load(Relaxed));
-}
-
-/// A counter that only a lock protects. Loom reports accesses that overlap, or that nothing orders.
-pub(crate) struct Plain(UnsafeCell<usize>);
-
-#[expect(unsafe_code, reason = "what the lock under test protects")]
-// SAFETY: loom runs one thread at a time.
-unsafe impl Sync for Plain {}
-
-impl Default for Plain {
-    fn default() -> Self {
-        Self(UnsafeCell::new(0))
-    }
-}
-
-impl Plain {
-    #[expect(unsafe_code, reason = "what the lock under test protects")]
-    pub(crate) fn increment(&self) {
-        // SAFETY: loom runs one thread at a time, and panics if another one is inside.
-        self.0.with_mut(|count| unsafe { *count += 1 });
-    }
-
-    #[expect(unsafe_code, reason = "what the lock under test protects")]
-    pub(crate) fn get(&self) -> usize {
-        // SAFETY: as above.
-        self.0.with(|count| unsafe { *count })
-    }
 }

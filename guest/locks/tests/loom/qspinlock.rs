@@ -5,6 +5,7 @@ use haltkick_testing::tests;
 
 use crate::model::{Bounds, Cpus, check};
 
+/// Checks a mode on a host that has been told something.
 fn check_on<M: Mode, const CPUS: usize>(bounds: Bounds, told: fn(Cpus) -> Cpus) {
     let domain = move |machine| QSpinDomain::<Cpus, CPUS, 1>::new(told(machine));
     check(CPUS, bounds, domain, QSpinLock::<M, Whole>::new, |domain| {
@@ -36,11 +37,6 @@ tests! {
     virt_with_three_cpus: check_mode::<VirtTas, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
 }
 
-/// The work-conserving lock on a host that says more.
-fn check_wc<const CPUS: usize>(bounds: Bounds, told: fn(Cpus) -> Cpus) {
-    check_on::<WorkConserving, CPUS>(bounds, told);
-}
-
 fn patient(machine: Cpus) -> Cpus {
     machine.patient(1)
 }
@@ -58,16 +54,16 @@ fn slices_end(machine: Cpus) -> Cpus {
 tests! {
     /// The head looks more than once, and yields before its tenure is over.
     wc_with_two_cpus_that_are_patient:
-        check_wc::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 12 }, patient);
+        check_on::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 2, pauses: 12 }, patient);
     /// Owner, head, and a sleeper that the head wakes.
     wc_with_three_cpus_that_are_patient:
-        check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, patient);
+        check_on::<WorkConserving, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, patient);
     /// No CPU sleeps.
     wc_with_two_cpus_on_an_idle_host:
-        check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, on_an_idle_host);
+        check_on::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, on_an_idle_host);
     wc_with_three_cpus_on_an_idle_host:
-        check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 }, on_an_idle_host);
+        check_on::<WorkConserving, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 }, on_an_idle_host);
     /// Every attempt begins with giving up the slice.
     wc_with_two_cpus_whose_slices_end:
-        check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, slices_end);
+        check_on::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, slices_end);
 }

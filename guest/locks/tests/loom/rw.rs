@@ -1,5 +1,7 @@
 //! The reader-writer locks.
 
+use std::convert::identity as platform;
+
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
@@ -28,10 +30,6 @@ macro_rules! rw_family {
             }
         }
     )+};
-}
-
-fn platform(machine: Cpus) -> Cpus {
-    machine
 }
 
 fn with_slots<const CPUS: usize>(machine: Cpus) -> PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]> {

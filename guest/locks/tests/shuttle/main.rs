@@ -8,39 +8,11 @@
 
 #![cfg(shuttle)]
 
-use std::{cell::UnsafeCell, sync::atomic::AtomicU64};
+use std::sync::atomic::AtomicUsize;
 
 use haltkick_locks::*;
-use haltkick_testing::{Cpus, assert_reached, play_once, tests, try_schedules};
+use haltkick_testing::{Cpus, Plain, assert_reached, play_once, tests, try_schedules};
 use shuttle::thread;
-
-mod queued;
-
-/// A counter that only a lock protects.
-#[derive(Default)]
-struct Plain(UnsafeCell<usize>);
-
-#[expect(unsafe_code, reason = "what the lock under test protects")]
-// SAFETY: shuttle runs one thread at a time.
-unsafe impl Sync for Plain {}
-
-impl Plain {
-    /// Adds one, with a chance for everybody else to run in between.
-    #[expect(unsafe_code, reason = "what the lock under test protects")]
-    fn increment(&self) {
-        // SAFETY: shuttle runs one thread at a time, and no reference outlives this access.
-        let seen = unsafe { *self.0.get() };
-        thread::yield_now();
-        // SAFETY: as above.
-        unsafe { *self.0.get() = seen + 1 };
-    }
-
-    #[expect(unsafe_code, reason = "what the lock under test protects")]
-    fn get(&self) -> usize {
-        // SAFETY: as above.
-        unsafe { *self.0.get() }
-    }
-}
 
 /// `cpus` CPUs take turns at `locks`, `rounds` times each, and must all come through.
 fn explore<D, L>(
@@ -132,52 +104,44 @@ fn explore_mode<M: Mode, const CPUS: usize>() {
     explore(CPUS, 2, QSpinDomain::<Cpus, CPUS, 1>::new, QSpinLock::<M, Whole>::new, nobody_left::<CPUS>);
 }
 
-#[test]
-fn pv_with_four_cpus() {
-    explore_mode::<Pv, 4>();
-}
-
-#[test]
-fn pv_with_eight_cpus() {
-    explore_mode::<Pv, 8>();
-    assert_reached([Event::PvWaitEarly, Event::PvWaitAgain, Event::PvLockStealing, Event::PvSpuriousWakeup]);
-}
-
 tests! {
+    pv_with_four_cpus: explore_mode::<Pv, 4>();
+    pv_with_eight_cpus: {
+        explore_mode::<Pv, 8>();
+        assert_reached([Event::PvWaitEarly, Event::PvWaitAgain, Event::PvLockStealing, Event::PvSpuriousWakeup]);
+    };
     bounded_with_four_cpus: explore_mode::<Bounded, 4>();
     wc_with_four_cpus: explore_mode::<WorkConserving, 4>();
-}
-
-#[test]
-fn wc_with_eight_cpus() {
-    explore_mode::<WorkConserving, 8>();
-    assert_reached([Event::PvWaitHead, Event::PvWaitAgain, Event::PvWaitNode, Event::PvSpuriousWakeup]);
-}
-
-tests! {
+    wc_with_eight_cpus: {
+        explore_mode::<WorkConserving, 8>();
+        assert_reached([Event::PvWaitHead, Event::PvWaitAgain, Event::PvWaitNode, Event::PvSpuriousWakeup]);
+    };
     v16_with_four_cpus: explore_mode::<V16, 4>();
     v16_with_eight_cpus: explore_mode::<V16, 8>();
     native_with_six_cpus: explore_mode::<Native, 6>();
     virt_with_four_cpus: explore_mode::<VirtTas, 4>();
     pv_ticket_with_four_cpus: explore(4, 2, PvTicketDomain::<Cpus, 4>::new, PvTicket::new, |_| {});
     pv_ticket_with_eight_cpus: explore(8, 2, PvTicketDomain::<Cpus, 8>::new, PvTicket::new, |_| {});
-}
-
-#[test]
-fn tickets_with_four_cpus() {
-    explore(4, 2, |machine| machine, Ticket::new, |_| {});
-    explore(4, 2, |machine| machine, UnfairTicket::new, |_| {});
-}
-
-#[test]
-fn the_unfair_rwlock_with_four_cpus() {
-    explore_rw(4, 3, |machine| machine, UnfairRwLock::new);
-}
-
-#[test]
-fn fair_rwlocks_with_four_cpus() {
-    explore_rw(4, 3, |machine| machine, || FairRwLock::new(Ticket::new()));
-    explore_rw(4, 3, QSpinDomain::<Cpus, 4, 1>::new, || FairRwLock::new(QSpinLock::<Pv, Whole>::new()));
+    tickets_with_four_cpus: explore(4, 2, |machine| machine, Ticket::new, |_| {});
+    unfair_tickets_with_four_cpus: explore(4, 2, |machine| machine, UnfairTicket::new, |_| {});
+    mcs_with_four_cpus: explore(4, 2, McsDomain::<Cpus, 4>::new, Mcs::new, |_| {});
+    owner_yield_with_four_cpus: explore(4, 2, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new, |_| {});
+    gcr_with_four_cpus: explore(4, 2, GcrDomain::<Cpus, 4>::new, Gcr::new, |_| {});
+    gcr_with_eight_cpus: {
+        explore(8, 2, GcrDomain::<Cpus, 8>::new, Gcr::new, |_| {});
+        assert_reached([Event::PvWaitHead, Event::PvWaitNode, Event::PvSpuriousWakeup, Event::PvKickWake]);
+    };
+    /// Eight CPUs whose limits are drawn at each look may send each other away for longer than a schedule may last.
+    rqspinlock_with_four_cpus: {
+        explore(4, 2, RqSpinDomain::<Cpus, 4>::new, RqSpinLock::<Whole>::new, |domain| {
+            assert_eq!([0, 1, 2, 3].map(|cpu| domain.held_by(cpu)), [0; 4]);
+        });
+        assert_reached([Event::LockTimedOut, Event::LockDissolved, Event::LockPending]);
+    };
+    unfair_rwlock_with_four_cpus: explore_rw(4, 3, |machine| machine, UnfairRwLock::new);
+    fair_rwlock_with_four_cpus: explore_rw(4, 3, |machine| machine, || FairRwLock::new(Ticket::new()));
+    fair_rwlock_on_a_sleeping_queue_with_four_cpus:
+        explore_rw(4, 3, QSpinDomain::<Cpus, 4, 1>::new, || FairRwLock::new(QSpinLock::<Pv, Whole>::new()));
 }
 
 #[test]
@@ -195,9 +159,9 @@ fn leave_the_queue<L: osq::Layout, const CPUS: usize>() {
     const ROUNDS: usize = 3;
     let scene = || {
         let (nodes, queue) = (OsqNodes::<L, CPUS>::new(), Osq::<L>::new());
-        (Cpus::impatient(CPUS), nodes, queue, Plain::default(), AtomicU64::new(0))
+        (Cpus::impatient(CPUS), nodes, queue, Plain::default(), AtomicUsize::new(0))
     };
-    let play = |_, (machine, nodes, queue, heads, served): &(Cpus, _, Osq<L>, Plain, AtomicU64)| {
+    let play = |_, (machine, nodes, queue, heads, served): &(Cpus, _, Osq<L>, Plain, AtomicUsize)| {
         for _ in 0..ROUNDS {
             if queue.lock(nodes, machine, || false) {
                 heads.increment();
@@ -207,7 +171,7 @@ fn leave_the_queue<L: osq::Layout, const CPUS: usize>() {
         }
     };
     play_out(CPUS, scene, play, |(_, _, queue, heads, served)| {
-        assert_eq!(heads.get() as u64, served.load(std::sync::atomic::Ordering::Relaxed));
+        assert_eq!(heads.get(), served.load(std::sync::atomic::Ordering::Relaxed));
         assert!(!queue.is_occupied(), "somebody has been left in the queue");
     });
 }
@@ -221,18 +185,12 @@ tests! {
 
 type MutexSleepers<const CPUS: usize> = SleepDomain<Cpus, osq::PrevCpu, CPUS>;
 
-#[test]
-fn mutex_with_four_cpus() {
-    explore(4, 2, MutexSleepers::<4>::new, Mutex::new, |_| {});
-}
-
-#[test]
-fn mutex_with_eight_cpus() {
-    explore(8, 2, MutexSleepers::<8>::new, Mutex::new, |_| {});
-    assert_reached([Event::MutexHandoff]);
-}
-
 tests! {
+    mutex_with_four_cpus: explore(4, 2, MutexSleepers::<4>::new, Mutex::new, |_| {});
+    mutex_with_eight_cpus: {
+        explore(8, 2, MutexSleepers::<8>::new, Mutex::new, |_| {});
+        assert_reached([Event::MutexHandoff]);
+    };
     rwsem_with_four_writers: explore(4, 2, MutexSleepers::<4>::new, RwSem::new, |_| {});
     rwsem_of_2018_with_four_writers:
         explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, Rules2018>::with_rules, |_| {});
@@ -276,19 +234,18 @@ fn six_readers_and_writers<R: RwSemRules>() {
     });
 }
 
-#[test]
-fn rwsem_with_six_readers_and_writers() {
-    six_readers_and_writers::<RulesToday>();
-    assert_reached([
-        Event::RwsemRlockHandoff,
-        Event::RwsemWlockHandoff,
-        Event::RwsemOptNospin,
-        Event::RwsemRlockSteal,
-    ]);
-}
-
-#[test]
-fn rwsem_of_2018_with_six_readers_and_writers() {
-    six_readers_and_writers::<Rules2018>();
-    assert_reached([Event::RwsemSleepReader, Event::RwsemSleepWriter, Event::RwsemWakeReader]);
+tests! {
+    rwsem_with_six_readers_and_writers: {
+        six_readers_and_writers::<RulesToday>();
+        assert_reached([
+            Event::RwsemRlockHandoff,
+            Event::RwsemWlockHandoff,
+            Event::RwsemOptNospin,
+            Event::RwsemRlockSteal,
+        ]);
+    };
+    rwsem_of_2018_with_six_readers_and_writers: {
+        six_readers_and_writers::<Rules2018>();
+        assert_reached([Event::RwsemSleepReader, Event::RwsemSleepWriter, Event::RwsemWakeReader]);
+    };
 }

@@ -45,6 +45,25 @@ fn in_an_area(scheme: Scheme, test: impl FnOnce(Space<'static, Host>, u64)) {
     clean_up(space);
 }
 
+/// Waits until the fault that another thread `begins` has given up, and will wait for the writer that this one is.
+fn until_a_fault_gives_up(space: Space<'static, Host>, begins: impl FnOnce()) {
+    let before = count(space, Event::VmaLockSuccess);
+    begins();
+    while count(space, Event::VmaLockAbort) == 0 {
+        assert_eq!(count(space, Event::VmaLockSuccess), before, "a fault beside a writer");
+        thread::yield_now();
+    }
+}
+
+/// Stores to `address` on CPU 1, in a thread of its own that is `prepared` for it. Refused or not.
+fn store_on_cpu_1(space: Space<'static, Host>, address: u64, prepared: impl FnOnce() + Send + 'static) {
+    thread::spawn(move || {
+        be(1);
+        prepared();
+        _ = store(space, address, 1);
+    });
+}
+
 #[test]
 fn the_first_fault_of_an_area_is_not_speculative_the_second_is() {
     in_an_area(Scheme::Speculative, |space, start| {
@@ -86,8 +105,8 @@ fn a_wrong_access_is_an_error_without_a_second_look() {
 
 #[test]
 fn an_address_space_with_one_user_does_not_speculate() {
-    let memory = Memory::new(Host::new(1, 100, 10), Spin::new());
-    let mm = Mm::new(Scheme::Speculative, Share::new(), Share::new(), Spin::new());
+    let memory = Memory::new(Host::new(1, 100, 10), Spin::default());
+    let mm = Mm::new(Scheme::Speculative, Share::default(), Share::default(), Spin::default());
     let space = Space { memory: &memory, mm: &mm };
     be(0);
     space.open().unwrap();
@@ -301,7 +320,8 @@ fn an_area_whose_slot_is_used_anew_is_not_the_old_one() {
 #[test]
 fn an_area_whose_slot_another_address_space_uses_is_not_ones_own() {
     let space = eternal(Scheme::PerVma);
-    let mm = Box::leak(Box::new(Mm::new(Scheme::PerVma, Share::new(), Share::new(), Spin::new())));
+    let mm =
+        Box::leak(Box::new(Mm::new(Scheme::PerVma, Share::default(), Share::default(), Spin::default())));
     let other = Space { memory: space.memory, mm };
     other.open().unwrap();
     let start = warm(space);
@@ -320,18 +340,8 @@ fn an_area_whose_slot_another_address_space_uses_is_not_ones_own() {
 fn an_area_that_a_writer_will_lock_has_no_new_reader() {
     let space = eternal(Scheme::PerVma);
     let start = warm(space);
-    at(Step::ReadersGone, move || {
-        let before = count(space, Event::VmaLockSuccess);
-        // Gives up, and then waits for the writer.
-        thread::spawn(move || {
-            be(1);
-            let _ = store(space, start + PAGE, 1);
-        });
-        while count(space, Event::VmaLockAbort) == 0 {
-            assert_eq!(count(space, Event::VmaLockSuccess), before, "a fault beside a writer");
-            thread::yield_now();
-        }
-    });
+    let store = move || store_on_cpu_1(space, start + PAGE, || ());
+    at(Step::ReadersGone, move || until_a_fault_gives_up(space, store));
     space.protect(start, 8 * PAGE, Protection::Read).unwrap();
 }
 
@@ -342,17 +352,9 @@ fn an_area_that_is_locked_is_not_even_referred_to() {
     let start = warm(space);
     let reached = Arc::new(AtomicBool::new(false));
     let seen = reached.clone();
-    at(Step::Marked, move || {
-        thread::spawn(move || {
-            be(1);
-            at(Step::BeforeReference, move || seen.store(true, Relaxed));
-            // Waits for the writer in the end.
-            let _ = store(space, start + PAGE, 1);
-        });
-        while count(space, Event::VmaLockAbort) == 0 {
-            thread::yield_now();
-        }
-    });
+    let look = move || at(Step::BeforeReference, move || seen.store(true, Relaxed));
+    let store = move || store_on_cpu_1(space, start + PAGE, look);
+    at(Step::Marked, move || until_a_fault_gives_up(space, store));
     space.protect(start, 8 * PAGE, Protection::Read).unwrap();
     assert!(!reached.load(Relaxed), "a reader went for the reference of an area that is locked");
 }
@@ -377,15 +379,8 @@ fn an_area_that_a_writer_locks_before_a_reference_is_its_own() {
             let (locked, is_locked) = channel();
             thread::spawn(move || {
                 be(1);
-                at(Step::Marked, move || {
-                    let before = count(space, Event::VmaLockSuccess);
-                    locked.send(()).unwrap();
-                    // The fault has to give up, and then waits for this writer.
-                    while count(space, Event::VmaLockAbort) == 0 {
-                        assert_eq!(count(space, Event::VmaLockSuccess), before, "a fault beside a writer");
-                        thread::yield_now();
-                    }
-                });
+                let lock = move || locked.send(()).unwrap();
+                at(Step::Marked, move || until_a_fault_gives_up(space, lock));
                 space.protect(start, 8 * PAGE, Protection::Read).unwrap();
             });
             is_locked.recv().unwrap();

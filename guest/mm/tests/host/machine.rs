@@ -17,7 +17,6 @@ use std::{sync::Mutex, thread::yield_now};
 
 pub(crate) const BASE: u64 = 1 << 20;
 /// Pages that are enough for every test. Page tables are small under Miri, which takes the longer for an access the more there are.
-#[cfg_attr(shuttle, expect(dead_code, reason = "models have fewer"))]
 pub(crate) const PAGES: usize = if cfg!(miri) { 80 } else { 600 };
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
@@ -39,32 +38,23 @@ pub(crate) fn be(cpu: usize) {
 }
 
 /// Runs `interference` on CPU 1 when the calling thread next comes by `step`.
-#[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
 pub(crate) fn at(step: Step, interference: impl FnOnce() + 'static) {
     AT_STEP.with(|at| *at.borrow_mut() = Some((step, Box::new(interference))));
 }
 
 /// Whether the step has not been reached.
-#[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
 pub(crate) fn was_not_reached() -> bool {
     AT_STEP.with(|at| at.borrow_mut().take().is_some())
 }
 
 /// Makes page-table locks appear taken, or free again.
-#[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
 pub(crate) fn let_locks_be_busy(busy: bool) {
     BUSY.with(|it| it.set(busy));
 }
 
 /// A test-and-set lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Spin(AtomicU32);
-
-impl Spin {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU32::new(0))
-    }
-}
 
 impl Exclusion for Spin {
     fn lock(&self) {
@@ -82,24 +72,18 @@ impl Exclusion for Spin {
     }
 }
 
-/// A counter of readers, or [`Share::WRITER`].
-#[derive(Debug)]
+/// A counter of readers, or [`WRITER`].
+#[derive(Debug, Default)]
 pub(crate) struct Share(AtomicU32);
 
-impl Share {
-    const WRITER: u32 = u32::MAX;
-
-    pub(crate) fn new() -> Self {
-        Self(AtomicU32::new(0))
-    }
-}
+const WRITER: u32 = u32::MAX;
 
 impl Sharing for Share {
     fn read(&self) {
         loop {
             let seen = self.0.load(Relaxed);
             let ordering = std::sync::atomic::Ordering::Acquire;
-            if seen != Self::WRITER && self.0.compare_exchange(seen, seen + 1, ordering, Relaxed).is_ok() {
+            if seen != WRITER && self.0.compare_exchange(seen, seen + 1, ordering, Relaxed).is_ok() {
                 return;
             }
             yield_now();
@@ -111,8 +95,7 @@ impl Sharing for Share {
     }
 
     fn write(&self) {
-        while self.0.compare_exchange(0, Self::WRITER, std::sync::atomic::Ordering::Acquire, Relaxed).is_err()
-        {
+        while self.0.compare_exchange(0, WRITER, std::sync::atomic::Ordering::Acquire, Relaxed).is_err() {
             yield_now();
         }
     }
@@ -146,7 +129,7 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(cpus: usize, pages: usize, vmas: usize) -> Self {
         Self {
-            pages: (0..pages).map(|_| Page::new(Spin::new())).collect(),
+            pages: (0..pages).map(|_| Page::new(Spin::default())).collect(),
             vmas: (0..vmas).map(|_| Vma::new()).collect(),
             lists: (0..cpus).map(|_| CpuList::new()).collect(),
             // Each for itself: Miri keeps book on the whole piece of memory at every access to a word of it.
@@ -159,7 +142,6 @@ impl Host {
     }
 
     /// How often something happened.
-    #[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
     pub(crate) fn count_of(&self, event: Event) -> u64 {
         self.events[event as usize].load(Relaxed)
     }
@@ -169,8 +151,8 @@ pub(crate) type World = (Memory<Host>, Mm<Host>);
 
 /// Memory, and an address space that CPUs 0 and 1 share.
 pub(crate) fn world(scheme: Scheme, cpus: usize, pages: usize, vmas: usize) -> World {
-    let memory = Memory::new(Host::new(cpus, pages, vmas), Spin::new());
-    let mm = Mm::new(scheme, Share::new(), Share::new(), Spin::new());
+    let memory = Memory::new(Host::new(cpus, pages, vmas), Spin::default());
+    let mm = Mm::new(scheme, Share::default(), Share::default(), Spin::default());
     let space = Space { memory: &memory, mm: &mm };
     space.open().unwrap();
     for cpu in (0..cpus).rev() {

@@ -9,10 +9,10 @@
 
 #![cfg(shuttle)]
 
+#[expect(dead_code, reason = "for the tests with one thread")]
 #[path = "../host/machine.rs"]
 mod machine;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use haltkick_mm::*;
@@ -21,26 +21,40 @@ use machine::*;
 
 const PAGE: u64 = PAGE_BYTES;
 
-/// Two CPUs fault in four pages while a third one does `change` to them. `change` returns where, of the four, nothing may
-/// be mapped from then on, and where nothing may be written.
-fn explore(scheme: Scheme, change: fn(Space<'_, Host>, u64) -> Outcome) {
+/// Two CPUs fault in four pages while a third one does `change` to them, from which on nothing may be mapped where `gone` says,
+/// and nothing be written where `read_only` does.
+fn explore(
+    scheme: Scheme,
+    gone: &'static [u64],
+    read_only: &'static [u64],
+    change: fn(Space<'_, Host>, u64),
+) {
     try_schedules(1, move || {
         let world = world(scheme, 3, 40, 12);
         be(0);
         let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();
         store(space(&world), start, 7).unwrap();
-        let play = move |cpu, (world, outcome): &(World, OnceLock<Outcome>)| {
+        let check = move |world: &World| {
+            for page in gone {
+                let is_mapped = is_present(space(world), start + page * PAGE);
+                assert!(!is_mapped, "page {page} is mapped where no area is");
+            }
+            for page in read_only {
+                assert!(!is_writable(space(world), start + page * PAGE), "page {page} can be written");
+            }
+        };
+        let play = move |cpu, world: &World| {
             if cpu == 0 {
-                let changed = outcome.get_or_init(|| change(space(world), start));
-                return changed.check(space(world), start);
+                change(space(world), start);
+                return check(world);
             }
             for page in [1, 2] {
                 // Refused or not: it may come before or after the change.
                 let _ = store(space(world), start + page * PAGE, page);
             }
         };
-        play_once(3, (world, OnceLock::new()), play, |(world, outcome)| {
-            outcome.get().expect("there was a change").check(space(world), start);
+        play_once(3, world, play, |world| {
+            check(world);
             assert_nothing_leaks(world);
         });
     });
@@ -49,55 +63,6 @@ fn explore(scheme: Scheme, change: fn(Space<'_, Host>, u64) -> Outcome) {
 fn assert_nothing_leaks(world: &World) {
     space(world).unmap(USER_START, USER_END - USER_START).unwrap();
     assert_eq!((world.0.used_pages(), world.0.used_vmas()), (1, 0), "something leaked");
-}
-
-/// State of the four pages that must hold from the change on.
-struct Outcome {
-    gone: Vec<u64>,
-    read_only: Vec<u64>,
-}
-
-impl Outcome {
-    fn check(&self, space: Space<'_, Host>, start: u64) {
-        for page in &self.gone {
-            assert!(!is_present(space, start + page * PAGE), "page {page} is mapped where no area is");
-        }
-        for page in &self.read_only {
-            assert!(!is_writable(space, start + page * PAGE), "page {page} can be written");
-        }
-    }
-}
-
-fn unmap_all(space: Space<'_, Host>, start: u64) -> Outcome {
-    space.unmap(start, 4 * PAGE).unwrap();
-    Outcome { gone: vec![0, 1, 2, 3], read_only: vec![] }
-}
-
-fn unmap_one(space: Space<'_, Host>, start: u64) -> Outcome {
-    space.unmap(start + PAGE, PAGE).unwrap();
-    Outcome { gone: vec![1], read_only: vec![] }
-}
-
-fn protect(space: Space<'_, Host>, start: u64) -> Outcome {
-    space.protect(start + PAGE, 2 * PAGE, Protection::Read).unwrap();
-    Outcome { gone: vec![], read_only: vec![1, 2] }
-}
-
-fn move_away(space: Space<'_, Host>, start: u64) -> Outcome {
-    assert_ne!(space.remap(start, 4 * PAGE, 6 * PAGE), Ok(start));
-    Outcome { gone: vec![0, 1, 2, 3], read_only: vec![] }
-}
-
-fn discard(space: Space<'_, Host>, start: u64) -> Outcome {
-    space.discard(start, 4 * PAGE).unwrap();
-    // The others' faults bring pages 1 and 2 back.
-    Outcome { gone: vec![0, 3], read_only: vec![] }
-}
-
-fn unmap_and_map_anew(space: Space<'_, Host>, start: u64) -> Outcome {
-    space.unmap(start, 4 * PAGE).unwrap();
-    assert_eq!(space.map(3 * PAGE, Protection::Read), Ok(start + PAGE));
-    Outcome { gone: vec![0], read_only: vec![1, 2, 3] }
 }
 
 /// Two CPUs write to where a third one moves memory to. An area below keeps a page table there alive, so that they need
@@ -132,15 +97,28 @@ macro_rules! schemes {
         $(mod $module {
             use super::*;
 
+            const SCHEME: Scheme = Scheme::$scheme;
+
             tests! {
-                nothing_is_mapped_where_everything_was_unmapped: explore(Scheme::$scheme, unmap_all);
-                nothing_is_mapped_where_one_page_was_unmapped: explore(Scheme::$scheme, unmap_one);
-                nothing_can_be_written_where_memory_was_protected: explore(Scheme::$scheme, protect);
-                nothing_is_mapped_where_memory_was_moved_from: explore(Scheme::$scheme, move_away);
-                nothing_is_lost_where_memory_is_moved_to: move_to(Scheme::$scheme);
+                nothing_is_mapped_where_everything_was_unmapped:
+                    explore(SCHEME, &[0, 1, 2, 3], &[], |space, start| space.unmap(start, 4 * PAGE).unwrap());
+                nothing_is_mapped_where_one_page_was_unmapped:
+                    explore(SCHEME, &[1], &[], |space, start| space.unmap(start + PAGE, PAGE).unwrap());
+                nothing_can_be_written_where_memory_was_protected: explore(SCHEME, &[], &[1, 2], |space, start| {
+                    space.protect(start + PAGE, 2 * PAGE, Protection::Read).unwrap();
+                });
+                nothing_is_mapped_where_memory_was_moved_from:
+                    explore(SCHEME, &[0, 1, 2, 3], &[], |space, start| {
+                        assert_ne!(space.remap(start, 4 * PAGE, 6 * PAGE), Ok(start));
+                    });
+                nothing_is_lost_where_memory_is_moved_to: move_to(SCHEME);
+                /// The others' faults bring pages 1 and 2 back.
                 what_was_discarded_is_gone_and_no_cached_page_is_handed_out:
-                    explore(Scheme::$scheme, discard);
-                a_new_area_in_the_old_place_is_not_the_old_one: explore(Scheme::$scheme, unmap_and_map_anew);
+                    explore(SCHEME, &[0, 3], &[], |space, start| space.discard(start, 4 * PAGE).unwrap());
+                a_new_area_in_the_old_place_is_not_the_old_one: explore(SCHEME, &[0], &[1, 2, 3], |space, start| {
+                    space.unmap(start, 4 * PAGE).unwrap();
+                    assert_eq!(space.map(3 * PAGE, Protection::Read), Ok(start + PAGE));
+                });
             }
         })*
     };

@@ -49,7 +49,7 @@ fn t6_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
     fn check<M: Mode, W: Word>(rounds: usize) {
         let host = Cpus::impatient(4);
         let levels = Levels::<M, W>::new(&host);
-        let visits: [_; DEPTH] = std::array::from_fn(|_| std::sync::atomic::AtomicU64::new(0));
+        let visits: [_; DEPTH] = std::array::from_fn(|_| std::sync::atomic::AtomicUsize::new(0));
         let visits = Arc::new(visits);
         host.run(|_| {
             let level = Cell::new(0);

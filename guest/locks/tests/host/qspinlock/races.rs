@@ -123,21 +123,12 @@ fn t5_a_link_made_before_its_node_is_used_stays<W: Word>() {
         || linked.await_it(),
         |cpu| match cpu {
             1 => {
-                Cpus::hook_once(Point::TailPublished, {
-                    let (published, linked) = (published.clone(), linked.clone());
-                    move || {
-                        published.give();
-                        linked.await_it();
-                    }
-                });
+                Cpus::stand_at(Point::TailPublished, &published, &linked);
                 stage.visit();
             }
             _ => {
                 published.await_it();
-                Cpus::hook_once(Point::HaltedPublished, {
-                    let linked = linked.clone();
-                    move || linked.give()
-                });
+                Cpus::give_at(Point::HaltedPublished, &linked);
                 stage.visit();
             }
         },
@@ -160,18 +151,13 @@ fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
         }
         1 => {
             held.await_it();
-            let (pending, queued) = (pending.clone(), queued.clone());
-            Cpus::hook_once(Point::PendingSet, move || {
-                pending.give();
-                queued.await_it();
-            });
+            Cpus::stand_at(Point::PendingSet, &pending, &queued);
             stage.visit();
         }
         _ => {
             // Not before: at (0,1,1) it would get in line at once.
             left.await_it();
-            let queued = queued.clone();
-            Cpus::hook_once(Point::TailPublished, move || queued.give());
+            Cpus::give_at(Point::TailPublished, &queued);
             stage.visit();
         }
     });

@@ -35,18 +35,13 @@ fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<S
         }
         1 => {
             held.await_it();
-            let (there, done) = (there.clone(), done.clone());
-            Cpus::hook_once(point, move || {
-                there.give();
-                done.await_it();
-            });
+            Cpus::stand_at(point, &there, &done);
             stage.visit();
         }
         _ => {
             left.await_it();
             if !newcomer_overtakes {
-                let done = done.clone();
-                Cpus::hook_once(Point::TailPublished, move || done.give());
+                Cpus::give_at(Point::TailPublished, &done);
             }
             stage.visit();
             assert!(newcomer_overtakes || done.given(), "CPU 2 has overtaken a spinning head");
@@ -119,12 +114,11 @@ fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.until_counted(1, Event::PvWaitNode);
         },
-        |cpu| match cpu {
-            1 => stage.visit(),
-            _ => {
+        |cpu| {
+            if cpu == 2 {
                 stage.host.until_counted(1, Event::PvWaitHead);
-                stage.visit();
             }
+            stage.visit();
         },
     );
     assert_eq!(stage.counter.get(), 2);
