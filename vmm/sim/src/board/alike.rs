@@ -141,6 +141,35 @@ impl Decision {
         }
     }
 
+    /// Rounds after one that began at `begin` that come to the same flags for certain, as the register does not come to a value at which
+    /// they may turn: at most [`MOST`], and perhaps fewer than there are.
+    fn stays(&self, begin: &Stand) -> u64 {
+        let top = 1_u64 << (self.width - 1);
+        // What flags depend on wraps at a power of two.
+        let (bits, turns) = match self.asked {
+            Asked::Test(bits) if bits & bits.wrapping_add(1) != 0 => return 0,
+            Asked::Test(bits) => (bits, [0, top & bits, 0, 0]),
+            Asked::Compare(with) => (mask(self.width), [with, with.wrapping_add(top), 0, top]),
+            Asked::CompareTo(first) => (mask(self.width), [first, first.wrapping_add(top + 1), 0, top]),
+            Asked::Zero => (mask(self.width), [0; 4]),
+        };
+        let Some(value) = self.counted.value(begin).filter(|_| self.counted.width >= self.width) else {
+            return 0;
+        };
+        if !self.is_as_told(begin, 0) {
+            return 0;
+        }
+        let (up, down) = (self.counted.step & bits, self.counted.step.wrapping_neg() & bits);
+        if up == 0 {
+            return MOST;
+        }
+        let rounds_to = |turn: u64| match up <= down {
+            true => (turn.wrapping_sub(value) & bits).saturating_sub(1) / up,
+            false => (value.wrapping_sub(turn) & bits).saturating_sub(1) / down,
+        };
+        turns.into_iter().map(rounds_to).min().unwrap_or(0).min(MOST)
+    }
+
     /// Whether a round that began `rounds` rounds after `begin` comes to the same flags.
     fn is_as_told(&self, begin: &Stand, rounds: u64) -> bool {
         let Counted { step, width, .. } = self.counted;
@@ -216,7 +245,8 @@ impl Alike {
     /// Rounds after one that began at `last`, whose instructions were followed, until a decision comes out otherwise.
     pub(super) fn rounds_after(&self, last: &Stand) -> u64 {
         let is_as_told = |round: &u64| self.decisions.iter().all(|it| it.is_as_told(last, *round));
-        (1..=MOST).take_while(is_as_told).count() as u64
+        let certain = self.decisions.iter().map(|it| it.stays(last)).min().unwrap_or(MOST);
+        certain + (certain + 1..=MOST).take_while(is_as_told).count() as u64
     }
 
     /// Whether a round of the instructions `round` is such a one, which led from `last` to `here`: all that it found is the same, but
@@ -423,6 +453,30 @@ mod tests {
         assert!(again(20, &round) && !again(15, &round), "another decision");
         assert!(!again(20, &[add(RCX, RCX, 32), SETTLES]), "another way");
         assert!(!alike.is_again(&stand(0, 20), &stand(7, 21), &round), "another register");
+    }
+
+    #[test]
+    fn rounds_that_are_not_looked_at_would_be_as_told() {
+        let values = [0, 1, 2, 7, 100, 126, 127, 128, 129, 200, 254, 255];
+        let asked = values
+            .into_iter()
+            .flat_map(|it| [Asked::Test(it), Asked::Compare(it), Asked::CompareTo(it), Asked::Zero]);
+        let mut certain = 0;
+        for (asked, value, step) in asked.flat_map(|asked| {
+            (0..256)
+                .flat_map(move |value| [1, 2, 3, 200, 255, 256, u64::MAX].map(|step| (asked, value, step)))
+        }) {
+            for (width, told_at) in [(8, value), (32, value), (64, value), (8, value + 1)] {
+                let counted = Counted { is: Some((RCX, 0)), step, width };
+                let told = Decision::of(asked, 8, told_at);
+                let decision = Decision { counted, asked, width: 8, told };
+                let stays = decision.stays(&stand(0, value));
+                let all = (1..=stays).all(|rounds| decision.is_as_told(&stand(0, value), rounds));
+                assert!(all, "{asked:?}, {value}, {step}: {stays}");
+                certain += stays;
+            }
+        }
+        assert!(certain > 100_000, "{certain}");
     }
 
     #[test]
