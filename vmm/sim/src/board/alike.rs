@@ -466,12 +466,13 @@ mod tests {
             (0..256)
                 .flat_map(move |value| [1, 2, 3, 200, 255, 256, u64::MAX].map(|step| (asked, value, step)))
         }) {
+            let begin = stand(0, value);
             for (width, told_at) in [(8, value), (32, value), (64, value), (8, value + 1)] {
                 let counted = Counted { is: Some((RCX, 0)), step, width };
                 let told = Decision::of(asked, 8, told_at);
                 let decision = Decision { counted, asked, width: 8, told };
-                let stays = decision.stays(&stand(0, value));
-                let all = (1..=stays).all(|rounds| decision.is_as_told(&stand(0, value), rounds));
+                let stays = decision.stays(&begin);
+                let all = (1..=stays).all(|rounds| decision.is_as_told(&begin, rounds));
                 assert!(all, "{asked:?}, {value}, {step}: {stays}");
                 certain += stays;
             }
