@@ -1,4 +1,4 @@
-//! What a lock under test protects.
+//! A counter that a lock under test protects.
 
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;

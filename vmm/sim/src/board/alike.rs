@@ -145,7 +145,7 @@ impl Decision {
     /// they may turn: at most [`MOST`], and perhaps fewer than there are.
     fn stays(&self, begin: &Stand) -> u64 {
         let top = 1_u64 << (self.width - 1);
-        // What flags depend on wraps at a power of two.
+        // Flags depend on the value up to a power of two.
         let (bits, turns) = match self.asked {
             Asked::Test(bits) if bits & bits.wrapping_add(1) != 0 => return 0,
             Asked::Test(bits) => (bits, [0, top & bits, 0, 0]),

@@ -381,8 +381,8 @@ impl<M: Memory> Fabric<M> {
         Verdict::Go
     }
 
-    /// An access as most are, to a line that only this CPU has ever had: carried out if nothing stands in its way. What follows says
-    /// the same for any line, and takes longer.
+    /// An access to a line that only this CPU has ever had, as most are, unless something stands in its way. Returns whether it is
+    /// done; [`Self::touch_any`] does the same for any line, and takes longer.
     #[inline(always)]
     fn touch_own(&mut self, now: Moment, line: u64, access: Access) -> bool {
         let running = &self.running;
@@ -395,7 +395,7 @@ impl<M: Memory> Fabric<M> {
         }
         let now_ps = self.time_ps(now.instructions);
         if now_ps > running.from.reach_ps && self.is_beyond_end(now, now_ps)
-            || !self.lines.is_own(running.own, line, need)
+            || !self.lines.hit_own(running.own, line, need)
         {
             return false;
         }

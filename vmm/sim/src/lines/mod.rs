@@ -104,8 +104,8 @@ enum Copies {
     Many,
 }
 
-/// What each access looks at, in one word, so that a cache holds many: a simulated access takes hardly longer than to fetch it. All
-/// zeros: a line that no CPU has had.
+/// The part of a line's record that each access looks at: one word, so that the host's cache holds many. All zeros: a line that no CPU
+/// has had.
 ///
 /// ```text
 ///  0..11 copies: none (0), one core (its number + 1), several (all ones)    11..22 first CPU + 1    22..33 last writer + 1
@@ -230,7 +230,7 @@ impl Own {
 /// All else of a line that a CPU has asked for, or watches.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// Where several cores have it.
+    /// The cores, where several have it.
     sharers: Option<Sharers>,
     under_way: Option<Request>,
     /// Time at which the request under way comes to the owner's cluster. Until then the owner may go on to write.
@@ -311,7 +311,7 @@ impl Lines {
         self.transfers
     }
 
-    /// The state of a line; one that is nowhere is as nobody has had it.
+    /// The state of a line; outside of memory it is that of a line which no CPU has had.
     #[inline]
     fn state(&self, line: u64) -> State {
         State(self.states.get(line as usize).copied().unwrap_or_default())
@@ -332,6 +332,10 @@ impl Lines {
         self.chunks.get(line as usize / CHUNK)?.as_ref()?[line as usize % CHUNK].as_deref()
     }
 
+    fn sharers(&self, line: u64) -> Option<&Sharers> {
+        self.peek(line)?.sharers.as_ref()
+    }
+
     /// Whether the core of `cpu` has what an access needs. Such an access takes no message.
     ///
     /// A line whose present request did not wait can still be read on its way to another core, until it is there. Its owner may
@@ -346,12 +350,7 @@ impl Lines {
             Copies::One(owner) => {
                 owner == core && (!state.is(State::UNDER_WAY) || self.still_has(now_ps, line, need))
             }
-            Copies::Many => {
-                need == Need::Read
-                    && self
-                        .peek(line)
-                        .is_some_and(|line| line.sharers.as_ref().is_some_and(|those| those.has(core)))
-            }
+            Copies::Many => need == Need::Read && self.sharers(line).is_some_and(|sharers| sharers.has(core)),
         }
     }
 
@@ -390,10 +389,9 @@ impl Lines {
         state.is_private() || !state.is(State::UNDER_WAY | State::WATCHED) && state.has_rested(now_ps)
     }
 
-    /// An access by `cpu`, whose number and core's are in `own`, to a line that no other CPU has ever had or asked for: [`Self::hit`]
-    /// would change nothing but the writer. Whether it is one.
+    /// [`Self::hit`] by the CPU of `own`, if no other CPU has ever had the line or asked for it. Returns whether that is so.
     #[inline(always)]
-    pub(crate) fn is_own(&mut self, own: Own, line: u64, need: Need) -> bool {
+    pub(crate) fn hit_own(&mut self, own: Own, line: u64, need: Need) -> bool {
         let Some(state) = self.states.get_mut(line as usize) else { return false };
         let is_own = *state & Own::BITS == own.0;
         if is_own && need == Need::Write {
@@ -402,7 +400,7 @@ impl Lines {
         is_own
     }
 
-    /// What the state of a line says that only `cpu` has ever had.
+    /// The state of lines that only `cpu` has ever had.
     pub(crate) fn own(&self, cpu: u32) -> Own {
         let mut state = State::default();
         state.set_copies(Copies::One(self.places[cpu as usize].core));
@@ -551,8 +549,7 @@ impl Lines {
 
     fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
         let place = self.places[request.cpu as usize];
-        let sharers = self.peek(number).and_then(|line| line.sharers.as_ref());
-        let copies = (self.state(number).copies(), sharers);
+        let copies = (self.state(number).copies(), self.sharers(number));
         Task::new(machine, copies, place, request.need, &self.places, &self.clusters_of_socket)
     }
 
