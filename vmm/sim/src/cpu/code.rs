@@ -30,15 +30,8 @@ pub(crate) const fn most_bytes<B>() -> usize {
     MOST_BLOCKS * (size_of::<Block<B>>() + BLOCK_OPS * of_op) + MOST_PAGES * of_page
 }
 
-/// A block that another one went on to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Next {
-    /// Address of its first instruction.
-    start: u64,
-    number: u32,
-    /// [`Code::epoch`] in which it was found there.
-    epoch: u32,
-}
+/// A block that another one of its page went on to: the address of its first instruction, and its number.
+pub(crate) type Next = (u64, u32);
 
 pub(crate) struct Block<B> {
     pub(crate) ops: Box<[Op<B>]>,
@@ -53,7 +46,7 @@ pub(crate) struct Block<B> {
     pub(crate) second: Option<u64>,
     pub(crate) watched: bool,
     /// The blocks in the same page that it went on to last: the one behind it, and another.
-    pub(crate) next: [Cell<Next>; 2],
+    pub(crate) next: [Cell<Option<Next>>; 2],
 }
 
 /// A page that holds decoded instructions.
@@ -75,8 +68,6 @@ pub struct Code<B> {
     pub(crate) generation: u64,
     /// The generation that began without pages: what CPUs hold of older ones leads to none.
     pub(crate) first_generation: u64,
-    /// How often blocks have been forgotten, plus one. A [`Next`] of an earlier epoch leads nowhere.
-    epoch: u32,
 }
 
 impl<B> Default for Code<B> {
@@ -88,7 +79,6 @@ impl<B> Default for Code<B> {
             watched: BTreeSet::new(),
             generation: 0,
             first_generation: 0,
-            epoch: 1,
         }
     }
 }
@@ -129,19 +119,19 @@ impl<B: Bus> Code<B> {
             .then_some(block)
     }
 
-    /// [`Self::find`] for a CPU that comes from `block`, with the translations by which that was found.
+    /// [`Self::find`] for a CPU that comes from `block`, with the translations by which that was found. A page is forgotten as a whole:
+    /// a block that is still entered leads to none that is not.
     #[inline(always)]
     pub(crate) fn find_next(&self, block: &Block<B>, cpu: &Cpu) -> Option<&Block<B>> {
         let next = &block.next[usize::from(cpu.rip != block.end)];
-        let known = next.get();
-        if known.start == cpu.rip && known.epoch == self.epoch {
-            return self.blocks.get(known.number as usize);
+        if let Some((_, number)) = next.get().filter(|(start, _)| *start == cpu.rip) {
+            return self.blocks.get(number as usize);
         }
         let found = self.find(cpu)?;
         if (cpu.rip ^ block.start) & !(PAGE - 1) == 0 && found.second.is_none() {
             let page = cpu.tlb.find_code(cpu.ring, cpu.rip)?;
             let number = self.pages[page as usize].starts[(cpu.rip & (PAGE - 1)) as usize] - 1;
-            next.set(Next { start: cpu.rip, number, epoch: self.epoch });
+            next.set(Some((cpu.rip, number)));
         }
         Some(found)
     }
@@ -161,7 +151,6 @@ impl<B: Bus> Code<B> {
             self.by_frame.clear();
             self.generation += 1;
             self.first_generation = self.generation;
-            self.epoch += 1;
         }
     }
 
@@ -227,7 +216,6 @@ impl<B: Bus> Code<B> {
     }
 
     fn forget(&mut self, page: usize) {
-        self.epoch += 1;
         self.pages[page].starts.fill(0);
         self.pages[page].lines = 0;
     }

@@ -113,6 +113,30 @@ fn a_line_is_quiet_until_somebody_else_has_it_and_again_later() {
 }
 
 #[test]
+fn a_line_is_ones_own_until_another_has_or_watches_it() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    let hits = |lines: &mut Lines, cpu| lines.hit_own(lines.own(cpu), 7, Need::Write);
+    assert!(!hits(&mut lines, 0), "nobody has had it");
+    assert!(
+        lines.take_fresh(0, 7) && hits(&mut lines, 0) && !hits(&mut lines, 8),
+        "its sibling is another CPU"
+    );
+    lines.watch(5, 7);
+    assert!(!hits(&mut lines, 0), "a CPU waits for the next write");
+    lines.forget(5, 7);
+    assert!(hits(&mut lines, 0));
+    lines.request(&machine, 0, (1, 7, Need::Read), 0);
+    assert!(!hits(&mut lines, 0), "it is on its way");
+    let mut lines = Lines::new(&machine, 4096);
+    [0, 1, 0].into_iter().for_each(|cpu| _ = get(&mut lines, &machine, 0, cpu, Need::Write));
+    assert!(lines.has(0, 0, 7, Need::Write) && !hits(&mut lines, 0), "another CPU has had it");
+    let mut lines = Lines::new(&machine, 4096);
+    assert!(lines.take_fresh(0, 7) && hits(&mut lines, 0));
+    assert!(lines.hit(0, 8, 7, Need::Read), "its sibling gets what it wrote");
+}
+
+#[test]
 fn further_readers_of_a_line_leave_it_quiet() {
     let machine = machine();
     let mut lines = Lines::new(&machine, 4096);

@@ -229,6 +229,36 @@ fn a_load_may_pass_stores_to_other_lines_and_sees_its_own() {
 }
 
 #[test]
+fn a_store_to_ones_own_line_waits_for_those_before_it() {
+    let (own, shared) = (DATA, DATA + 64);
+    let mut seen = std::collections::BTreeSet::new();
+    let code = [store_to_two(), look_at_two()].concat();
+    for rounds in (200..800).step_by(2) {
+        let mut bench = Bench::new("cascadelake-2s", &code);
+        let looks = CODE + store_to_two().len() as u64;
+        bench.start(0, CODE, own, shared);
+        // The one of the other socket has a copy, too: to invalidate that takes longer than to read the first CPU's own line.
+        for slot in [1, 20] {
+            bench.start(slot, looks, own + 128 * u64::from(slot == 20), shared);
+            bench.board.cpu_mut(slot).unwrap().set_general(General::R8, rounds);
+        }
+        seen.insert(bench.finish(3)[1].2);
+    }
+    assert!(seen.contains(&0) && seen.contains(&3), "{seen:?}");
+    assert!(!seen.contains(&2), "the later store is seen without the earlier one");
+}
+
+#[test]
+fn an_alarm_stops_a_long_string_instruction_between_its_parts() {
+    let mut bench = Bench::new("haswell-2s", fill());
+    bench.start(0, CODE, DATA, 0);
+    bench.board.set_alarm(0, 3_333_000);
+    let happening = bench.board.run(u64::MAX / 2).expect("the alarm");
+    assert_eq!(happening.what, What::Alarm);
+    assert!(happening.at_ps < 3_433_000, "{happening:?}");
+}
+
+#[test]
 fn a_board_that_is_to_stop_does_so_wherever_it_is() {
     // Alone, a CPU has no reason to stop; with others, each does at every turn.
     for cpus in [1, 2] {

@@ -136,15 +136,19 @@ fn a_parked_waiter_takes_many_rounds_at_once() {
 
 #[test]
 fn a_round_that_stores_between_two_that_are_alike_is_executed() {
-    let run = |parks: bool| {
-        let mut bench = Bench::new("cascadelake-2s", store_every_second_round());
-        if !parks {
-            bench.board.never_park();
-        }
-        bench.start(0, CODE, DATA, 1000);
-        (bench.finish(1), bench.word(DATA))
-    };
-    assert_eq!(run(true), run(false));
+    for program in [store_every_second_round(), store_every_eighth_round()] {
+        let run = |parks: bool| {
+            let mut bench = Bench::new("cascadelake-2s", program);
+            if !parks {
+                bench.board.never_park();
+            }
+            bench.start(0, CODE, DATA, 1000);
+            // A trial may find a translation, which then costs nothing: a nanosecond of time in all.
+            let [(_, _, rax, instructions)] = bench.finish(1)[..] else { panic!("one CPU") };
+            (rax, instructions, bench.word(DATA))
+        };
+        assert_eq!(run(true), run(false));
+    }
 }
 
 #[test]

@@ -199,6 +199,12 @@ program!(
     "xor eax, eax",
     "2: pause; xor eax, 1; jz 2b; inc qword ptr [rdi]; cmp qword ptr [rdi], rsi; jb 2b",
 );
+// The same in each eighth round.
+program!(
+    store_every_eighth_round,
+    "xor eax, eax",
+    "2: pause; inc eax; test eax, 7; jnz 2b; inc qword ptr [rdi]; cmp qword ptr [rdi], rsi; jb 2b",
+);
 // A waiter that stores the same in each round; and one who takes that back, looks again later, and ends the wait.
 program!(store_and_wait, "2: pause", "mov dword ptr [rdi + 64], 1", "cmp dword ptr [rdi], 0", "je 2b");
 program!(
@@ -243,6 +249,22 @@ program!(
 program!(pause_and_count, "2: pause", "inc qword ptr [rdi]", "dec rsi", "jnz 2b");
 program!(look_at_the_clock, "2: rdtsc", "dec rsi", "jnz 2b");
 program!(fence, "2: mfence", "dec rsi", "jnz 2b");
+// RDI: a line that only this CPU has had, written after that at RSI.
+program!(
+    store_to_two,
+    "mov dword ptr [rdi], 0; mov ecx, 300; 9: dec ecx; jnz 9b",
+    "mov dword ptr [rsi], 1; mov dword ptr [rdi], 1",
+    stay!(),
+);
+// Copies the line at RSI, waits for a while (R8: the number of rounds), looks at that at RDI and then at the copy: both are in RAX.
+program!(
+    look_at_two,
+    "mov eax, [rsi]; 2: dec r8; jnz 2b",
+    "mov ecx, [rdi]; mov eax, [rsi]; lea rax, [rax + 2 * rcx]",
+    stay!(),
+);
+// Fills what lies before the page tables.
+program!(fill, "2: mov rdi, 0x8000; mov ecx, 0x3000; rep stosb; jmp 2b");
 program!(store_then_load, "mov dword ptr [rdi], 1", "mov eax, [rsi]");
 // RDI + 62: a counter in two lines.
 program!(add_across, "2: lock inc dword ptr [rdi + 62]", "dec rsi", "jnz 2b");

@@ -159,7 +159,7 @@ fn write_tables(ram: &mut Ram) {
 }
 
 /// An interrupt gate to ring 0, on the stack IST1.
-fn set_gate(ram: &mut Ram, vector: u64, handler: u64, level: u64) {
+pub(crate) fn set_gate(ram: &mut Ram, vector: u64, handler: u64, level: u64) {
     let low = handler & 0xffff
         | u64::from(KERNEL_CODE) << 16
         | 1 << 32

@@ -158,6 +158,41 @@ fn invlpg_and_loads_of_cr3_drop_translations_of_their_own_cpu() {
 }
 
 #[test]
+fn code_behind_a_dropped_translation_is_that_of_the_new_one() {
+    const OTHER: u64 = 0x2_1000;
+    // invlpg [rdi] or mov cr3, rbx; mov eax, 1 or 2; jmp to the first
+    for drop in [[0x0f, 0x01, 0x3f], [0x0f, 0x22, 0xdb]] {
+        let program = |result: u8| [&drop[..], &[0xb8, result, 0, 0, 0], &[0xeb, 0xf6]].concat();
+        let mut lab = Lab::new(Ring::Zero, &program(1));
+        lab.put(OTHER, &program(2));
+        lab.cpu.set_general(General::Rdi, DATA);
+        lab.cpu.set_general(General::Rbx, harness::PML4);
+        lab.run(6);
+        assert_eq!((lab.cpu.general(General::Rax), lab.cpu.rip()), (1, CODE));
+        lab.cpu.set_general(General::Rdi, CODE);
+        lab.map(CODE, OTHER | RIGHTS);
+        lab.run(2);
+        assert_eq!(lab.cpu.general(General::Rax), 2, "{drop:x?}");
+    }
+}
+
+#[test]
+fn code_that_a_ring_may_not_execute_faults_after_a_return() {
+    // A handler in the page that it returns to: int3; jmp to that; nop ...; invlpg [rdi]; iretq
+    let mut lab = Lab::new(
+        Ring::Three,
+        &[0xcc, 0xeb, 0xfd, 0x90, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x01, 0x3f, 0x48, 0xcf],
+    );
+    harness::set_gate(&mut lab.machine.ram, 3, CODE + 8, 3);
+    lab.cpu.set_general(General::Rdi, DATA);
+    assert_eq!((lab.run(11), lab.cpu.rip()), (Event::Limit, CODE + 1));
+    lab.cpu.set_general(General::Rdi, CODE);
+    lab.map(CODE, CODE | RIGHTS & !4);
+    assert_eq!(lab.run(20), Event::Halt);
+    assert_eq!(lab.word(EXCEPTION_STACK - 40), CODE + 1, "after the return");
+}
+
+#[test]
 fn an_instruction_finds_all_pages_that_it_needs_at_once() {
     // push [rdi]; movsq; cmpsq. The pages are 64 apart: of one set of translations.
     const APART: u64 = 64 << 12;
