@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
+use crate::host::noise::BUSY_NEIGHBOUR;
 use crate::record::Record;
 use crate::record::place::Role;
 
@@ -66,9 +68,6 @@ fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
     outline.comparisons.iter().map(is_torn).sum()
 }
 
-/// Code of the warning that other processes used a run's pCPUs.
-pub(crate) const BUSY_NEIGHBOUR: &str = "busy-neighbour";
-
 /// Warnings that say that the host disturbed the run: another attempt may go better. What lies in the run itself would come
 /// again.
 const DISTURBANCES: [&str; 7] =
@@ -91,11 +90,15 @@ pub(crate) struct Spoilt {
     pub(crate) of: usize,
 }
 
-/// The disturbance that spoilt at least nine tenths of the runs that count, if one did.
+/// The disturbance that spoilt at least nine tenths of the runs that count, if one did: for comparisons, too.
 pub(crate) fn spoilt(records: &[Record]) -> Option<Spoilt> {
     let last = last_attempts(records);
+    let compares = |run: &&Record| {
+        run.neighbours_share().is_some_and(|share| share <= Measure::Throughput.neighbours_limit())
+    };
     let told_by = |code: &str| {
-        let warnings = last.iter().filter_map(|run| run.warnings.iter().find(|it| it.code == code));
+        let spoilt = last.iter().filter(|run| !compares(run));
+        let warnings = spoilt.filter_map(|run| run.warnings.iter().find(|it| it.code == code));
         warnings.map(|warning| &warning.message).collect::<Vec<_>>()
     };
     let by = DISTURBANCES.into_iter().max_by_key(|code| told_by(code).len())?;

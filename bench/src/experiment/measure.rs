@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::noise::OTHERS_SHARE_LIMIT;
 use crate::record::figures::{Better, Figure, LOCK_EVENT, THROUGHPUT, check_name};
 use crate::text::nearest;
 
@@ -81,6 +82,22 @@ impl Measure {
         match self {
             Self::Figure(name) | Self::Printed(name) => Some(name),
             _ => None,
+        }
+    }
+
+    /// The share of the pCPUs up to which neighbours leave its ratios as they are on a quiet host, if they use as much of both runs
+    /// (docs/measuring.md has the table).
+    pub(crate) fn neighbours_limit(&self) -> f64 {
+        let of_figure = |name: &str| match name.split('_').next() {
+            Some("hold") => 0.2,
+            Some("wait") if name.ends_with("_p50_ns") || name.ends_with("_p90_ns") => OTHERS_SHARE_LIMIT,
+            Some("wait" | "lost") => 0.02,
+            _ => OTHERS_SHARE_LIMIT,
+        };
+        match self {
+            Self::Throughput | Self::AllGuests | Self::SlowestGuest | Self::SlowestVcpu => 0.1,
+            Self::Figure(name) => of_figure(name),
+            Self::LockCpu | Self::Printed(_) => OTHERS_SHARE_LIMIT,
         }
     }
 

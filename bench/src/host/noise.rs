@@ -33,8 +33,11 @@ pub(crate) struct Noise {
     pub(crate) stopped_share: Option<f64>,
 }
 
-/// More than this share of the pCPUs used by others spoils a run.
+/// More than this share of the pCPUs used by others spoils a run, and what is compared where
+/// [`Measure`](crate::experiment::measure::Measure) says nothing else.
 pub(crate) const OTHERS_SHARE_LIMIT: f64 = 0.05;
+/// Code of the warning that others used more.
+pub(crate) const BUSY_NEIGHBOUR: &str = "busy-neighbour";
 /// More than this share of the pCPUs taken by the outer host spoils a run.
 pub(crate) const STEAL_SHARE_LIMIT: f64 = 0.02;
 /// More than this share of a run in which nothing of it could run spoils it.

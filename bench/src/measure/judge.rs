@@ -2,8 +2,7 @@
 
 use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, Schedule, SwitchReports};
 
-use crate::analysis::consistency::BUSY_NEIGHBOUR;
-use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
+use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::figures::{ACQUISITIONS, WINDOW, WORK_SPEED};
 use crate::record::{PerVcpu, Record, Warning};
 use crate::text::quantity::{self, MemorySize};

@@ -13,7 +13,7 @@ use super::fill::records;
 use super::kernels::{self, Versions};
 use super::origin::Origin;
 use super::progress::{Planned, Position, Progress};
-use crate::analysis::consistency::{self, BUSY_NEIGHBOUR, Spoilt};
+use crate::analysis::consistency::{self, Spoilt};
 use crate::analysis::summary::Summary;
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
         self.progress.finish();
         let stopped =
             format!("stopped after {} blocks, since {runs} of {of} runs are invalid ({by})", block + 1);
-        let message = if by == BUSY_NEIGHBOUR {
+        let message = if by == noise::BUSY_NEIGHBOUR {
             let cpus: BTreeSet<u32> = self.plan.cells().flat_map(|cell| cell.run.cpus.clone()).collect();
             let names = neighbours::using(&Vec::from_iter(cpus));
             let who = names.as_deref().unwrap_or("none shows itself");
@@ -262,7 +262,7 @@ impl<'a> Session<'a> {
             self.run_cell(cell, (block, first + at), self.cut_off(cell, block), retries)?;
         }
         self.directory.sync()?;
-        self.progress.block_done(block, blocks, self.time_left(&[], blocks - block - 1));
+        self.progress.block_done(block, rule.blocks, self.time_left(&[], blocks - block - 1));
         Ok(())
     }
 

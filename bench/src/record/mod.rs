@@ -16,7 +16,7 @@ use haltkick_vmm::{Known, LinuxVcpu, Repeated, Timeline as Noted, Unknown, VcpuO
 use serde::{Deserialize, Serialize};
 
 use crate::host::identity::Host;
-use crate::host::noise::Noise;
+use crate::host::noise::{BUSY_NEIGHBOUR, Noise};
 use crate::record::figures::{Figure, LOCK_EVENT, Unit};
 use crate::record::place::Place;
 use crate::record::settings::Settings;
@@ -218,6 +218,17 @@ impl Record {
         let work_ns = Some(self.settings.section_ns()).filter(|ns| *ns > 0 && is_section)?;
         let pcpus = self.settings.pcpus().min(self.settings.vcpus() as usize) as f64;
         Some(self.figure(figures::LOCK_FREE)? * work_ns as f64 / 1e9 / pcpus)
+    }
+
+    /// The share of the pCPUs that others used, 0 if nobody knows of any; `None` if something else spoiled the run.
+    pub(crate) fn neighbours_share(&self) -> Option<f64> {
+        let Noise { others_share, run_delay_share, .. } = self.noise;
+        if self.trusted {
+            return Some(run_delay_share.unwrap_or(0.0));
+        }
+        let is_all = !self.warnings.is_empty() && self.warnings.iter().all(|it| it.code == BUSY_NEIGHBOUR);
+        let share = [others_share, run_delay_share].into_iter().flatten().reduce(f64::max);
+        share.filter(|_| is_all)
     }
 
     /// Something that speaks against the run.

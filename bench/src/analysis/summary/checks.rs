@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Summary, calibration};
-use crate::analysis::consistency::BUSY_NEIGHBOUR;
 use crate::analysis::drift;
 use crate::analysis::statistics::{Estimate, Method, Verdict};
-use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
+use crate::host::noise::{BUSY_NEIGHBOUR, Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::Record;
 use crate::record::figures::WORK_SPEED;
 use crate::text::quantity::significant;

@@ -6,6 +6,7 @@ use super::Setting;
 use crate::analysis::rate::Rate;
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
+use crate::host::noise::OTHERS_SHARE_LIMIT;
 use crate::record::Record;
 use crate::record::place::Role;
 
@@ -49,12 +50,13 @@ impl<'a> Placed<'a> {
         Rate::of_guests(measure, each?.into_iter())
     }
 
-    /// Whether nothing spoiled what `measure` measures in the run of `record`.
-    fn is_trusted(&self, measure: &Measure, record: &Record) -> bool {
-        match measure.is_of_all_guests() {
-            true => self.guests(record).iter().all(|it| it.trusted),
-            false => record.trusted,
+    /// What others used in the run of `record`, if nothing else spoiled what `measure` measures in it.
+    fn neighbours_share(&self, measure: &Measure, record: &Record) -> Option<f64> {
+        if !measure.is_of_all_guests() {
+            return record.neighbours_share();
         }
+        let of_each: Option<Vec<f64>> = self.guests(record).iter().map(|it| it.neighbours_share()).collect();
+        of_each?.into_iter().reduce(f64::max)
     }
 
     /// Records of one arm at one setting with their block.
@@ -71,6 +73,8 @@ impl<'a> Placed<'a> {
     }
 
     /// `arm` over `baseline` in each block that has both, on one host.
+    ///
+    /// Neighbours that use as much of both runs leave their ratio alone, within [`Measure::neighbours_limit`].
     pub(in crate::analysis) fn pairs(
         &self,
         measure: &Measure,
@@ -81,14 +85,20 @@ impl<'a> Placed<'a> {
         let runs = |(arm, control)| {
             let records = self.of(setting, arm, control);
             let pass = |block, record: &Record| (block, record.host.identity());
-            let run = move |record: &Record| (self.rate(measure, record), self.is_trusted(measure, record));
+            let run =
+                move |record: &Record| (self.rate(measure, record), self.neighbours_share(measure, record));
             records.map(move |(block, record)| (pass(block, record), run(record)))
         };
-        let below: BTreeMap<(u32, String), (Option<Rate>, bool)> = runs(baseline).collect();
-        let pair = |(pass, (above, is_valid)): (_, (Option<Rate>, bool))| {
-            let (baseline, is_baseline_valid) = *below.get(&pass)?;
+        let below: BTreeMap<(u32, String), (Option<Rate>, Option<f64>)> = runs(baseline).collect();
+        let limit = measure.neighbours_limit();
+        let are_alike = |(above, below): (f64, f64)| {
+            above.max(below) <= limit && (above - below).abs() <= OTHERS_SHARE_LIMIT
+        };
+        let pair = |(pass, (above, share)): (_, (Option<Rate>, Option<f64>))| {
+            let (baseline, baseline_share) = *below.get(&pass)?;
             let ratio = above.zip(baseline).map(|(above, baseline)| above.over(baseline));
-            Some(Pair { ratio, is_valid: is_valid && is_baseline_valid && ratio.is_some() })
+            let is_valid = ratio.is_some() && share.zip(baseline_share).is_some_and(are_alike);
+            Some(Pair { ratio, is_valid })
         };
         runs(arm).filter_map(pair).collect()
     }

@@ -28,7 +28,9 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
         return warning(&what, "pairs", &pairs).into_iter().collect();
     }
     let of_arm = |arm: &String| {
-        let runs = pairs(outline, &placed, &Measure::default(), [arm, arm]);
+        let runs = known(outline, &placed, |setting| {
+            placed.of(setting, arm, false).map(|(_, record)| record.trusted).collect()
+        });
         warning(&format!("arm '{arm}'"), "runs", &runs)
     };
     outline.arms.iter().filter_map(of_arm).collect()
@@ -66,12 +68,20 @@ fn pairs(
     measure: &Measure,
     [arm, baseline]: [&str; 2],
 ) -> Vec<(Setting, Vec<bool>)> {
-    let at = |setting: Setting| {
-        let pairs = placed.pairs(measure, &setting, (arm, false), (baseline, false));
-        let valid: Vec<bool> = pairs.iter().map(|pair| pair.is_valid).collect();
-        (!valid.is_empty()).then_some((setting, valid))
-    };
-    settings(outline, placed).into_iter().filter_map(at).collect()
+    known(outline, placed, |setting| {
+        let pairs = placed.pairs(measure, setting, (arm, false), (baseline, false));
+        pairs.iter().map(|pair| pair.is_valid).collect()
+    })
+}
+
+/// What is known at each setting, where anything is, in the outline's order.
+fn known(
+    outline: &Outline,
+    placed: &Placed<'_>,
+    at: impl Fn(&Setting) -> Vec<bool>,
+) -> Vec<(Setting, Vec<bool>)> {
+    let all = settings(outline, placed).into_iter().map(|setting| (at(&setting), setting));
+    all.filter(|(valid, _)| !valid.is_empty()).map(|(valid, setting)| (setting, valid)).collect()
 }
 
 /// One warning with the settings at which too many are spoiled, if there are any, or if there is no valid one.
@@ -91,6 +101,7 @@ fn warning(what: &str, unit: &str, pairs: &[(Setting, Vec<bool>)]) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::noise::{BUSY_NEIGHBOUR, OTHERS_SHARE_LIMIT};
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::place::Role;
 
@@ -136,6 +147,37 @@ mod tests {
             plan.outline.comparisons[0].of = measure;
             let expected = "the headline comparison 'b/a' is not valid, more than 29 % of its pairs being invalid: 8 of 8";
             assert_eq!(lost(&plan.outline, &records), [expected]);
+        }
+    }
+
+    #[test]
+    fn neighbours_of_both_arms_spoil_ratios_only_beyond_their_measures_limit() {
+        for (of, shares, is_valid) in [
+            ("throughput", [0.09, 0.07], true),
+            ("throughput", [0.11, 0.09], false),
+            ("throughput", [0.09, 0.03], false),
+            ("hold_p99_ns", [0.19, 0.16], true),
+            ("hold_p99_ns", [0.21, 0.19], false),
+            ("wait_p99_ns", [0.019, 0.0], true),
+            ("wait_p99_ns", [0.021, 0.021], false),
+            ("lock-cpu", [0.051, 0.04], false),
+        ] {
+            let mut plan = Sketch::two().compared().plan(8);
+            plan.outline.comparisons[0].of = of.to_owned().try_into().unwrap();
+            let mut records = World::new(1).records(&plan);
+            for record in &mut records {
+                let share = shares[usize::from(record.placed().arm == "a")];
+                record.noise.run_delay_share = Some(share);
+                if share > OTHERS_SHARE_LIMIT {
+                    record.warn(BUSY_NEIGHBOUR, "somebody".into());
+                }
+                for figure in ["hold_p99_ns", "wait_p99_ns"] {
+                    record.figures.set(figure, 1000.0);
+                }
+            }
+            assert_eq!(lost(&plan.outline, &records).is_empty(), is_valid, "{of} {shares:?}");
+            records.iter_mut().for_each(|record| record.warn("host-steal", "the outer host".into()));
+            assert_ne!(lost(&plan.outline, &records), [""; 0], "{of}: for another reason");
         }
     }
 

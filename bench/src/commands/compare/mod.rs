@@ -240,7 +240,8 @@ fn rates(side: &Side, of: &Measure, only: Option<&str>) -> Cells {
             let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
             let pass = (place.block, record.host.identity());
             let rate = Rate::by(of, record);
-            runs.push(Run { pass, rate, is_valid: record.trusted && rate.is_some() });
+            let is_quiet = record.neighbours_share().is_some_and(|share| share <= of.neighbours_limit());
+            runs.push(Run { pass, rate, is_valid: record.trusted && is_quiet && rate.is_some() });
         }
     }
     cells
