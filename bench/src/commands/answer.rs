@@ -432,7 +432,8 @@ fn surer(summary: &Summary, is_like_tried: bool) -> Vec<String> {
         ways.push("a longer --for, without --quick: machines like the simulated one are tried last".into());
     }
     let blocks = made.saturating_mul(TIMES_MORE);
-    let ratios = summary.comparisons.iter().filter_map(|it| it.ratio.as_ref());
+    let open = summary.comparisons.iter().filter(|it| !it.verdict.is_difference());
+    let ratios = open.filter_map(|it| it.ratio.as_ref());
     let widest = ratios.filter(|ratio| ratio.half_width().is_none_or(|half| half > NARROW));
     let widest =
         widest.max_by(|a, b| a.half_width().unwrap_or(1e9).total_cmp(&b.half_width().unwrap_or(1e9)));

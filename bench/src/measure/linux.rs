@@ -82,7 +82,8 @@ pub(crate) fn boot(
     let warns = Arc::new(|obstacle: &str| {
         WARNED.call_once(|| {
             output::talk(&format!(
-                "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM"
+                "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM, \
+                 or --engine qemu-tcg with --workload-inside, which boots in seconds but measures nothing"
             ));
         });
     });
@@ -118,7 +119,11 @@ pub(crate) fn failure(seen: RunResult) -> Option<Failure> {
             format!("the guest asked for a reset after {after}, and not to be switched off"),
         ),
         LinuxEnd::Panic => {
-            (Exit::GuestFailed, format!("the guest's kernel panicked after {after}: its console says why"))
+            let message = format!(
+                "the guest's kernel panicked after {after}: its console says why (for want of an /init: --initrd FILE, or \
+                 --workload-inside WORDS, which brings its own)"
+            );
+            (Exit::GuestFailed, message)
         }
         LinuxEnd::TimeLimit => (
             Exit::NoProgress,

@@ -6,6 +6,7 @@
 //!
 //! Made by hand: the thread that ticks in indicatif cannot be kept off the measured CPUs, and all but the bar's text would stay here.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -194,18 +195,25 @@ impl Progress {
         }
     }
 
-    /// Says that a block is done; without a terminal this is the only sign of life.
-    pub(crate) fn block_done(&mut self, block: u32, blocks: u32, left: Duration) {
-        if !self.on_terminal {
-            self.said = Instant::now();
-            output::talk(&format!(
-                "block {} of {blocks} done, {} cells in {}, about {} left",
-                block + 1,
-                self.done,
-                patience(self.elapsed().as_secs_f64()),
-                patience(left.as_secs_f64()),
-            ));
+    /// Says that a block of `planned` is done; without a terminal this is the only sign of life. How many more precision asks for nobody
+    /// knows, so of those it speaks now and then.
+    pub(crate) fn block_done(&mut self, block: u32, planned: u32, left: Duration) {
+        let done = block + 1;
+        if self.on_terminal || done > planned && self.said.elapsed() < SAYS_EVERY {
+            return;
         }
+        self.said = Instant::now();
+        let (of, left) = match done.cmp(&planned) {
+            Ordering::Less => {
+                (format!(" of {planned}"), format!(", about {} left", patience(left.as_secs_f64())))
+            }
+            Ordering::Equal => (format!(" of {planned}"), String::new()),
+            Ordering::Greater => {
+                (String::new(), "; more until intervals are as narrow as asked, or --max-time".into())
+            }
+        };
+        let took = patience(self.elapsed().as_secs_f64());
+        output::talk(&format!("block {done}{of} done, {} cells in {took}{left}", self.done));
     }
 
     /// Says something that is no progress.

@@ -40,7 +40,8 @@ pub(crate) fn run(
     check(run)?;
     let Some(program) = linux.program() else {
         return Err(RunError::usage(
-            "--engine qemu boots a kernel only for a workload inside, which says how it ended: use --workload-inside, or --engine kvm",
+            "--engine qemu boots a kernel only for a workload inside, which says how it ended: add --workload-inside 'run --lock ticket', \
+             which needs no --initrd, or take --engine kvm, where yours boots",
         ));
     };
     let qemu = find_qemu()?;
