@@ -83,51 +83,24 @@ impl Store {
 }
 
 /// The store buffer of a CPU: stores in the order in which they were executed, and become visible. The CPU itself sees them at once.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Buffer(VecDeque<Store>);
+type Buffer = VecDeque<Store>;
 
-impl Buffer {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn push(&mut self, store: Store) {
-        self.0.push_back(store);
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Store> {
-        self.0.iter()
-    }
-
-    pub(super) fn first(&self) -> Option<&Store> {
-        self.0.front()
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Store> {
-        self.0.pop_front()
-    }
-
-    /// Value that a load sees, if memory has `value`.
-    pub(super) fn over(&self, physical: u64, bytes: usize, value: u64) -> u64 {
-        let mut seen = value.to_le_bytes();
-        let meets = |store: &&Store| {
-            let behind = store.physical.wrapping_sub(physical);
-            behind < bytes as u64 || behind.wrapping_neg() < store.bytes as u64
-        };
-        for store in self.0.iter().filter(meets) {
-            for (offset, byte) in store.value.to_le_bytes().into_iter().enumerate().take(store.bytes) {
-                let at = (store.physical + offset as u64).wrapping_sub(physical);
-                if at < bytes as u64 {
-                    seen[at as usize] = byte;
-                }
+/// Value that a load of the CPU of `buffer` sees, if memory has `value`.
+fn seen_over(buffer: &Buffer, physical: u64, bytes: usize, value: u64) -> u64 {
+    let mut seen = value.to_le_bytes();
+    let meets = |store: &&Store| {
+        let behind = store.physical.wrapping_sub(physical);
+        behind < bytes as u64 || behind.wrapping_neg() < store.bytes as u64
+    };
+    for store in buffer.iter().filter(meets) {
+        for (offset, byte) in store.value.to_le_bytes().into_iter().enumerate().take(store.bytes) {
+            let at = (store.physical + offset as u64).wrapping_sub(physical);
+            if at < bytes as u64 {
+                seen[at as usize] = byte;
             }
         }
-        u64::from_le_bytes(seen)
     }
+    u64::from_le_bytes(seen)
 }
 
 /// Lines that a round may read, to be taken for a spin loop's.
@@ -148,11 +121,6 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Whether it began when the CPU had completed `instructions`.
-    pub(super) fn began_with(&self, instructions: u64) -> bool {
-        self.instructions == instructions
-    }
-
     /// It begins anew, at a time, when the CPU has completed `instructions`.
     pub(super) fn begin(&mut self, instructions: u64, began_ps: u64) {
         (self.loud, self.clock, self.instructions, self.began_ps) = (false, false, instructions, began_ps);
@@ -182,7 +150,7 @@ pub(super) struct Running {
     /// As much of that as earlier attempts have paid.
     paid_ps: u64,
     /// Lines that have just come, for the instruction that waited for them.
-    granted: [Option<u64>; 2],
+    pub(super) granted: [Option<u64>; 2],
     /// Lines of the last access that crossed into another line, and instructions completed before it.
     pub(super) crossed: Option<(u64, [u64; 2])>,
     /// Instructions completed before the present access that writes, and when that began.
@@ -207,7 +175,7 @@ pub(super) struct Fabric<M> {
     pub(super) buffers: Vec<Buffer>,
     pub(super) filters: Vec<PauseFilter>,
     /// Current round of each CPU.
-    rounds: Vec<Round>,
+    pub(super) rounds: Vec<Round>,
     pub(super) why: Why,
     /// The instruction of each CPU that was stopped.
     attempts: Vec<Attempt>,
@@ -224,7 +192,7 @@ pub(super) struct Fabric<M> {
 impl<M: Memory> Fabric<M> {
     pub(super) fn new(memory: M, machine: Arc<Machine>) -> Self {
         Self {
-            lines: Lines::new(&machine, memory.len()),
+            lines: Lines::new(&machine, memory.end()),
             buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
             filters: vec![PauseFilter::default(); machine.topology.cpus() as usize],
             attempts: vec![Attempt::default(); machine.topology.cpus() as usize],
@@ -248,11 +216,6 @@ impl<M: Memory> Fabric<M> {
         self.running =
             Running { cpu, own: self.lines.own(cpu), from: *from, attempt, paid_ps, ..Running::default() };
         self.why = Why::Nothing;
-    }
-
-    /// The instruction that comes next has the lines that it waited for.
-    pub(super) fn grant(&mut self, lines: [Option<u64>; 2]) {
-        self.running.granted = lines;
     }
 
     /// Begins a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
@@ -281,11 +244,6 @@ impl<M: Memory> Fabric<M> {
     /// The present round of `cpu` has left the guest, which its driver has noticed.
     pub(super) fn end_quiet(&mut self, cpu: u32) {
         self.rounds[cpu as usize].loud = true;
-    }
-
-    /// A round as it was.
-    pub(super) fn set_round(&mut self, cpu: u32, round: Round) {
-        self.rounds[cpu as usize] = round;
     }
 
     /// Begins a round of `cpu`, which has completed `instructions`.
@@ -431,9 +389,6 @@ impl<M: Memory> Fabric<M> {
     /// A plain store: if its line is not here, it waits in the buffer, and the CPU goes on.
     fn write(&mut self, now: Moment, line: u64) -> Verdict {
         let cpu = self.running.cpu;
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         self.is_loud();
         let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
         let in_order = self.buffers[cpu as usize].is_empty() && !waits && !self.is_late(line);
@@ -481,9 +436,6 @@ impl<M: Memory> Fabric<M> {
 
     /// A load and a store by one instruction, without LOCK.
     fn modify(&mut self, now: Moment, line: u64) -> Verdict {
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         self.is_loud();
         if self.buffers[self.running.cpu as usize].is_empty() && !self.is_late(line) {
             self.buffered = None;
@@ -513,18 +465,9 @@ impl<M: Memory> Fabric<M> {
         }
         self.lines.draw([u64::from(cpu), store.at_ps, store.physical]) % (MOST_LATE_PS + 1)
     }
-    /// The instruction at hand is about to access both lines, of these physical addresses.
-    #[cold]
-    pub(super) fn note_crossing(&mut self, now: Moment, lines: [u64; 2], access: Access) {
-        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE_BYTES)));
-        if access == Access::Atomic && !self.running.dry {
-            // No cache can hold both parts: they go to memory.
-            self.charge(now, self.machine.costs.line.memory_ps);
-        }
-    }
 
     /// The other line of the access at hand to `line`, if it has one.
-    pub(super) fn other_line(&self, now: Moment, line: u64) -> Option<u64> {
+    fn other_line(&self, now: Moment, line: u64) -> Option<u64> {
         let (_, lines) =
             self.running.crossed.filter(|(instructions, _)| *instructions == now.instructions)?;
         lines.contains(&line).then(|| if lines[0] == line { lines[1] } else { lines[0] })
@@ -532,7 +475,7 @@ impl<M: Memory> Fabric<M> {
 
     /// A part in each, so that each becomes visible with its own line.
     #[cold]
-    pub(super) fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
+    fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
         let first = (LINE_BYTES - physical % LINE_BYTES) as usize;
         self.store(physical, first, value);
         self.store(physical + first as u64, bytes - first, value >> (8 * first));
@@ -540,18 +483,12 @@ impl<M: Memory> Fabric<M> {
     /// No memory is there, and no core has a line of it: loads see zero, stores are lost.
     #[cold]
     fn outside(&mut self, now: Moment) -> Verdict {
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         self.is_loud();
         self.charge(now, self.machine.costs.line.memory_ps);
         Verdict::Go
     }
 
     fn atomic(&mut self, now: Moment, line: u64) -> Verdict {
-        if self.running.dry {
-            return self.stop(now, Why::Turn);
-        }
         if !self.buffers[self.running.cpu as usize].is_empty() {
             return self.stop(now, Why::Drain);
         }
@@ -567,12 +504,15 @@ impl<M: Memory> Fabric<M> {
         {
             noted.note(line * LINE_BYTES, access);
         }
-        if !matches!(access, Access::Fetch | Access::Read) {
+        if access != Access::Read {
             (self.running.now, self.running.access_ps) = (now.instructions, self.time_ps(now.instructions));
         }
         match access {
-            Access::Fetch => Verdict::Go,
             _ if self.has_told(now) => self.stop(now, Why::Turn),
+            // A trial only reads.
+            _ if self.running.dry && (access.writes() || !self.lines.exists(line)) => {
+                self.stop(now, Why::Turn)
+            }
             _ if !self.lines.exists(line) => self.outside(now),
             Access::Walk | Access::Read => self.read(now, line),
             Access::Write => self.write(now, line),
@@ -589,15 +529,20 @@ impl<M: Memory> Bus for Fabric<M> {
         if self.touch_own(now, line, access) { Verdict::Go } else { self.touch_any(now, line, access) }
     }
 
+    #[cold]
     fn crosses(&mut self, now: Moment, lines: [u64; 2], access: Access) {
-        self.note_crossing(now, lines, access);
+        self.running.crossed = Some((now.instructions, lines.map(|line| line / LINE_BYTES)));
+        if access == Access::Atomic && !self.running.dry {
+            // No cache can hold both parts: they go to memory.
+            self.charge(now, self.machine.costs.line.memory_ps);
+        }
     }
 
     #[inline]
     fn load(&mut self, physical: u64, bytes: usize) -> u64 {
         let value = self.memory.load(physical, bytes);
         let buffer = &self.buffers[self.running.cpu as usize];
-        if buffer.is_empty() { value } else { buffer.over(physical, bytes, value) }
+        if buffer.is_empty() { value } else { seen_over(buffer, physical, bytes, value) }
     }
 
     #[inline]
@@ -608,7 +553,7 @@ impl<M: Memory> Bus for Fabric<M> {
         match self.buffered {
             // A store across two pages may have no memory below one of them, whose line never comes.
             Some((_, at_ps)) if self.lines.exists(physical / LINE_BYTES) => {
-                self.buffers[self.running.cpu as usize].push(Store { physical, bytes, value, at_ps });
+                self.buffers[self.running.cpu as usize].push_back(Store { physical, bytes, value, at_ps });
             }
             _ => {
                 self.memory.store(physical, bytes, value);
@@ -674,11 +619,11 @@ mod tests {
     #[test]
     fn a_load_sees_the_youngest_store_to_each_of_its_bytes() {
         let mut buffer = Buffer::default();
-        assert_eq!(buffer.over(0x100, 4, 0x1111_1111), 0x1111_1111);
-        buffer.push(Store { physical: 0x102, bytes: 4, value: 0x2222_2222, at_ps: 0 });
-        buffer.push(Store { physical: 0x103, bytes: 1, value: 0x33, at_ps: 0 });
-        assert_eq!(buffer.over(0x100, 4, 0x1111_1111), 0x3322_1111);
-        assert_eq!(buffer.over(0x104, 2, 0), 0x2222);
-        assert_eq!(buffer.over(0x106, 8, 5), 5);
+        assert_eq!(seen_over(&buffer, 0x100, 4, 0x1111_1111), 0x1111_1111);
+        buffer.push_back(Store { physical: 0x102, bytes: 4, value: 0x2222_2222, at_ps: 0 });
+        buffer.push_back(Store { physical: 0x103, bytes: 1, value: 0x33, at_ps: 0 });
+        assert_eq!(seen_over(&buffer, 0x100, 4, 0x1111_1111), 0x3322_1111);
+        assert_eq!(seen_over(&buffer, 0x104, 2, 0), 0x2222);
+        assert_eq!(seen_over(&buffer, 0x106, 8, 5), 5);
     }
 }

@@ -58,13 +58,8 @@ pub trait Memory {
     /// Stores the lowest `bytes` of `value` at a physical address. Outside memory: nothing.
     fn store(&mut self, physical: u64, bytes: usize, value: u64);
 
-    /// Length in bytes.
-    fn len(&self) -> u64;
-
-    /// Whether there is none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    /// The first address behind all of it.
+    fn end(&self) -> u64;
 }
 
 impl Memory for Ram {
@@ -78,7 +73,7 @@ impl Memory for Ram {
         }
     }
 
-    fn len(&self) -> u64 {
+    fn end(&self) -> u64 {
         self.bytes().len() as u64
     }
 }
@@ -245,7 +240,7 @@ impl<M: Memory> Board<M> {
     /// A board of `machine` with empty slots. `loops` stand for work.
     #[must_use]
     pub fn new(machine: Arc<Machine>, memory: M, loops: &[WorkLoop]) -> Self {
-        let mut code = Code::new();
+        let mut code = Code::default();
         loops.iter().for_each(|work| code.watch(work.head));
         let line = &machine.costs.line;
         let occupancy_ps = line.near_ps * line.occupancy_near_permille / 1000;
@@ -317,7 +312,7 @@ impl<M: Memory> Board<M> {
     pub fn host_wrote(&mut self, physical: u64) {
         let line = physical / LINE_BYTES;
         for watcher in self.fabric.lines.write_by_host(self.now_ps, line) {
-            self.wake(watcher, line);
+            self.wake(watcher, line, self.now_ps);
         }
     }
 
@@ -489,7 +484,7 @@ impl<M: Memory> Board<M> {
                 end_ps,
             };
             self.fabric.begin(slot, &from);
-            self.fabric.grant(std::mem::take(&mut granted));
+            self.fabric.running.granted = std::mem::take(&mut granted);
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
             let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
             let now_ps = self.fabric.time_ps(cpu.instructions());
@@ -591,11 +586,11 @@ impl<M: Memory> Board<M> {
         let round_ps = ROUND * self.fabric.machine.costs.instruction_ps;
         let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
         // A counter of zero goes round once, and on from below.
-        let left = cpu.general(work.left);
+        let left = cpu.get::<64>(work.left);
         let rounds = if left == 0 { 1 } else { left.min(fit) };
         let left = left.wrapping_sub(rounds);
-        cpu.set_general(work.product, WorkLoop::after(cpu.general(work.product), rounds));
-        cpu.set_general(work.left, left);
+        cpu.put::<64>(work.product, WorkLoop::after(cpu.get::<64>(work.product), rounds));
+        cpu.put::<64>(work.left, left);
         cpu.add_instructions(rounds * ROUND);
         place.at_ps += rounds * round_ps;
         let at_ps = place.at_ps;
@@ -630,10 +625,5 @@ mod tests {
         );
         assert_eq!(least_ps(&|machine| machine.costs.line.shared_ps = 5_000), 4_500, "a copy of the cluster");
         assert_eq!(least_ps(&|machine| machine.costs.line.occupancy_near_permille = 2_000), 13_500);
-    }
-
-    #[test]
-    fn memory_without_bytes_is_empty() {
-        assert!(Memory::is_empty(&Ram::new(0)) && !Memory::is_empty(&Ram::new(1)));
     }
 }

@@ -110,10 +110,10 @@ impl<M: Memory> Board<M> {
         let round = self.fabric.round();
         // Only the PAUSE at which this round began: rounds that were not quiet may follow an earlier one.
         let last = self.slots[slot as usize].last.take();
-        let last = last.filter(|last| round.began_with(last.instructions));
+        let last = last.filter(|last| round.instructions == last.instructions);
         let clock = round.clock;
         let parked = match &last {
-            Some(last) if last.stand.rip() != here.stand.rip() => None,
+            Some(last) if last.stand.rip != here.stand.rip => None,
             Some(last) if clock => self.clocked(slot, cpu, from, (last, &here), end_ps),
             Some(last) if last.stand == here.stand => {
                 let round = RoundEnd {
@@ -165,7 +165,7 @@ impl<M: Memory> Board<M> {
     /// Rounds that are not alike, and when the last of those ends that were tried.
     fn unlike(&mut self, slot: u32, cpu: &mut Cpu, from: &From) -> Option<(Parked, Option<u64>)> {
         let ahead = self.ahead(slot, cpu, from)?;
-        let reads = ahead.lines().iter().map(|line| (*line, 0)).collect();
+        let reads = ahead.lines.iter().map(|line| (*line, 0)).collect();
         let round = RoundEnd { stand: cpu.stand(), round_ps: 0, instructions: 0, reads };
         let ends_ps = ahead.ends_ps();
         Some((Parked { ahead: Some(ahead), ..Parked::in_rounds(from.at_ps, round) }, Some(ends_ps)))
@@ -204,7 +204,7 @@ impl<M: Memory> Board<M> {
         let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
         let next = self.trial(slot, cpu, (&from, &here.stand), false)?;
         let is_dead = self.trial(slot, cpu, (&from, &last.stand), false).is_some_and(|other| other == next);
-        if !is_dead || next.stand.rip() != here.stand.rip() {
+        if !is_dead || next.stand.rip != here.stand.rip {
             return None;
         }
         let clock = Some((here.stand.clone(), from));
@@ -213,8 +213,8 @@ impl<M: Memory> Board<M> {
         let mut leaves = |board: &mut Self, round: u64| {
             let later = From { at_ps: begins(round), ..from };
             board.trial(slot, cpu, (&later, &here.stand), false).is_none_or(|ended| {
-                (ended.stand.rip(), ended.round_ps, ended.instructions)
-                    != (next.stand.rip(), next.round_ps, next.instructions)
+                (ended.stand.rip, ended.round_ps, ended.instructions)
+                    != (next.stand.rip, next.round_ps, next.instructions)
             })
         };
         // Stays at `stays`, and leaves at `gone`.
@@ -276,17 +276,13 @@ impl<M: Memory> Board<M> {
             reads: self.fabric.round().reads.clone(),
         });
         cpu.go_back(&before, instructions);
-        self.fabric.set_round(slot, round);
+        self.fabric.rounds[slot as usize] = round;
         ended
     }
 
-    /// A line that a parked CPU reads is lost, or written: it goes on with the first round that reads it after that.
-    pub(super) fn wake(&mut self, slot: u32, line: u64) {
-        self.wake_at(slot, line, self.now_ps);
-    }
-
-    /// [`Self::wake`] at a time that the board has not reached yet.
-    pub(super) fn wake_at(&mut self, slot: u32, line: u64, at_ps: u64) {
+    /// A line that a parked CPU reads is lost, or written, perhaps at a time that the board has not reached yet: the CPU goes on with
+    /// the first round that reads it after that.
+    pub(super) fn wake(&mut self, slot: u32, line: u64, at_ps: u64) {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
         let rounds = parked.rounds_before(line, at_ps);
         let from_ps = parked.since_ps + rounds * parked.round_ps;

@@ -6,8 +6,6 @@ pub const LINE: u64 = 64;
 /// Kind of an access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
-    /// Instructions are read. Only told where [`Bus::FETCHES`] says so.
-    Fetch,
     /// An entry of a page table is read, and perhaps marked as used.
     Walk,
     /// Data is read.
@@ -64,11 +62,8 @@ pub struct Moment {
 /// by [`Verdict::Go`] takes place at once, before the next question of this or any other CPU: a driver that lets CPUs
 /// run one at a time and stops them where others could see the difference gets a sequentially consistent machine.
 pub trait Bus: Sized {
-    /// Whether [`Self::touch`] wants to hear of [`Access::Fetch`], once a line and block.
-    const FETCHES: bool = false;
-
     /// The CPU is about to access the line at `line`, a physical address. Accesses that cross into another line ask for
-    /// both, the lower first.
+    /// both, the lower first. Lines that instructions are read from are not asked for.
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict;
 
     /// The CPU is about to access these two lines by one operand, and asks for both next.
@@ -106,12 +101,6 @@ pub trait Bus: Sized {
     /// this one.
     #[inline]
     fn element_done(&mut self) {}
-
-    /// EAX, EBX, ECX and EDX of CPUID.
-    fn cpuid(&mut self, leaf: u32, subleaf: u32) -> [u32; 4] {
-        let _ = (leaf, subleaf);
-        [0; 4]
-    }
 }
 
 /// Why a CPU stopped running, and what the driver has to do. Where it says nothing else the CPU stands behind the

@@ -1,10 +1,10 @@
 //! A CPU runs: block after block, until the driver has something to do.
 
-use crate::cpu::bus::{Access, Bus, Event, Fault, LINE, Moment, Verdict};
+use crate::cpu::bus::{Access, Bus, Event, Fault};
 use crate::cpu::code::{Block, Code};
-use crate::cpu::faults::{Cause, Undelivered};
+use crate::cpu::faults::Cause;
 use crate::cpu::op::{Effect, Flow, Left};
-use crate::cpu::paging::NoTranslation;
+use crate::cpu::paging::Failure;
 use crate::cpu::state::{Cpu, Nmi, Out};
 use crate::cpu::tlb::PAGE;
 
@@ -103,10 +103,7 @@ impl Cpu {
     #[inline(always)]
     fn run_block<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, limit: u64) -> Result<(), Left> {
         let most = limit - self.retired;
-        if B::FETCHES {
-            self.fetch(block, bus)?;
-        }
-        if block.watched | self.passes | self.shadow {
+        if block.watched | self.passes {
             return self.run_specially(block, bus);
         }
         self.run_operations(block, bus, most)
@@ -144,7 +141,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The first instruction of a block that is watched, or lies in the shadow of STI.
+    /// The first instruction of a block that is watched, or was so when the CPU was to pass it.
     #[cold]
     fn run_specially<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
         if block.watched && !self.passes {
@@ -153,23 +150,9 @@ impl Cpu {
         let before = self.retired;
         let ran = self.run_operations(block, bus, 1);
         if self.retired > before {
-            (self.passes, self.shadow) = (false, false);
+            self.passes = false;
         }
         ran
-    }
-
-    /// Asks for the lines that a block lies in.
-    fn fetch<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
-        let now = Moment { cpu: self.id, instructions: self.retired };
-        let bytes = block.end.wrapping_sub(block.start);
-        let (first, last) = (block.physical & !(LINE - 1), block.physical + (bytes - 1));
-        for line in (first..=last).step_by(LINE as usize) {
-            let behind = block.second.filter(|_| line & !(PAGE - 1) != first & !(PAGE - 1));
-            if bus.touch(now, behind.unwrap_or(line), Access::Fetch) == Verdict::Stop {
-                return Err(self.leave(Out::Stopped));
-            }
-        }
-        Ok(())
     }
 
     /// Deals with what an operation has left: `None` if the CPU goes on.
@@ -196,7 +179,7 @@ impl Cpu {
         let fault = Fault { vector, error: None };
         self.delivered(fault, |cpu| match cpu.deliver(bus, fault, Cause::Software, resume) {
             // A closed gate is an exception of its own, of the same instruction.
-            Err(Undelivered::Fault(closed)) if closed.vector == 13 => {
+            Err(Failure::Fault(closed)) if closed.vector == 13 => {
                 cpu.deliver(bus, closed, Cause::Hardware, cpu.rip)
             }
             other => other.inspect(|()| cpu.retired += 1),
@@ -206,15 +189,15 @@ impl Cpu {
     fn delivered(
         &mut self,
         first: Fault,
-        deliver: impl FnOnce(&mut Self) -> Result<(), Undelivered>,
+        deliver: impl FnOnce(&mut Self) -> Result<(), Failure>,
     ) -> Option<Event> {
         match deliver(self) {
             Ok(()) => {
                 self.count_exception();
                 None
             }
-            Err(Undelivered::Stopped) => Some(Event::Stopped),
-            Err(Undelivered::Fault(second)) => Some(Event::ShutDown { first, second }),
+            Err(Failure::Stopped) => Some(Event::Stopped),
+            Err(Failure::Fault(second)) => Some(Event::ShutDown { first, second }),
         }
     }
 
@@ -236,8 +219,8 @@ impl Cpu {
         access: Access,
     ) -> Option<Event> {
         match self.walk(bus, address, access.into(), self.ring) {
-            Err(NoTranslation::Stopped) => Some(Event::Stopped),
-            Err(NoTranslation::Fault(fault)) => self.raise(bus, fault),
+            Err(Failure::Stopped) => Some(Event::Stopped),
+            Err(Failure::Fault(fault)) => self.raise(bus, fault),
             Ok(found) => {
                 let physical = found.frame | address & (PAGE - 1);
                 let is_code = access.writes() && code.store_to(physical);
@@ -250,22 +233,8 @@ impl Cpu {
 
     /// Executes one instruction, which may store to a page that holds decoded instructions.
     fn store_to_code<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
-        let limit = self.retired + 1;
-        let event = loop {
-            if self.retired >= limit {
-                break None;
-            }
-            let ran = match code.find(self) {
-                Some(block) => self.run_block(block, bus, limit),
-                None => self.prepare(code, bus),
-            };
-            if ran.is_err()
-                && let Some(event) = self.resolve(code, bus)
-            {
-                break Some(event);
-            }
-        };
+        let event = self.run_telling(code, bus, self.retired + 1, &mut |_| ());
         self.tlb.drop_writes();
-        event
+        Some(event).filter(|event| *event != Event::Limit)
     }
 }

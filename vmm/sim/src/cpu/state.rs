@@ -134,8 +134,6 @@ pub struct Cpu {
     pub(crate) elements: (u64, u64),
     /// Why the last operation that did not go on did not.
     pub(crate) out: Out,
-    /// It has just executed STI: the next instruction is not interrupted.
-    pub(crate) shadow: bool,
     /// The next instruction is executed although its address is watched.
     pub(crate) passes: bool,
     /// The width, in bytes, of the IN that the driver owes an answer to.
@@ -195,21 +193,11 @@ pub(crate) enum Out {
 pub(crate) struct Stand {
     /// The part of [`Cpu::file`] that is in use.
     file: [u64; slot::USED],
-    rip: u64,
-    rflags: u64,
+    pub(crate) rip: u64,
+    pub(crate) rflags: u64,
 }
 
 impl Stand {
-    /// Address of the next instruction.
-    pub(crate) fn rip(&self) -> u64 {
-        self.rip
-    }
-
-    /// The flags.
-    pub(crate) fn rflags(&self) -> u64 {
-        self.rflags
-    }
-
     /// The general registers that `other` has other values in, a bit each; `None` if more differs, but for flags.
     pub(crate) fn differs_in(&self, other: &Self) -> Option<u16> {
         let others = self.rip == other.rip && self.file[16..] == other.file[16..];
@@ -265,7 +253,6 @@ impl Cpu {
             excepted: (0, 0),
             elements: (0, 0),
             out: Out::Nothing,
-            shadow: false,
             passes: false,
             awaits: 0,
             knows_code: 0,
@@ -341,10 +328,6 @@ impl Cpu {
         self.asked_at = instructions;
     }
 
-    pub(crate) fn asked_at(&self) -> u64 {
-        self.asked_at
-    }
-
     /// Counts instructions that the driver has carried out in its place.
     pub fn add_instructions(&mut self, instructions: u64) {
         self.retired += instructions;
@@ -354,12 +337,6 @@ impl Cpu {
     #[must_use]
     pub fn ring(&self) -> u8 {
         self.ring
-    }
-
-    /// Whether a maskable interrupt may be delivered now.
-    #[must_use]
-    pub fn interruptible(&self) -> bool {
-        self.flags.system & crate::cpu::flags::INTERRUPTS != 0 && !self.shadow
     }
 
     /// Executes the next instruction although its address is watched: see [`Code::watch`](crate::Code::watch).

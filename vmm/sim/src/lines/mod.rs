@@ -194,14 +194,9 @@ impl State {
         self.cpu_at(Self::WRITER)
     }
 
-    /// No CPU of its core has written it, or this one has last.
-    fn set_writer(&mut self, cpu: Option<u32>) {
-        self.set_cpu_at(Self::WRITER, cpu);
-    }
-
     /// A CPU, or the host, has written it, and no sibling of that has it yet.
     fn is_written_by(&mut self, cpu: Option<u32>) {
-        self.set_writer(cpu);
+        self.set_cpu_at(Self::WRITER, cpu);
         self.put(Self::SIBLING_HAS_IT, false);
     }
 
@@ -462,9 +457,9 @@ impl Lines {
         let latency_ps = task.latency_ps(&machine.costs.line);
         let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
         let place = self.places[cpu as usize];
-        let is_served = self.is_served(number);
+        let is_busy = self.is_leaving(number);
         let line = self.line(number);
-        if !is_served {
+        if is_busy {
             line.waiting.push(place.cluster, request);
             return Requested::Waits;
         }
@@ -522,11 +517,6 @@ impl Lines {
         // Its latency overlaps with earlier transfers only from its arrival on.
         let least_ps = request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line));
         Transfer { request: request.arrival, completes_ps: spaced_ps.max(least_ps) }
-    }
-
-    /// Whether a request that arrives is served at once.
-    fn is_served(&self, number: u64) -> bool {
-        !self.is_leaving(number)
     }
 
     /// Takes the request out of the queue that is served next, after `done`.
@@ -647,7 +637,7 @@ impl Lines {
             }
             (Need::Read, Copies::Memory) => {
                 state.set_copies(Copies::One(place.core));
-                state.set_writer(None);
+                state.set_cpu_at(State::WRITER, None);
             }
             // The sibling's stores came with the line.
             (Need::Read, Copies::One(owner)) if owner == place.core => {

@@ -1,5 +1,9 @@
-//! Boards with small programs on their CPUs.
+//! Simulated CPUs and boards of them with small programs, which need no comparison with a real CPU.
 
+mod cpu;
+mod endless;
+mod faults;
+mod harness;
 mod models;
 mod parking;
 mod pause_loops;
@@ -45,7 +49,6 @@ impl Bench {
     }
 
     fn of_machine(guests: usize, machine: Machine, code: &[u8]) -> Self {
-        let machine = Arc::new(machine);
         let mut ram = Ram::new(BYTES * guests);
         for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
             ram.bytes_mut()[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
@@ -56,8 +59,12 @@ impl Bench {
                 ram.store(start + TABLES + table, 8, entry);
             }
         }
-        let loops = WorkLoop::find_all(code, CODE);
-        Self { board: Board::new(Arc::clone(&machine), ram, &loops), machine }
+        Self::of_memory(machine, ram, &WorkLoop::find_all(code, CODE))
+    }
+
+    fn of_memory(machine: Machine, ram: Ram, loops: &[WorkLoop]) -> Self {
+        let machine = Arc::new(machine);
+        Self { board: Board::new(Arc::clone(&machine), ram, loops), machine }
     }
 
     /// No CPU runs ahead of others, and waiters are parked only if they are to be: times are then the same with and without.
@@ -249,16 +256,6 @@ fn a_store_to_ones_own_line_waits_for_those_before_it() {
 }
 
 #[test]
-fn an_alarm_stops_a_long_string_instruction_between_its_parts() {
-    let mut bench = Bench::new("haswell-2s", fill());
-    bench.start(0, CODE, DATA, 0);
-    bench.board.set_alarm(0, 3_333_000);
-    let happening = bench.board.run(u64::MAX / 2).expect("the alarm");
-    assert_eq!(happening.what, What::Alarm);
-    assert!(happening.at_ps < 3_433_000, "{happening:?}");
-}
-
-#[test]
 fn a_board_that_is_to_stop_does_so_wherever_it_is() {
     // Alone, a CPU has no reason to stop; with others, each does at every turn.
     for cpus in [1, 2] {
@@ -314,6 +311,7 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         ("fence", fence()),
         ("line", add()),
         ("spin", wait_for_flag()),
+        ("string", fill()),
     ] {
         let mut bench = Bench::new("haswell-2s", code);
         bench.start(0, CODE, DATA, u64::MAX);
@@ -322,7 +320,8 @@ fn an_alarm_rings_in_time_whatever_the_cpu_does() {
         assert_eq!(happening.what, What::Alarm, "{name}");
         let late_ps = happening.at_ps - AT_PS;
         assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
-        assert!(name != "pause" || late_ps < 100_000, "at the first PAUSE: {late_ps} ps late");
+        // At the first PAUSE, or between two parts of the instruction.
+        assert!(!["pause", "string"].contains(&name) || late_ps < 100_000, "{name}: {late_ps} ps late");
     }
 }
 

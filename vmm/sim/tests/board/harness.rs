@@ -45,8 +45,6 @@ pub(crate) struct Machine {
 }
 
 impl Bus for Machine {
-    const FETCHES: bool = true;
-
     fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
         assert!(self.asked.len() < MOST_ASKED, "an instruction asks for ever, after {}", now.instructions);
         if self.seen.insert((now.instructions, line, access)) && (self.refuse)(self.seen.len()) {
@@ -88,7 +86,7 @@ impl Lab {
         let machine =
             Machine { ram: memory(program), asked: Vec::new(), refuse: |_| false, seen: BTreeSet::new() };
         let registers = registers(ring);
-        Self { machine, cpu: Cpu::new(7, &registers), code: Code::new() }
+        Self { machine, cpu: Cpu::new(7, &registers), code: Code::default() }
     }
 
     /// Runs for at most `instructions`.
@@ -119,7 +117,7 @@ pub(crate) fn memory(program: &[u8]) -> Ram {
     ram
 }
 
-/// Registers of a CPU that stands before the program.
+/// Registers of a CPU that stands before the program, with RDI at [`DATA`].
 pub(crate) fn registers(ring: Ring) -> Registers {
     let user = ring == Ring::Three;
     let (code, data) = if user { (USER_CODE, USER_DATA) } else { (KERNEL_CODE, 0x18) };
@@ -135,7 +133,7 @@ pub(crate) fn registers(ring: Ring) -> Registers {
         ..System::default()
     };
     let mut registers = Registers { rip: CODE, rflags: 0x202, system, ..Registers::default() };
-    registers.general[4] = STACK;
+    (registers.general[4], registers.general[7]) = (STACK, DATA);
     registers
 }
 
