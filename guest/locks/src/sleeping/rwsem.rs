@@ -133,80 +133,6 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         }
     }
 
-    /// Takes a read lock, waiting as long as it takes.
-    #[inline]
-    pub fn read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // E1. Acquire: pairs with E8 of writers.
-        let acquire = mutant!("rwsem-relaxed-read": Acquire => Relaxed);
-        let now = self.count.fetch_add(READER, acquire).wrapping_add(READER);
-        if now & (WRITER | WAITERS | HANDOFF) == 0 {
-            self.name_reader(domain.me());
-        } else {
-            self.read_slow(domain, now);
-        }
-    }
-
-    /// Takes a read lock if that needs no waiting, and there are no waiters.
-    pub fn try_read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        // Relaxed: the exchange validates the value.
-        let mut seen = self.count.load(Relaxed);
-        while seen & (WRITER | WAITERS | HANDOFF) == 0 {
-            // Acquire: as E1.
-            match self.count.compare_exchange_weak(seen, seen.wrapping_add(READER), Acquire, Relaxed) {
-                Ok(_) => {
-                    self.name_reader(domain.me());
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
-        }
-        false
-    }
-
-    /// Releases a read lock.
-    #[inline]
-    pub fn read_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // E8. Release: pairs with the acquires of writers.
-        let release = mutant!("rwsem-relaxed-read-unlock": Release => Relaxed);
-        let now = self.count.fetch_sub(READER, release).wrapping_sub(READER);
-        if now & (TAKEN | WAITERS) == WAITERS {
-            self.allow_spinning();
-            self.wake(domain);
-        }
-    }
-
-    /// Takes the write lock, waiting as long as it takes.
-    #[inline]
-    pub fn write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        if !self.try_write(domain) {
-            self.write_slow(domain);
-        }
-    }
-
-    /// Takes the write lock if that needs no waiting, and there are no waiters.
-    #[inline]
-    pub fn try_write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
-        let taken =
-            self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
-        if taken {
-            self.name_writer(domain.me());
-        }
-        taken
-    }
-
-    /// Releases the write lock.
-    #[inline]
-    pub fn write_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // Relaxed: a hint. Before E8, so that it does not wipe out the next owner.
-        self.owner.store(0, Relaxed);
-        // E8. Release: pairs with all acquires.
-        let release = mutant!("rwsem-relaxed-write-unlock": Release => Relaxed);
-        if self.count.fetch_sub(WRITER, release) & WAITERS != 0 {
-            self.wake(domain);
-        }
-    }
-
     /// Turns the write lock into a read lock; no writer comes in between.
     pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         // Relaxed: a hint.
@@ -282,12 +208,12 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> Lock<SleepDomain<
 
     #[inline]
     fn try_lock(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        self.try_write(domain).then_some(())
+        self.try_write(domain)
     }
 
     #[inline]
     fn unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
-        self.write_unlock(domain);
+        self.write_unlock(domain, ());
     }
 }
 
@@ -299,32 +225,72 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> RwLock<SleepDomai
 
     #[inline]
     fn read(&self, domain: &SleepDomain<P, L, CPUS>) {
-        self.read(domain);
+        // E1. Acquire: pairs with E8 of writers.
+        let acquire = mutant!("rwsem-relaxed-read": Acquire => Relaxed);
+        let now = self.count.fetch_add(READER, acquire).wrapping_add(READER);
+        if now & (WRITER | WAITERS | HANDOFF) == 0 {
+            self.name_reader(domain.me());
+        } else {
+            self.read_slow(domain, now);
+        }
     }
 
-    #[inline]
+    /// `None` also while CPUs wait.
     fn try_read(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        self.try_read(domain).then_some(())
+        // Relaxed: the exchange validates the value.
+        let mut seen = self.count.load(Relaxed);
+        while seen & (WRITER | WAITERS | HANDOFF) == 0 {
+            // Acquire: as E1.
+            match self.count.compare_exchange_weak(seen, seen.wrapping_add(READER), Acquire, Relaxed) {
+                Ok(_) => {
+                    self.name_reader(domain.me());
+                    return Some(());
+                }
+                Err(now) => seen = now,
+            }
+        }
+        None
     }
 
     #[inline]
     fn read_unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
-        self.read_unlock(domain);
+        // E8. Release: pairs with the acquires of writers.
+        let release = mutant!("rwsem-relaxed-read-unlock": Release => Relaxed);
+        let now = self.count.fetch_sub(READER, release).wrapping_sub(READER);
+        if now & (TAKEN | WAITERS) == WAITERS {
+            self.allow_spinning();
+            self.wake(domain);
+        }
     }
 
     #[inline]
     fn write(&self, domain: &SleepDomain<P, L, CPUS>) {
-        self.write(domain);
+        if self.try_write(domain).is_none() {
+            self.write_slow(domain);
+        }
     }
 
+    /// `None` also while CPUs wait.
     #[inline]
     fn try_write(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        self.try_write(domain).then_some(())
+        // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
+        let taken =
+            self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
+        if taken {
+            self.name_writer(domain.me());
+        }
+        taken.then_some(())
     }
 
     #[inline]
     fn write_unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
-        self.write_unlock(domain);
+        // Relaxed: a hint. Before E8, so that it does not wipe out the next owner.
+        self.owner.store(0, Relaxed);
+        // E8. Release: pairs with all acquires.
+        let release = mutant!("rwsem-relaxed-write-unlock": Release => Relaxed);
+        if self.count.fetch_sub(WRITER, release) & WAITERS != 0 {
+            self.wake(domain);
+        }
     }
 }
 

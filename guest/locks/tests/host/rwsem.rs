@@ -26,14 +26,14 @@ impl<R: RwSemRules> Stage<R> {
     fn write(&self) {
         self.lock.write(&self.domain);
         self.counters.iter().for_each(Plain::increment);
-        self.lock.write_unlock(&self.domain);
+        self.lock.write_unlock(&self.domain, ());
     }
 
     /// As [`while_held`](support::while_held).
     fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
         support::while_held(
             &self.host,
-            (|| self.lock.write(&self.domain), || self.lock.write_unlock(&self.domain)),
+            (|| self.lock.write(&self.domain), || self.lock.write_unlock(&self.domain, ())),
             meanwhile,
             others,
         );
@@ -48,7 +48,7 @@ impl<R: RwSemRules> Stage<R> {
     fn read(&self) {
         self.lock.read(&self.domain);
         self.look();
-        self.lock.read_unlock(&self.domain);
+        self.lock.read_unlock(&self.domain, ());
     }
 }
 
@@ -66,14 +66,14 @@ fn readers_see_whole_writes<R: RwSemRules>(host: Cpus) {
                     let written = stage.counters[0].get();
                     stage.lock.downgrade(&stage.domain);
                     assert_eq!(stage.look(), written, "somebody has written in between");
-                    stage.lock.read_unlock(&stage.domain);
+                    stage.lock.read_unlock(&stage.domain, ());
                 }
                 4 => {
-                    if !stage.lock.try_read(&stage.domain) {
+                    if stage.lock.try_read(&stage.domain).is_none() {
                         stage.lock.read(&stage.domain);
                     }
                     stage.look();
-                    stage.lock.read_unlock(&stage.domain);
+                    stage.lock.read_unlock(&stage.domain, ());
                 }
                 _ => stage.read(),
             }
@@ -110,7 +110,7 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
             stage.lock.write(&stage.domain);
             held.give();
             halts.await_it();
-            stage.lock.write_unlock(&stage.domain);
+            stage.lock.write_unlock(&stage.domain, ());
             kicked.give();
         } else {
             held.await_it();
@@ -169,7 +169,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
                 stage.lock.write(&stage.domain);
                 assert!(!stolen.given(), "somebody has overtaken a writer that insists");
                 served.give();
-                stage.lock.write_unlock(&stage.domain);
+                stage.lock.write_unlock(&stage.domain, ());
             }
             _ => {
                 comes.await_it();
@@ -197,7 +197,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
     let write = |cpu| {
         stage.lock.write(&stage.domain);
         order.lock().unwrap().push(cpu);
-        stage.lock.write_unlock(&stage.domain);
+        stage.lock.write_unlock(&stage.domain, ());
     };
     stage.host.run_some(3, |cpu| match cpu {
         0 => {
@@ -206,7 +206,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
             halts.await_it();
             thread::sleep(Duration::from_millis(5));
             assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 0, "CPU 1 has not insisted itself");
-            stage.lock.write_unlock(&stage.domain);
+            stage.lock.write_unlock(&stage.domain, ());
             released.give();
             // CPU 2 sleeps, or has come in.
             while stage.host.events(Event::RwsemSleepWriter) < 2 && order.lock().unwrap().is_empty() {
@@ -285,7 +285,7 @@ fn readers_that_are_let_in<R: RwSemRules>() -> usize {
             stage.host.until_counted(2, Event::RwsemSleepReader);
             stage.lock.downgrade(&stage.domain);
             (0..stage.host.events(Event::RwsemWakeReader)).for_each(|_| let_in.increment());
-            stage.lock.read_unlock(&stage.domain);
+            stage.lock.read_unlock(&stage.domain, ());
         }
         1 => {
             held.await_it();
@@ -320,7 +320,7 @@ fn spins_on_a_reader<R: RwSemRules>() -> u64 {
             stage.lock.read(&stage.domain);
             held.give();
             stage.host.until_counted(1, Event::RwsemSleepWriter);
-            stage.lock.read_unlock(&stage.domain);
+            stage.lock.read_unlock(&stage.domain, ());
         } else {
             held.await_it();
             stage.write();
