@@ -16,6 +16,7 @@ use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_locks::{FairRwLock, Pv, QSpinLock};
 use haltkick_mm::{
     Access, CpuList, Cpus, Error, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START,
     Vma,
@@ -30,7 +31,12 @@ use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
 use crate::traps::user::Signal;
 
-use locks::{Semaphore, Spin, TreeLock};
+use locks::{SLEEPERS, SPINS, Semaphore, Sleepers, Spins};
+
+/// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.
+type Spin = QSpinLock<Pv>;
+/// The lock of the tree of areas: readers and writers in order of arrival.
+type TreeLock = FairRwLock<Spin>;
 
 /// Layout that `init` has made. Written by vCPU 0 before any other vCPU runs.
 struct Layout {
@@ -75,7 +81,7 @@ pub(crate) fn init(serving: Option<Serving>) {
     let lists = place(&mut next, end, vcpus, |_| CpuList::new());
     let (scheme, rules) = serving.unwrap_or(MMAP_SEM);
     let spaces = place(&mut next, end, vcpus + 1, |number| {
-        Mm::new(scheme, Semaphore::new(rules, number == vcpus), TreeLock::new(), Spin::new())
+        Mm::new(scheme, Semaphore::new(rules, number == vcpus), TreeLock::new(Spin::new()), Spin::new())
     });
     let memory_at = place_uninit::<Memory<Guest>>(&mut next, end, 1);
     let base = next.next_multiple_of(PAGE_BYTES);
@@ -172,7 +178,19 @@ const MOST_SINGLY: u64 = 8;
 impl Machine for Guest {
     type Spin = Spin;
     type TreeLock = TreeLock;
+    type Spins = Spins;
     type Semaphore = Semaphore;
+    type Sleepers = Sleepers;
+
+    #[inline(always)]
+    fn spins(&self) -> &Spins {
+        &SPINS
+    }
+
+    #[inline(always)]
+    fn sleepers(&self) -> &Sleepers {
+        &SLEEPERS
+    }
 
     #[inline(always)]
     fn pages(&self) -> &[Page<Spin>] {

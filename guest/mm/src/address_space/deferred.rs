@@ -25,12 +25,8 @@
 use haltkick_locks::mutant::mutant;
 
 use super::page::Memory;
-use crate::contract::Event;
-use crate::contract::{Exclusion, Machine};
-use crate::records::Faults;
-use crate::records::NONE;
-use crate::records::{AtomicU32, Ordering::*, fence};
-use crate::records::{BEGUN, Deferred, FLIPPED, IDLE};
+use crate::contract::{Event, Machine};
+use crate::records::{AtomicU32, BEGUN, Deferred, FLIPPED, Faults, IDLE, NONE, Ordering::*, fence};
 
 /// Slots that a grace period is begun for.
 const BATCH: u32 = 16;
@@ -75,9 +71,7 @@ impl<M: Machine> Memory<M> {
     /// Gives back a slot that has left its tree, once no fault can look at it.
     pub(crate) fn defer_vma(&self, index: u32) {
         self.machine.event(Event::VmaDeferred, 1);
-        self.lock.lock();
-        self.push_vma(&self.deferred.next, index);
-        self.lock.unlock();
+        self.locked(&self.lock, || self.push_vma(&self.deferred.next, index));
         self.advance(BATCH);
     }
 
@@ -110,23 +104,23 @@ impl<M: Machine> Memory<M> {
     /// Makes those that wait for the next grace period those of this one, if they are enough.
     fn begin(&self, batch: u32) -> bool {
         let Deferred { waiting, next, .. } = &self.deferred;
-        self.lock.lock();
-        let begins = next.length.load(Relaxed) >= batch;
-        if begins {
-            waiting.first.store(next.first.load(Relaxed), Relaxed);
-            waiting.length.store(next.length.load(Relaxed), Relaxed);
-            next.first.store(NONE, Relaxed);
-            next.length.store(0, Relaxed);
-        }
-        self.lock.unlock();
-        begins
+        self.locked(&self.lock, || {
+            let begins = next.length.load(Relaxed) >= batch;
+            if begins {
+                waiting.first.store(next.first.load(Relaxed), Relaxed);
+                waiting.length.store(next.length.load(Relaxed), Relaxed);
+                next.first.store(NONE, Relaxed);
+                next.length.store(0, Relaxed);
+            }
+            begins
+        })
     }
 
     fn free_waiting(&self) {
-        self.lock.lock();
-        while let Some(index) = self.pop_vma(&self.deferred.waiting) {
-            self.push_vma(&self.vmas, index);
-        }
-        self.lock.unlock();
+        self.locked(&self.lock, || {
+            while let Some(index) = self.pop_vma(&self.deferred.waiting) {
+                self.push_vma(&self.vmas, index);
+            }
+        });
     }
 }

@@ -1,12 +1,10 @@
 //! Pages: a list of free ones per CPU, and one for all.
 
-use crate::contract::Event;
-use crate::contract::{Exclusion, Machine};
-use crate::records::Deferred;
-use crate::records::NONE;
-use crate::records::Ordering::Relaxed;
+use haltkick_locks::Lock as _;
+
+use crate::contract::{Event, Machine};
 use crate::records::vma::{self, Vma};
-use crate::records::{FREE, List, Page, USED};
+use crate::records::{Deferred, FREE, List, NONE, Ordering::Relaxed, Page, USED};
 
 /// Pages that go between a CPU's list and the common one at a time.
 const BATCH: u32 = 16;
@@ -43,6 +41,14 @@ impl<M: Machine> Memory<M> {
             memory.push_vma(&memory.vmas, index);
         }
         memory
+    }
+
+    /// Does `section` under a spinlock.
+    pub(crate) fn locked<T>(&self, lock: &M::Spin, section: impl FnOnce() -> T) -> T {
+        lock.lock(self.machine.spins());
+        let result = section();
+        lock.unlock(self.machine.spins(), ());
+        result
     }
 
     pub(crate) fn page(&self, page: u32) -> &Page<M::Spin> {
@@ -103,14 +109,14 @@ impl<M: Machine> Memory<M> {
 
     #[cold]
     fn refill(&self, list: &List) -> Option<u32> {
-        self.lock.lock();
-        let page = self.pop(&self.pages);
-        for _ in 1..BATCH.min(self.most_kept()) {
-            let Some(page) = self.pop(&self.pages) else { break };
-            self.push(list, page);
-        }
-        self.lock.unlock();
-        page
+        self.locked(&self.lock, || {
+            let page = self.pop(&self.pages);
+            for _ in 1..BATCH.min(self.most_kept()) {
+                let Some(page) = self.pop(&self.pages) else { break };
+                self.push(list, page);
+            }
+            page
+        })
     }
 
     /// Gives back a page that nothing refers to.
@@ -119,12 +125,12 @@ impl<M: Machine> Memory<M> {
         let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
         self.push(list, page);
         if list.length.load(Relaxed) > self.most_kept() {
-            self.lock.lock();
-            for _ in 0..BATCH {
-                let Some(page) = self.pop(list) else { break };
-                self.push(&self.pages, page);
-            }
-            self.lock.unlock();
+            self.locked(&self.lock, || {
+                for _ in 0..BATCH {
+                    let Some(page) = self.pop(list) else { break };
+                    self.push(&self.pages, page);
+                }
+            });
         }
     }
 
@@ -161,10 +167,8 @@ impl<M: Machine> Memory<M> {
     /// A free slot; waits for one if some are only not free yet.
     fn free_slot(&self) -> Option<u32> {
         loop {
-            self.lock.lock();
-            let index = self.pop_vma(&self.vmas);
-            let waiting = self.deferred.slots();
-            self.lock.unlock();
+            let (index, waiting) =
+                self.locked(&self.lock, || (self.pop_vma(&self.vmas), self.deferred.slots()));
             if index.is_some() || waiting == 0 {
                 return index;
             }
@@ -189,9 +193,7 @@ impl<M: Machine> Memory<M> {
 
     /// Gives back a slot without references.
     pub(crate) fn free_vma(&self, index: u32) {
-        self.lock.lock();
-        self.push_vma(&self.vmas, index);
-        self.lock.unlock();
+        self.locked(&self.lock, || self.push_vma(&self.vmas, index));
     }
 }
 

@@ -1,17 +1,14 @@
 //! Requests of a process to its address space: map, unmap, protect, move, all of which hold `mmap_sem` for
 //! writing; discard, which holds it for reading.
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{RwLock as _, mutant::mutant};
 
 use super::page::Gather;
 use super::table::{PAGE_BYTES, USER_END, USER_START};
 use super::{Scheme, Space};
-use crate::contract::Event;
-use crate::contract::{Error, Machine, Sharing, Step};
-use crate::records::NONE;
-use crate::records::Ordering::*;
-use crate::records::vma::Tree;
-use crate::records::vma::{ANON, Protection, SPECIAL, Vma};
+use crate::contract::{Error, Event, Machine, Step};
+use crate::records::vma::{ANON, Protection, SPECIAL, Tree, Vma};
+use crate::records::{NONE, Ordering::*};
 
 impl<'a, M: Machine> Space<'a, M> {
     /// Gives the address space its top-level page table.
@@ -100,14 +97,14 @@ impl<'a, M: Machine> Space<'a, M> {
     /// [`Error::Invalid`].
     pub fn discard(self, start: u64, bytes: u64) -> Result<(), Error> {
         let end = check(start, bytes)?;
-        self.mm.semaphore.read();
+        self.mm.semaphore.read(self.memory.machine.sleepers());
         let mut pages = Gather::EMPTY;
         self.take_pages(start, end, &mut pages);
         if pages.length > 0 {
             self.invalidate(start, bytes, false);
         }
         self.memory.free_all(pages);
-        self.mm.semaphore.read_unlock();
+        self.mm.semaphore.read_unlock(self.memory.machine.sleepers(), ());
         Ok(())
     }
 
@@ -141,8 +138,8 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Runs `change` as the one writer.
     fn writing<T>(self, change: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let mm = self.mm;
-        mm.semaphore.write();
+        let (mm, sleepers) = (self.mm, self.memory.machine.sleepers());
+        mm.semaphore.write(sleepers);
         if mm.scheme == Scheme::PerVma {
             mm.writer.store(self.memory.machine.cpu() as u32, Relaxed);
             // Odd. Relaxed: readers are kept out of an area by its own lock; a reader that sees the area's
@@ -155,7 +152,7 @@ impl<'a, M: Machine> Space<'a, M> {
             // it as it is now.
             mm.lock_sequence.store(mm.lock_sequence.load(Relaxed).wrapping_add(1), Release);
         }
-        mm.semaphore.write_unlock();
+        mm.semaphore.write_unlock(sleepers, ());
         result
     }
 
@@ -168,9 +165,9 @@ impl<'a, M: Machine> Space<'a, M> {
         match self.mm.scheme {
             Scheme::MmapSem => change(self.tree()),
             Scheme::Speculative => {
-                self.mm.tree_lock.write();
+                self.mm.tree_lock.write(self.memory.machine.spins());
                 change(self.tree());
-                self.mm.tree_lock.write_unlock();
+                self.mm.tree_lock.write_unlock(self.memory.machine.spins(), ());
             }
             Scheme::SpeculativeSrcu | Scheme::PerVma => {
                 self.mm.tree_sequence.begin();

@@ -5,11 +5,11 @@
 //! - an entry that refers to a page: the page lock of its table. The CPU sets accessed and dirty at any time,
 //!   so that an entry is taken by exchange.
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{Lock as _, mutant::mutant};
 
 use super::Space;
 use super::page::Gather;
-use crate::contract::{Error, Exclusion, Machine};
+use crate::contract::{Error, Machine};
 use crate::records::vma::{READ, WRITE};
 use crate::records::{AtomicU64, Ordering::*};
 
@@ -122,28 +122,25 @@ impl<'a, M: Machine> Space<'a, M> {
             let slot = self.memory.machine.entry(table, index(address, level));
             if slot.load(Acquire) & PRESENT == 0 {
                 let new = self.memory.allocate().ok_or(Error::OutOfMemory)?;
-                self.mm.table_lock.lock();
-                let is_first = slot.load(Relaxed) & PRESENT == 0;
-                if is_first {
-                    // Release: pairs with the acquires of the walks.
-                    slot.store(self.entry_for(new, TABLE), Release);
-                }
-                self.mm.table_lock.unlock();
+                let is_first = self.memory.locked(&self.mm.table_lock, || {
+                    let is_first = slot.load(Relaxed) & PRESENT == 0;
+                    if is_first {
+                        // Release: pairs with the acquires of the walks.
+                        slot.store(self.entry_for(new, TABLE), Release);
+                    }
+                    is_first
+                });
                 if !is_first {
                     self.memory.free(new);
                 }
             }
             let entry = slot.load(Acquire);
+            let below = self.page_of(entry).expect("a table stays while an area that it maps is locked");
             if level == 1 {
-                let leaf = self.page_of(entry).map(|leaf| Leaf {
-                    table: leaf,
-                    index: index(address, 0),
-                    parent: (table, index(address, 1)),
-                    pmd: entry,
-                });
-                return Ok(leaf.expect("a table stays while an area that it maps is locked"));
+                let parent = (table, index(address, 1));
+                return Ok(Leaf { table: below, index: index(address, 0), parent, pmd: entry });
             }
-            table = self.page_of(entry).expect("a table stays while an area that it maps is locked");
+            table = below;
         }
         unreachable!("the loop ends at level 1")
     }
@@ -154,10 +151,10 @@ impl<'a, M: Machine> Space<'a, M> {
         while address < to {
             let end = ((address / span(1) + 1) * span(1)).min(to);
             if let Some(leaf) = self.find_leaf(address) {
-                let lock = &self.memory.page(leaf.table).lock;
-                mutant!("mm-no-ptl": lock.lock() => ());
+                let (lock, spins) = (&self.memory.page(leaf.table).lock, self.memory.machine.spins());
+                mutant!("mm-no-ptl": lock.lock(spins) => ());
                 change(leaf, ((end - address) / PAGE_BYTES) as usize);
-                lock.unlock();
+                lock.unlock(spins, ());
             }
             address = end;
         }
@@ -205,14 +202,11 @@ impl<'a, M: Machine> Space<'a, M> {
             }
             let target = self.make_leaf(to + offset)?;
             // One lock at a time: the entry is nowhere in between, as it is during a fault.
-            let lock = &self.memory.page(source.table).lock;
-            lock.lock();
-            let entry = self.entry(source).swap(0, Relaxed);
-            lock.unlock();
-            let lock = &self.memory.page(target.table).lock;
-            lock.lock();
-            let overwritten = self.entry(target).swap(entry, Relaxed);
-            lock.unlock();
+            let swap = |leaf: Leaf, entry| {
+                let lock = &self.memory.page(leaf.table).lock;
+                self.memory.locked(lock, || self.entry(leaf).swap(entry, Relaxed))
+            };
+            let overwritten = swap(target, swap(source, 0));
             debug_assert!(
                 overwritten == 0,
                 "a page was installed where {from:#x} is being moved to, and is lost"
@@ -244,9 +238,7 @@ impl<'a, M: Machine> Space<'a, M> {
         let Some(table) = self.page_of(slot.load(Relaxed)) else { return };
         // Without its page lock: a speculative fault that still gets that one finds its sequence changed, since
         // `take_pages` has held it after the mark.
-        self.mm.table_lock.lock();
-        mutant!("mm-keep-table": slot.store(0, Relaxed) => ());
-        self.mm.table_lock.unlock();
+        self.memory.locked(&self.mm.table_lock, || mutant!("mm-keep-table": slot.store(0, Relaxed) => ()));
         self.memory.gather(gather, table);
     }
 }

@@ -2,11 +2,11 @@
 
 mod speculative;
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{RwLock as _, mutant::mutant};
 
 use crate::{
     address_space::{Scheme, Space},
-    contract::{Access, Error, Event, Exclusion, Machine, Sharing, Step},
+    contract::{Access, Error, Event, Machine, Step},
     records::{
         Ordering::Relaxed,
         vma::{ANON, READ, Vma, WRITE},
@@ -61,7 +61,7 @@ impl<M: Machine> Space<'_, M> {
 
     /// `held` is an area that a speculative attempt still has a reference to.
     fn fault_with_semaphore(self, address: u64, access: Access, held: Option<u32>) -> Result<(), Error> {
-        self.mm.semaphore.read();
+        self.mm.semaphore.read(self.memory.machine.sleepers());
         // An area whose sequence is even is in the tree, and stays there while the semaphore is held.
         let found = held.filter(|&index| {
             let area = self.memory.vma(index);
@@ -72,7 +72,7 @@ impl<M: Machine> Space<'_, M> {
             Some(area) if area.covers(address) => self.serve(area, address, access),
             _ => Err(Error::NotMapped),
         };
-        self.mm.semaphore.read_unlock();
+        self.mm.semaphore.read_unlock(self.memory.machine.sleepers(), ());
         if let Some(index) = held {
             self.put_area(index);
         }
@@ -100,13 +100,13 @@ impl<M: Machine> Space<'_, M> {
             return Ok(());
         }
         let page = self.memory.allocate().ok_or(Error::OutOfMemory)?;
-        let lock = &self.memory.page(leaf.table).lock;
-        lock.lock();
-        let is_first = mutant!("mm-ignore-pte": slot.load(Relaxed) == 0 => true);
-        if is_first {
-            slot.store(self.page_entry(page, area.flags()), Relaxed);
-        }
-        lock.unlock();
+        let is_first = self.memory.locked(&self.memory.page(leaf.table).lock, || {
+            let is_first = mutant!("mm-ignore-pte": slot.load(Relaxed) == 0 => true);
+            if is_first {
+                slot.store(self.page_entry(page, area.flags()), Relaxed);
+            }
+            is_first
+        });
         if !is_first {
             self.memory.machine.event(Event::PgFaultSpurious, 1);
             self.memory.free(page);

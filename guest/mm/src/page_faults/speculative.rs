@@ -18,14 +18,13 @@
 //! area in its range. The lock is only tried: its holder may be waiting for this CPU to drop translations (in a
 //! kernel with interrupts disabled here, forever).
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{Lock as _, RwLock as _, mutant::mutant};
 
 use super::{Attempt, allows};
 use crate::address_space::deferred::Inside;
 use crate::address_space::table::Leaf;
 use crate::address_space::{Scheme, Space};
-use crate::contract::Event;
-use crate::contract::{Access, Error, Exclusion, Machine, Sharing, Step};
+use crate::contract::{Access, Error, Event, Machine, Step};
 use crate::records::Ordering::Relaxed;
 use crate::records::vma::{ANON, SPECIAL, Vma};
 
@@ -95,13 +94,13 @@ impl<M: Machine> Space<'_, M> {
 
     /// The area at or above `address`, with a reference.
     fn get_area(self, address: u64) -> Option<u32> {
-        self.mm.tree_lock.read();
+        self.mm.tree_lock.read(self.memory.machine.spins());
         let found = self.tree().find(address);
         if let Some(index) = found {
             // Relaxed: the tree has a reference, which is not dropped before the tree's lock has been held for writing.
             self.memory.vma(index).references.fetch_add(mutant!("spf-no-reference": 1 => 0), Relaxed);
         }
-        self.mm.tree_lock.read_unlock();
+        self.mm.tree_lock.read_unlock(self.memory.machine.spins(), ());
         found
     }
 
@@ -174,8 +173,8 @@ impl<M: Machine> Space<'_, M> {
             return Err(Event::SpfPmdChanged);
         }
         machine.step(Step::BeforeLock);
-        let lock = &self.memory.page(leaf.table).lock;
-        if !mutant!("spf-wait-for-ptl": lock.try_lock() => { lock.lock(); true }) {
+        let (lock, spins) = (&self.memory.page(leaf.table).lock, machine.spins());
+        if !mutant!("spf-wait-for-ptl": lock.try_lock(spins).is_some() => { lock.lock(spins); true }) {
             return Err(Event::SpfPteLock);
         }
         let result = if mutant!("spf-no-last-look": area.sequence.is_still(seen) => true) {
@@ -188,7 +187,7 @@ impl<M: Machine> Space<'_, M> {
         } else {
             Err(Event::SpfVmaChanged)
         };
-        lock.unlock();
+        lock.unlock(spins, ());
         result
     }
 }
