@@ -70,22 +70,12 @@ impl<M: Machine> Memory<M> {
         self.machine.vmas().len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
     }
 
-    // The lists below: Relaxed, since they belong to a CPU or are under the lock.
-
     fn push(&self, list: &List, page: u32) {
-        self.page(page).next.store(list.first.load(Relaxed), Relaxed);
-        list.first.store(page, Relaxed);
-        list.length.store(list.length.load(Relaxed) + 1, Relaxed);
+        list.push(page, &self.page(page).next);
     }
 
     fn pop(&self, list: &List) -> Option<u32> {
-        let page = list.first.load(Relaxed);
-        if page == NONE {
-            return None;
-        }
-        list.first.store(self.page(page).next.load(Relaxed), Relaxed);
-        list.length.store(list.length.load(Relaxed) - 1, Relaxed);
-        Some(page)
+        list.pop(|page| &self.page(page).next)
     }
 
     /// Most pages that a CPU keeps: all CPUs together not more than an eighth.
@@ -149,19 +139,11 @@ impl<M: Machine> Memory<M> {
     }
 
     pub(crate) fn push_vma(&self, list: &List, index: u32) {
-        self.vma(index).next_free.store(list.first.load(Relaxed), Relaxed);
-        list.first.store(index, Relaxed);
-        list.length.store(list.length.load(Relaxed) + 1, Relaxed);
+        list.push(index, &self.vma(index).next_free);
     }
 
     pub(crate) fn pop_vma(&self, list: &List) -> Option<u32> {
-        let index = list.first.load(Relaxed);
-        if index == NONE {
-            return None;
-        }
-        list.first.store(self.vma(index).next_free.load(Relaxed), Relaxed);
-        list.length.store(list.length.load(Relaxed) - 1, Relaxed);
-        Some(index)
+        list.pop(|index| &self.vma(index).next_free)
     }
 
     /// A free slot; waits for one if some are only not free yet.

@@ -28,12 +28,6 @@ use crate::contract::{Access, Error, Event, Machine, Step};
 use crate::records::Ordering::Relaxed;
 use crate::records::vma::{ANON, SPECIAL, Vma};
 
-/// Protection that keeps a found area from being reused.
-enum Hold {
-    Reference,
-    Inside(Inside),
-}
-
 /// Why it was given up.
 enum Abort {
     Counted(Event),
@@ -43,7 +37,7 @@ enum Abort {
 
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
-        let Some((index, hold)) = self.hold_area(address) else { return Attempt::GiveUp(None) };
+        let Some((index, inside)) = self.hold_area(address) else { return Attempt::GiveUp(None) };
         self.memory.machine.step(Step::VmaHeld);
         let (event, attempt) = match self.speculate(index, address, access) {
             Ok(()) => (Some(Event::SpeculativePgfault), Attempt::Served),
@@ -54,36 +48,38 @@ impl<M: Machine> Space<'_, M> {
         if let Some(event) = event {
             self.memory.machine.event(event, 1);
         }
-        match (hold, &attempt) {
+        match (inside, &attempt) {
             // The classic path may use it.
-            (Hold::Reference, Attempt::GiveUp(_)) => Attempt::GiveUp(Some(index)),
-            (Hold::Reference, _) => {
+            (None, Attempt::GiveUp(_)) => Attempt::GiveUp(Some(index)),
+            (None, _) => {
                 self.put_area(index);
                 attempt
             }
-            (Hold::Inside(inside), _) => {
+            (Some(inside), _) => {
                 self.memory.leave(inside);
                 attempt
             }
         }
     }
 
-    /// The area at or above `address`, kept from being used anew.
-    fn hold_area(self, address: u64) -> Option<(u32, Hold)> {
+    /// The area at or above `address`, kept from being used anew: by a reference, if this fault has not counted itself in.
+    fn hold_area(self, address: u64) -> Option<(u32, Option<Inside>)> {
         match self.mm.scheme {
-            Scheme::SpeculativeSrcu => self.enter_and_find(address),
-            _ => self.get_area(address).map(|index| (index, Hold::Reference)),
+            Scheme::SpeculativeSrcu => {
+                self.enter_and_find(address).map(|(index, inside)| (index, Some(inside)))
+            }
+            _ => self.get_area(address).map(|index| (index, None)),
         }
     }
 
     /// Finds the area without the tree's lock, and without a reference.
-    fn enter_and_find(self, address: u64) -> Option<(u32, Hold)> {
+    fn enter_and_find(self, address: u64) -> Option<(u32, Inside)> {
         let inside = self.memory.enter();
         let seen = self.mm.tree_sequence.read();
         let found = self.tree().find(address);
         let is_whole = seen.is_multiple_of(2) && self.mm.tree_sequence.is_still(seen);
         if let (true, Some(index)) = (is_whole, found) {
-            return Some((index, Hold::Inside(inside)));
+            return Some((index, inside));
         }
         self.memory.leave(inside);
         if !is_whole {

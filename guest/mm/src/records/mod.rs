@@ -67,6 +67,26 @@ impl List {
     pub(crate) const fn new() -> Self {
         Self { first: AtomicU32::new(NONE), length: AtomicU32::new(0) }
     }
+
+    // Relaxed, here and below: a list belongs to a CPU or is under the lock.
+
+    /// Puts `item`, whose link to the next is `next`, in front.
+    pub(crate) fn push(&self, item: u32, next: &AtomicU32) {
+        next.store(self.first.load(Relaxed), Relaxed);
+        self.first.store(item, Relaxed);
+        self.length.store(self.length.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Takes the first; `next` finds the link of an item.
+    pub(crate) fn pop<'a>(&self, next: impl Fn(u32) -> &'a AtomicU32) -> Option<u32> {
+        let item = self.first.load(Relaxed);
+        if item == NONE {
+            return None;
+        }
+        self.first.store(next(item).load(Relaxed), Relaxed);
+        self.length.store(self.length.load(Relaxed) - 1, Relaxed);
+        Some(item)
+    }
 }
 
 impl CpuList {
