@@ -10,9 +10,8 @@ use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::excludes;
 use crate::lock::measure::{end_round, is_open};
-use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
-use crate::memory::{join, memory};
+use crate::memory::{Pool, join, memory};
 use crate::monitor::hypercall;
 use crate::observe::histogram;
 use crate::traps::user::{self, Signal};
@@ -93,7 +92,7 @@ fn records(pages: u64, shared: bool) {
 }
 
 /// A page that stays mapped, so that later maps find a neighbour which has had a page, as those of a real process do.
-fn leave_an_anchor(space: Space<'static, Guest>) -> Option<u64> {
+fn leave_an_anchor(space: Space<'static, Pool>) -> Option<u64> {
     let anchor = space.map(PAGE_BYTES, Protection::ReadWrite).ok()?;
     let _ = user::store(anchor, 1);
     Some(anchor)
@@ -128,7 +127,7 @@ fn read_mostly() {
 }
 
 /// Makes pages vanish under the read lock, as `madvise(MADV_DONTNEED)` does, and faults them in: nothing else.
-fn fault_in(space: Space<'static, Guest>) {
+fn fault_in(space: Space<'static, Pool>) {
     let think = iterations(boot().think_ns);
     let mut tag = (cpu() as u64) << 48;
     let mapped = map_with_guard(space);
@@ -156,7 +155,7 @@ fn fault_in(space: Space<'static, Guest>) {
 }
 
 /// A reader's memory, behind its guard page.
-fn map_with_guard(space: Space<'static, Guest>) -> Result<u64, Error> {
+fn map_with_guard(space: Space<'static, Pool>) -> Result<u64, Error> {
     let guard = space.map(READER_MAPS * PAGE_BYTES, Protection::ReadWrite)?;
     let protected = space.protect(guard, PAGE_BYTES, Protection::None);
     if protected.is_err() {
@@ -172,7 +171,7 @@ fn count_page() {
 }
 
 /// The one page is faulted in, too.
-fn write_rarely(space: Space<'static, Guest>, shared: bool) {
+fn write_rarely(space: Space<'static, Pool>, shared: bool) {
     let (vcpus, pause) = (boot().vcpus, iterations(WRITER_PAUSE_NS));
     let mut tag = (cpu() as u64) << 48;
     // The readers' page tables are to lie alike in every run. Relaxed: nothing else is read on the strength of it.
@@ -191,7 +190,7 @@ fn write_rarely(space: Space<'static, Guest>, shared: bool) {
 }
 
 /// Maps, touches, protects and unmaps a page. The time that all but the fault took.
-fn one_change(space: Space<'static, Guest>, tag: u64) -> Result<u64, Error> {
+fn one_change(space: Space<'static, Pool>, tag: u64) -> Result<u64, Error> {
     let begun = now();
     let start = space.map(PAGE_BYTES, Protection::ReadWrite)?;
     let mapped = now();
@@ -212,7 +211,7 @@ fn one_change(space: Space<'static, Guest>, tag: u64) -> Result<u64, Error> {
 /// Unmaps that were refused for want of an area to split into.
 static REFUSED_UNMAPS: AtomicU64 = AtomicU64::new(0);
 
-fn give_back(space: Space<'static, Guest>, start: u64, pages: u64) {
+fn give_back(space: Space<'static, Pool>, start: u64, pages: u64) {
     if space.unmap(start, pages * PAGE_BYTES).is_err() {
         REFUSED_UNMAPS.fetch_add(1, Ordering::Relaxed);
     }
@@ -243,7 +242,7 @@ fn leak() {
 const LOST_FAULT: &str = "a lost fault: refused in memory that is mapped";
 
 /// Maps `pages`, touches and checks each, unmaps them. The time that mapping and unmapping took.
-fn one_record(space: Space<'static, Guest>, pages: u64, tag: u64) -> Result<u64, Error> {
+fn one_record(space: Space<'static, Pool>, pages: u64, tag: u64) -> Result<u64, Error> {
     let begun = now();
     let start = space.map(pages * PAGE_BYTES, Protection::ReadWrite)?;
     let mapped = now();
@@ -314,7 +313,7 @@ fn selftest() {
 }
 
 /// One mapping from birth to death.
-fn round(space: Space<'static, Guest>, random: &mut Random) {
+fn round(space: Space<'static, Pool>, random: &mut Random) {
     const OUT: &str = "out of memory: the selftest needs more --memory";
     const REFUSED: &str = "memory that is mapped was refused";
     let pages = 1 + random.below(24);
