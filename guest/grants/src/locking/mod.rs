@@ -333,11 +333,23 @@ impl<S: Scheme> Scheme for Strict<S> {
 
 /// Kinds of locks, in the order in which they may be acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Class {
+enum Class {
     Kernel,
     Table,
     Entry,
     Maptrack,
+}
+
+impl Taken {
+    /// Its kind, and its number for the message.
+    fn class(self) -> (Class, u32) {
+        match self {
+            Self::Kernel => (Class::Kernel, 0),
+            Self::TableRead(domain) | Self::TableWrite(domain) => (Class::Table, domain.into()),
+            Self::Entry(reference) => (Class::Entry, reference),
+            Self::Maptrack(list) => (Class::Maptrack, list as u32),
+        }
+    }
 }
 
 /// Whether the order is checked. Not under the model checker, which is to find what happens without.
@@ -362,13 +374,14 @@ impl Order {
         Self { held: [const { Cell::new(None) }; DEPTH] }
     }
 
-    /// Notes that the lock `class` at `address` is about to be acquired. `name` is for the message.
+    /// Notes that the lock at `address` is about to be acquired.
     #[inline(always)]
-    pub(crate) fn acquire(&self, class: Class, address: usize, name: u32) -> Held<'_> {
-        if CHECKED { self.check(class, address, name) } else { Held(None) }
+    pub(crate) fn acquire(&self, taken: Taken, address: usize) -> Held<'_> {
+        if CHECKED { self.check(taken, address) } else { Held(None) }
     }
 
-    fn check(&self, class: Class, address: usize, name: u32) -> Held<'_> {
+    fn check(&self, taken: Taken, address: usize) -> Held<'_> {
+        let (class, name) = taken.class();
         let lock = (class, address);
         if let Some(held) = self.held.iter().filter_map(Cell::get).find(|held| *held >= lock) {
             let how = if held == lock { "is held already" } else { "comes before a lock that is held" };

@@ -1,15 +1,10 @@
 //! Maptrack: what the mapping domain has mapped, by handle; and the free handles.
 
-use haltkick_locks::{CachePadded, Lock, mutant::mutant};
+use haltkick_locks::{CachePadded, mutant::mutant};
 
-use crate::interface::READONLY_MAP;
-use crate::interface::Status;
-use crate::locking::Class;
-use crate::locking::Guarded;
-use crate::locking::{AtomicU32, Ordering::*};
-use crate::locking::{Kernel, MaptrackLocking, Scheme, Taken};
-use crate::machine::Counter;
-use crate::machine::{Memory, Vcpu};
+use crate::interface::{READONLY_MAP, Status};
+use crate::locking::{AtomicU32, Guarded, Kernel, MaptrackLocking, Ordering::*, Scheme, Taken};
+use crate::machine::{Counter, Memory, Vcpu};
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -182,14 +177,8 @@ impl<S: Scheme> Maptrack<S> {
         if S::MAPTRACK == MaptrackLocking::Table {
             return section(list);
         }
-        let address = core::ptr::from_ref(list).addr();
-        let _held = vcpu.order.acquire(Class::Maptrack, address, vcpu.index as u32);
-        let token = list.lock.lock(S::Kernel::domain());
-        let holding = vcpu.holding::<S::Kernel>(Taken::Maptrack(index), address);
-        let result = section(list);
-        list.lock.unlock(S::Kernel::domain(), token);
-        drop(holding);
-        result
+        let taken = (Taken::Maptrack(index), core::ptr::from_ref(list).addr());
+        vcpu.locked::<S::Kernel, _>(taken, &list.lock, || section(list))
     }
 
     /// Gives the handle its meaning.

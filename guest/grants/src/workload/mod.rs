@@ -13,11 +13,11 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::*},
 };
 
-use haltkick_locks::{CachePadded, Lock, mutant::mutant};
+use haltkick_locks::{CachePadded, mutant::mutant};
 
 use crate::{
     interface::{DEVICE_MAP, HOST_MAP, READONLY_MAP, Status},
-    locking::{Class, Guarded, Kernel, Scheme, Taken},
+    locking::{Guarded, Kernel, Scheme, Taken},
     machine::{Memory, PAGE_WORDS, Page, Sizes, Vcpu},
     operations::{CopyRequest, MapRequest, Place, Rest, World},
     tables::{ACCEPT_TRANSFER, ENTRIES_PER_PAGE, PERMIT_ACCESS, READING, READONLY, WRITING},
@@ -301,8 +301,7 @@ impl<S: Scheme> Stream<S> {
             let (page, _) =
                 self.world.mapped(vcpu, BACKEND, handle).expect("a handle that was given maps a page");
             core::hint::black_box(page.read(0));
-            let refused = |handle, status| panic!("handle {handle}: {status}");
-            self.world.unmap(vcpu, BACKEND, &[handle], refused).expect("the backend exists");
+            self.unmap_one(vcpu, handle);
         }
         let copy = CopyRequest {
             source: Place::Granted { granter: FRONTEND, reference },
@@ -342,6 +341,10 @@ impl<S: Scheme> Stream<S> {
         let request =
             MapRequest { granter: FRONTEND, reference: self.page_of(vcpu), flags: HOST_MAP | READONLY_MAP };
         let handle = self.world.map(vcpu, BACKEND, request).expect("it has been granted");
+        self.unmap_one(vcpu, handle);
+    }
+
+    fn unmap_one(&self, vcpu: &Vcpu, handle: u32) {
         let refused = |handle, status| panic!("handle {handle}: {status}");
         self.world.unmap(vcpu, BACKEND, &[handle], refused).expect("the backend exists");
     }
@@ -435,15 +438,10 @@ impl<K: Kernel> Listed<K> {
     }
 
     fn locked(&self, vcpu: &Vcpu, section: impl FnOnce(&Guarded)) {
-        let address = core::ptr::from_ref(&*self.0).addr();
-        let _held = vcpu.order.acquire(Class::Kernel, address, 0);
         if mutant!("grants-kernel-unlocked": false => true) {
             return section(&self.0.pages);
         }
-        let token = self.0.lock.lock(K::domain());
-        let holding = vcpu.holding::<K>(Taken::Kernel, address);
-        section(&self.0.pages);
-        self.0.lock.unlock(K::domain(), token);
-        drop(holding);
+        let taken = (Taken::Kernel, core::ptr::from_ref(&*self.0).addr());
+        vcpu.locked::<K, _>(taken, &self.0.lock, || section(&self.0.pages));
     }
 }
