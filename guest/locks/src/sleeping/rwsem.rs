@@ -181,7 +181,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         let nobody_is_left = mutant!("rwsem-no-second-wake": now & TAKEN == 0 => false);
         // The look that there was not: readers own it, and this one is the first in the list.
         let readers_own_it = !R::READERS_STEAL && only && now & WRITER == 0;
-        let found = if nobody_is_left || readers_own_it { self.find(&list, domain) } else { Found::Nobody };
+        let found = if nobody_is_left || readers_own_it { self.find(&list) } else { Found::Nobody };
         drop(list);
         if nobody_is_left {
             self.allow_spinning();
@@ -384,21 +384,17 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
     #[inline(never)]
     fn wake<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         let list = self.list.hold(domain);
-        let found = self.find(&list, domain);
+        let found = self.find(&list);
         drop(list);
         found.wake(domain);
     }
 
     /// E9, as far as it happens under the list's lock.
-    fn find<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-    ) -> Found {
-        let platform = &domain.platform;
+    fn find<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>) -> Found {
+        let platform = &list.domain.platform;
         let Some(first) = list.first() else { return Found::Nobody };
         if !list.shares(first) {
-            self.promise_if_overdue(list, domain, first);
+            self.promise_if_overdue(list, first);
             let Some(woken) = list.wake_first() else { return Found::Nobody };
             platform.count(Event::RwsemWakeWriter, 1);
             return Found::Writer(woken);
@@ -414,21 +410,16 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
             platform.count(Event::RwsemRlockHandoff, u64::from(overdue));
             return Found::Nobody;
         }
-        Found::Readers(self.admit(list, domain, READER))
+        Found::Readers(self.admit(list, READER))
     }
 
     /// (*, w, *) -> (*, w + HANDOFF, *) on behalf of a writer whose patience is over, and which may not run for long.
-    fn promise_if_overdue<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-        first: u32,
-    ) {
+    fn promise_if_overdue<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>, first: u32) {
         let insists = || R::PROMISES && self.count.load(Relaxed) & HANDOFF == 0 && list.is_overdue(first);
         if mutant!("rwsem-waker-never-promises": insists() => false) {
             // Relaxed: under the list's lock, like every change of the two flags.
             self.count.fetch_or(HANDOFF, Relaxed);
-            domain.platform.count(Event::RwsemWlockHandoff, 1);
+            list.domain.platform.count(Event::RwsemWlockHandoff, 1);
         }
     }
 
@@ -438,7 +429,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
     fn let_readers_in<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         let list = self.list.hold(domain);
         let found = match list.first() {
-            Some(first) if list.shares(first) => Found::Readers(self.admit(&list, domain, 0)),
+            Some(first) if list.shares(first) => Found::Readers(self.admit(&list, 0)),
             _ => Found::Nobody,
         };
         drop(list);
@@ -446,15 +437,10 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
     }
 
     /// Takes readers out of the list, of which the first is one, and counts them in; `counted` is in already.
-    fn admit<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-        counted: u32,
-    ) -> Woken {
+    fn admit<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>, counted: u32) -> Woken {
         let past_writers = mutant!("rwsem-2018-past-writers": R::READERS_PASS_WRITERS => true);
         let (woken, readers) = list.remove_sharing(R::BATCH, past_writers);
-        domain.platform.count(Event::RwsemWakeReader, u64::from(readers));
+        list.domain.platform.count(Event::RwsemWakeReader, u64::from(readers));
         // Relaxed: under the list's lock, like every change of the two flags.
         let promised = mutant!("rwsem-keep-the-promise": self.count.load(Relaxed) & HANDOFF => 0);
         let waiters = if list.is_empty() { WAITERS } else { 0 };
@@ -588,7 +574,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         loop {
             // E7
             list.fall_asleep();
-            if self.take_from_list(&list, domain, me) {
+            if self.take_from_list(&list) {
                 list.remove(me);
                 return;
             }
@@ -605,12 +591,8 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
 
     /// (0, w + h, 0) -> (0, w', 1) by the first of the list (in 2018: by any), `w'` without it; or
     /// (*, w, *) -> (*, w + HANDOFF, *), if its patience is over.
-    fn take_from_list<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-        me: u32,
-    ) -> bool {
+    fn take_from_list<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>) -> bool {
+        let me = list.domain.me();
         if R::PROMISES && list.first() != Some(me) {
             return false;
         }
@@ -633,7 +615,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
             match self.count.compare_exchange_weak(seen, wanted, acquire, Relaxed) {
                 Ok(_) if free => return true,
                 Ok(_) => {
-                    domain.platform.count(Event::RwsemWlockHandoff, 1);
+                    list.domain.platform.count(Event::RwsemWlockHandoff, 1);
                     return false;
                 }
                 Err(now) => seen = now,
