@@ -100,6 +100,15 @@ impl Choices {
         }
     }
 
+    /// Rounds, until `round` says that it was the last, with time to think between two.
+    #[inline(always)]
+    pub(crate) fn rounds(mut self, mut round: impl FnMut(&mut Self) -> bool) {
+        self.begin();
+        while round(&mut self) {
+            self.think();
+        }
+    }
+
     /// The lock of the next section: each in turn, each vCPU beginning at another one; or by chance.
     #[inline(always)]
     pub(crate) fn lock(&mut self) -> usize {

@@ -97,15 +97,10 @@ fn device() {
 
 /// Does sections by `take`, which is told their length, and takes the interrupts that come.
 fn take_sections(mut take: impl FnMut(u64) -> Option<Times>) {
-    let mut choices = Choices::of_this_vcpu();
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         let times = take(choices.hold());
-        if !end_round(|| times.iter().for_each(measure::count)) {
-            break;
-        }
-        choices.think();
-    }
+        end_round(|| times.iter().for_each(measure::count))
+    });
     interrupts::take_none();
 }
 
