@@ -141,10 +141,8 @@ fn fault_in(space: Space<'static, Pool>) {
             touch(start, READER_PAGES, tag, count_page).and_then(|()| check(start, READER_PAGES, tag));
         let discarded = space.discard(start, READER_PAGES * PAGE_BYTES);
         assert!(discarded.is_ok(), "the range is of whole pages");
-        match touched {
-            Ok(()) => {}
-            Err(Signal::OutOfMemory) => hypercall::yield_to(None),
-            Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
+        if served(touched).is_err() {
+            hypercall::yield_to(None);
         }
         tag += READER_PAGES;
         work(think);
@@ -201,11 +199,7 @@ fn one_change(space: Space<'static, Pool>, tag: u64) -> Result<u64, Error> {
     assert!(is_refused, "a page that is read-only could be written");
     give_back(space, start, 1);
     let ended = now();
-    match touched {
-        Ok(()) => protected.map(|()| (mapped - begun) + (ended - protecting)),
-        Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
-        Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
-    }
+    served(touched).and(protected).map(|()| (mapped - begun) + (ended - protecting))
 }
 
 /// Unmaps that were refused for want of an area to split into.
@@ -239,7 +233,16 @@ fn leak() {
     records(1, excludes());
 }
 
-const LOST_FAULT: &str = "a lost fault: refused in memory that is mapped";
+/// Whether memory that is mapped was there.
+fn served(touched: Result<(), Signal>) -> Result<(), Error> {
+    match touched {
+        Ok(()) => Ok(()),
+        Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
+        Err(Signal::NotMapped | Signal::NotAllowed) => {
+            panic!("a lost fault: refused in memory that is mapped")
+        }
+    }
+}
 
 /// Maps `pages`, touches and checks each, unmaps them. The time that mapping and unmapping took.
 fn one_record(space: Space<'static, Pool>, pages: u64, tag: u64) -> Result<u64, Error> {
@@ -250,11 +253,7 @@ fn one_record(space: Space<'static, Pool>, pages: u64, tag: u64) -> Result<u64, 
     let unmapping = now();
     give_back(space, start, pages);
     let ended = now();
-    match touched {
-        Ok(()) => Ok((mapped - begun) + (ended - unmapping)),
-        Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
-        Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
-    }
+    served(touched).map(|()| (mapped - begun) + (ended - unmapping))
 }
 
 /// Offset of a word that is only looked at: what an earlier owner of the page has left there must be gone.
