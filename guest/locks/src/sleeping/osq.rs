@@ -395,11 +395,3 @@ impl Watch {
         platform.count(Event::OsqCpuReadWritten, self.fetched);
     }
 }
-
-const _: () = {
-    #[cfg(not(any(loom, shuttle)))]
-    {
-        assert!(size_of::<Node>() == 128);
-        assert!(size_of::<Osq<Packed>>() == 4);
-    }
-};
