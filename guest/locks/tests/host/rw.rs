@@ -26,16 +26,12 @@ macro_rules! rw_family {
         mod $name {
             use super::*;
 
-            #[test]
-            fn writers_are_alone() {
-                for host in hosts() {
+            tests! {
+                writers_are_alone: for host in hosts() {
                     super::writers_are_alone(&host, &$domain(host.clone()), &$lock);
-                }
-            }
-
-            #[test]
-            fn readers_share_and_a_writer_does_not() {
-                super::readers_share_and_a_writer_does_not(&$domain(Cpus::impatient(CPUS)), &$lock);
+                };
+                readers_share_and_a_writer_does_not:
+                    super::readers_share_and_a_writer_does_not(&$domain(Cpus::impatient(CPUS)), &$lock);
             }
         }
     )+};
