@@ -115,12 +115,6 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
     let stage = Today::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let [held, halts, released, goes_on] = [(); 4].map(|()| Signal::default());
-    let order = std::sync::Mutex::new(vec![]);
-    let write = |cpu| {
-        stage.lock();
-        order.lock().unwrap().push(cpu);
-        stage.unlock();
-    };
     stage.host.run_some(3, |cpu| match cpu {
         0 => {
             stage.lock();
@@ -131,7 +125,7 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
             stage.unlock();
             released.give();
             // CPU 2 sleeps, or has come in.
-            while stage.host.events(Event::RwsemSleepWriter) < 2 && order.lock().unwrap().is_empty() {
+            while stage.host.events(Event::RwsemSleepWriter) < 2 && stage.order.lock().unwrap().is_empty() {
                 thread::yield_now();
             }
             goes_on.give();
@@ -139,14 +133,14 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
         1 => {
             held.await_it();
             Cpus::stand_at(Point::BeforeSleep, &halts, &goes_on);
-            write(1);
+            stage.visit_in_turn();
         }
         _ => {
             released.await_it();
-            write(2);
+            stage.visit_in_turn();
         }
     });
-    assert_eq!(*order.lock().unwrap(), [1, 2]);
+    assert_eq!(*stage.order.lock().unwrap(), [1, 2]);
 }
 
 /// CPU 0 releases the write lock, and CPU 1 is about to be woken as a writer when CPU 2 comes to read: whether it overtakes.

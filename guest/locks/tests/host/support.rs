@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use haltkick_locks::Lock;
+use haltkick_locks::{Lock, Platform};
 pub(crate) use haltkick_testing::{Cpus, Plain, Signal};
 
 /// How much work a test does: Miri is some thousand times slower than the processor.
@@ -37,11 +37,14 @@ pub(crate) struct Stage<D, L> {
     pub(crate) domain: D,
     pub(crate) lock: L,
     pub(crate) counter: Plain,
+    /// Who has come in by `visit_in_turn`.
+    pub(crate) order: std::sync::Mutex<Vec<usize>>,
 }
 
 impl<D: Sync, L: Lock<D, Token = ()>> Stage<D, L> {
     pub(crate) fn set_up(host: Cpus, domain: fn(Cpus) -> D, lock: L) -> Arc<Self> {
-        Arc::new(Self { domain: domain(host.clone()), host, lock, counter: Plain::default() })
+        let domain = domain(host.clone());
+        Arc::new(Self { host, domain, lock, counter: Plain::default(), order: Default::default() })
     }
 
     pub(crate) fn lock(&self) {
@@ -56,6 +59,13 @@ impl<D: Sync, L: Lock<D, Token = ()>> Stage<D, L> {
     pub(crate) fn visit(&self) {
         self.lock();
         self.counter.increment();
+        self.unlock();
+    }
+
+    /// Takes the lock, says so, releases.
+    pub(crate) fn visit_in_turn(&self) {
+        self.lock();
+        self.order.lock().unwrap().push(self.host.cpu());
         self.unlock();
     }
 
