@@ -18,8 +18,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::{Delegate, FairRwLock, Pv, QSpinLock};
 use haltkick_mm::{
-    Access, CpuList, Cpus, Error, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START,
-    Vma,
+    Access, CpuList, Cpus, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START, Vma,
 };
 
 use crate::cpu::percpu::{add, boot, cpu, this};
@@ -29,7 +28,6 @@ use crate::monitor::hypercall;
 use crate::observe::events::MEMORY_EVENTS;
 use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
-use crate::traps::user::Signal;
 
 use locks::{SLEEPERS, SPINS, Semaphore, Sleepers, Spins};
 
@@ -149,12 +147,7 @@ fn serve(address: u64, access: Access) -> Verdict {
     }
     // SAFETY: `join` has stored it; address spaces live as long as the guest.
     let space = Space { memory: memory(), mm: unsafe { &*mm } };
-    match space.fault(address, access) {
-        Ok(()) => Verdict::Retry,
-        Err(Error::NotMapped) => Verdict::Signal(Signal::NotMapped),
-        Err(Error::NotAllowed) => Verdict::Signal(Signal::NotAllowed),
-        Err(Error::OutOfMemory | Error::NoRoom | Error::Invalid) => Verdict::Signal(Signal::OutOfMemory),
-    }
+    space.fault(address, access).map_or_else(Verdict::Signal, |()| Verdict::Retry)
 }
 
 /// More pages than this are forgotten by reloading CR3.

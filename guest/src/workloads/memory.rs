@@ -14,7 +14,7 @@ use crate::lock::registry::workload;
 use crate::memory::{Pool, join, memory};
 use crate::monitor::hypercall;
 use crate::observe::histogram;
-use crate::traps::user::{self, Signal};
+use crate::traps::user;
 use crate::work::at_rest;
 use crate::work::choice::dice;
 use crate::work::random::Random;
@@ -233,15 +233,11 @@ fn leak() {
     records(1, excludes());
 }
 
-/// Whether memory that is mapped was there.
-fn served(touched: Result<(), Signal>) -> Result<(), Error> {
-    match touched {
-        Ok(()) => Ok(()),
-        Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
-        Err(Signal::NotMapped | Signal::NotAllowed) => {
-            panic!("a lost fault: refused in memory that is mapped")
-        }
-    }
+/// Memory that is mapped was there, or none was left.
+fn served(touched: Result<(), Error>) -> Result<(), Error> {
+    let is_lost = matches!(touched, Err(Error::NotMapped | Error::NotAllowed));
+    assert!(!is_lost, "a lost fault: refused in memory that is mapped");
+    touched
 }
 
 /// Maps `pages`, touches and checks each, unmaps them. The time that mapping and unmapping took.
@@ -260,7 +256,7 @@ fn one_record(space: Space<'static, Pool>, pages: u64, tag: u64) -> Result<u64, 
 const REST: u64 = PAGE_BYTES / 2;
 
 /// Writes into each page, and calls `touched` after each.
-fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Signal> {
+fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Error> {
     for page in 0..pages {
         let address = start + page * PAGE_BYTES;
         let asked = now();
@@ -273,7 +269,7 @@ fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Signal> 
     Ok(())
 }
 
-fn check(start: u64, pages: u64, tag: u64) -> Result<(), Signal> {
+fn check(start: u64, pages: u64, tag: u64) -> Result<(), Error> {
     for page in 0..pages {
         let found = user::load(start + page * PAGE_BYTES)?;
         assert!(found == tag + page, "a wrong page: it holds {found:#x} instead of {:#x}", tag + page);
@@ -322,9 +318,9 @@ fn round(space: Space<'static, Pool>, random: &mut Random) {
 
     let victim = start + random.below(pages) * PAGE_BYTES;
     must(space.protect(victim, PAGE_BYTES, Protection::Read), OUT);
-    assert!(user::store(victim, 0) == Err(Signal::NotAllowed), "a page that is read-only could be written");
+    assert!(user::store(victim, 0) == Err(Error::NotAllowed), "a page that is read-only could be written");
     must(space.protect(victim, PAGE_BYTES, Protection::None), OUT);
-    assert!(user::load(victim) == Err(Signal::NotAllowed), "a page without access could be read");
+    assert!(user::load(victim) == Err(Error::NotAllowed), "a page without access could be read");
     must(space.protect(victim, PAGE_BYTES, Protection::ReadWrite), OUT);
     must(check(start, pages, tag), REFUSED);
 
