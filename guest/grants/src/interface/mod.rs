@@ -11,6 +11,17 @@ pub const HOST_MAP: u32 = 1 << 1;
 /// For reading only.
 pub const READONLY_MAP: u32 = 1 << 2;
 
+/// Arguments of a map, and what the mapping then stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapRequest {
+    /// The granting domain.
+    pub granter: u16,
+    /// The entry of its table.
+    pub reference: u32,
+    /// [`HOST_MAP`] and its siblings.
+    pub flags: u32,
+}
+
 /// Purpose of a mapping, from checked flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access(u32);
@@ -24,10 +35,6 @@ impl Access {
         } else {
             Err(Status::GeneralError)
         }
-    }
-
-    pub(crate) fn flags(self) -> u32 {
-        self.0
     }
 
     pub(crate) fn is_write(self) -> bool {

@@ -5,10 +5,10 @@ use haltkick_locks::mutant::mutant;
 use super::{DomainState, World};
 
 use crate::{
-    interface::{Access, Status},
+    interface::{Access, MapRequest, Status},
     locking::{Kernel, MapLocking, MaptrackLocking, Scheme},
     machine::{Counter, FOR_READING, FOR_WRITING, NOT, Vcpu},
-    tables::{READING, WRITING, maptrack::Mapping, table::Entry},
+    tables::{READING, WRITING, table::Entry},
 };
 
 /// A pin that is asked for.
@@ -18,17 +18,6 @@ pub(crate) struct Pin {
     /// The entry of the granter's table.
     pub(crate) reference: u32,
     pub(crate) access: Access,
-}
-
-/// Arguments of a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapRequest {
-    /// The granting domain.
-    pub granter: u16,
-    /// The entry of its table.
-    pub reference: u32,
-    /// [`HOST_MAP`](crate::HOST_MAP) and its siblings.
-    pub flags: u32,
 }
 
 impl<S: Scheme> World<S> {
@@ -49,9 +38,8 @@ impl<S: Scheme> World<S> {
             local.window.install(handle, frame, access.is_write());
         };
         let pin = Pin { mapper, reference: request.reference, access };
-        let mapping = Mapping { granter: granter.id, reference: request.reference, flags: access.flags() };
         let track = |frame| {
-            local.maptrack.fill(handle, mapping);
+            local.maptrack.fill(handle, request);
             if S::STRICT_IOMMU {
                 self.settle_reach(vcpu, local, granter, frame);
             }
@@ -222,7 +210,7 @@ impl<S: Scheme> World<S> {
     }
 
     /// First phase: the mapping is gone, but for caches, and no other vCPU can remove it.
-    fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<Mapping, Status> {
+    fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<MapRequest, Status> {
         let find = || local.maptrack.find(handle);
         let mapping = if mutant!("grants-look-unlocked": S::LOOK_LOCKED => false) {
             local.table.read(vcpu, find)
@@ -253,7 +241,7 @@ impl<S: Scheme> World<S> {
     }
 
     /// Second phase, after the invalidation: the page can no longer be reached.
-    fn finish(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32, mapping: Mapping) {
+    fn finish(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32, mapping: MapRequest) {
         let access = Access::from_flags(mapping.flags).expect("flags that were checked");
         let granter = self.domain(mapping.granter).expect("a domain that was found");
         let early = mutant!("grants-put-under-entry": S::PUT_UNDER_ENTRY => true);

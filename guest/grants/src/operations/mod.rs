@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub use copy::{CopyRequest, Place};
-pub use map::{BATCH, MapRequest};
+pub use map::BATCH;
 
 /// No frame at this frame number.
 const ABSENT: u32 = u32::MAX;
