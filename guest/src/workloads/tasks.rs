@@ -17,7 +17,7 @@ use crate::image::hot::hot;
 use crate::lock::measure::is_open;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
-use crate::observe::events::Folding;
+use crate::observe::events::WorkloadEvent;
 use crate::observe::histogram::record_between;
 use crate::work::choice::Choices;
 use crate::work::folding::{Governor, Law, Queues};
@@ -128,7 +128,7 @@ fn hand_on(task: usize, me: usize) {
     if me >= preferred {
         let to = QUEUES.shortest(preferred);
         QUEUES.put(task, (me, to));
-        note(Folding::Pushed, 1);
+        note(WorkloadEvent::TaskPushed, 1);
         wake(to);
         return;
     }
@@ -140,7 +140,7 @@ fn pull(me: usize, preferred: usize) {
     if let Some(from) = QUEUES.longer(preferred, me)
         && QUEUES.pull(boot().tasks as usize, (from, me))
     {
-        note(Folding::Pulled, 1);
+        note(WorkloadEvent::TaskPulled, 1);
     }
 }
 
@@ -193,13 +193,13 @@ impl Governing {
         let is = self.governor.sample(stolen_ns(), ns(now), active).of(was, active);
         // SeqCst: before the look whether the vCPU sleeps. Partner: `rest`.
         PREFERRED.store(is, Ordering::SeqCst);
-        note(Folding::Samples, 1);
-        note(Folding::Preferred, u64::from(was));
+        note(WorkloadEvent::FoldSamples, 1);
+        note(WorkloadEvent::FoldPreferred, u64::from(was));
         if is < was {
-            note(Folding::Folds, 1);
+            note(WorkloadEvent::Folds, 1);
         }
         if is > was {
-            note(Folding::Unfolds, 1);
+            note(WorkloadEvent::Unfolds, 1);
             wake(was as usize);
         }
     }
@@ -216,7 +216,7 @@ fn ns(ticks: u64) -> u64 {
 }
 
 /// Counts, inside the window.
-fn note(what: Folding, n: u64) {
+fn note(what: WorkloadEvent, n: u64) {
     if is_open() {
         add(&this().results.lock_events[what.slot()], n);
     }
