@@ -201,18 +201,25 @@ impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     }
 }
 
-/// Declares a scheme.
+/// Declares a scheme, without a strict IOMMU and with one.
 macro_rules! scheme {
     ($(#[$doc:meta])* $name:ident: $lock:ty = $new:expr, $domain:ty = $readers:ident => $of_readers:expr;
      $($constant:ident: $type:ty = $value:expr),*) => {
         $(#[$doc])*
         #[derive(Debug)]
-        pub struct $name<K>(PhantomData<fn() -> K>);
+        pub struct $name<K, const STRICT: bool = false>(PhantomData<fn() -> K>);
 
-        impl<K: Kernel> Scheme for $name<K> {
+        impl<K: Kernel, const STRICT: bool> Scheme for $name<K, STRICT> {
             type Kernel = K;
             type TableLock = $lock;
             type TableDomain = $domain;
+            const STRICT_IOMMU: bool = {
+                assert!(
+                    !STRICT || !matches!(Self::MAP, MapLocking::Nothing),
+                    "mappings are counted where a map says what its handle names"
+                );
+                STRICT
+            };
             $(const $constant: $type = $value;)*
 
             fn new_table_lock() -> $lock {
@@ -287,38 +294,11 @@ scheme! {
     ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
 }
 
-/// `S` with a strict IOMMU. For schemes whose handles have one lock.
-#[derive(Debug)]
-pub struct Strict<S>(PhantomData<fn() -> S>);
+/// [`Single`] with a strict IOMMU.
+pub type StrictSingle<K> = Single<K, true>;
 
-impl<S: Scheme> Scheme for Strict<S> {
-    type Kernel = S::Kernel;
-    type TableLock = S::TableLock;
-    type TableDomain = S::TableDomain;
-    const ENTRY_LOCKS: bool = S::ENTRY_LOCKS;
-    const MAP: MapLocking = S::MAP;
-    const LOOK_LOCKED: bool = S::LOOK_LOCKED;
-    const BOTH_TABLES: bool = S::BOTH_TABLES;
-    const PUT_UNDER_ENTRY: bool = S::PUT_UNDER_ENTRY;
-    const STRICT_IOMMU: bool = {
-        assert!(
-            !matches!(S::MAP, MapLocking::Nothing),
-            "mappings are counted where a map says what its handle names"
-        );
-        true
-    };
-    const MAPTRACK: MaptrackLocking = S::MAPTRACK;
-    const SWAP: SwapLocking = S::SWAP;
-
-    fn new_table_lock() -> Self::TableLock {
-        S::new_table_lock()
-    }
-
-    #[inline(always)]
-    fn table_domain(readers: &Readers<Self::Kernel>) -> &Self::TableDomain {
-        S::table_domain(readers)
-    }
-}
+/// [`Split`] with a strict IOMMU.
+pub type StrictSplit<K> = Split<K, true>;
 
 // The lock order, and a check of it in test builds.
 //

@@ -1,6 +1,6 @@
 //! Effects and refusals of each operation, under every scheme.
 
-use crate::shared::{GRANTER, MAPPER, StrictSingle, StrictSplit, to_map, under_every_scheme};
+use crate::shared::{GRANTER, MAPPER, to_map, under_every_scheme};
 use crate::support::{STRANGER, Tickets, world};
 use haltkick_grants::*;
 

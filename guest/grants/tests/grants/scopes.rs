@@ -71,9 +71,9 @@ fn with_a_strict_iommu_the_table_is_write_locked_and_maptrack_counts() {
         "maptrack{ } R!{ entry{ pte maptrack{ } pte } }",
         "L{ } R!{ entry{ pte maptrack{ } pte } } R{ entry{ } } maptrack{ }",
     ];
-    assert_eq!(scopes::<Strict<Split<Tickets>>>(), split);
+    assert_eq!(scopes::<StrictSplit<Tickets>>(), split);
     let single = ["L!{ } R!{ } pte L{ R{ pte } }", "L{ } L{ R{ pte pte } } R{ } L!{ }"];
-    assert_eq!(scopes::<Strict<Single<Tickets>>>(), single);
+    assert_eq!(scopes::<StrictSingle<Tickets>>(), single);
 }
 
 /// Returns the places of the maptrack lock and of the lock of the mapper's table, in lines of 64 bytes.
