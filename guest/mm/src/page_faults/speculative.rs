@@ -37,29 +37,24 @@ enum Abort {
 
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
-        let Some((index, inside)) = self.hold_area(address) else { return Attempt::GiveUp(None) };
+        let Some((index, inside)) = self.hold_area(address) else { return Err(None) };
         self.memory.machine.step(Step::VmaHeld);
         let (event, attempt) = match self.speculate(index, address, access) {
-            Ok(()) => (Some(Event::SpeculativePgfault), Attempt::Served),
-            Err(Abort::Wrong) => (Some(Event::SpfVmaAccess), Attempt::Wrong(Error::NotAllowed)),
-            Err(Abort::OutOfMemory) => (None, Attempt::Wrong(Error::OutOfMemory)),
-            Err(Abort::Counted(event)) => (Some(event), Attempt::GiveUp(None)),
+            Ok(()) => (Some(Event::SpeculativePgfault), Ok(Ok(()))),
+            Err(Abort::Wrong) => (Some(Event::SpfVmaAccess), Ok(Err(Error::NotAllowed))),
+            Err(Abort::OutOfMemory) => (None, Ok(Err(Error::OutOfMemory))),
+            Err(Abort::Counted(event)) => (Some(event), Err(None)),
         };
         if let Some(event) = event {
             self.memory.machine.event(event, 1);
         }
-        match (inside, &attempt) {
+        match inside {
+            Some(inside) => self.memory.leave(inside),
             // The classic path may use it.
-            (None, Attempt::GiveUp(_)) => Attempt::GiveUp(Some(index)),
-            (None, _) => {
-                self.put_area(index);
-                attempt
-            }
-            (Some(inside), _) => {
-                self.memory.leave(inside);
-                attempt
-            }
+            None if attempt.is_err() => return Err(Some(index)),
+            None => self.put_area(index),
         }
+        attempt
     }
 
     /// The area at or above `address`, kept from being used anew: by a reference, if this fault has not counted itself in.
