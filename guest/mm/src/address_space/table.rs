@@ -145,15 +145,18 @@ impl<'a, M: Machine> Space<'a, M> {
         unreachable!("the loop ends at level 1")
     }
 
-    /// Calls `change` with every leaf table of a range, its page lock held, and the range's entries in it.
-    fn for_each_leaf(self, from: u64, to: u64, mut change: impl FnMut(Leaf, usize)) {
+    /// Calls `change` with every entry of a range, where there is a leaf table, with the page lock of that held.
+    fn for_each_entry(self, from: u64, to: u64, mut change: impl FnMut(&AtomicU64)) {
         let mut address = from;
         while address < to {
             let end = ((address / span(1) + 1) * span(1)).min(to);
             if let Some(leaf) = self.find_leaf(address) {
                 let (lock, spins) = (&self.memory.page(leaf.table).lock, self.memory.machine.spins());
                 mutant!("mm-no-ptl": lock.lock(spins) => ());
-                change(leaf, ((end - address) / PAGE_BYTES) as usize);
+                let entries = ((end - address) / PAGE_BYTES) as usize;
+                for index in leaf.index..leaf.index + entries {
+                    change(self.memory.machine.entry(leaf.table, index));
+                }
                 lock.unlock(spins, ());
             }
             address = end;
@@ -162,15 +165,12 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Takes the pages out of a range. They are not to be freed before an invalidation.
     pub(crate) fn take_pages(self, from: u64, to: u64, gather: &mut Gather) {
-        self.for_each_leaf(from, to, |leaf, entries| {
-            for index in leaf.index..leaf.index + entries {
-                let slot = self.memory.machine.entry(leaf.table, index);
-                // Most are empty, and an exchange is expensive. Filling one needs the page lock.
-                if slot.load(Relaxed) != 0
-                    && let Some(page) = self.page_of(slot.swap(0, Relaxed))
-                {
-                    self.memory.gather(gather, page);
-                }
+        self.for_each_entry(from, to, |slot| {
+            // Most are empty, and an exchange is expensive. Filling one needs the page lock.
+            if slot.load(Relaxed) != 0
+                && let Some(page) = self.page_of(slot.swap(0, Relaxed))
+            {
+                self.memory.gather(gather, page);
             }
         });
     }
@@ -178,15 +178,12 @@ impl<'a, M: Machine> Space<'a, M> {
     /// Gives all pages of a range the access that `flags` say. Whether there were any.
     pub(crate) fn protect_pages(self, from: u64, to: u64, flags: u32) -> bool {
         let mut any = false;
-        self.for_each_leaf(from, to, |leaf, entries| {
-            for index in leaf.index..leaf.index + entries {
-                let slot = self.memory.machine.entry(leaf.table, index);
-                let changed = slot.fetch_update(Relaxed, Relaxed, |entry| {
-                    let kept = entry & !(PRESENT | WRITABLE | USER | KEPT);
-                    (entry != 0).then_some(kept | access_bits(flags))
-                });
-                any |= changed.is_ok();
-            }
+        self.for_each_entry(from, to, |slot| {
+            let changed = slot.fetch_update(Relaxed, Relaxed, |entry| {
+                let kept = entry & !(PRESENT | WRITABLE | USER | KEPT);
+                (entry != 0).then_some(kept | access_bits(flags))
+            });
+            any |= changed.is_ok();
         });
         any
     }

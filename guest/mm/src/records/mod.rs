@@ -41,10 +41,7 @@ pub(crate) const USED: u32 = 1;
 
 impl<S> Page<S> {
     /// A page in no list.
-    pub const fn new(lock: S) -> Self
-    where
-        AtomicU32: Sized,
-    {
+    pub const fn new(lock: S) -> Self {
         Self { lock, next: AtomicU32::new(NONE), state: AtomicU32::new(USED) }
     }
 }
