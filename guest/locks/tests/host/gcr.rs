@@ -4,7 +4,7 @@ use std::{sync::Mutex, time::Duration};
 
 use haltkick_locks::*;
 
-use crate::support::{Cpus, Signal};
+use crate::support::{Cpus, Signal, while_held};
 
 struct Stage {
     host: Cpus,
@@ -98,22 +98,19 @@ fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
 #[test]
 fn a_slice_that_is_about_to_end_is_given_up() {
     let stage = Stage::new(Cpus::new(2, Duration::from_secs(3600)));
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    while_held(
+        &stage.host,
+        (|| stage.lock(), || stage.unlock()),
+        || {
             stage.host.until_doing(1, Activity::Head);
             stage.host.set_slice_ends_soon(true);
-            stage.unlock();
-        } else {
-            held.await_it();
-            stage.lock();
-            assert_eq!(stage.host.slices_given_up(), 1, "when it saw the lock free");
-            stage.unlock();
-            stage.lock();
-            assert_eq!(stage.host.slices_given_up(), 2, "before the fast path");
-            stage.unlock();
-        }
-    });
+        },
+        |_| {
+            for (given_up, when) in [(1, "when it saw the lock free"), (2, "before the fast path")] {
+                stage.lock();
+                assert_eq!(stage.host.slices_given_up(), given_up, "{when}");
+                stage.unlock();
+            }
+        },
+    );
 }
