@@ -97,7 +97,7 @@ fn run() {
 fn turn(task: usize, rounds: &Rounds) {
     // SAFETY: this vCPU has taken the task, so no other one touches its state until it is put back.
     let state = unsafe { &mut *STATES[task].0.get() };
-    let state = state.get_or_insert_with(|| State { choices: first_choices(task), put_at: 0 });
+    let state = state.get_or_insert_with(|| State { choices: Choices::of(task).begun(), put_at: 0 });
     if state.put_at != 0 && is_open() {
         record_between(QUEUED, state.put_at, now().max(state.put_at));
     }
@@ -113,12 +113,6 @@ fn ran() -> u64 {
     let counted = this.host.off_ticks.load(Ordering::Relaxed) != 0;
     let stolen = if counted { 0 } else { ticks(this.steal.steal_ns.load(Ordering::Relaxed)) };
     on_cpu().wrapping_sub(stolen)
-}
-
-fn first_choices(task: usize) -> Choices {
-    let mut choices = Choices::of(task);
-    choices.begin();
-    choices
 }
 
 /// Puts `task` back, on the calling vCPU `me` or, if that is not preferred, on the preferred one with the fewest tasks. Pulls one
