@@ -18,7 +18,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::{Delegate, FairRwLock, Pv, QSpinLock};
 use haltkick_mm::{
-    Access, CpuList, Cpus, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START, Vma,
+    Access, CpuList, Cpus, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Records, Space, USER_END,
+    USER_START, Vma,
 };
 
 use crate::cpu::percpu::{add, boot, cpu, this};
@@ -38,9 +39,6 @@ type TreeLock = FairRwLock<Spin>;
 
 /// The pool, as `init` has laid it out.
 pub(crate) struct Pool {
-    pages: &'static [Page<Spin>],
-    vmas: &'static [Vma],
-    lists: &'static [CpuList],
     /// Address of page 0.
     base: u64,
 }
@@ -64,8 +62,8 @@ pub(crate) fn init(serving: Option<Serving>) {
     let all_pages = (boot().pool_bytes / PAGE_BYTES) as usize;
     let vmas = all_pages / PAGES_PER_VMA;
     let records = place(&mut next, end, all_pages, |_| Page::new(Spin::new()));
-    let slots = place(&mut next, end, vmas, |_| Vma::new());
-    let lists = place(&mut next, end, vcpus, |_| CpuList::new());
+    let vmas = place(&mut next, end, vmas, |_| Vma::new());
+    let cpus = place(&mut next, end, vcpus, |_| CpuList::new());
     let (scheme, rules) = serving.unwrap_or(MMAP_SEM);
     let spaces = place(&mut next, end, vcpus + 1, |number| {
         Mm::new(scheme, Semaphore::new(rules, number == vcpus), TreeLock::new(Spin::new()), Spin::new())
@@ -73,9 +71,8 @@ pub(crate) fn init(serving: Option<Serving>) {
     let memory = room::<Memory<Pool>>(&mut next, end, 1);
     let base = next.next_multiple_of(PAGE_BYTES);
     let pages = &records[..(end.saturating_sub(base) / PAGE_BYTES) as usize];
-    let pool = Pool { pages, vmas: slots, lists, base };
     // SAFETY: reserved just now, aligned, and not used otherwise.
-    unsafe { memory.write(Memory::new(pool, Spin::new())) };
+    unsafe { memory.write(Memory::new(Pool { base }, Records { pages, vmas, cpus }, Spin::new())) };
     // Relaxed: the hypercall that starts the other vCPUs comes later.
     SPACES.store(spaces.as_ptr().cast_mut(), Ordering::Relaxed);
     MEMORY.store(memory, Ordering::Relaxed);
@@ -177,21 +174,6 @@ impl Machine for Pool {
     #[inline(always)]
     fn sleepers(&self) -> &Sleepers {
         &SLEEPERS
-    }
-
-    #[inline(always)]
-    fn pages(&self) -> &[Page<Spin>] {
-        self.pages
-    }
-
-    #[inline(always)]
-    fn vmas(&self) -> &[Vma] {
-        self.vmas
-    }
-
-    #[inline(always)]
-    fn cpu_lists(&self) -> &[CpuList] {
-        self.lists
     }
 
     #[inline(always)]

@@ -41,7 +41,7 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn enter(&self) -> Inside {
         // Relaxed: an old number does; see above.
         let index = self.deferred.index.load(Relaxed) as usize;
-        let entered = &self.machine.cpu_lists()[self.machine.cpu()].faults.entered[index];
+        let entered = &self.of_this_cpu().faults.entered[index];
         // Relaxed: ordered by the fence, which pairs with that in `is_drained`.
         entered.store(entered.load(Relaxed).wrapping_add(1), Relaxed);
         fence(SeqCst);
@@ -49,7 +49,7 @@ impl<M: Machine> Memory<M> {
     }
 
     pub(crate) fn leave(&self, Inside(index): Inside) {
-        let left = &self.machine.cpu_lists()[self.machine.cpu()].faults.left[index];
+        let left = &self.of_this_cpu().faults.left[index];
         // Release: pairs with the acquire in `is_drained`. Who counts this fault as over finds it done with every area.
         left.store(left.load(Relaxed).wrapping_add(1), Release);
     }
@@ -57,8 +57,7 @@ impl<M: Machine> Memory<M> {
     /// Whether every fault that has counted itself in by this counter is over.
     fn is_drained(&self, index: usize) -> bool {
         let sum = |counter: fn(&Faults) -> &[AtomicU32; 2], ordering| {
-            let counters =
-                self.machine.cpu_lists().iter().map(|list| counter(&list.faults)[index].load(ordering));
+            let counters = self.records.cpus.iter().map(|list| counter(&list.faults)[index].load(ordering));
             counters.fold(0, u32::wrapping_add)
         };
         // These first: a fault that comes and goes between the sums counts as inside.

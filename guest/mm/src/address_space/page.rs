@@ -4,7 +4,7 @@ use haltkick_locks::Lock as _;
 
 use crate::contract::{Event, Machine};
 use crate::records::vma::{self, Vma};
-use crate::records::{Deferred, FREE, List, NONE, Ordering::Relaxed, Page, USED};
+use crate::records::{CpuList, Deferred, FREE, List, NONE, Ordering::Relaxed, Page, Records, USED};
 
 /// Pages that go between a CPU's list and the common one at a time.
 const BATCH: u32 = 16;
@@ -14,6 +14,7 @@ const BATCH: u32 = 16;
 pub struct Memory<M: Machine> {
     /// The machine below.
     pub machine: M,
+    pub(crate) records: Records<M::Spin>,
     /// Protects the lists, those of `deferred` too.
     pub(crate) lock: M::Spin,
     pages: List,
@@ -29,14 +30,15 @@ pub(crate) struct Gather {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Takes over the machine's pages and areas.
-    pub fn new(machine: M, lock: M::Spin) -> Self {
-        let memory = Self { machine, lock, pages: List::new(), vmas: List::new(), deferred: Deferred::new() };
-        for page in (0..memory.machine.pages().len() as u32).rev() {
+    /// All pages and areas are free.
+    pub fn new(machine: M, records: Records<M::Spin>, lock: M::Spin) -> Self {
+        let (pages, vmas, deferred) = (List::new(), List::new(), Deferred::new());
+        let memory = Self { machine, records, lock, pages, vmas, deferred };
+        for page in (0..memory.records.pages.len() as u32).rev() {
             memory.page(page).state.store(FREE, Relaxed);
             memory.push(&memory.pages, page);
         }
-        for index in (0..memory.machine.vmas().len() as u32).rev() {
+        for index in (0..memory.records.vmas.len() as u32).rev() {
             memory.vma(index).priority.store(vma::priority(index), Relaxed);
             memory.push_vma(&memory.vmas, index);
         }
@@ -52,22 +54,26 @@ impl<M: Machine> Memory<M> {
     }
 
     pub(crate) fn page(&self, page: u32) -> &Page<M::Spin> {
-        &self.machine.pages()[page as usize]
+        &self.records.pages[page as usize]
     }
 
     pub(crate) fn vma(&self, index: u32) -> &Vma {
-        &self.machine.vmas()[index as usize]
+        &self.records.vmas[index as usize]
+    }
+
+    pub(crate) fn of_this_cpu(&self) -> &CpuList {
+        &self.records.cpus[self.machine.cpu()]
     }
 
     /// Pages in use, page tables included. Exact while no CPU allocates or frees.
     pub fn used_pages(&self) -> usize {
-        let of_cpus = self.machine.cpu_lists().iter().map(|list| list.pages.length.load(Relaxed));
-        self.machine.pages().len() - (self.pages.length.load(Relaxed) + of_cpus.sum::<u32>()) as usize
+        let of_cpus = self.records.cpus.iter().map(|list| list.pages.length.load(Relaxed));
+        self.records.pages.len() - (self.pages.length.load(Relaxed) + of_cpus.sum::<u32>()) as usize
     }
 
     /// Areas in use. Exact while no CPU maps or unmaps.
     pub fn used_vmas(&self) -> usize {
-        self.machine.vmas().len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
+        self.records.vmas.len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
     }
 
     fn push(&self, list: &List, page: u32) {
@@ -80,13 +86,13 @@ impl<M: Machine> Memory<M> {
 
     /// Most pages that a CPU keeps: all CPUs together not more than an eighth.
     fn most_kept(&self) -> u32 {
-        let share = self.machine.pages().len() / (8 * self.machine.cpu_lists().len());
+        let share = self.records.pages.len() / (8 * self.records.cpus.len());
         (share as u32).min(2 * BATCH)
     }
 
     /// A page full of zeros.
     pub(crate) fn allocate(&self) -> Option<u32> {
-        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
+        let list = &self.of_this_cpu().pages;
         let page = self.pop(list).or_else(|| self.refill(list));
         let Some(page) = page else {
             self.machine.event(Event::OutOfMemory, 1);
@@ -112,7 +118,7 @@ impl<M: Machine> Memory<M> {
     /// Gives back a page that nothing refers to.
     pub(crate) fn free(&self, page: u32) {
         assert!(self.page(page).state.swap(FREE, Relaxed) == USED, "page {page} was freed twice");
-        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
+        let list = &self.of_this_cpu().pages;
         self.push(list, page);
         if list.length.load(Relaxed) > self.most_kept() {
             self.locked(&self.lock, || {

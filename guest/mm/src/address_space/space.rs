@@ -156,7 +156,7 @@ impl<'a, M: Machine> Space<'a, M> {
     }
 
     pub(crate) fn tree(self) -> Tree<'a> {
-        Tree { slots: self.memory.machine.vmas(), root: &self.mm.tree }
+        Tree { slots: self.memory.records.vmas, root: &self.mm.tree }
     }
 
     /// Changes the tree itself, in the way that those who read it without `mmap_sem` rely on.

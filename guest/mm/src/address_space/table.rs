@@ -75,7 +75,7 @@ impl<'a, M: Machine> Space<'a, M> {
             return None;
         }
         let page = (entry & ADDRESS).checked_sub(self.memory.machine.base())? / PAGE_BYTES;
-        (page < self.memory.machine.pages().len() as u64).then_some(page as u32)
+        (page < self.memory.records.pages.len() as u64).then_some(page as u32)
     }
 
     fn entry_for(self, page: u32, bits: u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use haltkick_locks::{Lock, Platform, RwLock, named};
 
-use crate::records::{AtomicU64, CpuList, Ordering::Relaxed, Page, vma::Vma};
+use crate::records::{AtomicU64, Ordering::Relaxed};
 
 // Services that the memory manager needs from the machine.
 
@@ -10,12 +10,11 @@ use crate::records::{AtomicU64, CpuList, Ordering::Relaxed, Page, vma::Vma};
 ///
 /// # What the memory manager relies on
 ///
-/// `pages`, `vmas` and `cpu_lists` return the same slices at every call. When
-/// [`invalidate`](Machine::invalidate) returns, every CPU of the set has dropped the translations that the page
+/// When [`invalidate`](Machine::invalidate) returns, every CPU of the set has dropped the translations that the page
 /// table did not have when it was called.
 pub trait Machine: Platform + Sized {
     /// Page-table locks, and the lock of the free lists.
-    type Spin: Lock<Self::Spins, Token = ()>;
+    type Spin: Lock<Self::Spins, Token = ()> + 'static;
     /// `mm_rb_lock`, around the tree of areas.
     type TreeLock: RwLock<Self::Spins, ReadToken = (), WriteToken = ()>;
     /// Memory that those of both kinds share.
@@ -29,13 +28,6 @@ pub trait Machine: Platform + Sized {
     fn spins(&self) -> &Self::Spins;
     /// The memory of semaphores.
     fn sleepers(&self) -> &Self::Sleepers;
-
-    /// A record per page that can be handed out.
-    fn pages(&self) -> &[Page<Self::Spin>];
-    /// All areas that there can be.
-    fn vmas(&self) -> &[Vma];
-    /// A list per CPU.
-    fn cpu_lists(&self) -> &[CpuList];
 
     /// Physical address of page 0; the others follow.
     fn base(&self) -> u64;

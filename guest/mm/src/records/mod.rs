@@ -46,6 +46,17 @@ impl<S> Page<S> {
     }
 }
 
+/// All records that there are.
+#[derive(Debug)]
+pub struct Records<S: 'static> {
+    /// One per page that can be handed out.
+    pub pages: &'static [Page<S>],
+    /// One per area that there can be.
+    pub vmas: &'static [Vma],
+    /// One per CPU.
+    pub cpus: &'static [CpuList],
+}
+
 /// Data of one CPU: free pages, which only this CPU touches while it runs, and counts of its faults.
 #[derive(Debug)]
 pub struct CpuList {

@@ -83,9 +83,6 @@ type Cache = Mutex<HashMap<u64, u64>>;
 
 #[derive(Debug)]
 pub(crate) struct Host {
-    pages: Vec<Page<Spin>>,
-    vmas: Vec<Vma>,
-    lists: Vec<CpuList>,
     /// The page tables that the pages may be.
     #[allow(
         clippy::vec_box,
@@ -100,11 +97,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(cpus: usize, pages: usize, vmas: usize) -> Self {
+    fn new(cpus: usize, pages: usize) -> Self {
         Self {
-            pages: (0..pages).map(|_| Page::new(Spin::new())).collect(),
-            vmas: (0..vmas).map(|_| Vma::new()).collect(),
-            lists: (0..cpus).map(|_| CpuList::new()).collect(),
             // Each for itself: Miri keeps book on the whole piece of memory at every access to a word of it.
             tables: (0..pages).map(|_| Box::new([const { AtomicU64::new(0) }; ENTRIES])).collect(),
             caches: (0..cpus).map(|_| Mutex::new(HashMap::new())).collect(),
@@ -124,7 +118,12 @@ pub(crate) type World = (Memory<Host>, Mm<Host>);
 
 /// Memory, and an address space that CPUs 0 and 1 share.
 pub(crate) fn world(scheme: Scheme, cpus: usize, pages: usize, vmas: usize) -> World {
-    let memory = Memory::new(Host::new(cpus, pages, vmas), Spin::new());
+    let records = Records {
+        pages: records(pages, || Page::new(Spin::new())),
+        vmas: records(vmas, Vma::new),
+        cpus: records(cpus, CpuList::new),
+    };
+    let memory = Memory::new(Host::new(cpus, pages), records, Spin::new());
     let mm = unopened(scheme);
     let space = Space { memory: &memory, mm: &mm };
     space.open().unwrap();
@@ -133,6 +132,11 @@ pub(crate) fn world(scheme: Scheme, cpus: usize, pages: usize, vmas: usize) -> W
         space.join();
     }
     (memory, mm)
+}
+
+/// Records that stay until the process ends.
+fn records<T>(count: usize, new: fn() -> T) -> &'static [T] {
+    (0..count).map(|_| new()).collect::<Vec<_>>().leak()
 }
 
 /// An address space that is not open yet.
@@ -186,7 +190,7 @@ fn walk(space: Space<'_, Host>, address: u64, needed: u64) -> Option<u64> {
             return None;
         }
         table = ((entry & !0xfff).wrapping_sub(BASE) / PAGE_BYTES) as u32;
-        assert!((table as usize) < machine.pages.len(), "the CPU walks into nowhere");
+        assert!((table as usize) < machine.tables.len(), "the CPU walks into nowhere");
     }
     unreachable!()
 }
@@ -236,18 +240,6 @@ impl Machine for Host {
 
     fn sleepers(&self) -> &Self {
         self
-    }
-
-    fn pages(&self) -> &[Page<Spin>] {
-        &self.pages
-    }
-
-    fn vmas(&self) -> &[Vma] {
-        &self.vmas
-    }
-
-    fn cpu_lists(&self) -> &[CpuList] {
-        &self.lists
     }
 
     fn base(&self) -> u64 {
