@@ -28,17 +28,9 @@ pub(crate) trait Kind: 'static {
     fn domain() -> &'static Self::Domain;
     fn lock(lock: &Self::Lock) -> Self::Token;
     fn unlock(lock: &Self::Lock, token: Self::Token);
-
     /// Readers that do not share lock instead, and these two are not called.
-    #[inline(always)]
-    fn read(lock: &Self::Lock) -> Self::Token {
-        Self::lock(lock)
-    }
-
-    #[inline(always)]
-    fn read_unlock(lock: &Self::Lock, token: Self::Token) {
-        Self::unlock(lock, token);
-    }
+    fn read(lock: &Self::Lock) -> Self::Token;
+    fn read_unlock(lock: &Self::Lock, token: Self::Token);
 }
 
 // How page faults are served in a run with a lock.
@@ -76,52 +68,33 @@ pub(crate) enum Part {
 #[repr(align(4096))]
 pub(crate) struct Paged<T>(pub(crate) T);
 
-/// Declares a kind of lock with the memory that its locks share.
+/// Declares a kind of lock with the memory that its locks share; with `readers`, a reader-writer lock and a reference to that memory.
 macro_rules! guest_kind {
     ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
-        pub(crate) enum $name {}
-
-        impl $crate::lock::kind::Kind for $name {
-            type Lock = $lock;
-            type Token = <$lock as haltkick_locks::Lock<$domain_type>>::Token;
-            type Domain = $domain_type;
-            $(const $constant: $type = $value;)*
-
-            #[inline(always)]
-            fn new() -> $lock {
-                $new
-            }
-
-            #[inline(always)]
-            fn domain() -> &'static $domain_type {
+        $crate::lock::kind::guest_kind! {
+            Lock { lock, unlock, lock, unlock } <$lock as haltkick_locks::Lock<$domain_type>>::Token,
+            $name: $lock = $new,
+            $domain_type = {
                 static DOMAIN: $crate::lock::kind::Paged<$domain_type> = $crate::lock::kind::Paged($domain);
                 &DOMAIN.0
             }
-
-            #[inline(always)]
-            fn lock(lock: &$lock) -> Self::Token {
-                haltkick_locks::Lock::lock(lock, Self::domain())
-            }
-
-            #[inline(always)]
-            fn unlock(lock: &$lock, token: Self::Token) {
-                haltkick_locks::Lock::unlock(lock, Self::domain(), token);
-            }
+            $(, $constant: $type = $value)*
         }
     };
-}
-
-/// Declares a kind of lock with readers. Its methods take the domain, where that is said, or find it themselves.
-macro_rules! kind_with_readers {
-    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr, ($($taken:expr)?)
-     $(, $constant:ident: $type:ty = $value:expr)*) => {
+    (readers $name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
+        $crate::lock::kind::guest_kind! {
+            RwLock { write, write_unlock, read, read_unlock } (),
+            $name: $lock = $new, $domain_type = $domain, SHARES: bool = true $(, $constant: $type = $value)*
+        }
+    };
+    ($trait:ident { $lock_it:ident, $unlock:ident, $read:ident, $read_unlock:ident } $token:ty,
+     $name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         pub(crate) enum $name {}
 
         impl $crate::lock::kind::Kind for $name {
             type Lock = $lock;
-            type Token = ();
+            type Token = $token;
             type Domain = $domain_type;
-            const SHARES: bool = true;
             $(const $constant: $type = $value;)*
 
             #[inline(always)]
@@ -135,26 +108,26 @@ macro_rules! kind_with_readers {
             }
 
             #[inline(always)]
-            fn lock(lock: &$lock) {
-                lock.write($($taken)?);
+            fn lock(lock: &$lock) -> Self::Token {
+                haltkick_locks::$trait::$lock_it(lock, Self::domain())
             }
 
             #[inline(always)]
-            fn unlock(lock: &$lock, (): ()) {
-                lock.write_unlock($($taken)?);
+            fn unlock(lock: &$lock, token: Self::Token) {
+                haltkick_locks::$trait::$unlock(lock, Self::domain(), token);
             }
 
             #[inline(always)]
-            fn read(lock: &$lock) {
-                lock.read($($taken)?);
+            fn read(lock: &$lock) -> Self::Token {
+                haltkick_locks::$trait::$read(lock, Self::domain())
             }
 
             #[inline(always)]
-            fn read_unlock(lock: &$lock, (): ()) {
-                lock.read_unlock($($taken)?);
+            fn read_unlock(lock: &$lock, token: Self::Token) {
+                haltkick_locks::$trait::$read_unlock(lock, Self::domain(), token);
             }
         }
     };
 }
 
-pub(crate) use {guest_kind, kind_with_readers};
+pub(crate) use guest_kind;

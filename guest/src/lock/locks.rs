@@ -6,7 +6,7 @@ use haltkick_locks::{
     QSpinLock, RqSpinDomain, RqSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
-use crate::lock::kind::{Paged, Part, kind_with_readers};
+use crate::lock::kind::{Paged, Part, guest_kind};
 use crate::lock::platform::{Guest, Instrumented, LINES};
 use crate::lock::registry::lock;
 
@@ -212,13 +212,12 @@ macro_rules! in_every_layout {
             }
         }
 
-        kind_with_readers! {
-            $rwsem_name: haltkick_locks::RwSem<osq::$layout> = haltkick_locks::RwSem::new(),
+        guest_kind! {
+            readers $rwsem_name: haltkick_locks::RwSem<osq::$layout> = haltkick_locks::RwSem::new(),
             Sleepers<osq::$layout> = {
                 static DOMAIN: Paged<Sleepers<osq::$layout>> = Paged(SleepDomain::new(Guest));
                 &DOMAIN.0
-            },
-            (Self::domain())
+            }
         }
         lock! {
             $rw_order $rwsem,

@@ -11,14 +11,15 @@
 mod locks;
 mod schemes;
 
-use core::ptr::null_mut;
+use core::ptr::{from_ref, null_mut};
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_locks::{Delegate, FairRwLock, Pv, QSpinLock};
 use haltkick_mm::{
-    Access, CpuList, Cpus, Error, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START,
-    Vma,
+    Access, CpuList, Cpus, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Records, Space, USER_END,
+    USER_START, Vma,
 };
 
 use crate::cpu::percpu::{add, boot, cpu, this};
@@ -28,37 +29,27 @@ use crate::monitor::hypercall;
 use crate::observe::events::MEMORY_EVENTS;
 use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
-use crate::traps::user::Signal;
 
-use locks::{Semaphore, Spin, TreeLock};
+use locks::{SLEEPERS, SPINS, Semaphore, Sleepers, Spins};
 
-/// Layout that `init` has made. Written by vCPU 0 before any other vCPU runs.
-struct Layout {
-    pages: AtomicPtr<Page<Spin>>,
-    page_count: AtomicU64,
-    vmas: AtomicPtr<Vma>,
-    vma_count: AtomicU64,
-    lists: AtomicPtr<CpuList>,
-    memory: AtomicPtr<Memory<Guest>>,
+/// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.
+type Spin = QSpinLock<Pv>;
+/// The lock of the tree of areas: readers and writers in order of arrival.
+type TreeLock = FairRwLock<Spin>;
+
+/// The pool, as `init` has laid it out.
+pub(crate) struct Pool {
     /// Address of page 0.
-    base: AtomicU64,
-    /// One per vCPU, and one for all.
-    spaces: AtomicPtr<Mm<Guest>>,
+    base: u64,
 }
 
-static LAYOUT: Layout = Layout {
-    pages: AtomicPtr::new(null_mut()),
-    page_count: AtomicU64::new(0),
-    vmas: AtomicPtr::new(null_mut()),
-    vma_count: AtomicU64::new(0),
-    lists: AtomicPtr::new(null_mut()),
-    memory: AtomicPtr::new(null_mut()),
-    base: AtomicU64::new(0),
-    spaces: AtomicPtr::new(null_mut()),
-};
+/// What `init` has made. Written by vCPU 0 before any other vCPU runs.
+static MEMORY: AtomicPtr<Memory<Pool>> = AtomicPtr::new(null_mut());
+/// Address spaces: one per vCPU, and one for all.
+static SPACES: AtomicPtr<Mm<Pool>> = AtomicPtr::new(null_mut());
 
 /// The address space that each vCPU uses, null: none yet.
-static CURRENT: [AtomicPtr<Mm<Guest>>; MAX_VCPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_VCPUS];
+static CURRENT: [AtomicPtr<Mm<Pool>>; MAX_VCPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_VCPUS];
 
 /// Areas per page: one for four pages is more than any workload has.
 const PAGES_PER_VMA: usize = 4;
@@ -71,30 +62,24 @@ pub(crate) fn init(serving: Option<Serving>) {
     let all_pages = (boot().pool_bytes / PAGE_BYTES) as usize;
     let vmas = all_pages / PAGES_PER_VMA;
     let records = place(&mut next, end, all_pages, |_| Page::new(Spin::new()));
-    let slots = place(&mut next, end, vmas, |_| Vma::new());
-    let lists = place(&mut next, end, vcpus, |_| CpuList::new());
+    let vmas = place(&mut next, end, vmas, |_| Vma::new());
+    let cpus = place(&mut next, end, vcpus, |_| CpuList::new());
     let (scheme, rules) = serving.unwrap_or(MMAP_SEM);
     let spaces = place(&mut next, end, vcpus + 1, |number| {
-        Mm::new(scheme, Semaphore::new(rules, number == vcpus), TreeLock::new(), Spin::new())
+        Mm::new(scheme, Semaphore::new(rules, number == vcpus), TreeLock::new(Spin::new()), Spin::new())
     });
-    let memory_at = place_uninit::<Memory<Guest>>(&mut next, end, 1);
+    let memory = room::<Memory<Pool>>(&mut next, end, 1);
     let base = next.next_multiple_of(PAGE_BYTES);
-    let page_count = end.saturating_sub(base) / PAGE_BYTES;
-    // Relaxed: the hypercall that starts the other vCPUs comes later.
-    LAYOUT.pages.store(records, Ordering::Relaxed);
-    LAYOUT.page_count.store(page_count, Ordering::Relaxed);
-    LAYOUT.vmas.store(slots, Ordering::Relaxed);
-    LAYOUT.vma_count.store(vmas as u64, Ordering::Relaxed);
-    LAYOUT.lists.store(lists, Ordering::Relaxed);
-    LAYOUT.base.store(base, Ordering::Relaxed);
-    LAYOUT.spaces.store(spaces, Ordering::Relaxed);
+    let pages = &records[..(end.saturating_sub(base) / PAGE_BYTES) as usize];
     // SAFETY: reserved just now, aligned, and not used otherwise.
-    unsafe { memory_at.write(Memory::new(Guest, Spin::new())) };
-    LAYOUT.memory.store(memory_at, Ordering::Relaxed);
+    unsafe { memory.write(Memory::new(Pool { base }, Records { pages, vmas, cpus }, Spin::new())) };
+    // Relaxed: the hypercall that starts the other vCPUs comes later.
+    SPACES.store(spaces.as_ptr().cast_mut(), Ordering::Relaxed);
+    MEMORY.store(memory, Ordering::Relaxed);
 }
 
 /// Room for `count` objects.
-fn place_uninit<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
+fn room<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
     let at = next.next_multiple_of(align_of::<T>() as u64);
     *next = at + (count * size_of::<T>()) as u64;
     assert!(
@@ -105,29 +90,30 @@ fn place_uninit<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
 }
 
 /// `count` objects.
-fn place<T>(next: &mut u64, end: u64, count: usize, object: impl Fn(usize) -> T) -> *mut T {
-    let at: *mut T = place_uninit(next, end, count);
+fn place<T>(next: &mut u64, end: u64, count: usize, object: impl Fn(usize) -> T) -> &'static [T] {
+    let at: *mut T = room(next, end, count);
     for i in 0..count {
         // SAFETY: within the room that was just reserved in the pool, which is mapped, aligned and not used
         // otherwise.
         unsafe { at.add(i).write(object(i)) };
     }
-    at
+    // SAFETY: just made; the pool lives as long as the guest.
+    unsafe { slice::from_raw_parts(at, count) }
 }
 
 /// All memory there is.
-pub(crate) fn memory() -> &'static Memory<Guest> {
+pub(crate) fn memory() -> &'static Memory<Pool> {
     // SAFETY: `init` has placed it, on vCPU 0 before any workload; it lives as long as the guest.
-    unsafe { &*LAYOUT.memory.load(Ordering::Relaxed) }
+    unsafe { &*MEMORY.load(Ordering::Relaxed) }
 }
 
 /// The calling vCPU's address space: the common one, or one of its own. The first to come opens it.
-pub(crate) fn join(shared: bool) -> Space<'static, Guest> {
+pub(crate) fn join(shared: bool) -> Space<'static, Pool> {
     /// Address spaces that are open, 0: not yet, 1: being opened, 2: open.
     static COMMON: AtomicU64 = AtomicU64::new(0);
     let number = if shared { boot().vcpus as usize } else { cpu() };
     // SAFETY: `init` has placed one more than there are vCPUs; they live as long as the guest.
-    let mm: &'static Mm<Guest> = unsafe { &*LAYOUT.spaces.load(Ordering::Relaxed).add(number) };
+    let mm: &'static Mm<Pool> = unsafe { &*SPACES.load(Ordering::Relaxed).add(number) };
     let space = Space { memory: memory(), mm };
     let open =
         || assert!(space.open().is_ok(), "out of memory: not even a page table: ask for more --memory");
@@ -142,7 +128,7 @@ pub(crate) fn join(shared: bool) -> Space<'static, Guest> {
         hypercall::yield_to(None);
     }
     space.join();
-    CURRENT[cpu()].store(core::ptr::from_ref(mm).cast_mut(), Ordering::Relaxed);
+    CURRENT[cpu()].store(from_ref(mm).cast_mut(), Ordering::Relaxed);
     faults::set_handler(serve);
     // SAFETY: `prepare_root` has given it the kernel's part; the rest maps pages of the pool that are not used
     // otherwise.
@@ -158,53 +144,41 @@ fn serve(address: u64, access: Access) -> Verdict {
     }
     // SAFETY: `join` has stored it; address spaces live as long as the guest.
     let space = Space { memory: memory(), mm: unsafe { &*mm } };
-    match space.fault(address, access) {
-        Ok(()) => Verdict::Retry,
-        Err(Error::NotMapped) => Verdict::Signal(Signal::NotMapped),
-        Err(Error::NotAllowed) => Verdict::Signal(Signal::NotAllowed),
-        Err(Error::OutOfMemory | Error::NoRoom | Error::Invalid) => Verdict::Signal(Signal::OutOfMemory),
-    }
+    space.fault(address, access).map_or_else(Verdict::Signal, |()| Verdict::Retry)
 }
 
 /// More pages than this are forgotten by reloading CR3.
 const MOST_SINGLY: u64 = 8;
 
-impl Machine for Guest {
+impl Delegate for Pool {
+    type Platform = Guest;
+
+    #[inline(always)]
+    fn platform(&self) -> &Guest {
+        &Guest
+    }
+}
+
+impl Machine for Pool {
     type Spin = Spin;
     type TreeLock = TreeLock;
+    type Spins = Spins;
     type Semaphore = Semaphore;
+    type Sleepers = Sleepers;
 
     #[inline(always)]
-    fn pages(&self) -> &[Page<Spin>] {
-        // SAFETY: `init` has placed at least as many; it stored the length before `Memory::new` asked.
-        unsafe {
-            slice::from_raw_parts(
-                LAYOUT.pages.load(Ordering::Relaxed),
-                LAYOUT.page_count.load(Ordering::Relaxed) as usize,
-            )
-        }
+    fn spins(&self) -> &Spins {
+        &SPINS
     }
 
     #[inline(always)]
-    fn vmas(&self) -> &[Vma] {
-        // SAFETY: as above.
-        unsafe {
-            slice::from_raw_parts(
-                LAYOUT.vmas.load(Ordering::Relaxed),
-                LAYOUT.vma_count.load(Ordering::Relaxed) as usize,
-            )
-        }
-    }
-
-    #[inline(always)]
-    fn cpu_lists(&self) -> &[CpuList] {
-        // SAFETY: as above, one per vCPU.
-        unsafe { slice::from_raw_parts(LAYOUT.lists.load(Ordering::Relaxed), boot().vcpus as usize) }
+    fn sleepers(&self) -> &Sleepers {
+        &SLEEPERS
     }
 
     #[inline(always)]
     fn base(&self) -> u64 {
-        LAYOUT.base.load(Ordering::Relaxed)
+        self.base
     }
 
     #[inline(always)]

@@ -1,20 +1,19 @@
 //! The ways to serve page faults, each with an entry in the table of locks.
 
 use haltkick_hypercalls::LockFlags;
-use haltkick_mm::{Scheme, Sharing};
+use haltkick_mm::Scheme;
 
-use super::locks::{SLEEP_DOMAIN, Semaphore, SleepingMemory};
-use crate::lock::kind::{Rules, Serving, kind_with_readers};
+use super::locks::{SLEEPERS, Semaphore, Sleepers};
+use crate::lock::kind::{Rules, Serving, guest_kind};
 use crate::lock::registry::lock;
 
 /// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have: held for writing, or shared by
 /// readers.
 macro_rules! fault_scheme {
     ($order:literal $name:literal, $summary:literal, $kind:ident, $scheme:ident, $rules:ident) => {
-        kind_with_readers! {
-            $kind: Semaphore = Semaphore::new(Rules::$rules, false),
-            SleepingMemory = &SLEEP_DOMAIN,
-            (),
+        guest_kind! {
+            readers $kind: Semaphore = Semaphore::new(Rules::$rules, false),
+            Sleepers = &SLEEPERS,
             FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules))
         }
 

@@ -140,6 +140,12 @@ fn send_words(name: &str, index: u32, words: &[AtomicU64]) {
     }
 }
 
+/// Tells why there is no run, and ends.
+pub(crate) fn fail(why: fmt::Arguments<'_>) -> ! {
+    line(format_args!("error {why}"));
+    leave(FAILED)
+}
+
 /// Ends the machine: by the exit port; where there is none by a reset through the keyboard controller; and at
 /// last by a fault without a handler.
 pub(crate) fn leave(code: u32) -> ! {

@@ -8,9 +8,8 @@ use haltkick_locks::Event;
 use crate::image::field::padded;
 
 /// Events of the locks, from [`MEMORY_EVENTS`] on those of the memory manager, from [`GRANT_EVENTS`] on what grant
-/// tables count, from [`INTERRUPT_EVENTS`] on what interrupts have met, from [`FOLDING_EVENTS`] on what folding does; last,
-/// [`READERS_INSIDE`].
-const EVENT_COUNT: usize = READERS_INSIDE + 1;
+/// tables count, from [`WORKLOAD_EVENTS`] on those of workloads.
+const EVENT_COUNT: usize = WORKLOAD_EVENTS + WorkloadEvent::COUNT;
 
 /// Slot of the memory manager's first event.
 pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
@@ -18,61 +17,43 @@ pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
 /// Slot of the grant tables' first counter.
 pub(crate) const GRANT_EVENTS: usize = MEMORY_EVENTS + haltkick_mm::Event::COUNT;
 
-/// Slot of the first [`Interrupt`].
-pub(crate) const INTERRUPT_EVENTS: usize = GRANT_EVENTS + Counter::COUNT;
+/// Slot of the first [`WorkloadEvent`].
+const WORKLOAD_EVENTS: usize = GRANT_EVENTS + Counter::COUNT;
 
-/// State of the vCPU at an interrupt.
-#[derive(Clone, Copy)]
-pub(crate) enum Interrupt {
-    /// A vCPU in the slow path of a lock.
-    Waiter,
-    /// One in a section.
-    Holder,
-    /// Anything else.
-    Other,
-}
-
-const INTERRUPT_NAMES: [&str; 3] = ["interrupt_of_waiter", "interrupt_of_holder", "interrupt_of_other"];
-
-/// Slot of the first event of [`Folding`].
-const FOLDING_EVENTS: usize = INTERRUPT_EVENTS + INTERRUPT_NAMES.len();
-
-/// An event of a guest that may fold.
-#[derive(Clone, Copy)]
-pub(crate) enum Folding {
-    /// A sample of the governor.
-    Samples,
-    /// The preferred vCPUs at each sample, summed up.
-    Preferred,
-    Folds,
-    Unfolds,
-    /// A task that went to a preferred vCPU, since its own was not.
-    Pushed,
-    /// One that went to a preferred vCPU with fewer tasks.
-    Pulled,
-}
-
-const FOLDING_NAMES: [&str; 6] =
-    ["fold_samples", "fold_preferred", "folds", "unfolds", "tasks_pushed", "tasks_pulled"];
-
-impl Folding {
-    pub(crate) fn slot(self) -> usize {
-        FOLDING_EVENTS + self as usize
+haltkick_locks::named! {
+    /// An event that workloads count themselves.
+    #[derive(Clone, Copy)]
+    pub enum WorkloadEvent {
+        /// An interrupt of a vCPU in the slow path of a lock.
+        InterruptOfWaiter = "interrupt_of_waiter",
+        /// One of a vCPU in a section.
+        InterruptOfHolder = "interrupt_of_holder",
+        /// Any other.
+        InterruptOfOther = "interrupt_of_other",
+        /// A sample of the governor of a guest that may fold.
+        FoldSamples = "fold_samples",
+        /// The preferred vCPUs at each sample, summed up.
+        FoldPreferred = "fold_preferred",
+        Folds = "folds",
+        Unfolds = "unfolds",
+        /// A task that went to a preferred vCPU, since its own was not.
+        TaskPushed = "tasks_pushed",
+        /// One that went to a preferred vCPU with fewer tasks.
+        TaskPulled = "tasks_pulled",
+        /// The most readers that were inside at once.
+        ReadersInside = "readers_inside",
     }
 }
 
-/// Slot of the most readers that were inside at once.
-pub(crate) const READERS_INSIDE: usize = FOLDING_EVENTS + FOLDING_NAMES.len();
+impl WorkloadEvent {
+    pub(crate) fn slot(self) -> usize {
+        WORKLOAD_EVENTS + self as usize
+    }
+}
 
 /// The names of each kind of event, in the order of the slots.
-const NAMES: [&[&str]; 6] = [
-    &Event::NAMES,
-    &haltkick_mm::Event::NAMES,
-    &Counter::NAMES,
-    &INTERRUPT_NAMES,
-    &FOLDING_NAMES,
-    &["readers_inside"],
-];
+const NAMES: [&[&str]; 4] =
+    [&Event::NAMES, &haltkick_mm::Event::NAMES, &Counter::NAMES, &WorkloadEvent::NAMES];
 
 const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
     let (mut names, mut slot, mut kind) = ([[0; 32]; EVENT_COUNT], 0, 0);

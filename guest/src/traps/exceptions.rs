@@ -257,7 +257,7 @@ extern "C" fn page_fault(trap: &mut Trap, address: u64, error_code: u64) {
     match (faults::handle(address, error_code), user::after_access(trap.rip)) {
         (faults::Verdict::Retry, _) => {}
         (faults::Verdict::Signal(signal), Some(end)) => {
-            trap.rax = signal as u64;
+            trap.rax = user::number(signal);
             trap.rip = end;
         }
         (faults::Verdict::Signal(_) | faults::Verdict::NotMine, _) => {

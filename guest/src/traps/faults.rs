@@ -3,16 +3,14 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use haltkick_mm::Access;
-
-use crate::traps::user::Signal;
+use haltkick_mm::{Access, Error};
 
 /// Outcome of a fault.
 pub(crate) enum Verdict {
     /// The page is there now: the instruction is executed again.
     Retry,
     /// The access was wrong.
-    Signal(Signal),
+    Signal(Error),
     /// The address is not managed.
     NotMine,
 }

@@ -1,34 +1,26 @@
 //! Access to memory that may not be there: a wrong access returns an error instead of ending the guest.
 //!
-//! Two instructions may fault. The page-fault handler knows them by their addresses; when it has a [`Signal`] to give, it
-//! puts it into RAX and lets the code go on behind the access.
+//! Two instructions may fault. The page-fault handler knows them by their addresses; when it has a signal to give, it
+//! puts its number into RAX and lets the code go on behind the access.
 #![expect(unsafe_code, reason = "loads and stores at addresses that Rust knows nothing of")]
 
 use core::arch::global_asm;
 
-/// Signal from the handler of a wrong access to the workload; the numbers are this guest's own, zero is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub(crate) enum Signal {
-    /// The address is not mapped (SIGSEGV, SEGV_MAPERR).
-    NotMapped = 1,
-    /// The mapping forbids the access (SIGSEGV, SEGV_ACCERR).
-    NotAllowed = 2,
-    /// No memory is left to map (the OOM killer's SIGKILL).
-    OutOfMemory = 3,
+use haltkick_mm::Error;
+
+/// Signals, of which the handler leaves a number from 1 on: the address is not mapped (SIGSEGV, SEGV_MAPERR); the mapping forbids
+/// the access (SIGSEGV, SEGV_ACCERR); no memory is left to map (the OOM killer's SIGKILL).
+const SIGNALS: [Error; 3] = [Error::NotMapped, Error::NotAllowed, Error::OutOfMemory];
+
+/// The number of a signal.
+pub(crate) fn number(signal: Error) -> u64 {
+    let index = SIGNALS.iter().position(|it| *it == signal).expect("a fault ends with one of these");
+    index as u64 + 1
 }
 
-impl Signal {
-    /// The outcome of an access that has left `code` in RAX.
-    fn check(code: u64) -> Result<(), Self> {
-        match code {
-            0 => Ok(()),
-            1 => Err(Self::NotMapped),
-            2 => Err(Self::NotAllowed),
-            3 => Err(Self::OutOfMemory),
-            _ => unreachable!("the handler gives one of the above"),
-        }
-    }
+/// The outcome of an access that has left `number` in RAX.
+fn outcome(number: u64) -> Result<(), Error> {
+    SIGNALS.get((number as usize).wrapping_sub(1)).map_or(Ok(()), |signal| Err(*signal))
 }
 
 global_asm!(
@@ -84,18 +76,18 @@ fn check(address: u64) {
 
 /// Stores `value` at `address`, which must not belong to the kernel.
 #[inline]
-pub(crate) fn store(address: u64, value: u64) -> Result<(), Signal> {
+pub(crate) fn store(address: u64, value: u64) -> Result<(), Error> {
     check(address);
     // SAFETY: not the kernel's part, just checked: no Rust object lies there, and an address without a page comes back as a
     // signal.
-    Signal::check(unsafe { haltkick_user_store(address, value) })
+    outcome(unsafe { haltkick_user_store(address, value) })
 }
 
 /// Loads from `address`, which must not belong to the kernel.
 #[inline]
-pub(crate) fn load(address: u64) -> Result<u64, Signal> {
+pub(crate) fn load(address: u64) -> Result<u64, Error> {
     check(address);
     let mut value = 0;
     // SAFETY: as in `store`; `value` is a live word.
-    Signal::check(unsafe { haltkick_user_load(address, &raw mut value) }).map(|()| value)
+    outcome(unsafe { haltkick_user_load(address, &raw mut value) }).map(|()| value)
 }

@@ -93,10 +93,20 @@ impl Choices {
     }
 
     /// Out of step from the beginning: vCPUs that begin in step stay in step for long. From the run's seed.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begun(mut self) -> Self {
         work(self.random.below(self.think + 1));
         if self.arrival_ticks > 0 {
             self.intended = now() + self.random.below(self.arrival_ticks + 1);
+        }
+        self
+    }
+
+    /// Rounds, until `round` says that it was the last, with time to think between two.
+    #[inline(always)]
+    pub(crate) fn rounds(self, mut round: impl FnMut(&mut Self) -> bool) {
+        let mut choices = self.begun();
+        while round(&mut choices) {
+            choices.think();
         }
     }
 

@@ -33,11 +33,8 @@ hot! {
 }
 
 fn run() {
-    let (vcpus, mut choices) = (boot().vcpus, Choices::of_this_vcpu());
-    choices.begin();
-    while pass(vcpus) {
-        choices.think();
-    }
+    let vcpus = boot().vcpus;
+    Choices::of_this_vcpu().rounds(|_| pass(vcpus));
 }
 
 /// Passes the barrier; `false`: the window has closed, and a missing vCPU may be gone.

@@ -6,11 +6,11 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::WorkloadFlags;
 
-use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::percpu::{add, boot, this};
 use crate::cpu::time::now;
-use crate::lock::measure::is_open;
+use crate::lock::measure::end_round;
 use crate::lock::registry::workload;
 use crate::observe::histogram::record_between;
 use crate::traps::mmu;
@@ -25,17 +25,14 @@ workload! {
 const CALL: usize = 0;
 
 fn run() {
-    let mut choices = Choices::of_this_vcpu();
-    choices.begin();
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    Choices::of_this_vcpu().rounds(|_| {
         let begun = now();
         // A sign of life for observers.
         this().activity.since_tsc.store(begun, Ordering::Relaxed);
         mmu::invalidate_others(0..boot().vcpus as usize, None);
-        if is_open() {
+        end_round(|| {
             add(&this().results.acquisitions, 1);
             record_between(CALL, begun, now());
-        }
-        choices.think();
-    }
+        })
+    });
 }

@@ -22,8 +22,7 @@ workload! {
 #[inline(never)]
 pub(crate) fn run() {
     let rounds = Rounds::of_this_vcpu();
-    let mut choices = Choices::of_this_vcpu();
-    choices.begin();
+    let mut choices = Choices::of_this_vcpu().begun();
     while rounds.round(&mut choices) {}
 }
 

@@ -21,15 +21,10 @@ const MOST_HELD: usize = 4;
 /// The workload on one vCPU.
 fn run() {
     let mut calls = EveryCall::of_this_vcpu(boot().lock_count as usize);
-    let mut choices = Choices::of_this_vcpu();
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         let times = calls.next(choices.hold());
-        if !end_round(|| times.iter().for_each(measure::count)) {
-            return;
-        }
-        choices.think();
-    }
+        end_round(|| times.iter().for_each(measure::count))
+    });
 }
 
 /// The next section of a vCPU.

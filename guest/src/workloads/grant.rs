@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering;
 
 use haltkick_grants::{
     Arrangement, Brief, Cleaned, Counter, Fair, KernelLock, Lists, PerCpu, Request, SEGMENTS, Scheme, Single,
-    Split, Stream, Strict, Unlocked, Unpadded, Vcpu,
+    Split, Stream, StrictSingle, StrictSplit, Unlocked, Unpadded, Vcpu,
 };
 use haltkick_hypercalls::{TIME_WAIT, WINDOW_CLOSED, WINDOW_WARMUP};
 
@@ -67,7 +67,7 @@ macro_rules! disks {
 disks! {
     "200" "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0, before 2013)",
         |K| Single<K>, FREE;
-    "201" "grant-single-strict", "the same, with a strict IOMMU", |K| Strict<Single<K>>, FREE;
+    "201" "grant-single-strict", "the same, with a strict IOMMU", |K| StrictSingle<K>, FREE;
     "202" "grant-single-granter-lock", "G0, and a global lock in the granter's own kernel", |K| Single<K>,
         Arrangement { kernel_lock: GRANTER_LOCK, ..FREE };
     "203" "grant-single-mapper-lock", "G0, and a global lock in the mapper's own kernel", |K| Single<K>,
@@ -75,7 +75,7 @@ disks! {
     "210" "grant-split", "disks stream: table rwlock, a spinlock per entry, one for maptrack (G1, as posted in 2013)",
         |K| Split<K>, FREE;
     "211" "grant-split-unpadded", "G1 whose maptrack lock lies in one line with the table's", |K| Unpadded<K>, FREE;
-    "212" "grant-split-strict", "G1 with a strict IOMMU", |K| Strict<Split<K>>, FREE;
+    "212" "grant-split-strict", "G1 with a strict IOMMU", |K| StrictSplit<K>, FREE;
     "213" "grant-split-bound", "G1, and each disk is served by one vCPU alone", |K| Split<K>, BOUND;
     "214" "grant-split-granter-lock", "G1, and a global lock in the granter's own kernel", |K| Split<K>,
         Arrangement { kernel_lock: GRANTER_LOCK, ..FREE };

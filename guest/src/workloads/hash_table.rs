@@ -80,10 +80,9 @@ impl Table {
 fn run(buckets: usize) {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
     let table = unsafe { arena::shared(|| Table::new(buckets)) };
-    let (shares, mut choices) = (Shares::of_this_vcpu(), Choices::of_this_vcpu());
+    let shares = Shares::of_this_vcpu();
     let is_zipf = boot().shape.zipf_hundredths > 0;
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         let keys = table.nodes.len();
         let key = if is_zipf {
             zipf(&mut choices.random, keys)
@@ -104,11 +103,8 @@ fn run(buckets: usize) {
             work(hold);
             node.again.store(value, Ordering::Relaxed);
         };
-        if !shares.round(&mut choices, table.lock(key), None, read, write) {
-            break;
-        }
-        choices.think();
-    }
+        shares.round(choices, table.lock(key), None, read, write)
+    });
     at_rest::arrive(|| {
         let torn = |node: &&Node| node.value.load(Ordering::Relaxed) != node.again.load(Ordering::Relaxed);
         let torn = table.nodes.iter().filter(torn).count();

@@ -23,7 +23,7 @@ use crate::cpu::time::{iterations, now, work};
 use crate::lock::measure::{self, Sections, Times, end_round, is_open};
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
-use crate::observe::events::{INTERRUPT_EVENTS, Interrupt};
+use crate::observe::events::WorkloadEvent;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
 use crate::traps::{interrupts, mmu};
@@ -97,15 +97,10 @@ fn device() {
 
 /// Does sections by `take`, which is told their length, and takes the interrupts that come.
 fn take_sections(mut take: impl FnMut(u64) -> Option<Times>) {
-    let mut choices = Choices::of_this_vcpu();
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         let times = take(choices.hold());
-        if !end_round(|| times.iter().for_each(measure::count)) {
-            break;
-        }
-        choices.think();
-    }
+        end_round(|| times.iter().for_each(measure::count))
+    });
     interrupts::take_none();
 }
 
@@ -125,11 +120,11 @@ fn handle(sent: u64) {
     doing.state.store(state, Ordering::Relaxed);
     if is_open() {
         let met = match state {
-            ACTIVITY_WAITER | ACTIVITY_HEAD => Interrupt::Waiter,
-            ACTIVITY_HOLDER => Interrupt::Holder,
-            _ => Interrupt::Other,
+            ACTIVITY_WAITER | ACTIVITY_HEAD => WorkloadEvent::InterruptOfWaiter,
+            ACTIVITY_HOLDER => WorkloadEvent::InterruptOfHolder,
+            _ => WorkloadEvent::InterruptOfOther,
         };
-        add(&this().results.lock_events[INTERRUPT_EVENTS + met as usize], 1);
+        add(&this().results.lock_events[met.slot()], 1);
         record_between(INTERRUPT, sent, begun);
         record_between(HANDLER_WAIT, begun, had);
     }

@@ -125,10 +125,9 @@ impl Lists {
 fn run() {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
     let lists = unsafe { arena::shared(Lists::new) };
-    let (shares, mut choices) = (Shares::of_this_vcpu(), Choices::of_this_vcpu());
+    let shares = Shares::of_this_vcpu();
     let clean = lists.each.saturating_sub(boot().shape.dirty_lines as usize);
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         let index = choices.lock();
         let read = |hold| {
             lists.walk(index, lists.each);
@@ -139,11 +138,8 @@ fn run() {
             lists.walk(index, clean);
             work(hold);
         };
-        if !shares.round(&mut choices, index, None, read, write) {
-            break;
-        }
-        choices.think();
-    }
+        shares.round(choices, index, None, read, write)
+    });
     at_rest::arrive(|| ());
 }
 
@@ -151,15 +147,10 @@ fn run() {
 fn count_references() {
     // SAFETY: a run has one workload, so all vCPUs come here, once each.
     let lists = unsafe { arena::shared(Lists::new) };
-    let mut choices = Choices::of_this_vcpu();
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         lists.walk_by_references(choices.lock());
-        if !end_round(|| add(&this().results.acquisitions, 1)) {
-            break;
-        }
-        choices.think();
-    }
+        end_round(|| add(&this().results.acquisitions, 1))
+    });
     at_rest::arrive(|| {
         let held = lists.nodes.iter().filter(|node| node.value.load(Ordering::Relaxed) != 0).count();
         assert!(held == 0, "{held} nodes have references that are held by no walk");

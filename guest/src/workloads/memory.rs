@@ -10,12 +10,11 @@ use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::excludes;
 use crate::lock::measure::{end_round, is_open};
-use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
-use crate::memory::{join, memory};
+use crate::memory::{Pool, join, memory};
 use crate::monitor::hypercall;
 use crate::observe::histogram;
-use crate::traps::user::{self, Signal};
+use crate::traps::user;
 use crate::work::at_rest;
 use crate::work::choice::dice;
 use crate::work::random::Random;
@@ -93,7 +92,7 @@ fn records(pages: u64, shared: bool) {
 }
 
 /// A page that stays mapped, so that later maps find a neighbour which has had a page, as those of a real process do.
-fn leave_an_anchor(space: Space<'static, Guest>) -> Option<u64> {
+fn leave_an_anchor(space: Space<'static, Pool>) -> Option<u64> {
     let anchor = space.map(PAGE_BYTES, Protection::ReadWrite).ok()?;
     let _ = user::store(anchor, 1);
     Some(anchor)
@@ -128,7 +127,7 @@ fn read_mostly() {
 }
 
 /// Makes pages vanish under the read lock, as `madvise(MADV_DONTNEED)` does, and faults them in: nothing else.
-fn fault_in(space: Space<'static, Guest>) {
+fn fault_in(space: Space<'static, Pool>) {
     let think = iterations(boot().think_ns);
     let mut tag = (cpu() as u64) << 48;
     let mapped = map_with_guard(space);
@@ -142,10 +141,8 @@ fn fault_in(space: Space<'static, Guest>) {
             touch(start, READER_PAGES, tag, count_page).and_then(|()| check(start, READER_PAGES, tag));
         let discarded = space.discard(start, READER_PAGES * PAGE_BYTES);
         assert!(discarded.is_ok(), "the range is of whole pages");
-        match touched {
-            Ok(()) => {}
-            Err(Signal::OutOfMemory) => hypercall::yield_to(None),
-            Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
+        if served(touched).is_err() {
+            hypercall::yield_to(None);
         }
         tag += READER_PAGES;
         work(think);
@@ -156,7 +153,7 @@ fn fault_in(space: Space<'static, Guest>) {
 }
 
 /// A reader's memory, behind its guard page.
-fn map_with_guard(space: Space<'static, Guest>) -> Result<u64, Error> {
+fn map_with_guard(space: Space<'static, Pool>) -> Result<u64, Error> {
     let guard = space.map(READER_MAPS * PAGE_BYTES, Protection::ReadWrite)?;
     let protected = space.protect(guard, PAGE_BYTES, Protection::None);
     if protected.is_err() {
@@ -172,7 +169,7 @@ fn count_page() {
 }
 
 /// The one page is faulted in, too.
-fn write_rarely(space: Space<'static, Guest>, shared: bool) {
+fn write_rarely(space: Space<'static, Pool>, shared: bool) {
     let (vcpus, pause) = (boot().vcpus, iterations(WRITER_PAUSE_NS));
     let mut tag = (cpu() as u64) << 48;
     // The readers' page tables are to lie alike in every run. Relaxed: nothing else is read on the strength of it.
@@ -191,7 +188,7 @@ fn write_rarely(space: Space<'static, Guest>, shared: bool) {
 }
 
 /// Maps, touches, protects and unmaps a page. The time that all but the fault took.
-fn one_change(space: Space<'static, Guest>, tag: u64) -> Result<u64, Error> {
+fn one_change(space: Space<'static, Pool>, tag: u64) -> Result<u64, Error> {
     let begun = now();
     let start = space.map(PAGE_BYTES, Protection::ReadWrite)?;
     let mapped = now();
@@ -202,17 +199,13 @@ fn one_change(space: Space<'static, Guest>, tag: u64) -> Result<u64, Error> {
     assert!(is_refused, "a page that is read-only could be written");
     give_back(space, start, 1);
     let ended = now();
-    match touched {
-        Ok(()) => protected.map(|()| (mapped - begun) + (ended - protecting)),
-        Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
-        Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
-    }
+    served(touched).and(protected).map(|()| (mapped - begun) + (ended - protecting))
 }
 
 /// Unmaps that were refused for want of an area to split into.
 static REFUSED_UNMAPS: AtomicU64 = AtomicU64::new(0);
 
-fn give_back(space: Space<'static, Guest>, start: u64, pages: u64) {
+fn give_back(space: Space<'static, Pool>, start: u64, pages: u64) {
     if space.unmap(start, pages * PAGE_BYTES).is_err() {
         REFUSED_UNMAPS.fetch_add(1, Ordering::Relaxed);
     }
@@ -240,10 +233,15 @@ fn leak() {
     records(1, excludes());
 }
 
-const LOST_FAULT: &str = "a lost fault: refused in memory that is mapped";
+/// Memory that is mapped was there, or none was left.
+fn served(touched: Result<(), Error>) -> Result<(), Error> {
+    let is_lost = matches!(touched, Err(Error::NotMapped | Error::NotAllowed));
+    assert!(!is_lost, "a lost fault: refused in memory that is mapped");
+    touched
+}
 
 /// Maps `pages`, touches and checks each, unmaps them. The time that mapping and unmapping took.
-fn one_record(space: Space<'static, Guest>, pages: u64, tag: u64) -> Result<u64, Error> {
+fn one_record(space: Space<'static, Pool>, pages: u64, tag: u64) -> Result<u64, Error> {
     let begun = now();
     let start = space.map(pages * PAGE_BYTES, Protection::ReadWrite)?;
     let mapped = now();
@@ -251,18 +249,14 @@ fn one_record(space: Space<'static, Guest>, pages: u64, tag: u64) -> Result<u64,
     let unmapping = now();
     give_back(space, start, pages);
     let ended = now();
-    match touched {
-        Ok(()) => Ok((mapped - begun) + (ended - unmapping)),
-        Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
-        Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
-    }
+    served(touched).map(|()| (mapped - begun) + (ended - unmapping))
 }
 
 /// Offset of a word that is only looked at: what an earlier owner of the page has left there must be gone.
 const REST: u64 = PAGE_BYTES / 2;
 
 /// Writes into each page, and calls `touched` after each.
-fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Signal> {
+fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Error> {
     for page in 0..pages {
         let address = start + page * PAGE_BYTES;
         let asked = now();
@@ -275,7 +269,7 @@ fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Signal> 
     Ok(())
 }
 
-fn check(start: u64, pages: u64, tag: u64) -> Result<(), Signal> {
+fn check(start: u64, pages: u64, tag: u64) -> Result<(), Error> {
     for page in 0..pages {
         let found = user::load(start + page * PAGE_BYTES)?;
         assert!(found == tag + page, "a wrong page: it holds {found:#x} instead of {:#x}", tag + page);
@@ -314,7 +308,7 @@ fn selftest() {
 }
 
 /// One mapping from birth to death.
-fn round(space: Space<'static, Guest>, random: &mut Random) {
+fn round(space: Space<'static, Pool>, random: &mut Random) {
     const OUT: &str = "out of memory: the selftest needs more --memory";
     const REFUSED: &str = "memory that is mapped was refused";
     let pages = 1 + random.below(24);
@@ -324,9 +318,9 @@ fn round(space: Space<'static, Guest>, random: &mut Random) {
 
     let victim = start + random.below(pages) * PAGE_BYTES;
     must(space.protect(victim, PAGE_BYTES, Protection::Read), OUT);
-    assert!(user::store(victim, 0) == Err(Signal::NotAllowed), "a page that is read-only could be written");
+    assert!(user::store(victim, 0) == Err(Error::NotAllowed), "a page that is read-only could be written");
     must(space.protect(victim, PAGE_BYTES, Protection::None), OUT);
-    assert!(user::load(victim) == Err(Signal::NotAllowed), "a page without access could be read");
+    assert!(user::load(victim) == Err(Error::NotAllowed), "a page without access could be read");
     must(space.protect(victim, PAGE_BYTES, Protection::ReadWrite), OUT);
     must(check(start, pages, tag), REFUSED);
 

@@ -27,9 +27,7 @@ workload! {
 
 fn run() {
     let sections = Sections::of_this_vcpu();
-    let mut choices = Choices::of_this_vcpu();
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         let (index, hold) = (choices.lock(), choices.hold());
         // Relaxed, here and below: a count that the lock orders, but for this look from outside, which may miss what happens
         // just then.
@@ -41,15 +39,11 @@ fn run() {
             overtaken = begun.saturating_sub(1);
             work(hold);
         });
-        let counts = || {
+        end_round(|| {
             measure::count(&times);
             count(overtaken);
-        };
-        if !end_round(counts) {
-            return;
-        }
-        choices.think();
-    }
+        })
+    });
 }
 
 fn count(overtaken: u64) {

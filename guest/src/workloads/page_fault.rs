@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
-use haltkick_mm::Access;
+use haltkick_mm::{Access, Error};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time;
@@ -12,7 +12,7 @@ use crate::lock::registry::workload;
 use crate::monitor::hypercall;
 use crate::traps::faults::{self, Verdict};
 use crate::traps::mmu;
-use crate::traps::user::{self, Signal};
+use crate::traps::user;
 
 const PAGE: u64 = 4096;
 /// The first address that the VMM's own tables do not map: entry 1 of the top level.
@@ -62,7 +62,7 @@ fn serve(address: u64, access: Access) -> Verdict {
         word(entry).store(page(4) | PRESENT | WRITABLE | USER, Ordering::Relaxed);
         return Verdict::Retry;
     }
-    Verdict::Signal(if access == Access::Write { Signal::NotAllowed } else { Signal::NotMapped })
+    Verdict::Signal(if access == Access::Write { Error::NotAllowed } else { Error::NotMapped })
 }
 
 workload! {
@@ -96,14 +96,14 @@ fn selftest() {
         entry.fetch_and(!WRITABLE, Ordering::Relaxed);
         mmu::invalidate_page(ADDRESS);
         assert!(
-            user::store(ADDRESS, 0) == Err(Signal::NotAllowed),
+            user::store(ADDRESS, 0) == Err(Error::NotAllowed),
             "a write to a protected page was let through"
         );
         assert!(user::load(ADDRESS) == Ok(asked), "a protected page changed");
 
         entry.store(0, Ordering::Relaxed);
         mmu::invalidate_page(ADDRESS);
-        assert!(user::load(ADDRESS) == Err(Signal::NotMapped), "a page that is gone could be read");
+        assert!(user::load(ADDRESS) == Err(Error::NotMapped), "a page that is gone could be read");
         mmu::invalidate_others(0..boot().vcpus as usize, None);
         add(&results.acquisitions, 1);
     }
@@ -168,7 +168,7 @@ fn write_all_the_time() {
     let after = PROTECTED.load(Ordering::SeqCst);
     if before == after && before % 2 == 1 {
         assert!(
-            written == Err(Signal::NotAllowed),
+            written == Err(Error::NotAllowed),
             "a write went through a translation that was to be forgotten"
         );
         // While the page is protected nothing is requested, and earlier requests have been acknowledged: the

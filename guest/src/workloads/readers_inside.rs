@@ -16,7 +16,7 @@ use crate::lock::measure::{self, Sections, is_open};
 use crate::lock::oracle;
 use crate::lock::platform::Guest;
 use crate::lock::registry::workload;
-use crate::observe::events::READERS_INSIDE;
+use crate::observe::events::WorkloadEvent;
 
 workload! {
     "016" "readers-inside", "all vCPUs but vCPU 0 read at once; vCPU 0 writes while they leave one by one",
@@ -93,7 +93,7 @@ fn write(sections: &Sections, hold: u64) {
             let came = CAME.load(Ordering::SeqCst) - before;
             (without_more, inside) = if came > inside { (0, came) } else { (without_more + 1, inside) };
         }
-        add(&this().results.lock_events[READERS_INSIDE], inside.saturating_sub(most));
+        add(&this().results.lock_events[WorkloadEvent::ReadersInside.slot()], inside.saturating_sub(most));
         most = most.max(inside);
         ASKED.store(round, Ordering::Relaxed);
         let times = sections.exclusive(0, || {

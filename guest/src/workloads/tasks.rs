@@ -17,7 +17,7 @@ use crate::image::hot::hot;
 use crate::lock::measure::is_open;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
-use crate::observe::events::Folding;
+use crate::observe::events::WorkloadEvent;
 use crate::observe::histogram::record_between;
 use crate::work::choice::Choices;
 use crate::work::folding::{Governor, Law, Queues};
@@ -97,7 +97,7 @@ fn run() {
 fn turn(task: usize, rounds: &Rounds) {
     // SAFETY: this vCPU has taken the task, so no other one touches its state until it is put back.
     let state = unsafe { &mut *STATES[task].0.get() };
-    let state = state.get_or_insert_with(|| State { choices: first_choices(task), put_at: 0 });
+    let state = state.get_or_insert_with(|| State { choices: Choices::of(task).begun(), put_at: 0 });
     if state.put_at != 0 && is_open() {
         record_between(QUEUED, state.put_at, now().max(state.put_at));
     }
@@ -115,12 +115,6 @@ fn ran() -> u64 {
     on_cpu().wrapping_sub(stolen)
 }
 
-fn first_choices(task: usize) -> Choices {
-    let mut choices = Choices::of(task);
-    choices.begin();
-    choices
-}
-
 /// Puts `task` back, on the calling vCPU `me` or, if that is not preferred, on the preferred one with the fewest tasks. Pulls one
 /// if another preferred vCPU has two more.
 fn hand_on(task: usize, me: usize) {
@@ -128,7 +122,7 @@ fn hand_on(task: usize, me: usize) {
     if me >= preferred {
         let to = QUEUES.shortest(preferred);
         QUEUES.put(task, (me, to));
-        note(Folding::Pushed, 1);
+        note(WorkloadEvent::TaskPushed, 1);
         wake(to);
         return;
     }
@@ -140,7 +134,7 @@ fn pull(me: usize, preferred: usize) {
     if let Some(from) = QUEUES.longer(preferred, me)
         && QUEUES.pull(boot().tasks as usize, (from, me))
     {
-        note(Folding::Pulled, 1);
+        note(WorkloadEvent::TaskPulled, 1);
     }
 }
 
@@ -193,13 +187,13 @@ impl Governing {
         let is = self.governor.sample(stolen_ns(), ns(now), active).of(was, active);
         // SeqCst: before the look whether the vCPU sleeps. Partner: `rest`.
         PREFERRED.store(is, Ordering::SeqCst);
-        note(Folding::Samples, 1);
-        note(Folding::Preferred, u64::from(was));
+        note(WorkloadEvent::FoldSamples, 1);
+        note(WorkloadEvent::FoldPreferred, u64::from(was));
         if is < was {
-            note(Folding::Folds, 1);
+            note(WorkloadEvent::Folds, 1);
         }
         if is > was {
-            note(Folding::Unfolds, 1);
+            note(WorkloadEvent::Unfolds, 1);
             wake(was as usize);
         }
     }
@@ -216,7 +210,7 @@ fn ns(ticks: u64) -> u64 {
 }
 
 /// Counts, inside the window.
-fn note(what: Folding, n: u64) {
+fn note(what: WorkloadEvent, n: u64) {
     if is_open() {
         add(&this().results.lock_events[what.slot()], n);
     }

@@ -26,10 +26,8 @@ static USES: [CachePadded<AtomicU64>; MAX_VCPUS] = [const { CachePadded::new(Ato
 /// The workload on one vCPU.
 fn run() {
     let sections = Sections::of_this_vcpu();
-    let mut choices = Choices::of_this_vcpu();
     let take = object::try_lock().expect("the VMM checked that this form has it");
-    choices.begin();
-    loop {
+    Choices::of_this_vcpu().rounds(|choices| {
         let (index, hold) = (choices.lock(), choices.hold());
         let unused = others_uses();
         begin_or_end_use();
@@ -40,15 +38,11 @@ fn run() {
         );
         let waited = sections.exclusive(index, || work(hold));
         begin_or_end_use();
-        let counts = || {
+        end_round(|| {
             tried.iter().for_each(measure::count_tried);
             measure::count(&waited);
-        };
-        if !end_round(counts) {
-            return;
-        }
-        choices.think();
-    }
+        })
+    });
 }
 
 /// Tells the others. The stores of a section stand between two of these, in this order also for them (total store order).

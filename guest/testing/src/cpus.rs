@@ -52,7 +52,7 @@ pub struct Machine {
     pauses_left: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Cpu {
     latch: Latch,
     activity: AtomicU8,
@@ -65,7 +65,8 @@ struct Cpu {
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
     yielded: AtomicU64,
-    events: [AtomicU64; Event::COUNT],
+    /// Of each kind.
+    events: Vec<AtomicU64>,
 }
 
 /// Action of a CPU at each point it passes.
@@ -89,17 +90,9 @@ impl Cpus {
     /// CPUs whose waiters sleep at the first look at the clock.
     pub fn impatient(cpus: usize) -> Self {
         let cpu = |_| Cpu {
-            latch: Latch::new(),
-            activity: AtomicU8::new(0),
-            sections: AtomicU32::new(0),
-            pauses: AtomicU64::new(0),
-            spin_threshold: AtomicU64::new(0),
-            spin_rounds: AtomicU32::new(0),
             lock_limit: AtomicU64::new(u64::MAX),
-            preempted: AtomicBool::new(false),
-            in_nmi: AtomicBool::new(false),
-            yielded: AtomicU64::new(0),
-            events: [const { AtomicU64::new(0) }; Event::COUNT],
+            events: (0..Event::COUNT).map(|_| AtomicU64::new(0)).collect(),
+            ..Cpu::default()
         };
         Self(Arc::new(Machine {
             clock: Clock::new(),

@@ -66,10 +66,6 @@ pub(crate) struct Latch {
 
 #[cfg(not(loom))]
 impl Latch {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     pub(crate) fn sleep(&self) {
         let mut kicked = self.kick.wait_while(self.kicked.lock().unwrap(), |kicked| !*kicked).unwrap();
         *kicked = false;
@@ -87,11 +83,14 @@ impl Latch {
 pub(crate) struct Latch(Notify);
 
 #[cfg(loom)]
-impl Latch {
-    pub(crate) fn new() -> Self {
+impl Default for Latch {
+    fn default() -> Self {
         Self(Notify::new())
     }
+}
 
+#[cfg(loom)]
+impl Latch {
     pub(crate) fn sleep(&self) {
         self.0.wait();
     }

@@ -201,18 +201,25 @@ impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     }
 }
 
-/// Declares a scheme.
+/// Declares a scheme, without a strict IOMMU and with one.
 macro_rules! scheme {
     ($(#[$doc:meta])* $name:ident: $lock:ty = $new:expr, $domain:ty = $readers:ident => $of_readers:expr;
      $($constant:ident: $type:ty = $value:expr),*) => {
         $(#[$doc])*
         #[derive(Debug)]
-        pub struct $name<K>(PhantomData<fn() -> K>);
+        pub struct $name<K, const STRICT: bool = false>(PhantomData<fn() -> K>);
 
-        impl<K: Kernel> Scheme for $name<K> {
+        impl<K: Kernel, const STRICT: bool> Scheme for $name<K, STRICT> {
             type Kernel = K;
             type TableLock = $lock;
             type TableDomain = $domain;
+            const STRICT_IOMMU: bool = {
+                assert!(
+                    !STRICT || !matches!(Self::MAP, MapLocking::Nothing),
+                    "mappings are counted where a map says what its handle names"
+                );
+                STRICT
+            };
             $(const $constant: $type = $value;)*
 
             fn new_table_lock() -> $lock {
@@ -287,38 +294,11 @@ scheme! {
     ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
 }
 
-/// `S` with a strict IOMMU. For schemes whose handles have one lock.
-#[derive(Debug)]
-pub struct Strict<S>(PhantomData<fn() -> S>);
+/// [`Single`] with a strict IOMMU.
+pub type StrictSingle<K> = Single<K, true>;
 
-impl<S: Scheme> Scheme for Strict<S> {
-    type Kernel = S::Kernel;
-    type TableLock = S::TableLock;
-    type TableDomain = S::TableDomain;
-    const ENTRY_LOCKS: bool = S::ENTRY_LOCKS;
-    const MAP: MapLocking = S::MAP;
-    const LOOK_LOCKED: bool = S::LOOK_LOCKED;
-    const BOTH_TABLES: bool = S::BOTH_TABLES;
-    const PUT_UNDER_ENTRY: bool = S::PUT_UNDER_ENTRY;
-    const STRICT_IOMMU: bool = {
-        assert!(
-            !matches!(S::MAP, MapLocking::Nothing),
-            "mappings are counted where a map says what its handle names"
-        );
-        true
-    };
-    const MAPTRACK: MaptrackLocking = S::MAPTRACK;
-    const SWAP: SwapLocking = S::SWAP;
-
-    fn new_table_lock() -> Self::TableLock {
-        S::new_table_lock()
-    }
-
-    #[inline(always)]
-    fn table_domain(readers: &Readers<Self::Kernel>) -> &Self::TableDomain {
-        S::table_domain(readers)
-    }
-}
+/// [`Split`] with a strict IOMMU.
+pub type StrictSplit<K> = Split<K, true>;
 
 // The lock order, and a check of it in test builds.
 //
@@ -333,11 +313,23 @@ impl<S: Scheme> Scheme for Strict<S> {
 
 /// Kinds of locks, in the order in which they may be acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Class {
+enum Class {
     Kernel,
     Table,
     Entry,
     Maptrack,
+}
+
+impl Taken {
+    /// Its kind, and its number for the message.
+    fn class(self) -> (Class, u32) {
+        match self {
+            Self::Kernel => (Class::Kernel, 0),
+            Self::TableRead(domain) | Self::TableWrite(domain) => (Class::Table, domain.into()),
+            Self::Entry(reference) => (Class::Entry, reference),
+            Self::Maptrack(list) => (Class::Maptrack, list as u32),
+        }
+    }
 }
 
 /// Whether the order is checked. Not under the model checker, which is to find what happens without.
@@ -362,13 +354,14 @@ impl Order {
         Self { held: [const { Cell::new(None) }; DEPTH] }
     }
 
-    /// Notes that the lock `class` at `address` is about to be acquired. `name` is for the message.
+    /// Notes that the lock at `address` is about to be acquired.
     #[inline(always)]
-    pub(crate) fn acquire(&self, class: Class, address: usize, name: u32) -> Held<'_> {
-        if CHECKED { self.check(class, address, name) } else { Held(None) }
+    pub(crate) fn acquire(&self, taken: Taken, address: usize) -> Held<'_> {
+        if CHECKED { self.check(taken, address) } else { Held(None) }
     }
 
-    fn check(&self, class: Class, address: usize, name: u32) -> Held<'_> {
+    fn check(&self, taken: Taken, address: usize) -> Held<'_> {
+        let (class, name) = taken.class();
         let lock = (class, address);
         if let Some(held) = self.held.iter().filter_map(Cell::get).find(|held| *held >= lock) {
             let how = if held == lock { "is held already" } else { "comes before a lock that is held" };

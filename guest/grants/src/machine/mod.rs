@@ -3,9 +3,9 @@
 pub(crate) mod frames;
 pub(crate) mod window;
 
-use core::{cell::Cell, marker::PhantomData};
+use core::cell::Cell;
 
-use haltkick_locks::{Domain, Platform, named};
+use haltkick_locks::{Domain, Lock, Platform, named};
 
 use crate::locking::{Guarded, Kernel, Order, Taken};
 
@@ -109,12 +109,41 @@ impl Vcpu {
         self.order.holds_nothing()
     }
 
-    /// Tells the host that this vCPU holds a lock, one more, until dropped; and the kernel, which lock it is.
+    /// Does `section` under the lock at `address`, in its place in the order of locks. Tells the host meanwhile that this vCPU holds a lock,
+    /// one more; and the kernel, which lock it is.
     #[inline(always)]
-    pub(crate) fn holding<K: Kernel>(&self, taken: Taken, address: usize) -> Holding<K> {
+    pub(crate) fn under<K: Kernel, T, R>(
+        &self,
+        (taken, address): (Taken, usize),
+        lock: impl FnOnce() -> T,
+        section: impl FnOnce() -> R,
+        unlock: impl FnOnce(T),
+    ) -> R {
+        let _held = self.order.acquire(taken, address);
+        let token = lock();
         K::domain().platform().section_entered();
         K::acquired(taken, address);
-        Holding(taken, PhantomData)
+        let result = section();
+        unlock(token);
+        K::released(taken);
+        K::domain().platform().section_left();
+        result
+    }
+
+    /// [`under`](Self::under) a spinlock of the kernel's.
+    #[inline(always)]
+    pub(crate) fn locked<K: Kernel, R>(
+        &self,
+        taken: (Taken, usize),
+        lock: &K::Lock,
+        section: impl FnOnce() -> R,
+    ) -> R {
+        self.under::<K, _, _>(
+            taken,
+            || lock.lock(K::domain()),
+            section,
+            |token| lock.unlock(K::domain(), token),
+        )
     }
 
     #[inline(always)]
@@ -133,17 +162,6 @@ impl Vcpu {
     pub(crate) fn settle<T, E>(&self, done: Counter, result: Result<T, E>) -> Result<T, E> {
         self.count(if result.is_ok() { done } else { Counter::Refused });
         result
-    }
-}
-
-/// See [`Vcpu::holding`].
-pub(crate) struct Holding<K: Kernel>(Taken, PhantomData<fn() -> K>);
-
-impl<K: Kernel> Drop for Holding<K> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        K::released(self.0);
-        K::domain().platform().section_left();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Copying between pages, each side by grant or the caller's own.
 
-use super::{DomainState, World};
+use super::{DomainState, World, map::Pin};
 
 use crate::{
     interface::{Access, HOST_MAP, READONLY_MAP, Status},
@@ -88,12 +88,9 @@ impl<S: Scheme> World<S> {
             Place::Granted { granter, reference } => {
                 let granter = self.domain(granter)?;
                 let access = Access::from_flags(flags)?;
-                let frame = self.pin(vcpu, granter, caller.id, reference, access)?;
+                let frame = self.pin(vcpu, granter, Pin { mapper: caller.id, reference, access })?;
                 let result = section(self.frames.page(frame));
-                granter.table.read(&self.readers, vcpu, || {
-                    let entry = granter.table.entry(reference).expect("tables do not shrink");
-                    entry.active.locked::<S, _>(vcpu, reference, || self.unpin_locked(&entry, access));
-                });
+                self.unpin(vcpu, granter, (reference, access), || ());
                 result
             }
         }

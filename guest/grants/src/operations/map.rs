@@ -5,21 +5,19 @@ use haltkick_locks::mutant::mutant;
 use super::{DomainState, World};
 
 use crate::{
-    interface::{Access, Status},
+    interface::{Access, MapRequest, Status},
     locking::{Kernel, MapLocking, MaptrackLocking, Scheme},
     machine::{Counter, FOR_READING, FOR_WRITING, NOT, Vcpu},
-    tables::{READING, WRITING, maptrack::Mapping, table::Entry},
+    tables::{READING, WRITING, table::Entry},
 };
 
-/// Arguments of a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapRequest {
-    /// The granting domain.
-    pub granter: u16,
-    /// The entry of its table.
-    pub reference: u32,
-    /// [`HOST_MAP`](crate::HOST_MAP) and its siblings.
-    pub flags: u32,
+/// A pin that is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Pin {
+    pub(crate) mapper: u16,
+    /// The entry of the granter's table.
+    pub(crate) reference: u32,
+    pub(crate) access: Access,
 }
 
 impl<S: Scheme> World<S> {
@@ -39,17 +37,17 @@ impl<S: Scheme> World<S> {
             S::Kernel::page_table_work();
             local.window.install(handle, frame, access.is_write());
         };
-        let mapping = Mapping { granter: granter.id, reference: request.reference, flags: access.flags() };
+        let pin = Pin { mapper, reference: request.reference, access };
         let track = |frame| {
-            local.maptrack.fill(handle, mapping);
+            local.maptrack.fill(handle, request);
             if S::STRICT_IOMMU {
                 self.settle_reach(vcpu, local, granter, frame);
             }
         };
 
         let locking = mutant!("grants-release-first": S::MAP => MapLocking::Nothing);
-        let pinned = granter.table.map(&self.readers, vcpu, || {
-            self.pin_entry(vcpu, granter, mapper, request.reference, access, |frame| {
+        let pinned = granter.table.map(vcpu, || {
+            self.pin_entry(vcpu, granter, pin, |frame| {
                 if locking == MapLocking::Entry {
                     install(frame);
                     track(frame);
@@ -64,7 +62,7 @@ impl<S: Scheme> World<S> {
             MapLocking::Entry => {}
             MapLocking::BothTables => {
                 install(frame);
-                granter.table.read_both(&local.table, &self.readers, vcpu, || track(frame));
+                granter.table.read_both(&local.table, vcpu, || track(frame));
             }
             MapLocking::Nothing => {
                 install(frame);
@@ -74,33 +72,40 @@ impl<S: Scheme> World<S> {
         Ok(handle)
     }
 
-    pub(crate) fn get_handle(&self, vcpu: &Vcpu, local: &DomainState<S>) -> Result<u32, Status> {
+    fn get_handle(&self, vcpu: &Vcpu, local: &DomainState<S>) -> Result<u32, Status> {
         match S::MAPTRACK {
-            MaptrackLocking::Table => local.table.write(&self.readers, vcpu, || local.maptrack.get(vcpu)),
+            MaptrackLocking::Table => local.table.write(vcpu, || local.maptrack.get(vcpu)),
             _ => local.maptrack.get(vcpu),
         }
     }
 
-    pub(crate) fn put_handle(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) {
+    fn put_handle(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) {
         match S::MAPTRACK {
-            MaptrackLocking::Table => {
-                local.table.write(&self.readers, vcpu, || local.maptrack.put(vcpu, handle));
-            }
+            MaptrackLocking::Table => local.table.write(vcpu, || local.maptrack.put(vcpu, handle)),
             _ => local.maptrack.put(vcpu, handle),
         }
     }
 
-    /// Pins entry `reference` of `granter` for `access` by `mapper`, and gives the machine frame.
-    pub(crate) fn pin(
+    /// Pins an entry of `granter`, and gives the machine frame.
+    pub(crate) fn pin(&self, vcpu: &Vcpu, granter: &DomainState<S>, pin: Pin) -> Result<u32, Status> {
+        granter.table.read(vcpu, || self.pin_entry(vcpu, granter, pin, |_| ()))
+    }
+
+    /// Undoes one [`pin`](Self::pin) of entry `reference`; does `then` before it releases the entry.
+    pub(crate) fn unpin(
         &self,
         vcpu: &Vcpu,
         granter: &DomainState<S>,
-        mapper: u16,
-        reference: u32,
-        access: Access,
-    ) -> Result<u32, Status> {
-        let pin = || self.pin_entry(vcpu, granter, mapper, reference, access, |_| ());
-        granter.table.read(&self.readers, vcpu, pin)
+        (reference, access): (u32, Access),
+        then: impl FnOnce(),
+    ) {
+        granter.table.read(vcpu, || {
+            let entry = granter.table.entry(reference).expect("tables do not shrink");
+            entry.active.locked::<S, _>(vcpu, reference, || {
+                self.unpin_locked(&entry, access);
+                then();
+            });
+        });
     }
 
     /// Pins an entry under the table's lock; runs `then` with the frame before it releases the entry.
@@ -108,14 +113,12 @@ impl<S: Scheme> World<S> {
         &self,
         vcpu: &Vcpu,
         granter: &DomainState<S>,
-        mapper: u16,
-        reference: u32,
-        access: Access,
+        pin: Pin,
         then: impl FnOnce(u32),
     ) -> Result<u32, Status> {
-        let entry = granter.table.entry(reference)?;
-        entry.active.locked::<S, _>(vcpu, reference, || {
-            let frame = self.pin_locked(vcpu, granter, mapper, &entry, access)?;
+        let entry = granter.table.entry(pin.reference)?;
+        entry.active.locked::<S, _>(vcpu, pin.reference, || {
+            let frame = self.pin_locked(vcpu, granter, pin, &entry)?;
             then(frame);
             Ok(frame)
         })
@@ -125,9 +128,8 @@ impl<S: Scheme> World<S> {
         &self,
         vcpu: &Vcpu,
         granter: &DomainState<S>,
-        mapper: u16,
+        Pin { mapper, access, .. }: Pin,
         entry: &Entry<'_, S>,
-        access: Access,
     ) -> Result<u32, Status> {
         let active = entry.active;
         let first = active.pin.get() == 0;
@@ -156,8 +158,7 @@ impl<S: Scheme> World<S> {
         Ok(active.frame.get())
     }
 
-    /// Undoes one [`pin`](Self::pin).
-    pub(crate) fn unpin_locked(&self, entry: &Entry<'_, S>, access: Access) {
+    fn unpin_locked(&self, entry: &Entry<'_, S>, access: Access) {
         let active = entry.active;
         active.pin.set(active.pin.get() - access.increment());
         if active.pin.get() == 0 {
@@ -201,7 +202,7 @@ impl<S: Scheme> World<S> {
             }
             for (handle, mapping) in batch.iter().zip(removed) {
                 if let Some(mapping) = mapping {
-                    self.unpin(vcpu, local, *handle, mapping);
+                    self.finish(vcpu, local, *handle, mapping);
                 }
             }
         }
@@ -209,10 +210,10 @@ impl<S: Scheme> World<S> {
     }
 
     /// First phase: the mapping is gone, but for caches, and no other vCPU can remove it.
-    fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<Mapping, Status> {
+    fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<MapRequest, Status> {
         let find = || local.maptrack.find(handle);
         let mapping = if mutant!("grants-look-unlocked": S::LOOK_LOCKED => false) {
-            local.table.read(&self.readers, vcpu, find)
+            local.table.read(vcpu, find)
         } else {
             find()
         }?;
@@ -233,25 +234,21 @@ impl<S: Scheme> World<S> {
             })
         };
         if S::BOTH_TABLES {
-            granter.table.read_both(&local.table, &self.readers, vcpu, remove)
+            granter.table.read_both(&local.table, vcpu, remove)
         } else {
-            granter.table.map(&self.readers, vcpu, remove)
+            granter.table.map(vcpu, remove)
         }
     }
 
     /// Second phase, after the invalidation: the page can no longer be reached.
-    fn unpin(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32, mapping: Mapping) {
+    fn finish(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32, mapping: MapRequest) {
         let access = Access::from_flags(mapping.flags).expect("flags that were checked");
         let granter = self.domain(mapping.granter).expect("a domain that was found");
         let early = mutant!("grants-put-under-entry": S::PUT_UNDER_ENTRY => true);
-        granter.table.read(&self.readers, vcpu, || {
-            let entry = granter.table.entry(mapping.reference).expect("tables do not shrink");
-            entry.active.locked::<S, _>(vcpu, mapping.reference, || {
-                self.unpin_locked(&entry, access);
-                if early {
-                    self.put_handle(vcpu, local, handle);
-                }
-            });
+        self.unpin(vcpu, granter, (mapping.reference, access), || {
+            if early {
+                self.put_handle(vcpu, local, handle);
+            }
         });
         if !early {
             self.put_handle(vcpu, local, handle);

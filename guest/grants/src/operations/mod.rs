@@ -7,11 +7,11 @@ mod map;
 
 use core::fmt;
 
-use haltkick_locks::{PerCpuRwDomain, ReaderSlot, mutant::mutant};
+use haltkick_locks::{ReaderSlot, mutant::mutant};
 
 use crate::{
     interface::Status,
-    locking::{AtomicU32, Kernel, Ordering::*, Readers, Scheme, SwapLocking},
+    locking::{AtomicU32, Ordering::*, Scheme, SwapLocking},
     machine::{Counter, Iommu, Memory, Page, Sizes, Vcpu, frames::Frames, window::Window},
     tables::{
         PERMIT_ACCESS, READING, SharedEntry, TYPE, WRITING,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub use copy::{CopyRequest, Place};
-pub use map::{BATCH, MapRequest};
+pub use map::BATCH;
 
 /// No frame at this frame number.
 const ABSENT: u32 = u32::MAX;
@@ -41,12 +41,11 @@ pub(crate) struct DomainState<S: Scheme> {
 pub struct World<S: Scheme> {
     pub(crate) domains: &'static [DomainState<S>],
     pub(crate) frames: Frames,
-    pub(crate) readers: Readers<S::Kernel>,
 }
 
 impl<S: Scheme> DomainState<S> {
-    fn new(memory: &impl Memory, id: usize, sizes: Sizes) -> Self {
-        let table = Table::new(memory, id as u16, sizes);
+    fn new(memory: &impl Memory, id: usize, sizes: Sizes, slots: &'static [ReaderSlot]) -> Self {
+        let table = Table::new(memory, id as u16, sizes, slots);
         let maptrack = Maptrack::new(memory, sizes.handles, sizes.vcpus, table.handles());
         Self {
             id: id as u16,
@@ -71,9 +70,8 @@ impl<S: Scheme> World<S> {
     pub fn new(memory: &impl Memory, sizes: Sizes) -> Self {
         let slots = memory.slice(sizes.vcpus, |_| ReaderSlot::new());
         Self {
-            domains: memory.slice(sizes.domains, |id| DomainState::new(memory, id, sizes)),
+            domains: memory.slice(sizes.domains, |id| DomainState::new(memory, id, sizes, slots)),
             frames: Frames::new(memory, sizes.frames),
-            readers: PerCpuRwDomain::new(<S::Kernel as Kernel>::domain(), slots),
         }
     }
 
@@ -134,7 +132,7 @@ impl<S: Scheme> World<S> {
     pub fn grow(&self, vcpu: &Vcpu, domain: u16, references: u32) -> Result<(), Status> {
         let grown = self
             .domain(domain)
-            .and_then(|domain| domain.table.write(&self.readers, vcpu, || domain.table.grow_to(references)));
+            .and_then(|domain| domain.table.write(vcpu, || domain.table.grow_to(references)));
         vcpu.settle(Counter::Grow, grown)
     }
 
@@ -144,7 +142,7 @@ impl<S: Scheme> World<S> {
     /// [`Status::BadDomain`].
     pub fn references(&self, vcpu: &Vcpu, domain: u16) -> Result<u32, Status> {
         let domain = vcpu.settle_refusal(self.domain(domain))?;
-        Ok(domain.table.read(&self.readers, vcpu, || domain.table.count()))
+        Ok(domain.table.read(vcpu, || domain.table.count()))
     }
 
     /// Exchanges two unmapped entries of `domain`'s table.
@@ -153,11 +151,9 @@ impl<S: Scheme> World<S> {
     /// [`Status::BadDomain`], [`Status::BadReference`], or [`Status::Again`] if one is mapped.
     pub fn swap(&self, vcpu: &Vcpu, domain: u16, a: u32, b: u32) -> Result<(), Status> {
         let swapped = self.domain(domain).and_then(|domain| match S::SWAP {
-            SwapLocking::TableWrite => {
-                domain.table.write(&self.readers, vcpu, || self.swap_entries(vcpu, domain, a, b))
-            }
+            SwapLocking::TableWrite => domain.table.write(vcpu, || self.swap_entries(vcpu, domain, a, b)),
             SwapLocking::AsGiven | SwapLocking::Ascending => {
-                domain.table.read(&self.readers, vcpu, || self.swap_entries(vcpu, domain, a, b))
+                domain.table.read(vcpu, || self.swap_entries(vcpu, domain, a, b))
             }
         });
         vcpu.settle(Counter::Swap, swapped)
@@ -243,8 +239,9 @@ impl fmt::Display for Rest {
 impl<S: Scheme> World<S> {
     /// Looks at everything. Exact when no operation is going on.
     pub fn rest(&self) -> Rest {
-        let mut rest =
-            Rest { held_frames: self.frames.held(), readers: self.readers.readers(), ..Rest::default() };
+        // The domains' tables have their readers in the same slots.
+        let readers = self.domains.first().map_or(0, |domain| domain.table.readers());
+        let mut rest = Rest { held_frames: self.frames.held(), readers, ..Rest::default() };
         for domain in self.domains {
             rest.pinned += domain.table.active().iter().filter(|active| active.pin.get() != 0).count();
             let in_use = |word: u32| word & TYPE == PERMIT_ACCESS && word & (READING | WRITING) != 0;

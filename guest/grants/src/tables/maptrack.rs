@@ -1,15 +1,10 @@
 //! Maptrack: what the mapping domain has mapped, by handle; and the free handles.
 
-use haltkick_locks::{CachePadded, Lock, mutant::mutant};
+use haltkick_locks::{CachePadded, mutant::mutant};
 
-use crate::interface::READONLY_MAP;
-use crate::interface::Status;
-use crate::locking::Class;
-use crate::locking::Guarded;
-use crate::locking::{AtomicU32, Ordering::*};
-use crate::locking::{Kernel, MaptrackLocking, Scheme, Taken};
-use crate::machine::Counter;
-use crate::machine::{Memory, Vcpu};
+use crate::interface::{MapRequest, READONLY_MAP, Status};
+use crate::locking::{AtomicU32, Guarded, Kernel, MaptrackLocking, Ordering::*, Scheme, Taken};
+use crate::machine::{Counter, Memory, Vcpu};
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -44,18 +39,9 @@ impl<K: Kernel> List<K> {
     }
 }
 
-/// Mapping that a handle names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    pub(crate) granter: u16,
-    pub(crate) reference: u32,
-    pub(crate) flags: u32,
-}
-
-impl Mapping {
-    fn word(self) -> u32 {
-        self.flags | u32::from(self.granter) << 16
-    }
+/// The word of a track that stands for a mapping.
+fn word(mapping: MapRequest) -> u32 {
+    mapping.flags | u32::from(mapping.granter) << 16
 }
 
 /// One domain's maptrack.
@@ -182,41 +168,39 @@ impl<S: Scheme> Maptrack<S> {
         if S::MAPTRACK == MaptrackLocking::Table {
             return section(list);
         }
-        let address = core::ptr::from_ref(list).addr();
-        let _held = vcpu.order.acquire(Class::Maptrack, address, vcpu.index as u32);
-        let token = list.lock.lock(S::Kernel::domain());
-        let holding = vcpu.holding::<S::Kernel>(Taken::Maptrack(index), address);
-        let result = section(list);
-        list.lock.unlock(S::Kernel::domain(), token);
-        drop(holding);
-        result
+        let taken = (Taken::Maptrack(index), core::ptr::from_ref(list).addr());
+        vcpu.locked::<S::Kernel, _>(taken, &list.lock, || section(list))
     }
 
     /// Gives the handle its meaning.
-    pub(crate) fn fill(&self, handle: u32, mapping: Mapping) {
+    pub(crate) fn fill(&self, handle: u32, mapping: MapRequest) {
         let track = &self.tracks[handle as usize];
         track.reference.set(mapping.reference);
         // Release: a vCPU that finds the flags finds the reference. Pairs with `find`.
-        track.word.store(mapping.word(), Release);
+        track.word.store(word(mapping), Release);
     }
 
     /// Returns the mapping that the handle names, if any. To be confirmed under the lock of the entry that it
     /// leads to.
-    pub(crate) fn find(&self, handle: u32) -> Result<Mapping, Status> {
+    pub(crate) fn find(&self, handle: u32) -> Result<MapRequest, Status> {
         let track = self.tracks.get(handle as usize).ok_or(Status::BadHandle)?;
         // Acquire: pairs with `fill`.
         let word = track.word.load(Acquire);
         if word == 0 {
             return Err(Status::BadHandle);
         }
-        Ok(Mapping { granter: (word >> 16) as u16, reference: track.reference.get(), flags: word & 0xffff })
+        Ok(MapRequest {
+            granter: (word >> 16) as u16,
+            reference: track.reference.get(),
+            flags: word & 0xffff,
+        })
     }
 
     /// Takes the handle its meaning; `false` if it has another one by now. Under the lock of the entry.
-    pub(crate) fn clear(&self, handle: u32, mapping: Mapping) -> bool {
+    pub(crate) fn clear(&self, handle: u32, mapping: MapRequest) -> bool {
         let track = &self.tracks[handle as usize];
         // Relaxed: the entry's lock orders those that clear; who maps anew gets the handle by its list's lock.
-        let same = track.word.load(Relaxed) == mapping.word() && track.reference.get() == mapping.reference;
+        let same = track.word.load(Relaxed) == word(mapping) && track.reference.get() == mapping.reference;
         if same {
             track.word.store(0, Relaxed);
         }

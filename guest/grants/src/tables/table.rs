@@ -1,12 +1,12 @@
 //! A grant table: shared entries, active entries, and the lock that keeps their number.
 
-use haltkick_locks::{CachePadded, Lock, RwLock, mutant::mutant};
+use haltkick_locks::{CachePadded, PerCpuRwDomain, ReaderSlot, RwLock, mutant::mutant};
 
 use super::{SharedEntry, maptrack::List};
 
 use crate::{
     interface::{Access, Status},
-    locking::{Class, Guarded, Kernel, MaptrackLocking, Readers, Scheme, Taken},
+    locking::{Guarded, Kernel, MaptrackLocking, Readers, Scheme, Taken},
     machine::{Memory, Sizes, Vcpu},
 };
 
@@ -23,6 +23,7 @@ pub(crate) struct Line<S: Scheme> {
 /// One domain's table.
 pub(crate) struct Table<S: Scheme> {
     line: &'static CachePadded<Line<S>>,
+    readers: Readers<S::Kernel>,
     /// The domain that grants by this table.
     owner: u16,
     /// Entries that there are. Protected by the lock: changed by a writer only.
@@ -39,8 +40,8 @@ pub(crate) struct Entry<'a, S: Scheme> {
 }
 
 impl<S: Scheme> Table<S> {
-    /// `owner`'s table of as many entries as `sizes` says.
-    pub(crate) fn new(memory: &impl Memory, owner: u16, sizes: Sizes) -> Self {
+    /// `owner`'s table of as many entries as `sizes` says, whose readers use `slots`.
+    pub(crate) fn new(memory: &impl Memory, owner: u16, sizes: Sizes, slots: &'static [ReaderSlot]) -> Self {
         let most = sizes.most_references;
         assert!(sizes.references <= most);
         let line = |_| {
@@ -50,6 +51,7 @@ impl<S: Scheme> Table<S> {
         };
         Self {
             line: &memory.slice(1, line)[0],
+            readers: PerCpuRwDomain::new(S::Kernel::domain(), slots),
             owner,
             count: Guarded::new(sizes.references as u32),
             shared: memory.slice(most, |_| SharedEntry::new()),
@@ -63,75 +65,47 @@ impl<S: Scheme> Table<S> {
     }
 
     fn address(&self) -> usize {
-        core::ptr::from_ref(self).addr()
-    }
-
-    fn lock_address(&self) -> usize {
         core::ptr::from_ref(&self.line.table).addr()
     }
 
     /// Does `section` while the table keeps its size.
     #[inline(always)]
-    pub(crate) fn read<R>(
-        &self,
-        readers: &Readers<S::Kernel>,
-        vcpu: &Vcpu,
-        section: impl FnOnce() -> R,
-    ) -> R {
-        let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
-        let domain = S::table_domain(readers);
-        let token = self.line.table.read(domain);
-        let holding = vcpu.holding::<S::Kernel>(Taken::TableRead(self.owner), self.lock_address());
-        let result = section();
-        self.line.table.read_unlock(domain, token);
-        drop(holding);
-        result
+    pub(crate) fn read<R>(&self, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
+        let (lock, domain) = (&self.line.table, S::table_domain(&self.readers));
+        let taken = (Taken::TableRead(self.owner), self.address());
+        let unlock = |token| lock.read_unlock(domain, token);
+        vcpu.under::<S::Kernel, _, _>(taken, || lock.read(domain), section, unlock)
     }
 
     /// Runs `section` with the table to itself.
     #[inline(always)]
-    pub(crate) fn write<R>(
-        &self,
-        readers: &Readers<S::Kernel>,
-        vcpu: &Vcpu,
-        section: impl FnOnce() -> R,
-    ) -> R {
-        let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
-        let domain = S::table_domain(readers);
-        let token = self.line.table.write(domain);
-        let holding = vcpu.holding::<S::Kernel>(Taken::TableWrite(self.owner), self.lock_address());
-        let result = section();
-        self.line.table.write_unlock(domain, token);
-        drop(holding);
-        result
+    pub(crate) fn write<R>(&self, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
+        let (lock, domain) = (&self.line.table, S::table_domain(&self.readers));
+        let taken = (Taken::TableWrite(self.owner), self.address());
+        let unlock = |token| lock.write_unlock(domain, token);
+        vcpu.under::<S::Kernel, _, _>(taken, || lock.write(domain), section, unlock)
     }
 
     /// Does `section`, which makes or removes a mapping of one of the pages: as [`read`](Self::read), but where the IOMMU is
     /// strict, as [`write`](Self::write).
     #[inline(always)]
-    pub(crate) fn map<R>(&self, readers: &Readers<S::Kernel>, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
+    pub(crate) fn map<R>(&self, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
         if mutant!("grants-strict-shares": S::STRICT_IOMMU => false) {
-            self.write(readers, vcpu, section)
+            self.write(vcpu, section)
         } else {
-            self.read(readers, vcpu, section)
+            self.read(vcpu, section)
         }
     }
 
     /// Does `section` while both tables keep their size; once if they are one, else lower address first.
     #[inline(always)]
-    pub(crate) fn read_both<R>(
-        &self,
-        other: &Self,
-        readers: &Readers<S::Kernel>,
-        vcpu: &Vcpu,
-        section: impl FnOnce() -> R,
-    ) -> R {
+    pub(crate) fn read_both<R>(&self, other: &Self, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
         if mutant!("grants-one-table-twice": self.address() == other.address() => false) {
-            return self.read(readers, vcpu, section);
+            return self.read(vcpu, section);
         }
         let in_order = mutant!("grants-tables-as-given": self.address() < other.address() => true);
         let (first, second) = if in_order { (self, other) } else { (other, self) };
-        first.read(readers, vcpu, || second.read(readers, vcpu, section))
+        first.read(vcpu, || second.read(vcpu, section))
     }
 
     /// Entry `reference`, under the lock.
@@ -148,6 +122,11 @@ impl<S: Scheme> Table<S> {
     /// locked for writing.
     pub(crate) fn frame_of(&self, reference: u32) -> u32 {
         self.active[reference as usize].frame.get()
+    }
+
+    /// Readers in the slots of all tables. Exact at rest.
+    pub(crate) fn readers(&self) -> usize {
+        self.readers.readers()
     }
 
     /// Entries, under the lock.
@@ -208,14 +187,7 @@ impl<K: Kernel> Active<K> {
         if mutant!("grants-no-entry-lock": !S::ENTRY_LOCKS => true) {
             return section();
         }
-        let address = core::ptr::from_ref(self).addr();
-        let _held = vcpu.order.acquire(Class::Entry, address, reference);
-        let token = self.lock.lock(K::domain());
-        let holding = vcpu.holding::<K>(Taken::Entry(reference), address);
-        let result = section();
-        self.lock.unlock(K::domain(), token);
-        drop(holding);
-        result
+        vcpu.locked::<K, _>((Taken::Entry(reference), core::ptr::from_ref(self).addr()), &self.lock, section)
     }
 
     /// Whether there are pins for writing.

@@ -13,13 +13,13 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::*},
 };
 
-use haltkick_locks::{CachePadded, Lock, mutant::mutant};
+use haltkick_locks::{CachePadded, mutant::mutant};
 
 use crate::{
-    interface::{DEVICE_MAP, HOST_MAP, READONLY_MAP, Status},
-    locking::{Class, Guarded, Kernel, Scheme, Taken},
+    interface::{DEVICE_MAP, HOST_MAP, MapRequest, READONLY_MAP, Status},
+    locking::{Guarded, Kernel, Scheme, Taken},
     machine::{Memory, PAGE_WORDS, Page, Sizes, Vcpu},
-    operations::{CopyRequest, MapRequest, Place, Rest, World},
+    operations::{CopyRequest, Place, Rest, World},
     tables::{ACCEPT_TRANSFER, ENTRIES_PER_PAGE, PERMIT_ACCESS, READING, READONLY, WRITING},
 };
 
@@ -54,7 +54,7 @@ pub struct Stream<S: Scheme> {
     vcpus: usize,
     arrangement: Arrangement,
     /// Pages that are granted or mapped, as the kernel of [`Arrangement::kernel_lock`] knows them.
-    listed: Listed<S::Kernel>,
+    listed: CachePadded<Listed<S::Kernel>>,
 }
 
 /// Things out of place when all requests are finished.
@@ -137,7 +137,7 @@ impl<S: Scheme> Stream<S> {
                 media: memory.slice(SEGMENTS * SECTOR_WORDS, |_| AtomicU64::new(0)),
             })
         };
-        let (disks, listed) = (memory.slice(disks, disk), Listed::new());
+        let (disks, listed) = (memory.slice(disks, disk), CachePadded::new(Listed::new()));
         Self { world, disks, vcpus, arrangement, listed }
     }
 
@@ -301,8 +301,7 @@ impl<S: Scheme> Stream<S> {
             let (page, _) =
                 self.world.mapped(vcpu, BACKEND, handle).expect("a handle that was given maps a page");
             core::hint::black_box(page.read(0));
-            let refused = |handle, status| panic!("handle {handle}: {status}");
-            self.world.unmap(vcpu, BACKEND, &[handle], refused).expect("the backend exists");
+            self.unmap_one(vcpu, handle);
         }
         let copy = CopyRequest {
             source: Place::Granted { granter: FRONTEND, reference },
@@ -342,6 +341,10 @@ impl<S: Scheme> Stream<S> {
         let request =
             MapRequest { granter: FRONTEND, reference: self.page_of(vcpu), flags: HOST_MAP | READONLY_MAP };
         let handle = self.world.map(vcpu, BACKEND, request).expect("it has been granted");
+        self.unmap_one(vcpu, handle);
+    }
+
+    fn unmap_one(&self, vcpu: &Vcpu, handle: u32) {
         let refused = |handle, status| panic!("handle {handle}: {status}");
         self.world.unmap(vcpu, BACKEND, &[handle], refused).expect("the backend exists");
     }
@@ -383,7 +386,7 @@ impl<S: Scheme> Stream<S> {
             Some(Request { disk: index, number, handles: [0; SEGMENTS] })
         };
         let misplaced = self.disks.iter().enumerate().filter_map(last).map(|it| self.misplaced(&it)).sum();
-        let listed = self.listed.pages();
+        let listed = self.listed.pages.get();
         if rest.is_clean() && misplaced == 0 && listed == 0 {
             Ok(rest)
         } else {
@@ -407,43 +410,31 @@ pub enum KernelLock {
 }
 
 /// The list. Its lock and its length share a line.
-pub(crate) struct Listed<K: Kernel>(CachePadded<List<K>>);
-
-struct List<K: Kernel> {
+struct Listed<K: Kernel> {
     lock: K::Lock,
     pages: Guarded,
 }
 
 impl<K: Kernel> Listed<K> {
-    pub(crate) fn new() -> Self {
-        Self(CachePadded::new(List { lock: K::new_lock(), pages: Guarded::new(0) }))
+    fn new() -> Self {
+        Self { lock: K::new_lock(), pages: Guarded::new(0) }
     }
 
     /// A page comes.
-    pub(crate) fn add(&self, vcpu: &Vcpu) {
+    fn add(&self, vcpu: &Vcpu) {
         self.locked(vcpu, |pages| pages.set(pages.get() + 1));
     }
 
     /// A page goes.
-    pub(crate) fn remove(&self, vcpu: &Vcpu) {
+    fn remove(&self, vcpu: &Vcpu) {
         self.locked(vcpu, |pages| pages.set(pages.get().wrapping_sub(1)));
     }
 
-    /// How many there are. Exact at rest.
-    pub(crate) fn pages(&self) -> u32 {
-        self.0.pages.get()
-    }
-
     fn locked(&self, vcpu: &Vcpu, section: impl FnOnce(&Guarded)) {
-        let address = core::ptr::from_ref(&*self.0).addr();
-        let _held = vcpu.order.acquire(Class::Kernel, address, 0);
         if mutant!("grants-kernel-unlocked": false => true) {
-            return section(&self.0.pages);
+            return section(&self.pages);
         }
-        let token = self.0.lock.lock(K::domain());
-        let holding = vcpu.holding::<K>(Taken::Kernel, address);
-        section(&self.0.pages);
-        self.0.lock.unlock(K::domain(), token);
-        drop(holding);
+        let taken = (Taken::Kernel, core::ptr::from_ref(self).addr());
+        vcpu.locked::<K, _>(taken, &self.lock, || section(&self.pages));
     }
 }

@@ -90,9 +90,9 @@ const MAPPER_LOCK: Arrangement = Arrangement { bound: false, kernel_lock: Some(K
 
 under_every_scheme! {
     under_one_lock_all_pages_come_home Single<Tickets>;
-    under_one_lock_and_a_strict_iommu_all_pages_come_home Strict<Single<Tickets>>;
+    under_one_lock_and_a_strict_iommu_all_pages_come_home StrictSingle<Tickets>;
     under_split_locks_all_pages_come_home Split<Tickets>;
-    under_split_locks_and_a_strict_iommu_all_pages_come_home Strict<Split<Tickets>>;
+    under_split_locks_and_a_strict_iommu_all_pages_come_home StrictSplit<Tickets>;
     with_an_unpadded_maptrack_lock_all_pages_come_home Unpadded<Tickets>;
     with_shorter_sections_all_pages_come_home Brief<Tickets>;
     bound_to_vcpus_all_pages_come_home Split<Tickets>, BOUND;

@@ -9,9 +9,6 @@ use haltkick_locks::UnfairRwLock;
 pub(crate) const MAPPER: u16 = 0;
 pub(crate) const GRANTER: u16 = 1;
 
-pub(crate) type StrictSingle<K> = Strict<Single<K>>;
-pub(crate) type StrictSplit<K> = Strict<Split<K>>;
-
 /// Runs tests by a function of the caller under every scheme of a kernel; under Miri, which is slow, under the one with most kinds
 /// of locks.
 macro_rules! under_every_scheme {
@@ -58,9 +55,9 @@ impl<K: Kernel> Scheme for Posted<K> {
     type Kernel = K;
     type TableLock = UnfairRwLock;
     type TableDomain = K::Domain;
-    const MAP: MapLocking = Split::<K>::MAP;
-    const LOOK_LOCKED: bool = Split::<K>::LOOK_LOCKED;
-    const MAPTRACK: MaptrackLocking = Split::<K>::MAPTRACK;
+    const MAP: MapLocking = <Split<K>>::MAP;
+    const LOOK_LOCKED: bool = <Split<K>>::LOOK_LOCKED;
+    const MAPTRACK: MaptrackLocking = <Split<K>>::MAPTRACK;
     const SWAP: SwapLocking = SwapLocking::AsGiven;
 
     fn new_table_lock() -> UnfairRwLock {

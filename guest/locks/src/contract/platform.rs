@@ -192,3 +192,19 @@ pub struct Queues {
     /// How many entries it has.
     pub table_entries: usize,
 }
+
+impl Queues {
+    /// Queues of `nodes` whose links are fields at the offsets `next` and `locked`. All are those of the first CPU.
+    pub(crate) fn of<C, N, U>(_: &C, nodes: &[N], in_use: &U, next: usize, locked: usize) -> Self {
+        Self {
+            nodes: nodes.as_ptr().addr(),
+            cpu_bytes: size_of::<C>(),
+            node_bytes: size_of::<N>(),
+            nodes_per_cpu: nodes.len(),
+            in_use: core::ptr::from_ref(in_use).addr(),
+            next,
+            locked,
+            ..Self::default()
+        }
+    }
+}

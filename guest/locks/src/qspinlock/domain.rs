@@ -50,17 +50,11 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
 
 /// Layout of the nodes of `cpus` (at least one) and of `table`.
 pub(crate) fn queues_in_memory(cpus: &[PerCpu], table: &[Line]) -> Queues {
-    let per_cpu = &cpus[0];
+    let cpu = &cpus[0];
     Queues {
-        nodes: ptr::from_ref(&per_cpu.nodes).addr(),
-        cpu_bytes: size_of::<PerCpu>(),
-        node_bytes: size_of::<Node>(),
-        nodes_per_cpu: LEVELS,
-        in_use: ptr::from_ref(&per_cpu.own.nesting).addr(),
-        next: offset_of!(Node, next),
-        locked: offset_of!(Node, locked),
         table: table.as_ptr().addr(),
         table_entries: table.len() * WIDTH,
+        ..Queues::of(cpu, &cpu.nodes, &cpu.own.nesting, offset_of!(Node, next), offset_of!(Node, locked))
     }
 }
 

@@ -148,7 +148,7 @@ mod pv;
 mod raw;
 mod word;
 
-use core::{fmt, marker::PhantomData};
+use core::marker::PhantomData;
 
 use domain::{HEAD, Memory, Node, Shared};
 use word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, try_lock};
@@ -188,6 +188,7 @@ pub type DefaultWord = Whole;
 
 /// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`Bounded`], [`WorkConserving`], [`V16`] or [`VirtTas`]),
 /// `W` how its word is laid out.
+#[derive(Debug)]
 pub struct QSpinLock<M, W = DefaultWord> {
     /// See [`word`] for its states.
     word: AtomicU32,
@@ -200,12 +201,6 @@ impl<M: Mode, W: Word> QSpinLock<M, W> {
         pub const fn new() -> Self {
             Self { word: AtomicU32::new(0), kind: PhantomData }
         }
-    }
-}
-
-impl<M, W> fmt::Debug for QSpinLock<M, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QSpinLock").field("word", &self.word).finish()
     }
 }
 

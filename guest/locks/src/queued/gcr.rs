@@ -73,7 +73,7 @@
 //! | J6 | J2, J3 | `first`, to who writes it next |
 //! | J3, J6 | L2 | `first`, to who kicks |
 
-use core::{mem::offset_of, ptr};
+use core::mem::offset_of;
 
 use crate::{
     centralized::tas::await_slice,
@@ -383,16 +383,8 @@ impl<P, const CPUS: usize> GcrDomain<P, CPUS> {
     }
 
     fn queues_in_memory(&self) -> Queues {
-        Queues {
-            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
-            cpu_bytes: size_of::<PerCpu>(),
-            node_bytes: size_of::<Node>(),
-            nodes_per_cpu: LEVELS,
-            in_use: ptr::from_ref(&self.cpus[0].own.nesting).addr(),
-            next: offset_of!(Node, next),
-            locked: offset_of!(Node, state),
-            ..Queues::default()
-        }
+        let cpu = &self.cpus[0];
+        Queues::of(cpu, &cpu.nodes, &cpu.own.nesting, offset_of!(Node, next), offset_of!(Node, state))
     }
 
     fn node(&self, code: Code) -> &Node {

@@ -14,7 +14,7 @@
 //! As the owner keeps its node, and locks need not be released in the order they were taken, a CPU uses any
 //! of its eight nodes that is free.
 
-use core::{mem::offset_of, ptr};
+use core::mem::offset_of;
 
 use crate::{
     contract::{Activity, Lock, Platform, Queues, domain},
@@ -68,16 +68,8 @@ impl<P, const CPUS: usize> McsDomain<P, CPUS> {
     }
 
     fn queues_in_memory(&self) -> Queues {
-        Queues {
-            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
-            cpu_bytes: size_of::<PerCpu>(),
-            node_bytes: size_of::<CachePadded<Node>>(),
-            nodes_per_cpu: SLOTS,
-            in_use: ptr::from_ref(&self.cpus[0].in_use).addr(),
-            next: offset_of!(Node, next),
-            locked: offset_of!(Node, locked),
-            ..Queues::default()
-        }
+        let cpu = &self.cpus[0];
+        Queues::of(cpu, &cpu.nodes, &cpu.in_use, offset_of!(Node, next), offset_of!(Node, locked))
     }
 
     fn node(&self, code: SlotCode) -> &Node {

@@ -9,4 +9,4 @@ pub mod rqspinlock;
 pub use gcr::{Gcr, GcrDomain};
 pub use mcs::{Mcs, McsDomain, McsToken};
 pub use owner_yield::{OwnerYield, OwnerYieldDomain};
-pub use rqspinlock::{FallibleLock, LockError, RqSpinDomain, RqSpinLock};
+pub use rqspinlock::{LockError, RqSpinDomain, RqSpinLock};

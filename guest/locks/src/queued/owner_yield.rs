@@ -142,16 +142,8 @@ impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
     }
 
     fn queues_in_memory(&self) -> Queues {
-        Queues {
-            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
-            cpu_bytes: size_of::<PerCpu>(),
-            node_bytes: size_of::<Node>(),
-            nodes_per_cpu: LEVELS,
-            in_use: ptr::from_ref(&self.cpus[0].nesting).addr(),
-            next: offset_of!(Node, next),
-            locked: offset_of!(Node, locked),
-            ..Queues::default()
-        }
+        let cpu = &self.cpus[0];
+        Queues::of(cpu, &cpu.nodes, &cpu.nesting, offset_of!(Node, next), offset_of!(Node, locked))
     }
 
     fn node(&self, code: Code) -> &Node {

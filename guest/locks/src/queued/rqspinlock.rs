@@ -69,9 +69,7 @@ use core::{fmt, marker::PhantomData, ptr};
 use crate::{
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain},
     faults::mutant::mutant,
-    memory::{
-        AtomicU32, AtomicUsize, CachePadded, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom,
-    },
+    memory::{AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom},
     qspinlock::{
         DefaultWord, Word,
         parts::{
@@ -84,6 +82,7 @@ use crate::{
 };
 
 /// Resilient queue spinlock.
+#[derive(Debug)]
 pub struct RqSpinLock<W = DefaultWord> {
     word: AtomicU32,
     layout: PhantomData<fn() -> W>,
@@ -118,31 +117,9 @@ impl<P, const CPUS: usize> RqSpinDomain<P, CPUS> {
 }
 
 impl<P: Platform, const CPUS: usize> RqSpinDomain<P, CPUS> {
-    fn view(&self, cpu: usize) -> View<'_, P> {
+    fn waiter<'a>(&'a self, word: &'a AtomicU32, cpu: usize) -> Waiter<'a, P> {
         let shared = Shared { platform: &self.platform, cpus: &self.cpus, table: Table::new(&[]) };
-        View { shared, held: &self.held, cpu }
-    }
-}
-
-/// A domain of any size, as a CPU sees it.
-struct View<'a, P> {
-    shared: Shared<'a, P>,
-    held: &'a [Held],
-    cpu: usize,
-}
-
-impl<P> Clone for View<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for View<'_, P> {}
-
-impl<'a, P> View<'a, P> {
-    /// This CPU's table.
-    fn own(&self) -> &'a Held {
-        &self.held[self.cpu]
+        Waiter { shared, held: &self.held, cpu, word }
     }
 }
 
@@ -153,17 +130,14 @@ impl<W: Word> RqSpinLock<W> {
             Self { word: AtomicU32::new(0), layout: PhantomData }
         }
     }
-}
 
-impl<W> fmt::Debug for RqSpinLock<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RqSpinLock").field("word", &self.word).finish()
-    }
-}
-
-impl<W: Word, P: Platform, const CPUS: usize> FallibleLock<RqSpinDomain<P, CPUS>> for RqSpinLock<W> {
+    /// Acquires the lock, or says why not. After an error nothing is held, and `unlock` must not be called. [`Lock::lock`] tries again
+    /// instead.
     #[inline]
-    fn lock_or_fail(&self, domain: &RqSpinDomain<P, CPUS>) -> Result<(), LockError> {
+    pub fn lock_or_fail<P: Platform, const CPUS: usize>(
+        &self,
+        domain: &RqSpinDomain<P, CPUS>,
+    ) -> Result<(), LockError> {
         const { assert!(CPUS <= W::MAX_CPUS, "the tail of this layout cannot name so many CPUs") };
         let cpu = domain.platform.cpu();
         domain.held[cpu].enter(ptr::from_ref(&self.word).addr());
@@ -171,7 +145,7 @@ impl<W: Word, P: Platform, const CPUS: usize> FallibleLock<RqSpinDomain<P, CPUS>
         // (0,0,0) -> (0,0,1). Acquire: pairs with unlock.
         match self.word.compare_exchange(0, LOCKED, Acquire, Relaxed) {
             Ok(_) => Ok(()),
-            Err(seen) => lock_slow::<W, P>(&self.word, domain.view(cpu), seen),
+            Err(seen) => lock_slow::<W, P>(&domain.waiter(&self.word, cpu), seen),
         }
     }
 }
@@ -181,9 +155,10 @@ impl<W: Word, P: Platform, const CPUS: usize> Lock<RqSpinDomain<P, CPUS>> for Rq
 
     #[inline]
     fn lock(&self, domain: &RqSpinDomain<P, CPUS>) {
-        let mut retry = Retry::new();
+        let mut limits = 1;
         while self.lock_or_fail(domain).is_err() {
-            retry.pause(&self.word, &domain.platform);
+            pause_before_retry(&self.word, &domain.platform, limits);
+            limits = (2 * limits).min(MOST_LIMITS);
         }
     }
 
@@ -227,20 +202,6 @@ impl fmt::Display for LockError {
 }
 
 impl core::error::Error for LockError {}
-
-/// A lock whose waiters give up. Its [`lock`](Lock::lock) tries again instead.
-pub trait FallibleLock<D>: Lock<D> {
-    /// Acquires the lock, or says why not. After an error nothing is held, and `unlock` must not be called.
-    fn lock_or_fail(&self, domain: &D) -> Result<Self::Token, LockError>;
-}
-
-/// A padded lock that can fail is a lock that can fail.
-impl<D, L: FallibleLock<D>> FallibleLock<D> for CachePadded<L> {
-    #[inline(always)]
-    fn lock_or_fail(&self, domain: &D) -> Result<L::Token, LockError> {
-        (**self).lock_or_fail(domain)
-    }
-}
 
 /// Locks that a table has room for; deeper ones are not watched.
 const MOST: usize = if MODELLED { 2 } else { 31 };
@@ -337,20 +298,18 @@ const OF_HEAD: u64 = 1;
 /// Acquires a lock that is in the CPU's table and whose word was `seen` when it was not free. After an error, X: it is in the table no more.
 #[cold]
 #[inline(never)]
-fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, view: View<'_, P>, seen: u32) -> Result<(), LockError> {
-    let platform = view.shared.platform;
+fn lock_slow<W: Word, P: Platform>(waiter: &Waiter<'_, P>, seen: u32) -> Result<(), LockError> {
+    let platform = waiter.shared.platform;
     platform.announce(Activity::Waiter);
-    let taken = Waiter { view, word }.lock::<W>(seen);
+    let taken = waiter.lock::<W>(seen);
     if let Err(error) = taken {
-        view.own().leave();
+        waiter.own().leave();
         platform.announce(Activity::Other);
-        platform.count(
-            match error {
-                LockError::Deadlock => Event::LockDeadlock,
-                LockError::TimedOut => Event::LockTimedOut,
-            },
-            1,
-        );
+        let event = match error {
+            LockError::Deadlock => Event::LockDeadlock,
+            LockError::TimedOut => Event::LockTimedOut,
+        };
+        platform.count(event, 1);
     }
     taken
 }
@@ -358,43 +317,40 @@ fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, view: View<'_, P>, seen: u3
 /// Longest wait between two attempts, in limits.
 const MOST_LIMITS: u64 = if MODELLED { 1 } else { 1024 };
 
-/// Before another attempt: lets a queue that is being dissolved end, or a while pass, which is twice as long each time.
-struct Retry(u64);
-
-impl Retry {
-    fn new() -> Self {
-        Self(1)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pause<P: Platform>(&mut self, word: &AtomicU32, platform: &P) {
-        let since = platform.now();
-        loop {
-            platform.pause();
-            // Relaxed: a hint when to try.
-            let is_gone = mutant!("rq-come-back-at-once": word.load(Relaxed) & TAIL_MASK == 0 => true);
-            let limit = platform.lock_limit().saturating_mul(self.0);
-            if is_gone || platform.now().wrapping_sub(since) >= limit {
-                self.0 = (2 * self.0).min(MOST_LIMITS);
-                return;
-            }
+/// Before another attempt: lets a queue that is being dissolved end, or a while pass, which is so many limits long.
+#[cold]
+#[inline(never)]
+fn pause_before_retry<P: Platform>(word: &AtomicU32, platform: &P, limits: u64) {
+    let since = platform.now();
+    loop {
+        platform.pause();
+        // Relaxed: a hint when to try.
+        let is_gone = mutant!("rq-come-back-at-once": word.load(Relaxed) & TAIL_MASK == 0 => true);
+        if is_gone || platform.now().wrapping_sub(since) >= platform.lock_limit().saturating_mul(limits) {
+            return;
         }
     }
 }
 
-/// A CPU in the slow path.
+/// A CPU in the slow path, whatever the size of its domain.
 struct Waiter<'a, P> {
-    view: View<'a, P>,
+    shared: Shared<'a, P>,
+    held: &'a [Held],
+    cpu: usize,
     word: &'a AtomicU32,
 }
 
 impl<P: Platform> Waiter<'_, P> {
+    /// This CPU's table.
+    fn own(&self) -> &Held {
+        &self.held[self.cpu]
+    }
+
     fn lock<W: Word>(&self, seen: u32) -> Result<(), LockError> {
-        let Self { view, word } = *self;
-        let platform = view.shared.platform;
+        let Self { shared, word, .. } = *self;
+        let platform = shared.platform;
         // A: before anything that others would have to wait for (RQ3, RQ5).
-        if mutant!("rq-forget-own": view.own().held_before_the_last(self.lock_address()) => false) {
+        if mutant!("rq-forget-own": self.own().held_before_the_last(self.lock_address()) => false) {
             return Err(LockError::Deadlock);
         }
         if let Some(old) = become_pending::<W, P>(word, platform, seen) {
@@ -409,10 +365,10 @@ impl<P: Platform> Waiter<'_, P> {
         }
         platform.count(Event::LockSlowpath, 1);
 
-        let per_cpu = view.shared.cpu(view.cpu);
+        let per_cpu = shared.cpu(self.cpu);
         let level = per_cpu.nesting().enter();
         let taken = match per_cpu.node(level).filter(|_| self.may_queue(level)) {
-            Some(node) => self.queue::<W>(Code::new(view.cpu, level), node),
+            Some(node) => self.queue::<W>(Code::new(self.cpu, level), node),
             None => {
                 platform.count(Event::LockNoNode, 1);
                 if try_lock(word) { Ok(()) } else { Err(LockError::Deadlock) }
@@ -425,13 +381,13 @@ impl<P: Platform> Waiter<'_, P> {
     /// An NMI must not queue if its CPU queues already: it might wait for what it has interrupted (RQ1, RQ4).
     fn may_queue(&self, level: usize) -> bool {
         mutant!("rq-nmi-never-queues": level == 0 => false)
-            || !mutant!("rq-nmi-queues": self.view.shared.platform.is_in_nmi() => false)
+            || !mutant!("rq-nmi-queues": self.shared.platform.is_in_nmi() => false)
     }
 
     /// Q1 to Q8.
     fn queue<W: Word>(&self, code: Code, node: &Node) -> Result<(), LockError> {
-        let Self { view, word } = *self;
-        let platform = view.shared.platform;
+        let Self { shared, word, .. } = *self;
+        let platform = shared.platform;
         platform.point(Point::NodeClaimed);
         // Q1, Q2
         count_level(platform, code);
@@ -440,7 +396,7 @@ impl<P: Platform> Waiter<'_, P> {
             return Ok(());
         }
         // Q3, Q4
-        if join::<W, P>(word, view.shared, code).is_some() && self.await_verdict(node) == DISSOLVED {
+        if join::<W, P>(word, shared, code).is_some() && self.await_verdict(node) == DISSOLVED {
             platform.count(Event::LockDissolved, 1);
             self.leave_queue::<W>(code, node, DISSOLVED);
             return Err(LockError::TimedOut);
@@ -449,7 +405,7 @@ impl<P: Platform> Waiter<'_, P> {
         platform.announce(Activity::Head);
         match self.wait_until_clear(LOCKED_PENDING, OF_HEAD) {
             Ok(seen) => {
-                claim::<W, P>(word, view.shared, code, node, seen);
+                claim::<W, P>(word, shared, code, node, seen);
                 Ok(())
             }
             // The others have done nothing wrong (RQ6).
@@ -469,7 +425,7 @@ impl<P: Platform> Waiter<'_, P> {
         loop {
             // Acquire: pairs with Q8, as in the queue of other locks.
             match node.locked.load(Acquire) {
-                WAITS => self.view.shared.platform.pause(),
+                WAITS => self.shared.platform.pause(),
                 verdict => return verdict,
             }
         }
@@ -477,7 +433,7 @@ impl<P: Platform> Waiter<'_, P> {
 
     /// N5, Q5: waits until no bit of `mask` is set; returns the word.
     fn wait_until_clear(&self, mask: u32, part: u64) -> Result<u32, LockError> {
-        let mut check = Check::new(self.view, self.word, part);
+        let mut check = Check::new(self, part);
         loop {
             // Acquire: pairs with unlock.
             let seen = self.word.load(mutant!("rq-relaxed-wait": Acquire => Relaxed));
@@ -501,11 +457,26 @@ impl<P: Platform> Waiter<'_, P> {
                 Err(now) => seen = now,
             }
         }
-        hand_over(self.view.shared, node, verdict);
+        hand_over(self.shared, node, verdict);
     }
 
     fn lock_address(&self) -> usize {
         ptr::from_ref(self.word).addr()
+    }
+
+    /// ABBA: whether the holder waits for a lock that this CPU holds. Looks at all CPUs, since the word does not name the holder. Circles of
+    /// three CPUs end by time.
+    fn is_in_a_circle(&self) -> bool {
+        for cpu in (0..self.held.len()).filter(|cpu| *cpu != self.cpu) {
+            // Acquire: pairs with unlock; if it was released meanwhile, what its last holder asks for does not matter.
+            if self.word.load(Acquire) & LOCKED_MASK == 0 {
+                return false;
+            }
+            if let Some(asked) = self.held[cpu].asked_while_holding(self.lock_address()) {
+                return mutant!("rq-no-circle": self.own().held_before_the_last(asked) => false);
+            }
+        }
+        false
     }
 }
 
@@ -516,8 +487,7 @@ const CHECKS: u64 = 500;
 
 /// One bounded wait.
 struct Check<'a, P> {
-    view: View<'a, P>,
-    word: &'a AtomicU32,
+    waiter: &'a Waiter<'a, P>,
     /// Divisor of [`Platform::lock_limit`]: the wait is over after the quotient.
     part: u64,
     rounds: u32,
@@ -528,9 +498,9 @@ struct Check<'a, P> {
 
 impl<'a, P: Platform> Check<'a, P> {
     /// Starts the clock.
-    fn new(view: View<'a, P>, word: &'a AtomicU32, part: u64) -> Self {
-        let since = view.shared.platform.now();
-        Self { view, word, part, rounds: 0, since, last: since }
+    fn new(waiter: &'a Waiter<'a, P>, part: u64) -> Self {
+        let since = waiter.shared.platform.now();
+        Self { waiter, part, rounds: 0, since, last: since }
     }
 
     /// Pauses for one round, or says why there is no use in waiting.
@@ -540,12 +510,12 @@ impl<'a, P: Platform> Check<'a, P> {
             self.rounds = 0;
             self.look()?;
         }
-        self.view.shared.platform.pause();
+        self.waiter.shared.platform.pause();
         Ok(())
     }
 
     fn look(&mut self) -> Result<(), LockError> {
-        let platform = self.view.shared.platform;
+        let platform = self.waiter.shared.platform;
         let (limit, now) = (platform.lock_limit(), platform.now());
         if now.wrapping_sub(self.since) >= limit / self.part {
             return Err(LockError::TimedOut);
@@ -554,26 +524,6 @@ impl<'a, P: Platform> Check<'a, P> {
             return Ok(());
         }
         self.last = now;
-        if self.is_in_a_circle() { Err(LockError::Deadlock) } else { Ok(()) }
-    }
-
-    /// ABBA: whether the holder waits for a lock that this CPU holds. Looks at all CPUs, since the word does not name the holder. Circles of
-    /// three CPUs end by time.
-    fn is_in_a_circle(&self) -> bool {
-        let own = &self.view.held[self.view.cpu];
-        for cpu in (0..self.view.held.len()).filter(|cpu| *cpu != self.view.cpu) {
-            // Acquire: pairs with unlock; if it was released meanwhile, what its last holder asks for does not matter.
-            if self.word.load(Acquire) & LOCKED_MASK == 0 {
-                return false;
-            }
-            if let Some(asked) = self.view.held[cpu].asked_while_holding(self.lock()) {
-                return mutant!("rq-no-circle": own.held_before_the_last(asked) => false);
-            }
-        }
-        false
-    }
-
-    fn lock(&self) -> usize {
-        core::ptr::from_ref(self.word).addr()
+        if self.waiter.is_in_a_circle() { Err(LockError::Deadlock) } else { Ok(()) }
     }
 }

@@ -56,9 +56,6 @@ use crate::{
 
 /// Layout of a node: where it names its CPU.
 pub trait Layout: sealed::Sealed + Send + Sync + Sized + 'static {
-    /// Its name in tables and on command lines.
-    const NAME: &'static str;
-
     #[doc(hidden)]
     const KIND: Kind;
 }
@@ -93,22 +90,16 @@ mod sealed {
 }
 
 macro_rules! layouts {
-    ($($layout:ident $name:literal;)+) => {$(
+    ($($layout:ident)+) => {$(
         impl sealed::Sealed for $layout {}
 
         impl Layout for $layout {
-            const NAME: &'static str = $name;
             const KIND: Kind = Kind::$layout;
         }
     )+};
 }
 
-layouts! {
-    Packed "packed";
-    Split "split";
-    Cached "cached";
-    PrevCpu "prev-cpu";
-}
+layouts! { Packed Split Cached PrevCpu }
 
 /// An optimistic spin queue.
 #[derive(Debug)]
@@ -404,11 +395,3 @@ impl Watch {
         platform.count(Event::OsqCpuReadWritten, self.fetched);
     }
 }
-
-const _: () = {
-    #[cfg(not(any(loom, shuttle)))]
-    {
-        assert!(size_of::<Node>() == 128);
-        assert!(size_of::<Osq<Packed>>() == 4);
-    }
-};

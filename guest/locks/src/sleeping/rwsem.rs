@@ -133,80 +133,6 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         }
     }
 
-    /// Takes a read lock, waiting as long as it takes.
-    #[inline]
-    pub fn read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // E1. Acquire: pairs with E8 of writers.
-        let acquire = mutant!("rwsem-relaxed-read": Acquire => Relaxed);
-        let now = self.count.fetch_add(READER, acquire).wrapping_add(READER);
-        if now & (WRITER | WAITERS | HANDOFF) == 0 {
-            self.name_reader(domain.me());
-        } else {
-            self.read_slow(domain, now);
-        }
-    }
-
-    /// Takes a read lock if that needs no waiting, and there are no waiters.
-    pub fn try_read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        // Relaxed: the exchange validates the value.
-        let mut seen = self.count.load(Relaxed);
-        while seen & (WRITER | WAITERS | HANDOFF) == 0 {
-            // Acquire: as E1.
-            match self.count.compare_exchange_weak(seen, seen.wrapping_add(READER), Acquire, Relaxed) {
-                Ok(_) => {
-                    self.name_reader(domain.me());
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
-        }
-        false
-    }
-
-    /// Releases a read lock.
-    #[inline]
-    pub fn read_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // E8. Release: pairs with the acquires of writers.
-        let release = mutant!("rwsem-relaxed-read-unlock": Release => Relaxed);
-        let now = self.count.fetch_sub(READER, release).wrapping_sub(READER);
-        if now & (TAKEN | WAITERS) == WAITERS {
-            self.allow_spinning();
-            self.wake(domain);
-        }
-    }
-
-    /// Takes the write lock, waiting as long as it takes.
-    #[inline]
-    pub fn write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        if !self.try_write(domain) {
-            self.write_slow(domain);
-        }
-    }
-
-    /// Takes the write lock if that needs no waiting, and there are no waiters.
-    #[inline]
-    pub fn try_write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
-        let taken =
-            self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
-        if taken {
-            self.name_writer(domain.me());
-        }
-        taken
-    }
-
-    /// Releases the write lock.
-    #[inline]
-    pub fn write_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // Relaxed: a hint. Before E8, so that it does not wipe out the next owner.
-        self.owner.store(0, Relaxed);
-        // E8. Release: pairs with all acquires.
-        let release = mutant!("rwsem-relaxed-write-unlock": Release => Relaxed);
-        if self.count.fetch_sub(WRITER, release) & WAITERS != 0 {
-            self.wake(domain);
-        }
-    }
-
     /// Turns the write lock into a read lock; no writer comes in between.
     pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         // Relaxed: a hint.
@@ -255,7 +181,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         let nobody_is_left = mutant!("rwsem-no-second-wake": now & TAKEN == 0 => false);
         // The look that there was not: readers own it, and this one is the first in the list.
         let readers_own_it = !R::READERS_STEAL && only && now & WRITER == 0;
-        let found = if nobody_is_left || readers_own_it { self.find(&list, domain) } else { Found::Nobody };
+        let found = if nobody_is_left || readers_own_it { self.find(&list) } else { Found::Nobody };
         drop(list);
         if nobody_is_left {
             self.allow_spinning();
@@ -282,12 +208,12 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> Lock<SleepDomain<
 
     #[inline]
     fn try_lock(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        self.try_write(domain).then_some(())
+        self.try_write(domain)
     }
 
     #[inline]
     fn unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
-        self.write_unlock(domain);
+        self.write_unlock(domain, ());
     }
 }
 
@@ -299,32 +225,72 @@ impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> RwLock<SleepDomai
 
     #[inline]
     fn read(&self, domain: &SleepDomain<P, L, CPUS>) {
-        self.read(domain);
+        // E1. Acquire: pairs with E8 of writers.
+        let acquire = mutant!("rwsem-relaxed-read": Acquire => Relaxed);
+        let now = self.count.fetch_add(READER, acquire).wrapping_add(READER);
+        if now & (WRITER | WAITERS | HANDOFF) == 0 {
+            self.name_reader(domain.me());
+        } else {
+            self.read_slow(domain, now);
+        }
     }
 
-    #[inline]
+    /// `None` also while CPUs wait.
     fn try_read(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        self.try_read(domain).then_some(())
+        // Relaxed: the exchange validates the value.
+        let mut seen = self.count.load(Relaxed);
+        while seen & (WRITER | WAITERS | HANDOFF) == 0 {
+            // Acquire: as E1.
+            match self.count.compare_exchange_weak(seen, seen.wrapping_add(READER), Acquire, Relaxed) {
+                Ok(_) => {
+                    self.name_reader(domain.me());
+                    return Some(());
+                }
+                Err(now) => seen = now,
+            }
+        }
+        None
     }
 
     #[inline]
     fn read_unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
-        self.read_unlock(domain);
+        // E8. Release: pairs with the acquires of writers.
+        let release = mutant!("rwsem-relaxed-read-unlock": Release => Relaxed);
+        let now = self.count.fetch_sub(READER, release).wrapping_sub(READER);
+        if now & (TAKEN | WAITERS) == WAITERS {
+            self.allow_spinning();
+            self.wake(domain);
+        }
     }
 
     #[inline]
     fn write(&self, domain: &SleepDomain<P, L, CPUS>) {
-        self.write(domain);
+        if self.try_write(domain).is_none() {
+            self.write_slow(domain);
+        }
     }
 
+    /// `None` also while CPUs wait.
     #[inline]
     fn try_write(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
-        self.try_write(domain).then_some(())
+        // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
+        let taken =
+            self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
+        if taken {
+            self.name_writer(domain.me());
+        }
+        taken.then_some(())
     }
 
     #[inline]
     fn write_unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
-        self.write_unlock(domain);
+        // Relaxed: a hint. Before E8, so that it does not wipe out the next owner.
+        self.owner.store(0, Relaxed);
+        // E8. Release: pairs with all acquires.
+        let release = mutant!("rwsem-relaxed-write-unlock": Release => Relaxed);
+        if self.count.fetch_sub(WRITER, release) & WAITERS != 0 {
+            self.wake(domain);
+        }
     }
 }
 
@@ -418,21 +384,17 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
     #[inline(never)]
     fn wake<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         let list = self.list.hold(domain);
-        let found = self.find(&list, domain);
+        let found = self.find(&list);
         drop(list);
         found.wake(domain);
     }
 
     /// E9, as far as it happens under the list's lock.
-    fn find<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-    ) -> Found {
-        let platform = &domain.platform;
+    fn find<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>) -> Found {
+        let platform = &list.domain.platform;
         let Some(first) = list.first() else { return Found::Nobody };
         if !list.shares(first) {
-            self.promise_if_overdue(list, domain, first);
+            self.promise_if_overdue(list, first);
             let Some(woken) = list.wake_first() else { return Found::Nobody };
             platform.count(Event::RwsemWakeWriter, 1);
             return Found::Writer(woken);
@@ -448,21 +410,16 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
             platform.count(Event::RwsemRlockHandoff, u64::from(overdue));
             return Found::Nobody;
         }
-        Found::Readers(self.admit(list, domain, READER))
+        Found::Readers(self.admit(list, READER))
     }
 
     /// (*, w, *) -> (*, w + HANDOFF, *) on behalf of a writer whose patience is over, and which may not run for long.
-    fn promise_if_overdue<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-        first: u32,
-    ) {
+    fn promise_if_overdue<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>, first: u32) {
         let insists = || R::PROMISES && self.count.load(Relaxed) & HANDOFF == 0 && list.is_overdue(first);
         if mutant!("rwsem-waker-never-promises": insists() => false) {
             // Relaxed: under the list's lock, like every change of the two flags.
             self.count.fetch_or(HANDOFF, Relaxed);
-            domain.platform.count(Event::RwsemWlockHandoff, 1);
+            list.domain.platform.count(Event::RwsemWlockHandoff, 1);
         }
     }
 
@@ -472,7 +429,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
     fn let_readers_in<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         let list = self.list.hold(domain);
         let found = match list.first() {
-            Some(first) if list.shares(first) => Found::Readers(self.admit(&list, domain, 0)),
+            Some(first) if list.shares(first) => Found::Readers(self.admit(&list, 0)),
             _ => Found::Nobody,
         };
         drop(list);
@@ -480,15 +437,10 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
     }
 
     /// Takes readers out of the list, of which the first is one, and counts them in; `counted` is in already.
-    fn admit<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-        counted: u32,
-    ) -> Woken {
+    fn admit<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>, counted: u32) -> Woken {
         let past_writers = mutant!("rwsem-2018-past-writers": R::READERS_PASS_WRITERS => true);
         let (woken, readers) = list.remove_sharing(R::BATCH, past_writers);
-        domain.platform.count(Event::RwsemWakeReader, u64::from(readers));
+        list.domain.platform.count(Event::RwsemWakeReader, u64::from(readers));
         // Relaxed: under the list's lock, like every change of the two flags.
         let promised = mutant!("rwsem-keep-the-promise": self.count.load(Relaxed) & HANDOFF => 0);
         let waiters = if list.is_empty() { WAITERS } else { 0 };
@@ -622,7 +574,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         loop {
             // E7
             list.fall_asleep();
-            if self.take_from_list(&list, domain, me) {
+            if self.take_from_list(&list) {
                 list.remove(me);
                 return;
             }
@@ -639,12 +591,8 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
 
     /// (0, w + h, 0) -> (0, w', 1) by the first of the list (in 2018: by any), `w'` without it; or
     /// (*, w, *) -> (*, w + HANDOFF, *), if its patience is over.
-    fn take_from_list<P: Platform, const CPUS: usize>(
-        &self,
-        list: &Held<'_, P, L, CPUS>,
-        domain: &SleepDomain<P, L, CPUS>,
-        me: u32,
-    ) -> bool {
+    fn take_from_list<P: Platform, const CPUS: usize>(&self, list: &Held<'_, P, L, CPUS>) -> bool {
+        let me = list.domain.me();
         if R::PROMISES && list.first() != Some(me) {
             return false;
         }
@@ -667,7 +615,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
             match self.count.compare_exchange_weak(seen, wanted, acquire, Relaxed) {
                 Ok(_) if free => return true,
                 Ok(_) => {
-                    domain.platform.count(Event::RwsemWlockHandoff, 1);
+                    list.domain.platform.count(Event::RwsemWlockHandoff, 1);
                     return false;
                 }
                 Err(now) => seen = now,

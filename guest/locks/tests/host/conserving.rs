@@ -70,12 +70,6 @@ fn a_head_insists_when_its_tenure_is_over() {
     stage.host.set_patience(1, Duration::from_millis(1));
     stage.host.set_patience(2, Duration::ZERO);
     let [held, insists, queued] = [(); 3].map(|()| Signal::default());
-    let order = std::sync::Mutex::new(vec![]);
-    let visit = |cpu| {
-        stage.lock();
-        order.lock().unwrap().push(cpu);
-        stage.unlock();
-    };
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -88,7 +82,7 @@ fn a_head_insists_when_its_tenure_is_over() {
             }
             Cpus::give_at(Point::TailPublished, &queued);
             stage.unlock();
-            visit(0);
+            stage.visit_in_turn();
         }
         1 => {
             held.await_it();
@@ -98,14 +92,14 @@ fn a_head_insists_when_its_tenure_is_over() {
                 // It comes back, finds that the head spins, and joins the queue: to spin there, or to sleep if CPU 2 does.
                 queued.await_it();
             });
-            visit(1);
+            stage.visit_in_turn();
         }
         _ => {
             stage.host.until_doing(1, Activity::Head);
-            visit(2);
+            stage.visit_in_turn();
         }
     });
-    assert_eq!(*order.lock().unwrap(), [1, 2, 0]);
+    assert_eq!(*stage.order.lock().unwrap(), [1, 2, 0]);
 }
 
 /// CPU 1 is head, CPU 2 sleeps behind it, and the lock is free when CPU 1 looks for the second time, after 32 pauses.
@@ -249,22 +243,15 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
     // A tenure is 32 times as long, and must be longer than a few dozen rounds, which take Miri's clock a hundred milliseconds.
     let patience = if cfg!(miri) { Duration::from_millis(20) } else { Duration::from_micros(100) };
     let stage = Conserving::new(Cpus::new(2, patience));
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    stage.while_held(
+        || {
             while stage.host.events(Event::PvWaitHead) < 3 || stage.host.slices_given_up() == 0 {
                 stage.host.kick(1);
                 thread::yield_now();
             }
-            stage.unlock();
-            stage.host.kick(1);
-        } else {
-            held.await_it();
-            stage.visit();
-        }
-    });
+        },
+        |_| stage.visit(),
+    );
     assert!(stage.host.events(Event::PvWaitAgain) >= 2);
 }
 

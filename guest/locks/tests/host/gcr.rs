@@ -1,43 +1,37 @@
 //! Tests of the lock for which only a few CPUs race.
 
-use std::{sync::Mutex, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use haltkick_locks::*;
 
-use crate::support::{Cpus, Signal};
+use crate::support::{self, Cpus, Signal, while_held};
 
-struct Stage {
-    host: Cpus,
-    domain: GcrDomain<Cpus, 4>,
-    lock: Gcr,
+type Stage = support::Stage<GcrDomain<Cpus, 4>, Gcr>;
+
+fn stage(host: Cpus) -> Arc<Stage> {
+    Stage::set_up(host, GcrDomain::new, Gcr::new())
 }
 
-impl Stage {
-    fn new(host: Cpus) -> Self {
-        Self { domain: GcrDomain::new(host.clone()), host, lock: Gcr::new() }
-    }
+/// Who has the lock does not count as one that races.
+fn lock(stage: &Stage) {
+    stage.lock();
+    stage.host.section_entered();
+}
 
-    fn lock(&self) {
-        self.lock.lock(&self.domain);
-        self.host.section_entered();
-    }
-
-    fn unlock(&self) {
-        self.lock.unlock(&self.domain, ());
-        self.host.section_left();
-    }
+fn unlock(stage: &Stage) {
+    stage.unlock();
+    stage.host.section_left();
 }
 
 /// CPU 0 holds the lock, CPU 1 races for it. CPUs 2 and 3 find that enough of them do, and sleep.
 #[test]
 fn cpus_that_queue_sleep_and_are_served_in_order() {
-    let stage = Stage::new(Cpus::impatient(4));
+    let stage = stage(Cpus::impatient(4));
     let held = Signal::default();
-    let order = Mutex::new(vec![]);
     stage.host.run(|cpu| {
         match cpu {
             0 => {
-                stage.lock();
+                lock(&stage);
                 held.give();
                 stage.host.until_counted(1, Event::PvWaitHead);
                 stage.host.until_counted(1, Event::PvWaitNode);
@@ -47,12 +41,12 @@ fn cpus_that_queue_sleep_and_are_served_in_order() {
             _ => stage.host.until_counted(1, Event::PvWaitHead),
         }
         if cpu != 0 {
-            stage.lock();
+            lock(&stage);
         }
-        order.lock().unwrap().push(cpu);
-        stage.unlock();
+        stage.order.lock().unwrap().push(cpu);
+        unlock(&stage);
     });
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    assert_eq!(*stage.order.lock().unwrap(), [0, 1, 2, 3]);
     assert_eq!(stage.host.events(Event::LockSlowpath), 2, "CPU 1 needs no node");
     assert!(stage.host.events(Event::PvKickUnlock) >= 2);
 }
@@ -60,7 +54,7 @@ fn cpus_that_queue_sleep_and_are_served_in_order() {
 /// CPU 2 sleeps in the queue. CPUs 0 and 1 never rest, and one of them always races: CPU 2 is let in all the same.
 #[test]
 fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
-    let stage = Stage::new(Cpus::impatient(3));
+    let stage = stage(Cpus::impatient(3));
     let [held, queues, served] = [(); 3].map(|()| Signal::default());
     // Once CPU 2 races, too, the other one may have to queue.
     let hold_while_the_other_rests = |cpu: usize| {
@@ -72,48 +66,45 @@ fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
     stage.host.run(|cpu| {
         match cpu {
             0 => {
-                stage.lock();
+                lock(&stage);
                 held.give();
                 hold_while_the_other_rests(0);
                 queues.give();
                 stage.host.until_counted(1, Event::PvWaitHead);
-                stage.unlock();
+                unlock(&stage);
             }
             1 => held.await_it(),
             _ => {
                 queues.await_it();
-                stage.lock();
+                lock(&stage);
                 served.give();
-                return stage.unlock();
+                return unlock(&stage);
             }
         }
         while !served.given() {
-            stage.lock();
+            lock(&stage);
             hold_while_the_other_rests(cpu);
-            stage.unlock();
+            unlock(&stage);
         }
     });
 }
 
 #[test]
 fn a_slice_that_is_about_to_end_is_given_up() {
-    let stage = Stage::new(Cpus::new(2, Duration::from_secs(3600)));
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock();
-            held.give();
+    let stage = stage(Cpus::new(2, Duration::from_secs(3600)));
+    while_held(
+        &stage.host,
+        (|| lock(&stage), || unlock(&stage)),
+        || {
             stage.host.until_doing(1, Activity::Head);
             stage.host.set_slice_ends_soon(true);
-            stage.unlock();
-        } else {
-            held.await_it();
-            stage.lock();
-            assert_eq!(stage.host.slices_given_up(), 1, "when it saw the lock free");
-            stage.unlock();
-            stage.lock();
-            assert_eq!(stage.host.slices_given_up(), 2, "before the fast path");
-            stage.unlock();
-        }
-    });
+        },
+        |_| {
+            for (given_up, when) in [(1, "when it saw the lock free"), (2, "before the fast path")] {
+                lock(&stage);
+                assert_eq!(stage.host.slices_given_up(), given_up, "{when}");
+                unlock(&stage);
+            }
+        },
+    );
 }

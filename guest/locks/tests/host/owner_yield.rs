@@ -129,12 +129,6 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
     let stage = Stage::new(3);
     let outer: Arc<[OwnerYield; LEVELS]> = Arc::new(std::array::from_fn(|_| OwnerYield::new()));
     let [held, waited, stalled, goes_on] = [(); 4].map(|()| Signal::default());
-    let order = Arc::new(std::sync::Mutex::new(vec![]));
-    let visit = |stage: &Stage, order: &std::sync::Mutex<Vec<usize>>, cpu| {
-        stage.lock();
-        order.lock().unwrap().push(cpu);
-        stage.unlock();
-    };
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -158,12 +152,12 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
                     goes_on.await_it();
                 }
             });
-            visit(&stage, &order, 1);
+            stage.visit_in_turn();
         }
         _ => {
             stalled.await_it();
             let level = std::cell::Cell::new(0);
-            let (staged, inner, order) = (stage.clone(), outer.clone(), order.clone());
+            let (staged, inner) = (stage.clone(), outer.clone());
             Cpus::hook(move |point| {
                 if point == Point::NodeClaimed && level.get() < LEVELS {
                     level.set(level.get() + 1);
@@ -172,7 +166,7 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
                             lock.lock(&staged.domain);
                             lock.unlock(&staged.domain, ());
                         }
-                        None => visit(&staged, &order, 2),
+                        None => staged.visit_in_turn(),
                     }
                 }
             });
@@ -180,7 +174,7 @@ fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
             outer[0].unlock(&stage.domain, ());
         }
     });
-    assert_eq!(*order.lock().unwrap(), [1, 2]);
+    assert_eq!(*stage.order.lock().unwrap(), [1, 2]);
 }
 
 /// CPUs with something to do when they find another one preempted.

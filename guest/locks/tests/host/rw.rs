@@ -13,21 +13,25 @@ fn slots(host: Cpus) -> Slots {
     PerCpuRwDomain::new(Box::new(host), [const { ReaderSlot::new() }; CPUS])
 }
 
+/// Waiters that spin first, and impatient ones of which every second is off its CPU.
+fn hosts() -> [Cpus; 2] {
+    let half_off = Cpus::impatient(CPUS);
+    (0..CPUS).step_by(2).for_each(|cpu| half_off.set_preempted(cpu, true));
+    [Cpus::new(CPUS, Duration::from_micros(20)), half_off]
+}
+
 /// The tests of one lock. `$domain` makes the domain from a host, `$lock` a new lock.
 macro_rules! rw_family {
     ($($name:ident: $lock:expr, $domain:expr;)+) => {$(
         mod $name {
             use super::*;
 
-            #[test]
-            fn writers_are_alone() {
-                let host = Cpus::new(CPUS, Duration::from_micros(20));
-                super::writers_are_alone(&host, &$domain(host.clone()), &$lock);
-            }
-
-            #[test]
-            fn readers_share_and_a_writer_does_not() {
-                super::readers_share_and_a_writer_does_not(&$domain(Cpus::impatient(CPUS)), &$lock);
+            tests! {
+                writers_are_alone: for host in hosts() {
+                    super::writers_are_alone(&host, &$domain(host.clone()), &$lock);
+                };
+                readers_share_and_a_writer_does_not:
+                    super::readers_share_and_a_writer_does_not(&$domain(Cpus::impatient(CPUS)), &$lock);
             }
         }
     )+};
@@ -41,6 +45,7 @@ rw_family! {
     per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), slots;
     per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), slots;
     rwsem: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
+    rwsem_of_2018: RwSem::<_, Rules2018>::with_rules(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
 }
 
 /// Each CPU writes one round in four. Two counters that are written together are always seen together.

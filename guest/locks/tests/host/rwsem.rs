@@ -1,103 +1,25 @@
-//! Properties of a reader-writer lock beyond those of a lock.
+//! Properties of the semaphore beyond those of all reader-writer locks.
 
 use std::{sync::Arc, thread, time::Duration};
 
 use haltkick_locks::*;
 use haltkick_testing::tests;
 
-use crate::support::{self, CPUS, Cpus, Plain, Signal, rounds};
+use crate::support::{self, CPUS, Cpus, Plain, Signal};
 
-struct Stage<R> {
-    host: Cpus,
-    domain: SleepDomain<Cpus, osq::Packed, CPUS>,
-    lock: RwSem<osq::Packed, R>,
-    /// Equal whenever no writer is inside.
-    counters: [Plain; 2],
-}
-
+type Stage<R> = support::Stage<SleepDomain<Cpus, osq::Packed, CPUS>, RwSem<osq::Packed, R>>;
 type Today = Stage<RulesToday>;
 
 impl<R: RwSemRules> Stage<R> {
     fn new(host: Cpus) -> Arc<Self> {
-        let domain = SleepDomain::new(host.clone());
-        Arc::new(Self { host, domain, lock: RwSem::with_rules(), counters: Default::default() })
-    }
-
-    fn write(&self) {
-        self.lock.write(&self.domain);
-        self.counters.iter().for_each(Plain::increment);
-        self.lock.write_unlock(&self.domain);
-    }
-
-    /// As [`while_held`](support::while_held).
-    fn while_held(&self, meanwhile: impl Fn() + Sync, others: impl Fn(usize) + Sync) {
-        support::while_held(
-            &self.host,
-            (|| self.lock.write(&self.domain), || self.lock.write_unlock(&self.domain)),
-            meanwhile,
-            others,
-        );
-    }
-
-    fn look(&self) -> usize {
-        let [a, b] = self.counters.each_ref().map(Plain::get);
-        assert_eq!(a, b, "a reader and a writer were inside at once");
-        a
+        Self::set_up(host, SleepDomain::new, RwSem::with_rules())
     }
 
     fn read(&self) {
         self.lock.read(&self.domain);
-        self.look();
-        self.lock.read_unlock(&self.domain);
+        self.counter.get();
+        self.lock.read_unlock(&self.domain, ());
     }
-}
-
-/// Two in three rounds read. Every ninth writes, and reads what it wrote without letting go.
-fn readers_see_whole_writes<R: RwSemRules>(host: Cpus) {
-    let stage = Stage::<R>::new(host);
-    let n = rounds(1_500);
-    stage.host.run(|cpu| {
-        for round in 0..n {
-            match (round + cpu) % 9 {
-                0 | 3 => stage.write(),
-                6 => {
-                    stage.lock.write(&stage.domain);
-                    stage.counters.iter().for_each(Plain::increment);
-                    let written = stage.counters[0].get();
-                    stage.lock.downgrade(&stage.domain);
-                    assert_eq!(stage.look(), written, "somebody has written in between");
-                    stage.lock.read_unlock(&stage.domain);
-                }
-                4 => {
-                    if !stage.lock.try_read(&stage.domain) {
-                        stage.lock.read(&stage.domain);
-                    }
-                    stage.look();
-                    stage.lock.read_unlock(&stage.domain);
-                }
-                _ => stage.read(),
-            }
-        }
-    });
-    let writes = (0..CPUS).map(|cpu| (0..n).filter(|round| (round + cpu) % 3 == 0).count()).sum::<usize>();
-    assert_eq!(stage.look(), writes);
-}
-
-#[test]
-fn readers_see_whole_writes_when_all_spin_first() {
-    readers_see_whole_writes::<RulesToday>(Cpus::new(CPUS, Duration::from_micros(20)));
-    readers_see_whole_writes::<Rules2018>(Cpus::new(CPUS, Duration::from_micros(20)));
-}
-
-#[test]
-fn readers_see_whole_writes_when_owners_are_often_preempted() {
-    let host = || {
-        let host = Cpus::impatient(CPUS);
-        (0..CPUS).step_by(2).for_each(|cpu| host.set_preempted(cpu, true));
-        host
-    };
-    readers_see_whole_writes::<RulesToday>(host());
-    readers_see_whole_writes::<Rules2018>(host());
 }
 
 #[test]
@@ -107,16 +29,16 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     let [held, halts, kicked] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| {
         if cpu == 0 {
-            stage.lock.write(&stage.domain);
+            stage.lock();
             held.give();
             halts.await_it();
-            stage.lock.write_unlock(&stage.domain);
+            stage.unlock();
             kicked.give();
         } else {
             held.await_it();
             // Until it has been kicked: it might find first that it need not sleep, and would not be kicked then.
             Cpus::stand_at(Point::BeforeSleep, &halts, &kicked);
-            stage.write();
+            stage.visit();
         }
     });
     let events = [Event::SleepKick, Event::SleepKickWake, Event::PvKickUnlock, Event::PvKickWake];
@@ -131,7 +53,7 @@ fn a_writer_comes_in_although_readers_never_let_go_together() {
     let done = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
-            stage.write();
+            stage.visit();
             done.give();
         } else {
             while !done.given() {
@@ -139,7 +61,7 @@ fn a_writer_comes_in_although_readers_never_let_go_together() {
             }
         }
     });
-    assert_eq!(stage.look(), 1);
+    assert_eq!(stage.counter.get(), 1);
 }
 
 /// CPU 0 owns the lock, and CPU 1 sleeps as a writer whose patience is over: it has been promised the lock. When CPU 0
@@ -166,10 +88,10 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
             1 => {
                 // Only who is about to halt is kicked.
                 Cpus::give_at(Point::BeforeSleep, &halts);
-                stage.lock.write(&stage.domain);
+                stage.lock();
                 assert!(!stolen.given(), "somebody has overtaken a writer that insists");
                 served.give();
-                stage.lock.write_unlock(&stage.domain);
+                stage.unlock();
             }
             _ => {
                 comes.await_it();
@@ -182,7 +104,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Today)) {
 }
 
 tests! {
-    no_writer_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Today::write);
+    no_writer_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Today::visit);
     no_reader_overtakes_a_writer_that_insists: nobody_overtakes_a_writer_that_insists(Today::read);
 }
 
@@ -193,23 +115,17 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
     let stage = Today::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let [held, halts, released, goes_on] = [(); 4].map(|()| Signal::default());
-    let order = std::sync::Mutex::new(vec![]);
-    let write = |cpu| {
-        stage.lock.write(&stage.domain);
-        order.lock().unwrap().push(cpu);
-        stage.lock.write_unlock(&stage.domain);
-    };
     stage.host.run_some(3, |cpu| match cpu {
         0 => {
-            stage.lock.write(&stage.domain);
+            stage.lock();
             held.give();
             halts.await_it();
             thread::sleep(Duration::from_millis(5));
             assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 0, "CPU 1 has not insisted itself");
-            stage.lock.write_unlock(&stage.domain);
+            stage.unlock();
             released.give();
             // CPU 2 sleeps, or has come in.
-            while stage.host.events(Event::RwsemSleepWriter) < 2 && order.lock().unwrap().is_empty() {
+            while stage.host.events(Event::RwsemSleepWriter) < 2 && stage.order.lock().unwrap().is_empty() {
                 thread::yield_now();
             }
             goes_on.give();
@@ -217,14 +133,14 @@ fn an_overdue_writer_that_is_woken_is_served_next() {
         1 => {
             held.await_it();
             Cpus::stand_at(Point::BeforeSleep, &halts, &goes_on);
-            write(1);
+            stage.visit_in_turn();
         }
         _ => {
             released.await_it();
-            write(2);
+            stage.visit_in_turn();
         }
     });
-    assert_eq!(*order.lock().unwrap(), [1, 2]);
+    assert_eq!(*stage.order.lock().unwrap(), [1, 2]);
 }
 
 /// CPU 0 releases the write lock, and CPU 1 is about to be woken as a writer when CPU 2 comes to read: whether it overtakes.
@@ -255,7 +171,7 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
                     halts.give();
                     until_the_reader_has_looked(&host);
                 });
-                stage.write();
+                stage.visit();
             }
             _ => {
                 comes.await_it();
@@ -280,12 +196,12 @@ fn readers_that_are_let_in<R: RwSemRules>() -> usize {
     let let_in = Plain::default();
     stage.host.run(|cpu| match cpu {
         0 => {
-            stage.lock.write(&stage.domain);
+            stage.lock();
             held.give();
             stage.host.until_counted(2, Event::RwsemSleepReader);
             stage.lock.downgrade(&stage.domain);
             (0..stage.host.events(Event::RwsemWakeReader)).for_each(|_| let_in.increment());
-            stage.lock.read_unlock(&stage.domain);
+            stage.lock.read_unlock(&stage.domain, ());
         }
         1 => {
             held.await_it();
@@ -293,7 +209,7 @@ fn readers_that_are_let_in<R: RwSemRules>() -> usize {
         }
         2 => {
             stage.host.until_counted(1, Event::RwsemSleepReader);
-            stage.write();
+            stage.visit();
         }
         3 => {
             stage.host.until_counted(1, Event::RwsemSleepWriter);
@@ -314,18 +230,12 @@ fn readers_are_let_past_a_writer_and_up_to_it_in_2018() {
 /// CPU 0 reads until CPU 1 sleeps as a writer: how often that one has spun on it for as long as one may.
 fn spins_on_a_reader<R: RwSemRules>() -> u64 {
     let stage = Stage::<R>::new(Cpus::impatient(2));
-    let held = Signal::default();
-    stage.host.run(|cpu| {
-        if cpu == 0 {
-            stage.lock.read(&stage.domain);
-            held.give();
-            stage.host.until_counted(1, Event::RwsemSleepWriter);
-            stage.lock.read_unlock(&stage.domain);
-        } else {
-            held.await_it();
-            stage.write();
-        }
-    });
+    support::while_held(
+        &stage.host,
+        (|| stage.lock.read(&stage.domain), || stage.lock.read_unlock(&stage.domain, ())),
+        || stage.host.until_counted(1, Event::RwsemSleepWriter),
+        |_| stage.visit(),
+    );
     stage.host.events(Event::RwsemOptNospin)
 }
 
@@ -344,7 +254,7 @@ fn promises<R: RwSemRules>() -> u64 {
         || halts.await_it(),
         |_| {
             Cpus::give_at(Point::BeforeSleep, &halts);
-            stage.write();
+            stage.visit();
         },
     );
     stage.host.events(Event::RwsemWlockHandoff)

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use haltkick_locks::Lock;
+use haltkick_locks::{Lock, Platform};
 pub(crate) use haltkick_testing::{Cpus, Plain, Signal};
 
 /// How much work a test does: Miri is some thousand times slower than the processor.
@@ -37,11 +37,14 @@ pub(crate) struct Stage<D, L> {
     pub(crate) domain: D,
     pub(crate) lock: L,
     pub(crate) counter: Plain,
+    /// Who has come in by `visit_in_turn`.
+    pub(crate) order: std::sync::Mutex<Vec<usize>>,
 }
 
 impl<D: Sync, L: Lock<D, Token = ()>> Stage<D, L> {
     pub(crate) fn set_up(host: Cpus, domain: fn(Cpus) -> D, lock: L) -> Arc<Self> {
-        Arc::new(Self { domain: domain(host.clone()), host, lock, counter: Plain::default() })
+        let domain = domain(host.clone());
+        Arc::new(Self { host, domain, lock, counter: Plain::default(), order: Default::default() })
     }
 
     pub(crate) fn lock(&self) {
@@ -56,6 +59,13 @@ impl<D: Sync, L: Lock<D, Token = ()>> Stage<D, L> {
     pub(crate) fn visit(&self) {
         self.lock();
         self.counter.increment();
+        self.unlock();
+    }
+
+    /// Takes the lock, says so, releases.
+    pub(crate) fn visit_in_turn(&self) {
+        self.lock();
+        self.order.lock().unwrap().push(self.host.cpu());
         self.unlock();
     }
 
@@ -137,13 +147,13 @@ pub(crate) fn try_lock_tells_held_from_free<D: Sync, L: Lock<D>>(domain: &D, loc
 pub(crate) fn two_locks_may_be_released_in_any_order<D: Sync, L: Lock<D>>(
     host: &Cpus,
     domain: &D,
-    locks: [&L; 2],
+    locks: &[L; 2],
     rounds: usize,
 ) {
     let counters = [Plain::default(), Plain::default()];
     host.run(|_| {
         for round in 0..rounds {
-            let [a, b] = locks.map(|lock| lock.lock(domain));
+            let [a, b] = locks.each_ref().map(|lock| lock.lock(domain));
             counters.iter().for_each(Plain::increment);
             if round % 2 == 0 {
                 locks[0].unlock(domain, a);
@@ -170,35 +180,21 @@ macro_rules! family {
             use super::*;
             use crate::support::{self, rounds};
 
-            #[test]
-            fn no_increment_is_lost() {
-                let host = Cpus::new(CPUS, Duration::from_micros(20));
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), (rounds(1_500), false));
+            fn increment(host: Cpus, try_first: bool) {
+                let (domain, lock) = ($domain(host.clone()), CachePadded::new($lock));
+                support::no_increment_is_lost(&host, &domain, &lock, (rounds(1_500), try_first));
             }
 
-            #[test]
-            fn no_sleeper_is_forgotten_when_all_are_impatient() {
-                let host = Cpus::impatient(CPUS);
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, (rounds(1_500), false));
-            }
-
-            #[test]
-            fn no_increment_is_lost_when_trying_first() {
-                let host = Cpus::impatient(CPUS);
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, (rounds(1_500), true));
-            }
-
-            #[test]
-            fn try_lock_tells_held_from_free() {
-                let host = Cpus::impatient(2);
-                support::try_lock_tells_held_from_free(&$domain(host), &$lock);
-            }
-
-            #[test]
-            fn two_locks_may_be_released_in_any_order() {
-                let host = Cpus::impatient(CPUS);
-                let (a, b) = ($lock, $lock);
-                support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), [&a, &b], rounds(700));
+            haltkick_testing::tests! {
+                no_increment_is_lost: increment(Cpus::new(CPUS, Duration::from_micros(20)), false);
+                no_sleeper_is_forgotten_when_all_are_impatient: increment(Cpus::impatient(CPUS), false);
+                no_increment_is_lost_when_trying_first: increment(Cpus::impatient(CPUS), true);
+                try_lock_tells_held_from_free:
+                    support::try_lock_tells_held_from_free(&$domain(Cpus::impatient(2)), &$lock);
+                two_locks_may_be_released_in_any_order: {
+                    let (host, locks) = (Cpus::impatient(CPUS), [$lock, $lock]);
+                    support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), &locks, rounds(700));
+                };
             }
         }
     )+};

@@ -3,13 +3,14 @@
 #![expect(unsafe_code, reason = "the memory of a lock as bytes")]
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    hash::{BuildHasher, Hash, RandomState},
+    collections::{HashMap, HashSet},
+    hash::{BuildHasher, RandomState},
     marker::PhantomData,
     slice,
 };
 
 use haltkick_locks::{Domain, Lock, Point, Queues};
+use indexmap::IndexSet;
 
 use crate::machine::{self, Cpus, Done, Frozen, MOST_CPUS, Machine, Stop};
 
@@ -61,28 +62,6 @@ impl Edge {
     }
 }
 
-/// Values, each with the number under which it was first seen.
-struct Interned<T> {
-    numbers: HashMap<T, u32>,
-    values: Vec<T>,
-}
-
-impl<T: Clone + Eq + Hash> Interned<T> {
-    fn new() -> Self {
-        Self { numbers: HashMap::new(), values: vec![] }
-    }
-
-    fn number(&mut self, value: T) -> u32 {
-        if let Some(number) = self.numbers.get(&value) {
-            return *number;
-        }
-        let number = self.values.len() as u32;
-        self.values.push(value.clone());
-        self.numbers.insert(value, number);
-        number
-    }
-}
-
 /// Effect of a CPU's step on its own state and on the memory.
 #[derive(Clone, Copy)]
 struct Outcome {
@@ -94,7 +73,7 @@ struct Outcome {
 /// All states that can be reached, in the order of their distance from the first one, and the steps between them.
 pub(crate) struct Graph {
     pub(crate) cpus: usize,
-    pub(crate) states: Vec<State>,
+    pub(crate) states: IndexSet<State>,
     /// Index in `edges` of a state's first edge.
     pub(crate) begins: Vec<u32>,
     pub(crate) edges: Vec<Edge>,
@@ -125,8 +104,9 @@ struct Explorer<D, L> {
     memory: *mut u8,
     bytes: usize,
     queues: Queues,
-    memories: Interned<Box<[u8]>>,
-    frozen: [Interned<Frozen>; MOST_CPUS],
+    /// What memory and CPUs have looked like. A state has their numbers.
+    memories: IndexSet<Box<[u8]>>,
+    frozen: [IndexSet<Frozen>; MOST_CPUS],
     outcomes: HashMap<(u8, bool, u32, u32), Outcome>,
     kind: PhantomData<fn(D, L)>,
 }
@@ -150,8 +130,8 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
             memory,
             bytes,
             queues,
-            memories: Interned::new(),
-            frozen: std::array::from_fn(|_| Interned::new()),
+            memories: IndexSet::new(),
+            frozen: Default::default(),
             outcomes: HashMap::new(),
             kind: PhantomData,
         }
@@ -172,20 +152,20 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
                 }
             }
         }
-        self.memories.number(bytes)
+        self.memories.insert_full(bytes).0 as u32
     }
 
     fn restore(&mut self, memory: u32) {
         // SAFETY: as in `look`.
         let bytes = unsafe { slice::from_raw_parts_mut(self.memory, self.bytes) };
-        bytes.copy_from_slice(&self.memories.values[memory as usize]);
+        bytes.copy_from_slice(&self.memories[memory as usize]);
     }
 
     fn first(&mut self) -> State {
         let mut cpus = [0; MOST_CPUS];
         for (cpu, number) in cpus.iter_mut().enumerate().take(self.cpus) {
             let frozen = self.machine.start(cpu);
-            *number = self.frozen[cpu].number(frozen);
+            *number = self.frozen[cpu].insert_full(frozen).0 as u32;
         }
         State { memory: self.look(), cpus, latches: 0, owner: NOBODY, queued: 0, ended: 0 }
     }
@@ -196,9 +176,9 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
             return *outcome;
         }
         self.restore(from.memory);
-        let (frozen, done) =
-            self.machine.step(cpu, &self.frozen[cpu].values[from.cpus[cpu] as usize], answer);
-        let outcome = Outcome { cpu: self.frozen[cpu].number(frozen), memory: self.look(), done };
+        let (frozen, done) = self.machine.step(cpu, &self.frozen[cpu][from.cpus[cpu] as usize], answer);
+        let outcome =
+            Outcome { cpu: self.frozen[cpu].insert_full(frozen).0 as u32, memory: self.look(), done };
         self.outcomes.insert(key, outcome);
         outcome
     }
@@ -209,7 +189,7 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
         let bit = 1 << cpu;
         let mut to = State { memory, latches: from.latches | done.kicked, ..from };
         to.cpus[cpu] = frozen;
-        if self.frozen[cpu].values[frozen as usize].stop == Stop::End {
+        if self.frozen[cpu][frozen as usize].stop == Stop::End {
             to.ended |= bit;
         }
         if done.left {
@@ -229,13 +209,13 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
 
     fn steps(&mut self, from: State) -> Vec<(State, Edge)> {
         let mut steps = vec![];
-        let at = |cpu: usize| self.frozen[cpu].values[from.cpus[cpu] as usize].stop;
+        let at = |cpu: usize| self.frozen[cpu][from.cpus[cpu] as usize].stop;
         // An answer to one CPU changes nothing for the others, so it may be given at once.
         if let Some(cpu) = (0..self.cpus).find(|cpu| at(*cpu) == Stop::Choice) {
             return [false, true].map(|answer| self.after(cpu, answer, false, from)).into();
         }
         for cpu in 0..self.cpus {
-            match self.frozen[cpu].values[from.cpus[cpu] as usize].stop {
+            match self.frozen[cpu][from.cpus[cpu] as usize].stop {
                 Stop::Access | Stop::Section => steps.push(self.after(cpu, false, false, from)),
                 Stop::Choice => unreachable!("they come first"),
                 Stop::End => {}
@@ -251,52 +231,37 @@ impl<D: Domain, L: Lock<D>> Explorer<D, L> {
     }
 }
 
-/// Explores all states of CPUs that take the lock as often as `rounds` say; `None` if there are more than `most`.
-pub(crate) fn explore<D: Domain, L: Lock<D>>(
-    rounds: Rounds,
-    domain: fn(Cpus) -> D,
-    lock: L,
-    most: usize,
-) -> Option<Graph> {
+/// More states than this are not tried: some gigabytes.
+const MOST_STATES: usize = 60_000_000;
+
+/// Explores all states of CPUs that take the lock as often as `rounds` say.
+pub(crate) fn explore<D: Domain, L: Lock<D>>(rounds: Rounds, domain: fn(Cpus) -> D, lock: L) -> Graph {
     let mut explorer = Explorer::new(rounds, domain(Cpus), lock);
-    let first = explorer.first();
-    let mut numbers = HashMap::from([(first, 0_u32)]);
-    let mut graph = Graph {
-        cpus: explorer.cpus,
-        states: vec![first],
-        begins: vec![],
-        edges: vec![],
-        parents: vec![(0, 0)],
-        words: vec![],
-    };
-    let mut next = VecDeque::from([0_u32]);
-    while let Some(number) = next.pop_front() {
-        graph.begins.push(graph.edges.len() as u32);
-        for (to, mut edge) in explorer.steps(graph.states[number as usize]) {
-            edge.to = *numbers.entry(to).or_insert_with(|| {
-                let new = graph.states.len() as u32;
-                graph.states.push(to);
-                graph.parents.push((number, graph.edges.len() as u32));
-                next.push_back(new);
-                new
-            });
-            graph.edges.push(edge);
+    let mut states = IndexSet::from([explorer.first()]);
+    let (mut begins, mut edges, mut parents) = (vec![], vec![], vec![(0, 0)]);
+    while begins.len() < states.len() {
+        let from = begins.len();
+        begins.push(edges.len() as u32);
+        for (to, edge) in explorer.steps(states[from]) {
+            let (number, is_new) = states.insert_full(to);
+            if is_new {
+                parents.push((from as u32, edges.len() as u32));
+            }
+            edges.push(Edge { to: number as u32, ..edge });
         }
-        if graph.states.len() > most {
-            return None;
-        }
+        assert!(states.len() <= MOST_STATES, "too many states");
     }
-    graph.begins.push(graph.edges.len() as u32);
+    begins.push(edges.len() as u32);
     let word = |memory: &[u8]| u32::from_le_bytes(memory[..4].try_into().expect("four bytes"));
-    graph.words = explorer.memories.values.iter().map(|memory| word(memory)).collect();
+    let words = explorer.memories.iter().map(|memory| word(memory)).collect();
     println!(
         "{} states, {} steps; {} of the memory, at most {} of one CPU",
-        graph.states.len(),
-        graph.edges.len(),
-        explorer.memories.values.len(),
-        explorer.frozen.iter().map(|frozen| frozen.values.len()).max().unwrap_or(0),
+        states.len(),
+        edges.len(),
+        explorer.memories.len(),
+        explorer.frozen.iter().map(IndexSet::len).max().unwrap_or(0),
     );
-    Some(graph)
+    Graph { cpus: explorer.cpus, states, begins, edges, parents, words }
 }
 
 /// How far a search came that keeps no graph.

@@ -27,9 +27,6 @@ use crate::{
     machine::Cpus,
 };
 
-/// More states than this are not tried: some gigabytes.
-const MOST: usize = 60_000_000;
-
 /// Each takes the lock once.
 const THREE_ONCE: Rounds = [1, 1, 1, 0];
 const FOUR_ONCE: Rounds = [1, 1, 1, 1];
@@ -40,22 +37,19 @@ const BESIDE_ONE: Rounds = [1, FOR_EVER, 0, 0];
 const BESIDE_TWO: Rounds = [1, 1, FOR_EVER, 0];
 
 fn queue_lock<M: Mode>(rounds: Rounds) -> Graph {
-    let lock = QSpinLock::<M, Whole>::new();
-    explore(rounds, QSpinDomain::<Cpus, 4, 4>::new, lock, MOST).expect("not too many states")
+    explore(rounds, QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<M, Whole>::new())
 }
 
 fn owner_yield(rounds: Rounds) -> Graph {
-    let domain = OwnerYieldDomain::<Cpus, 4>::new;
-    explore(rounds, domain, OwnerYield::new(), MOST).expect("not too many states")
+    explore(rounds, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new())
 }
 
 fn gcr(rounds: Rounds) -> Graph {
-    explore(rounds, GcrDomain::<Cpus, 4>::new, Gcr::new(), MOST).expect("not too many states")
+    explore(rounds, GcrDomain::<Cpus, 4>::new, Gcr::new())
 }
 
 fn rqspinlock(rounds: Rounds) -> Graph {
-    let domain = RqSpinDomain::<Cpus, 4>::new;
-    explore(rounds, domain, RqSpinLock::<Whole>::new(), MOST).expect("not too many states")
+    explore(rounds, RqSpinDomain::<Cpus, 4>::new, RqSpinLock::<Whole>::new())
 }
 
 /// The bit of the word that forbids stealing, in the queue spinlocks and where waiters yield to the owner.

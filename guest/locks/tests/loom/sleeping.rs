@@ -79,14 +79,14 @@ fn share<R: RwSemRules, const CPUS: usize>(
                     let written = counter.get();
                     lock.downgrade(domain);
                     assert_eq!(counter.get(), written);
-                    lock.read_unlock(domain);
+                    lock.read_unlock(domain, ());
                 } else {
-                    lock.write_unlock(domain);
+                    lock.write_unlock(domain, ());
                 }
             } else {
                 lock.read(domain);
                 counter.get();
-                lock.read_unlock(domain);
+                lock.read_unlock(domain, ());
             }
         }
     };

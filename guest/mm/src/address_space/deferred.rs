@@ -25,12 +25,8 @@
 use haltkick_locks::mutant::mutant;
 
 use super::page::Memory;
-use crate::contract::Event;
-use crate::contract::{Exclusion, Machine};
-use crate::records::Faults;
-use crate::records::NONE;
-use crate::records::{AtomicU32, Ordering::*, fence};
-use crate::records::{BEGUN, Deferred, FLIPPED, IDLE};
+use crate::contract::{Event, Machine};
+use crate::records::{AtomicU32, BEGUN, Deferred, FLIPPED, Faults, IDLE, NONE, Ordering::*, fence};
 
 /// Slots that a grace period is begun for.
 const BATCH: u32 = 16;
@@ -45,7 +41,7 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn enter(&self) -> Inside {
         // Relaxed: an old number does; see above.
         let index = self.deferred.index.load(Relaxed) as usize;
-        let entered = &self.machine.cpu_lists()[self.machine.cpu()].faults.entered[index];
+        let entered = &self.of_this_cpu().faults.entered[index];
         // Relaxed: ordered by the fence, which pairs with that in `is_drained`.
         entered.store(entered.load(Relaxed).wrapping_add(1), Relaxed);
         fence(SeqCst);
@@ -53,7 +49,7 @@ impl<M: Machine> Memory<M> {
     }
 
     pub(crate) fn leave(&self, Inside(index): Inside) {
-        let left = &self.machine.cpu_lists()[self.machine.cpu()].faults.left[index];
+        let left = &self.of_this_cpu().faults.left[index];
         // Release: pairs with the acquire in `is_drained`. Who counts this fault as over finds it done with every area.
         left.store(left.load(Relaxed).wrapping_add(1), Release);
     }
@@ -61,8 +57,7 @@ impl<M: Machine> Memory<M> {
     /// Whether every fault that has counted itself in by this counter is over.
     fn is_drained(&self, index: usize) -> bool {
         let sum = |counter: fn(&Faults) -> &[AtomicU32; 2], ordering| {
-            let counters =
-                self.machine.cpu_lists().iter().map(|list| counter(&list.faults)[index].load(ordering));
+            let counters = self.records.cpus.iter().map(|list| counter(&list.faults)[index].load(ordering));
             counters.fold(0, u32::wrapping_add)
         };
         // These first: a fault that comes and goes between the sums counts as inside.
@@ -75,9 +70,7 @@ impl<M: Machine> Memory<M> {
     /// Gives back a slot that has left its tree, once no fault can look at it.
     pub(crate) fn defer_vma(&self, index: u32) {
         self.machine.event(Event::VmaDeferred, 1);
-        self.lock.lock();
-        self.push_vma(&self.deferred.next, index);
-        self.lock.unlock();
+        self.locked(&self.lock, || self.push_vma(&self.deferred.next, index));
         self.advance(BATCH);
     }
 
@@ -110,23 +103,23 @@ impl<M: Machine> Memory<M> {
     /// Makes those that wait for the next grace period those of this one, if they are enough.
     fn begin(&self, batch: u32) -> bool {
         let Deferred { waiting, next, .. } = &self.deferred;
-        self.lock.lock();
-        let begins = next.length.load(Relaxed) >= batch;
-        if begins {
-            waiting.first.store(next.first.load(Relaxed), Relaxed);
-            waiting.length.store(next.length.load(Relaxed), Relaxed);
-            next.first.store(NONE, Relaxed);
-            next.length.store(0, Relaxed);
-        }
-        self.lock.unlock();
-        begins
+        self.locked(&self.lock, || {
+            let begins = next.length.load(Relaxed) >= batch;
+            if begins {
+                waiting.first.store(next.first.load(Relaxed), Relaxed);
+                waiting.length.store(next.length.load(Relaxed), Relaxed);
+                next.first.store(NONE, Relaxed);
+                next.length.store(0, Relaxed);
+            }
+            begins
+        })
     }
 
     fn free_waiting(&self) {
-        self.lock.lock();
-        while let Some(index) = self.pop_vma(&self.deferred.waiting) {
-            self.push_vma(&self.vmas, index);
-        }
-        self.lock.unlock();
+        self.locked(&self.lock, || {
+            while let Some(index) = self.pop_vma(&self.deferred.waiting) {
+                self.push_vma(&self.vmas, index);
+            }
+        });
     }
 }

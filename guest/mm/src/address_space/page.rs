@@ -1,12 +1,10 @@
 //! Pages: a list of free ones per CPU, and one for all.
 
-use crate::contract::Event;
-use crate::contract::{Exclusion, Machine};
-use crate::records::Deferred;
-use crate::records::NONE;
-use crate::records::Ordering::Relaxed;
+use haltkick_locks::Lock as _;
+
+use crate::contract::{Event, Machine};
 use crate::records::vma::{self, Vma};
-use crate::records::{FREE, List, Page, USED};
+use crate::records::{CpuList, Deferred, FREE, List, NONE, Ordering::Relaxed, Page, Records, USED};
 
 /// Pages that go between a CPU's list and the common one at a time.
 const BATCH: u32 = 16;
@@ -16,6 +14,7 @@ const BATCH: u32 = 16;
 pub struct Memory<M: Machine> {
     /// The machine below.
     pub machine: M,
+    pub(crate) records: Records<M::Spin>,
     /// Protects the lists, those of `deferred` too.
     pub(crate) lock: M::Spin,
     pages: List,
@@ -31,66 +30,69 @@ pub(crate) struct Gather {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Takes over the machine's pages and areas.
-    pub fn new(machine: M, lock: M::Spin) -> Self {
-        let memory = Self { machine, lock, pages: List::new(), vmas: List::new(), deferred: Deferred::new() };
-        for page in (0..memory.machine.pages().len() as u32).rev() {
+    /// All pages and areas are free.
+    pub fn new(machine: M, records: Records<M::Spin>, lock: M::Spin) -> Self {
+        let (pages, vmas, deferred) = (List::new(), List::new(), Deferred::new());
+        let memory = Self { machine, records, lock, pages, vmas, deferred };
+        for page in (0..memory.records.pages.len() as u32).rev() {
             memory.page(page).state.store(FREE, Relaxed);
             memory.push(&memory.pages, page);
         }
-        for index in (0..memory.machine.vmas().len() as u32).rev() {
+        for index in (0..memory.records.vmas.len() as u32).rev() {
             memory.vma(index).priority.store(vma::priority(index), Relaxed);
             memory.push_vma(&memory.vmas, index);
         }
         memory
     }
 
+    /// Does `section` under a spinlock.
+    pub(crate) fn locked<T>(&self, lock: &M::Spin, section: impl FnOnce() -> T) -> T {
+        lock.lock(self.machine.spins());
+        let result = section();
+        lock.unlock(self.machine.spins(), ());
+        result
+    }
+
     pub(crate) fn page(&self, page: u32) -> &Page<M::Spin> {
-        &self.machine.pages()[page as usize]
+        &self.records.pages[page as usize]
     }
 
     pub(crate) fn vma(&self, index: u32) -> &Vma {
-        &self.machine.vmas()[index as usize]
+        &self.records.vmas[index as usize]
+    }
+
+    pub(crate) fn of_this_cpu(&self) -> &CpuList {
+        &self.records.cpus[self.machine.cpu()]
     }
 
     /// Pages in use, page tables included. Exact while no CPU allocates or frees.
     pub fn used_pages(&self) -> usize {
-        let of_cpus = self.machine.cpu_lists().iter().map(|list| list.pages.length.load(Relaxed));
-        self.machine.pages().len() - (self.pages.length.load(Relaxed) + of_cpus.sum::<u32>()) as usize
+        let of_cpus = self.records.cpus.iter().map(|list| list.pages.length.load(Relaxed));
+        self.records.pages.len() - (self.pages.length.load(Relaxed) + of_cpus.sum::<u32>()) as usize
     }
 
     /// Areas in use. Exact while no CPU maps or unmaps.
     pub fn used_vmas(&self) -> usize {
-        self.machine.vmas().len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
+        self.records.vmas.len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
     }
 
-    // The lists below: Relaxed, since they belong to a CPU or are under the lock.
-
     fn push(&self, list: &List, page: u32) {
-        self.page(page).next.store(list.first.load(Relaxed), Relaxed);
-        list.first.store(page, Relaxed);
-        list.length.store(list.length.load(Relaxed) + 1, Relaxed);
+        list.push(page, &self.page(page).next);
     }
 
     fn pop(&self, list: &List) -> Option<u32> {
-        let page = list.first.load(Relaxed);
-        if page == NONE {
-            return None;
-        }
-        list.first.store(self.page(page).next.load(Relaxed), Relaxed);
-        list.length.store(list.length.load(Relaxed) - 1, Relaxed);
-        Some(page)
+        list.pop(|page| &self.page(page).next)
     }
 
     /// Most pages that a CPU keeps: all CPUs together not more than an eighth.
     fn most_kept(&self) -> u32 {
-        let share = self.machine.pages().len() / (8 * self.machine.cpu_lists().len());
+        let share = self.records.pages.len() / (8 * self.records.cpus.len());
         (share as u32).min(2 * BATCH)
     }
 
     /// A page full of zeros.
     pub(crate) fn allocate(&self) -> Option<u32> {
-        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
+        let list = &self.of_this_cpu().pages;
         let page = self.pop(list).or_else(|| self.refill(list));
         let Some(page) = page else {
             self.machine.event(Event::OutOfMemory, 1);
@@ -103,28 +105,28 @@ impl<M: Machine> Memory<M> {
 
     #[cold]
     fn refill(&self, list: &List) -> Option<u32> {
-        self.lock.lock();
-        let page = self.pop(&self.pages);
-        for _ in 1..BATCH.min(self.most_kept()) {
-            let Some(page) = self.pop(&self.pages) else { break };
-            self.push(list, page);
-        }
-        self.lock.unlock();
-        page
+        self.locked(&self.lock, || {
+            let page = self.pop(&self.pages);
+            for _ in 1..BATCH.min(self.most_kept()) {
+                let Some(page) = self.pop(&self.pages) else { break };
+                self.push(list, page);
+            }
+            page
+        })
     }
 
     /// Gives back a page that nothing refers to.
     pub(crate) fn free(&self, page: u32) {
         assert!(self.page(page).state.swap(FREE, Relaxed) == USED, "page {page} was freed twice");
-        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
+        let list = &self.of_this_cpu().pages;
         self.push(list, page);
         if list.length.load(Relaxed) > self.most_kept() {
-            self.lock.lock();
-            for _ in 0..BATCH {
-                let Some(page) = self.pop(list) else { break };
-                self.push(&self.pages, page);
-            }
-            self.lock.unlock();
+            self.locked(&self.lock, || {
+                for _ in 0..BATCH {
+                    let Some(page) = self.pop(list) else { break };
+                    self.push(&self.pages, page);
+                }
+            });
         }
     }
 
@@ -143,28 +145,18 @@ impl<M: Machine> Memory<M> {
     }
 
     pub(crate) fn push_vma(&self, list: &List, index: u32) {
-        self.vma(index).next_free.store(list.first.load(Relaxed), Relaxed);
-        list.first.store(index, Relaxed);
-        list.length.store(list.length.load(Relaxed) + 1, Relaxed);
+        list.push(index, &self.vma(index).next_free);
     }
 
     pub(crate) fn pop_vma(&self, list: &List) -> Option<u32> {
-        let index = list.first.load(Relaxed);
-        if index == NONE {
-            return None;
-        }
-        list.first.store(self.vma(index).next_free.load(Relaxed), Relaxed);
-        list.length.store(list.length.load(Relaxed) - 1, Relaxed);
-        Some(index)
+        list.pop(|index| &self.vma(index).next_free)
     }
 
     /// A free slot; waits for one if some are only not free yet.
     fn free_slot(&self) -> Option<u32> {
         loop {
-            self.lock.lock();
-            let index = self.pop_vma(&self.vmas);
-            let waiting = self.deferred.slots();
-            self.lock.unlock();
+            let (index, waiting) =
+                self.locked(&self.lock, || (self.pop_vma(&self.vmas), self.deferred.slots()));
             if index.is_some() || waiting == 0 {
                 return index;
             }
@@ -189,9 +181,7 @@ impl<M: Machine> Memory<M> {
 
     /// Gives back a slot without references.
     pub(crate) fn free_vma(&self, index: u32) {
-        self.lock.lock();
-        self.push_vma(&self.vmas, index);
-        self.lock.unlock();
+        self.locked(&self.lock, || self.push_vma(&self.vmas, index));
     }
 }
 

@@ -1,17 +1,14 @@
 //! Requests of a process to its address space: map, unmap, protect, move, all of which hold `mmap_sem` for
 //! writing; discard, which holds it for reading.
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{RwLock as _, mutant::mutant};
 
 use super::page::Gather;
 use super::table::{PAGE_BYTES, USER_END, USER_START};
 use super::{Scheme, Space};
-use crate::contract::Event;
-use crate::contract::{Error, Machine, Sharing, Step};
-use crate::records::NONE;
-use crate::records::Ordering::*;
-use crate::records::vma::Tree;
-use crate::records::vma::{ANON, Protection, SPECIAL, Vma};
+use crate::contract::{Error, Event, Machine, Step};
+use crate::records::vma::{ANON, Protection, SPECIAL, Tree, Vma};
+use crate::records::{NONE, Ordering::*};
 
 impl<'a, M: Machine> Space<'a, M> {
     /// Gives the address space its top-level page table.
@@ -48,12 +45,7 @@ impl<'a, M: Machine> Space<'a, M> {
     /// # Errors
     /// [`Error::Invalid`], [`Error::NoRoom`], [`Error::OutOfMemory`].
     pub fn map(self, bytes: u64, protection: Protection) -> Result<u64, Error> {
-        check(USER_START, bytes)?;
-        self.writing(|| {
-            let start = self.highest_gap(bytes).ok_or(Error::NoRoom)?;
-            self.map_fixed(start, start + bytes, protection.flags())?;
-            Ok(start)
-        })
+        self.map_anywhere(bytes, protection.flags())
     }
 
     /// Maps memory that has operations of its own, as that of files and devices has.
@@ -61,10 +53,14 @@ impl<'a, M: Machine> Space<'a, M> {
     /// # Errors
     /// As [`Space::map`].
     pub fn map_special(self, bytes: u64, protection: Protection) -> Result<u64, Error> {
+        self.map_anywhere(bytes, protection.flags() | SPECIAL)
+    }
+
+    fn map_anywhere(self, bytes: u64, flags: u32) -> Result<u64, Error> {
         check(USER_START, bytes)?;
         self.writing(|| {
             let start = self.highest_gap(bytes).ok_or(Error::NoRoom)?;
-            self.map_fixed(start, start + bytes, protection.flags() | SPECIAL)?;
+            self.map_fixed(start, start + bytes, flags)?;
             Ok(start)
         })
     }
@@ -100,14 +96,14 @@ impl<'a, M: Machine> Space<'a, M> {
     /// [`Error::Invalid`].
     pub fn discard(self, start: u64, bytes: u64) -> Result<(), Error> {
         let end = check(start, bytes)?;
-        self.mm.semaphore.read();
+        self.mm.semaphore.read(self.memory.machine.sleepers());
         let mut pages = Gather::EMPTY;
         self.take_pages(start, end, &mut pages);
         if pages.length > 0 {
             self.invalidate(start, bytes, false);
         }
         self.memory.free_all(pages);
-        self.mm.semaphore.read_unlock();
+        self.mm.semaphore.read_unlock(self.memory.machine.sleepers(), ());
         Ok(())
     }
 
@@ -141,8 +137,8 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Runs `change` as the one writer.
     fn writing<T>(self, change: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let mm = self.mm;
-        mm.semaphore.write();
+        let (mm, sleepers) = (self.mm, self.memory.machine.sleepers());
+        mm.semaphore.write(sleepers);
         if mm.scheme == Scheme::PerVma {
             mm.writer.store(self.memory.machine.cpu() as u32, Relaxed);
             // Odd. Relaxed: readers are kept out of an area by its own lock; a reader that sees the area's
@@ -155,12 +151,12 @@ impl<'a, M: Machine> Space<'a, M> {
             // it as it is now.
             mm.lock_sequence.store(mm.lock_sequence.load(Relaxed).wrapping_add(1), Release);
         }
-        mm.semaphore.write_unlock();
+        mm.semaphore.write_unlock(sleepers, ());
         result
     }
 
     pub(crate) fn tree(self) -> Tree<'a> {
-        Tree { slots: self.memory.machine.vmas(), root: &self.mm.tree }
+        Tree { slots: self.memory.records.vmas, root: &self.mm.tree }
     }
 
     /// Changes the tree itself, in the way that those who read it without `mmap_sem` rely on.
@@ -168,9 +164,9 @@ impl<'a, M: Machine> Space<'a, M> {
         match self.mm.scheme {
             Scheme::MmapSem => change(self.tree()),
             Scheme::Speculative => {
-                self.mm.tree_lock.write();
+                self.mm.tree_lock.write(self.memory.machine.spins());
                 change(self.tree());
-                self.mm.tree_lock.write_unlock();
+                self.mm.tree_lock.write_unlock(self.memory.machine.spins(), ());
             }
             Scheme::SpeculativeSrcu | Scheme::PerVma => {
                 self.mm.tree_sequence.begin();
@@ -197,6 +193,14 @@ impl<'a, M: Machine> Space<'a, M> {
         if matches!(self.mm.scheme, Scheme::Speculative | Scheme::SpeculativeSrcu) {
             area.sequence.end();
         }
+    }
+
+    /// Changes a border of an area.
+    fn resize(self, index: u32, change: impl FnOnce(&Vma)) {
+        let area = self.memory.vma(index);
+        self.begin_change(area);
+        change(area);
+        self.end_change(area);
     }
 
     /// A new area, in the tree.
@@ -266,36 +270,25 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Maps a range that is free: as part of a neighbour that is of the same kind, else as an area of its own.
     fn map_fixed(self, start: u64, end: u64, flags: u32) -> Result<(), Error> {
-        let kind = |area: &Vma| area.flags() & !ANON;
-        let low = self.tree().last_below(start).filter(|&low| {
-            let area = self.memory.vma(low);
-            area.end() == start && kind(area) == flags
-        });
-        let high = self.tree().find(end).filter(|&high| {
-            let area = self.memory.vma(high);
-            area.start() == end && kind(area) == flags
-        });
-        match (low, high) {
-            (None, None) => self.add_area(start, end, flags).map(|_| ()),
-            (Some(low), None) => {
-                let area = self.memory.vma(low);
-                self.begin_change(area);
-                area.end.store(end, Relaxed);
-                self.end_change(area);
-                Ok(())
-            }
-            (None, Some(high)) => {
-                let area = self.memory.vma(high);
-                self.begin_change(area);
-                area.start.store(start, Relaxed);
-                self.end_change(area);
-                Ok(())
-            }
-            (Some(low), Some(high)) => {
-                self.join_areas(low, high);
-                Ok(())
-            }
+        match (self.neighbour_below(start, flags), self.neighbour_above(end, flags)) {
+            (None, None) => return self.add_area(start, end, flags).map(drop),
+            (Some(low), None) => self.resize(low, |area| area.end.store(end, Relaxed)),
+            (None, Some(high)) => self.resize(high, |area| area.start.store(start, Relaxed)),
+            (Some(low), Some(high)) => self.join_areas(low, high),
         }
+        Ok(())
+    }
+
+    /// The area that ends at `start`, if it has these flags but for `ANON`.
+    fn neighbour_below(self, start: u64, flags: u32) -> Option<u32> {
+        let is_it = |area: &Vma| area.end() == start && area.flags() & !ANON == flags;
+        self.tree().last_below(start).filter(|&low| is_it(self.memory.vma(low)))
+    }
+
+    /// The area that begins at `end`, if it has these flags but for `ANON`.
+    fn neighbour_above(self, end: u64, flags: u32) -> Option<u32> {
+        let is_it = |area: &Vma| area.start() == end && area.flags() & !ANON == flags;
+        self.tree().find(end).filter(|&high| is_it(self.memory.vma(high)))
     }
 
     /// Makes one area of two and the gap between them.
@@ -325,7 +318,7 @@ impl<'a, M: Machine> Space<'a, M> {
             area.end.store(end, Relaxed);
         }
         self.end_change(area);
-        added.map(|_| ())
+        added.map(drop)
     }
 
     fn split_at(self, at: u64) -> Result<(), Error> {
@@ -336,15 +329,14 @@ impl<'a, M: Machine> Space<'a, M> {
     }
 
     fn unmap_range(self, start: u64, end: u64) -> Result<(), Error> {
-        let hit = self.tree().find(start).filter(|&index| self.memory.vma(index).start() < end);
-        if start == end || hit.is_none() {
+        let first_hit = || self.tree().find(start).filter(|&index| self.memory.vma(index).start() < end);
+        if start == end || first_hit().is_none() {
             return Ok(());
         }
         self.split_at(start)?;
         self.split_at(end)?;
         let (mut first, mut last) = (end, start);
-        while let Some(index) = self.tree().find(start).filter(|&index| self.memory.vma(index).start() < end)
-        {
+        while let Some(index) = first_hit() {
             let area = self.memory.vma(index);
             first = first.min(area.start());
             last = area.end();
@@ -395,20 +387,12 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Joins an area with its neighbours of the same kind.
     fn join_with_neighbours(self, index: u32) {
-        let kind = |index: u32| self.memory.vma(index).flags() & !ANON;
         let area = self.memory.vma(index);
-        let high = self.tree().find(area.end());
-        if let Some(high) = high
-            && self.memory.vma(high).start() == area.end()
-            && kind(high) == kind(index)
-        {
+        let flags = area.flags() & !ANON;
+        if let Some(high) = self.neighbour_above(area.end(), flags) {
             self.join_areas(index, high);
         }
-        let low = self.tree().last_below(area.start());
-        if let Some(low) = low
-            && self.memory.vma(low).end() == area.start()
-            && kind(low) == kind(index)
-        {
+        if let Some(low) = self.neighbour_below(area.start(), flags) {
             self.join_areas(low, index);
         }
     }

@@ -5,11 +5,11 @@
 //! - an entry that refers to a page: the page lock of its table. The CPU sets accessed and dirty at any time,
 //!   so that an entry is taken by exchange.
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{Lock as _, mutant::mutant};
 
 use super::Space;
 use super::page::Gather;
-use crate::contract::{Error, Exclusion, Machine};
+use crate::contract::{Error, Machine};
 use crate::records::vma::{READ, WRITE};
 use crate::records::{AtomicU64, Ordering::*};
 
@@ -75,7 +75,7 @@ impl<'a, M: Machine> Space<'a, M> {
             return None;
         }
         let page = (entry & ADDRESS).checked_sub(self.memory.machine.base())? / PAGE_BYTES;
-        (page < self.memory.machine.pages().len() as u64).then_some(page as u32)
+        (page < self.memory.records.pages.len() as u64).then_some(page as u32)
     }
 
     fn entry_for(self, page: u32, bits: u64) -> u64 {
@@ -122,42 +122,42 @@ impl<'a, M: Machine> Space<'a, M> {
             let slot = self.memory.machine.entry(table, index(address, level));
             if slot.load(Acquire) & PRESENT == 0 {
                 let new = self.memory.allocate().ok_or(Error::OutOfMemory)?;
-                self.mm.table_lock.lock();
-                let is_first = slot.load(Relaxed) & PRESENT == 0;
-                if is_first {
-                    // Release: pairs with the acquires of the walks.
-                    slot.store(self.entry_for(new, TABLE), Release);
-                }
-                self.mm.table_lock.unlock();
+                let is_first = self.memory.locked(&self.mm.table_lock, || {
+                    let is_first = slot.load(Relaxed) & PRESENT == 0;
+                    if is_first {
+                        // Release: pairs with the acquires of the walks.
+                        slot.store(self.entry_for(new, TABLE), Release);
+                    }
+                    is_first
+                });
                 if !is_first {
                     self.memory.free(new);
                 }
             }
             let entry = slot.load(Acquire);
+            let below = self.page_of(entry).expect("a table stays while an area that it maps is locked");
             if level == 1 {
-                let leaf = self.page_of(entry).map(|leaf| Leaf {
-                    table: leaf,
-                    index: index(address, 0),
-                    parent: (table, index(address, 1)),
-                    pmd: entry,
-                });
-                return Ok(leaf.expect("a table stays while an area that it maps is locked"));
+                let parent = (table, index(address, 1));
+                return Ok(Leaf { table: below, index: index(address, 0), parent, pmd: entry });
             }
-            table = self.page_of(entry).expect("a table stays while an area that it maps is locked");
+            table = below;
         }
         unreachable!("the loop ends at level 1")
     }
 
-    /// Calls `change` with every leaf table of a range, its page lock held, and the range's entries in it.
-    fn for_each_leaf(self, from: u64, to: u64, mut change: impl FnMut(Leaf, usize)) {
+    /// Calls `change` with every entry of a range, where there is a leaf table, with the page lock of that held.
+    fn for_each_entry(self, from: u64, to: u64, mut change: impl FnMut(&AtomicU64)) {
         let mut address = from;
         while address < to {
             let end = ((address / span(1) + 1) * span(1)).min(to);
             if let Some(leaf) = self.find_leaf(address) {
-                let lock = &self.memory.page(leaf.table).lock;
-                mutant!("mm-no-ptl": lock.lock() => ());
-                change(leaf, ((end - address) / PAGE_BYTES) as usize);
-                lock.unlock();
+                let (lock, spins) = (&self.memory.page(leaf.table).lock, self.memory.machine.spins());
+                mutant!("mm-no-ptl": lock.lock(spins) => ());
+                let entries = ((end - address) / PAGE_BYTES) as usize;
+                for index in leaf.index..leaf.index + entries {
+                    change(self.memory.machine.entry(leaf.table, index));
+                }
+                lock.unlock(spins, ());
             }
             address = end;
         }
@@ -165,15 +165,12 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Takes the pages out of a range. They are not to be freed before an invalidation.
     pub(crate) fn take_pages(self, from: u64, to: u64, gather: &mut Gather) {
-        self.for_each_leaf(from, to, |leaf, entries| {
-            for index in leaf.index..leaf.index + entries {
-                let slot = self.memory.machine.entry(leaf.table, index);
-                // Most are empty, and an exchange is expensive. Filling one needs the page lock.
-                if slot.load(Relaxed) != 0
-                    && let Some(page) = self.page_of(slot.swap(0, Relaxed))
-                {
-                    self.memory.gather(gather, page);
-                }
+        self.for_each_entry(from, to, |slot| {
+            // Most are empty, and an exchange is expensive. Filling one needs the page lock.
+            if slot.load(Relaxed) != 0
+                && let Some(page) = self.page_of(slot.swap(0, Relaxed))
+            {
+                self.memory.gather(gather, page);
             }
         });
     }
@@ -181,15 +178,12 @@ impl<'a, M: Machine> Space<'a, M> {
     /// Gives all pages of a range the access that `flags` say. Whether there were any.
     pub(crate) fn protect_pages(self, from: u64, to: u64, flags: u32) -> bool {
         let mut any = false;
-        self.for_each_leaf(from, to, |leaf, entries| {
-            for index in leaf.index..leaf.index + entries {
-                let slot = self.memory.machine.entry(leaf.table, index);
-                let changed = slot.fetch_update(Relaxed, Relaxed, |entry| {
-                    let kept = entry & !(PRESENT | WRITABLE | USER | KEPT);
-                    (entry != 0).then_some(kept | access_bits(flags))
-                });
-                any |= changed.is_ok();
-            }
+        self.for_each_entry(from, to, |slot| {
+            let changed = slot.fetch_update(Relaxed, Relaxed, |entry| {
+                let kept = entry & !(PRESENT | WRITABLE | USER | KEPT);
+                (entry != 0).then_some(kept | access_bits(flags))
+            });
+            any |= changed.is_ok();
         });
         any
     }
@@ -205,14 +199,11 @@ impl<'a, M: Machine> Space<'a, M> {
             }
             let target = self.make_leaf(to + offset)?;
             // One lock at a time: the entry is nowhere in between, as it is during a fault.
-            let lock = &self.memory.page(source.table).lock;
-            lock.lock();
-            let entry = self.entry(source).swap(0, Relaxed);
-            lock.unlock();
-            let lock = &self.memory.page(target.table).lock;
-            lock.lock();
-            let overwritten = self.entry(target).swap(entry, Relaxed);
-            lock.unlock();
+            let swap = |leaf: Leaf, entry| {
+                let lock = &self.memory.page(leaf.table).lock;
+                self.memory.locked(lock, || self.entry(leaf).swap(entry, Relaxed))
+            };
+            let overwritten = swap(target, swap(source, 0));
             debug_assert!(
                 overwritten == 0,
                 "a page was installed where {from:#x} is being moved to, and is lost"
@@ -244,9 +235,7 @@ impl<'a, M: Machine> Space<'a, M> {
         let Some(table) = self.page_of(slot.load(Relaxed)) else { return };
         // Without its page lock: a speculative fault that still gets that one finds its sequence changed, since
         // `take_pages` has held it after the mark.
-        self.mm.table_lock.lock();
-        mutant!("mm-keep-table": slot.store(0, Relaxed) => ());
-        self.mm.table_lock.unlock();
+        self.memory.locked(&self.mm.table_lock, || mutant!("mm-keep-table": slot.store(0, Relaxed) => ()));
         self.memory.gather(gather, table);
     }
 }

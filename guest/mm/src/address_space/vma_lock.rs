@@ -21,8 +21,7 @@
 use haltkick_locks::mutant::mutant;
 
 use super::Space;
-use crate::contract::Event;
-use crate::contract::{Machine, Step};
+use crate::contract::{Event, Machine, Step};
 use crate::records::Ordering::*;
 use crate::records::vma::{Vma, VmaLock};
 

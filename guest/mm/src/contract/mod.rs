@@ -1,54 +1,33 @@
 //! Services that the memory manager needs from the machine, and the events that it counts.
 
-use haltkick_locks::{Platform, named};
+use haltkick_locks::{Lock, Platform, RwLock, named};
 
-use crate::records::{AtomicU64, CpuList, Ordering::Relaxed, Page, vma::Vma};
+use crate::records::{AtomicU64, Ordering::Relaxed};
 
 // Services that the memory manager needs from the machine.
-
-/// A lock for one.
-pub trait Exclusion: Sync {
-    /// Acquires it, waiting as long as it takes.
-    fn lock(&self);
-    /// Acquires it if that needs no waiting.
-    fn try_lock(&self) -> bool;
-    /// Releases it.
-    fn unlock(&self);
-}
-
-/// A lock for one writer or many readers.
-pub trait Sharing: Sync {
-    /// Acquires it for reading.
-    fn read(&self);
-    /// Releases what `read` acquired.
-    fn read_unlock(&self);
-    /// Acquires it for writing.
-    fn write(&self);
-    /// Releases what `write` acquired.
-    fn write_unlock(&self);
-}
 
 /// Memory, translation hardware and locks, as seen by the memory manager.
 ///
 /// # What the memory manager relies on
 ///
-/// `pages`, `vmas` and `cpu_lists` return the same slices at every call. When
-/// [`invalidate`](Machine::invalidate) returns, every CPU of the set has dropped the translations that the page
+/// When [`invalidate`](Machine::invalidate) returns, every CPU of the set has dropped the translations that the page
 /// table did not have when it was called.
 pub trait Machine: Platform + Sized {
     /// Page-table locks, and the lock of the free lists.
-    type Spin: Exclusion;
+    type Spin: Lock<Self::Spins, Token = ()> + 'static;
     /// `mm_rb_lock`, around the tree of areas.
-    type TreeLock: Sharing;
+    type TreeLock: RwLock<Self::Spins, ReadToken = (), WriteToken = ()>;
+    /// Memory that those of both kinds share.
+    type Spins;
     /// `mmap_sem`.
-    type Semaphore: Sharing;
+    type Semaphore: RwLock<Self::Sleepers, ReadToken = (), WriteToken = ()>;
+    /// Memory that those share.
+    type Sleepers;
 
-    /// A record per page that can be handed out.
-    fn pages(&self) -> &[Page<Self::Spin>];
-    /// All areas that there can be.
-    fn vmas(&self) -> &[Vma];
-    /// A list per CPU.
-    fn cpu_lists(&self) -> &[CpuList];
+    /// The memory of spinlocks.
+    fn spins(&self) -> &Self::Spins;
+    /// The memory of semaphores.
+    fn sleepers(&self) -> &Self::Sleepers;
 
     /// Physical address of page 0; the others follow.
     fn base(&self) -> u64;

@@ -2,11 +2,11 @@
 
 mod speculative;
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{RwLock as _, mutant::mutant};
 
 use crate::{
     address_space::{Scheme, Space},
-    contract::{Access, Error, Event, Exclusion, Machine, Sharing, Step},
+    contract::{Access, Error, Event, Machine, Step},
     records::{
         Ordering::Relaxed,
         vma::{ANON, READ, Vma, WRITE},
@@ -15,15 +15,8 @@ use crate::{
 
 // The fault path that holds `mmap_sem` for reading, and what all three have in common.
 
-/// How an attempt without `mmap_sem` ended.
-pub(crate) enum Attempt {
-    /// The fault is served.
-    Served,
-    /// The access is wrong.
-    Wrong(Error),
-    /// With `mmap_sem`, please. A reference to the area, if there is one.
-    GiveUp(Option<u32>),
-}
+/// How an attempt without `mmap_sem` ended: as the fault does; or given up, with a reference to the area if there is one.
+pub(crate) type Attempt = Result<Result<(), Error>, Option<u32>>;
 
 /// Whether an area with `flags` allows it.
 pub(crate) fn allows(flags: u32, access: Access) -> bool {
@@ -46,13 +39,9 @@ impl<M: Machine> Space<'_, M> {
                 self.fault_speculatively(address, access)
             }
             Scheme::PerVma => self.fault_with_area_locked(address, access),
-            Scheme::MmapSem | Scheme::Speculative | Scheme::SpeculativeSrcu => Attempt::GiveUp(None),
+            Scheme::MmapSem | Scheme::Speculative | Scheme::SpeculativeSrcu => Err(None),
         };
-        let result = match attempt {
-            Attempt::Served => Ok(()),
-            Attempt::Wrong(error) => Err(error),
-            Attempt::GiveUp(held) => self.fault_with_semaphore(address, access, held),
-        };
+        let result = attempt.unwrap_or_else(|held| self.fault_with_semaphore(address, access, held));
         if matches!(result, Err(Error::NotMapped | Error::NotAllowed)) {
             self.memory.machine.event(Event::SegmentationFault, 1);
         }
@@ -61,7 +50,7 @@ impl<M: Machine> Space<'_, M> {
 
     /// `held` is an area that a speculative attempt still has a reference to.
     fn fault_with_semaphore(self, address: u64, access: Access, held: Option<u32>) -> Result<(), Error> {
-        self.mm.semaphore.read();
+        self.mm.semaphore.read(self.memory.machine.sleepers());
         // An area whose sequence is even is in the tree, and stays there while the semaphore is held.
         let found = held.filter(|&index| {
             let area = self.memory.vma(index);
@@ -72,7 +61,7 @@ impl<M: Machine> Space<'_, M> {
             Some(area) if area.covers(address) => self.serve(area, address, access),
             _ => Err(Error::NotMapped),
         };
-        self.mm.semaphore.read_unlock();
+        self.mm.semaphore.read_unlock(self.memory.machine.sleepers(), ());
         if let Some(index) = held {
             self.put_area(index);
         }
@@ -100,13 +89,13 @@ impl<M: Machine> Space<'_, M> {
             return Ok(());
         }
         let page = self.memory.allocate().ok_or(Error::OutOfMemory)?;
-        let lock = &self.memory.page(leaf.table).lock;
-        lock.lock();
-        let is_first = mutant!("mm-ignore-pte": slot.load(Relaxed) == 0 => true);
-        if is_first {
-            slot.store(self.page_entry(page, area.flags()), Relaxed);
-        }
-        lock.unlock();
+        let is_first = self.memory.locked(&self.memory.page(leaf.table).lock, || {
+            let is_first = mutant!("mm-ignore-pte": slot.load(Relaxed) == 0 => true);
+            if is_first {
+                slot.store(self.page_entry(page, area.flags()), Relaxed);
+            }
+            is_first
+        });
         if !is_first {
             self.memory.machine.event(Event::PgFaultSpurious, 1);
             self.memory.free(page);
@@ -120,7 +109,7 @@ impl<M: Machine> Space<'_, M> {
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_with_area_locked(self, address: u64, access: Access) -> Attempt {
         let machine = &self.memory.machine;
-        let Some(area) = self.lock_area(address) else { return Attempt::GiveUp(None) };
+        let Some(area) = self.lock_area(address) else { return Err(None) };
         machine.step(Step::VmaLocked);
         let result = if mutant!("vma-ignore-access": !allows(area.flags(), access) => false) {
             Some(Err(Error::NotAllowed))
@@ -132,10 +121,6 @@ impl<M: Machine> Space<'_, M> {
         };
         self.unlock_area(area);
         machine.event(if result.is_some() { Event::VmaLockSuccess } else { Event::VmaLockRetry }, 1);
-        match result {
-            Some(Ok(())) => Attempt::Served,
-            Some(Err(error)) => Attempt::Wrong(error),
-            None => Attempt::GiveUp(None),
-        }
+        result.ok_or(None)
     }
 }

@@ -18,22 +18,15 @@
 //! area in its range. The lock is only tried: its holder may be waiting for this CPU to drop translations (in a
 //! kernel with interrupts disabled here, forever).
 
-use haltkick_locks::mutant::mutant;
+use haltkick_locks::{Lock as _, RwLock as _, mutant::mutant};
 
 use super::{Attempt, allows};
 use crate::address_space::deferred::Inside;
 use crate::address_space::table::Leaf;
 use crate::address_space::{Scheme, Space};
-use crate::contract::Event;
-use crate::contract::{Access, Error, Exclusion, Machine, Sharing, Step};
+use crate::contract::{Access, Error, Event, Machine, Step};
 use crate::records::Ordering::Relaxed;
 use crate::records::vma::{ANON, SPECIAL, Vma};
-
-/// Protection that keeps a found area from being reused.
-enum Hold {
-    Reference,
-    Inside(Inside),
-}
 
 /// Why it was given up.
 enum Abort {
@@ -44,47 +37,44 @@ enum Abort {
 
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
-        let Some((index, hold)) = self.hold_area(address) else { return Attempt::GiveUp(None) };
+        let Some((index, inside)) = self.hold_area(address) else { return Err(None) };
         self.memory.machine.step(Step::VmaHeld);
         let (event, attempt) = match self.speculate(index, address, access) {
-            Ok(()) => (Some(Event::SpeculativePgfault), Attempt::Served),
-            Err(Abort::Wrong) => (Some(Event::SpfVmaAccess), Attempt::Wrong(Error::NotAllowed)),
-            Err(Abort::OutOfMemory) => (None, Attempt::Wrong(Error::OutOfMemory)),
-            Err(Abort::Counted(event)) => (Some(event), Attempt::GiveUp(None)),
+            Ok(()) => (Some(Event::SpeculativePgfault), Ok(Ok(()))),
+            Err(Abort::Wrong) => (Some(Event::SpfVmaAccess), Ok(Err(Error::NotAllowed))),
+            Err(Abort::OutOfMemory) => (None, Ok(Err(Error::OutOfMemory))),
+            Err(Abort::Counted(event)) => (Some(event), Err(None)),
         };
         if let Some(event) = event {
             self.memory.machine.event(event, 1);
         }
-        match (hold, &attempt) {
+        match inside {
+            Some(inside) => self.memory.leave(inside),
             // The classic path may use it.
-            (Hold::Reference, Attempt::GiveUp(_)) => Attempt::GiveUp(Some(index)),
-            (Hold::Reference, _) => {
-                self.put_area(index);
-                attempt
-            }
-            (Hold::Inside(inside), _) => {
-                self.memory.leave(inside);
-                attempt
-            }
+            None if attempt.is_err() => return Err(Some(index)),
+            None => self.put_area(index),
         }
+        attempt
     }
 
-    /// The area at or above `address`, kept from being used anew.
-    fn hold_area(self, address: u64) -> Option<(u32, Hold)> {
+    /// The area at or above `address`, kept from being used anew: by a reference, if this fault has not counted itself in.
+    fn hold_area(self, address: u64) -> Option<(u32, Option<Inside>)> {
         match self.mm.scheme {
-            Scheme::SpeculativeSrcu => self.enter_and_find(address),
-            _ => self.get_area(address).map(|index| (index, Hold::Reference)),
+            Scheme::SpeculativeSrcu => {
+                self.enter_and_find(address).map(|(index, inside)| (index, Some(inside)))
+            }
+            _ => self.get_area(address).map(|index| (index, None)),
         }
     }
 
     /// Finds the area without the tree's lock, and without a reference.
-    fn enter_and_find(self, address: u64) -> Option<(u32, Hold)> {
+    fn enter_and_find(self, address: u64) -> Option<(u32, Inside)> {
         let inside = self.memory.enter();
         let seen = self.mm.tree_sequence.read();
         let found = self.tree().find(address);
         let is_whole = seen.is_multiple_of(2) && self.mm.tree_sequence.is_still(seen);
         if let (true, Some(index)) = (is_whole, found) {
-            return Some((index, Hold::Inside(inside)));
+            return Some((index, inside));
         }
         self.memory.leave(inside);
         if !is_whole {
@@ -95,13 +85,13 @@ impl<M: Machine> Space<'_, M> {
 
     /// The area at or above `address`, with a reference.
     fn get_area(self, address: u64) -> Option<u32> {
-        self.mm.tree_lock.read();
+        self.mm.tree_lock.read(self.memory.machine.spins());
         let found = self.tree().find(address);
         if let Some(index) = found {
             // Relaxed: the tree has a reference, which is not dropped before the tree's lock has been held for writing.
             self.memory.vma(index).references.fetch_add(mutant!("spf-no-reference": 1 => 0), Relaxed);
         }
-        self.mm.tree_lock.read_unlock();
+        self.mm.tree_lock.read_unlock(self.memory.machine.spins(), ());
         found
     }
 
@@ -174,8 +164,8 @@ impl<M: Machine> Space<'_, M> {
             return Err(Event::SpfPmdChanged);
         }
         machine.step(Step::BeforeLock);
-        let lock = &self.memory.page(leaf.table).lock;
-        if !mutant!("spf-wait-for-ptl": lock.try_lock() => { lock.lock(); true }) {
+        let (lock, spins) = (&self.memory.page(leaf.table).lock, machine.spins());
+        if !mutant!("spf-wait-for-ptl": lock.try_lock(spins).is_some() => { lock.lock(spins); true }) {
             return Err(Event::SpfPteLock);
         }
         let result = if mutant!("spf-no-last-look": area.sequence.is_still(seen) => true) {
@@ -188,7 +178,7 @@ impl<M: Machine> Space<'_, M> {
         } else {
             Err(Event::SpfVmaChanged)
         };
-        lock.unlock();
+        lock.unlock(spins, ());
         result
     }
 }

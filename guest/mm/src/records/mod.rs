@@ -41,12 +41,20 @@ pub(crate) const USED: u32 = 1;
 
 impl<S> Page<S> {
     /// A page in no list.
-    pub const fn new(lock: S) -> Self
-    where
-        AtomicU32: Sized,
-    {
+    pub const fn new(lock: S) -> Self {
         Self { lock, next: AtomicU32::new(NONE), state: AtomicU32::new(USED) }
     }
+}
+
+/// All records that there are.
+#[derive(Debug)]
+pub struct Records<S: 'static> {
+    /// One per page that can be handed out.
+    pub pages: &'static [Page<S>],
+    /// One per area that there can be.
+    pub vmas: &'static [Vma],
+    /// One per CPU.
+    pub cpus: &'static [CpuList],
 }
 
 /// Data of one CPU: free pages, which only this CPU touches while it runs, and counts of its faults.
@@ -66,6 +74,26 @@ pub(crate) struct List {
 impl List {
     pub(crate) const fn new() -> Self {
         Self { first: AtomicU32::new(NONE), length: AtomicU32::new(0) }
+    }
+
+    // Relaxed, here and below: a list belongs to a CPU or is under the lock.
+
+    /// Puts `item`, whose link to the next is `next`, in front.
+    pub(crate) fn push(&self, item: u32, next: &AtomicU32) {
+        next.store(self.first.load(Relaxed), Relaxed);
+        self.first.store(item, Relaxed);
+        self.length.store(self.length.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Takes the first; `next` finds the link of an item.
+    pub(crate) fn pop<'a>(&self, next: impl Fn(u32) -> &'a AtomicU32) -> Option<u32> {
+        let item = self.first.load(Relaxed);
+        if item == NONE {
+            return None;
+        }
+        self.first.store(next(item).load(Relaxed), Relaxed);
+        self.length.store(self.length.load(Relaxed) - 1, Relaxed);
+        Some(item)
     }
 }
 

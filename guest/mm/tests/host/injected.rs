@@ -105,15 +105,11 @@ fn a_wrong_access_is_an_error_without_a_second_look() {
 
 #[test]
 fn an_address_space_with_one_user_does_not_speculate() {
-    let memory = Memory::new(Host::new(1, 100, 10), Spin::default());
-    let mm = Mm::new(Scheme::Speculative, Share::default(), Share::default(), Spin::default());
-    let space = Space { memory: &memory, mm: &mm };
-    be(0);
-    space.open().unwrap();
-    space.join();
+    let world = world(Scheme::Speculative, 1, 100, 10);
+    let space = space(&world);
     let start = space.map(4 * PAGE, Protection::ReadWrite).unwrap();
     (0..4).for_each(|page| store(space, start + page * PAGE, 1).unwrap());
-    assert_eq!(memory.machine.count_of(Event::SpeculativePgfault), 0);
+    assert_eq!(space.memory.machine.count_of(Event::SpeculativePgfault), 0);
     space.close();
 }
 
@@ -320,9 +316,7 @@ fn an_area_whose_slot_is_used_anew_is_not_the_old_one() {
 #[test]
 fn an_area_whose_slot_another_address_space_uses_is_not_ones_own() {
     let space = eternal(Scheme::PerVma);
-    let mm =
-        Box::leak(Box::new(Mm::new(Scheme::PerVma, Share::default(), Share::default(), Spin::default())));
-    let other = Space { memory: space.memory, mm };
+    let other = Space { memory: space.memory, mm: Box::leak(Box::new(unopened(Scheme::PerVma))) };
     other.open().unwrap();
     let start = warm(space);
     at(Step::Found, move || {

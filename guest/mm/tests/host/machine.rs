@@ -6,14 +6,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64 as Count, Ordering::Relaxed};
 
-use haltkick_locks::{Delegate, Platform};
+use haltkick_locks::{Delegate, Lock, Platform, Tas, UnfairRwLock};
 use haltkick_mm::*;
 use haltkick_testing::Cpus as Threads;
 
 #[cfg(shuttle)]
-use shuttle::{sync::Mutex, thread::yield_now};
+use shuttle::sync::Mutex;
 #[cfg(not(shuttle))]
-use std::{sync::Mutex, thread::yield_now};
+use std::sync::Mutex;
 
 pub(crate) const BASE: u64 = 1 << 20;
 /// Pages that are enough for every test. Page tables are small under Miri, which takes the longer for an access the more there are.
@@ -52,56 +52,29 @@ pub(crate) fn let_locks_be_busy(busy: bool) {
     BUSY.with(|it| it.set(busy));
 }
 
-/// A test-and-set lock.
-#[derive(Debug, Default)]
-pub(crate) struct Spin(AtomicU32);
+/// A test-and-set lock that appears taken to those who try while a test says so.
+#[derive(Debug)]
+pub(crate) struct Spin(Tas);
 
-impl Exclusion for Spin {
-    fn lock(&self) {
-        while self.0.swap(1, std::sync::atomic::Ordering::Acquire) != 0 {
-            yield_now();
-        }
-    }
-
-    fn try_lock(&self) -> bool {
-        !BUSY.with(Cell::get) && self.0.swap(1, std::sync::atomic::Ordering::Acquire) == 0
-    }
-
-    fn unlock(&self) {
-        self.0.store(0, std::sync::atomic::Ordering::Release);
+impl Spin {
+    fn new() -> Self {
+        Self(Tas::new())
     }
 }
 
-/// A counter of readers, or [`WRITER`].
-#[derive(Debug, Default)]
-pub(crate) struct Share(AtomicU32);
+impl Lock<Host> for Spin {
+    type Token = ();
 
-const WRITER: u32 = u32::MAX;
-
-impl Sharing for Share {
-    fn read(&self) {
-        loop {
-            let seen = self.0.load(Relaxed);
-            let ordering = std::sync::atomic::Ordering::Acquire;
-            if seen != WRITER && self.0.compare_exchange(seen, seen + 1, ordering, Relaxed).is_ok() {
-                return;
-            }
-            yield_now();
-        }
+    fn lock(&self, host: &Host) {
+        self.0.lock(host);
     }
 
-    fn read_unlock(&self) {
-        self.0.fetch_sub(1, std::sync::atomic::Ordering::Release);
+    fn try_lock(&self, host: &Host) -> Option<()> {
+        if BUSY.with(Cell::get) { None } else { self.0.try_lock(host) }
     }
 
-    fn write(&self) {
-        while self.0.compare_exchange(0, WRITER, std::sync::atomic::Ordering::Acquire, Relaxed).is_err() {
-            yield_now();
-        }
-    }
-
-    fn write_unlock(&self) {
-        self.0.store(0, std::sync::atomic::Ordering::Release);
+    fn unlock(&self, host: &Host, (): ()) {
+        self.0.unlock(host, ());
     }
 }
 
@@ -110,9 +83,6 @@ type Cache = Mutex<HashMap<u64, u64>>;
 
 #[derive(Debug)]
 pub(crate) struct Host {
-    pages: Vec<Page<Spin>>,
-    vmas: Vec<Vma>,
-    lists: Vec<CpuList>,
     /// The page tables that the pages may be.
     #[allow(
         clippy::vec_box,
@@ -127,11 +97,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(cpus: usize, pages: usize, vmas: usize) -> Self {
+    fn new(cpus: usize, pages: usize) -> Self {
         Self {
-            pages: (0..pages).map(|_| Page::new(Spin::default())).collect(),
-            vmas: (0..vmas).map(|_| Vma::new()).collect(),
-            lists: (0..cpus).map(|_| CpuList::new()).collect(),
             // Each for itself: Miri keeps book on the whole piece of memory at every access to a word of it.
             tables: (0..pages).map(|_| Box::new([const { AtomicU64::new(0) }; ENTRIES])).collect(),
             caches: (0..cpus).map(|_| Mutex::new(HashMap::new())).collect(),
@@ -151,8 +118,13 @@ pub(crate) type World = (Memory<Host>, Mm<Host>);
 
 /// Memory, and an address space that CPUs 0 and 1 share.
 pub(crate) fn world(scheme: Scheme, cpus: usize, pages: usize, vmas: usize) -> World {
-    let memory = Memory::new(Host::new(cpus, pages, vmas), Spin::default());
-    let mm = Mm::new(scheme, Share::default(), Share::default(), Spin::default());
+    let records = Records {
+        pages: records(pages, || Page::new(Spin::new())),
+        vmas: records(vmas, Vma::new),
+        cpus: records(cpus, CpuList::new),
+    };
+    let memory = Memory::new(Host::new(cpus, pages), records, Spin::new());
+    let mm = unopened(scheme);
     let space = Space { memory: &memory, mm: &mm };
     space.open().unwrap();
     for cpu in (0..cpus).rev() {
@@ -160,6 +132,16 @@ pub(crate) fn world(scheme: Scheme, cpus: usize, pages: usize, vmas: usize) -> W
         space.join();
     }
     (memory, mm)
+}
+
+/// Records that stay until the process ends.
+fn records<T>(count: usize, new: fn() -> T) -> &'static [T] {
+    (0..count).map(|_| new()).collect::<Vec<_>>().leak()
+}
+
+/// An address space that is not open yet.
+pub(crate) fn unopened(scheme: Scheme) -> Mm<Host> {
+    Mm::new(scheme, UnfairRwLock::new(), UnfairRwLock::new(), Spin::new())
 }
 
 pub(crate) fn space(world: &World) -> Space<'_, Host> {
@@ -208,7 +190,7 @@ fn walk(space: Space<'_, Host>, address: u64, needed: u64) -> Option<u64> {
             return None;
         }
         table = ((entry & !0xfff).wrapping_sub(BASE) / PAGE_BYTES) as u32;
-        assert!((table as usize) < machine.pages.len(), "the CPU walks into nowhere");
+        assert!((table as usize) < machine.tables.len(), "the CPU walks into nowhere");
     }
     unreachable!()
 }
@@ -247,19 +229,17 @@ impl Delegate for Host {
 
 impl Machine for Host {
     type Spin = Spin;
-    type TreeLock = Share;
-    type Semaphore = Share;
+    type TreeLock = UnfairRwLock;
+    type Spins = Self;
+    type Semaphore = UnfairRwLock;
+    type Sleepers = Self;
 
-    fn pages(&self) -> &[Page<Spin>] {
-        &self.pages
+    fn spins(&self) -> &Self {
+        self
     }
 
-    fn vmas(&self) -> &[Vma] {
-        &self.vmas
-    }
-
-    fn cpu_lists(&self) -> &[CpuList] {
-        &self.lists
+    fn sleepers(&self) -> &Self {
+        self
     }
 
     fn base(&self) -> u64 {

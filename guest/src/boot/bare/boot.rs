@@ -16,9 +16,8 @@ use crate::cpu::time::now;
 use crate::cpu::{apic, halt, percpu};
 use crate::lock::{object, registry};
 
-use super::failure::Failure;
 use super::{ground, settings, tables};
-use crate::monitor::record::{self, leave};
+use crate::monitor::record::{self, fail, leave};
 use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 
 static BOOT_BLOCK: Zeroed<BootBlock> = Zeroed::new();
@@ -33,11 +32,10 @@ static PRESENT: AtomicU32 = AtomicU32::new(0);
 /// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `ground` says; `start_info` is PVH's.
 pub(super) extern "C" fn boot(start_info: u32) -> ! {
     prepare_to_fail();
-    let request = settings::request().unwrap_or_else(|failure| fail(failure));
-    let boot = settings::memory_end(start_info).and_then(|end| lay_out(request, end));
-    let boot = boot.unwrap_or_else(|failure| fail(failure));
+    let request = settings::request();
+    let boot = lay_out(request, settings::memory_end(start_info));
     tables::load(boot.vcpus, area_address(boot.vcpus));
-    start_others(boot).unwrap_or_else(|failure| fail(failure));
+    start_others(boot);
     ground::unmap_null();
     record::line(format_args!("vcpus {}", boot.vcpus));
     FIRST_MAY_BEGIN.store(true, Ordering::Release);
@@ -102,12 +100,6 @@ pub(super) extern "C" fn other(cpu: u32) -> ! {
 /// The boot block, for those that start later.
 static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Tells why there is no run, and ends.
-fn fail(failure: Failure) -> ! {
-    record::line(format_args!("error {failure}"));
-    leave(record::FAILED)
-}
-
 /// Address of the area of vCPU `cpu`; the boot CPU has the one after the last, for its reports.
 fn area_address(cpu: u32) -> u64 {
     let large_page = 2 << 20;
@@ -116,14 +108,15 @@ fn area_address(cpu: u32) -> u64 {
 }
 
 /// Writes the boot block and what each vCPU must know of itself.
-fn lay_out(request: &Request, memory_end: u64) -> Result<&'static BootBlock, Failure> {
+fn lay_out(request: &Request, memory_end: u64) -> &'static BootBlock {
     let areas = u64::from(request.boot.vcpus) + 1;
     let exception_stacks = area_address(0) + areas * size_of::<VcpuArea>() as u64;
     let stacks = exception_stacks + areas * EXCEPTION_STACK_BYTES;
     let entries = stacks + areas * ground::STACK_BYTES;
     let end = entries + areas * ENTRIES_ROW_BYTES as u64;
     if end > memory_end {
-        return Err(Failure::Memory { needed: end, there: memory_end });
+        let (needed, there) = (end.div_ceil(1 << 20), memory_end >> 20);
+        fail(format_args!("{needed} MiB of memory are needed, there are {there}"));
     }
     // SAFETY: unused memory (just checked) behind the image; zero is valid for all that lies there.
     unsafe { core::ptr::write_bytes(area_address(0) as *mut u8, 0, (end - area_address(0)) as usize) };
@@ -141,7 +134,7 @@ fn lay_out(request: &Request, memory_end: u64) -> Result<&'static BootBlock, Fai
     ground::EXPECTED.store(request.boot.vcpus, Ordering::Relaxed);
     let alone = BootFlags::BARE.with(BootFlags::HALT);
     let block = BootBlock {
-        flags: request.boot.flags.with(alone).with(kick_flags(request.wakes)?),
+        flags: request.boot.flags.with(alone).with(kick_flags(request.wakes)),
         vcpu_areas: GuestAddress(area_address(0)),
         control: GuestAddress((&raw const CONTROL) as u64),
         oracles: GuestAddress((&raw const ORACLES) as u64),
@@ -158,7 +151,7 @@ fn lay_out(request: &Request, memory_end: u64) -> Result<&'static BootBlock, Fai
         prepare_machine();
         *boot = with_clock(&block, if request.tsc_khz == 0 { measure_tsc_khz() } else { request.tsc_khz });
         BOOT.store(boot, Ordering::Release);
-        Ok(&*boot)
+        &*boot
     }
 }
 
@@ -181,20 +174,22 @@ fn ticks(ns: u64, tsc_khz: u64) -> u64 {
 
 /// Returns how to kick: by KVM's hypercall where KVM offers that (and the request does not ask otherwise),
 /// else by interrupt.
-fn kick_flags(asked: u32) -> Result<BootFlags, Failure> {
+fn kick_flags(asked: u32) -> BootFlags {
     const PV_SCHED_YIELD: u32 = 1 << 13;
     let kvm = halt::has_pv_unhalt();
     match WAKES.get(asked as usize) {
-        Some(&"kvm") if !kvm => Err(Failure::NoKvm),
-        Some(&"ipi") => Ok(BootFlags::NONE),
-        _ if !kvm => Ok(BootFlags::NONE),
+        Some(&"kvm") if !kvm => fail(format_args!(
+            "a kick by hypercall is asked for, and CPUID does not offer KVM_FEATURE_PV_UNHALT"
+        )),
+        Some(&"ipi") => BootFlags::NONE,
+        _ if !kvm => BootFlags::NONE,
         _ => {
             let yields = halt::kvm_features() & PV_SCHED_YIELD != 0;
             let vendor = __cpuid(0);
             let amd = [*b"Auth", *b"Hygo"].contains(&vendor.ebx.to_le_bytes());
-            Ok(BootFlags::KICK_HYPERCALL
+            BootFlags::KICK_HYPERCALL
                 .with_if(yields, BootFlags::YIELD_HYPERCALL)
-                .with_if(amd, BootFlags::VMMCALL))
+                .with_if(amd, BootFlags::VMMCALL)
         }
     }
 }
@@ -251,7 +246,7 @@ fn measure_tsc_khz() -> u64 {
 }
 
 /// Starts all other CPUs and waits until those that there is work for are there.
-fn start_others(boot: &BootBlock) -> Result<(), Failure> {
+fn start_others(boot: &BootBlock) {
     const ALL_OTHERS: u32 = 0b11 << 18;
     const INIT: u32 = ALL_OTHERS | 0x4500;
     const START_UP: u32 = ALL_OTHERS | 0x4600 | (ground::TRAMPOLINE >> 12) as u32;
@@ -266,11 +261,11 @@ fn start_others(boot: &BootBlock) -> Result<(), Failure> {
     // Acquire pairs with the release in `other`.
     while PRESENT.load(Ordering::Acquire) < boot.vcpus {
         if now() > patience {
-            return Err(Failure::Cpus { there: PRESENT.load(Ordering::Relaxed), asked: boot.vcpus });
+            let (there, asked) = (PRESENT.load(Ordering::Relaxed), boot.vcpus);
+            fail(format_args!("{there} of {asked} vCPUs came up: the machine needs one CPU more than vCPUs"));
         }
         core::hint::spin_loop();
     }
-    Ok(())
 }
 
 /// Stops all other CPUs where they are: they wait for a start-up interrupt again.

@@ -7,11 +7,10 @@
 //! results in shared memory go out through the debug console, for the same program on the host to judge.
 //!
 //! `boot` (the boot CPU, and how the others begin), `start` (to 64-bit code), `ground` (what that stands on), `tables`
-//! (segments, task state, interrupt gates), `settings` (the request), `failure` (why there is no run). What the VMM would
-//! have done for a hypercall, and everything that goes out, lies with the hypercalls: `monitor::serve`, `monitor::record`.
+//! (segments, task state, interrupt gates), `settings` (the request). What the VMM would have done for a hypercall,
+//! and everything that goes out, lies with the hypercalls: `monitor::serve`, `monitor::record`.
 
 mod boot;
-mod failure;
 mod ground;
 mod settings;
 mod start;

@@ -3,8 +3,8 @@
 
 use haltkick_hypercalls::Request;
 
-use super::failure::Failure;
 use crate::boot::zeroed::Zeroed;
+use crate::monitor::record::fail;
 
 /// Written into the image's file by who starts the monitor, before there is a guest.
 #[used]
@@ -44,24 +44,24 @@ const IMAGE: u64 = 4 << 20;
 const MAPPED: u64 = 1 << 30;
 
 /// Returns the request.
-pub(super) fn request() -> Result<&'static Request, Failure> {
+pub(super) fn request() -> &'static Request {
     // SAFETY: written before there was a guest, never after.
     let request = unsafe { &*REQUEST.pointer() };
     if request.boot.vcpus == 0 {
-        return Err(Failure::NoRequest);
+        fail(format_args!("its request is empty: start it by haltkick run --engine qemu"));
     }
-    Ok(request)
+    request
 }
 
 /// The end of the piece of memory that holds the image, as far as it is mapped.
-pub(super) fn memory_end(start_info: u32) -> Result<u64, Failure> {
+pub(super) fn memory_end(start_info: u32) -> u64 {
     // SAFETY: PVH says that EBX holds the address of the start info; it is mapped, and never written.
     let info = unsafe { &*(u64::from(start_info) as *const StartInfo) };
     if info.magic != START_INFO_MAGIC {
-        return Err(Failure::NotPvh);
+        fail(format_args!("the monitor left no PVH start info"));
     }
     if info.version == 0 || info.memory_map == 0 {
-        return Ok(MAPPED);
+        return MAPPED;
     }
     // SAFETY: as the start info, of which it is a part.
     let map = unsafe {
@@ -73,5 +73,5 @@ pub(super) fn memory_end(start_info: u32) -> Result<u64, Failure> {
     let holds = |entry: &&MemoryMapEntry| {
         entry.kind == RAM && entry.address <= IMAGE && IMAGE - entry.address < entry.size
     };
-    Ok(map.iter().find(holds).map_or(0, |entry| (entry.address + entry.size).min(MAPPED)))
+    map.iter().find(holds).map_or(0, |entry| (entry.address + entry.size).min(MAPPED))
 }

@@ -4,7 +4,7 @@ use std::thread;
 
 use haltkick_locks::*;
 
-use super::Stage;
+use super::{Stage, sleepers::newcomer_meets_waiter};
 use crate::support::{Cpus, Signal};
 
 on_both_layouts! {
@@ -139,29 +139,8 @@ fn t5_a_link_made_before_its_node_is_used_stays<W: Word>() {
 /// CPU 1 has the pending bit and is preempted; the owner leaves. CPU 2, arriving at (0,1,0), must get in
 /// line.
 fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
-    let stage = Stage::<Native, W>::new(Cpus::impatient(3));
-    let [held, pending, left, queued] = [(); 4].map(|()| Signal::default());
-    stage.host.run(|cpu| match cpu {
-        0 => {
-            stage.lock();
-            held.give();
-            pending.await_it();
-            stage.unlock();
-            left.give();
-        }
-        1 => {
-            held.await_it();
-            Cpus::stand_at(Point::PendingSet, &pending, &queued);
-            stage.visit();
-        }
-        _ => {
-            // Not before: at (0,1,1) it would get in line at once.
-            left.await_it();
-            Cpus::give_at(Point::TailPublished, &queued);
-            stage.visit();
-        }
-    });
-    assert_eq!(stage.counter.get(), 2);
+    // After the owner has left: at (0,1,1) it would get in line at once.
+    newcomer_meets_waiter::<Native, W>(Point::PendingSet, false);
 }
 
 fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {

@@ -20,10 +20,13 @@ on_both_layouts! {
     a_threshold_by_count_is_so_many_pauses_whatever_the_clock_says
 }
 
-/// CPU 0 holds the lock; CPU 1 is head, and is kept at `point`. Then CPU 2 arrives, and `arrived` tells
-/// when CPU 0 may leave and what CPU 2 must have done before CPU 1 goes on.
-fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<Stage<Pv, W>> {
-    let stage = Stage::<Pv, W>::new(Cpus::new(3, Duration::from_millis(1)));
+/// CPU 0 holds the lock; CPU 1 waits, and is kept at `point`. When CPU 0 has left, CPU 2 arrives; CPU 1 goes on when that one
+/// has had the lock, if it overtakes, or else is in the queue.
+pub(super) fn newcomer_meets_waiter<M: Mode, W: Word>(
+    point: Point,
+    newcomer_overtakes: bool,
+) -> Arc<Stage<M, W>> {
+    let stage = Stage::<M, W>::new(Cpus::new(3, Duration::from_millis(1)));
     let [held, there, left, done] = [(); 4].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -44,7 +47,7 @@ fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<S
                 Cpus::give_at(Point::TailPublished, &done);
             }
             stage.visit();
-            assert!(newcomer_overtakes || done.given(), "CPU 2 has overtaken a spinning head");
+            assert!(newcomer_overtakes || done.given(), "CPU 2 has overtaken CPU 1");
             done.give();
         }
     });
@@ -53,12 +56,12 @@ fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<S
 }
 
 fn a_newcomer_steals_while_the_head_sleeps<W: Word>() {
-    let stage = newcomer_meets_head::<W>(Point::BeforeSleep, true);
+    let stage = newcomer_meets_waiter::<Pv, W>(Point::BeforeSleep, true);
     assert_eq!(stage.host.events(Event::PvLockStealing), 1);
 }
 
 fn a_newcomer_queues_while_the_head_spins<W: Word>() {
-    let stage = newcomer_meets_head::<W>(Point::HeadSpinning, false);
+    let stage = newcomer_meets_waiter::<Pv, W>(Point::HeadSpinning, false);
     assert_eq!(stage.host.events(Event::PvLockStealing), 0);
 }
 
