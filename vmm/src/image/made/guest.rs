@@ -79,7 +79,7 @@ fn make() -> Vec<u8> {
         },
         Section { name: ".strtab", kind: STRINGS, bytes: names.0, ..Section::default() },
     ];
-    file(2, IMAGE_BASE, sections)
+    file(IMAGE_BASE, sections)
 }
 
 /// Sites, then functions, then stubs.
