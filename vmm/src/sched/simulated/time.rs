@@ -1,7 +1,9 @@
 //! Time of pCPUs: with a vCPU, idle, or in the VMM. Also the time of vCPUs, for a profile: the board counts it, and is told for which
 //! vCPU and when.
 
-use crate::observe::{Where, profile};
+use crate::guest::Activity;
+use crate::observe::Where;
+use crate::observe::profile::Sampled;
 use crate::sched::guest_run::GuestRun;
 
 use super::{Doing, PS, Simulated, State};
@@ -51,11 +53,9 @@ impl<'a> Simulated<'a> {
         let guest = &self.core.guests[0];
         let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
         let all_ns = window_ns * state.slots.len() as u64;
-        let spent = spent.iter().map(|(on, ps)| profile::Spent {
-            rip: on.rip,
-            state: on.mark,
-            in_vmm: on.still,
-            time_ns: ps / PS,
+        let spent = spent.iter().map(|(on, ps)| {
+            let activity = Activity::said(on.mark);
+            (Sampled { rip: on.rip, activity, in_vmm: on.still }, ps / PS)
         });
         if let Some(samples) = &guest.notes.samples {
             samples.hand_in_all(spent, all_ns.saturating_sub(spent_ps / PS));
