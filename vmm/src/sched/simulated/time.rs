@@ -30,8 +30,8 @@ impl<'a> Simulated<'a> {
 
     /// Address of the mark for the vCPU's time in a profile, while the window of its guest is open.
     pub(super) fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
-        let shared = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?;
-        Some(self.partitions[guest.index].start + shared.memory.activity_address(vcpu))
+        let memory = &guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?.memory;
+        Some(self.partitions[guest.index].start + memory.address_of(&memory.area(vcpu).activity.state))
     }
 
     /// A window may have opened or closed. CPUs that have come ahead of the others by then are counted from where they are, or up to
