@@ -373,7 +373,7 @@ impl<'a> Simulated<'a> {
     /// Tells the board of the VMM's writes for its guest: no core's cache has their lines afterwards.
     fn tell_board(&self, state: &mut State<'a>) {
         for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
-            let Some(memory) = guest.shared.as_ref().map(|shared| &shared.memory) else { continue };
+            let Some(memory) = guest.shared.as_ref().map(|shared| shared.memory) else { continue };
             state.board.host_wrote(partition.start + memory.address_of(&memory.control().window));
         }
     }
@@ -416,7 +416,7 @@ impl<'a> Simulated<'a> {
     fn host_wrote(&self, board: &mut Board<Ram<'a>>, guest: &GuestRun<'_>, vcpu: u32) {
         if let Some(shared) = &guest.shared {
             let start = self.partitions[guest.index].start;
-            let (memory, area) = (&shared.memory, shared.memory.area(vcpu));
+            let (memory, area) = (shared.memory, shared.memory.area(vcpu));
             board.host_wrote(start + memory.address_of(&area.steal));
             board.host_wrote(start + memory.address_of(&area.host));
         }

@@ -30,7 +30,7 @@ impl<'a> Simulated<'a> {
 
     /// Address of the mark for the vCPU's time in a profile, while the window of its guest is open.
     pub(super) fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
-        let memory = &guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?.memory;
+        let memory = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?.memory;
         Some(self.partitions[guest.index].start + memory.address_of(&memory.area(vcpu).activity.state))
     }
 
