@@ -230,8 +230,7 @@ flags! {
         VMMCALL = 8;
         /// There is no VMM of ours: the guest serves its own hypercalls.
         BARE = 9;
-        /// Each vCPU rings [`PORT_STARTED`](crate::PORT_STARTED) once, when it is about to enter its workload. Only for images with
-        /// [`Features::SAYS_STARTED`](crate::Features::SAYS_STARTED).
+        /// Each vCPU rings [`PORT_STARTED`](crate::PORT_STARTED) once, when it is about to enter its workload.
         EACH_SAYS_STARTED = 10;
     }
 }

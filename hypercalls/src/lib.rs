@@ -84,7 +84,7 @@ const _: () = {
     assert!(offset_of!(Control, pair_ticks) == 280);
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160 + 16 * TIMES);
-    assert!(size_of::<ImageNote>() == 32);
+    assert!(size_of::<ImageNote>() == 24);
     assert!(size_of::<LockCalls>() == 40);
     assert!(size_of::<CallSite>() == 24);
     assert!(size_of::<LockObject>() == 112);
