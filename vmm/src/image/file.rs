@@ -91,17 +91,6 @@ impl Entry {
         !self.workload_flags().has(WorkloadFlags::TAKES_NO_LOCK)
     }
 
-    /// The workload shows nothing without a paravirtual lock.
-    #[must_use]
-    pub fn needs_paravirt(&self) -> bool {
-        self.workload_flags().has(WorkloadFlags::NEEDS_PARAVIRT)
-    }
-
-    /// The workload notes its critical sections, for a trace.
-    pub(crate) fn notes_sections(&self) -> bool {
-        self.workload_flags().has(WorkloadFlags::NOTES_SECTIONS)
-    }
-
     /// The workload fails, or checks something, on purpose.
     #[must_use]
     pub fn is_selftest(&self) -> bool {
