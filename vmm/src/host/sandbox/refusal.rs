@@ -40,7 +40,7 @@ extern "C" fn on_refusal(_: libc::c_int, info: *mut libc::siginfo_t, context: *m
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
         name.assume_init()
     };
-    let mut line = [0; 512];
+    let mut line = [0_u8; 512];
     let mut rest = &mut line[..];
     // Formatting numbers allocates nothing. What does not fit is left out.
     _ = rest.write_all(b"haltkick: thread ");
