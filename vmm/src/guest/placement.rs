@@ -144,10 +144,9 @@ mod tests {
     #[test]
     fn interleaved_memory_uses_the_nodes_of_the_pcpus_only() {
         let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 4 << 20, 0).unwrap();
-        for (numa, expected) in [
-            (Numa::Interleave, (MPOL_INTERLEAVE, &[0, 1][..])),
-            (Numa::Node(2), (MPOL_BIND, &[2][..])),
-        ] {
+        for (numa, expected) in
+            [(Numa::Interleave, (MPOL_INTERLEAVE, &[0, 1][..])), (Numa::Node(2), (MPOL_BIND, &[2][..]))]
+        {
             let decisions = placement(numa).decisions(&memory);
             assert_eq!(of(&decisions, 0), Some(expected));
             assert_eq!(of(&decisions, memory.size() - 1), Some(expected));

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use haltkick_hypercalls::{
-    ABI_FINGERPRINT, ABI_VERSION, Descriptor, EVENTS_SECTION, ImageNote, LOCK_EVENTS,
-    LOCKS_SECTION, LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
+    ABI_FINGERPRINT, ABI_VERSION, Descriptor, EVENTS_SECTION, ImageNote, LOCK_EVENTS, LOCKS_SECTION,
+    LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};

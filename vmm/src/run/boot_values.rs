@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::{
-    ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags,
-};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
 
 use crate::host::clock::{Nanoseconds, TscRate};
 use crate::image::file::Image;

@@ -51,9 +51,8 @@ impl<'a> LiveView<'a> {
         let (mut first, mut shown) = (None, Vec::new());
         for ((now, asked), counts) in guests.zip(run.ours()).zip(&self.counts) {
             let at = now.guest.first_vcpu as usize;
-            let vcpu = |(id, counts): (usize, &Arc<ExitCounts>)| {
-                vcpu(&now, id as u32, whereabouts[at + id], counts)
-            };
+            let vcpu =
+                |(id, counts): (usize, &Arc<ExitCounts>)| vcpu(&now, id as u32, whereabouts[at + id], counts);
             shown.push(json!({
                 "name": asked.guest.name,
                 "lock": asked.ours.lock,
