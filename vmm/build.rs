@@ -9,7 +9,8 @@ mod compile;
 const TARGET: &str = "x86_64-unknown-none";
 /// Inputs of the image: the crate and those of ours that it uses. Not the whole folder `guest`: an edit of a test or
 /// a page there would compile this crate, and all that use it, anew.
-const INPUTS: [&str; 17] = [
+const INPUTS: [&str; 18] = [
+    "src/image/made/small.S",
     "../include/haltkick.h",
     "../include/haltkick.rs",
     "../guest/arms",
@@ -75,6 +76,8 @@ fn main() {
         .expect("the folder that cargo gives can be written");
     std::fs::write(out_dir.join("arms.rs"), arms(&root, &out_dir))
         .expect("the folder that cargo gives can be written");
+    // For tests; it takes no time.
+    compile(&root, &root.join("vmm/src/image/made/small.S"), &out_dir.join("small.o"));
 }
 
 /// The guest's flags: a static image below 2 GiB, symbols that name the lock that a function was compiled for, and source files named
@@ -101,20 +104,9 @@ fn arms(root: &Path, out_dir: &Path) -> String {
         folder.map(|entry| entry.expect("the sources can be read").path()).collect();
     sources.sort();
     let arm = |source: &PathBuf| {
-        let language = compile::language(source)?;
         let name = source.file_stem().expect("a source has a name").to_string_lossy();
         let object = out_dir.join(format!("{name}.o"));
-        // From the root, so that debugging data name sources alike wherever that lies.
-        let relative = source.strip_prefix(root).expect("it lies in there");
-        let mut command = compile::command(language, relative, Path::new("include"), &object);
-        command.current_dir(root);
-        match language {
-            compile::Language::C => command.arg(format!("-ffile-prefix-map={}=/", root.display())),
-            compile::Language::Rust => command.arg(format!("--remap-path-prefix={}=/", root.display())),
-        };
-        let compiler = command.get_program().to_string_lossy().into_owned();
-        let output = command.output().unwrap_or_else(|error| panic!("{compiler} cannot be run: {error}"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        compile(root, source, &object)?;
         let text = std::fs::read_to_string(source).expect("the sources can be read");
         let first = text.lines().next().unwrap_or_default();
         let summary = first.trim_start_matches(['/', '*', '!', ' ']).trim_end_matches(['*', '/', ' ']);
@@ -122,6 +114,23 @@ fn arms(root: &Path, out_dir: &Path) -> String {
         Some(format!("Arm {{ name: {name:?}, summary: {summary:?}, object: include_bytes!({object:?}) }},\n"))
     };
     format!("&[\n{}]", sources.iter().filter_map(arm).collect::<String>())
+}
+
+/// Compiles a lock's source in the workspace; `None`: it is no source.
+fn compile(root: &Path, source: &Path, object: &Path) -> Option<()> {
+    let language = compile::language(source)?;
+    // From the root, so that debugging data name sources alike wherever that lies.
+    let relative = source.strip_prefix(root).expect("it lies in there");
+    let mut command = compile::command(language, relative, Path::new("include"), object);
+    command.current_dir(root);
+    match language {
+        compile::Language::C => command.arg(format!("-ffile-prefix-map={}=/", root.display())),
+        compile::Language::Rust => command.arg(format!("--remap-path-prefix={}=/", root.display())),
+    };
+    let compiler = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().unwrap_or_else(|error| panic!("{compiler} cannot be run: {error}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(())
 }
 
 /// The text of the locks' sources, by the names that the image's debugging data gives them: a slice of pairs.

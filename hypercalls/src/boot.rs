@@ -2,8 +2,13 @@
 
 use core::time::Duration;
 
-use crate::bounds::MAX_LOCKS;
 use crate::flags::flags;
+
+/// Most vCPUs a guest can have (KVM's own limit on x86-64).
+pub const MAX_VCPUS: usize = 1024;
+
+/// Most locks that a workload can spread its sections over.
+pub const MAX_LOCKS: u32 = 256;
 
 /// A guest address. The host cannot dereference it: it must go through its guest-memory map.
 #[repr(transparent)]
@@ -225,8 +230,7 @@ flags! {
         VMMCALL = 8;
         /// There is no VMM of ours: the guest serves its own hypercalls.
         BARE = 9;
-        /// Each vCPU rings [`PORT_STARTED`](crate::PORT_STARTED) once, when it is about to enter its workload. Only for images with
-        /// [`Features::SAYS_STARTED`](crate::Features::SAYS_STARTED).
+        /// Each vCPU rings [`PORT_STARTED`](crate::PORT_STARTED) once, when it is about to enter its workload.
         EACH_SAYS_STARTED = 10;
     }
 }

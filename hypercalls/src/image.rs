@@ -2,7 +2,6 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::flags::flags;
 use crate::vcpu::TIMES;
 
 /// Owner name of the ELF note (with its terminating zero, as ELF notes have it).
@@ -24,24 +23,6 @@ pub struct ImageNote {
     /// [`ABI_FINGERPRINT`](crate::ABI_FINGERPRINT) of the image; 0: it was not compiled from these files, but written to its
     /// version.
     pub fingerprint: u64,
-    /// Data that the image fills in beyond wait and hold times; a VMM refuses bits that it does not know.
-    pub features: Features,
-}
-
-flags! {
-    /// Abilities of an image beyond those of every image.
-    Features: u64 {
-        /// It keeps an [`Oracle`](crate::Oracle) and [`BootBlock::entries`](crate::BootBlock::entries) for each lock, unless it
-        /// is told not to.
-        ORACLES = 0;
-        /// It fills in [`TIME_UNLOCK`](crate::TIME_UNLOCK).
-        UNLOCK_TIMES = 1;
-        /// It fills in [`Control::pair_ticks`](crate::Control::pair_ticks) and
-        /// [`Control::cost_ticks`](crate::Control::cost_ticks).
-        COSTS = 2;
-        /// It minds [`BootFlags::EACH_SAYS_STARTED`](crate::BootFlags::EACH_SAYS_STARTED).
-        SAYS_STARTED = 3;
-    }
 }
 
 /// ELF section with one [`Descriptor`] per lock, in the order of the lock's index.

@@ -1,7 +1,7 @@
 //! The contract between the Haltkick guest and its VMM. Definitions only; both sides compile this crate.
 //!
 //! Read it file by file: the version here, how an image introduces itself (`image`, `flags`), the ports, the boot block, the
-//! window (`control`), the area that each vCPU shares (`vcpu`), traces and histograms. Every field says who writes it. A line
+//! window (`control`), what each vCPU shares (`vcpu`), histograms. Every field says who writes it. A line
 //! (64 bytes) written by one side is never written by the other, and lines of different writers are 128 bytes apart
 //! (adjacent-line prefetch), because false sharing on the `preempted` flag is one of the things this project measures.
 //!
@@ -10,23 +10,19 @@
 #![no_std]
 
 mod boot;
-mod bounds;
 mod control;
 mod flags;
 mod histogram;
 mod image;
 mod ports;
-mod trace;
 mod vcpu;
 
 pub use boot::*;
-pub use bounds::*;
 pub use control::*;
 pub use flags::*;
 pub use histogram::*;
 pub use image::*;
 pub use ports::*;
-pub use trace::*;
 pub use vcpu::*;
 
 use core::sync::atomic::AtomicU8;
@@ -37,14 +33,12 @@ pub const ABI_VERSION: u32 = 3;
 /// The sources of this crate.
 const SOURCES: &[(&str, &[u8])] = &[
     ("boot.rs", include_bytes!("boot.rs")),
-    ("bounds.rs", include_bytes!("bounds.rs")),
     ("control.rs", include_bytes!("control.rs")),
     ("flags.rs", include_bytes!("flags.rs")),
     ("histogram.rs", include_bytes!("histogram.rs")),
     ("image.rs", include_bytes!("image.rs")),
     ("lib.rs", include_bytes!("lib.rs")),
     ("ports.rs", include_bytes!("ports.rs")),
-    ("trace.rs", include_bytes!("trace.rs")),
     ("vcpu.rs", include_bytes!("vcpu.rs")),
 ];
 
@@ -90,7 +84,7 @@ const _: () = {
     assert!(offset_of!(Control, pair_ticks) == 280);
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160 + 16 * TIMES);
-    assert!(size_of::<ImageNote>() == 32);
+    assert!(size_of::<ImageNote>() == 24);
     assert!(size_of::<LockCalls>() == 40);
     assert!(size_of::<CallSite>() == 24);
     assert!(size_of::<LockObject>() == 112);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
     ARMS, Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Presence, Refused, Ring, Run, Sched,
-    Span, System,
+    Span, System, WorkloadFlags,
 };
 
 use super::choices::{ENGINES, EngineChoice, QuotaChoice, Ratio, Words};
@@ -138,7 +138,7 @@ impl Settings {
     /// Whether the image has the workload, and the workload all that was asked for.
     fn check_workload(&self, name: &str, pv: bool, image: &Image) -> Result<(), Refused> {
         let workload = find("workload", name, &image.workloads)?;
-        if workload.needs_paravirt() && !pv {
+        if workload.workload_flags().has(WorkloadFlags::NEEDS_PARAVIRT) && !pv {
             let message =
                 format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
             return Err(Refused { about: "pv", message });

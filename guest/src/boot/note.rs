@@ -2,7 +2,7 @@
 //! are.
 #![expect(unsafe_code, reason = "a note in a section of its own, with an address in it")]
 
-use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, Features, ImageNote, NOTE_OWNER, NOTE_TYPE};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, ImageNote, NOTE_OWNER, NOTE_TYPE};
 
 use crate::traps::exceptions;
 
@@ -17,11 +17,6 @@ struct Note {
     vector_stub_bytes: u32,
     vector_stubs: Unaligned,
     fingerprint: [u32; 2],
-    features: [u32; 2],
-}
-
-const fn halves(word: u64) -> [u32; 2] {
-    [word as u32, (word >> 32) as u32]
 }
 
 /// A pointer that an ELF note holds at four-byte alignment.
@@ -49,8 +44,5 @@ static NOTE: Note = Note {
     abi_version: ABI_VERSION,
     vector_stub_bytes: exceptions::STUB_BYTES,
     vector_stubs: Unaligned(&raw const exceptions::STUBS),
-    fingerprint: halves(ABI_FINGERPRINT),
-    features: halves(
-        Features::ORACLES.with(Features::UNLOCK_TIMES).with(Features::COSTS).with(Features::SAYS_STARTED).0,
-    ),
+    fingerprint: [ABI_FINGERPRINT as u32, (ABI_FINGERPRINT >> 32) as u32],
 };

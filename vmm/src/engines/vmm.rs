@@ -276,7 +276,7 @@ fn machine(
     };
     let boot = |tsc_khz| {
         let block = boot_block(asked, chosen, tsc_khz);
-        let says = says_started(&asked.run.engine, image);
+        let says = says_started(&asked.run.engine);
         BootBlock { flags: block.flags.with_if(says, BootFlags::EACH_SAYS_STARTED), ..block }
     };
     let placement = || Placement::new(asked.run.numa, &asked.run.cpus);
@@ -336,7 +336,7 @@ fn guest_runs<'a>(
         let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, &tsc, kept);
         let mut guest = GuestRun::new(asked.guest.vcpus, tsc, clock, watcher, notes);
         guest.shared = Some(shared);
-        if says_started(&asked.run.engine, image) {
+        if says_started(&asked.run.engine) {
             guest.starts = Starts::said_by(asked.guest.vcpus);
         }
         guest.halts_in_kernel = matches!(machine.pv_backend.0, PvBackend::Kvm | PvBackend::Ipi);

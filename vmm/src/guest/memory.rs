@@ -336,25 +336,9 @@ impl Memory {
         unsafe { &*pointer }
     }
 
-    /// An address in each line that the VMM writes for vCPU `vcpu` when it takes it off a pCPU or gives it one.
-    pub(crate) fn host_lines(&self, vcpu: u32) -> [u64; 2] {
-        let area = self.area_address(vcpu).0;
-        [area + offset_of!(VcpuArea, steal) as u64, area + offset_of!(VcpuArea, host) as u64]
-    }
-
-    /// The address of what a vCPU says that it is doing, [`ACTIVITY_HOLDER`](haltkick_hypercalls::ACTIVITY_HOLDER) and so on.
-    pub(crate) fn activity_address(&self, vcpu: u32) -> u64 {
-        self.area_address(vcpu).0 + offset_of!(VcpuArea, activity.state) as u64
-    }
-
-    /// An address in the line that says how many vCPUs have no pCPU.
-    pub(crate) fn load_line(&self) -> u64 {
-        CONTROL + offset_of!(Control, ready_vcpus) as u64
-    }
-
-    /// An address in the line that says whether the window is open.
-    pub(crate) fn window_line(&self) -> u64 {
-        CONTROL + offset_of!(Control, window) as u64
+    /// The guest's address of something that it shares.
+    pub(crate) fn address_of<T>(&self, shared: &T) -> u64 {
+        (&raw const *shared) as u64 - self.host_base() as u64 + self.start
     }
 
     pub(crate) fn control(&self) -> &Control {

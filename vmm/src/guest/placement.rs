@@ -2,8 +2,10 @@
 
 use std::io;
 
+use libc::{MPOL_BIND, MPOL_INTERLEAVE, MPOL_PREFERRED};
+
 use crate::guest::memory::Memory;
-use crate::host::cpus::{self, Policy};
+use crate::host::cpus;
 
 /// Rule by which guest memory is spread over the host's NUMA nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,17 +53,17 @@ impl Placement {
         let all = memory.mapped();
         let whole = |policy, nodes| vec![Decision { start: all.start, end: all.end, policy, nodes }];
         match self.numa {
-            Numa::Node(node) => whole(Policy::Bound, vec![node]),
+            Numa::Node(node) => whole(MPOL_BIND, vec![node]),
             Numa::Interleave => {
                 let mut nodes = self.pcpus.clone();
                 nodes.retain(|node| self.with_memory.contains(node));
                 nodes.sort_unstable();
                 nodes.dedup();
-                whole(Policy::Interleaved, if nodes.is_empty() { self.with_memory.clone() } else { nodes })
+                whole(MPOL_INTERLEAVE, if nodes.is_empty() { self.with_memory.clone() } else { nodes })
             }
             Numa::Local => {
                 let preferred =
-                    |start, end, node| Decision { start, end, policy: Policy::Preferred, nodes: vec![node] };
+                    |start, end, node| Decision { start, end, policy: MPOL_PREFERRED, nodes: vec![node] };
                 let mut decisions = vec![preferred(all.start, memory.pool_start(), self.pcpus[0])];
                 for (start, stride) in memory.rows_of_vcpus() {
                     let mut from = 0;
@@ -99,7 +101,7 @@ fn nearest_page(address: u64) -> u64 {
 struct Decision {
     start: u64,
     end: u64,
-    policy: Policy,
+    policy: libc::c_int,
     nodes: Vec<u32>,
 }
 
@@ -116,7 +118,7 @@ mod tests {
     }
 
     /// The policy and the nodes that an address has in the end.
-    fn of(decisions: &[Decision], address: u64) -> Option<(Policy, &[u32])> {
+    fn of(decisions: &[Decision], address: u64) -> Option<(libc::c_int, &[u32])> {
         let last = decisions.iter().rev().find(|it| (it.start..it.end).contains(&address))?;
         Some((last.policy, &last.nodes))
     }
@@ -131,10 +133,10 @@ mod tests {
             for address in
                 [area + 0x1000, area + 0x3000, memory.stack_top(vcpu) - 1, memory.ring0_stack_top(vcpu) - 1]
             {
-                assert_eq!(of(&decisions, address), Some((Policy::Preferred, &[node][..])), "vCPU {vcpu}");
+                assert_eq!(of(&decisions, address), Some((MPOL_PREFERRED, &[node][..])), "vCPU {vcpu}");
             }
         }
-        assert_eq!(of(&decisions, LARGE_PAGE * 2), Some((Policy::Preferred, &[0][..])));
+        assert_eq!(of(&decisions, LARGE_PAGE * 2), Some((MPOL_PREFERRED, &[0][..])));
         assert_eq!(of(&decisions, memory.pool_start()), None);
         assert!(decisions.iter().all(|it| it.start % 4096 == 0 && it.end % 4096 == 0 && it.start < it.end));
     }
@@ -142,10 +144,9 @@ mod tests {
     #[test]
     fn interleaved_memory_uses_the_nodes_of_the_pcpus_only() {
         let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 4 << 20, 0).unwrap();
-        for (numa, expected) in [
-            (Numa::Interleave, (Policy::Interleaved, &[0, 1][..])),
-            (Numa::Node(2), (Policy::Bound, &[2][..])),
-        ] {
+        for (numa, expected) in
+            [(Numa::Interleave, (MPOL_INTERLEAVE, &[0, 1][..])), (Numa::Node(2), (MPOL_BIND, &[2][..]))]
+        {
             let decisions = placement(numa).decisions(&memory);
             assert_eq!(of(&decisions, 0), Some(expected));
             assert_eq!(of(&decisions, memory.size() - 1), Some(expected));

@@ -115,9 +115,7 @@ impl Clock {
             Self::Simulated(clock) => clock.tsc.load(Ordering::Relaxed),
         }
     }
-}
 
-impl Clock {
     pub(crate) fn moment(&self) -> Moment {
         match self {
             Self::Host => Moment::now(),

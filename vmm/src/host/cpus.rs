@@ -92,22 +92,12 @@ fn numbers(list: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// Rule for the nodes of pages that are touched from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    /// On the nodes, or nowhere.
-    Bound,
-    /// On the first of the nodes, or elsewhere where that is full.
-    Preferred,
-    /// On each of the nodes in turn.
-    Interleaved,
-}
-
-/// Says to the kernel on which `nodes` the pages of `bytes` from `start` on are to be, which are whole pages of a mapping.
+/// Says to the kernel on which `nodes` the pages of `bytes` from `start` on are to be, which are whole pages of a mapping and are touched
+/// from now on: by one of its policies (MPOL_BIND, MPOL_PREFERRED for the first of the nodes, MPOL_INTERLEAVE).
 pub(crate) fn place_memory(
     start: NonNull<u8>,
     bytes: usize,
-    policy: Policy,
+    policy: libc::c_int,
     nodes: &[u32],
 ) -> io::Result<()> {
     const WORD: usize = u64::BITS as usize;
@@ -116,15 +106,10 @@ pub(crate) fn place_memory(
         let word = mask.get_mut(node as usize / WORD).ok_or(io::ErrorKind::InvalidInput)?;
         *word |= 1 << (node as usize % WORD);
     }
-    let mode = match policy {
-        Policy::Bound => libc::MPOL_BIND,
-        Policy::Preferred => libc::MPOL_PREFERRED,
-        Policy::Interleaved => libc::MPOL_INTERLEAVE,
-    };
     // SAFETY: changes no contents; the kernel checks the addresses, and reads as much of the mask as there is. It takes the length
     // for one more than there are bits.
     let result = unsafe {
-        libc::syscall(libc::SYS_mbind, start.as_ptr(), bytes, mode, mask.as_ptr(), MOST_NODES + 1, 0)
+        libc::syscall(libc::SYS_mbind, start.as_ptr(), bytes, policy, mask.as_ptr(), MOST_NODES + 1, 0)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

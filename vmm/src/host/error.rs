@@ -2,7 +2,7 @@
 //! Figures that a host may not tell have a value, or the reason why it is missing: [`Known`].
 
 use std::borrow::Cow;
-use std::fmt::{self, Display, Formatter};
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -172,25 +172,12 @@ pub const MEMORY_LIMITS: &str = "the limits on memory: ulimit -v, and memory.max
 pub type Known<T> = Result<T, Unknown>;
 
 /// The reason why a value is not known, as the end of a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Unknown(pub Cow<'static, str>);
 
-impl Display for Unknown {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl<T: Into<Cow<'static, str>>> From<T> for Unknown {
+    fn from(reason: T) -> Self {
+        Self(reason.into())
     }
 }
-
-impl From<&'static str> for Unknown {
-    fn from(reason: &'static str) -> Self {
-        Self(Cow::Borrowed(reason))
-    }
-}
-
-impl From<String> for Unknown {
-    fn from(reason: String) -> Self {
-        Self(Cow::Owned(reason))
-    }
-}
-
-impl std::error::Error for Unknown {}

@@ -34,7 +34,6 @@ impl Mapping {
     }
 
     /// `bytes` of `file` from `offset` on, shared with all who map it, to be read only.
-    #[cfg(feature = "bpf")]
     pub(crate) fn shared_to_read(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
         Self::of_file(file, offset, bytes, ProtFlags::READ)
     }

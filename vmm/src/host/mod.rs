@@ -13,7 +13,6 @@ pub(crate) mod pmu;
 pub(crate) mod random;
 pub(crate) mod sandbox;
 pub(crate) mod signal;
-#[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 pub(crate) mod switch_probe;
 pub(crate) mod switches;
 pub(crate) mod text;

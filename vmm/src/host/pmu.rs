@@ -14,24 +14,6 @@ use crate::host::sandbox::privileges;
 /// Counts of the host's PMU by name, or why there is none.
 pub type CacheEvents = Vec<(&'static str, Known<u64>)>;
 
-/// `struct perf_event_attr` in its first version, which every kernel takes (perf_event_open(2)).
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config1: u64,
-}
-
-const _: () = assert!(size_of::<Attributes>() == 64, "PERF_ATTR_SIZE_VER0");
-
 /// A counted event: `perf_type_id`, and its `config`.
 #[derive(Clone, Copy)]
 struct Event(u32, u64);
@@ -61,10 +43,12 @@ struct Counter(File);
 
 impl Counter {
     fn open(Event(kind, config): Event, flags: u64) -> io::Result<Self> {
-        let size = size_of::<Attributes>() as u32;
+        /// Bytes of `struct perf_event_attr` in its first version, which every kernel takes (perf_event_open(2)).
+        const BYTES: usize = 64;
         let flags = flags | DISABLED | INHERIT;
-        let attributes =
-            Attributes { kind, size, config, read_format: READ_TIMES, flags, ..Default::default() };
+        let kind = u64::from(kind) | (BYTES as u64) << 32;
+        // Type and size, configuration, period and kind of samples, form of readings, flags, and what concerns breakpoints.
+        let attributes: [u64; BYTES / 8] = [kind, config, 0, 0, READ_TIMES, flags, 0, 0];
         let (this_thread, any_cpu, no_group, close_on_exec) = (0, -1, -1, 1 << 3);
         // SAFETY: the attributes are initialised, live, and as long as they say.
         let fd = unsafe {

@@ -113,13 +113,7 @@ pub(crate) fn all_but_kick() -> u64 {
 }
 
 fn kick_set() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: `sigemptyset` initialises the set, `sigaddset` adds a valid signal to it.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), kick_signal());
-        set.assume_init()
-    }
+    vmm_sys_util::signal::create_sigset(&[kick_signal()]).expect("the kick is a signal")
 }
 
 /// Blocks all signals in the calling thread: kicks because they are opened in KVM_RUN only, the others because

@@ -31,7 +31,6 @@ pub(crate) struct Switch {
 
 /// The vCPUs, locks and pCPUs to report on.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "there is nobody to report"))]
 pub(crate) struct Reported<'a> {
     pub(crate) vcpus: u32,
     pub(crate) locks: u32,

@@ -237,8 +237,8 @@ fn write_table(table: &mut [u8], end: u64, objects: &[LinkedObject]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::made::SMALL_OBJECT;
     use crate::image::made::guest::small_image;
-    use crate::image::made::lock::small_object;
 
     /// Returns the error for a lock object behind the small image with changes: at a place, these bytes.
     fn said(changes: &[(usize, &[u8])]) -> String {
@@ -248,7 +248,7 @@ mod tests {
         }
         let image = parse(Path::new("changed"), Cow::Owned(file)).expect("that is right of it");
         image
-            .with_linked(&[Wanted::bytes(Path::new("small.o"), small_object())])
+            .with_linked(&[Wanted::bytes(Path::new("small.o"), SMALL_OBJECT)])
             .expect_err("that is wrong of it")
             .to_string()
     }
@@ -270,7 +270,7 @@ mod tests {
         use std::os::unix::ffi::OsStrExt as _;
         let linked = |name: &[u8]| {
             let image = parse(Path::new("small"), Cow::Owned(small_image().to_vec())).expect("an image");
-            image.with_linked(&[Wanted::bytes(Path::new(std::ffi::OsStr::from_bytes(name)), small_object())])
+            image.with_linked(&[Wanted::bytes(Path::new(std::ffi::OsStr::from_bytes(name)), SMALL_OBJECT)])
         };
         for name in [
             &b"l\xe4ock.o"[..],

@@ -1,7 +1,5 @@
 //! Places in a lock as its author knows them: lines of the author's own files, whatever was inlined there or has called it.
 
-use std::fmt;
-
 use crate::image::file::Image;
 use crate::image::sites::{Calls, Operation};
 use crate::image::symbols::{Frame, Lines};
@@ -93,11 +91,5 @@ impl<'a> Author<'a> {
         let text = Image::embedded_source(lock.file.as_deref()?)?;
         let line = text.lines().position(|line| line.trim_start().starts_with(&format!("fn {name}(")))?;
         Some(Frame { function: Some(name.into()), file: lock.file, line: Some(line as u32 + 1) })
-    }
-}
-
-impl fmt::Debug for Author<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Author").finish_non_exhaustive()
     }
 }

@@ -100,12 +100,6 @@ pub fn around(lines: &[Line], address: u64, before: usize, after: usize) -> &[Li
     }
 }
 
-impl std::fmt::Debug for Disassembler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Disassembler").finish_non_exhaustive()
-    }
-}
-
 /// Resolver of names for the formatter, which wants to own it.
 struct Names(Arc<Symbols>);
 

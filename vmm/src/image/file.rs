@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use haltkick_hypercalls::{
-    ABI_FINGERPRINT, ABI_VERSION, Descriptor, EVENTS_SECTION, Features, ImageNote, LOCK_EVENTS,
-    LOCKS_SECTION, LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
+    ABI_FINGERPRINT, ABI_VERSION, Descriptor, EVENTS_SECTION, ImageNote, LOCK_EVENTS, LOCKS_SECTION,
+    LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
@@ -91,17 +91,6 @@ impl Entry {
         !self.workload_flags().has(WorkloadFlags::TAKES_NO_LOCK)
     }
 
-    /// The workload shows nothing without a paravirtual lock.
-    #[must_use]
-    pub fn needs_paravirt(&self) -> bool {
-        self.workload_flags().has(WorkloadFlags::NEEDS_PARAVIRT)
-    }
-
-    /// The workload notes its critical sections, for a trace.
-    pub(crate) fn notes_sections(&self) -> bool {
-        self.workload_flags().has(WorkloadFlags::NOTES_SECTIONS)
-    }
-
     /// The workload fails, or checks something, on purpose.
     #[must_use]
     pub fn is_selftest(&self) -> bool {
@@ -122,8 +111,6 @@ pub struct Image {
     pub points: Vec<Entry>,
     /// Its lock events, in the order of their slots.
     pub events: Vec<String>,
-    /// Facilities that the image fills in.
-    pub features: Features,
     pub(crate) entry: u64,
     pub(crate) end: u64,
     pub(crate) vector_stubs: u64,
@@ -286,7 +273,6 @@ pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunEr
         workloads: descriptors(path, &file, WORKLOADS_SECTION)?,
         points: descriptors(path, &file, POINTS_SECTION)?,
         events: events(path, &file)?,
-        features: note.features,
         entry,
         end,
         vector_stubs: note.vector_stubs,
@@ -316,13 +302,6 @@ fn check_note(path: &Path, note: &ImageNote) -> Result<(), RunError> {
         );
         return Err(image_error(path, reason));
     }
-    if !Features::KNOWN.has(note.features) {
-        let unknown = note.features.0 & !Features::KNOWN.0;
-        return Err(image_error(
-            path,
-            format!("has features that this haltkick does not know ({unknown:#x})"),
-        ));
-    }
     Ok(())
 }
 
@@ -347,7 +326,6 @@ fn find_note(
                     vector_stub_bytes: word(4)?,
                     vector_stubs: long(8)?,
                     fingerprint: long(16)?,
-                    features: Features(long(24)?),
                 });
             }
         }

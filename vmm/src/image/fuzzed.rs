@@ -6,8 +6,8 @@ use std::path::Path;
 use haltkick_fuzzing::{Script, Target, edited, no_seeds};
 
 use super::file::parse;
+use super::made::SMALL_OBJECT;
 use super::made::guest::small_image;
-use super::made::lock::small_object;
 use super::object::Wanted;
 use crate::host::text::printable;
 
@@ -56,7 +56,7 @@ fn ask(bytes: Vec<u8>) {
         _ = image.edits(lock, false);
         _ = image.edits(lock, true);
     }
-    let wanted = Wanted::bytes(Path::new("fuzzed.o"), small_object());
+    let wanted = Wanted::bytes(Path::new("fuzzed.o"), SMALL_OBJECT);
     if let Err(error) = image.with_linked(&[wanted]) {
         assert_printable(&error.to_string());
     }
@@ -108,7 +108,7 @@ pub(crate) mod object {
     use crate::host::error::RunError;
     use crate::image::file::{Image, parse};
     use crate::image::made::guest::small_image;
-    use crate::image::made::lock::{small_archive, small_object};
+    use crate::image::made::{SMALL_ARCHIVE, SMALL_OBJECT};
     use crate::image::object::{LinkedObject, MOST_BYTES, Wanted};
 
     use super::assert_printable;
@@ -129,12 +129,12 @@ pub(crate) mod object {
     fn execute(bytes: &[u8]) {
         let mut script = Script::new(bytes);
         let kind = script.byte() % 4;
-        let object = small_object();
+        let object = SMALL_OBJECT;
         let headers = u64::from_le_bytes(object[40..48].try_into().expect("eight bytes")) as usize;
         let file = match kind {
             0 => edited(object, script.rest(), headers),
             1 => edited(object, script.rest(), 0),
-            2 => edited(small_archive(), script.rest(), 0),
+            2 => edited(&SMALL_ARCHIVE, script.rest(), 0),
             _ => script.rest().to_vec(),
         };
         let image = image();
@@ -177,7 +177,7 @@ pub(crate) mod object {
 
         #[test]
         fn the_small_object_and_its_archive_are_linked() {
-            for file in [small_object(), small_archive()] {
+            for file in [SMALL_OBJECT, &SMALL_ARCHIVE[..]] {
                 let base = image().end;
                 let linked =
                     image().with_linked(&[Wanted::bytes(Path::new("small.o"), file)]).expect("it is right");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::file::{Image, parse};
 use super::made::guest::small_image;
-use super::made::lock::small_object;
+use super::made::{SMALL_OBJECT, archive_header};
 use super::object::Wanted;
 use super::sites::word;
 
@@ -92,7 +92,7 @@ impl Changed {
 }
 
 fn object() -> Changed {
-    Changed(small_object().to_vec())
+    Changed(SMALL_OBJECT.to_vec())
 }
 
 fn image() -> Changed {
@@ -140,14 +140,11 @@ fn an_object_whose_functions_overlap_without_end_is_refused() {
 
 /// An archive of `bytes` bytes: half of them are one name, which is that of all members.
 fn archive_of_one_name(bytes: usize) -> Vec<u8> {
-    let member = |name: &str, length: usize| {
-        format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, "644").into_bytes()
-    };
     let mut archive = b"!<arch>\n".to_vec();
-    archive.extend(member("//", bytes / 2));
+    archive.extend(archive_header("//", bytes / 2));
     archive.extend(vec![b'x'; bytes / 2 - 2]);
     archive.extend(b"/\n");
-    let each = member("/0", 0);
+    let each = archive_header("/0", 0);
     archive.extend(each.repeat((bytes / 2).div_ceil(each.len())));
     archive
 }
@@ -251,7 +248,7 @@ fn an_image_in_the_other_order_of_bytes_is_refused() {
     turn(&mut file.0[16..], &[2, 2, 4, 8, 8, 8, 4, 2, 2, 2, 2, 2, 2]);
     file.0[5] = 2;
     let linked = file.parsed().and_then(|image| {
-        let wanted = Wanted::bytes(Path::new("small.o"), small_object());
+        let wanted = Wanted::bytes(Path::new("small.o"), SMALL_OBJECT);
         image.with_linked(&[wanted]).map_err(|error| error.to_string())
     });
     assert_refused(linked, "is not an ELF file for x86-64");

@@ -243,12 +243,6 @@ impl<'a> Lines<'a> {
     }
 }
 
-impl fmt::Debug for Lines<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines").finish_non_exhaustive()
-    }
-}
-
 /// A path, cut off as names are; of the standard library, whose path holds the compiler's commit, from `core/` or its like.
 fn source_file(path: &str) -> &str {
     let path = &path[..path.floor_char_boundary(MOST_NAME_BYTES)];

@@ -1,6 +1,6 @@
 //! A guest that is ready to start: memory, vCPUs in their start state, one clock. KVM's, or this process's own.
 
-use haltkick_hypercalls::BootBlock;
+use haltkick_hypercalls::{BootBlock, GuestAddress};
 use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::VmFd;
 
@@ -100,28 +100,19 @@ impl Machine {
     ) -> Result<Self, RunError> {
         let memory = Memory::at_its_own_addresses(image.end, wanted.vcpus, wanted.trace_sections)?;
         placement.apply(&memory).map_err(system("place guest memory on NUMA nodes (--numa)"))?;
-        image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
-        let patched_sites = patch_sites(wanted, image, &memory)?;
-        for code in image.segments.iter().filter(|segment| segment.executable) {
-            memory.make_executable(code.address..code.address + code.bytes.len() as u64)?;
-        }
-        let tsc_khz = clock::tsc_khz();
-        let boot_block = memory.write_boot_block(boot(tsc_khz));
-        let vcpus = (0..wanted.vcpus).map(|id| {
+        let vcpu = |memory: &Memory, id, boot_block| {
             let stack = memory.stack_top(id) - 8;
             let area = memory.area_address(id);
             Vcpu::new(id, NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, area))
-        });
-        let vcpus = vcpus.collect();
-        let ring = (Ring::Ring3, "threads run in user mode");
-        Ok(Self::by_doorbells(
-            vcpus,
-            memory,
-            ring,
-            "threads are put to sleep by the VMM",
-            tsc_khz,
-            patched_sites,
-        ))
+        };
+        let ring = (Ring::Ring3, "threads run in user mode".into());
+        let pv_backend = (PvBackend::Vmm, "threads are put to sleep by the VMM".into());
+        let decided = (ring, pv_backend, clock::tsc_khz());
+        let machine = Self::without_kvm(wanted, image, memory, decided, boot, vcpu)?;
+        for code in image.segments.iter().filter(|segment| segment.executable) {
+            machine.memory.make_executable(code.address..code.address + code.bytes.len() as u64)?;
+        }
+        Ok(machine)
     }
 
     /// Builds a simulated machine whose counter has the given ticks per millisecond. `boot` as above.
@@ -132,41 +123,42 @@ impl Machine {
         boot: impl FnOnce(u64) -> BootBlock,
     ) -> Result<Self, RunError> {
         let memory = Memory::new(image.end, wanted.vcpus, wanted.pool_bytes, wanted.trace_sections)?;
-        image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
         boot::write_tables(&memory, image);
-        let patched_sites = patch_sites(wanted, image, &memory)?;
-        let boot_block = memory.write_boot_block(boot(tsc_khz));
         let ring = if wanted.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 };
-        let vcpus = (0..wanted.vcpus).map(|id| {
-            boot::write_task_state(&memory, id);
-            let registers = boot::simulated_registers(&memory, image, (id, ring), boot_block);
+        let vcpu = |memory: &Memory, id, boot_block| {
+            boot::write_task_state(memory, id);
+            let registers = boot::simulated_registers(memory, image, (id, ring), boot_block);
             Vcpu::simulated(id, haltkick_sim::Cpu::new(id, &registers))
-        });
-        let (vcpus, ring) = (vcpus.collect(), (ring, "a simulated CPU runs either ring"));
+        };
         let why = "vCPUs of a simulated machine are put to sleep by the VMM";
-        Ok(Self::by_doorbells(vcpus, memory, ring, why, tsc_khz, patched_sites))
+        let ring = (ring, "a simulated CPU runs either ring".into());
+        let decided = (ring, (PvBackend::Vmm, why.into()), tsc_khz);
+        Self::without_kvm(wanted, image, memory, decided, boot, vcpu)
     }
 
-    /// A machine without KVM, whose vCPUs the VMM puts to sleep.
-    fn by_doorbells(
-        vcpus: Vec<Vcpu>,
+    /// Loads the image, and makes each vCPU by `vcpu`, which gets its index and the address of the boot block.
+    fn without_kvm(
+        wanted: &Wanted,
+        image: &Image,
         memory: Memory,
-        (ring, ring_reason): (Ring, &str),
-        why: &str,
-        tsc_khz: u64,
-        patched_sites: usize,
-    ) -> Self {
-        Self {
-            vcpus,
+        (ring, pv_backend, tsc_khz): ((Ring, String), (PvBackend, String), u64),
+        boot: impl FnOnce(u64) -> BootBlock,
+        vcpu: impl Fn(&Memory, u32, GuestAddress) -> Vcpu,
+    ) -> Result<Self, RunError> {
+        image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
+        let patched_sites = patch_sites(wanted, image, &memory)?;
+        let boot_block = memory.write_boot_block(boot(tsc_khz));
+        Ok(Self {
+            vcpus: (0..wanted.vcpus).map(|id| vcpu(&memory, id, boot_block)).collect(),
             _vm: None,
             memory,
-            ring: (ring, ring_reason.into()),
-            pv_backend: (PvBackend::Vmm, why.into()),
+            ring,
+            pv_backend,
             tsc_khz,
             tsc_offset: 0,
             steal_time_refused: None,
             patched_sites,
-        }
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::host::threads::lock;
 
@@ -23,51 +23,6 @@ const EVERY: Duration = Duration::from_millis(100);
 const MOST_BYTES: u64 = 16 << 20;
 /// How much of its end is looked at: several lines of 1024 vCPUs.
 const MOST_READ: u64 = 4 << 20;
-
-/// A moment of a run, in fields that `haltkick schema top` describes.
-#[derive(Default, Serialize)]
-pub(crate) struct LiveFrame<'a> {
-    pub(crate) phase: &'static str,
-    pub(crate) at_ns: u64,
-    pub(crate) virtual_time: bool,
-    pub(crate) sched: &'static str,
-    pub(crate) cpus: &'a [u32],
-    pub(crate) guests: Vec<LiveGuest<'a>>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct LiveGuest<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) lock: &'a str,
-    pub(crate) pv: bool,
-    pub(crate) workload: &'a str,
-    pub(crate) locks: u32,
-    pub(crate) vcpus: Vec<LiveVcpu>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct LiveVcpu {
-    pub(crate) vcpu: u32,
-    pub(crate) state: &'static str,
-    pub(crate) since_ns: Option<u64>,
-    pub(crate) doing: &'static str,
-    pub(crate) lock: Option<u32>,
-    pub(crate) sections: u64,
-    pub(crate) exits: u64,
-    pub(crate) kicks: Option<u64>,
-    pub(crate) sleeps: Option<u64>,
-}
-
-/// A frame, and what is of the process.
-#[derive(Serialize)]
-struct Line<F> {
-    schema: &'static str,
-    schema_version: u32,
-    process: u32,
-    run: u64,
-    #[serde(flatten)]
-    frame: F,
-}
 
 /// The file of a process that shows its runs, one at a time. When it is dropped the file says that the process is done.
 #[derive(Debug)]
@@ -91,7 +46,7 @@ impl Live {
     /// When nothing can be written there.
     pub fn new(file: File) -> io::Result<Self> {
         let live = Self { written: Mutex::new(Written { file, bytes: 0, runs: 0, is_taken: false }) };
-        live.write(&no_run("between"))?;
+        live.write(no_run("between"))?;
         Ok(live)
     }
 
@@ -105,11 +60,14 @@ impl Live {
         Some(LiveRun { live: Arc::clone(self), last: None })
     }
 
-    fn write(&self, frame: &impl Serialize) -> io::Result<()> {
+    /// Writes `frame`, and what is of the process.
+    fn write(&self, mut frame: Value) -> io::Result<()> {
         let mut written = lock(&self.written);
-        let (process, run) = (std::process::id(), written.runs);
-        let line = Line { schema: LIVE_SCHEMA, schema_version: LIVE_SCHEMA_VERSION, process, run, frame };
-        let mut line = serde_json::to_vec(&line)?;
+        frame["schema"] = LIVE_SCHEMA.into();
+        frame["schema_version"] = LIVE_SCHEMA_VERSION.into();
+        frame["process"] = std::process::id().into();
+        frame["run"] = written.runs.into();
+        let mut line = serde_json::to_vec(&frame)?;
         line.push(b'\n');
         written.append(&line)
     }
@@ -118,7 +76,7 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         // A full disk must not stop a measurement.
-        _ = self.write(&no_run("ended"));
+        _ = self.write(no_run("ended"));
     }
 }
 
@@ -136,8 +94,8 @@ impl Written {
 }
 
 /// The frame while no run is under way.
-fn no_run(phase: &'static str) -> LiveFrame<'static> {
-    LiveFrame { phase, sched: "vmm", ..LiveFrame::default() }
+fn no_run(phase: &str) -> Value {
+    json!({ "phase": phase, "at_ns": 0, "virtual_time": false, "sched": "vmm", "cpus": [], "guests": [] })
 }
 
 /// A run that is being shown.
@@ -157,15 +115,16 @@ impl LiveRun {
         is_due
     }
 
-    /// Writes `frame`. Errors are ignored: a full disk must not stop a measurement.
-    pub(crate) fn show(&self, frame: &impl Serialize) {
+    /// Writes `frame`, a moment of the run, in fields that `haltkick schema top` describes. Errors are ignored: a full disk must not
+    /// stop a measurement.
+    pub(crate) fn show(&self, frame: Value) {
         _ = self.live.write(frame);
     }
 }
 
 impl Drop for LiveRun {
     fn drop(&mut self) {
-        self.show(&no_run("between"));
+        self.show(no_run("between"));
         lock(&self.live.written).is_taken = false;
     }
 }
@@ -206,8 +165,6 @@ mod tests {
     use std::fs::OpenOptions;
     use std::path::PathBuf;
 
-    use serde_json::{Value, json};
-
     use super::*;
 
     /// A view in a file of this test's own.
@@ -231,7 +188,7 @@ mod tests {
         let mut first = live.begin().expect("no other is shown");
         assert!(live.begin().is_none(), "the first one is");
         assert!(first.is_due() && !first.is_due());
-        first.show(&json!({ "phase": "window" }));
+        first.show(json!({ "phase": "window" }));
         assert_eq!(shown(), (json!("window"), json!(1)));
         drop(first);
         assert_eq!(shown(), (json!("between"), json!(1)));
@@ -249,7 +206,7 @@ mod tests {
         let file = File::open(&path).expect("it is there");
         std::thread::scope(|scope| {
             let frame = |round: usize| json!({ "text": "x".repeat([MIB, 3][round % 2]) });
-            let writer = scope.spawn(move || (0..80).for_each(|round| run.show(&frame(round))));
+            let writer = scope.spawn(move || (0..80).for_each(|round| run.show(frame(round))));
             while !writer.is_finished() {
                 let length = look(&file)["text"].as_str().map(str::len);
                 assert!(matches!(length, None | Some(3 | MIB)), "{length:?}");

@@ -168,12 +168,6 @@ impl TicksHistogram {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// The buckets that are not empty: smallest value in TSC ticks, and count.
-    pub fn occupied(&self) -> impl Iterator<Item = (u64, u64)> {
-        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
-        buckets.map(|(bucket, &count)| (haltkick_hypercalls::histogram_lower_bound(bucket), count))
-    }
-
     /// The buckets that are not empty. No value is larger than the largest seen.
     pub fn spans(&self) -> impl Iterator<Item = TicksSpan> {
         self.buckets.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, &count)| {

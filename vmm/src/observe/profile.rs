@@ -36,10 +36,12 @@ pub const PROFILE_PERIODS: (Duration, Duration) = (Duration::from_micros(100), D
 
 /// The pCPU's occupation at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Sampled {
-    rip: u64,
-    activity: Activity,
-    in_vmm: bool,
+pub(crate) struct Sampled {
+    pub(crate) rip: u64,
+    /// The vCPU's own statement.
+    pub(crate) activity: Activity,
+    /// The VMM had the vCPU out of its guest.
+    pub(crate) in_vmm: bool,
 }
 
 #[derive(Debug, Default)]
@@ -49,17 +51,6 @@ struct Counts {
     late: u64,
     /// Every nanosecond was counted.
     is_all: bool,
-}
-
-/// Time that vCPUs spent at one instruction.
-#[derive(Debug)]
-pub(crate) struct Spent {
-    pub(crate) rip: u64,
-    /// The vCPU's own statement of its activity, in the guest's word.
-    pub(crate) state: u32,
-    /// The VMM had the vCPU out of its guest.
-    pub(crate) in_vmm: bool,
-    pub(crate) time_ns: u64,
 }
 
 /// Samples the vCPUs that one thread runs.
@@ -143,11 +134,10 @@ impl Samples {
     }
 
     /// Takes over the counts of a simulated machine, each nanosecond of it: see [`Profile::period_ns`].
-    pub(crate) fn hand_in_all(&self, spent: impl IntoIterator<Item = Spent>, nobody_ns: u64) {
+    pub(crate) fn hand_in_all(&self, spent_ns: impl IntoIterator<Item = (Sampled, u64)>, nobody_ns: u64) {
         let mut counts = lock(&self.counts);
-        for Spent { rip, state, in_vmm, time_ns } in spent {
-            *counts.seen.entry(Sampled { rip, activity: Activity::said(state), in_vmm }).or_default() +=
-                time_ns;
+        for (seen, ns) in spent_ns {
+            *counts.seen.entry(seen).or_default() += ns;
         }
         counts.nobody += nobody_ns;
         counts.is_all = true;

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::{
-    ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, Features, GuestAddress, WorkloadFlags,
-};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
 
 use crate::host::clock::{Nanoseconds, TscRate};
 use crate::image::file::Image;
@@ -76,8 +74,8 @@ fn preferred(asked: OurGuest<'_>) -> u32 {
 }
 
 /// Whether each vCPU of the guest says that it has started. On a simulated machine a start costs nothing that could be saved.
-pub(crate) fn says_started(engine: &Engine, image: &Image) -> bool {
-    matches!(engine, Engine::Kvm | Engine::Threads) && image.features.has(Features::SAYS_STARTED)
+pub(crate) fn says_started(engine: &Engine) -> bool {
+    matches!(engine, Engine::Kvm | Engine::Threads)
 }
 
 /// Memory for the guest's memory manager, if the workload has one.

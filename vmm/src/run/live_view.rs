@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use serde_json::{Value, json};
+
 use crate::guest::Activity;
 use crate::machine::vcpu::{Exit, ExitCounts, Vcpu};
-use crate::observe::live::{LiveFrame, LiveGuest, LiveRun, LiveVcpu};
+use crate::observe::live::LiveRun;
 use crate::observe::{Instruments, Where, Whereabouts};
 use crate::run::asked::Run;
 use crate::sched::Scheduler;
@@ -40,41 +42,36 @@ impl<'a> LiveView<'a> {
     pub(crate) fn look<'g>(&mut self, scheduler: &dyn Scheduler, guests: impl Iterator<Item = GuestNow<'g>>) {
         if self.live.is_due() {
             let frame = self.frame(&scheduler.whereabouts(), guests);
-            self.live.show(&frame);
+            self.live.show(frame);
         }
     }
 
-    fn frame<'g>(
-        &self,
-        whereabouts: &[Whereabouts],
-        guests: impl Iterator<Item = GuestNow<'g>>,
-    ) -> LiveFrame<'a> {
+    fn frame<'g>(&self, whereabouts: &[Whereabouts], guests: impl Iterator<Item = GuestNow<'g>>) -> Value {
         let run = self.run;
-        let mut frame = LiveFrame {
-            virtual_time: run.engine.is_simulated(),
-            sched: if run.has_vcpu_threads() { "host" } else { "vmm" },
-            cpus: &run.cpus,
-            ..LiveFrame::default()
-        };
+        let (mut first, mut shown) = (None, Vec::new());
         for ((now, asked), counts) in guests.zip(run.ours()).zip(&self.counts) {
-            if frame.guests.is_empty() {
-                frame.at_ns = now.guest.clock.now_ns();
-                frame.phase = phase(&now);
-            }
-            let first = now.guest.first_vcpu as usize;
-            let vcpu = |(id, counts): (usize, &Arc<ExitCounts>)| {
-                vcpu(&now, id as u32, whereabouts[first + id], counts)
-            };
-            frame.guests.push(LiveGuest {
-                name: &asked.guest.name,
-                lock: &asked.ours.lock,
-                pv: asked.guest.pv,
-                workload: &asked.ours.workload,
-                locks: asked.ours.lock_count,
-                vcpus: counts.iter().enumerate().map(vcpu).collect(),
-            });
+            let at = now.guest.first_vcpu as usize;
+            let vcpu =
+                |(id, counts): (usize, &Arc<ExitCounts>)| vcpu(&now, id as u32, whereabouts[at + id], counts);
+            shown.push(json!({
+                "name": asked.guest.name,
+                "lock": asked.ours.lock,
+                "pv": asked.guest.pv,
+                "workload": asked.ours.workload,
+                "locks": asked.ours.lock_count,
+                "vcpus": counts.iter().enumerate().map(vcpu).collect::<Vec<_>>(),
+            }));
+            first.get_or_insert_with(|| (phase(&now), now.guest.clock.now_ns()));
         }
-        frame
+        let (phase, at_ns) = first.unwrap_or_default();
+        json!({
+            "phase": phase,
+            "at_ns": at_ns,
+            "virtual_time": run.engine.is_simulated(),
+            "sched": if run.has_vcpu_threads() { "host" } else { "vmm" },
+            "cpus": run.cpus,
+            "guests": shown,
+        })
     }
 }
 
@@ -91,7 +88,7 @@ fn phase(now: &GuestNow<'_>) -> &'static str {
     }
 }
 
-fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) -> LiveVcpu {
+fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) -> Value {
     let Whereabouts { at, since_ns } = match (found.at, now.books.map(|books| books.preempted(id))) {
         (Where::Runnable, Some(Some(preempted))) => preempted,
         // Threads whose vCPU sleeps inside KVM look like running ones here.
@@ -105,17 +102,17 @@ fn vcpu(now: &GuestNow<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) ->
     let sections = area.map_or(0, |area| area.results.entered.load(Ordering::Relaxed));
     // Kicks and sleeps in the kernel's hands are no exits, so the VMM cannot count them.
     let seen = |kind| (!now.guest.halts_in_kernel).then(|| counts.of(kind));
-    LiveVcpu {
-        vcpu: id,
-        state: at.name(),
-        since_ns,
-        doing: doing.name(),
-        lock: lock.filter(|_| doing != Activity::Other),
-        sections,
-        exits: counts.total(),
-        kicks: seen(Exit::Kick(0).kind()),
-        sleeps: seen(Exit::Wait.kind()),
-    }
+    json!({
+        "vcpu": id,
+        "state": at.name(),
+        "since_ns": since_ns,
+        "doing": doing.name(),
+        "lock": lock.filter(|_| doing != Activity::Other),
+        "sections": sections,
+        "exits": counts.total(),
+        "kicks": seen(Exit::Kick(0).kind()),
+        "sleeps": seen(Exit::Wait.kind()),
+    })
 }
 
 #[cfg(test)]
@@ -131,11 +128,12 @@ mod tests {
         let (notes, watcher) = (Notes::default(), Watcher::nothing("made up"));
         let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
         let mut guest = GuestRun::new(1, tsc, &Clock::Host, &watcher, &notes);
-        for (halts_in_kernel, counted) in [(false, Some(0)), (true, None)] {
+        for (halts_in_kernel, counted) in [(false, json!(0)), (true, Value::Null)] {
             guest.halts_in_kernel = halts_in_kernel;
             let now = GuestNow { guest: &guest, has_started: true, books: None };
             let shown = vcpu(&now, 0, Where::Running.into(), &ExitCounts::default());
-            assert_eq!((shown.exits, shown.kicks, shown.sleeps), (0, counted, counted));
+            let counts = ["exits", "kicks", "sleeps"].map(|name| shown[name].clone());
+            assert_eq!(counts, [json!(0), counted.clone(), counted]);
         }
     }
 }

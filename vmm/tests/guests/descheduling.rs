@@ -109,9 +109,9 @@ fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() {
     let not_named: u64 = outcome
         .time("not-named")
         .into_iter()
-        .flat_map(|times| times.occupied())
-        .filter(|(ticks, _)| *ticks == 1)
-        .map(|(_, count)| count)
+        .flat_map(|times| times.spans())
+        .filter(|span| span.low == 1)
+        .map(|span| span.count)
         .sum();
     // A slice may end after a vCPU has named another one and before it yields.
     let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();

@@ -76,7 +76,7 @@ fn every_workload_with_a_lock_gives_back_the_rest_of_its_grace() {
 fn a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi() {
     let (mut elf, fingerprint) = (Image::embedded_elf().to_vec(), ABI_FINGERPRINT.to_le_bytes());
     let owner = elf.windows(9).position(|bytes| bytes == b"Haltkick\0").expect("no note");
-    let note = owner + 12..owner + 12 + 32;
+    let note = owner + 12..owner + 12 + 24;
     for at in 0..elf.len() - 8 {
         if elf[at..at + 8] == fingerprint && !note.contains(&at) {
             elf[at] ^= 1;

@@ -103,7 +103,7 @@ impl Times {
             spans,
             if_endless,
             pending: pending.iter().map(|ticks| *ticks as f64).collect(),
-            buckets: histogram.occupied().map(|(ticks, count)| (to_ns(ticks as f64), count)).collect(),
+            buckets: histogram.spans().map(|it| (to_ns(it.low as f64), it.count)).collect(),
             is_reported: !histogram.buckets.is_empty(),
         }
     }

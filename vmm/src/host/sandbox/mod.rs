@@ -5,7 +5,7 @@
 //! filter of their own on top (`rules`), from when they have what they need until they end. A call that is not in a filter ends
 //! the process, which says which it was, and of which thread (`refusal`). The process cannot be looked into by others of
 //! the same user, and leaves no memory image behind.
-#![expect(unsafe_code, reason = "prctl and a signal's handler have no safe wrapper in rustix")]
+#![expect(unsafe_code, reason = "seccomp and a signal's handler have no safe wrapper in rustix")]
 
 pub(crate) mod privileges;
 mod process_rules;
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::CapabilitySet;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{CapabilitySet, set_no_new_privs};
 use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::host::cgroup;
@@ -107,14 +107,9 @@ pub fn confine_process(needs: &Needs) -> Result<(), RunError> {
 
 /// Privileges, new ones, being looked into, a core.
 fn give_up_powers(needs: &Needs) -> io::Result<()> {
-    let set = |option: libc::c_int, value: libc::c_ulong| {
-        // SAFETY: options that take numbers.
-        let result = unsafe { libc::prctl(option, value, 0, 0, 0) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    set(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    set_no_new_privs(true)?;
     if !needs.programs && !needs.looked_into {
-        set(libc::PR_SET_DUMPABLE, 0)?;
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     }
     // Cannot fail: lowering a limit needs no privilege.
     _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
@@ -345,20 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_that_panics_behind_its_wall_still_says_where() {
-        let panics = |_: &str| {
-            assert!(runner(|| {
-                confine_runner().unwrap();
-                panic!("behind the wall");
-            }));
-        };
-        let Some(said) = said_apart("panics", &panics) else { return };
-        assert!(said.contains("behind the wall") && said.contains("sandbox/mod.rs"), "{said}");
-        assert!(said.contains("{closure"), "no names in the backtrace: {said}");
-    }
-
-    #[test]
-    fn what_a_panic_needs_behind_the_wall_is_needed() {
+    fn a_runner_that_panics_says_where_and_needs_all_that_it_may() {
         if sandbox_filters().is_err() {
             return;
         }
@@ -371,9 +353,9 @@ mod tests {
                 panic!("behind the wall");
             }));
         };
-        if said_apart("none", &panics).is_none() {
-            return;
-        }
+        let Some(said) = said_apart("none", &panics) else { return };
+        assert!(said.contains("behind the wall") && said.contains("sandbox/mod.rs"), "{said}");
+        assert!(said.contains("{closure"), "no names in the backtrace: {said}");
         let is_redundant = |index: usize| apart(&index.to_string(), &panics).unwrap().0 == Some(0);
         let rules = rules().into_iter().enumerate();
         let redundant = rules.filter(|(index, rule)| rule.needed == Needed::InPanics && is_redundant(*index));
@@ -384,14 +366,10 @@ mod tests {
     #[test]
     fn no_rule_stands_in_two_tables() {
         let needs = Needs { foreign_code: true, switches: true, counters: true, ..Needs::default() };
-        let (of_runner, of_process) = (runner_rules(1, Some(9)), process_rules(&needs));
+        let all = [runner_rules(1, Some(9)), process_rules(&needs)].concat();
         let same = |one: &SandboxRule, other: &SandboxRule| one.call == other.call && one.why == other.why;
-        for (index, rule) in of_runner.iter().enumerate() {
-            assert!(!of_runner[index + 1..].iter().any(|other| same(rule, other)), "{rule:?}");
-        }
-        for (index, rule) in of_process.iter().enumerate() {
-            assert!(!of_process[index + 1..].iter().any(|other| same(rule, other)), "{rule:?}");
-            assert!(!of_runner.iter().any(|other| same(rule, other)), "{rule:?}");
+        for (index, rule) in all.iter().enumerate() {
+            assert!(!all[index + 1..].iter().any(|other| same(rule, other)), "{rule:?}");
         }
     }
 
@@ -467,8 +445,7 @@ mod tests {
             let none = CapabilitySet::empty();
             let sets = rustix::thread::capabilities(None).unwrap();
             assert_eq!((sets.permitted, sets.effective, sets.inheritable), (none, none, none));
-            // SAFETY: an option that takes nothing.
-            assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }, 0);
+            assert_eq!(rustix::process::dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
             assert_eq!(rustix::process::getrlimit(Resource::Core).maximum, Some(0));
         };
         said_apart("gives up", &gives_up);

@@ -15,6 +15,7 @@ use landlock::{
     ABI, Access as _, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
     RulesetError, RulesetStatus, make_bitflags,
 };
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::Needs;
@@ -68,11 +69,8 @@ pub(crate) fn with_kept<T>(work: impl FnOnce() -> T) -> T {
 
 /// Whether this process may use the file, or write in the directory, with what is in force.
 fn is_within_reach(path: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt as _;
-    let wanted = if path.is_dir() { libc::W_OK | libc::X_OK } else { libc::R_OK };
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return true };
-    // SAFETY: a live string with a zero at its end.
-    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), wanted, libc::AT_EACCESS) == 0 }
+    let wanted = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::READ_OK };
+    accessat(CWD, path, wanted, AtFlags::EACCESS).is_ok()
 }
 
 /// The newest rights that are asked for; older kernels leave out what they do not know.

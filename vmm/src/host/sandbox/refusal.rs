@@ -1,6 +1,7 @@
 //! A call that a filter refused: the process ends with it, and says which call it was. Where a thread has blocked the signal, the kernel
 //! ends the process without a word.
 
+use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
@@ -39,59 +40,31 @@ extern "C" fn on_refusal(_: libc::c_int, info: *mut libc::siginfo_t, context: *m
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
         name.assume_init()
     };
-    let mut line = Line { bytes: [0; 512], used: 0 };
-    line.push(b"haltkick: thread ");
-    line.push(name.split(|byte| *byte == 0).next().unwrap_or_default());
-    line.push(b" made system call ");
-    line.push_number(u64::from(number.unsigned_abs()), 10);
-    for (register, before) in [(libc::REG_RDI, " (0x"), (libc::REG_RSI, ", 0x"), (libc::REG_RDX, ", 0x")] {
-        line.push(before.as_bytes());
-        line.push_number(registers[register as usize].cast_unsigned(), 16);
-    }
-    line.push(b"), which the sandbox refuses: ");
-    match BLAMED.get().and_then(|blamed| blamed.first()) {
-        Some(variable) => {
-            line.push(variable.as_bytes());
-            line.push(b" brings in code that may have made it: start haltkick without, or with --no-sandbox\n");
-        }
-        None => line.push(
-            b"this is a fault of haltkick, or a guest has got hold of it; --no-sandbox leaves out the walls\n",
+    let mut line = [0_u8; 512];
+    let mut rest = &mut line[..];
+    // Formatting numbers allocates nothing. What does not fit is left out.
+    _ = rest.write_all(b"haltkick: thread ");
+    _ = rest.write_all(name.split(|byte| *byte == 0).next().unwrap_or_default());
+    let [first, second, third] =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX].map(|register| registers[register as usize]);
+    _ = write!(
+        rest,
+        " made system call {number} ({first:#x}, {second:#x}, {third:#x}), which the sandbox refuses: "
+    );
+    _ = match BLAMED.get().and_then(|blamed| blamed.first()) {
+        Some(variable) => writeln!(
+            rest,
+            "{variable} brings in code that may have made it: start haltkick without, or with --no-sandbox"
         ),
-    }
+        None => writeln!(
+            rest,
+            "this is a fault of haltkick, or a guest has got hold of it; --no-sandbox leaves out the walls"
+        ),
+    };
+    let unused = rest.len();
     // SAFETY: writes bytes that live until it returns, and ends the process without running anything else of it.
     unsafe {
-        libc::write(2, line.bytes.as_ptr().cast(), line.used);
+        libc::write(2, line.as_ptr().cast(), line.len() - unused);
         libc::_exit(1);
-    }
-}
-
-/// A line that is put together without memory of its own.
-struct Line {
-    bytes: [u8; 512],
-    used: usize,
-}
-
-impl Line {
-    fn push(&mut self, text: &[u8]) {
-        for (slot, byte) in self.bytes[self.used..].iter_mut().zip(text) {
-            *slot = *byte;
-            self.used += 1;
-        }
-    }
-
-    /// To base 10 or 16.
-    fn push_number(&mut self, number: u64, base: u64) {
-        let mut digits = [0; 20];
-        let mut rest = number;
-        let mut from = digits.len();
-        loop {
-            from -= 1;
-            digits[from] = b"0123456789abcdef"[(rest % base) as usize];
-            rest /= base;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.push(&digits[from..]);
     }
 }

@@ -150,14 +150,9 @@ impl SwitchProbe {
     /// From its next switch on, thread `thread` is vCPU `vcpu`, below [`MAX_VCPUS`].
     pub(crate) fn watch(&self, thread: libc::pid_t, vcpu: u32) -> io::Result<()> {
         let (key, value) = (thread as u32, vcpu);
-        let attributes = UpdateElement {
-            map: self.maps.pids.as_raw_fd() as u32,
-            _pad: 0,
-            key: (&raw const key) as u64,
-            value: (&raw const value) as u64,
-            flags: 0,
-        };
-        // Newer kernels ask for the descriptor only.
+        let map = self.maps.pids.as_raw_fd() as u64;
+        // Map, key, value, flags. Newer kernels ask for the descriptor only.
+        let attributes = [map, (&raw const key) as u64, (&raw const value) as u64, 0];
         privileges::with_kept(|| bpf(BPF_MAP_UPDATE_ELEM, &attributes)).map(drop)
     }
 
@@ -229,38 +224,6 @@ impl Doing {
     }
 }
 
-/// Arguments of BPF_MAP_CREATE.
-#[repr(C)]
-struct CreateMap {
-    kind: u32,
-    key_bytes: u32,
-    value_bytes: u32,
-    entries: u32,
-    flags: u32,
-}
-
-/// Arguments of BPF_MAP_UPDATE_ELEM.
-#[repr(C)]
-struct UpdateElement {
-    map: u32,
-    _pad: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-/// Arguments of BPF_PROG_LOAD.
-#[repr(C)]
-struct LoadProgram {
-    kind: u32,
-    instructions: u32,
-    code: u64,
-    licence: u64,
-    log_level: u32,
-    log_bytes: u32,
-    log: u64,
-}
-
 /// The first and the last of `pcpus`, if the programs can look at all between them. Waiters on others would silently be missing.
 fn range_of(pcpus: &[u32]) -> io::Result<(u32, u32)> {
     let (first, last) =
@@ -274,14 +237,7 @@ fn range_of(pcpus: &[u32]) -> io::Result<(u32, u32)> {
     Ok((first, last))
 }
 
-/// Arguments of BPF_RAW_TRACEPOINT_OPEN.
-#[repr(C)]
-struct OpenRawTracepoint {
-    name: u64,
-    program: u32,
-    _pad: u32,
-}
-
+/// Calls the kernel with the words of a command's structure.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_long> {
     // SAFETY: the kernel reads `size_of::<T>()` bytes of attributes, and what their pointers name, all of which the
     // callers keep alive; it takes a shorter structure than its own for one that ends in zeros.
@@ -295,28 +251,19 @@ fn owned(result: libc::c_long) -> OwnedFd {
 }
 
 fn create_map(kind: u32, key_bytes: u32, value_bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
-    bpf(BPF_MAP_CREATE, &CreateMap { kind, key_bytes, value_bytes, entries, flags }).map(owned)
+    bpf(BPF_MAP_CREATE, &[kind, key_bytes, value_bytes, entries, flags]).map(owned)
 }
 
 fn load(code: &[u64]) -> io::Result<OwnedFd> {
     // They call no function that the kernel keeps for GPL programs.
     let licence = c"Dual MIT/GPL";
-    let attributes = LoadProgram {
-        kind: BPF_PROG_TYPE_RAW_TRACEPOINT,
-        instructions: code.len() as u32,
-        code: code.as_ptr() as u64,
-        licence: licence.as_ptr() as u64,
-        log_level: 0,
-        log_bytes: 0,
-        log: 0,
-    };
-    bpf(BPF_PROG_LOAD, &attributes).map(owned)
+    // Type and number of instructions, where these are, the licence. No log.
+    let kind = u64::from(BPF_PROG_TYPE_RAW_TRACEPOINT) | (code.len() as u64) << 32;
+    bpf(BPF_PROG_LOAD, &[kind, code.as_ptr() as u64, licence.as_ptr() as u64]).map(owned)
 }
 
 fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let attributes =
-        OpenRawTracepoint { name: name.as_ptr() as u64, program: program.as_raw_fd() as u32, _pad: 0 };
-    bpf(BPF_RAW_TRACEPOINT_OPEN, &attributes).map(owned)
+    bpf(BPF_RAW_TRACEPOINT_OPEN, &[name.as_ptr() as u64, program.as_raw_fd() as u64]).map(owned)
 }
 
 /// In a record's length: it is still being written; it is to be left out.

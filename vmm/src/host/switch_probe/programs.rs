@@ -76,16 +76,16 @@ pub(super) enum Helper {
     RingOutput = 130,
 }
 
-/// A place in the program, to jump to from before it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A place in the program, to jump to.
+#[derive(Clone, Copy)]
 pub(super) struct Label(usize);
 
 #[derive(Default)]
 pub(super) struct Assembler {
     words: Vec<u64>,
-    /// Jumps whose targets are not known yet.
     jumps: Vec<(usize, Label)>,
-    labels: usize,
+    /// Where each label stands; `usize::MAX`: nowhere yet.
+    places: Vec<usize>,
 }
 
 impl Assembler {
@@ -102,10 +102,10 @@ impl Assembler {
         self.put(CALL, 0, 0, 0, helper as i32);
     }
 
-    /// A place that is yet to come.
+    /// A label that has no place yet.
     pub(super) fn label(&mut self) -> Label {
-        self.labels += 1;
-        Label(self.labels)
+        self.places.push(usize::MAX);
+        Label(self.places.len() - 1)
     }
 
     pub(super) fn jump(&mut self, opcode: u8, register: u8, value: i32, to: Label) {
@@ -115,24 +115,7 @@ impl Assembler {
 
     /// Everything that jumps to `label` lands here.
     pub(super) fn place(&mut self, label: Label) {
-        let here = self.words.len();
-        self.jumps.retain(|&(at, to)| {
-            if to == label {
-                // Counted from the instruction after the jump.
-                self.words[at] |= u64::from((here - at - 1) as u16) << 16;
-            }
-            to != label
-        });
-    }
-
-    /// This place, to jump back to.
-    pub(super) fn here(&self) -> usize {
-        self.words.len()
-    }
-
-    pub(super) fn jump_back(&mut self, opcode: u8, register: u8, value: i32, to: usize) {
-        let offset = to as i64 - self.words.len() as i64 - 1;
-        self.put(opcode, register, 0, offset as i16, value);
+        self.places[label.0] = self.words.len();
     }
 
     /// Copies a field of `bytes` (4 or 8) at `from` behind register `of` into the stack at `to`, by way of r1.
@@ -169,10 +152,15 @@ impl Assembler {
 
     /// The end: the kernel wants a result, and ignores it.
     pub(super) fn finish(mut self) -> Vec<u64> {
-        debug_assert!(self.jumps.is_empty(), "every label has its place");
         self.put(MOVE_IMMEDIATE, 0, 0, 0, 0);
         self.put(EXIT, 0, 0, 0, 0);
-        self.words
+        let Self { mut words, jumps, places } = self;
+        debug_assert!(!places.contains(&usize::MAX), "every label has its place");
+        for (at, to) in jumps {
+            // Counted from the instruction after the jump.
+            words[at] |= u64::from(places[to.0].wrapping_sub(at + 1) as u16) << 16;
+        }
+        words
     }
 }
 
@@ -378,7 +366,7 @@ fn report(a: &mut Assembler, reports: &Reports, from: i16) {
 /// If the vCPU that [`REPORT`] describes may have kept others waiting, reports those that run and wait just now. What
 /// the others do is known from when they were switched out.
 fn look_at_others(a: &mut Assembler, reports: &Reports) {
-    let (look, done, next) = (a.label(), a.label(), a.label());
+    let (look, again, done, next) = (a.label(), a.label(), a.label(), a.label());
     a.put(LOAD_32, 1, STACK, field(REPORT, offset_of!(Switch, state)), 0);
     a.jump(JUMP_IF_EQUAL, 1, ACTIVITY_HOLDER as i32, look);
     a.jump(JUMP_IF_LESS, 1, ACTIVITY_WAITER as i32, done);
@@ -388,7 +376,7 @@ fn look_at_others(a: &mut Assembler, reports: &Reports) {
     a.place(look);
     let (first, last) = reports.pcpus;
     a.put(MOVE_IMMEDIATE, 8, 0, 0, first as i32);
-    let again = a.here();
+    a.place(again);
     a.put(STORE_32, STACK, 8, OTHER_PCPU, 0);
     a.look_up(reports.current.as_fd(), OTHER_PCPU, next);
     a.put(LOAD_32, 1, 0, 0, 0);
@@ -403,6 +391,6 @@ fn look_at_others(a: &mut Assembler, reports: &Reports) {
     report(a, reports, OTHER_REPORT);
     a.place(next);
     a.put(ADD_IMMEDIATE, 8, 0, 0, 1);
-    a.jump_back(JUMP_IF_LESS, 8, last as i32 + 1, again);
+    a.jump(JUMP_IF_LESS, 8, last as i32 + 1, again);
     a.place(done);
 }

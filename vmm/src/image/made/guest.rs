@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 
 use haltkick_hypercalls::{
-    ABI_FINGERPRINT, ABI_VERSION, CALLS_SECTION, Descriptor, EVENTS_SECTION, Features, IMPORTS_SECTION,
-    Import, LOCKS_SECTION, LockObjects, NOTE_OWNER, NOTE_TYPE, OBJECTS_SECTION, POINTS_SECTION,
-    SITES_SECTION, WORKLOADS_SECTION,
+    ABI_FINGERPRINT, ABI_VERSION, CALLS_SECTION, Descriptor, EVENTS_SECTION, IMPORTS_SECTION, Import,
+    LOCKS_SECTION, LockObjects, NOTE_OWNER, NOTE_TYPE, OBJECTS_SECTION, POINTS_SECTION, SITES_SECTION,
+    WORKLOADS_SECTION,
 };
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
@@ -79,7 +79,7 @@ fn make() -> Vec<u8> {
         },
         Section { name: ".strtab", kind: STRINGS, bytes: names.0, ..Section::default() },
     ];
-    file(2, IMAGE_BASE, sections)
+    file(IMAGE_BASE, sections)
 }
 
 /// Sites, then functions, then stubs.
@@ -122,11 +122,10 @@ fn calls() -> Vec<u8> {
 }
 
 fn note() -> Vec<u8> {
-    let mut note = words(&[(NOTE_OWNER.len() as u64, 4), (32, 4), (NOTE_TYPE.into(), 4)]);
+    let mut note = words(&[(NOTE_OWNER.len() as u64, 4), (24, 4), (NOTE_TYPE.into(), 4)]);
     note.extend(NOTE_OWNER);
     note.resize(note.len().next_multiple_of(4), 0);
-    note.extend(words(&[(ABI_VERSION.into(), 4), (1, 4), (STUBS, 8)]));
-    note.extend(words(&[(ABI_FINGERPRINT, 8), (Features::KNOWN.0, 8)]));
+    note.extend(words(&[(ABI_VERSION.into(), 4), (1, 4), (STUBS, 8), (ABI_FINGERPRINT, 8)]));
     note
 }
 

@@ -1,30 +1,42 @@
-//! Small files made by hand, each with all that its kind can have: what is executed on arbitrary bytes edits them. The embedded
-//! image would do, but it is a thousand times as long, and so are executions then.
+//! Small files, each with all that its kind can have: what is executed on arbitrary bytes edits them. The embedded image would do, but
+//! it is a thousand times as long, and so are executions then.
 //!
-//! They are put together here, of sections that are given (ELF-64 object file format). Also files with debug information that is made
-//! for a purpose: functions inlined into each other, units that share tables.
+//! The build makes the lock object, of `small.S`. The others are put together here, of sections that are given (ELF-64 object file format).
+//! Also files with debug information that is made for a purpose: functions inlined into each other, units that share tables.
 
 pub(crate) mod guest;
-pub(crate) mod lock;
+
+use std::sync::LazyLock;
 
 const PROGBITS: u32 = 1;
 const SYMBOLS: u32 = 2;
 const STRINGS: u32 = 3;
-const RELOCATIONS: u32 = 4;
 const NOTE: u32 = 7;
-const NO_BITS: u32 = 8;
 
 const WRITE: u64 = 1;
 const ALLOC: u64 = 2;
 const EXECUTE: u64 = 4;
 
-/// Kinds of a symbol that is visible to all files: a function, or a variable.
+/// Kind of a symbol that is a function, visible to all files.
 const GLOBAL_FUNCTION: u8 = 0x12;
-const GLOBAL_VARIABLE: u8 = 0x11;
 
 const FILE_HEADER_BYTES: usize = 64;
 const SEGMENT_HEADER_BYTES: usize = 56;
 const SECTION_HEADER_BYTES: u16 = 64;
+
+/// A lock object with all kinds of sections, symbols and references that are linked.
+pub(crate) static SMALL_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/small.o"));
+
+/// An archive of the object, twice.
+pub(crate) static SMALL_ARCHIVE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let member = |name| [&archive_header(name, SMALL_OBJECT.len())[..], SMALL_OBJECT].concat();
+    [&b"!<arch>\n"[..], &member("first.o/"), &member("second.o/")].concat()
+});
+
+/// The header of an archive's member.
+pub(crate) fn archive_header(name: &str, length: usize) -> Vec<u8> {
+    format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, "644").into_bytes()
+}
 
 #[derive(Default)]
 struct Section {
@@ -33,8 +45,6 @@ struct Section {
     flags: u64,
     address: u64,
     bytes: Vec<u8>,
-    /// Length of a section of zeros, which has no bytes.
-    zeros: u64,
     /// The numbers of other sections that it is about.
     link: u32,
     info: u32,
@@ -49,7 +59,6 @@ fn words(numbers: &[(u64, usize)]) -> Vec<u8> {
 }
 
 /// Texts, each with a zero behind it, after an empty one.
-#[derive(Clone)]
 struct Strings(Vec<u8>);
 
 impl Strings {
@@ -71,8 +80,8 @@ fn symbol(name: u64, kind: u8, section: u16, value: u64, size: u64) -> Vec<u8> {
     words(&[(name, 4), (kind.into(), 1), (0, 1), (section.into(), 2), (value, 8), (size, 8)])
 }
 
-/// The file, of a kind (2: a program, 1: a relocatable file). Sections are numbered from 1 on.
-fn file(kind: u64, entry: u64, mut sections: Vec<Section>) -> Vec<u8> {
+/// A program's file. Sections are numbered from 1 on.
+fn file(entry: u64, mut sections: Vec<Section>) -> Vec<u8> {
     let mut names = Strings::new();
     let mut starts: Vec<u64> = sections.iter().map(|section| names.add(section.name)).collect();
     starts.push(names.add(".shstrtab"));
@@ -84,15 +93,15 @@ fn file(kind: u64, entry: u64, mut sections: Vec<Section>) -> Vec<u8> {
     for (section, name) in sections.iter().zip(starts) {
         file.resize(file.len().next_multiple_of(8), 0);
         let (at, bytes) = (file.len() as u64, section.bytes.len() as u64);
-        let (address, flags, size) = (section.address, section.flags, bytes + section.zeros);
+        let (address, flags) = (section.address, section.flags);
         section_headers.extend(words(&[(name, 4), (section.kind.into(), 4), (flags, 8), (address, 8)]));
         let about = [(section.link.into(), 4), (section.info.into(), 4), (8, 8), (section.entry_bytes, 8)];
-        section_headers.extend(words(&[(at, 8), (size, 8)]));
+        section_headers.extend(words(&[(at, 8), (bytes, 8)]));
         section_headers.extend(words(&about));
         if let Some([kind, rights]) = section.segment {
             let head = [(kind.into(), 4), (rights.into(), 4), (at, 8), (address, 8), (address, 8)];
             segment_headers.extend(words(&head));
-            segment_headers.extend(words(&[(bytes, 8), (size, 8), (8, 8)]));
+            segment_headers.extend(words(&[(bytes, 8), (bytes, 8), (8, 8)]));
         }
         file.extend_from_slice(&section.bytes);
     }
@@ -101,7 +110,7 @@ fn file(kind: u64, entry: u64, mut sections: Vec<Section>) -> Vec<u8> {
     file.extend(section_headers);
     file[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
     let rest = [
-        (kind, 2),
+        (2, 2),
         (62, 2),
         (1, 4),
         (entry, 8),
@@ -191,5 +200,5 @@ fn of(info: Vec<u8>, shapes: Vec<u8>, lines: Vec<u8>) -> Vec<u8> {
     let plain = |name, bytes| Section { name, kind: PROGBITS, bytes, ..Section::default() };
     let sections =
         vec![plain(".debug_info", info), plain(".debug_abbrev", shapes), plain(".debug_line", lines)];
-    file(2, CODE, sections)
+    file(CODE, sections)
 }

@@ -124,23 +124,15 @@ pub(super) fn exports(
     Ok(exports)
 }
 
-/// A lock that can be taken can be released, and there is one at all.
+/// A lock that can be taken can be released and the reverse, what is read or tried is taken, too, and there is a lock at all.
 fn check_forms(members: &[Member], exports: &Exports) -> Result<(), String> {
-    for (names, form) in FORMS.iter().zip(&exports.forms) {
-        for pair in [0, 2] {
-            let [taken, released] = [pair, pair + 1];
-            if form[taken].is_some() != form[released].is_some() {
-                let [is, lacks] = if form[taken].is_some() { [taken, released] } else { [released, taken] };
+    let tries = TRY_LOCK.iter().zip(&exports.try_lock);
+    for ((names, form), (name, try_lock)) in FORMS.iter().zip(&exports.forms).zip(tries) {
+        for (is, lacks) in [(0, 1), (1, 0), (2, 3), (3, 2), (2, 0)] {
+            if form[is].is_some() && form[lacks].is_none() {
                 return Err(lacking(members, names[lacks], &format!(" to its {}", names[is])));
             }
         }
-        if form[2].is_some() && form[0].is_none() {
-            return Err(lacking(members, names[0], &format!(" to its {}", names[2])));
-        }
-    }
-    for ((names, form), (name, try_lock)) in
-        FORMS.iter().zip(&exports.forms).zip(TRY_LOCK.iter().zip(&exports.try_lock))
-    {
         if try_lock.is_some() && form[0].is_none() {
             return Err(lacking(members, names[0], &format!(" to its {name}")));
         }

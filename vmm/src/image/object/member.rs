@@ -83,7 +83,7 @@ pub(super) struct Relocation {
     pub(super) addend: i64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Symbol {
     pub(super) name: String,
     pub(super) place: SymbolPlace,
@@ -98,13 +98,14 @@ pub(super) struct Symbol {
     pub(super) is_indirect: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SymbolPlace {
     Elsewhere,
     Number,
     /// In zeros that the linker creates.
     Common,
     Section(usize),
+    #[default]
     Nowhere,
 }
 
@@ -298,18 +299,7 @@ fn relocations<'a>(
 
 /// By their index.
 fn symbols(file: &object::File<'_>, sections: usize, room: &mut Room) -> Result<Vec<Symbol>, &'static str> {
-    let nobody = || Symbol {
-        name: String::new(),
-        place: SymbolPlace::Nowhere,
-        value: 0,
-        size: 0,
-        is_global: false,
-        is_weak: false,
-        is_section: false,
-        is_function: false,
-        is_indirect: false,
-    };
-    let mut symbols = vec![nobody()];
+    let mut symbols = vec![Symbol::default()];
     for symbol in file.symbols() {
         let place = match symbol.section() {
             SymbolSection::Undefined => SymbolPlace::Elsewhere,
@@ -320,7 +310,7 @@ fn symbols(file: &object::File<'_>, sections: usize, room: &mut Room) -> Result<
             _ => SymbolPlace::Nowhere,
         };
         let index = symbol.index().0;
-        symbols.resize_with(symbols.len().max(index + 1), nobody);
+        symbols.resize_with(symbols.len().max(index + 1), Symbol::default);
         symbols[index] = Symbol {
             name: room.name(symbol.name().unwrap_or_default()).ok_or(Room::USED_UP)?,
             place,

@@ -397,7 +397,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::image::made::lock::small_object;
+    use crate::image::made::SMALL_OBJECT;
     use crate::image::object::resolve::Used;
 
     #[test]
@@ -415,13 +415,13 @@ mod tests {
             };
             Wanted::bytes(Path::new("small.o"), file).link(BASE, &mut offer)
         };
-        let mut file = small_object().to_vec();
+        let mut file = SMALL_OBJECT.to_vec();
         let unlock = link(file.clone()).expect("it is right").functions[0][1].expect("it has one");
         let word = |file: &[u8], at| crate::image::sites::word(file, at, 8) as usize;
         let offset_of = |section: usize| word(&file, 40) + 64 * section + 24;
         // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
         // hk_unlock becomes the last of all.
-        let (data, relocations) = (offset_of(4), word(&file, offset_of(5)));
+        let (data, relocations) = (offset_of(3), word(&file, offset_of(4)));
         file[data..data + 8].copy_from_slice(&40_u64.to_le_bytes());
         file[relocations + 16..relocations + 24].copy_from_slice(&(!unlock).to_le_bytes());
         _ = link(file);

@@ -171,97 +171,71 @@ impl ExitCounts {
 /// The reason of [`Exit::Unexpected`] for an instruction that a simulated CPU does not carry out; its detail is the address.
 pub(crate) const NOT_CARRIED_OUT: u32 = u32::MAX;
 
-/// Why a vCPU came back from KVM_RUN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+/// Declares [`Exit`]: each kind with its name in the record, in the record's order.
+macro_rules! exits {
+    ($($(#[$doc:meta])* $name:literal $variant:ident $(($value:ty))? $({ $($field:ident: $type:ty),* })?;)*) => {
+        /// Why a vCPU came back from KVM_RUN.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Exit {
+            $($(#[$doc])* $variant $(($value))? $({ $($field: $type),* })?,)*
+        }
+
+        impl Exit {
+            /// Names of the kinds in the record.
+            pub(crate) const NAMES: &'static [&'static str] = &[$($name),*];
+            pub(crate) const KINDS: usize = Self::NAMES.len();
+
+            pub(crate) fn kind(self) -> usize {
+                enum Kind {
+                    $($variant,)*
+                }
+                match self {
+                    $(Self::$variant { .. } => Kind::$variant as usize,)*
+                }
+            }
+        }
+    };
+}
+
+exits! {
     /// A signal: the slice may have ended, or another thread wants the runner's attention.
-    Interrupted,
+    "signal" Interrupted;
     /// `pv_wait`.
-    Wait,
+    "pv_wait" Wait;
     /// `pv_kick` of this vCPU. The number is the guest's and unchecked.
-    Kick(u32),
+    "pv_kick" Kick(u32);
     /// The vCPU gives up its slice, to this vCPU or to anyone. The number is the guest's and unchecked.
-    Yield(Option<u32>),
-    /// The vCPU passes this point of a lock's slow path. The number is the guest's and unchecked.
-    Point(u32),
+    "yield" Yield(Option<u32>);
     /// The boot vCPU is done.
-    Booted,
-    /// The vCPU has started.
-    Started,
+    "booted" Booted;
     /// The vCPU is done.
-    Left,
-    Panic,
+    "left" Left;
+    "panic" Panic;
     /// The guest took an exception that it does not handle.
-    Exception,
+    "exception" Exception;
     /// A byte of text.
-    Console(u8),
+    "console" Console(u8);
     /// HLT: nothing in this guest halts.
-    Halt,
+    "halt" Halt;
     /// Triple fault.
-    Shutdown,
-    /// Other vCPUs are to drop the translations that they have cached.
-    Invalidate,
-    /// The fixed amount of work is done.
-    WorkDone,
-    /// A device has served the access. (Linux guests only.)
-    Device,
-    /// A pause loop was too long. (Simulated machines only.)
-    PauseLoop,
+    "shutdown" Shutdown;
     /// Anything else, with KVM's reason and a detail that depends on it.
-    Unexpected {
-        reason: u32,
-        detail: u64,
-    },
+    "unexpected" Unexpected { reason: u32, detail: u64 };
+    /// Other vCPUs are to drop the translations that they have cached.
+    "invalidate" Invalidate;
+    /// The vCPU passes this point of a lock's slow path. The number is the guest's and unchecked.
+    "point" Point(u32);
+    /// The fixed amount of work is done.
+    "work_done" WorkDone;
+    /// A device has served the access. (Linux guests only.)
+    "device" Device;
+    /// A pause loop was too long. (Simulated machines only.)
+    "pause_loop" PauseLoop;
+    /// The vCPU has started.
+    "started" Started;
 }
 
 impl Exit {
-    pub(crate) const KINDS: usize = 18;
-
-    /// Names of the kinds in the record.
-    pub(crate) const NAMES: [&'static str; Self::KINDS] = [
-        "signal",
-        "pv_wait",
-        "pv_kick",
-        "yield",
-        "booted",
-        "left",
-        "panic",
-        "exception",
-        "console",
-        "halt",
-        "shutdown",
-        "unexpected",
-        "invalidate",
-        "point",
-        "work_done",
-        "device",
-        "pause_loop",
-        "started",
-    ];
-
-    pub(crate) fn kind(self) -> usize {
-        match self {
-            Self::Interrupted => 0,
-            Self::Wait => 1,
-            Self::Kick(_) => 2,
-            Self::Yield(_) => 3,
-            Self::Booted => 4,
-            Self::Left => 5,
-            Self::Panic => 6,
-            Self::Exception => 7,
-            Self::Console(_) => 8,
-            Self::Halt => 9,
-            Self::Shutdown => 10,
-            Self::Unexpected { .. } => 11,
-            Self::Invalidate => 12,
-            Self::Point(_) => 13,
-            Self::WorkDone => 14,
-            Self::Device => 15,
-            Self::PauseLoop => 16,
-            Self::Started => 17,
-        }
-    }
-
     /// A port write of the guest; `None` for a port that is no hypercall.
     pub(crate) fn from_hypercall(port: u16, value: u32) -> Option<Self> {
         Some(match port {

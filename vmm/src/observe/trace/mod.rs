@@ -10,6 +10,8 @@ mod write;
 
 use std::sync::Mutex;
 
+use haltkick_hypercalls::WorkloadFlags;
+
 use crate::guest::memory::Memory;
 use crate::host::clock::Moment;
 use crate::host::error::Known;
@@ -234,12 +236,14 @@ fn missing(guests: &[AboutGuest], image: &Image, no_switches: Option<&str>) -> V
     if let Some(reason) = no_switches {
         missing.push(format!("who ran on which pCPU: {reason}"));
     }
-    let notes = |name: &str| image.workloads.iter().any(|entry| entry.name == name && entry.notes_sections());
+    let noting =
+        image.workloads.iter().filter(|entry| entry.workload_flags().has(WorkloadFlags::NOTES_SECTIONS));
+    let notes = |name: &str| noting.clone().any(|entry| entry.name == name);
     let mut silent: Vec<_> =
         guests.iter().map(|guest| guest.workload.as_str()).filter(|name| !notes(name)).collect();
     silent.dedup();
     if !silent.is_empty() {
-        let noting = image.workloads.iter().filter(|entry| entry.notes_sections() && !entry.is_selftest());
+        let noting = noting.filter(|entry| !entry.is_selftest());
         let noting: Vec<_> = noting.map(|entry| entry.name.as_str()).collect();
         missing.push(format!(
             "critical sections: {} does not note them, {} do",

@@ -16,7 +16,7 @@ use std::io::{self, BufWriter, Write};
 
 use haltkick_sim::schedule::perfetto::{
     BEGIN, Clock, ClockSnapshot, DebugAnnotation, END, EventName, INSTANT, InternedData, TracePacket,
-    TracePacketDefaults, TrackDescriptor, TrackEvent as EventMessage,
+    TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -24,20 +24,21 @@ use super::{Event, Trace, What};
 use crate::guest::Activity;
 use crate::observe::Where;
 
-const RUN: Track = Track(1);
-const PCPUS: Track = Track(2);
-const VCPUS: Track = Track(3);
+// Tracks, by their numbers in the file.
+const RUN: u64 = 1;
+const PCPUS: u64 = 2;
+const VCPUS: u64 = 3;
 
-fn pcpu_track(pcpu: u32) -> Track {
-    Track(0x1_0000 + u64::from(pcpu))
+fn pcpu_track(pcpu: u32) -> u64 {
+    0x1_0000 + u64::from(pcpu)
 }
 
-fn vcpu_track(vcpu: u32) -> Track {
-    Track(0x2_0000 + u64::from(vcpu))
+fn vcpu_track(vcpu: u32) -> u64 {
+    0x2_0000 + u64::from(vcpu)
 }
 
-fn lock_track(vcpu: u32) -> Track {
-    Track(0x3_0000 + u64::from(vcpu))
+fn lock_track(vcpu: u32) -> u64 {
+    0x3_0000 + u64::from(vcpu)
 }
 
 /// The state of one vCPU's tracks while the events are gone through.
@@ -98,20 +99,20 @@ impl Trace {
                 ("guest_sections", self.sections.dropped),
                 ("implausible_sections", self.sections.implausible),
             ];
-            writer.event(&TrackEvent { annotations: &dropped, ..instant(RUN, start_ns, "dropped") })?;
+            let debug_annotations = dropped.map(annotation).into();
+            writer.event(start_ns, "dropped", TrackEvent { debug_annotations, ..on(RUN, INSTANT) })?;
         }
         if self.about.lost_reports > 0 {
             // Unlike events that a ring has dropped, they leave holes.
-            let lost = [("switches", self.about.lost_reports)];
-            writer.event(&TrackEvent { annotations: &lost, ..instant(RUN, start_ns, "lost reports") })?;
+            let debug_annotations = vec![annotation(("switches", self.about.lost_reports))];
+            writer.event(start_ns, "lost reports", TrackEvent { debug_annotations, ..on(RUN, INSTANT) })?;
         }
         for missing in &self.about.missing {
-            writer.event(&instant(RUN, start_ns, &format!("without {missing}")))?;
+            writer.event(start_ns, &format!("without {missing}"), on(RUN, INSTANT))?;
         }
         let [open_ns, close_ns] = self.about.window_ns;
         if open_ns < end_ns {
-            writer.event(&begin(RUN, open_ns, "window"))?;
-            writer.event(&end(RUN, close_ns.clamp(open_ns, end_ns)))?;
+            writer.slice(RUN, [open_ns, close_ns.clamp(open_ns, end_ns)], "window")?;
         }
         Ok(())
     }
@@ -125,10 +126,10 @@ impl Trace {
         }
         for (vcpu, track) in (0..).zip(&tracks.vcpus) {
             if track.open.is_some() {
-                writer.event(&end(vcpu_track(vcpu), self.clock.end.ns))?;
+                writer.end(vcpu_track(vcpu), self.clock.end.ns)?;
             }
             if let Some(pcpu) = track.pcpu {
-                writer.event(&end(pcpu_track(pcpu), self.clock.end.ns))?;
+                writer.end(pcpu_track(pcpu), self.clock.end.ns)?;
             }
         }
         Ok(())
@@ -145,14 +146,17 @@ impl Trace {
             What::Runs { vcpu, pcpu } => {
                 self.takes(writer, tracks, vcpu, pcpu, at_ns)?;
                 let track = &mut tracks.vcpus[vcpu as usize];
-                let ends_flow = track.kicked_by.take();
+                let terminating_flow_ids: Vec<u64> = track.kicked_by.take().into_iter().collect();
                 let name = if track.pcpu.is_some() { RUNNING } else { "awake" };
-                let on = track.pcpu.map(|pcpu| [("pcpu", u64::from(pcpu))]);
-                let annotations = on.as_ref().map_or(&[] as &[_], |on| on.as_slice());
                 // Its thread says so, too, where the host's scheduler is watched.
-                let known = pcpu.is_none() && ends_flow.is_none() && track.open == Some(name);
-                let slice = TrackEvent { ends_flow, annotations, ..begin(vcpu_track(vcpu), at_ns, name) };
-                if known { Ok(()) } else { change(writer, track, name, &slice) }
+                if pcpu.is_none() && terminating_flow_ids.is_empty() && track.open == Some(name) {
+                    return Ok(());
+                }
+                let pcpu = track.pcpu.map(|pcpu| annotation(("pcpu", u64::from(pcpu))));
+                let debug_annotations = pcpu.into_iter().collect();
+                let begin = on(vcpu_track(vcpu), BEGIN);
+                let slice = TrackEvent { terminating_flow_ids, debug_annotations, ..begin };
+                change(writer, track, at_ns, name, slice)
             }
             What::Takes { vcpu, pcpu } => self.takes(writer, tracks, vcpu, Some(pcpu), at_ns),
             What::Leaves { vcpu } => leaves(writer, &mut tracks.vcpus[vcpu as usize], at_ns),
@@ -161,24 +165,25 @@ impl Trace {
                 let track = &mut tracks.vcpus[vcpu as usize];
                 leaves(writer, track, at_ns)?;
                 if let Where::KeptOut(_) = to {
-                    writer.event(&instant(vcpu_track(vcpu), at_ns, "injection"))?;
+                    writer.event(at_ns, "injection", on(vcpu_track(vcpu), INSTANT))?;
                 }
                 match state(to) {
-                    Some(name) => change(writer, track, name, &begin(vcpu_track(vcpu), at_ns, name)),
-                    None if track.open.take().is_some() => writer.event(&end(vcpu_track(vcpu), at_ns)),
+                    Some(name) => change(writer, track, at_ns, name, on(vcpu_track(vcpu), BEGIN)),
+                    None if track.open.take().is_some() => writer.end(vcpu_track(vcpu), at_ns),
                     None => Ok(()),
                 }
             }
             What::Kicks { from, to, asleep } => {
-                let flow = Some(number);
-                writer.event(&TrackEvent { flow, ..instant(vcpu_track(from), at_ns, "kick") })?;
+                let flow = vec![number];
+                let kick = TrackEvent { flow_ids: flow.clone(), ..on(vcpu_track(from), INSTANT) };
+                writer.event(at_ns, "kick", kick)?;
                 if asleep {
                     let track = &mut tracks.vcpus[to as usize];
-                    track.kicked_by = flow;
+                    track.kicked_by = Some(number);
                     return becomes_ready(writer, track, to, at_ns);
                 }
-                writer
-                    .event(&TrackEvent { ends_flow: flow, ..instant(vcpu_track(to), at_ns, "kick latched") })
+                let latched = TrackEvent { terminating_flow_ids: flow, ..on(vcpu_track(to), INSTANT) };
+                writer.event(at_ns, "kick latched", latched)
             }
         }
     }
@@ -201,7 +206,7 @@ impl Trace {
         }
         let track = &mut tracks.vcpus[vcpu as usize];
         track.pcpu = Some(pcpu);
-        writer.event(&begin(pcpu_track(pcpu), at_ns, &track.name))
+        writer.event(at_ns, &track.name, on(pcpu_track(pcpu), BEGIN))
     }
 
     fn write_sections(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
@@ -209,15 +214,13 @@ impl Trace {
             let track = lock_track(vcpu);
             for section in sections {
                 let lock = section.lock;
-                writer.event(&begin(track, section.asked_ns, &format!("wait for lock {lock}")))?;
-                writer.event(&end(track, section.had_ns))?;
-                writer.event(&begin(track, section.had_ns, &format!("hold lock {lock}")))?;
-                writer.event(&end(track, section.left_ns))?;
+                writer.slice(track, [section.asked_ns, section.had_ns], &format!("wait for lock {lock}"))?;
+                writer.slice(track, [section.had_ns, section.left_ns], &format!("hold lock {lock}"))?;
             }
             if let Some(open) = self.sections.unfinished[vcpu as usize] {
                 let does = if open.holds { "hold" } else { "wait for" };
-                writer.event(&begin(track, open.asked_ns, &format!("{does} lock {}", open.lock)))?;
-                writer.event(&end(track, self.clock.end.ns))?;
+                let times_ns = [open.asked_ns, self.clock.end.ns];
+                writer.slice(track, times_ns, &format!("{does} lock {}", open.lock))?;
             }
         }
         Ok(())
@@ -229,20 +232,21 @@ const READY: &str = "ready";
 
 /// The vCPU of `track` is off its pCPU.
 fn leaves(writer: &mut Writer<impl Write>, track: &mut VcpuTrack, at_ns: u64) -> io::Result<()> {
-    track.pcpu.take().map_or(Ok(()), |pcpu| writer.event(&end(pcpu_track(pcpu), at_ns)))
+    track.pcpu.take().map_or(Ok(()), |pcpu| writer.end(pcpu_track(pcpu), at_ns))
 }
 
 /// Ends the slice that is open, and begins `slice`, which is called `name`.
 fn change(
     writer: &mut Writer<impl Write>,
     track: &mut VcpuTrack,
+    at_ns: u64,
     name: &'static str,
-    slice: &TrackEvent<'_>,
+    slice: TrackEvent,
 ) -> io::Result<()> {
     if track.open.replace(name).is_some() {
-        writer.event(&end(slice.track, slice.at_ns))?;
+        writer.end(slice.track_uuid, at_ns)?;
     }
-    writer.event(slice)
+    writer.event(at_ns, name, slice)
 }
 
 /// A sleeper was woken: by a kick, of which the kernel tells as well where its scheduler is watched.
@@ -255,7 +259,7 @@ fn becomes_ready(
     if track.open == Some(READY) {
         return Ok(());
     }
-    change(writer, track, READY, &begin(vcpu_track(vcpu), at_ns, READY))
+    change(writer, track, at_ns, READY, on(vcpu_track(vcpu), BEGIN))
 }
 
 /// Names the state of a vCPU that is off its pCPU; `None` when the vCPU is done.
@@ -276,16 +280,13 @@ fn state(at: Where) -> Option<&'static str> {
     })
 }
 
-fn begin(track: Track, at_ns: u64, name: &str) -> TrackEvent<'_> {
-    TrackEvent { track, kind: BEGIN, at_ns, name, flow: None, ends_flow: None, annotations: &[] }
+/// An event on a track: `BEGIN`, `END` or `INSTANT`.
+fn on(track: u64, kind: i32) -> TrackEvent {
+    TrackEvent { track_uuid: track, r#type: kind, ..TrackEvent::default() }
 }
 
-fn end(track: Track, at_ns: u64) -> TrackEvent<'static> {
-    TrackEvent { kind: END, ..begin(track, at_ns, "") }
-}
-
-fn instant(track: Track, at_ns: u64, name: &str) -> TrackEvent<'_> {
-    TrackEvent { kind: INSTANT, ..begin(track, at_ns, name) }
+fn annotation((name, value): (&str, u64)) -> DebugAnnotation {
+    DebugAnnotation { uint_value: Some(value), name: name.into() }
 }
 
 /// CLOCK_MONOTONIC, CLOCK_BOOTTIME and CLOCK_REALTIME in Perfetto's numbering.
@@ -301,36 +302,16 @@ const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
 const ORDERING_EXPLICIT: u32 = 3;
 
-/// A track, by its number in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Track(pub(super) u64);
-
-/// One event on a track.
-#[derive(Debug)]
-pub(super) struct TrackEvent<'a> {
-    pub(super) track: Track,
-    /// `BEGIN`, `END` or `INSTANT`.
-    pub(super) kind: i32,
-    pub(super) at_ns: u64,
-    /// Empty for the end of a slice.
-    pub(super) name: &'a str,
-    /// A flow that starts here or passes by.
-    pub(super) flow: Option<u64>,
-    /// A flow that ends here.
-    pub(super) ends_flow: Option<u64>,
-    pub(super) annotations: &'a [(&'a str, u64)],
-}
-
 /// Writes packets.
-pub(super) struct Writer<W> {
+struct Writer<W> {
     out: W,
     names: HashMap<String, u64>,
-    pub(super) bytes: u64,
+    bytes: u64,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a trace whose times are CLOCK_MONOTONIC.
-    pub(super) fn new(out: W) -> io::Result<Self> {
+    fn new(out: W) -> io::Result<Self> {
         let mut writer = Self { out, names: HashMap::new(), bytes: 0 };
         let defaults = TracePacketDefaults { timestamp_clock_id: CLOCK_MONOTONIC };
         writer.packet(TracePacket {
@@ -365,43 +346,36 @@ impl<W: Write> Writer<W> {
     }
 
     /// Declares a track; its place among its siblings is the `rank`.
-    pub(super) fn track(
-        &mut self,
-        track: Track,
-        parent: Option<Track>,
-        rank: u64,
-        name: &str,
-    ) -> io::Result<()> {
+    fn track(&mut self, track: u64, parent: Option<u64>, rank: u64, name: &str) -> io::Result<()> {
         let descriptor = TrackDescriptor {
-            uuid: track.0,
+            uuid: track,
             name: name.into(),
-            parent_uuid: parent.map(|parent| parent.0),
+            parent_uuid: parent,
             child_ordering: ORDERING_EXPLICIT,
             sibling_order_rank: Some(rank),
         };
         self.packet(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() })
     }
 
-    /// Writes an event. Those of one track come in order.
-    pub(super) fn event(&mut self, event: &TrackEvent<'_>) -> io::Result<()> {
-        let (name_iid, interned_data) = self.intern(event.name);
-        let annotations = event
-            .annotations
-            .iter()
-            .map(|&(name, value)| DebugAnnotation { uint_value: Some(value), name: name.into() });
-        let message = EventMessage {
-            debug_annotations: annotations.collect(),
-            r#type: event.kind,
-            name_iid,
-            track_uuid: event.track.0,
-            flow_ids: event.flow.into_iter().collect(),
-            terminating_flow_ids: event.ends_flow.into_iter().collect(),
-        };
+    /// A slice that has ended.
+    fn slice(&mut self, track: u64, [begin_ns, end_ns]: [u64; 2], name: &str) -> io::Result<()> {
+        self.event(begin_ns, name, on(track, BEGIN))?;
+        self.end(track, end_ns)
+    }
+
+    /// The end of the slice that is open.
+    fn end(&mut self, track: u64, at_ns: u64) -> io::Result<()> {
+        self.event(at_ns, "", on(track, END))
+    }
+
+    /// Writes an event; the name of a slice's end is empty. Those of one track come in order.
+    fn event(&mut self, at_ns: u64, name: &str, event: TrackEvent) -> io::Result<()> {
+        let (name_iid, interned_data) = self.intern(name);
         self.packet(TracePacket {
-            timestamp: Some(event.at_ns),
+            timestamp: Some(at_ns),
             sequence_flags: NEEDS_INCREMENTAL_STATE,
             interned_data,
-            track_event: Some(message),
+            track_event: Some(TrackEvent { name_iid, ..event }),
             ..TracePacket::default()
         })
     }
@@ -419,7 +393,7 @@ impl<W: Write> Writer<W> {
         (iid, Some(InternedData { event_names: vec![EventName { iid, name: name.into() }] }))
     }
 
-    pub(super) fn finish(mut self) -> io::Result<u64> {
+    fn finish(mut self) -> io::Result<u64> {
         self.out.flush()?;
         Ok(self.bytes)
     }

@@ -373,8 +373,8 @@ impl<'a> Simulated<'a> {
     /// Tells the board of the VMM's writes for its guest: no core's cache has their lines afterwards.
     fn tell_board(&self, state: &mut State<'a>) {
         for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
-            let Some(shared) = &guest.shared else { continue };
-            state.board.host_wrote(partition.start + shared.memory.window_line());
+            let Some(memory) = guest.shared.as_ref().map(|shared| shared.memory) else { continue };
+            state.board.host_wrote(partition.start + memory.address_of(&memory.control().window));
         }
     }
 
@@ -416,11 +416,14 @@ impl<'a> Simulated<'a> {
     fn host_wrote(&self, board: &mut Board<Ram<'a>>, guest: &GuestRun<'_>, vcpu: u32) {
         if let Some(shared) = &guest.shared {
             let start = self.partitions[guest.index].start;
-            shared.memory.host_lines(vcpu).into_iter().for_each(|address| board.host_wrote(start + address));
+            let (memory, area) = (shared.memory, shared.memory.area(vcpu));
+            board.host_wrote(start + memory.address_of(&area.steal));
+            board.host_wrote(start + memory.address_of(&area.host));
         }
         for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
             if let Some(shared) = &guest.shared {
-                board.host_wrote(partition.start + shared.memory.load_line());
+                let address = shared.memory.address_of(&shared.memory.control().ready_vcpus);
+                board.host_wrote(partition.start + address);
             }
         }
     }

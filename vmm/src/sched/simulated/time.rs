@@ -1,7 +1,9 @@
 //! Time of pCPUs: with a vCPU, idle, or in the VMM. Also the time of vCPUs, for a profile: the board counts it, and is told for which
 //! vCPU and when.
 
-use crate::observe::{Where, profile};
+use crate::guest::Activity;
+use crate::observe::Where;
+use crate::observe::profile::Sampled;
 use crate::sched::guest_run::GuestRun;
 
 use super::{Doing, PS, Simulated, State};
@@ -28,8 +30,8 @@ impl<'a> Simulated<'a> {
 
     /// Address of the mark for the vCPU's time in a profile, while the window of its guest is open.
     pub(super) fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
-        let shared = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?;
-        Some(self.partitions[guest.index].start + shared.memory.activity_address(vcpu))
+        let memory = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?.memory;
+        Some(self.partitions[guest.index].start + memory.address_of(&memory.area(vcpu).activity.state))
     }
 
     /// A window may have opened or closed. CPUs that have come ahead of the others by then are counted from where they are, or up to
@@ -51,11 +53,9 @@ impl<'a> Simulated<'a> {
         let guest = &self.core.guests[0];
         let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
         let all_ns = window_ns * state.slots.len() as u64;
-        let spent = spent.iter().map(|(on, ps)| profile::Spent {
-            rip: on.rip,
-            state: on.mark,
-            in_vmm: on.still,
-            time_ns: ps / PS,
+        let spent = spent.iter().map(|(on, ps)| {
+            let activity = Activity::said(on.mark);
+            (Sampled { rip: on.rip, activity, in_vmm: on.still }, ps / PS)
         });
         if let Some(samples) = &guest.notes.samples {
             samples.hand_in_all(spent, all_ns.saturating_sub(spent_ps / PS));
