@@ -2,7 +2,7 @@
 //!
 //! Rules of imports: the sources of a crate lie in rooms, folders next to its `lib.rs`; a room imports from those
 //! before it in the table, and so none is in a circle with another. Within a room, files are in no circle either. Also
-//! limits on the length of files, functions and names; the tables of rooms in docs/architecture.md; and the files that `vmm/build.rs`
+//! limits on the length of files and names; the tables of rooms in docs/architecture.md; and the files that `vmm/build.rs`
 //! watches.
 
 mod circles;
