@@ -92,7 +92,7 @@ impl StartTurns {
     pub(super) fn take(&self) -> bool {
         let mut state = lock(&self.state);
         while state.free == 0 && !state.over {
-            state = wait(&self.freed, state, None);
+            state = wait(&self.freed, state);
         }
         if state.over {
             return false;
@@ -118,7 +118,7 @@ impl StartTurns {
     pub(super) fn await_all(&self) {
         let mut state = lock(&self.state);
         while state.left > 0 && !state.over {
-            state = wait(&self.all_started, state, None);
+            state = wait(&self.all_started, state);
         }
     }
 
