@@ -209,14 +209,6 @@ fn kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands() -> Check {
 }
 
 #[apply(trial)]
-fn the_automatic_back_end_is_the_best_that_works() -> Check {
-    kvm_kicks()?;
-    let outcome = done(&halting(PvBackend::Auto));
-    assert_eq!(outcome.pv_backend, PvBackend::Kvm, "{}", outcome.pv_backend_reason);
-    Ok(())
-}
-
-#[apply(trial)]
 fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() {
     // A back end that fails the probe is refused, and does not hang.
     let probe = probe().unwrap();

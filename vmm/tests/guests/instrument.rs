@@ -117,14 +117,6 @@ fn sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps() {
 }
 
 #[apply(trial)]
-fn every_section_of_every_lock_is_counted_on_both_sides() {
-    for (lock_count, zipf_hundredths) in [(3, 0), (256, 0), (256, 99)] {
-        let shape = Shape { zipf_hundredths, ..Shape::default() };
-        done(&config().lock_count(lock_count).shape(shape));
-    }
-}
-
-#[apply(trial)]
 fn only_workloads_of_known_work_have_an_ideal() {
     let copies = || Shape { footprint_lines: 4, ..Shape::default() };
     for (workload, shape, expected) in [

@@ -31,25 +31,6 @@ fn keys_of_a_hash_table_are_whole_under_every_kind_of_lock() {
     under_locks("hash-table-global", Shape { read_percent: 50, ..Shape::default() })
 }
 
-/// No lock, no times: operations are all there is. A walk whose references do not add up fails in the guest.
-#[apply(trial)]
-fn references_and_shared_words_are_counted_on_every_vcpu() {
-    for workload in ["line-add", "line-pair", "line-cas", "line-load-cas", "line-read-lock", "list-refcount"]
-    {
-        let config = config().workload(workload).form("none", false).think(us(0));
-        // A pCPU for each, so that a busy host keeps none of them out of the window.
-        let vcpus = config.cpus.len() as u32;
-        let config = config.vcpus(vcpus);
-        let outcome = done(&config);
-        for (vcpu, counted) in outcome.vcpus.iter().enumerate() {
-            assert!(counted.acquisitions > 0, "{workload}: vCPU {vcpu} did nothing");
-        }
-        let each = outcome.window.as_secs_f64() * config.cpus.len() as f64 / outcome.acquisitions() as f64;
-        // A list has 64 nodes, and an emulator takes its time.
-        assert!((1e-9..1e-3).contains(&each), "{workload}: {each} s for an operation");
-    }
-}
-
 #[apply(trial)]
 fn every_node_of_a_list_is_walked() {
     under_locks("list", Shape { footprint_lines: 40, dirty_lines: 4, read_percent: 50, ..Shape::default() });
