@@ -20,7 +20,7 @@ use haltkick_vmm::{
 };
 use support::{
     Settings, deschedule, dies_with_its_place, done, event, exits, forms, ms, overflows_its_stack, panics,
-    simulated, start, start_stoppable, sum, us, violates_exclusion, watched, within,
+    simulated, start, start_guests, start_stoppable, sum, us, violates_exclusion, watched, within,
 };
 
 fn small() -> Run {
@@ -51,18 +51,19 @@ fn on_a_busy_host<R>(what: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn a_run_depends_on_its_seed_and_on_nothing_else() {
+fn runs_depend_on_their_seeds_and_on_nothing_else() {
     let random = deschedule(Target::Random, HowOften::PerSecond(20_000.0), us(100), None);
-    for (lock, pv, off) in
-        [("qspinlock", true, None), ("ticket", false, Some(random)), ("mutex/packed", true, None)]
-    {
-        let config = small().form(lock, pv).deschedule(off).window(us(2000));
-        let all = |config: &Run| format!("{:#?}", done(config));
+    let alone = [("qspinlock", true, None), ("ticket", false, Some(random)), ("mutex/packed", true, None)]
+        .map(|(lock, pv, off)| small().form(lock, pv).deschedule(off).window(us(2000)));
+    let pair = several::pair(small().form("qspinlock", true), small().seed(9).form("mcs", false));
+    let hosted = several::hosted("linux-7.3", 2, "qspinlock", true).window(us(10_000));
+    for (number, config) in alone.into_iter().chain([pair, hosted]).enumerate() {
+        let all = |config: &Run| format!("{:#?}", several::outcomes(start_guests(config)));
         let first = all(&config);
         assert!(first.contains("acquisitions") && first.contains("buckets"));
-        assert_eq!(all(&config), first, "{lock}: twice the same");
-        assert_eq!(on_a_busy_host(|| all(&config)), first, "{lock}: on a busy host");
-        assert_ne!(all(&config.seed(2)), first, "{lock}: another seed");
+        assert_eq!(all(&config), first, "{number}: twice the same");
+        assert_eq!(on_a_busy_host(|| all(&config)), first, "{number}: on a busy host");
+        assert_ne!(all(&config.seed(2)), first, "{number}: another seed");
     }
 }
 
