@@ -27,17 +27,6 @@ pub(crate) fn explained(config: &Run) -> (RunError, Explanation, String) {
 }
 
 #[apply(trial)]
-fn a_panic_is_explained_with_the_console() {
-    let (_, explanation, console) = explained(&config().workload("selftest-panic").window(PATIENCE));
-    assert!(
-        explanation.verdict.cause == Cause::Panic && explanation.verdict.vcpu == Some(0),
-        "{:?}",
-        explanation.verdict
-    );
-    assert_eq!(console, "selftest-panic: vCPU 0 is about to panic\n");
-}
-
-#[apply(trial)]
 fn an_exception_is_explained_by_its_instruction() {
     let config = config().workload("selftest-exception").window(PATIENCE);
     let (_, explanation, _) = explained(&config);

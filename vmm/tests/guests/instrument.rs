@@ -129,6 +129,8 @@ fn only_workloads_of_known_work_have_an_ideal() {
     ] {
         let outcome = done(&config().workload(workload).shape(shape));
         assert_eq!(outcome.ideal, expected, "{workload}");
+        let events: u64 = outcome.lock_events.iter().map(|(_, count)| count).sum();
+        assert!(workload != "compute" || events == 0 && outcome.acquisitions() > 0, "it takes no lock");
     }
 }
 

@@ -8,8 +8,8 @@ use haltkick_vmm::{MAX_WINDOWS, Ring, RunError, Sched, Shape, ShapeFlags, allowe
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use support::{
-    Check, PATIENCE, Settings, apply, config, done, event, exits, found, hangs, ms, nested, not_nested,
-    run_ns, skip, start, start_stoppable, trial, us,
+    Check, PATIENCE, Settings, apply, config, done, event, exits, found, ms, nested, not_nested, run_ns,
+    skip, start, start_stoppable, trial, us,
 };
 
 /// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
@@ -188,13 +188,21 @@ fn work_is_timed_on_every_vcpu_that_runs_long_enough() {
 fn a_fixed_amount_of_work_is_done_to_the_last_section() {
     let mix = |go_on| Shape {
         work_sections: 1003,
+        long_hold_ns: 20_000,
+        long_one_in: 10,
+        nested_one_in: 2,
         flags: ShapeFlags::NONE.with_if(go_on, ShapeFlags::GO_ON),
         ..Shape::default()
     };
-    for (sched, go_on) in [(Sched::Vmm, false), (Sched::Vmm, true), (Sched::Host, false)] {
-        let mix = mix(go_on);
-        let outcome = done(&config().sched(sched).shape(mix).workload("mixed").window(PATIENCE));
+    for (sched, go_on, lock) in
+        [(Sched::Vmm, false, "qspinlock"), (Sched::Vmm, true, "tas"), (Sched::Host, false, "qspinlock")]
+    {
+        let base = config().sched(sched).form(lock, lock == "qspinlock").lock_count(4);
+        let outcome = done(&base.shape(mix(go_on)).workload("mixed").window(PATIENCE));
         assert_eq!(outcome.acquisitions(), 1003);
+        // Every second section on average has another inside; a tenth is far below that.
+        let entered: u64 = outcome.entered.iter().sum();
+        assert!(entered * 10 > outcome.acquisitions() * 11, "{lock}: {entered} entered: none nested");
         assert_eq!(exits(&outcome, "work_done"), 1, "the end of the work was not told once");
         assert!(
             outcome.completion == Some(outcome.window) && outcome.window < PATIENCE,
@@ -212,13 +220,6 @@ fn a_fixed_amount_of_work_is_done_to_the_last_section() {
     let mix = Shape { work_sections: u64::MAX, ..Shape::default() };
     let outcome = done(&config().shape(mix).workload("mixed"));
     assert!(outcome.completion.is_none(), "done in {:?}", outcome.completion);
-}
-
-#[apply(trial)]
-fn an_endless_loop_ends_under_the_watchdog_in_both_schedulers() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        hangs(&config().workload("selftest-hang").sched(sched).watchdog(ms(300)).window(PATIENCE));
-    }
 }
 
 #[apply(trial)]

@@ -222,7 +222,9 @@ fn sections_without_a_lock_and_short_stacks_are_found() {
 fn a_panic_and_an_exception_are_reported_with_their_place() {
     dies_with_its_place(&small());
     let (guest, _) = watched(&small().workload("selftest-panic"), &Instruments::default()).expect("a run");
-    assert!(guest.console.contains("about to panic"), "{}", guest.console);
+    let verdict = guest.explanation.expect("it is explained").verdict;
+    assert!(verdict.cause == Cause::Panic && verdict.vcpu == Some(0), "{verdict:?}");
+    assert_eq!(guest.console, "selftest-panic: vCPU 0 is about to panic\n");
 }
 
 #[test]
