@@ -19,7 +19,7 @@ use haltkick_vmm::{
     RunError, Sched, Shape, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{
-    Settings, deschedule, dies_with_its_place, done, event, exits, forms, ms, overflows_its_stack, panics,
+    Settings, count, deschedule, dies_with_its_place, done, event, exits, forms, ms, overflows_its_stack, panics,
     simulated, start, start_guests, start_stoppable, sum, us, violates_exclusion, watched, within,
 };
 
@@ -331,9 +331,8 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
             .think(us(1))
             .window(Duration::from_secs(60));
         let counts = |outcome: &Outcome| {
-            let sum = |times: &haltkick_vmm::TicksHistogram| times.buckets.iter().sum::<u64>();
             let events = outcome.lock_events.clone();
-            (outcome.acquisitions(), outcome.lost_updates, events, sum(&outcome.wait), sum(&outcome.hold))
+            (outcome.acquisitions(), outcome.lost_updates, events, count(&outcome.wait), count(&outcome.hold))
         };
         let simulated = done(&config);
         let cpus = support::on(Engine::Threads).cpus[..1].to_vec();
