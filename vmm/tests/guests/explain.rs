@@ -76,21 +76,6 @@ fn a_hang_names_the_holder_and_who_waits_for_how_long() {
     }
 }
 
-/// MCS keeps its owner in the queue, and waiters never leave, so that all must be there, in the order in which they
-/// asked.
-#[apply(trial)]
-fn a_queue_is_told_in_order() {
-    let config = config().workload("selftest-hang").form("mcs", false).window(PATIENCE);
-    let (_, explanation, _) = explained(&config);
-    let queue = explanation.locks.first().and_then(|lock| lock.queue.clone()).expect("no queue");
-    let waiters = &explanation.locks[0].waiters;
-    let mut sorted = queue.vcpus.clone();
-    sorted.sort_unstable();
-    let mut all = [&[0][..], waiters].concat();
-    all.sort_unstable();
-    assert!(queue.from_head && queue.vcpus[0] == 0 && sorted == all, "{queue:?}, waiting: {waiters:?}");
-}
-
 /// A large machine's explanation is no longer than a small one's.
 #[apply(trial)]
 fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {

@@ -2,34 +2,13 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Ended, Run, RunError, Sched, Shape, ShapeFlags, Share};
+use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use support::{
-    Check, PATIENCE, Settings, apply, config, exits, ms, nested, not_nested, run_ns, start_guests,
-    start_stoppable, start_two, trial, within,
+    Check, PATIENCE, Settings, apply, config, ms, nested, not_nested, run_ns, start_guests, start_stoppable,
+    start_two, trial, within,
 };
-
-#[apply(trial)]
-fn two_guests_run_at_once_each_with_its_own_lock_and_workload() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        let mix = Shape { work_sections: 500, flags: ShapeFlags::GO_ON, ..Shape::default() };
-        let base = config().sched(sched).window(PATIENCE).workload("mixed").shape(mix);
-        let mix = Shape { work_sections: 2000, ..Shape::default() };
-        let other = base.clone().form("tas", false).vcpus(3).shape(mix).name("b");
-        let ended = start_guests(&base.beside([other]).name("a"));
-        for (ended, (name, sections, vcpus)) in
-            ended.into_iter().zip([("a", 500, config().guests[0].vcpus), ("b", 2000, 3)])
-        {
-            assert_eq!(ended.name, name);
-            let outcome = ended.outcome().unwrap();
-            assert_eq!(outcome.vcpus.len(), vcpus as usize);
-            assert_eq!(outcome.acquisitions(), sections, "{name}");
-            let waits = exits(&outcome, "pv_wait");
-            assert!(name == "a" || waits == 0, "{name}: {waits} exits of the other guest");
-        }
-    }
-}
 
 #[apply(trial)]
 fn a_guest_that_dies_leaves_the_others_outcome() {

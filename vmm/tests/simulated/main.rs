@@ -232,9 +232,10 @@ fn a_hang_and_a_lost_kick_are_explained() {
     let long = Duration::from_secs(60);
     for (workload, lock, cause) in [
         ("selftest-hang", "qspinlock", Cause::HolderRuns),
+        ("selftest-hang", "mcs", Cause::HolderRuns),
         ("selftest-lost-kick", "qspinlock", Cause::LostWakeUp),
     ] {
-        let config = small().workload(workload).form(lock, true).window(long).watchdog(ms(50));
+        let config = small().workload(workload).form(lock, lock != "mcs").window(long).watchdog(ms(50));
         let (guest, _) = watched(&config, &Instruments::default()).expect("a run");
         assert!(matches!(guest.result, Err(RunError::NoProgress(_))), "{workload}: {:?}", guest.result);
         let story = guest.explanation.expect("it is explained");
@@ -243,6 +244,13 @@ fn a_hang_and_a_lost_kick_are_explained() {
         if cause == Cause::HolderRuns {
             assert_eq!(story.verdict.vcpu, Some(0), "{story}");
             assert!(story.to_string().contains("selftest"), "where the holder is: {story}");
+        }
+        // MCS keeps its owner in the queue, and waiters never leave: all must be there.
+        if lock == "mcs" {
+            let mut queue = story.locks[0].queue.clone().expect("no queue");
+            assert!(queue.from_head && queue.vcpus[0] == 0, "{queue:?}");
+            queue.vcpus.sort_unstable();
+            assert_eq!(queue.vcpus, (0..8).collect::<Vec<_>>());
         }
     }
 }
