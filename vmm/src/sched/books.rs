@@ -84,6 +84,22 @@ pub(crate) struct Books {
 }
 
 impl Books {
+    /// Adds what is inside the window in another vCPU's books, run time aside.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.preemptions_by.add(&other.preemptions_by);
+        self.preempted_ns_by.add(&other.preempted_ns_by);
+        self.lost_ns_by.add(&other.lost_ns_by);
+        self.injected_by.add(&other.injected_by);
+        self.graces.granted += other.graces.granted;
+        self.graces.expired += other.graces.expired;
+        self.graces.overrun_ns += other.graces.overrun_ns;
+        self.throttled.times += other.throttled.times;
+        self.throttled.holders += other.throttled.holders;
+        self.throttled.ns += other.throttled.ns;
+        self.scans.skipped += other.scans.skipped;
+        self.absences.ended.add(&other.absences.ended);
+    }
+
     /// Enters a spell that has ended since the vCPU goes `to` another place.
     pub(super) fn enter(&mut self, guest: &GuestRun<'_>, vcpu: u32, spell: Spell, to: Where) {
         self.settle(guest, vcpu, spell);
