@@ -28,7 +28,6 @@ fn main() -> ExitCode {
         );
     }
     let trials = support::trials(false).into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
-    support::watch();
     libtest_mimic::run(&arguments, support::chosen(trials)).exit_code()
 }
 

@@ -37,7 +37,6 @@ fn main() -> ExitCode {
         support::note("qemu-kvm", &conclusion, lacking);
         conclusion
     };
-    support::watch();
     if !is_nested && with_tcg().has_failed() {
         return ExitCode::FAILURE;
     }

@@ -34,7 +34,6 @@ fn main() -> ExitCode {
         eprintln!("guests are skipped, not tested: {reason}");
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }
-    support::watch();
     let conclusion = libtest_mimic::run(&arguments, support::chosen(trials));
     support::note("kvm", &conclusion, lacking);
     conclusion.exit_code()

@@ -2,7 +2,6 @@
 
 mod config;
 mod runs;
-mod stalls;
 mod trials;
 
 pub use config::{Settings, config, deschedule, mostly_holding, ms, on, simulated, us};
@@ -11,7 +10,6 @@ pub use runs::{
     panics, refused, reported, run_ns, start, start_guests, start_stoppable, start_two, start_until,
     start_with, sum, violates_exclusion, watched, within,
 };
-pub use stalls::watch;
 pub use trials::{Check, Failed, chosen, named, needs, not_nested, note, skip, trials};
 
 #[doc(hidden)]
