@@ -325,11 +325,11 @@ pub(crate) fn is_qspinlock(format: u32) -> bool {
 }
 
 /// Bins of a timeline, at most.
-pub const TIMELINE_BINS: usize = 100;
+const TIMELINE_BINS: usize = 100;
 /// Bins in a slice. Fewer would show no single turns.
 const BINS_PER_SLICE: u64 = 2;
 /// Bins of the timelines of all vCPUs of a run, at most: 700 KiB of memory, and 57 KB of a record, which has 99 KB more of 1024 vCPUs.
-pub const MOST_TIMELINE_BINS: usize = 25_600;
+const MOST_TIMELINE_BINS: usize = 25_600;
 
 /// Kinds of places that a timeline tells apart.
 const KINDS: usize = 7;

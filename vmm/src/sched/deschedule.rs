@@ -296,13 +296,6 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_when() {
-        let at = |seed| injections(injector(HowOften::PerSecond(1000.0), None, seed));
-        assert_eq!(at(1), at(1));
-        assert_ne!(at(1), at(2));
-    }
-
-    #[test]
     fn an_arrival_waits_for_a_vcpu_that_fits_and_looks_again_soon() {
         let mut injector = injector(HowOften::PerSecond(1e6), None, 1);
         let due = injector.alarm().unwrap();
