@@ -47,29 +47,6 @@ fn a_kick_takes_out_who_sleeps_and_nobody_else() {
 }
 
 #[test]
-fn a_kick_before_the_sleep_is_latched_once() {
-    loom::model(|| {
-        let sleepers = one();
-        assert_eq!(sleepers.kick(0), None);
-        assert_eq!(sleepers.kick(0), None);
-        assert_eq!(sleepers.put(0, Box::new(7)).as_deref(), Some(&7), "it was kicked before");
-        assert_eq!(sleepers.put(0, Box::new(7)), None, "both kicks were for that sleep");
-    });
-}
-
-#[test]
-fn a_kick_that_found_a_sleeper_leaves_no_latch() {
-    loom::model(|| {
-        let sleepers = one();
-        assert_eq!(sleepers.put(0, Box::new(7)), None);
-        assert_eq!(sleepers.kick(0).as_deref(), Some(&7));
-        assert!(!sleepers.take_latch(0));
-        assert_eq!(sleepers.kick(0), None);
-        assert!(sleepers.take_latch(0) && !sleepers.take_latch(0));
-    });
-}
-
-#[test]
 fn a_kick_at_any_moment_of_a_sleep_wakes_the_sleeper() {
     loom::model(|| {
         let both = Arc::new((Sleepers::new(1), AtomicU32::new(0)));

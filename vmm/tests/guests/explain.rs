@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{AnyOutcome, Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
 use support::{
-    Check, PATIENCE, Settings, apply, config, dies_with_its_place, ms, nested, not_nested, trial, us, watched,
+    Check, PATIENCE, Settings, apply, config, dies_with_its_place, ms, not_nested, trial, us, watched,
 };
 
 #[apply(trial)]
@@ -90,26 +90,14 @@ fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
     Ok(())
 }
 
+/// Under the VMM's scheduler simulated vCPUs sleep for it.
 #[apply(trial)]
 fn a_lost_kick_names_who_sleeps_for_it() {
-    for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
-        // In an emulated machine a slice of a millisecond may be over before the vCPU has executed anything.
-        let slice = if nested() { ms(10) } else { config().rules.slice };
-        let config = config()
-            .workload("selftest-lost-kick")
-            .lock(lock)
-            .sched(sched)
-            .slice(slice)
-            .window(PATIENCE)
-            .watchdog(Duration::from_secs(1));
-        let (error, explanation, _) = explained(&config);
-        assert!(matches!(error, RunError::NoProgress(_)), "{error}");
-        let verdict = &explanation.verdict;
-        assert!(
-            verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(),
-            "{lock} {sched:?}: {verdict:?}\n{explanation}"
-        );
-    }
+    let config = config().workload("selftest-lost-kick").lock("ticket").sched(Sched::Host);
+    let (error, explanation, _) = explained(&config.window(PATIENCE).watchdog(Duration::from_secs(1)));
+    assert!(matches!(error, RunError::NoProgress(_)), "{error}");
+    let verdict = &explanation.verdict;
+    assert!(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), "{verdict:?}\n{explanation}");
 }
 
 /// Whatever the guest writes, the run ends like one of a guest, and everything that is made of it can be made.

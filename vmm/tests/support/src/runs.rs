@@ -159,13 +159,6 @@ pub fn refused<T: Debug>(result: Result<T, RunError>, expected: &str) {
     }
 }
 
-/// Checks that a guest without progress ends under the watchdog.
-#[track_caller]
-pub fn hangs(config: &Run) {
-    let result = start(config);
-    assert!(matches!(result, Err(RunError::NoProgress(_))), "{result:?}");
-}
-
 /// Checks that a violation of mutual exclusion is found.
 #[track_caller]
 pub fn violates_exclusion(config: &Run) {
@@ -179,15 +172,6 @@ pub fn panics<T: Debug>(result: Result<T, RunError>, expected: &str) {
     match result {
         Err(RunError::GuestPanic { message, .. }) => assert!(message.contains(expected), "{message}"),
         other => panic!("{expected}: {other:?}"),
-    }
-}
-
-/// Checks that a guest whose stack was too short says so.
-#[track_caller]
-pub fn overflows_its_stack(config: &Run) {
-    match start(config) {
-        Err(RunError::GuestFailed { vcpu: 0, reason }) => assert!(reason.contains("its stack"), "{reason}"),
-        other => panic!("{other:?}"),
     }
 }
 
