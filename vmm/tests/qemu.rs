@@ -9,47 +9,33 @@ use haltkick_vmm::{
     Engine, Fold, Governor, Instruments, Outcome, PvBackend, Ring, Run, RunError, Sched, Shape, ShapeFlags,
     find_qemu, probe,
 };
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 use support::{
     Check, Failed, Settings, apply, count, dies_with_its_place, event, forms, ms, named, start,
     start_stoppable, start_until, trial, us, watched,
 };
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(1);
-    let lacking = find_qemu().err();
-    if let Some(reason) = &lacking {
-        eprintln!("guests under QEMU are skipped, not tested: {reason}");
-    }
-    let is_lacking = lacking.is_some();
+    let lacking = find_qemu().err().map(|reason| reason.to_string());
     // In the emulated machine, with KVM alone: an emulator in an emulator takes hours.
-    let is_nested = support::nested();
-    let with_tcg = || {
-        let conclusion = libtest_mimic::run(&arguments, trials(false, is_lacking));
-        support::note("qemu-tcg", &conclusion, lacking.as_ref().map(ToString::to_string));
-        conclusion
-    };
-    let with_kvm = || {
-        let kvm = probe().err().map(|reason| reason.to_string());
-        let lacking = lacking.as_ref().map(ToString::to_string).or(kvm);
-        let conclusion = libtest_mimic::run(&arguments, support::chosen(trials(true, lacking.is_some())));
-        support::note("qemu-kvm", &conclusion, lacking);
-        conclusion
-    };
-    if !is_nested && with_tcg().has_failed() {
-        return ExitCode::FAILURE;
+    if !support::nested() {
+        let conclusion = support::conclude(trials(false), "guests under QEMU", lacking.as_deref());
+        support::note("qemu-tcg", &conclusion, lacking.clone());
+        if conclusion.has_failed() {
+            return ExitCode::FAILURE;
+        }
     }
-    with_kvm().exit_code()
+    let lacking = lacking.or_else(|| probe().err().map(|reason| reason.to_string()));
+    let trials = support::chosen(trials(true));
+    let conclusion = support::conclude(trials, "guests under QEMU with KVM", lacking.as_deref());
+    support::note("qemu-kvm", &conclusion, lacking);
+    conclusion.exit_code()
 }
 
 /// The tests with KVM, or all others.
-fn trials(with_kvm: bool, is_lacking: bool) -> Vec<Trial> {
-    support::trials(false)
-        .into_iter()
-        .filter(|trial| trial.name().starts_with("with_kvm_") == with_kvm)
-        .map(|trial| trial.with_ignored_flag(is_lacking))
-        .collect()
+fn trials(with_kvm: bool) -> Vec<Trial> {
+    let all = support::trials(false).into_iter();
+    all.filter(|trial| trial.name().starts_with("with_kvm_") == with_kvm).collect()
 }
 
 /// With KVM few, where KVM itself may be emulated, or interprets ring 0.
