@@ -334,18 +334,11 @@ const MOST_TIMELINE_BINS: usize = 25_600;
 /// Kinds of places that a timeline tells apart.
 const KINDS: usize = 7;
 
-/// Number of the kind of a place; `None` for those at which no vCPU of the VMM's scheduler is.
+/// Number of the kind of a place: running, or one of [`Timeline::OFF`]; `None` for those at which no vCPU of the VMM's scheduler is.
 fn kind(at: Where) -> Option<usize> {
-    Some(match at {
-        Where::Running => 0,
-        Where::Preempted(Activity::Holder) | Where::KeptOut(Activity::Holder) => 1,
-        Where::Preempted(Activity::Head) | Where::KeptOut(Activity::Head) => 2,
-        Where::Preempted(Activity::Waiter) | Where::KeptOut(Activity::Waiter) => 3,
-        Where::Preempted(Activity::Other) | Where::KeptOut(Activity::Other) => 4,
-        Where::Ready => 5,
-        Where::Asleep => 6,
-        Where::NotStarted | Where::Runnable | Where::Blocked | Where::Left => return None,
-    })
+    let at = if let Where::KeptOut(activity) = at { Where::Preempted(activity) } else { at };
+    let off = Timeline::OFF.iter().position(|off| *off == at);
+    if at == Where::Running { Some(0) } else { off.map(|off| 1 + off) }
 }
 
 /// Nanoseconds of each kind, in each bin.
