@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use haltkick_vmm::{Image, RunError};
 
 fn main() -> ExitCode {
-    support::conclude(support::trials(false), "lock objects", lacking().as_deref()).exit_code()
+    support::conclude(support::trials(false), "lock objects", None).exit_code()
 }
 
 /// Flags that docs/lock-objects.md tells people to use.
@@ -29,14 +29,6 @@ fn examples() -> Vec<PathBuf> {
     files.retain(is_source);
     files.sort();
     files
-}
-
-/// Why nothing can be compiled here.
-fn lacking() -> Option<String> {
-    match Command::new("gcc").arg("--version").output() {
-        Ok(output) if output.status.success() => None,
-        _ => Some("there is no gcc: get it with `apt install gcc` or your distribution's like".into()),
-    }
 }
 
 fn scratch(name: &str) -> PathBuf {
