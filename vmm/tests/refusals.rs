@@ -371,14 +371,6 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_profile_without_a_period_is_refused() {
-    for period in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600)] {
-        let instruments = Instruments { profile: Some(period), ..Instruments::default() };
-        support::refused(watched(&base(), &instruments), "out of range");
-    }
-}
-
-#[test]
 fn a_point_beyond_the_64th_is_refused() {
     let mut image = Image::embedded();
     let point = image.points[0].clone();

@@ -106,16 +106,6 @@ fn a_lock_that_does_not_exclude_is_found() {
     assert!(error.contains("mutual exclusion violated"), "{error}");
 }
 
-#[apply(trial)]
-fn a_lock_that_is_never_released_is_blamed_by_its_own_names() {
-    let object = unlocking("never_released", "static hk_u32 times; if (++times < 1000000)");
-    let run = here(&object).hold(us(0)).think(us(0)).window(Duration::from_secs(60));
-    let (error, story) = failed(&run.watchdog(Duration::from_secs(2)));
-    assert!(error.contains("no progress"), "{error}");
-    assert!(story.contains("never_released.o: hk_lock+0x"), "{story}");
-    assert!(story.contains("never_released.c:"), "{story}");
-}
-
 /// Recursion deep enough to overwrite everything: the fault that follows is not the error to report.
 const DEEP: &str = r#"
 hk_u32 hk_deep(hk_u32 times);
@@ -141,11 +131,6 @@ fn a_fault_of_an_unlock_is_told_with_its_reason() {
         let (error, _) = failed(&run);
         assert!(words.iter().all(|words| error.contains(words)), "{}: {error}", object.display());
     }
-    // The guest and its lock are not to blame for an instruction that is not simulated.
-    let looks_up = unlocking("looks_up", "__asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));");
-    let (error, story) = failed(&simulated(&looks_up));
-    let says = "--engine sim does not carry out `xlat [rbx]` at looks_up.o: hk_unlock+0x";
-    assert!(error.starts_with(says) && story.is_empty(), "{error}\n{story}");
 }
 
 #[apply(trial)]
@@ -222,17 +207,6 @@ fn an_object_has_a_parameter_and_sees_yields_of_others() {
     assert!(event(&outcome, "saw_a_yield") > 0, "{:?}", outcome.lock_events);
     let (error, _) = failed(&simulated(&object));
     assert!(error.contains("another number"), "{error}");
-}
-
-#[apply(trial)]
-fn memory_for_locks_ends() {
-    let greedy = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(HK_ALLOC_MOST / 2, 4096); }";
-    let object = text("greedy", &format!("{TAS}{greedy}"), &FLAGS);
-    let run = |locks| simulated(&object).lock_count(locks);
-    done(&run(2));
-    let (error, _) = failed(&run(3));
-    // The request is what is wrong, and no lock.
-    assert!(error.starts_with("hk_alloc: 2097152 bytes more than are left"), "{error}");
 }
 
 #[apply(trial)]
