@@ -4,13 +4,8 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{AnyOutcome, Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
 use support::{
-    Check, PATIENCE, Settings, apply, config, dies_with_its_place, ms, not_nested, trial, us, watched,
+    Check, PATIENCE, Settings, apply, config, ms, not_nested, trial, us, watched,
 };
-
-#[apply(trial)]
-fn a_panic_and_an_exception_are_reported_with_their_place() {
-    dies_with_its_place(&config().window(PATIENCE))
-}
 
 /// Runs what must fail, and gives what is told of it.
 pub(crate) fn explained(config: &Run) -> (RunError, Explanation, String) {

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use support::{
-    Check, PATIENCE, Settings, apply, config, ms, nested, not_nested, run_ns, start_guests, start_stoppable,
-    start_two, trial, within,
+    PATIENCE, Settings, apply, config, ms, nested, run_ns, start_stoppable, start_two, trial, within,
 };
 
 #[apply(trial)]
@@ -21,36 +19,6 @@ fn a_guest_that_dies_leaves_the_others_outcome() {
         assert!(matches!(b.result, Err(RunError::GuestPanic { .. })), "{:?}", b.result);
         assert!(b.explanation.is_some(), "nobody says why it died");
     }
-}
-
-/// Puts a limit back that a test has lowered.
-struct Back(Rlimit);
-
-impl Drop for Back {
-    fn drop(&mut self) {
-        _ = setrlimit(Resource::Nofile, self.0);
-    }
-}
-
-#[apply(trial)]
-fn guests_get_the_open_files_that_all_of_them_need() -> Check {
-    not_nested("so many vCPUs take its emulator minutes, and need nothing of its KVM")?;
-    // Files that the VMM keeps free in addition to one for each vCPU.
-    const SPARE: u64 = 128;
-    const GUESTS: u64 = 8;
-    const VCPUS: u64 = 20;
-    let before = getrlimit(Resource::Nofile);
-    let _back = Back(before);
-    // Each guest by itself would fit, all together do not, and the process may have more.
-    setrlimit(Resource::Nofile, Rlimit { current: Some(VCPUS + SPARE), ..before })?;
-    let base = config().form("none", false).vcpus(VCPUS as u32);
-    let beside = (1..GUESTS).map(|number| base.clone().name(format!("guest {number}"))).collect::<Vec<_>>();
-    for ended in start_guests(&base.beside(beside).name("guest 0")) {
-        let name = ended.name.clone();
-        let outcome = ended.outcome()?;
-        assert_eq!(outcome.vcpus.len() as u64, VCPUS, "{name}: {outcome:?}");
-    }
-    Ok(())
 }
 
 /// Part of the CPU time that an honest guest may lack of its half in the median run: windows are short, and hosts busy.
