@@ -269,8 +269,8 @@ fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
 }
 
 #[test]
-fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
-    let instruments = Instruments { profile: Some(us(100)), trace: true, ..Instruments::default() };
+fn traces_hold_every_section() {
+    let instruments = Instruments { trace: true, ..Instruments::default() };
     let hold = us(2);
     let config = small().form("tas", false).hold(hold).think(us(6)).window(us(4000));
     let config = config.vcpus(4);
@@ -281,15 +281,6 @@ fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
     assert!(events > 4, "{events} host events");
     assert!(sections + dropped >= outcome.acquisitions(), "{sections} of {}", outcome.acquisitions());
     assert_eq!(trace.implausible_sections(), 0);
-    let profile = found.profile.expect("it was asked for");
-    let at_work = profile
-        .rows
-        .iter()
-        .filter(|row| row.symbol.as_deref().is_some_and(|name| name.contains("time::work")));
-    let at_work: u64 = at_work.map(|row| row.samples).sum();
-    assert!(at_work * 2 > profile.samples, "{at_work} of {} ns in the work loop", profile.samples);
-    let again = watched(&config, &instruments).expect("a run").1.profile.expect("it was asked for");
-    assert_eq!(format!("{:?}", again.rows), format!("{:?}", profile.rows), "the same profile twice");
 }
 
 #[test]
