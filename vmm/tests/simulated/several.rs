@@ -67,22 +67,6 @@ fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
     assert_eq!(good.outcome().expect("it has leaked nothing").lost_updates, Some(0));
 }
 
-#[test]
-fn a_guest_that_dies_leaves_the_others_outcome() {
-    let base = small().window(us(5000));
-    for dying in ["selftest-panic", "selftest-exclusion"] {
-        let second = base.clone().workload(dying);
-        let [a, b] = start_two(&pair(base.clone(), second));
-        let outcome = a.outcome().expect("it lives");
-        assert!(outcome.acquisitions() > 0 && outcome.lost_updates == Some(0), "{dying}");
-        let error = b.outcome().expect_err("it dies");
-        match dying {
-            "selftest-panic" => assert!(matches!(error, RunError::GuestPanic { .. }), "{error}"),
-            _ => assert!(matches!(error, RunError::ExclusionViolated(_)), "{error}"),
-        }
-    }
-}
-
 /// A run of `guests` guests with as many vCPUs as there are pCPUs, scheduled as `host` does.
 pub(super) fn hosted(host: &str, guests: u64, lock: &str, pv: bool) -> Run {
     let host = presets().iter().find(|preset| preset.name == host).expect("it is built in").host();
