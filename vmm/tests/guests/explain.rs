@@ -8,7 +8,7 @@ use support::{
 };
 
 /// Runs what must fail, and gives what is told of it.
-pub(crate) fn explained(config: &Run) -> (RunError, Explanation, String) {
+pub(crate) fn explained(config: &Run) -> (RunError, Explanation) {
     let (guest, _) = watched(config, &Instruments::default()).unwrap();
     let error = guest.result.expect_err("it must fail");
     let explanation = guest.explanation.unwrap_or_else(|| panic!("no explanation for: {error}"));
@@ -18,13 +18,13 @@ pub(crate) fn explained(config: &Run) -> (RunError, Explanation, String) {
     let text = explanation.to_string();
     let long = text.lines().count();
     assert!(long <= 20 * explanation.groups.len() + 20, "{long} lines:\n{text}");
-    (error, explanation, guest.console)
+    (error, explanation)
 }
 
 #[apply(trial)]
 fn an_exception_is_explained_by_its_instruction() {
     let config = config().workload("selftest-exception").window(PATIENCE);
-    let (_, explanation, _) = explained(&config);
+    let (_, explanation) = explained(&config);
     assert_eq!(explanation.verdict.vcpu, Some(config.guests[0].vcpus - 1), "{:?}", explanation.verdict);
     let at = explanation.groups[0].at.as_ref().expect("no place");
     assert!(at.symbol.as_deref().is_some_and(|name| name.contains("selftest::exception")), "{at:?}");
@@ -39,7 +39,7 @@ fn a_hang_names_the_holder_and_who_waits_for_how_long() {
     for sched in [Sched::Vmm, Sched::Host] {
         for (lock, pv) in [("qspinlock", true), ("ticket", false)] {
             let config = config().workload("selftest-hang").sched(sched).form(lock, pv).window(PATIENCE);
-            let (_, explanation, _) = explained(&config);
+            let (_, explanation) = explained(&config);
             let verdict = &explanation.verdict;
             assert!(verdict.cause == Cause::HolderRuns && verdict.vcpu == Some(0), "{verdict:?}");
             let [state] = &explanation.locks[..] else {
@@ -77,7 +77,7 @@ fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
     not_nested("its emulator takes minutes to give each of this many vCPUs its turns")?;
     // Sixteen rounds of all of them: a vCPU that is taken off between unlock and kick is back by then, on a busy host
     // too.
-    let (_, explanation, _) = explained(
+    let (_, explanation) = explained(
         &config().workload("selftest-hang").vcpus(1024).window(PATIENCE).watchdog(Duration::from_secs(8)),
     );
     assert_eq!(explanation.verdict.vcpu, Some(0), "{:?}", explanation.verdict);
@@ -89,7 +89,7 @@ fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
 #[apply(trial)]
 fn a_lost_kick_names_who_sleeps_for_it() {
     let config = config().workload("selftest-lost-kick").lock("ticket").sched(Sched::Host);
-    let (error, explanation, _) = explained(&config.window(PATIENCE).watchdog(Duration::from_secs(1)));
+    let (error, explanation) = explained(&config.window(PATIENCE).watchdog(Duration::from_secs(1)));
     assert!(matches!(error, RunError::NoProgress(_)), "{error}");
     let verdict = &explanation.verdict;
     assert!(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), "{verdict:?}\n{explanation}");

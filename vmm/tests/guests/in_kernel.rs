@@ -142,7 +142,7 @@ fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
             .vcpus(vcpus)
             .spin_threshold(spin_threshold)
             .window(PATIENCE);
-        let (error, explanation, _) = explained(&config);
+        let (error, explanation) = explained(&config);
         assert!(matches!(error, RunError::NoProgress(_)), "{error}");
         if explanation.vcpus.iter().all(|vcpu| vcpu.at == Where::Left) {
             continue;

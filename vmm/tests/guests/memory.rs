@@ -20,6 +20,7 @@ fn page_faults_are_served_refused_and_forgotten_by_all() {
     for run in [one(Ring::Ring0), one(Ring::Ring3), config().sched(Sched::Vmm), config().sched(Sched::Host)] {
         let outcome = done(&run.clone().workload("selftest-page-fault"));
         let (ring, sched, vcpus) = (run.ring, run.rules.sched, run.guests[0].vcpus);
+        assert!(ring == Ring::Auto || ring == outcome.ring, "{:?}: {}", outcome.ring, outcome.ring_reason);
         assert!(outcome.acquisitions() > 0, "no round in {ring:?} under {sched:?}");
         assert!(vcpus == 1 || exits(&outcome, "invalidate") > 0, "no doorbell was rung");
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::{MAX_WINDOWS, Ring, RunError, Sched, Shape, ShapeFlags, allowed_cpus};
+use haltkick_vmm::{MAX_WINDOWS, RunError, Sched, Shape, ShapeFlags, allowed_cpus};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use support::{
@@ -18,17 +18,6 @@ fn cache_events_are_counted_or_it_is_said_why_not() {
     match found(&config().pmu(true)).pmu {
         Ok(counted) => assert_eq!(counted.len(), 3, "{counted:?}"),
         Err(reason) => assert!(reason.0.contains("perf_event_open"), "{reason}"),
-    }
-}
-
-#[apply(trial)]
-fn a_single_vcpu_boots_in_either_ring() {
-    for ring in [Ring::Ring0, Ring::Ring3] {
-        // Ring 0 may be interpreted: little work, little time needed.
-        let short = Duration::from_nanos(100);
-        let outcome = done(&config().ring(ring).vcpus(1).hold(short).think(short));
-        assert_eq!(outcome.ring, ring, "asked for {ring:?}, got");
-        assert!(outcome.acquisitions() > 0, "no acquisition in {ring:?}");
     }
 }
 

@@ -22,16 +22,12 @@ fn under_locks(workload: &str, shape: Shape) {
 }
 
 #[apply(trial)]
-fn keys_of_a_hash_table_are_whole_under_every_kind_of_lock() {
+fn keys_and_nodes_are_whole_under_every_kind_of_lock() {
     under_locks("hash-table", Shape { zipf_hundredths: 99, read_percent: 50, ..Shape::default() });
-    under_locks("hash-table-global", Shape { read_percent: 50, ..Shape::default() })
-}
-
-#[apply(trial)]
-fn every_node_of_a_list_is_walked() {
+    under_locks("hash-table-global", Shape { read_percent: 50, ..Shape::default() });
     under_locks("list", Shape { footprint_lines: 40, dirty_lines: 4, read_percent: 50, ..Shape::default() });
     // As many nodes as there are without being asked.
-    under_locks("list", Shape::default())
+    under_locks("list", Shape::default());
 }
 
 #[apply(trial)]
