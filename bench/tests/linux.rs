@@ -4,7 +4,7 @@
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 use support::{Check, Failed, apply, named, trial};
 
@@ -19,17 +19,9 @@ const MARKER: &str = "user space is there";
 const WORDS: &str = "quiet tsc=reliable no_timer_check mitigations=off cryptomgr.notests noxsave";
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(1);
-    let missing = directory().is_none();
-    if missing {
-        eprintln!(
-            "Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd"
-        );
-    }
-    let trials = support::trials(false).into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
-    support::watch();
-    libtest_mimic::run(&arguments, support::chosen(trials)).exit_code()
+    const MISSING: &str = "HALTKICK_LINUX names no directory with vmlinuz and initrd";
+    let lacking = directory().is_none().then_some(MISSING);
+    support::conclude(support::chosen(support::trials(false)), "Linux guests", lacking).exit_code()
 }
 
 #[apply(trial)]

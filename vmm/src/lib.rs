@@ -82,7 +82,7 @@ pub use run::outcome::{
     AnyOutcome, Complaint, Complaints, Costs, Ended, Found, HintCheck, Ideal, LinuxEnd, LinuxOutcome,
     LinuxVcpu, NOTHING_ELSE_RUNS, Outcome, PairTicks, SwitchReports, VcpuOutcome, WorkSpeed,
 };
-pub use sched::books::{ClosedByHeads, Graces, MOST_TIMELINE_BINS, TIMELINE_BINS, Timeline};
+pub use sched::books::{ClosedByHeads, Graces, Timeline};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::quota::{KernelThrottled, Quota, Throttled};

@@ -20,25 +20,16 @@ use random::{Random, log2, power_of_half};
 const DRAWN: usize = 4096;
 
 #[test]
-fn no_vcpu_replays_what_another_one_draws() {
+fn no_vcpu_replays_what_another_one_draws_with_any_seed() {
     let mut seen = HashSet::new();
     for seed in [0, 1, 2, u64::MAX] {
         for cpu in 0..64 {
             let mut random = Random::new(seed, cpu);
             for _ in 0..DRAWN {
-                assert!(seen.insert((seed, random.next())), "vCPU {cpu} draws what another one has drawn");
+                assert!(seen.insert(random.next()), "vCPU {cpu} with seed {seed} draws what was drawn");
             }
         }
     }
-}
-
-#[test]
-fn seeds_that_follow_each_other_do_not_replay_each_other_either() {
-    let draw = |seed| {
-        let mut random = Random::new(seed, 0);
-        (0..DRAWN).map(|_| random.next()).collect::<HashSet<_>>()
-    };
-    assert_eq!(draw(1).intersection(&draw(2)).count(), 0);
 }
 
 #[test]

@@ -9,48 +9,33 @@ use haltkick_vmm::{
     Engine, Fold, Governor, Instruments, Outcome, PvBackend, Ring, Run, RunError, Sched, Shape, ShapeFlags,
     find_qemu, probe,
 };
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 use support::{
-    Check, Failed, Settings, apply, dies_with_its_place, event, forms, ms, named, start, start_longer_until,
-    start_stoppable, trial, us, watched,
+    Check, Failed, Settings, apply, count, dies_with_its_place, event, forms, ms, named, start,
+    start_stoppable, start_until, trial, us, watched,
 };
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(1);
-    let lacking = find_qemu().err();
-    if let Some(reason) = &lacking {
-        eprintln!("guests under QEMU are skipped, not tested: {reason}");
-    }
-    let is_lacking = lacking.is_some();
+    let lacking = find_qemu().err().map(|reason| reason.to_string());
     // In the emulated machine, with KVM alone: an emulator in an emulator takes hours.
-    let is_nested = support::nested();
-    let with_tcg = || {
-        let conclusion = libtest_mimic::run(&arguments, trials(false, is_lacking));
-        support::note("qemu-tcg", &conclusion, lacking.as_ref().map(ToString::to_string));
-        conclusion
-    };
-    let with_kvm = || {
-        let kvm = probe().err().map(|reason| reason.to_string());
-        let lacking = lacking.as_ref().map(ToString::to_string).or(kvm);
-        let conclusion = libtest_mimic::run(&arguments, support::chosen(trials(true, lacking.is_some())));
-        support::note("qemu-kvm", &conclusion, lacking);
-        conclusion
-    };
-    support::watch();
-    if !is_nested && with_tcg().has_failed() {
-        return ExitCode::FAILURE;
+    if !support::nested() {
+        let conclusion = support::conclude(trials(false), "guests under QEMU", lacking.as_deref());
+        support::note("qemu-tcg", &conclusion, lacking.clone());
+        if conclusion.has_failed() {
+            return ExitCode::FAILURE;
+        }
     }
-    with_kvm().exit_code()
+    let lacking = lacking.or_else(|| probe().err().map(|reason| reason.to_string()));
+    let trials = support::chosen(trials(true));
+    let conclusion = support::conclude(trials, "guests under QEMU with KVM", lacking.as_deref());
+    support::note("qemu-kvm", &conclusion, lacking);
+    conclusion.exit_code()
 }
 
 /// The tests with KVM, or all others.
-fn trials(with_kvm: bool, is_lacking: bool) -> Vec<Trial> {
-    support::trials(false)
-        .into_iter()
-        .filter(|trial| trial.name().starts_with("with_kvm_") == with_kvm)
-        .map(|trial| trial.with_ignored_flag(is_lacking))
-        .collect()
+fn trials(with_kvm: bool) -> Vec<Trial> {
+    let all = support::trials(false).into_iter();
+    all.filter(|trial| trial.name().starts_with("with_kvm_") == with_kvm).collect()
 }
 
 /// With KVM few, where KVM itself may be emulated, or interprets ring 0.
@@ -66,7 +51,7 @@ fn every_form_excludes() -> Vec<Trial> {
     forms.map(trial).collect()
 }
 
-/// Short runs: every engine here is slow.
+/// Short runs: every engine here is slow. An emulated CPU may get nowhere in one while its host is busy.
 fn config() -> Run {
     with(Tcg)
 }
@@ -75,23 +60,15 @@ fn with(accelerator: Accelerator) -> Run {
     support::on(Engine::Qemu(accelerator)).vcpus(4).sched(Sched::Host).warmup(ms(5)).window(ms(20))
 }
 
-/// An emulated CPU may get nowhere in a short window while its host is busy: longer ones follow until it does.
-fn until(config: &Run, reached: impl Fn(&Outcome) -> bool) -> Outcome {
-    let outcome = start_longer_until(config, &reached);
-    let ours = &config.our(0).ours;
-    assert!(reached(&outcome), "{}, {}: not even in the longest window", ours.lock, ours.workload);
-    outcome
-}
-
 fn taken(outcome: &Outcome) -> bool {
     outcome.acquisitions() > 0
 }
 
 fn excludes(accelerator: Accelerator, lock: &str, pv: bool) {
-    let outcome = until(&with(accelerator).form(lock, pv), taken);
+    let outcome = start_until(&with(accelerator).form(lock, pv), taken);
     assert_eq!(outcome.lost_updates, (lock != "none").then_some(0));
     // One hold each; but vCPUs are stopped where they are, between the one count and the other too.
-    let holds = outcome.hold.buckets.iter().sum::<u64>();
+    let holds = count(&outcome.hold);
     assert!(holds.abs_diff(outcome.acquisitions()) <= 4, "{holds} holds, {}", outcome.acquisitions());
     assert!(pv || event(&outcome, "pv_wait_head") + event(&outcome, "pv_wait_node") == 0, "it halted");
 }
@@ -99,7 +76,7 @@ fn excludes(accelerator: Accelerator, lock: &str, pv: bool) {
 #[apply(trial)]
 fn every_vcpu_is_there_and_the_engine_recorded(accelerator: Accelerator) -> Check {
     let config = with(accelerator);
-    let outcome = until(&config, taken);
+    let outcome = start_until(&config, taken);
     assert_eq!(outcome.vcpus.len(), 4);
     assert!(outcome.window >= config.window && outcome.work_rate > 0);
     let backend = if accelerator == Kvm && probe()?.kick_by_hypercall.is_ok() {
@@ -129,27 +106,27 @@ fn with_kvm_a_kick_that_fails_is_refused_with_a_reason() -> Check {
 
 #[apply(trial)]
 fn a_token_goes_round_by_kick_and_wait(accelerator: Accelerator) {
-    until(&with(accelerator).workload("hand-off"), taken);
+    start_until(&with(accelerator).workload("hand-off"), taken);
 }
 
 #[apply(trial)]
 fn many_more_vcpus_than_pcpus_halt_and_are_woken() {
     let config = config().vcpus(24);
-    let outcome = until(&config, |outcome| event(outcome, "pv_kick_wake") > 0);
+    let outcome = start_until(&config, |outcome| event(outcome, "pv_kick_wake") > 0);
     assert_eq!((outcome.vcpus.len(), outcome.lost_updates), (24, Some(0)));
 }
 
 #[apply(trial)]
 fn slow_paths_nest_and_several_locks_exclude() {
     let nesting = config().workload("selftest-nesting").lock_count(5);
-    assert_eq!(until(&nesting, taken).lost_updates, Some(0));
-    assert_eq!(until(&config().lock_count(3), taken).lost_updates, Some(0));
+    assert_eq!(start_until(&nesting, taken).lost_updates, Some(0));
+    assert_eq!(start_until(&config().lock_count(3), taken).lost_updates, Some(0));
 }
 
 #[apply(trial)]
 fn copied_blocks_are_whole_under_a_readers_lock() {
     let copies = config().lock("rwsem/packed").workload("copy-1024");
-    assert_eq!(until(&copies, taken).lost_updates, Some(0));
+    assert_eq!(start_until(&copies, taken).lost_updates, Some(0));
 }
 
 /// The check itself is that of the guest: it panics if keys or nodes are not whole, or something is still mapped.
@@ -160,14 +137,14 @@ fn workloads_that_are_checked_at_rest_come_to_rest() {
         let shape = if ["list", "hash-table"].contains(&workload) { shape } else { Shape::default() };
         let lock = if workload == "list" { "rwsem/packed" } else { "ticket" };
         let config = config().workload(workload).lock(lock).lock_count(2).shape(shape);
-        let outcome = until(&config, taken);
+        let outcome = start_until(&config, taken);
         assert_eq!(outcome.lost_updates.unwrap_or(0), 0, "{workload}");
     }
 }
 
 #[apply(trial)]
 fn a_kick_before_the_wait_is_latched() {
-    until(&config().workload("selftest-latch"), taken);
+    start_until(&config().workload("selftest-latch"), taken);
 }
 
 #[apply(trial)]

@@ -134,6 +134,8 @@ fn guests_with_too_few_files_together_are_refused_or_get_more() -> Check {
         let ended = end_within(20, with, "--vcpus 16 --no-ideal");
         assert!(is_refused(&ended) && ended.err.starts_with("haltkick: 16 vCPUs need "), "{ended}");
     };
+    // Up to the hard limit any process may go by itself.
+    shell(&format!("ulimit -S -n 300 && exec {HALTKICK} run --sched vmm {guests}")).with(FINISHED);
     let end_of_user = end("");
     if is_refused(&end_of_user) {
         names_all_vcpus("");

@@ -43,7 +43,8 @@ fn a_preemption_of_the_holder_costs_most_and_replays_alike() {
     let parts = |name: &str| rows[0]["parts"][name].as_f64().expect("a figure");
     // While it is away the other CPU has two vCPUs that spin, or its own runs another one that does.
     assert!(parts("guest") > 1.0 && (-0.2..0.5).contains(&parts("idle")), "{worst:#}");
-    assert!(rows[0]["state"].as_str().expect("a state").starts_with("held by ticket "), "{worst:#}");
+    let state = rows[0]["state"].as_str().expect("a state");
+    assert!(state.starts_with("held by ticket ") && state.ends_with(" more drawn; 0 asleep"), "{state}");
     let page = read(format!("{directory}/report.html"));
     assert!(page.contains("guest/locks/src/centralized/ticket.rs</h3>"));
     assert!(page.contains("<summary class=\"s9\""));

@@ -44,11 +44,6 @@ pub(crate) enum Event {
     Started(String),
     /// The test that was started last has ended.
     Ended(Verdict),
-    /// A CPU of the machine stood still, which its tests notice; see vmm/tests/support/src/stalls.rs.
-    StoodStill {
-        cpu: u32,
-        ms: u64,
-    },
 }
 
 /// Machines made by a script with the arguments of `nested.sh run`.
@@ -158,20 +153,16 @@ fn end(status: std::io::Result<ExitStatus>, said: &str) -> End {
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Line {
     Test { event: String, name: String, stdout: Option<String> },
-    Machine { cpu: u32, ms: u64 },
 }
 
 /// The event of a line, if it holds one. A test that prints no line break at its end has its words before the event.
 fn event(line: &str) -> Option<Event> {
     let line = &line[line.find("{ \"type\": \"")?..];
-    let (event, name, stdout) = match serde_json::from_str(line).ok()? {
-        Line::Test { event, name, stdout } => (event, name, stdout.unwrap_or_default()),
-        Line::Machine { cpu, ms } => return Some(Event::StoodStill { cpu, ms }),
-    };
+    let Line::Test { event, name, stdout } = serde_json::from_str(line).ok()?;
     Some(match event.as_str() {
         "started" => Event::Started(name),
         "ok" => Event::Ended(Verdict::Passed),
-        "failed" => Event::Ended(Verdict::Failed(stdout)),
+        "failed" => Event::Ended(Verdict::Failed(stdout.unwrap_or_default())),
         "ignored" => Event::Ended(Verdict::Ignored),
         _ => return None,
     })

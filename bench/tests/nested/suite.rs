@@ -106,19 +106,14 @@ impl Suite<'_> {
             drop(state);
             (self.say)(format!("machine {number}: {} tests of {}", tests.len(), group.name));
             let mut running = None;
-            let mut stalls = String::new();
             let end = self.machines.run(group, &tests, &mut |event| match event {
                 Event::Started(name) => {
                     let test = tests.iter().position(|test| *test == name).map(|at| batch[at]);
                     running = test.map(|test| (test, Instant::now()));
                 }
-                Event::StoodStill { cpu, ms } => {
-                    stalls += &format!("\nCPU {cpu} of the machine stood still for {ms} ms");
-                }
                 Event::Ended(verdict) => {
-                    let stalls = std::mem::take(&mut stalls);
                     if let Some((test, since)) = running.take() {
-                        self.ended(number, test, verdict, &stalls, since.elapsed());
+                        self.ended(number, test, verdict, since.elapsed());
                     }
                 }
             });
@@ -171,7 +166,7 @@ impl Suite<'_> {
         }
     }
 
-    fn ended(&self, number: usize, test: usize, verdict: Verdict, stalls: &str, took: Duration) {
+    fn ended(&self, number: usize, test: usize, verdict: Verdict, took: Duration) {
         let mut state = self.state();
         let test = &mut state.tests[test];
         let word = match verdict {
@@ -184,7 +179,7 @@ impl Suite<'_> {
                 "ignored".into()
             }
             Verdict::Failed(told) => {
-                test.failures.push(told + stalls);
+                test.failures.push(told);
                 format!("FAILED\n{}", test.failures.last().map_or("", String::as_str))
             }
         };

@@ -26,7 +26,7 @@ use crate::run::boot_values::{Chosen, boot_block, pool_bytes, says_started};
 use crate::run::collect::{self, Facts, GuestFacts};
 use crate::run::live_view::LiveView;
 use crate::run::outcome::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
-use crate::run::supervise::{Observed, PassWindow, Supervisor};
+use crate::run::supervise::{PassWindow, Supervisor};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::{GuestRun, Shared};
 use crate::sched::hints::{PreemptedSource, Watcher};
@@ -34,7 +34,7 @@ use crate::sched::quota::{Purse, Quota};
 use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 use crate::sched::simulated::Simulated;
 use crate::sched::starts::Starts;
-use crate::sched::{Finished, Sched, Scheduler, on_threads};
+use crate::sched::{Sched, Scheduler, on_threads};
 
 /// Close watchers of a run on a simulated machine.
 #[derive(Default)]
@@ -43,24 +43,8 @@ pub(crate) struct Watched<'w> {
     pub(crate) witness: Option<Box<dyn Witness>>,
 }
 
-/// State of all guests after their threads have ended.
-struct Ran<'a> {
-    run: &'a Run,
-    image: &'a Image,
-    chosen: &'a [Chosen],
-    machines: &'a [Machine],
-    hinted: &'a [(Watcher, Known<PreemptedSource>)],
-    guests: &'a [GuestRun<'a>],
-    start_tsc: u64,
-    /// A thread failed that all guests need.
-    is_broken: bool,
-    verdict: Result<(), RunError>,
-    /// The host's clocks when the guests were told to stop.
-    stopped: (u64, u64),
-}
-
 /// Runs the guests of `run`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
-/// Long: these are its steps in order, and what each makes lives until the last one.
+#[expect(clippy::too_many_lines, reason = "these are its steps in order, and what each makes lives until the last one")]
 pub(super) fn run(
     run: &Run,
     image: &Image,
@@ -134,25 +118,22 @@ pub(super) fn run(
     let is_broken = scheduler.is_broken();
     let schedule = scheduler.repeated();
     let mut finished = scheduler.finish();
-    let ran = Ran {
-        run,
-        image,
-        chosen,
-        machines: &machines,
-        hinted: &hinted,
-        guests: &guests,
-        start_tsc,
-        is_broken,
-        verdict,
-        stopped,
-    };
     let first = observed.first().map(|of| (of.cpu_time, of.windows, of.started_tsc, of.cpu_at_open));
     let (cpu_time, windows, started_tsc, cpu_at_open) = first.unwrap_or_default();
     let to_start = guests[0].tsc.rate().nanoseconds(Ticks(started_tsc.saturating_sub(start_tsc)));
     let mut ended = Vec::new();
     for (index, observed) in observed.into_iter().enumerate() {
-        let of_guest = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
-        ended.push(ran.end_of(index, observed, of_guest)?);
+        let mut finished: Vec<_> = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
+        for (vcpu, preempted) in finished.iter_mut().zip(&observed.preempted) {
+            if let (Where::Running, &Some(preempted)) = (vcpu.whereabouts.at, preempted) {
+                vcpu.whereabouts = preempted;
+            }
+        }
+        let (machine, guest) = (&machines[index], &guests[index]);
+        let seen = seen(run.our(index), image, chosen[index], machine);
+        let (preempted_source, finished) = (&hinted[index].1, &finished[..]);
+        let facts = Facts { seen, machine, preempted_source, guest, observed, finished, start_tsc };
+        ended.push(end_of(&facts, (is_broken, &verdict), stopped)?);
     }
     let switches = run.has_vcpu_threads().then(|| switches_of(&hinted));
     let about = About::new(about_guests(run), &run.cpus, image, guests[0].window.times(), switches.as_ref());
@@ -162,7 +143,6 @@ pub(super) fn run(
         Sched::Vmm => guests[0].run_delays.sum(),
         Sched::Host => Err(ONE_THREAD_PER_VCPU.into()),
     };
-    drop(ran);
     drop(guests);
     let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about, clock.moment());
     Ok(Found {
@@ -179,54 +159,46 @@ pub(super) fn run(
     })
 }
 
-impl Ran<'_> {
-    /// How guest number `index` ended. An error is one that concerns all of them.
-    fn end_of(
-        &self,
-        index: usize,
-        observed: Observed,
-        mut finished: Vec<Finished>,
-    ) -> Result<Ended, RunError> {
-        let (asked, guest) = (self.run.our(index), &self.guests[index]);
-        for (vcpu, preempted) in finished.iter_mut().zip(&observed.preempted) {
-            if let (Where::Running, &Some(preempted)) = (vcpu.whereabouts.at, preempted) {
-                vcpu.whereabouts = preempted;
-            }
-        }
-        let machine = &self.machines[index];
-        let seen = GuestFacts {
-            asked,
-            image: self.image,
-            memory: &machine.memory,
-            chosen: self.chosen[index],
-            patched_sites: machine.patched_sites,
-            tsc_khz: machine.tsc_khz,
-            ring: machine.ring.clone(),
-            pv_backend: machine.pv_backend.clone(),
-        };
-        let facts = Facts {
-            seen,
-            machine,
-            preempted_source: &self.hinted[index].1,
-            guest,
-            observed,
-            finished: &finished,
-            start_tsc: self.start_tsc,
-        };
-        // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
-        let result = match (guest.take_failure(), &self.verdict) {
-            (Some(failure), _) if self.is_broken => return Err(failure),
-            (Some(failure), _) => Err(failure),
-            (None, Err(_)) => return Err(RunError::Interrupted),
-            (None, Ok(())) => collect::outcome(&facts)
-                .and_then(|outcome| check_left(&facts).map(|()| AnyOutcome::Ours(Box::new(outcome)))),
-        };
-        let stopped = (self.stopped.0, guest.tsc.of_host(self.stopped.1));
-        let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, stopped));
-        let result = result.map_err(|failure| collect::cause(&facts, failure));
-        let console = guest.shared.as_ref().map(Shared::console).unwrap_or_default();
-        Ok(Ended { name: asked.guest.name.clone(), result, explanation, console })
+/// What is known of a guest on this machine.
+fn seen<'a>(
+    asked: OurGuest<'a>,
+    image: &'a Image,
+    chosen: Chosen,
+    machine: &'a Machine,
+) -> GuestFacts<'a> {
+    GuestFacts {
+        asked,
+        image,
+        memory: &machine.memory,
+        chosen,
+        patched_sites: machine.patched_sites,
+        tsc_khz: machine.tsc_khz,
+        ring: machine.ring.clone(),
+        pv_backend: machine.pv_backend.clone(),
     }
+}
+
+/// How a guest ended; an error is one that concerns all of them. `is_broken`: a thread failed that all need. Last the host's clocks when
+/// the guests were told to stop.
+fn end_of(
+    facts: &Facts<'_>,
+    (is_broken, verdict): (bool, &Result<(), RunError>),
+    (stopped_ns, stopped_tsc): (u64, u64),
+) -> Result<Ended, RunError> {
+    let guest = facts.guest;
+    // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
+    let result = match (guest.take_failure(), verdict) {
+        (Some(failure), _) if is_broken => return Err(failure),
+        (Some(failure), _) => Err(failure),
+        (None, Err(_)) => return Err(RunError::Interrupted),
+        (None, Ok(())) => collect::outcome(facts)
+            .and_then(|outcome| check_left(facts).map(|()| AnyOutcome::Ours(Box::new(outcome)))),
+    };
+    let stopped = (stopped_ns, guest.tsc.of_host(stopped_tsc));
+    let explanation = result.as_ref().err().and_then(|error| explanation(facts, error, stopped));
+    let result = result.map_err(|failure| collect::cause(facts, failure));
+    let console = guest.shared.as_ref().map(Shared::console).unwrap_or_default();
+    Ok(Ended { name: facts.seen.asked.guest.name.clone(), result, explanation, console })
 }
 
 /// Fails if vCPUs that have all left their locks have left something behind in them.

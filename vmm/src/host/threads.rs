@@ -7,7 +7,6 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use std::{io, thread};
 
 use crate::host::cpus;
@@ -24,16 +23,9 @@ pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for `signal`, for at most `most` if that is given.
-pub(crate) fn wait<'a, T>(
-    signal: &Condvar,
-    guard: MutexGuard<'a, T>,
-    most: Option<Duration>,
-) -> MutexGuard<'a, T> {
-    match most {
-        None => signal.wait(guard).unwrap_or_else(PoisonError::into_inner),
-        Some(most) => signal.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner).0,
-    }
+/// Waits for `signal`.
+pub(crate) fn wait<'a, T>(signal: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    signal.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the result of `work`; if it panics, an error that names the thread that did it.

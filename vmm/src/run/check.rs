@@ -472,16 +472,13 @@ impl Run {
     pub fn check_quotas(&self) -> Result<(), Refused> {
         let refuse = |message| Err(Refused::new("quota", message));
         for quota in self.guests.iter().filter_map(|guest| guest.quota) {
-            match (&self.engine, self.rules.sched) {
-                (Engine::Qemu(_), _) => return refuse("QEMU's vCPUs have none: use engine kvm"),
-                (Engine::Sim(_), Sched::Host) => {
+            match (&self.engine, self.rules.sched, quota) {
+                (Engine::Qemu(_), ..) => return refuse("QEMU's vCPUs have none: use engine kvm"),
+                (Engine::Sim(_), Sched::Host, _) => {
                     return refuse("the model of a host has none: use sched vmm");
                 }
-                _ => {}
-            }
-            match (quota, self.rules.sched) {
-                (Quota::Own(quota), Sched::Vmm) => quota.check(self.cpus.len())?,
-                (Quota::Own(Bandwidth { run, period, .. }), Sched::Host) => {
+                (_, Sched::Vmm, Quota::Own(quota)) => quota.check(self.cpus.len())?,
+                (_, Sched::Host, Quota::Own(Bandwidth { run, period, .. })) => {
                     let percent = run.as_secs_f64() / period.as_secs_f64() * 100.0;
                     return Err(Refused::new(
                         "quota",
@@ -492,12 +489,12 @@ impl Run {
                         ),
                     ));
                 }
-                (Quota::Inherited, Sched::Vmm) => {
+                (_, Sched::Vmm, Quota::Inherited) => {
                     return refuse(
                         "inherited is the kernel's quota, which schedules vCPUs only under sched host: use that",
                     );
                 }
-                (Quota::Inherited, Sched::Host) => {}
+                (_, Sched::Host, Quota::Inherited) => {}
             }
         }
         Ok(())

@@ -8,7 +8,6 @@ use haltkick_hypercalls::{
     PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS, WORK_PROBES, WorkloadFlags,
 };
 
-use crate::guest::ByActivity;
 use crate::guest::memory::Memory;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::{Known, RunError};
@@ -24,11 +23,10 @@ use crate::run::outcome::{
 };
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
-use crate::sched::books::{Books, ClosedByHeads, Graces, is_qspinlock};
+use crate::sched::books::{Books, ClosedByHeads, is_qspinlock};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
-use crate::sched::quota::{KernelThrottled, Throttled};
-use crate::sched::switch_books::Switched;
+use crate::sched::quota::KernelThrottled;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
@@ -118,12 +116,13 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let booted_tsc = guest.tsc.of_host(facts.start_tsc);
     let start_ticks = seen.memory.control().workload_tsc.load(Ordering::Relaxed).saturating_sub(booted_tsc);
     let switched = observed.switched.as_ref();
-    let sum = |of_books: fn(&Books) -> &ByActivity, of_switched: fn(&Switched) -> &ByActivity| {
-        let mut sum = ByActivity::default();
-        finished.iter().for_each(|vcpu| sum.add(of_books(&vcpu.account.books)));
-        switched.into_iter().for_each(|switched| sum.add(of_switched(switched)));
-        sum
-    };
+    let mut all = Books::default();
+    finished.iter().for_each(|vcpu| all.add(&vcpu.account.books));
+    if let Some(switched) = switched {
+        all.preemptions_by.add(&switched.preemptions);
+        all.preempted_ns_by.add(&switched.preempted_ns);
+        all.lost_ns_by.add(&switched.lost_ns);
+    }
     let exact = (!run.has_vcpu_threads() || switched.is_some()) && run.attribution;
     let injected = run.deschedule.is_some() && run.attribution;
     Ok(Outcome {
@@ -139,22 +138,18 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         pending_waits: observed.pending_waits.clone().unwrap_or(Err("the window did not close".into())),
         vm_exits: vm_exits(finished),
         kvm_stats: kvm_stats(finished),
-        preemptions: exact.then(|| sum(|books| &books.preemptions_by, |switched| &switched.preemptions)),
-        preempted_ns: exact.then(|| sum(|books| &books.preempted_ns_by, |switched| &switched.preempted_ns)),
-        lost_ns: (exact || injected).then(|| sum(|books| &books.lost_ns_by, |switched| &switched.lost_ns)),
-        skipped_losses: finished.iter().map(|vcpu| vcpu.account.books.scans.skipped).sum(),
-        closed: closed_by_heads(facts),
+        preemptions: exact.then_some(all.preemptions_by),
+        preempted_ns: exact.then_some(all.preempted_ns_by),
+        lost_ns: (exact || injected).then_some(all.lost_ns_by),
+        skipped_losses: all.scans.skipped,
+        closed: closed_by_heads(facts, &all),
         hint: hint_check(seen, finished),
-        graces: (!run.rules.grace.is_zero()).then(|| graces(finished)),
-        throttled: guest.purse.as_ref().map(|_| throttled(finished)),
+        graces: (!run.rules.grace.is_zero()).then_some(all.graces),
+        throttled: guest.purse.as_ref().map(|_| all.throttled),
         throttled_by_kernel: throttled_by_kernel(observed),
         handed: (!run.has_vcpu_threads())
             .then(|| finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
-        injected: injected.then(|| {
-            let mut sum = ByActivity::default();
-            finished.iter().for_each(|vcpu| sum.add(&vcpu.account.books.injected_by));
-            sum
-        }),
+        injected: injected.then_some(all.injected_by),
         switches: match (guest.watcher.reports(), switched) {
             (Ok(_), Some(switched)) => {
                 Ok(SwitchReports { read: switched.reports, dropped: switched.dropped })
@@ -388,7 +383,7 @@ fn hint_check(seen: &GuestFacts<'_>, finished: &[Finished]) -> Option<HintCheck>
     (check.samples > 0).then_some(check)
 }
 
-fn closed_by_heads(facts: &Facts<'_>) -> Known<ClosedByHeads> {
+fn closed_by_heads(facts: &Facts<'_>, all: &Books) -> Known<ClosedByHeads> {
     let OurGuest { run, guest, ours, .. } = facts.seen.asked;
     let format = facts.seen.memory.control().lock_word.load(Ordering::Relaxed);
     if !guest.pv || !is_qspinlock(format) {
@@ -400,29 +395,7 @@ fn closed_by_heads(facts: &Facts<'_>) -> Known<ClosedByHeads> {
     if !run.attribution || !ours.oracle {
         return Err("it needs attribution, and the oracle for the time at which a lock became free".into());
     }
-    let mut sum = ClosedByHeads::default();
-    facts.finished.iter().for_each(|vcpu| sum.add(vcpu.account.books.closed()));
-    Ok(sum)
-}
-
-fn graces(finished: &[Finished]) -> Graces {
-    let mut sum = Graces::default();
-    for Graces { granted, expired, overrun_ns } in finished.iter().map(|vcpu| vcpu.account.books.graces) {
-        sum.granted += granted;
-        sum.expired += expired;
-        sum.overrun_ns += overrun_ns;
-    }
-    sum
-}
-
-fn throttled(finished: &[Finished]) -> Throttled {
-    let mut sum = Throttled::default();
-    for Throttled { times, holders, ns } in finished.iter().map(|vcpu| vcpu.account.books.throttled) {
-        sum.times += times;
-        sum.holders += holders;
-        sum.ns += ns;
-    }
-    sum
+    Ok(all.closed().clone())
 }
 
 fn throttled_by_kernel(observed: &Observed) -> Option<KernelThrottled> {

@@ -84,6 +84,22 @@ pub(crate) struct Books {
 }
 
 impl Books {
+    /// Adds what is inside the window in another vCPU's books, run time aside.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.preemptions_by.add(&other.preemptions_by);
+        self.preempted_ns_by.add(&other.preempted_ns_by);
+        self.lost_ns_by.add(&other.lost_ns_by);
+        self.injected_by.add(&other.injected_by);
+        self.graces.granted += other.graces.granted;
+        self.graces.expired += other.graces.expired;
+        self.graces.overrun_ns += other.graces.overrun_ns;
+        self.throttled.times += other.throttled.times;
+        self.throttled.holders += other.throttled.holders;
+        self.throttled.ns += other.throttled.ns;
+        self.scans.skipped += other.scans.skipped;
+        self.absences.ended.add(&other.absences.ended);
+    }
+
     /// Enters a spell that has ended since the vCPU goes `to` another place.
     pub(super) fn enter(&mut self, guest: &GuestRun<'_>, vcpu: u32, spell: Spell, to: Where) {
         self.settle(guest, vcpu, spell);
@@ -309,27 +325,20 @@ pub(crate) fn is_qspinlock(format: u32) -> bool {
 }
 
 /// Bins of a timeline, at most.
-pub const TIMELINE_BINS: usize = 100;
+const TIMELINE_BINS: usize = 100;
 /// Bins in a slice. Fewer would show no single turns.
 const BINS_PER_SLICE: u64 = 2;
 /// Bins of the timelines of all vCPUs of a run, at most: 700 KiB of memory, and 57 KB of a record, which has 99 KB more of 1024 vCPUs.
-pub const MOST_TIMELINE_BINS: usize = 25_600;
+const MOST_TIMELINE_BINS: usize = 25_600;
 
 /// Kinds of places that a timeline tells apart.
 const KINDS: usize = 7;
 
-/// Number of the kind of a place; `None` for those at which no vCPU of the VMM's scheduler is.
+/// Number of the kind of a place: running, or one of [`Timeline::OFF`]; `None` for those at which no vCPU of the VMM's scheduler is.
 fn kind(at: Where) -> Option<usize> {
-    Some(match at {
-        Where::Running => 0,
-        Where::Preempted(Activity::Holder) | Where::KeptOut(Activity::Holder) => 1,
-        Where::Preempted(Activity::Head) | Where::KeptOut(Activity::Head) => 2,
-        Where::Preempted(Activity::Waiter) | Where::KeptOut(Activity::Waiter) => 3,
-        Where::Preempted(Activity::Other) | Where::KeptOut(Activity::Other) => 4,
-        Where::Ready => 5,
-        Where::Asleep => 6,
-        Where::NotStarted | Where::Runnable | Where::Blocked | Where::Left => return None,
-    })
+    let at = if let Where::KeptOut(activity) = at { Where::Preempted(activity) } else { at };
+    let off = Timeline::OFF.iter().position(|off| *off == at);
+    if at == Where::Running { Some(0) } else { off.map(|off| 1 + off) }
 }
 
 /// Nanoseconds of each kind, in each bin.

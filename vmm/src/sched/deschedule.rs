@@ -215,19 +215,15 @@ impl Injector {
         injector
     }
 
-    pub(crate) fn length_ns(&self) -> u64 {
-        self.plan.length_ns
-    }
-
     /// When the vCPU on this thread is to be called out; `None`: points are where to look.
     pub(crate) fn alarm(&self) -> Option<u64> {
         self.plan.point.is_none().then_some(self.look_ns)
     }
 
-    /// The vCPU on this thread is out and does `activity`: whether it is to stay out.
-    pub(crate) fn takes(&mut self, activity: Activity, now_ns: u64) -> bool {
+    /// The vCPU on this thread is out and does `activity`: for how long it is to stay out, if it is.
+    pub(crate) fn takes(&mut self, activity: Activity, now_ns: u64) -> Option<u64> {
         if self.plan.point.is_some() || now_ns < self.due_ns {
-            return false;
+            return None;
         }
         let hit = self.plan.target.fits(activity);
         if hit {
@@ -235,22 +231,20 @@ impl Injector {
         } else if now_ns >= self.look_ns {
             self.look_ns = now_ns + self.pause_ns();
         }
-        hit
+        hit.then_some(self.plan.length_ns)
     }
 
-    /// The vCPU on this thread has rung the bell of `point` and does `activity`: whether it is to stay out.
-    pub(crate) fn takes_at(&mut self, point: u32, activity: Activity, now_ns: u64) -> bool {
+    /// The vCPU on this thread has rung the bell of `point` and does `activity`: the same.
+    pub(crate) fn takes_at(&mut self, point: u32, activity: Activity, now_ns: u64) -> Option<u64> {
         if self.plan.point != Some(point) || !self.plan.target.fits(activity) {
-            return false;
+            return None;
         }
-        if self.plan.arrivals_per_ns == 0.0 {
-            return self.random.unit() < self.plan.chance;
-        }
-        let due = now_ns >= self.due_ns;
-        if due {
+        let by_chance = self.plan.arrivals_per_ns == 0.0;
+        let hit = if by_chance { self.random.unit() < self.plan.chance } else { now_ns >= self.due_ns };
+        if hit && !by_chance {
             self.next_arrival(now_ns);
         }
-        due
+        hit.then_some(self.plan.length_ns)
     }
 
     /// Arrivals that came while an earlier one was waiting are dropped: they would come in bursts, which no rate means.
@@ -282,7 +276,7 @@ mod tests {
 
     /// Injections in a second of which a holder can be had at every microsecond.
     fn injections(mut injector: Injector) -> Vec<u64> {
-        (0..1_000_000).map(|us| us * 1000).filter(|&now| injector.takes(Activity::Holder, now)).collect()
+        (0..1_000_000).map(|us| us * 1000).filter(|&now| injector.takes(Activity::Holder, now).is_some()).collect()
     }
 
     #[test]
@@ -296,21 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_when() {
-        let at = |seed| injections(injector(HowOften::PerSecond(1000.0), None, seed));
-        assert_eq!(at(1), at(1));
-        assert_ne!(at(1), at(2));
-    }
-
-    #[test]
     fn an_arrival_waits_for_a_vcpu_that_fits_and_looks_again_soon() {
         let mut injector = injector(HowOften::PerSecond(1e6), None, 1);
         let due = injector.alarm().unwrap();
-        assert!(!injector.takes(Activity::Holder, due - 1));
-        assert!(!injector.takes(Activity::Waiter, due));
+        assert_eq!(injector.takes(Activity::Holder, due - 1), None);
+        assert_eq!(injector.takes(Activity::Waiter, due), None);
         let again = injector.alarm().unwrap();
         assert!((due + 20_000..=due + 100_000).contains(&again), "{again}");
-        assert!(injector.takes(Activity::Holder, due + 1), "an exit for another reason will do");
+        assert_eq!(injector.takes(Activity::Holder, due + 1), Some(MS), "an exit for another reason will do");
         assert!(injector.alarm().unwrap() > due);
     }
 
@@ -318,17 +305,18 @@ mod tests {
     fn each_passage_of_its_point_has_a_chance_and_others_none() {
         let mut injector = injector(HowOften::Probability(0.25), Some(3), 1);
         assert_eq!(injector.alarm(), None);
-        let mut hits = |point| (0..10_000).filter(|_| injector.takes_at(point, Activity::Holder, MS)).count();
+        let mut hits = |point| (0..10_000).filter(|_| injector.takes_at(point, Activity::Holder, MS).is_some()).count();
         assert_eq!(hits(2), 0);
         let hits = hits(3);
         assert!((2284..=2716).contains(&hits), "{hits}");
-        assert!(!injector.takes(Activity::Holder, u64::MAX), "nobody is taken elsewhere");
+        assert_eq!(injector.takes(Activity::Holder, u64::MAX), None, "nobody is taken elsewhere");
     }
 
     #[test]
     fn a_rate_at_a_point_takes_the_next_passage_after_each_arrival() {
         let mut injector = injector(HowOften::PerSecond(2e3), Some(3), 1);
-        let taken = (0..1_000_000).filter(|us| injector.takes_at(3, Activity::Holder, us * 1000)).count();
+        let mut taken = |us: &u64| injector.takes_at(3, Activity::Holder, us * 1000).is_some();
+        let taken = (0..1_000_000).filter(|us| taken(us)).count();
         assert!((842..=1158).contains(&taken), "{taken}");
     }
 }

@@ -268,7 +268,8 @@ impl<'a> HostThreads<'a> {
         is_news
     }
 
-    /// The run loop of a vCPU. Where it was when it ended. Long: there are many exits to serve.
+    /// The run loop of a vCPU. Where it was when it ended.
+    #[expect(clippy::too_many_lines, reason = "there are many exits to serve")]
     fn run_vcpu(
         &self,
         vcpu: &mut Vcpu,
@@ -293,8 +294,8 @@ impl<'a> HostThreads<'a> {
                     observer.interrupted(vcpu, now, || self.run.sampled(vcpu.id, now));
                     if let Some(descheduler) = &mut descheduler {
                         let activity = self.run.checked_activity(vcpu.id);
-                        if descheduler.injector.takes(activity, now_ns()) {
-                            self.keep_out(vcpu.id, descheduler.injector.length_ns(), account, &mut observer);
+                        if let Some(length_ns) = descheduler.injector.takes(activity, now_ns()) {
+                            self.keep_out(vcpu.id, length_ns, account, &mut observer);
                         }
                         descheduler.set_alarm();
                     }
@@ -317,9 +318,9 @@ impl<'a> HostThreads<'a> {
                 Exit::Point(point) => {
                     let activity = self.run.activity(vcpu.id);
                     if let Some(descheduler) = &mut descheduler
-                        && descheduler.injector.takes_at(point, activity, now_ns())
+                        && let Some(length_ns) = descheduler.injector.takes_at(point, activity, now_ns())
                     {
-                        self.keep_out(vcpu.id, descheduler.injector.length_ns(), account, &mut observer);
+                        self.keep_out(vcpu.id, length_ns, account, &mut observer);
                     }
                 }
                 Exit::Booted if self.run.boots(vcpu.id) => self.boots(pcpus),

@@ -151,14 +151,10 @@ pub(crate) trait Scheduler {
         false
     }
 
-    /// Work that the vCPUs of a simulated machine have done; elsewhere it is not counted.
-    fn worked(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Time in which pCPUs of a simulated machine were idle, and in the VMM.
-    fn outside(&self) -> [Duration; 2] {
-        [Duration::ZERO; 2]
+    /// Work that the vCPUs of a simulated machine have done, and time in which its pCPUs were idle, and in the VMM; elsewhere nothing is
+    /// counted.
+    fn spent(&self) -> [Duration; 3] {
+        [Duration::ZERO; 3]
     }
 
     /// Places of the vCPUs of all guests, in order.

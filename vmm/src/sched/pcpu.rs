@@ -75,16 +75,14 @@ impl<'a, T: Timer> Pcpu<'a, T> {
 
     /// The vCPU is out: for how long it is to stay out, if that is what the experiment wants.
     pub(super) fn takes(&mut self, activity: impl FnOnce() -> Activity, now_ns: u64) -> Option<u64> {
-        let injector = self.injector.as_mut()?;
-        let length_ns = injector.takes(activity(), now_ns).then(|| injector.length_ns());
+        let length_ns = self.injector.as_mut()?.takes(activity(), now_ns);
         self.set_alarm();
         length_ns
     }
 
     /// The vCPU is at `point`: the same.
     pub(super) fn takes_at(&mut self, point: u32, activity: Activity, now_ns: u64) -> Option<u64> {
-        let injector = self.injector.as_mut()?;
-        injector.takes_at(point, activity, now_ns).then(|| injector.length_ns())
+        self.injector.as_mut()?.takes_at(point, activity, now_ns)
     }
 
     /// Has the alarm ring for whatever is due within the slice. Whether a timer was set for that.

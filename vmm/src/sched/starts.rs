@@ -92,7 +92,7 @@ impl StartTurns {
     pub(super) fn take(&self) -> bool {
         let mut state = lock(&self.state);
         while state.free == 0 && !state.over {
-            state = wait(&self.freed, state, None);
+            state = wait(&self.freed, state);
         }
         if state.over {
             return false;
@@ -118,7 +118,7 @@ impl StartTurns {
     pub(super) fn await_all(&self) {
         let mut state = lock(&self.state);
         while state.left > 0 && !state.over {
-            state = wait(&self.all_started, state, None);
+            state = wait(&self.all_started, state);
         }
     }
 
@@ -132,10 +132,6 @@ impl StartTurns {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::thread;
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -148,55 +144,5 @@ mod tests {
         assert_eq!(starts.count(), 2);
         let silent = Starts::default();
         assert!(!silent.are_said() && !silent.says(0));
-    }
-
-    const VCPUS: u32 = 24;
-
-    /// How many vCPUs had a turn at the same time, and how many had had one when the first went on.
-    fn started(turns: u32) -> (u32, u32) {
-        let all = StartTurns::new(VCPUS);
-        let [at_once, most, had, least] = [0, 0, 0, VCPUS].map(AtomicU32::new);
-        thread::scope(|scope| {
-            for _ in 0..VCPUS {
-                scope.spawn(|| {
-                    assert!(all.take());
-                    most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    thread::sleep(Duration::from_millis(1));
-                    at_once.fetch_sub(1, Ordering::SeqCst);
-                    had.fetch_add(1, Ordering::SeqCst);
-                    all.give_back();
-                    all.await_all();
-                    least.fetch_min(had.load(Ordering::SeqCst), Ordering::SeqCst);
-                });
-            }
-            all.open(turns);
-        });
-        (most.into_inner(), least.into_inner())
-    }
-
-    #[test]
-    fn vcpus_start_in_turns_and_go_on_when_all_have() {
-        for turns in [1, 3] {
-            let (most, had) = started(turns);
-            assert!(most <= turns, "{most} at a time, of {turns}");
-            assert_eq!(had, VCPUS, "of {turns} at a time");
-        }
-    }
-
-    #[test]
-    fn the_end_of_a_run_ends_all_waits_for_a_start() {
-        let all = StartTurns::new(2);
-        all.open(1);
-        assert!(all.take());
-        thread::scope(|scope| {
-            let takes = scope.spawn(|| all.take());
-            scope.spawn(|| all.await_all());
-            // Most likely both wait by then.
-            thread::sleep(Duration::from_millis(5));
-            all.end();
-            assert!(!takes.join().expect("no thread panics"));
-        });
-        all.give_back();
-        assert!(!all.take(), "a turn after the end");
     }
 }

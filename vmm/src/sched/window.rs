@@ -91,23 +91,17 @@ impl Presence {
     /// The time that is wrong.
     pub fn check(self, window: Duration) -> Result<(), Refused> {
         let Self { from, until } = self;
-        if from >= window {
-            let message = format!("{} is beyond the window, which lasts {}", Span(from), Span(window));
-            return Err(Refused::new("from", message));
-        }
+        let refuse = |message| Err(Refused::new("from", message));
+        let beyond =
+            |time| refuse(format!("{} is beyond the window, which lasts {}", Span(time), Span(window)));
         match until {
-            Some(until) if until <= from => {
-                let message = format!(
-                    "the guest goes at {} and comes at {}: give a later time",
-                    Span(until),
-                    Span(from)
-                );
-                Err(Refused::new("from", message))
-            }
-            Some(until) if until > window => {
-                let message = format!("{} is beyond the window, which lasts {}", Span(until), Span(window));
-                Err(Refused::new("from", message))
-            }
+            _ if from >= window => beyond(from),
+            Some(until) if until <= from => refuse(format!(
+                "the guest goes at {} and comes at {}: give a later time",
+                Span(until),
+                Span(from)
+            )),
+            Some(until) if until > window => beyond(until),
             _ => Ok(()),
         }
     }

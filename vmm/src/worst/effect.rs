@@ -44,10 +44,10 @@ impl Sample {
             waiting += 1;
             longest = longest.max(now - since);
         }
-        let [idle_ns, vmm_ns] = scheduler.outside().map(|time| time.as_nanos() as u64);
+        let [worked_ns, idle_ns, vmm_ns] = scheduler.spent().map(|time| time.as_nanos() as u64);
         let entered = |lock| memory.oracle(lock).entered.load(Ordering::Relaxed);
         Self {
-            worked_ns: scheduler.worked().as_nanos() as u64,
+            worked_ns,
             entered: (0..locks).map(entered).fold(0, u64::wrapping_add),
             waiting,
             longest_wait_ns: guest.tsc.rate().nanoseconds(crate::host::clock::Ticks(longest)).0,

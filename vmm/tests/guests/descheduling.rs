@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Bandwidth, HowOften, Image, Quota, Run, Sched, Target};
+use haltkick_vmm::{Bandwidth, ByActivity, HowOften, Image, Quota, Run, Sched, Target};
 
 use libtest_mimic::Trial;
 use support::{
@@ -121,16 +121,6 @@ fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() {
 }
 
 #[apply(trial)]
-fn a_vcpu_with_all_yields_starves_none_of_its_guest() {
-    let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
-    let outcome = done(&config().vcpus(4).cpus(cpus).lock("none").workload("selftest-feeder").pv(false));
-    let run_ns: Vec<u64> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
-    // vCPU 1, which vCPU 0 always yields to, and those that are never yielded to: a third each.
-    let least = run_ns.iter().sum::<u64>() / 6;
-    assert!(run_ns[2..].iter().all(|ns| *ns >= least), "{run_ns:?} ns");
-}
-
-#[apply(trial)]
 fn a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request() {
     let outcome = done(&config().kick_yields(true).spin_threshold(us(2)));
     let handed = outcome.handed.expect("the VMM knows whom it ran");
@@ -179,31 +169,9 @@ const PATIENT: u64 = 3;
 
 /// Steers the races of the literature: each vCPU that passes the point may lose its CPU there, for longer than a slice.
 fn excludes_when_stopped(lock: &str, pv: bool, point: &str) {
-    let stop = |chance| {
-        let chance = HowOften::Probability(chance);
-        deschedule(Target::Random, chance, us(1500), Some(point))
-    };
     // Only the first that finds the lock held passes here, so there must be times without other waiters.
     let vcpus = if point == "pending-set" { 2 } else { config().guests[0].vcpus };
-    let mut seed = 0;
-    // A point may be passed rarely: another seed and a longer window follow until a vCPU was stopped there, and after some runs every
-    // vCPU that passes is stopped.
-    let injected = loop {
-        seed += 1;
-        let outcome = done(
-            &config()
-                .vcpus(vcpus)
-                .form(lock, pv)
-                .seed(seed)
-                .deschedule(stop(if seed <= PATIENT { 0.2 } else { 1.0 }))
-                .spin_threshold(us(2))
-                .window(ms(40) * seed.min(25) as u32),
-        );
-        let injected = outcome.injected.expect("nothing is known of what was injected");
-        if sum(&injected) > 0 || seed == 50 {
-            break injected;
-        }
-    };
+    let injected = stopped_at(point, us(1500), &config().vcpus(vcpus).form(lock, pv));
     let image = Image::embedded();
     let doing = image.points.iter().find(|entry| entry.name == point).expect("no such point");
     let doing = Target::of_point(doing);
@@ -223,8 +191,14 @@ fn holders_are_stopped_at_points_of_another_lock() -> Vec<Trial> {
         ("head-spinning", "that_is_head_of_a_second_lock"),
         ("slow-released", "that_has_released_a_second_lock"),
     ];
-    let trial =
-        |(point, what)| named(format!("a_holder_{what}_is_stopped_as_a_holder"), move || stopped_at(point));
+    // Only the inner lock comes to these. What the point itself says, waiter, head or neither, is less than that.
+    let is_holder = |point| {
+        let injected = stopped_at(point, us(500), &holding().lock("qspinlock-points"));
+        assert_eq!(injected.holder, sum(&injected), "stopped at {point}: {injected:?}");
+    };
+    let trial = |(point, what)| {
+        named(format!("a_holder_{what}_is_stopped_as_a_holder"), move || is_holder(point))
+    };
     points.map(trial).into()
 }
 
@@ -247,23 +221,17 @@ fn a_preempted_waiter_that_holds_another_lock_is_a_holder() {
     }
 }
 
-/// At a point that only the inner lock comes to. What the point itself says, waiter, head or neither, is less than that.
-fn stopped_at(point: &str) {
-    let chance = HowOften::Probability(0.2);
-    let deschedule = deschedule(Target::Random, chance, us(500), Some(point));
-    // It may be passed rarely: another seed and a longer window, until a vCPU was stopped there.
+/// What vCPUs that were stopped at `point` were doing. It may be passed rarely: another seed and a longer window follow until one was
+/// stopped there, and after some runs every vCPU that passes is.
+fn stopped_at(point: &str, length: Duration, run: &Run) -> ByActivity {
     for seed in 1..=50 {
-        let outcome = done(
-            &holding()
-                .lock("qspinlock-points")
-                .deschedule(deschedule.clone())
-                .seed(seed)
-                .window(ms(40) * seed.min(25) as u32),
-        );
+        let chance = HowOften::Probability(if seed <= PATIENT { 0.2 } else { 1.0 });
+        let stop = deschedule(Target::Random, chance, length, Some(point));
+        let run = run.clone().deschedule(stop).seed(seed).spin_threshold(us(2));
+        let outcome = done(&run.window(ms(40) * seed.min(25) as u32));
         let injected = outcome.injected.expect("nothing is known of what was injected");
-        assert_eq!(injected.holder, sum(&injected), "stopped at {point}: {injected:?}");
-        if injected.holder > 0 {
-            return;
+        if sum(&injected) > 0 {
+            return injected;
         }
     }
     panic!("nobody was ever stopped at {point}")

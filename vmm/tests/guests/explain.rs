@@ -4,16 +4,11 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{AnyOutcome, Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
 use support::{
-    Check, PATIENCE, Settings, apply, config, dies_with_its_place, ms, nested, not_nested, trial, us, watched,
+    Check, PATIENCE, Settings, apply, config, ms, not_nested, trial, us, watched,
 };
 
-#[apply(trial)]
-fn a_panic_and_an_exception_are_reported_with_their_place() {
-    dies_with_its_place(&config().window(PATIENCE))
-}
-
 /// Runs what must fail, and gives what is told of it.
-pub(crate) fn explained(config: &Run) -> (RunError, Explanation, String) {
+pub(crate) fn explained(config: &Run) -> (RunError, Explanation) {
     let (guest, _) = watched(config, &Instruments::default()).unwrap();
     let error = guest.result.expect_err("it must fail");
     let explanation = guest.explanation.unwrap_or_else(|| panic!("no explanation for: {error}"));
@@ -23,24 +18,13 @@ pub(crate) fn explained(config: &Run) -> (RunError, Explanation, String) {
     let text = explanation.to_string();
     let long = text.lines().count();
     assert!(long <= 20 * explanation.groups.len() + 20, "{long} lines:\n{text}");
-    (error, explanation, guest.console)
-}
-
-#[apply(trial)]
-fn a_panic_is_explained_with_the_console() {
-    let (_, explanation, console) = explained(&config().workload("selftest-panic").window(PATIENCE));
-    assert!(
-        explanation.verdict.cause == Cause::Panic && explanation.verdict.vcpu == Some(0),
-        "{:?}",
-        explanation.verdict
-    );
-    assert_eq!(console, "selftest-panic: vCPU 0 is about to panic\n");
+    (error, explanation)
 }
 
 #[apply(trial)]
 fn an_exception_is_explained_by_its_instruction() {
     let config = config().workload("selftest-exception").window(PATIENCE);
-    let (_, explanation, _) = explained(&config);
+    let (_, explanation) = explained(&config);
     assert_eq!(explanation.verdict.vcpu, Some(config.guests[0].vcpus - 1), "{:?}", explanation.verdict);
     let at = explanation.groups[0].at.as_ref().expect("no place");
     assert!(at.symbol.as_deref().is_some_and(|name| name.contains("selftest::exception")), "{at:?}");
@@ -55,7 +39,7 @@ fn a_hang_names_the_holder_and_who_waits_for_how_long() {
     for sched in [Sched::Vmm, Sched::Host] {
         for (lock, pv) in [("qspinlock", true), ("ticket", false)] {
             let config = config().workload("selftest-hang").sched(sched).form(lock, pv).window(PATIENCE);
-            let (_, explanation, _) = explained(&config);
+            let (_, explanation) = explained(&config);
             let verdict = &explanation.verdict;
             assert!(verdict.cause == Cause::HolderRuns && verdict.vcpu == Some(0), "{verdict:?}");
             let [state] = &explanation.locks[..] else {
@@ -87,28 +71,13 @@ fn a_hang_names_the_holder_and_who_waits_for_how_long() {
     }
 }
 
-/// MCS keeps its owner in the queue, and waiters never leave, so that all must be there, in the order in which they
-/// asked.
-#[apply(trial)]
-fn a_queue_is_told_in_order() {
-    let config = config().workload("selftest-hang").form("mcs", false).window(PATIENCE);
-    let (_, explanation, _) = explained(&config);
-    let queue = explanation.locks.first().and_then(|lock| lock.queue.clone()).expect("no queue");
-    let waiters = &explanation.locks[0].waiters;
-    let mut sorted = queue.vcpus.clone();
-    sorted.sort_unstable();
-    let mut all = [&[0][..], waiters].concat();
-    all.sort_unstable();
-    assert!(queue.from_head && queue.vcpus[0] == 0 && sorted == all, "{queue:?}, waiting: {waiters:?}");
-}
-
 /// A large machine's explanation is no longer than a small one's.
 #[apply(trial)]
 fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
     not_nested("its emulator takes minutes to give each of this many vCPUs its turns")?;
     // Sixteen rounds of all of them: a vCPU that is taken off between unlock and kick is back by then, on a busy host
     // too.
-    let (_, explanation, _) = explained(
+    let (_, explanation) = explained(
         &config().workload("selftest-hang").vcpus(1024).window(PATIENCE).watchdog(Duration::from_secs(8)),
     );
     assert_eq!(explanation.verdict.vcpu, Some(0), "{:?}", explanation.verdict);
@@ -116,26 +85,14 @@ fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
     Ok(())
 }
 
+/// Under the VMM's scheduler simulated vCPUs sleep for it.
 #[apply(trial)]
 fn a_lost_kick_names_who_sleeps_for_it() {
-    for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
-        // In an emulated machine a slice of a millisecond may be over before the vCPU has executed anything.
-        let slice = if nested() { ms(10) } else { config().rules.slice };
-        let config = config()
-            .workload("selftest-lost-kick")
-            .lock(lock)
-            .sched(sched)
-            .slice(slice)
-            .window(PATIENCE)
-            .watchdog(Duration::from_secs(1));
-        let (error, explanation, _) = explained(&config);
-        assert!(matches!(error, RunError::NoProgress(_)), "{error}");
-        let verdict = &explanation.verdict;
-        assert!(
-            verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(),
-            "{lock} {sched:?}: {verdict:?}\n{explanation}"
-        );
-    }
+    let config = config().workload("selftest-lost-kick").lock("ticket").sched(Sched::Host);
+    let (error, explanation) = explained(&config.window(PATIENCE).watchdog(Duration::from_secs(1)));
+    assert!(matches!(error, RunError::NoProgress(_)), "{error}");
+    let verdict = &explanation.verdict;
+    assert!(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), "{verdict:?}\n{explanation}");
 }
 
 /// Whatever the guest writes, the run ends like one of a guest, and everything that is made of it can be made.

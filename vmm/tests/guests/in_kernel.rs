@@ -142,7 +142,7 @@ fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
             .vcpus(vcpus)
             .spin_threshold(spin_threshold)
             .window(PATIENCE);
-        let (error, explanation, _) = explained(&config);
+        let (error, explanation) = explained(&config);
         assert!(matches!(error, RunError::NoProgress(_)), "{error}");
         if explanation.vcpus.iter().all(|vcpu| vcpu.at == Where::Left) {
             continue;
@@ -205,14 +205,6 @@ fn kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands() -> Check {
     let window = ms(400);
     let outcome = done(&base.form("none", false).vcpus(vcpus).hold(hold).think(think).window(window));
     assert_eq!(outcome.preempted_source, Ok(PreemptedSource::Kvm));
-    Ok(())
-}
-
-#[apply(trial)]
-fn the_automatic_back_end_is_the_best_that_works() -> Check {
-    kvm_kicks()?;
-    let outcome = done(&halting(PvBackend::Auto));
-    assert_eq!(outcome.pv_backend, PvBackend::Kvm, "{}", outcome.pv_backend_reason);
     Ok(())
 }
 

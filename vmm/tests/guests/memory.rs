@@ -6,16 +6,23 @@ use haltkick_vmm::{Ring, Run, Sched};
 
 use libtest_mimic::Trial;
 use support::{
-    Check, PATIENCE, Settings, apply, config, done, event, exits, ms, named, not_nested, start_until, trial,
-    us, waits,
+    Check, PATIENCE, Settings, apply, config, count, done, event, exits, ms, named, not_nested, start_until,
+    trial, us,
 };
 
 /// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
+///
+/// Every round of every vCPU waits for all others to acknowledge, at ratio 4: without an answer for those that are off
+/// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
 #[apply(trial)]
-fn page_faults_are_served_refused_and_forgotten_in_either_ring() {
-    for ring in [Ring::Ring0, Ring::Ring3] {
-        let outcome = done(&config().workload("selftest-page-fault").ring(ring).vcpus(1));
-        assert!(outcome.acquisitions() > 0, "no round in {ring:?}");
+fn page_faults_are_served_refused_and_forgotten_by_all() {
+    let one = |ring| config().ring(ring).vcpus(1);
+    for run in [one(Ring::Ring0), one(Ring::Ring3), config().sched(Sched::Vmm), config().sched(Sched::Host)] {
+        let outcome = done(&run.clone().workload("selftest-page-fault"));
+        let (ring, sched, vcpus) = (run.ring, run.rules.sched, run.guests[0].vcpus);
+        assert!(ring == Ring::Auto || ring == outcome.ring, "{:?}: {}", outcome.ring, outcome.ring_reason);
+        assert!(outcome.acquisitions() > 0, "no round in {ring:?} under {sched:?}");
+        assert!(vcpus == 1 || exits(&outcome, "invalidate") > 0, "no doorbell was rung");
     }
 }
 
@@ -33,8 +40,7 @@ fn memory_is_mapped_shared_and_given_back_under_every_scheme() {
         let (window, watchdog) = (ms(500), Some(PATIENCE));
         let config = with_faults("selftest-memory", lock).window(window).watchdog(watchdog);
         // Two vCPUs have to meet for that.
-        let outcome = start_until(&config, |outcome| event(outcome, "segmentation_fault") > 0);
-        assert!(event(&outcome, "segmentation_fault") > 0, "{lock}: nothing was refused");
+        start_until(&config, |outcome| event(outcome, "segmentation_fault") > 0);
     }
     // Private address spaces share the memory that areas and pages come from.
     done(&with_faults("selftest-memory", "none").pv(false));
@@ -50,7 +56,6 @@ fn few_writers_and_many_readers_are_served_under_every_scheme() {
         let outcome = start_until(&config, refused);
         let (faults, faulted_in) = (event(&outcome, "pgfault"), outcome.acquisitions());
         assert!(faulted_in > 0 && faulted_in <= faults, "{lock}: {faulted_in} of {faults}");
-        assert!(event(&outcome, "segmentation_fault") > 0, "{lock}: no writer was refused");
     }
 }
 
@@ -68,17 +73,6 @@ fn a_guest_with_two_gib_serves_page_faults() -> Check {
     assert_eq!(outcome.memory_bytes, 2 << 30);
     assert!(event(&outcome, "pgfault") > 0, "no page fault was counted");
     Ok(())
-}
-
-/// Every round of every vCPU waits for all others to acknowledge, at ratio 4: without an answer for those that are off
-/// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
-#[apply(trial)]
-fn cached_translations_are_dropped_under_either_scheduler() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = done(&config().workload("selftest-page-fault").sched(sched));
-        assert!(outcome.acquisitions() > 0, "no round under {sched:?}");
-        assert!(exits(&outcome, "invalidate") > 0, "no doorbell was rung");
-    }
 }
 
 #[apply(trial)]
@@ -149,11 +143,11 @@ fn writer_of_a_table_gets_in(scheme: &str) {
             .think(us(0))
             .window(ms(50));
         // The writer may be off its pCPU for a whole window.
-        let outcome = start_until(&config, |outcome| waits(outcome) > 0);
-        let writes = waits(&outcome);
+        let outcome = start_until(&config, |outcome| count(&outcome.wait) > 0);
+        let writes = count(&outcome.wait);
         let (grows, maps) = (event(&outcome, "grant_grow"), event(&outcome, "grant_map"));
         // Waits of the warm-up do not count.
-        assert!(writes > 0 && writes <= grows, "{lock}: {writes} waits of {grows} growths");
+        assert!(writes <= grows, "{lock}: {writes} waits of {grows} growths");
         assert!(maps > 0 && maps == event(&outcome, "grant_unmap"), "{lock}: {maps} pages mapped");
     }
 }
@@ -161,6 +155,5 @@ fn writer_of_a_table_gets_in(scheme: &str) {
 fn writer_gets_in(lock: &str) {
     let config = config().workload(format!("rwlock-{lock}")).think(us(0)).window(ms(50));
     // Behind readers that never pause that may be after the window, when they have stopped. Or it was not there to ask.
-    let outcome = start_until(&config, |outcome| waits(outcome) > 0);
-    assert!(waits(&outcome) > 0, "the writer was never let in");
+    start_until(&config, |outcome| count(&outcome.wait) > 0);
 }

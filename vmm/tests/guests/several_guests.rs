@@ -2,34 +2,11 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Ended, Run, RunError, Sched, Shape, ShapeFlags, Share};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
 
 use support::{
-    Check, PATIENCE, Settings, apply, config, exits, ms, nested, not_nested, run_ns, start_guests,
-    start_stoppable, start_two, trial, within,
+    PATIENCE, Settings, apply, config, ms, nested, run_ns, start_stoppable, start_two, trial, within,
 };
-
-#[apply(trial)]
-fn two_guests_run_at_once_each_with_its_own_lock_and_workload() {
-    for sched in [Sched::Vmm, Sched::Host] {
-        let mix = Shape { work_sections: 500, flags: ShapeFlags::GO_ON, ..Shape::default() };
-        let base = config().sched(sched).window(PATIENCE).workload("mixed").shape(mix);
-        let mix = Shape { work_sections: 2000, ..Shape::default() };
-        let other = base.clone().form("tas", false).vcpus(3).shape(mix).name("b");
-        let ended = start_guests(&base.beside([other]).name("a"));
-        for (ended, (name, sections, vcpus)) in
-            ended.into_iter().zip([("a", 500, config().guests[0].vcpus), ("b", 2000, 3)])
-        {
-            assert_eq!(ended.name, name);
-            let outcome = ended.outcome().unwrap();
-            assert_eq!(outcome.vcpus.len(), vcpus as usize);
-            assert_eq!(outcome.acquisitions(), sections, "{name}");
-            let waits = exits(&outcome, "pv_wait");
-            assert!(name == "a" || waits == 0, "{name}: {waits} exits of the other guest");
-        }
-    }
-}
 
 #[apply(trial)]
 fn a_guest_that_dies_leaves_the_others_outcome() {
@@ -42,36 +19,6 @@ fn a_guest_that_dies_leaves_the_others_outcome() {
         assert!(matches!(b.result, Err(RunError::GuestPanic { .. })), "{:?}", b.result);
         assert!(b.explanation.is_some(), "nobody says why it died");
     }
-}
-
-/// Puts a limit back that a test has lowered.
-struct Back(Rlimit);
-
-impl Drop for Back {
-    fn drop(&mut self) {
-        _ = setrlimit(Resource::Nofile, self.0);
-    }
-}
-
-#[apply(trial)]
-fn guests_get_the_open_files_that_all_of_them_need() -> Check {
-    not_nested("so many vCPUs take its emulator minutes, and need nothing of its KVM")?;
-    // Files that the VMM keeps free in addition to one for each vCPU.
-    const SPARE: u64 = 128;
-    const GUESTS: u64 = 8;
-    const VCPUS: u64 = 20;
-    let before = getrlimit(Resource::Nofile);
-    let _back = Back(before);
-    // Each guest by itself would fit, all together do not, and the process may have more.
-    setrlimit(Resource::Nofile, Rlimit { current: Some(VCPUS + SPARE), ..before })?;
-    let base = config().form("none", false).vcpus(VCPUS as u32);
-    let beside = (1..GUESTS).map(|number| base.clone().name(format!("guest {number}"))).collect::<Vec<_>>();
-    for ended in start_guests(&base.beside(beside).name("guest 0")) {
-        let name = ended.name.clone();
-        let outcome = ended.outcome()?;
-        assert_eq!(outcome.vcpus.len() as u64, VCPUS, "{name}: {outcome:?}");
-    }
-    Ok(())
 }
 
 /// Part of the CPU time that an honest guest may lack of its half in the median run: windows are short, and hosts busy.

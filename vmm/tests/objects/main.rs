@@ -9,18 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use haltkick_vmm::{Image, RunError};
-use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // Guests take all pCPUs, and the image's addresses are there once in a process.
-    arguments.test_threads.get_or_insert(1);
-    let lacking = lacking();
-    if let Some(reason) = &lacking {
-        eprintln!("lock objects are skipped, not tested: {reason}");
-    }
-    let trials = support::trials(false).into_iter().map(|trial| trial.with_ignored_flag(lacking.is_some()));
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    support::conclude(support::trials(false), "lock objects", None).exit_code()
 }
 
 /// Flags that docs/lock-objects.md tells people to use.
@@ -38,14 +29,6 @@ fn examples() -> Vec<PathBuf> {
     files.retain(is_source);
     files.sort();
     files
-}
-
-/// Why nothing can be compiled here.
-fn lacking() -> Option<String> {
-    match Command::new("gcc").arg("--version").output() {
-        Ok(output) if output.status.success() => None,
-        _ => Some("there is no gcc: get it with `apt install gcc` or your distribution's like".into()),
-    }
 }
 
 fn scratch(name: &str) -> PathBuf {

@@ -1,14 +1,14 @@
 //! Guests with locks from objects, on every engine that is here.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Accelerator, Engine, HowOften, Instruments, PvBackend, Ring, Run, Sched, Target, find_qemu, probe, run,
+    Accelerator, Engine, HowOften, Instruments, PvBackend, Ring, Run, Sched, Target, find_qemu, probe,
 };
 use support::{
-    Check, Settings, apply, deschedule, done_with, event, ms, needs, refused, start_with, sum, trial, us,
+    Check, Settings, apply, deschedule, done, event, ms, needs, refused, start, start_until, sum, trial, us,
+    watched,
 };
 
 use crate::{FLAGS, TAS, examples, linked, lock_of, text};
@@ -28,18 +28,8 @@ fn excludes(config: &Run, object: &Path) {
         }
         for lock_count in [1, 3] {
             let config = config.clone().form(entry.name.clone(), pv).lock_count(lock_count);
-            // On a busy host the one whose turn it is may be off its CPU for a whole window: in longer ones it is not.
-            let mut done = 0;
-            for tried in 0..5 {
-                let config = config.clone().window(config.window * (1 << tried));
-                let outcome = done_with(&config, &image);
-                assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
-                done = outcome.acquisitions();
-                if done > 0 {
-                    break;
-                }
-            }
-            assert!(done > 0, "{} pv {pv}: nothing was done", entry.name);
+            let outcome = start_until(&config, |outcome| outcome.acquisitions() > 0);
+            assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
         }
     }
 }
@@ -47,8 +37,7 @@ fn excludes(config: &Run, object: &Path) {
 #[apply(trial)]
 fn every_example_excludes_on_kvm_in_either_ring() -> Check {
     needs(probe())?;
-    for path in examples() {
-        let object = path;
+    for object in examples() {
         for ring in [Ring::Ring0, Ring::Ring3] {
             excludes(&config(Engine::Kvm).ring(ring).pv_backend(PvBackend::Vmm), &object);
         }
@@ -95,10 +84,9 @@ fn simulated(object: &Path) -> Run {
 }
 
 /// Returns the error of a failed run, and its explanation.
-fn failed(object: &Path, config: &Run) -> (String, String) {
-    let (stop, instruments) = (AtomicBool::new(false), Instruments::default());
-    let guest = run(config, &linked(object), &instruments, &stop).expect("a run").guests.swap_remove(0);
-    let error = guest.result.err().unwrap_or_else(|| panic!("{} came to its end", object.display()));
+fn failed(config: &Run) -> (String, String) {
+    let (guest, _) = watched(config, &Instruments::default()).expect("a run");
+    let error = guest.result.err().unwrap_or_else(|| panic!("{} came to its end", config.our(0).ours.lock));
     (error.to_string(), guest.explanation.map_or(String::new(), |explanation| explanation.to_string()))
 }
 
@@ -114,18 +102,8 @@ fn a_lock_that_does_not_exclude_is_found() {
     let source =
         TAS.replace("while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))", "if (lock->held > 1)");
     let object = text("no_exclusion", &source, &FLAGS);
-    let (error, _) = failed(&object, &here(&object).slice(us(200)).window(Duration::from_secs(2)));
+    let (error, _) = failed(&here(&object).slice(us(200)).window(Duration::from_secs(2)));
     assert!(error.contains("mutual exclusion violated"), "{error}");
-}
-
-#[apply(trial)]
-fn a_lock_that_is_never_released_is_blamed_by_its_own_names() {
-    let object = unlocking("never_released", "static hk_u32 times; if (++times < 1000000)");
-    let run = here(&object).hold(us(0)).think(us(0)).window(Duration::from_secs(60));
-    let (error, story) = failed(&object, &run.watchdog(Duration::from_secs(2)));
-    assert!(error.contains("no progress"), "{error}");
-    assert!(story.contains("never_released.o: hk_lock+0x"), "{story}");
-    assert!(story.contains("never_released.c:"), "{story}");
 }
 
 /// Recursion deep enough to overwrite everything: the fault that follows is not the error to report.
@@ -150,14 +128,9 @@ fn a_fault_of_an_unlock_is_told_with_its_reason() {
         (&late, simulated(&late), &["only hk_init may call it"]),
         (&deep, simulated(&deep), &["it has used more than its stack"]),
     ] {
-        let (error, _) = failed(object, &run);
+        let (error, _) = failed(&run);
         assert!(words.iter().all(|words| error.contains(words)), "{}: {error}", object.display());
     }
-    // The guest and its lock are not to blame for an instruction that is not simulated.
-    let looks_up = unlocking("looks_up", "__asm__ volatile(\"xlatb\" :: \"b\"(lock), \"a\"(0));");
-    let (error, story) = failed(&looks_up, &simulated(&looks_up));
-    let says = "--engine sim does not carry out `xlat [rbx]` at looks_up.o: hk_unlock+0x";
-    assert!(error.starts_with(says) && story.is_empty(), "{error}\n{story}");
 }
 
 #[apply(trial)]
@@ -178,7 +151,7 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
 "#;
     let object = text("no_kick", source, &FLAGS);
     let run = simulated(&object).pv(true).window(Duration::from_secs(60)).watchdog(ms(50));
-    let (error, story) = failed(&object, &run);
+    let (error, story) = failed(&run);
     assert!(error.contains("no progress") && error.contains("none is left to kick them"), "{error}");
     assert!(story.contains("was not kicked") && story.contains("a wake-up was lost"), "{story}");
 }
@@ -203,8 +176,7 @@ void hk_lock(struct lock *lock)
 void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RELEASE); }
 "#;
     let object = text("init", source, &FLAGS);
-    let image = linked(&object);
-    let outcome = done_with(&here(&object), &image);
+    let outcome = done(&here(&object));
     let (counted, done) = (event(&outcome, "my_own_event"), outcome.acquisitions());
     assert!(done > 0 && counted >= done, "{counted} of {done}");
 }
@@ -231,21 +203,10 @@ fn an_object_has_a_parameter_and_sees_yields_of_others() {
     let object = unlocking("version_three", look);
     let mut run = simulated(&object).vcpus(4);
     run.guests[0].ours_mut().expect("our own guest").lock_parameter = 7;
-    let outcome = done_with(&run, &linked(&object));
+    let outcome = done(&run);
     assert!(event(&outcome, "saw_a_yield") > 0, "{:?}", outcome.lock_events);
-    let (error, _) = failed(&object, &simulated(&object));
+    let (error, _) = failed(&simulated(&object));
     assert!(error.contains("another number"), "{error}");
-}
-
-#[apply(trial)]
-fn memory_for_locks_ends() {
-    let greedy = "void hk_init(struct lock *lock) { lock->held = !hk_alloc(HK_ALLOC_MOST / 2, 4096); }";
-    let object = text("greedy", &format!("{TAS}{greedy}"), &FLAGS);
-    let run = |locks| simulated(&object).lock_count(locks);
-    done_with(&run(2), &linked(&object));
-    let (error, _) = failed(&object, &run(3));
-    // The request is what is wrong, and no lock.
-    assert!(error.starts_with("hk_alloc: 2097152 bytes more than are left"), "{error}");
 }
 
 #[apply(trial)]
@@ -259,7 +220,7 @@ void hk_unlock(struct lock *lock) {
     hk_count_event((hk_u32)(hk_u64)turns[turn++ % 2], 1);
     hk_count_event(HK_SLOT(even_turns), 0);"#;
     let object = text("chosen", &TAS.replace(UNLOCK, more), &FLAGS);
-    let outcome = done_with(&simulated(&object), &linked(&object));
+    let outcome = done(&simulated(&object));
     let [even, odd] = ["even_turns", "odd_turns"].map(|name| event(&outcome, name));
     assert!(even > 0 && even.abs_diff(odd) <= 1, "{even} and {odd}");
 }
@@ -276,15 +237,15 @@ fn a_try_that_does_not_exclude_is_found() {
         simulated(object).workload("try-lock").hold(us(1)).think(us(1))
     };
     let right = trying("tries", "__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)");
-    let outcome = done_with(&run(&right), &linked(&right));
+    let outcome = done(&run(&right));
     let times = &outcome.times;
     assert!(times.iter().any(|(name, times)| name == "try" && times.spans().count() > 0), "{times:?}");
     let wrong = trying("tries_wrongly", "(lock->held = 1, 0)");
-    let (error, _) = failed(&wrong, &run(&wrong));
+    let (error, _) = failed(&run(&wrong));
     assert!(error.contains("mutual exclusion violated"), "{error}");
     // A lock without a try has no such workload.
     let without = text("without_try", TAS, &FLAGS);
-    refused(start_with(&run(&without), &linked(&without)), "cannot be run with lock");
+    refused(start(&run(&without)), "cannot be run with lock");
 }
 
 #[apply(trial)]
@@ -295,21 +256,21 @@ fn an_object_is_stopped_at_a_point_of_its_own() {
         let stop = deschedule(Target::Random, often, us(50), Some(at));
         simulated(&object).deschedule(stop)
     };
-    let outcome = done_with(&run("waiting-in-slot"), &linked(&object));
+    let outcome = done(&run("waiting-in-slot"));
     let injected = outcome.injected.expect("the VMM schedules");
     assert!(sum(&injected) > 0, "{injected:?}");
-    refused(start_with(&run("wating-in-slot"), &linked(&object)), "waiting-in-slot");
+    refused(start(&run("wating-in-slot")), "waiting-in-slot");
 }
 
 #[apply(trial)]
 fn an_object_that_may_be_interrupted_is() {
     let object = text("interrupted", &format!("{TAS}HK_MAY_BE_INTERRUPTED;"), &FLAGS);
     let run = on_two_simulated_cpus().workload("interrupted".to_owned()).lock_count(2);
-    let outcome = done_with(&run.clone().form(lock_of(&object), false), &linked(&object));
+    let outcome = done(&run.clone().form(lock_of(&object), false));
     let interrupts = outcome.times.iter().find(|(name, _)| name == "interrupt");
     assert!(interrupts.is_some_and(|(_, times)| times.spans().count() > 0), "{interrupts:?}");
     let plain = text("uninterrupted", TAS, &FLAGS);
-    refused(start_with(&run.form(lock_of(&plain), false), &linked(&plain)), "cannot be run with lock");
+    refused(start(&run.form(lock_of(&plain), false)), "cannot be run with lock");
 }
 
 #[apply(trial)]
@@ -368,9 +329,8 @@ void hk_read_lock(struct lock *lock)
 void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, __ATOMIC_RELEASE); }
 "#;
     let object = text("readers", source, &FLAGS);
-    let image = linked(&object);
     let mut config = here(&object);
     config.guests[0].ours_mut().unwrap().shape.read_percent = 50;
-    let outcome = done_with(&config, &image);
+    let outcome = done(&config);
     assert!(event(&outcome, "my_readers") > 0, "{:?}", outcome.lock_events);
 }

@@ -4,9 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{TokenStream, TokenTree};
-use syn::visit::{self, Visit};
-use syn::{Item, UseTree};
+use proc_macro2::TokenTree::{Group, Ident};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
@@ -63,12 +62,13 @@ pub(crate) struct Import {
 
 /// The imports of the source `text`, which is that of `module`.
 pub(crate) fn imports(module: &[String], text: &str) -> Vec<Import> {
-    let file = syn::parse_file(text).unwrap_or_else(|error| panic!("{module:?}: {error}"));
+    let tokens = text.parse::<TokenStream>().unwrap_or_else(|error| panic!("{module:?}: {error}"));
     let mut reader = Reader { module: module.to_vec(), of_tests: false, found: Vec::new() };
-    reader.visit_file(&file);
+    reader.read(tokens);
     reader.found
 }
 
+/// Reads words, as macros do: so what stands in a macro's braces is read like all else.
 struct Reader {
     /// Path of the current module, including modules that are written inside the file.
     module: Vec<String>,
@@ -77,16 +77,77 @@ struct Reader {
 }
 
 impl Reader {
-    /// Notes the path of these `segments`, if it says where it begins or `begins_here` if it does not.
-    fn note(&mut self, segments: &[String], begins_here: bool, name: Option<String>) {
-        let mut path = match segments.first().map(String::as_str) {
-            Some("crate") => Vec::new(),
-            Some("self" | "super") => self.module.clone(),
-            Some(_) if begins_here => self.module.clone(),
-            _ => return,
-        };
-        for segment in segments {
-            match segment.as_str() {
+    fn read(&mut self, tokens: TokenStream) {
+        let tokens: Vec<_> = tokens.into_iter().collect();
+        let (mut rest, mut of_tests) = (&tokens[..], false);
+        while let [first, behind @ ..] = rest {
+            rest = behind;
+            match (first, behind) {
+                (Ident(word), [Ident(name), Group(inside), behind @ ..]) if word == "mod" => {
+                    let outside = self.of_tests;
+                    self.of_tests |= std::mem::take(&mut of_tests);
+                    self.module.push(name.to_string());
+                    self.read(inside.stream());
+                    self.module.pop();
+                    (self.of_tests, rest) = (outside, behind);
+                }
+                // Not `use<>`, which is of a type, nor `use ::a`, which is of another crate.
+                (Ident(word), [Ident(_), ..]) if word == "use" => {
+                    let end = behind.iter().position(|token| is(token, ';')).unwrap_or(behind.len());
+                    self.read_use(&[], &behind[..end]);
+                    rest = &behind[end..];
+                }
+                (Ident(word), _) if word == "crate" || word == "self" || word == "super" => {
+                    let mut path = vec![word.to_string()];
+                    while let [first, second, Ident(name), behind @ ..] = rest
+                        && is(first, ':')
+                        && is(second, ':')
+                    {
+                        path.push(name.to_string());
+                        rest = behind;
+                    }
+                    if path.len() > 1 {
+                        self.note(&path, None);
+                    }
+                }
+                // A macro's `$crate` is the crate in which it is used.
+                (mark, [_, behind @ ..]) if is(mark, '$') => rest = behind,
+                (mark, [Group(attribute), ..]) if is(mark, '#') => {
+                    of_tests |= attribute.stream().to_string().replace(' ', "") == "cfg(test)";
+                }
+                (Group(group), _) => {
+                    of_tests &= group.delimiter() != Delimiter::Brace;
+                    self.read(group.stream());
+                }
+                (mark, _) => of_tests &= !is(mark, ';'),
+            }
+        }
+    }
+
+    /// Reads the tree of a `use` behind the path `before`.
+    fn read_use(&mut self, before: &[String], tree: &[TokenTree]) {
+        let words = tree.iter().filter(|token| matches!(token, Ident(_)) || is(token, '*'));
+        let mut path: Vec<_> = before.iter().cloned().chain(words.map(ToString::to_string)).collect();
+        let name = path.last().filter(|name| *name != "*").cloned();
+        if let Some(renamed) = path.iter().position(|word| word == "as") {
+            path.truncate(renamed);
+        }
+        match tree.last() {
+            Some(Group(trees)) => {
+                let trees: Vec<_> = trees.stream().into_iter().collect();
+                trees.split(|token| is(token, ',')).for_each(|tree| self.read_use(&path, tree));
+            }
+            Some(_) => self.note(&path, name),
+            None => {}
+        }
+    }
+
+    /// Notes a path, which begins in this module if it does not say where.
+    fn note(&mut self, words: &[String], name: Option<String>) {
+        let is_from_root = words.first().is_some_and(|word| word == "crate");
+        let mut path = if is_from_root { Vec::new() } else { self.module.clone() };
+        for word in words {
+            match word.as_str() {
                 "crate" | "self" => {}
                 "super" => _ = path.pop(),
                 other => path.push(other.to_owned()),
@@ -94,108 +155,10 @@ impl Reader {
         }
         self.found.push(Import { path, name, of_tests: self.of_tests });
     }
-
-    fn read_use(&mut self, before: &[String], tree: &UseTree) {
-        let with = |name: &dyn ToString| [before, &[name.to_string()]].concat();
-        match tree {
-            UseTree::Path(path) => self.read_use(&with(&path.ident), &path.tree),
-            UseTree::Name(name) => self.note(&with(&name.ident), true, Some(name.ident.to_string())),
-            UseTree::Rename(rename) => self.note(&with(&rename.ident), true, Some(rename.rename.to_string())),
-            UseTree::Glob(_) => self.note(&with(&"*"), true, None),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.read_use(before, tree)),
-        }
-    }
-
-    /// The content of a macro is not parsed yet.
-    fn read_tokens(&mut self, tokens: TokenStream) {
-        let mut words = Vec::new();
-        let mut after_dollar = false;
-        for token in tokens {
-            match token {
-                TokenTree::Ident(word) if !after_dollar => words.push(word.to_string()),
-                TokenTree::Punct(mark) if mark.as_char() == ':' && !words.is_empty() => {
-                    words.push(":".into())
-                }
-                TokenTree::Group(group) => {
-                    self.end_path(&mut words);
-                    self.read_tokens(group.stream());
-                }
-                TokenTree::Punct(mark) => {
-                    self.end_path(&mut words);
-                    after_dollar = mark.as_char() == '$';
-                    continue;
-                }
-                _ => self.end_path(&mut words),
-            }
-            after_dollar = false;
-        }
-        self.end_path(&mut words);
-    }
-
-    /// `words`: names and colons, in the order of a text.
-    fn end_path(&mut self, words: &mut Vec<String>) {
-        let words = std::mem::take(words);
-        let begins: Vec<usize> =
-            (0..words.len()).filter(|&at| ["crate", "super", "self"].contains(&words[at].as_str())).collect();
-        for at in begins.into_iter().filter(|&at| at == 0 || words[at - 1] != ":") {
-            let mut path = vec![words[at].clone()];
-            for more in words[at + 1..].chunks(3) {
-                match more {
-                    [first, second, name] if first == ":" && second == ":" && name != ":" => {
-                        path.push(name.clone());
-                    }
-                    _ => break,
-                }
-            }
-            if path.len() > 1 {
-                self.note(&path, false, None);
-            }
-        }
-    }
 }
 
-impl<'ast> Visit<'ast> for Reader {
-    fn visit_item(&mut self, item: &'ast Item) {
-        let was = self.of_tests;
-        if let Item::Mod(inner) = item
-            && inner.content.is_some()
-        {
-            self.of_tests |= is_of_tests(&inner.attrs);
-            self.module.push(inner.ident.to_string());
-            visit::visit_item(self, item);
-            self.module.pop();
-        } else {
-            visit::visit_item(self, item);
-        }
-        self.of_tests = was;
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if item.leading_colon.is_none() {
-            self.read_use(&[], &item.tree);
-        }
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        if segments.len() > 1 && path.leading_colon.is_none() {
-            self.note(&segments, false, None);
-        }
-        visit::visit_path(self, path);
-    }
-
-    fn visit_macro(&mut self, called: &'ast syn::Macro) {
-        self.visit_path(&called.path);
-        self.read_tokens(called.tokens.clone());
-    }
-}
-
-/// `#[cfg(test)]`.
-fn is_of_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.parse_args::<syn::Path>().is_ok_and(|cfg| cfg.is_ident("test"))
-    })
+fn is(token: &TokenTree, mark: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
 #[test]

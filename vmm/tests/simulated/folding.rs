@@ -2,7 +2,7 @@
 
 use haltkick_vmm::{Fold, Governor};
 
-use support::{run_ns, start_two};
+use support::{reported, run_ns, start_two};
 
 use super::*;
 
@@ -19,10 +19,6 @@ fn busy(outcome: &Outcome) -> usize {
     outcome.vcpus.iter().filter(|vcpu| vcpu.acquisitions > 0).count()
 }
 
-fn queued(outcome: &Outcome) -> u64 {
-    outcome.time("queued").map_or(0, |times| times.buckets.iter().sum())
-}
-
 #[test]
 fn a_guest_that_does_not_fold_runs_tasks_on_all_vcpus() {
     let outcome = done(&tasks(Fold::Off));
@@ -37,7 +33,8 @@ fn an_oracle_leaves_one_vcpu_for_each_pcpu() {
     assert_eq!((busy(&outcome), outcome.lost_updates), (4, Some(0)));
     let off: u64 = total(&outcome.preemptions.unwrap()) - outcome.preemptions.unwrap().halted;
     assert_eq!(off, 0, "none lost its pCPU");
-    assert!(queued(&outcome) > 100, "tasks take turns: {}", queued(&outcome));
+    let queued = reported(&outcome, "queued");
+    assert!(queued > 100, "tasks take turns: {queued}");
 }
 
 #[test]

@@ -7,11 +7,11 @@ use support::{Settings, event, exits, panics, run_ns, simulated, start_guests, s
 use super::*;
 
 /// A second guest runs with the first.
-fn pair(first: Run, second: Run) -> Run {
+pub(super) fn pair(first: Run, second: Run) -> Run {
     first.name("a").beside([second.name("b")])
 }
 
-fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
+pub(super) fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
     let outcome = |ended: Ended| {
         let name = ended.name.clone();
         ended.outcome().unwrap_or_else(|error| panic!("guest {name}: {error}"))
@@ -36,17 +36,6 @@ fn two_guests_do_their_own_work_with_their_own_locks() {
             outcome.vm_exits
         );
     }
-}
-
-#[test]
-fn guests_that_run_together_depend_on_their_seeds_and_on_nothing_else() {
-    let base = small().form("qspinlock", true);
-    let both = |seed| pair(base.clone().seed(seed), base.clone().seed(9).form("mcs", false));
-    let all = |config: &Run| format!("{:#?}", outcomes(start_guests(config)));
-    let first = all(&both(1));
-    assert_eq!(all(&both(1)), first, "twice the same");
-    assert_eq!(on_a_busy_host(|| all(&both(1))), first, "on a busy host");
-    assert_ne!(all(&both(2)), first, "another seed");
 }
 
 #[test]
@@ -78,24 +67,8 @@ fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
     assert_eq!(good.outcome().expect("it has leaked nothing").lost_updates, Some(0));
 }
 
-#[test]
-fn a_guest_that_dies_leaves_the_others_outcome() {
-    let base = small().window(us(5000));
-    for dying in ["selftest-panic", "selftest-exclusion"] {
-        let second = base.clone().workload(dying);
-        let [a, b] = start_two(&pair(base.clone(), second));
-        let outcome = a.outcome().expect("it lives");
-        assert!(outcome.acquisitions() > 0 && outcome.lost_updates == Some(0), "{dying}");
-        let error = b.outcome().expect_err("it dies");
-        match dying {
-            "selftest-panic" => assert!(matches!(error, RunError::GuestPanic { .. }), "{error}"),
-            _ => assert!(matches!(error, RunError::ExclusionViolated(_)), "{error}"),
-        }
-    }
-}
-
 /// A run of `guests` guests with as many vCPUs as there are pCPUs, scheduled as `host` does.
-fn hosted(host: &str, guests: u64, lock: &str, pv: bool) -> Run {
+pub(super) fn hosted(host: &str, guests: u64, lock: &str, pv: bool) -> Run {
     let host = presets().iter().find(|preset| preset.name == host).expect("it is built in").host();
     let mut run = simulated("ivybridge-ex-4s", 4, 1).sched(Sched::Host).window(us(40_000)).form(lock, pv);
     run.host = Some(Arc::new(host));
@@ -124,13 +97,6 @@ fn guests_have_equal_shares_under_every_host() {
         let (least, most) = (run_ns.iter().min().unwrap(), run_ns.iter().max().unwrap());
         assert!(most - least < most / 4, "{}: {run_ns:?}", preset.name);
     }
-}
-
-#[test]
-fn a_run_under_a_host_depends_on_its_seed_alone() {
-    let run = hosted("linux-7.3", 2, "qspinlock", true);
-    let sections = || format!("{:#?}", outcomes(start_guests(&run)));
-    assert_eq!(sections(), sections());
 }
 
 /// Sections, or operations, of all guests of `run` under its host with this change.

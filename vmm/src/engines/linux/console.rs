@@ -7,13 +7,13 @@
 //! its text: a level (`<0>` to `<7>`), a time stamp (`[    1.234567]`), or both. Kernels may print neither; where none of the lines
 //! before user space had a stamp, a line is taken for the kernel's if it begins with the very words.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::host::error::{RunError, system};
-use crate::host::threads::{lock, wait};
 use crate::observe::{ConsoleSink, LinuxConsole};
 use crate::run::outcome::{Complaint, Complaints};
 
@@ -128,96 +128,70 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// See the module.
-pub(super) struct Spool(Arc<Shared>);
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<Backlog>,
-    /// Rings when there is something to take, and when something has been taken.
-    changed: Condvar,
+pub(super) struct Spool {
+    /// `None`: no more will come.
+    lines: Option<Sender<String>>,
+    backlog: Arc<Backlog>,
+    /// Tells that lines have been passed on; it is over when all have.
+    passed_on: Receiver<()>,
 }
 
+/// Relaxed throughout: counts.
 #[derive(Default)]
 struct Backlog {
-    lines: VecDeque<String>,
-    bytes: usize,
-    lost: u64,
-    /// A line has been taken out and not yet been passed on.
-    busy: bool,
-    /// Lines that were passed on.
-    passed_on: u64,
-    ends: bool,
+    bytes: AtomicUsize,
+    lost: AtomicU64,
 }
 
 impl Spool {
     /// A thread that passes lines on to `sink`. It belongs to no run: one that cannot go on is left behind.
     pub(super) fn new(sink: ConsoleSink) -> Result<Self, RunError> {
-        let shared = Arc::new(Shared::default());
-        let for_thread = Arc::clone(&shared);
+        let (lines, waiting) = channel::<String>();
+        let (tells, passed_on) = sync_channel(1);
+        let backlog = Arc::new(Backlog::default());
+        let of_thread = Arc::clone(&backlog);
+        let pass_on = move || {
+            for line in waiting {
+                of_thread.bytes.fetch_sub(kept_bytes(&line), Ordering::Relaxed);
+                let lost = of_thread.lost.swap(0, Ordering::Relaxed);
+                sink(&line);
+                if lost > 0 {
+                    sink(&format!("[{lost} lines of the console were lost: they were not read in time]"));
+                }
+                // Full if nothing waits for the end.
+                _ = tells.try_send(());
+            }
+        };
         std::thread::Builder::new()
             .name("console".into())
-            .spawn(move || for_thread.pass_on(&sink))
+            .spawn(pass_on)
             .map_err(system("start a thread for the console"))?;
-        Ok(Self(shared))
+        Ok(Self { lines: Some(lines), backlog, passed_on })
     }
 
     /// A line to be passed on. Does not wait.
     pub(super) fn line(&self, line: String) {
-        let mut state = lock(&self.0.state);
-        if state.bytes + kept_bytes(&line) > MOST_WAITING_BYTES {
-            state.lost += 1;
+        let (waiting, bytes) = (self.backlog.bytes.load(Ordering::Relaxed), kept_bytes(&line));
+        if waiting + bytes > MOST_WAITING_BYTES {
+            self.backlog.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        state.bytes += kept_bytes(&line);
-        state.lines.push_back(line);
-        self.0.changed.notify_all();
+        self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // A sink that has panicked takes no more.
+        _ = self.lines.as_ref().map(|lines| lines.send(line));
     }
 
     /// No more lines will come: waits until all are passed on, or until none is for a while, or not all are in a longer one.
-    pub(super) fn finish(&self) {
+    pub(super) fn finish(&mut self) {
         let began = Instant::now();
-        let mut state = lock(&self.0.state);
-        state.ends = true;
-        self.0.changed.notify_all();
-        while state.busy || !state.lines.is_empty() {
-            let before = state.passed_on;
-            state = wait(&self.0.changed, state, Some(LAST_WAIT));
-            if state.passed_on == before || began.elapsed() >= LONGEST_WAIT {
-                return;
-            }
-        }
+        self.lines = None;
+        while self.passed_on.recv_timeout(LAST_WAIT).is_ok() && began.elapsed() < LONGEST_WAIT {}
     }
 }
 
 /// Memory that a waiting line takes: an empty line takes some, too.
 fn kept_bytes(line: &String) -> usize {
     size_of_val(line) + line.len()
-}
-
-impl Shared {
-    fn pass_on(&self, sink: &ConsoleSink) {
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(line) = state.lines.pop_front() {
-                state.bytes -= kept_bytes(&line);
-                let lost = std::mem::take(&mut state.lost);
-                state.busy = true;
-                drop(state);
-                sink(&line);
-                if lost > 0 {
-                    sink(&format!("[{lost} lines of the console were lost: they were not read in time]"));
-                }
-                state = lock(&self.state);
-                state.busy = false;
-                state.passed_on += 1;
-                self.changed.notify_all();
-            } else if state.ends {
-                return;
-            } else {
-                state = wait(&self.changed, state, None);
-            }
-        }
-    }
 }
 
 /// First words of a kernel's panic message.
@@ -323,10 +297,11 @@ fn complaint(text: &str, is_marked: bool) -> Option<Complaint> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::run::outcome::Complaint;
+    use crate::host::threads::lock;
 
     /// A console to which `writes` were written, one after the other.
     fn after(writes: &[&str]) -> Console {
@@ -378,7 +353,7 @@ mod tests {
     fn lines_come_out_in_order_and_all_of_them() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&taken);
-        let spool = Spool::new(Arc::new(move |line| lock(&sink).push(line.to_owned()))).unwrap();
+        let mut spool = Spool::new(Arc::new(move |line| lock(&sink).push(line.to_owned()))).unwrap();
         (0..1000).for_each(|number| spool.line(number.to_string()));
         spool.finish();
         assert_eq!(*lock(&taken), (0..1000).map(|number| number.to_string()).collect::<Vec<_>>());
@@ -400,10 +375,8 @@ mod tests {
                 }
                 lock(&sink).push(line.to_owned());
             }));
-            let spool = spool.unwrap();
+            let mut spool = spool.unwrap();
             (0..count).for_each(|_| spool.line(line.clone()));
-            let waiting = lock(&spool.0.state).lines.len();
-            assert!(waiting * size_of::<String>() <= MOST_WAITING_BYTES, "{waiting} wait");
             let began = Instant::now();
             spool.finish();
             assert!(began.elapsed() >= LAST_WAIT, "it gave up too early");
@@ -417,10 +390,11 @@ mod tests {
     #[test]
     fn the_end_does_not_wait_for_a_slow_reader_of_lines() {
         let slow = |_: &str| std::thread::sleep(Duration::from_millis(500));
-        let spool = Spool::new(Arc::new(slow)).unwrap();
+        let mut spool = Spool::new(Arc::new(slow)).unwrap();
         (0..1000).for_each(|number| spool.line(number.to_string()));
         spool.finish();
-        assert!(lock(&spool.0.state).lines.len() > 100, "it waited for nearly all");
+        let waiting = spool.backlog.bytes.load(Ordering::Relaxed);
+        assert!(waiting > 100 * size_of::<String>(), "it waited for nearly all");
     }
 
     #[test]

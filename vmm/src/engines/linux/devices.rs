@@ -31,14 +31,8 @@ const KEYBOARD_STATE: u8 = !(1 << 1);
 /// The devices of one guest.
 pub(crate) struct Devices {
     serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
-    end: OnceLock<Switched>,
-}
-
-/// The use that was made of the power switch.
-#[derive(Clone, Copy)]
-enum Switched {
-    Off,
-    Reset,
+    /// Whether the use that was made of the power switch is a reset.
+    is_reset: OnceLock<bool>,
 }
 
 /// An interrupt line that KVM watches.
@@ -65,15 +59,12 @@ impl Devices {
     /// Devices whose serial port has this interrupt.
     fn with(interrupt: EventFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
         let console = Console::new(console, marker)?;
-        Ok(Self { serial: Mutex::new(Serial::new(Interrupt(interrupt), console)), end: OnceLock::new() })
+        Ok(Self { serial: Mutex::new(Serial::new(Interrupt(interrupt), console)), is_reset: OnceLock::new() })
     }
 
     /// How the guest ended itself, if it has.
     pub(crate) fn end(&self) -> Option<LinuxEnd> {
-        self.end.get().map(|switched| match switched {
-            Switched::Off => LinuxEnd::PowerOff,
-            Switched::Reset => LinuxEnd::Reset,
-        })
+        self.is_reset.get().map(|is_reset| if *is_reset { LinuxEnd::Reset } else { LinuxEnd::PowerOff })
     }
 
     /// Asks the console, or tells it something.
@@ -91,9 +82,9 @@ impl Ports for Devices {
                 // Fails if the interrupt's event is full, and then the interrupt is pending anyway.
                 _ = lock(&self.serial).write((port - SERIAL_PORT) as u8, byte);
             }
-            (SLEEP_CONTROL_PORT, SOFT_OFF) => _ = self.end.set(Switched::Off),
+            (SLEEP_CONTROL_PORT, SOFT_OFF) => _ = self.is_reset.set(false),
             (RESET_PORT, RESET_VALUE) | (KEYBOARD_PORT, KEYBOARD_RESET) => {
-                _ = self.end.set(Switched::Reset);
+                _ = self.is_reset.set(true);
             }
             _ => {}
         }
@@ -111,7 +102,7 @@ impl Ports for Devices {
     }
 
     fn are_off(&self) -> bool {
-        self.end.get().is_some()
+        self.is_reset.get().is_some()
     }
 }
 

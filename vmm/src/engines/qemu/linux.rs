@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::Running;
+use super::{DESCHEDULES_NONE, HOST_SCHEDULES, Running, refuse};
 use super::launch::{self, file_for_qemu, find_qemu};
 use super::record::{cpu_time_of, died, words_of};
 use crate::engines::linux::console::Console;
@@ -37,7 +37,14 @@ pub(crate) fn run(
     stop: &AtomicBool,
     instruments: &Instruments,
 ) -> Result<Found, RunError> {
-    check(run)?;
+    refuse(&[
+        (run.rules.sched == Sched::Vmm, HOST_SCHEDULES),
+        (run.deschedule.is_some(), DESCHEDULES_NONE),
+        (
+            run.halts.poll.is_some() || !run.halts.pause_exits,
+            "--halt-poll and --pause-exits are settings of our own VMM",
+        ),
+    ])?;
     let Some(program) = linux.program() else {
         return Err(RunError::usage(
             "--engine qemu boots a kernel only for a workload inside, which says how it ended: add --workload-inside 'run --lock ticket', \
@@ -86,20 +93,6 @@ pub(crate) fn run(
         pinning_lost: None,
     };
     Ok(found(asked, outcome, cpu_time))
-}
-
-/// Refuses settings that QEMU does not support.
-fn check(run: &Run) -> Result<(), RunError> {
-    let wrong = if run.rules.sched == Sched::Vmm {
-        "its vCPUs are threads that the host schedules: use --sched host"
-    } else if run.deschedule.is_some() {
-        "only our own VMM deschedules on purpose"
-    } else if run.halts.poll.is_some() || !run.halts.pause_exits {
-        "--halt-poll and --pause-exits are settings of our own VMM"
-    } else {
-        return Ok(());
-    };
-    Err(RunError::usage(format!("--engine qemu: {wrong}")))
 }
 
 /// Waits for QEMU's end, which it hastens where the guest panics or its time is over. Returns the guest's end and the CPU time.

@@ -20,7 +20,7 @@ use crate::guest::reports;
 use crate::host::clock::{Ticks, TscRate};
 use crate::host::error::RunError;
 use crate::image::file::Image;
-use crate::machine::{PvBackend, Ring};
+use crate::machine::{KernelHalts, PvBackend, Ring};
 use crate::observe::Instruments;
 use crate::run::asked::{Accelerator, OurGuest};
 use crate::run::boot_values::Chosen;
@@ -85,37 +85,40 @@ fn check(
     chosen: Chosen,
     instruments: &Instruments,
 ) -> Result<(), RunError> {
-    let workload = &image.workloads[chosen.workload as usize];
-    let wrong = if asked.run.rules.sched == Sched::Vmm {
-        "its vCPUs are threads that the host schedules: use --sched host"
-    } else if asked.run.ring == Ring::Ring3 {
-        "it starts the guest in ring 0: use --ring auto"
-    } else if asked.run.pv_backend == PvBackend::Vmm {
-        "it has no doorbells: use --pv-backend auto, kvm or ipi"
-    } else if asked.run.preempted_by == PreemptedBy::Bpf {
-        "the BPF program knows our own VMM's threads only"
-    } else if asked.run.halts.poll.is_some() || !asked.run.halts.pause_exits || !asked.run.halts.hlt_exits {
-        "--halt-poll, --pause-exits and --hlt-exits are settings of our own VMM"
-    } else if asked.run.deschedule.is_some() {
-        "only our own VMM deschedules on purpose"
-    } else if asked.run.guests.len() > 1 {
-        "it runs one guest"
-    } else if instruments.trace || instruments.profile.is_some() {
-        "--trace and --profile look at vCPUs that our own VMM runs"
-    } else if asked.run.drain {
-        "--drain on needs to know which vCPUs have left"
-    } else if asked.run.live {
-        "--live on shows vCPUs that our own VMM runs"
-    } else if asked.ours.shape.work().is_some() {
-        "--work ends the window when it is done, which our own VMM does"
-    } else if asked.guest.vcpus > MOST_VCPUS {
-        "it runs 254 vCPUs at most"
-    } else if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
-        "a workload that has page tables of its own needs our own VMM"
-    } else {
-        return Ok(());
-    };
-    Err(RunError::usage(format!("--engine qemu: {wrong}")))
+    let (run, workload) = (asked.run, &image.workloads[chosen.workload as usize]);
+    let has_page_tables = workload.workload_flags().has(WorkloadFlags::USES_MEMORY);
+    refuse(&[
+        (run.rules.sched == Sched::Vmm, HOST_SCHEDULES),
+        (run.ring == Ring::Ring3, "it starts the guest in ring 0: use --ring auto"),
+        (run.pv_backend == PvBackend::Vmm, "it has no doorbells: use --pv-backend auto, kvm or ipi"),
+        (run.preempted_by == PreemptedBy::Bpf, "the BPF program knows our own VMM's threads only"),
+        (
+            run.halts != KernelHalts::default(),
+            "--halt-poll, --pause-exits and --hlt-exits are settings of our own VMM",
+        ),
+        (run.deschedule.is_some(), DESCHEDULES_NONE),
+        (run.guests.len() > 1, "it runs one guest"),
+        (
+            instruments.trace || instruments.profile.is_some(),
+            "--trace and --profile look at vCPUs that our own VMM runs",
+        ),
+        (run.drain, "--drain on needs to know which vCPUs have left"),
+        (run.live, "--live on shows vCPUs that our own VMM runs"),
+        (asked.ours.shape.work().is_some(), "--work ends the window when it is done, which our own VMM does"),
+        (asked.guest.vcpus > MOST_VCPUS, "it runs 254 vCPUs at most"),
+        (has_page_tables, "a workload that has page tables of its own needs our own VMM"),
+    ])
+}
+
+const HOST_SCHEDULES: &str = "its vCPUs are threads that the host schedules: use --sched host";
+const DESCHEDULES_NONE: &str = "only our own VMM deschedules on purpose";
+
+/// Refuses the first of these settings that is asked for, for this reason.
+fn refuse(settings: &[(bool, &str)]) -> Result<(), RunError> {
+    match settings.iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, wrong)) => Err(RunError::usage(format!("--engine qemu: {wrong}"))),
+        None => Ok(()),
+    }
 }
 
 /// A QEMU that does not outlive the run, nor does what it has started.

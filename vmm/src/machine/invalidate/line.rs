@@ -1,4 +1,4 @@
-//! One vCPU's word between doorbells and the thread that runs the vCPU; `tests/invalidations.rs` checks it.
+//! One vCPU's word between doorbells and the thread that runs the vCPU; `tests/models.rs` checks it.
 
 use super::sync::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 

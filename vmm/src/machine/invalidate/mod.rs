@@ -21,7 +21,7 @@
 //!    loop gets one kick per way in.
 
 mod line;
-/// The atomics of [`line`], for which `tests/invalidations.rs` puts the model checker's.
+/// The atomics of [`line`], for which `tests/models.rs` puts the model checker's.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }

@@ -237,18 +237,14 @@ impl Scheduler for Simulated<'_> {
         state.recorded.as_ref().map(|recorded| recorded.repeated(&self.core.guests[0]))
     }
 
-    fn worked(&self) -> Duration {
-        // As the time that it takes a vCPU which has a core to itself.
-        Duration::from_nanos(self.state.borrow().board.worked_ps() / PS)
-    }
-
-    /// Waking up from idle is idle time.
-    fn outside(&self) -> [Duration; 2] {
+    /// Work as the time that it takes a vCPU which has a core to itself. Waking up from idle is idle time.
+    fn spent(&self) -> [Duration; 3] {
         let busy_ps = self.cpu_time().as_nanos() as u64 * PS;
         let state = self.state.borrow();
         let all_ps = state.now_ps * state.slots.len() as u64;
         let idle_ps = all_ps.saturating_sub(busy_ps + state.spent.switches_ps);
-        [idle_ps, state.spent.exits_ps + state.spent.switches_ps].map(|ps| Duration::from_nanos(ps / PS))
+        let in_vmm_ps = state.spent.exits_ps + state.spent.switches_ps;
+        [state.board.worked_ps(), idle_ps, in_vmm_ps].map(|ps| Duration::from_nanos(ps / PS))
     }
 
     fn interrupt(&self) {
@@ -296,7 +292,6 @@ impl Scheduler for Simulated<'_> {
 impl<'a> Simulated<'a> {
     /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
     /// scatter as the seed says. `witness` looks at them, and may have a vCPU taken off.
-    /// Long: it makes each part once.
     pub(crate) fn new(
         (rules, host, schedule): (Rules, Option<&Host>, Option<&Arc<Schedule>>),
         guests: &'a [GuestRun<'a>],

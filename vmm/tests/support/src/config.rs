@@ -1,5 +1,6 @@
 //! Runs that tests vary.
 
+use std::borrow::BorrowMut;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,40 +78,37 @@ pub fn deschedule(target: Target, how_often: HowOften, length: Duration, at: Opt
     Deschedule { target, how_often, length, at: at.map(String::from) }
 }
 
-/// Declares and implements [`Settings`]: where each is, and its type. The only guest has the settings of guests.
+/// Declares [`Settings`]: where each is, and its type. The only guest has the settings of guests.
 macro_rules! settings {
     ($($name:ident: $($type:ty)? $(| $into:ty)?, $at:expr;)*) => {
         /// Settings of a run, one method for each: `config().lock("tas").pv(false)`.
-        pub trait Settings: Sized {
+        pub trait Settings: Sized + BorrowMut<Run> {
             $(#[doc = concat!("Sets `", stringify!($name), "`.")]
             #[must_use]
-            fn $name(self, $name: $($type)? $(impl Into<$into>)?) -> Self;)*
+            fn $name(mut self, $name: $($type)? $(impl Into<$into>)?) -> Self {
+                let at: fn(&mut Run) -> &mut _ = $at;
+                *at(self.borrow_mut()) = $name.into();
+                self
+            })*
 
-            #[must_use]
             /// Sets `lock` and `pv`.
+            #[must_use]
             fn form(self, lock: impl Into<String>, pv: bool) -> Self {
                 self.lock(lock).pv(pv)
             }
 
             /// Adds the guests of other runs.
             #[must_use]
-            fn beside(self, others: impl IntoIterator<Item = Run>) -> Self;
-        }
-
-        impl Settings for Run {
-            $(fn $name(mut self, $name: $($type)? $(impl Into<$into>)?) -> Self {
-                let at: fn(&mut Run) -> &mut _ = $at;
-                *at(&mut self) = $name.into();
-                self
-            })*
-
             fn beside(mut self, others: impl IntoIterator<Item = Run>) -> Self {
-                self.guests.extend(others.into_iter().flat_map(|other| other.guests));
+                let run: &mut Run = self.borrow_mut();
+                run.guests.extend(others.into_iter().flat_map(|other| other.guests));
                 self
             }
         }
     };
 }
+
+impl Settings for Run {}
 
 /// The work of the only guest, which is our own.
 fn ours(run: &mut Run) -> &mut Ours {

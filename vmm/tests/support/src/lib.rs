@@ -2,17 +2,14 @@
 
 mod config;
 mod runs;
-mod stalls;
 mod trials;
 
 pub use config::{Settings, config, deschedule, mostly_holding, ms, on, simulated, us};
 pub use runs::{
-    PATIENCE, dies_with_its_place, done, done_with, event, exits, forms, found, hangs, overflows_its_stack,
-    panics, refused, run_ns, start, start_guests, start_longer_until, start_stoppable, start_two,
-    start_until, start_with, sum, violates_exclusion, waits, watched, within,
+    PATIENCE, count, dies_with_its_place, done, event, exits, forms, found, panics, refused, reported, run_ns, start, start_guests, start_stoppable, start_two, start_until,
+    start_with, sum, violates_exclusion, watched, within,
 };
-pub use stalls::watch;
-pub use trials::{Check, Failed, chosen, named, needs, not_nested, note, skip, trials};
+pub use trials::{Check, Failed, chosen, conclude, named, needs, not_nested, note, skip, trials};
 
 #[doc(hidden)]
 pub use inventory;

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use haltkick_vmm::{ARMS, ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, run};
+use haltkick_vmm::{
+    ARMS, ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, TicksHistogram, run,
+};
 
 use crate::config::Settings;
 
@@ -28,12 +30,12 @@ pub fn forms() -> Vec<(String, bool)> {
     forms.collect()
 }
 
-/// The embedded image with the arms behind it that a run names.
+/// The embedded image with the arms and objects behind it that a run names.
 fn image(config: &Run) -> Image {
     let ours = config.ours();
     Image::embedded()
         .with_locks(ours.map(|asked| &*asked.ours.lock))
-        .expect("arms are objects that can be linked")
+        .expect("what a run names can be linked")
 }
 
 /// Runs a guest of the embedded image until its end.
@@ -47,16 +49,7 @@ pub fn start(config: &Run) -> Result<Outcome, RunError> {
 /// If it does not.
 #[track_caller]
 pub fn done(config: &Run) -> Outcome {
-    done_with(config, &image(config))
-}
-
-/// As [`done`], of `image`.
-///
-/// # Panics
-/// If the run does not come to its end.
-#[track_caller]
-pub fn done_with(config: &Run, image: &Image) -> Outcome {
-    start_with(config, image).unwrap_or_else(|error| {
+    start(config).unwrap_or_else(|error| {
         let ours = &config.our(0).ours;
         panic!("{} under {}, pv {}: {error}", ours.workload, ours.lock, config.guests[0].pv)
     })
@@ -103,32 +96,23 @@ pub fn found(config: &Run) -> Found {
     run(config, &image(config), &Instruments::default(), &AtomicBool::new(false)).expect("a run")
 }
 
-/// Runs until something was `seen`. A window may pass without the vCPU in question, whose turn depends on the scheduler
-/// and the host: absence from one window proves nothing, absence from this many does. Returns the last outcome.
+/// Runs in windows of the asked length, of ten times it and of a hundred, until something was `seen`: in one window a vCPU may not come to
+/// it, which depends on the scheduler and the host.
+///
+/// # Panics
+/// If it was not seen in the longest window either.
 #[track_caller]
 pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Outcome {
-    let mut outcome = done(config);
-    for _ in 1..20 {
+    let mut events = Vec::new();
+    for factor in [1, 10, 100] {
+        let outcome = done(&config.clone().window(config.window * factor));
         if seen(&outcome) {
-            break;
+            return outcome;
         }
-        outcome = done(config);
+        events = outcome.lock_events;
     }
-    outcome
-}
-
-/// Runs in windows of the asked length, of ten times it and of a hundred, until something was `seen`, for which a slow host may need
-/// longer than one window. Returns the last outcome.
-#[track_caller]
-pub fn start_longer_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Outcome {
-    let mut outcome = done(config);
-    for factor in [10, 100] {
-        if seen(&outcome) {
-            break;
-        }
-        outcome = done(&config.clone().window(config.window * factor));
-    }
-    outcome
+    let ours = config.our(0).ours;
+    panic!("{} under {}: not even in the longest window; {events:?}", ours.workload, ours.lock)
 }
 
 /// Checks that a guest which panics on its first vCPU says where, and one that takes an exception on its last vCPU, too.
@@ -151,10 +135,16 @@ pub fn dies_with_its_place(config: &Run) {
     }
 }
 
-/// How many times of waiting a run has counted.
+/// How many times a histogram has.
 #[must_use]
-pub fn waits(outcome: &Outcome) -> u64 {
-    outcome.wait.buckets.iter().sum()
+pub fn count(times: &TicksHistogram) -> u64 {
+    times.buckets.iter().sum()
+}
+
+/// How many times a run has reported under a workload's own name.
+#[must_use]
+pub fn reported(outcome: &Outcome, name: &str) -> u64 {
+    outcome.time(name).map_or(0, count)
 }
 
 /// Checks that a run with wrong settings is refused in one line that says what is `expected`.
@@ -167,13 +157,6 @@ pub fn refused<T: Debug>(result: Result<T, RunError>, expected: &str) {
         }
         other => panic!("{expected}: {other:?}"),
     }
-}
-
-/// Checks that a guest without progress ends under the watchdog.
-#[track_caller]
-pub fn hangs(config: &Run) {
-    let result = start(config);
-    assert!(matches!(result, Err(RunError::NoProgress(_))), "{result:?}");
 }
 
 /// Checks that a violation of mutual exclusion is found.
@@ -189,15 +172,6 @@ pub fn panics<T: Debug>(result: Result<T, RunError>, expected: &str) {
     match result {
         Err(RunError::GuestPanic { message, .. }) => assert!(message.contains(expected), "{message}"),
         other => panic!("{expected}: {other:?}"),
-    }
-}
-
-/// Checks that a guest whose stack was too short says so.
-#[track_caller]
-pub fn overflows_its_stack(config: &Run) {
-    match start(config) {
-        Err(RunError::GuestFailed { vcpu: 0, reason }) => assert!(reason.contains("its stack"), "{reason}"),
-        other => panic!("{other:?}"),
     }
 }
 

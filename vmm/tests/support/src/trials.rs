@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use haltkick_vmm::{Accelerator, Sched};
-use libtest_mimic::{Completion, Conclusion, Trial};
+use libtest_mimic::{Arguments, Completion, Conclusion, Trial};
 
 /// Why a test did not pass.
 #[derive(Debug)]
@@ -172,6 +172,18 @@ pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
     trials.retain(|trial| names.contains(&trial.name()));
     assert_eq!(trials.len(), names.len(), "HALTKICK_TESTS has names that are no test's, or a name twice");
     trials
+}
+
+/// Makes trials one after the other: a guest takes all pCPUs, so that in parallel they would only measure each other, and on threads the
+/// image's addresses, which are there once in a process. If something is `lacking` here, `what` they test is skipped.
+pub fn conclude(trials: Vec<Trial>, what: &str, lacking: Option<&str>) -> Conclusion {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    if let Some(reason) = lacking {
+        eprintln!("{what} are skipped, not tested: {reason}");
+    }
+    let flag = |trial: Trial| if lacking.is_some() { trial.with_ignored_flag(true) } else { trial };
+    libtest_mimic::run(&arguments, trials.into_iter().map(flag).collect())
 }
 
 /// Notes how it went on an engine, `ENGINE passed COUNT` or `ENGINE skipped REASON` if it is lacking here, in the file that
