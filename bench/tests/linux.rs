@@ -63,62 +63,46 @@ fn boot(words: &str, ratio: u64, arguments: &[&str]) -> Output {
 }
 
 /// Code, record and console.
-fn told(output: &Output) -> Result<(i32, Value, String), Failed> {
+fn told(output: &Output) -> (i32, Value, String) {
     let console = String::from_utf8_lossy(&output.stderr).into_owned();
     let record = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("no record ({error}), {}: {console}", output.status))?;
-    Ok((output.status.code().unwrap_or(-1), record, console))
+        .unwrap_or_else(|error| panic!("no record ({error}), {}: {console}", output.status));
+    (output.status.code().unwrap_or(-1), record, console)
 }
 
-fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(otherwise().into()) }
-}
-
-fn survives(sched: &str, pv: &str, asked: Option<u32>) -> Check {
+fn survives(sched: &str, pv: &str, asked: Option<u32>) {
     let seconds = asked.unwrap_or(3);
     let ratio = if sched == "vmm" && asked.is_none() { SHORT_RATIO } else { RATIO };
-    let words = format!("stress={seconds}");
     let policy = ["--deschedule", "random,rate=50,for=5ms", "--slice", "50ms"];
     let patience = format!("{}s", 200 + 2 * seconds);
-    let output = boot(
-        &words,
-        ratio,
-        &[&["--sched", sched, "--pv", pv, "--duration", &patience][..], &policy].concat(),
-    );
-    let (code, record, console) = told(&output)?;
+    let arguments = [&["--sched", sched, "--pv", pv, "--duration", &patience][..], &policy].concat();
+    let (code, record, console) = told(&boot(&format!("stress={seconds}"), ratio, &arguments));
     // 7: emulated hosts are noisy.
-    check(matches!(code, 0 | 7) && record["end"] == "power-off", || {
-        format!("exit code {code}, {}: {console}", record["end"])
-    })?;
+    let end = &record["end"];
+    assert!(matches!(code, 0 | 7) && end == "power-off", "exit code {code}, {end}: {console}");
     let vcpus = ratio * record["settings"]["cpus"].as_array().map_or(0, Vec::len) as u64;
-    check(console.contains(&format!("{MARKER}: {vcpus} CPUs")), || format!("not all CPUs: {console}"))?;
+    assert!(console.contains(&format!("{MARKER}: {vcpus} CPUs")), "not all CPUs: {console}");
     let (on, off) = (console.contains("PV spinlocks enabled"), console.contains("PV spinlocks disabled"));
-    check((on, off) == (pv == "on", pv == "off"), || format!("not with pv {pv}: {console}"))?;
+    assert_eq!((on, off), (pv == "on", pv == "off"), "not with pv {pv}: {console}");
     for cpu in 0..vcpus {
         let turns = console.lines().find_map(|line| line.strip_prefix(&format!("CPU {cpu}: ")));
-        let turns = turns.and_then(|turns| turns.strip_suffix(" turns"));
-        check(turns.and_then(|turns| turns.parse().ok()).is_some_and(|turns: u64| turns > 0), || {
-            format!("CPU {cpu} did nothing: {console}")
-        })?;
+        let turns = turns.and_then(|turns| turns.strip_suffix(" turns")?.parse::<u64>().ok());
+        assert!(turns > Some(0), "CPU {cpu} did nothing: {console}");
     }
-    let booted = record["figures"]["user_space_ns"].as_u64();
-    let run = record["figures"]["until_end_ns"].as_u64().unwrap_or(0);
-    check(booted.is_some_and(|ns| ns + u64::from(seconds) * 1_000_000_000 <= run), || {
-        format!("{}", record["figures"])
-    })?;
-    check(record["figures"]["injected"].as_u64() >= Some(u64::from(seconds)), || {
-        format!("{}", record["figures"]["injected"])
-    })?;
+    let figures = &record["figures"];
+    let booted = figures["user_space_ns"].as_u64();
+    let run = figures["until_end_ns"].as_u64().unwrap_or(0);
+    assert!(booted.is_some_and(|ns| ns + u64::from(seconds) * 1_000_000_000 <= run), "{figures}");
+    assert!(figures["injected"].as_u64() >= Some(u64::from(seconds)), "{figures}");
     let per_vcpu = record["per_vcpu"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ran = |vcpu: &Value| vcpu["run_ns"].as_u64() > Some(0) && vcpu["waits"].as_u64() > Some(0);
-    check(per_vcpu.len() as u64 == vcpus && per_vcpu.iter().all(ran), || format!("{per_vcpu:?}"))?;
+    assert!(per_vcpu.len() as u64 == vcpus && per_vcpu.iter().all(ran), "{per_vcpu:?}");
     println!(
         "sched {sched}, pv {pv}: user space after {:.1} s, off after {:.1} s, taken off {} times",
         booted.unwrap_or(0) as f64 / 1e9,
         run as f64 / 1e9,
-        record["figures"]["injected"]
+        figures["injected"]
     );
-    Ok(())
 }
 
 /// The example that compares them, with loops of a second, time to boot, and words for an emulator. Next to it are
@@ -138,16 +122,6 @@ fn example() -> Result<String, Failed> {
     Ok(file.display().to_string())
 }
 
-/// Returns the command's output, where that is no failure. 7: emulated hosts are noisy.
-fn haltkick(arguments: &[&str]) -> Result<String, Failed> {
-    let output = Command::new(env!("CARGO_BIN_EXE_haltkick")).args(arguments).output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    check(matches!(output.status.code(), Some(0 | 7)), || {
-        format!("{arguments:?}: {}: {told}", output.status)
-    })?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 #[apply(trial)]
 fn pv_on_pv_off_and_nopvspin_are_compared_by_guest_output() -> Check {
     let (file, results) = (example()?, "/tmp/linux-pv/results");
@@ -161,55 +135,52 @@ fn pv_on_pv_off_and_nopvspin_are_compared_by_guest_output() -> Check {
         std::thread::sleep(Duration::from_secs(10));
         println!("it runs");
     };
-    check(matches!(status.code(), Some(0 | 7)), || format!("{whole:?}: {status}"))?;
-    let shown = haltkick(&["report", results])?;
+    assert!(matches!(status.code(), Some(0 | 7)), "{whole:?}: {status}");
+    let shown = Command::new(env!("CARGO_BIN_EXE_haltkick")).args(["report", results]).output()?;
+    assert!(matches!(shown.status.code(), Some(0 | 7)), "{shown:?}");
+    let shown = String::from_utf8_lossy(&shown.stdout);
     for words in ["pv/nopvspin", "page-loop", "pages/s", "A/A pair (nopvspin)", "pv/nopvspin, futex"] {
-        check(shown.contains(words), || format!("no '{words}': {shown}"))?;
+        assert!(shown.contains(words), "no '{words}': {shown}");
     }
     let mut records: Vec<Value> = Vec::new();
     for line in std::fs::read_to_string(format!("{results}/runs.jsonl"))?.lines() {
         records.push(serde_json::from_str(line)?);
     }
-    check(records.len() == 4, || format!("{} runs", records.len()))?;
+    assert_eq!(records.len(), 4);
     for record in &records {
         for loops in ["page-loop", "copy-loop", "futex-loop", "spin-loop"] {
-            let figure = record["figures"][loops].as_f64();
-            check(figure.is_some_and(|figure| figure > 0.0), || format!("no {loops}: {record}"))?;
+            assert!(record["figures"][loops].as_f64() > Some(0.0), "no {loops}: {record}");
         }
         let (arm, config) = (record["place"]["arm"].as_str(), &record["settings"]);
         let is_declined = config["command_line"].as_str().is_some_and(|words| words.ends_with(" nopvspin"));
-        check(is_declined == (arm == Some("nopvspin")), || format!("{config}"))?;
-        check(config["pv"] == (arm != Some("no pv")), || format!("{config}"))?;
+        assert_eq!(is_declined, arm == Some("nopvspin"), "{config}");
+        assert_eq!(config["pv"], arm != Some("no pv"), "{config}");
         println!("{}: {}", arm.unwrap_or("?"), record["figures"]);
     }
     let manifest: Value =
         serde_json::from_str(&std::fs::read_to_string(format!("{results}/manifest.json"))?)?;
-    check(manifest["kernels"].as_array().map(Vec::len) == Some(3), || format!("{}", manifest["kernels"]))
+    assert_eq!(manifest["kernels"].as_array().map(Vec::len), Some(3), "{}", manifest["kernels"]);
+    Ok(())
 }
 
 #[apply(trial)]
-fn a_panic_is_a_failure_of_the_guest() -> Check {
-    let (code, record, console) =
-        told(&boot("rdinit=/there/is/none root=none", RATIO, &["--sched", "host", "--duration", "120s"]))?;
-    check(code == 5 && record["end"] == "panic", || {
-        format!("exit code {code}, {}: {console}", record["end"])
-    })?;
-    check(console.contains("Kernel panic") && console.contains("kernel panicked after"), || console)
+fn a_panic_is_a_failure_of_the_guest() {
+    let words = "rdinit=/there/is/none root=none";
+    let (code, record, console) = told(&boot(words, RATIO, &["--sched", "host", "--duration", "120s"]));
+    assert!(code == 5 && record["end"] == "panic", "exit code {code}, {}: {console}", record["end"]);
+    assert!(console.contains("Kernel panic") && console.contains("kernel panicked after"), "{console}");
 }
 
 #[apply(trial)]
-fn a_guest_that_stays_is_stopped_when_its_time_is_over() -> Check {
-    let (code, record, console) = told(&boot("", RATIO, &["--sched", "host", "--duration", "2s"]))?;
-    check(code == 6 && record["end"] == "time-limit", || {
-        format!("exit code {code}, {}: {console}", record["end"])
-    })?;
-    check(record["figures"]["user_space_ns"].is_null() && record["why"]["user_space_ns"].is_string(), || {
-        format!("{}", record["figures"])
-    })
+fn a_guest_that_stays_is_stopped_when_its_time_is_over() {
+    let (code, record, console) = told(&boot("", RATIO, &["--sched", "host", "--duration", "2s"]));
+    assert!(code == 6 && record["end"] == "time-limit", "exit code {code}, {}: {console}", record["end"]);
+    let figures = &record["figures"];
+    assert!(figures["user_space_ns"].is_null() && record["why"]["user_space_ns"].is_string(), "{figures}");
 }
 
 #[apply(trial)]
-fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() -> Check {
+fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() {
     let kernel = directory().expect("tests without it are ignored") + "/vmlinuz";
     let output = Command::new(env!("CARGO_BIN_EXE_haltkick"))
         .args(["run", "--format", "json", "--kernel", &kernel, "--vcpus", "2", "--sched", "host"])
@@ -217,15 +188,12 @@ fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() -> Check {
         .args(["--workload-inside", "run --lock ticket --ratio 2 --duration 300ms"])
         .output()
         .expect("haltkick can be started");
-    let (code, record, console) = told(&output)?;
+    let (code, record, console) = told(&output);
     let inside = &record["inside"];
     println!("{}; {}", inside["host"], record["figures"]);
     // 7: emulated hosts are noisy.
-    check(
-        matches!(code, 0 | 7) && record["end"] == "power-off" && record["settings"]["engine"] == "kvm",
-        || format!("exit code {code}, {}: {console}", record["end"]),
-    )?;
-    check(inside["settings"]["vcpus"] == 4 && inside["figures"]["acquisitions"].as_u64() > Some(0), || {
-        format!("{inside}: {console}")
-    })
+    let ended = (&record["end"], &record["settings"]["engine"]);
+    assert!(matches!(code, 0 | 7) && ended == (&"power-off".into(), &"kvm".into()), "{code}: {console}");
+    assert_eq!(inside["settings"]["vcpus"], 4, "{inside}: {console}");
+    assert!(inside["figures"]["acquisitions"].as_u64() > Some(0), "{inside}: {console}");
 }
