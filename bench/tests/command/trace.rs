@@ -1,4 +1,4 @@
-//! Output of `--trace` and `--profile`.
+//! Output of `--trace`.
 
 use std::process::Command;
 
@@ -174,17 +174,4 @@ fn a_trace_of_a_hang_is_written_and_ends_with_it() {
     let waits = shown.iter().filter(|shown| shown.name == "wait for lock 0");
     let longest = waits.max_by_key(|wait| wait.end_ns - wait.begin_ns).expect("somebody waits");
     assert!(longest.end_ns - longest.begin_ns > 250_000_000, "{longest:?}");
-}
-
-#[apply(kvm_trial)]
-fn a_profile_is_a_table_for_people_and_rows_for_programs() {
-    let run = "run --lock ticket --ratio 4 --profile --no-ideal --duration";
-    haltkick(&format!("{run} 300ms")).prints(&["# Overhead  State", "by state: "]);
-    let profile = in_some_window("a sample", |window| {
-        let record = haltkick(&format!("{run} {window} --format json")).json();
-        Some(record["profile"].clone()).filter(|profile| profile["samples"].as_u64() > Some(0))
-    });
-    let rows = profile["rows"].as_array().expect("rows");
-    let sum: u64 = rows.iter().map(|row| row["samples"].as_u64().unwrap()).sum();
-    assert_eq!(Some(sum), profile["samples"].as_u64());
 }
