@@ -4,7 +4,6 @@
 //! the reason: a skip is never a pass.
 
 mod calls;
-mod concurrency_kit;
 mod experiments;
 mod exports;
 mod files;

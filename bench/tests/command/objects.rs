@@ -99,22 +99,6 @@ fn an_object_ends_the_run_with_a_text_of_its_own() -> Check {
 }
 
 #[apply(kvm_trial)]
-fn a_lock_object_runs_and_its_record_names_it() -> Check {
-    let object = compiled(&scratch("object-run"), "mine", TAS)?;
-    let run = format!("run --lock-object {object} --ratio 2 --duration 50ms --format json --no-ideal");
-    // On a host that is busy with something else a whole run may come to nothing.
-    for _ in 0..20 {
-        let record = finished(&run).json();
-        assert_eq!(record["settings"]["lock"], format!("file:{object}"));
-        assert_eq!(record["settings"]["pv"], false);
-        if record["figures"]["acquisitions"].as_u64().is_some_and(|count| count > 0) {
-            return Ok(());
-        }
-    }
-    panic!("nothing was done");
-}
-
-#[apply(kvm_trial)]
 fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Check {
     let directory = scratch("object-bench");
     let object = compiled(&directory, "mine", TAS)?;
@@ -148,6 +132,7 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
         "Cannot show",
     ]);
     refuses(&format!("check {object} --engine threads"), "--trust-image");
+    refuses(&format!("check {object} --oracle off"), "--oracle off");
     Ok(())
 }
 
@@ -171,17 +156,6 @@ fn a_check_that_is_interrupted_blames_no_lock() -> Check {
     let said = lines.collect::<Vec<_>>().join("\n");
     let checked = check.ended().with(&[130]).prints(&["# SKIP interrupted"]);
     assert!(!checked.out.contains("not ok") && !said.contains("is broken"), "{checked}{said}");
-    Ok(())
-}
-
-/// A lock whose readers do not wait: only sections that read can show it.
-#[apply(trial)]
-fn check_tries_the_functions_of_readers() -> Check {
-    let readers = "void hk_read_lock(struct lock *lock) { (void)lock; }
-        void hk_read_unlock(struct lock *lock) { (void)lock; }";
-    let object = compiled(&scratch("object-readers"), "readers", &format!("{TAS}{readers}"))?;
-    ends(5, &format!("check {object} --engine threads --trust-image"));
-    refuses(&format!("check {object} --oracle off"), "--oracle off");
     Ok(())
 }
 
@@ -328,6 +302,8 @@ fn only_lost_wake_ups_make_a_run_invalid() -> Check {
     ] {
         let machine = "--engine sim --machine nehalem-2s --cpus 0-1";
         let record = ends(expected, &format!("{run} {machine} {lock}")).json();
+        let named = record["settings"]["lock"].as_str().expect("a name");
+        assert!(lock.ends_with(named.trim_start_matches("file:")), "{named}");
         let vcpus = record["per_vcpu"].as_array().expect("the vCPUs");
         assert_eq!(vcpus.iter().any(|vcpu| vcpu["run_ns"] == 0), slept, "{lock}");
         assert_eq!(is_warned(&record, "asleep-throughout"), expected == 7, "{lock}");
@@ -395,4 +371,43 @@ fn a_lock_of_a_crate_excludes_and_its_pv_form_sleeps() -> Check {
         assert_eq!(figure("kicks_per_section") > 0.0, pv == "on", "{pv}: {record}");
     }
     Ok(())
+}
+
+/// The locks of Concurrency Kit in `examples/locks/ck`, where its headers are installed.
+#[apply(trial)]
+fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
+    const HEADER: &str = "/usr/include/ck_spinlock.h";
+    if !Path::new(HEADER).exists() {
+        return skip(format_args!("there is no {HEADER}: get it with `apt install libck-dev`"));
+    }
+    has("cc")?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/locks/ck");
+    let files = std::fs::read_dir(folder).expect("there are examples");
+    let mut locks: Vec<_> = files.map(|file| file.expect("it can be listed").path()).collect();
+    locks.retain(|path| path.extension().is_some_and(|it| it == "c"));
+    assert_eq!(locks.len(), 8, "{locks:?}");
+    for lock in locks {
+        runs(lock.to_str().expect("it is UTF-8"), "0%");
+        if ["bytelock", "pflock", "rwlock"].iter().any(|name| lock.ends_with(format!("{name}.c"))) {
+            runs(lock.to_str().expect("it is UTF-8"), "90%");
+        }
+    }
+    Ok(())
+}
+
+/// Runs a lock with more vCPUs than pCPUs, and expects sections and no lost update.
+fn runs(lock: &str, readers: &str) {
+    let ended = ends(
+        0,
+        &format!(
+            "run --lock 'file:{lock}' --read-share {readers} --no-ideal --format json --engine sim --machine skylake-8s \
+             --cpus 0-1 --ratio 4 --window 32ms"
+        ),
+    );
+    let record = ended.json();
+    let figure = |name: &str| record["figures"][name].as_f64().expect("a figure");
+    assert!(
+        figure("acquisitions") > 5.0 && figure("lost_updates") == 0.0,
+        "{lock}, {readers} readers: {record}"
+    );
 }
