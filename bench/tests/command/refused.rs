@@ -105,6 +105,8 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
         ("compare a b --threshold 150%", "'150%' is not below 100%"),
         ("run --vcpus 4 --ratio 2", "cannot be used with"),
         ("bench overcommit --set hold", "write KEY=VALUE"),
+        ("bench overcomit", "unknown experiment 'overcomit': did you mean 'overcommit'?"),
+        ("bench overcommit --ratios 1,4096", "ratio: 4096 is out of range"),
     ] {
         refuses(line, hint);
     }
