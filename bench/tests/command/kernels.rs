@@ -29,7 +29,7 @@ pub(crate) fn pretended_kernel(directory: &str, bytes: u64, code: &[u8]) -> Stri
 #[apply(trial)]
 fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     let directory = scratch("linux");
-    for (name, bytes) in [("one", 9000), ("two", 9000), ("none", 0), ("zeroes", 100_000), ("huge", 1 << 30)] {
+    for (name, bytes) in [("one", 9000), ("two", 9000), ("none", 0), ("huge", 1 << 30)] {
         let file = std::fs::File::create(format!("{directory}/{name}"));
         file.and_then(|file| file.set_len(bytes)).expect("a file");
     }
@@ -40,10 +40,6 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
         ("/no/such/kernel", "/no/such/kernel: No such file"),
         ("/", "/: it is no regular file but a directory"),
         ("/dev/zero", "/dev/zero: it is no regular file"),
-        (
-            &format!("{directory}/zeroes"),
-            "it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage",
-        ),
     ] {
         refuses(&format!("run --kernel {kernel}"), expected);
     }
@@ -74,26 +70,16 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     }
 }
 
-/// Copies of a kernel whose header says something else: RISC-V, MIPS in its own order of bytes, an object file, a core dump, and one
-/// of which a byte is missing.
+/// Copies of a kernel: one whose header says RISC-V, and one of which a byte is missing. vmm/src/engines/linux/load.rs has all others.
 #[apply(trial)]
 fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     let directory = scratch("no-kernels");
     let kernel = pretended_kernel(&directory, 4 << 20, &[]);
-    let whole = std::fs::read(&kernel).expect("a file");
-    let all = whole.len();
-    let of_mips: &[(usize, u8)] = &[(5, 2), (16, 0), (17, 2), (18, 0), (19, 8)];
-    for (name, length, edits, expected) in [
-        ("riscv", all, &[(18, 243)][..], "riscv: it is a 64-bit ELF file for machine RISC-V: give a bzImage"),
-        ("mips", all, of_mips, "MIPS, big-endian"),
-        ("object", all, &[(16, 1)], "object: it is a relocatable object file"),
-        ("core", all, &[(16, 4)], "core: it is a core dump"),
-        ("cut", all - 1, &[], "cut: it is cut short: its segment at 0x1000000 takes"),
-        ("none", 0, &[], "none: it is empty"),
-    ] {
-        let mut bytes = whole[..length].to_vec();
-        edits.iter().for_each(|(at, byte)| bytes[*at] = *byte);
-        let file = written(format!("{directory}/{name}"), bytes);
+    let mut whole = std::fs::read(&kernel).expect("a file");
+    let cut = written(format!("{directory}/cut"), &whole[..whole.len() - 1]);
+    whole[18] = 243;
+    let riscv = written(format!("{directory}/riscv"), whole);
+    for (file, expected) in [(riscv, "riscv: it is a 64-bit ELF file for"), (cut, "cut: it is cut short: its")] {
         let text = TWO_KERNELS.replace("old/vmlinux", &kernel).replace("new/vmlinux", &file);
         let experiment = written(format!("{directory}/kernels.toml"), text);
         for line in [
@@ -101,8 +87,7 @@ fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
             format!("sweep --vary kernel={kernel},{file} --vcpus 1 --dry-run"),
             format!("bench {experiment} --dry-run"),
         ] {
-            let said = ends(2, &line).says(&[expected]).err;
-            assert!(!said.contains("--memory") && said.lines().count() == 1, "{line}: {said}");
+            refuses(&line, expected);
         }
         // The commit is not to blame for what cannot be booted, nor is it good.
         ends(125, &format!("bisect kernel={kernel},{file} --vcpus 1 --of figure:loop"));
@@ -247,10 +232,7 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
     assert_eq!(here(0, "bench elsewhere/mine.toml --dry-run").out, planned.out);
     for (more, expected) in [
         ("--compare", "--compare: kernels are compared by figures that they print: --of figure:NAME"),
-        ("--hold 1us", "hold: this is for our own guest"),
         ("--initrd none", "none: No such file"),
-        ("--vary cmdline=a,b", "cmdline: a semicolon separates values"),
-        ("--compare --of figure:A", "a name that is not"),
         ("--of figure:a", "--compare"),
     ] {
         here(2, &format!("{sweep} {more}")).says(&[expected]);

@@ -99,15 +99,6 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
 }
 
 #[apply(kvm_trial)]
-fn merging_two_whole_runs_doubles_the_blocks() {
-    let (first, second) = (run_tiny("merge-first"), run_tiny("merge-second"));
-    finished(&format!("merge {first} {second} --output {first}-both"));
-    let merged = runs(&format!("{first}-both"));
-    assert_eq!(merged.len(), 6 * CELLS_PER_BLOCK);
-    assert!(merged.values().all(|count| *count == 1));
-}
-
-#[apply(kvm_trial)]
 fn compare_finds_a_loss_within_and_between_directories() {
     let before = run_tiny("compare-before");
     let after = format!("{before}-after");
