@@ -1,4 +1,4 @@
-//! Output of the command about itself and the host: help, lists, completions, pages, its version, and the formats that users parse.
+//! Output of the command about itself and the host: help, completions, pages, its version, and the formats that users parse.
 
 use std::process::{Child, Stdio};
 
@@ -7,32 +7,11 @@ use sha2::{Digest as _, Sha256};
 use crate::support::{Ended, apply, assert_valid, command, ends, haltkick, read, scratch, trial};
 
 #[apply(trial)]
-fn lists_name_what_there_is() {
-    let locks = haltkick("list locks").out;
-    for lock in ["none", "tas", "ticket", "mcs", "qspinlock"] {
-        let is_it = |line: &str| line.split_whitespace().next() == Some(lock);
-        assert!(locks.lines().any(is_it), "{lock} is not in:\n{locks}");
-    }
-    let layouts: Vec<_> = locks.lines().filter(|line| line.starts_with("mutex")).collect();
-    assert_eq!(layouts.len(), 1, "a lock in several layouts is listed once:\n{locks}");
-    assert!(layouts[0].ends_with("--layout packed, split, cached, prev-cpu"), "{layouts:?}");
-    haltkick("list workloads").prints(&["critical-section"]);
-    assert!(haltkick("list experiments").out.starts_with("overcommit"));
-    ends(0, "list").prints(&["haltkick list locks", "haltkick list machines", "haltkick list figures"]);
-}
-
-#[apply(trial)]
-fn help_documents_every_exit_code() {
+fn help_is_a_command_too_and_documents_every_exit_code() {
     let help = haltkick("--help").prints(&["0  done", "1  internal error", "2  usage", "3  bad experiment"]);
     let help = help.prints(&["4  the host", "5  the guest", "6  no progress", "7  figures not valid"]);
-    help.prints(&["8  a regression", "130  interrupted"]);
-}
-
-#[apply(trial)]
-fn help_is_a_command_too() {
-    for (command, option) in [("help", "--help"), ("help run", "run --help")] {
-        assert_eq!(ends(0, command).out, haltkick(option).out, "{command}");
-    }
+    assert_eq!(ends(0, "help").out, help.prints(&["8  a regression", "130  interrupted"]).out);
+    assert_eq!(ends(0, "help run").out, haltkick("run --help").out);
 }
 
 #[apply(trial)]
