@@ -9,8 +9,6 @@ use haltkick_vmm::{
     Accelerator, Bandwidth, Fold, Governor, Numa, PreemptedBy, PvBackend, Quota, Ring, Sched, Share, Span,
 };
 
-use super::deschedule::Policy;
-
 /// Words that a setting can have: each with its meaning, for completions, and its value.
 pub(crate) struct Words<T: 'static>(&'static [(&'static str, &'static str, T)]);
 
@@ -128,27 +126,6 @@ pub(crate) const DISTRIBUTIONS: Words<bool> = Words(&[
 /// Whether the clock is read between fences at the edges of sections.
 pub(crate) const STAMPS: Words<bool> =
     Words(&[("ordered", "Between fences", true), ("plain", "As it is", false)]);
-
-/// A policy of descheduling, or `none`, so that an arm can go without.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DescheduleChoice(pub(crate) Option<Policy>);
-
-impl FromStr for DescheduleChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(if text == "none" { None } else { Some(text.parse()?) }))
-    }
-}
-
-impl fmt::Display for DescheduleChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(policy) => policy.fmt(f),
-            None => f.write_str("none"),
-        }
-    }
-}
 
 /// A share, in whole percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
