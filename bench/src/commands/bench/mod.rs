@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haltkick_vmm::Needs;
-use in_session::in_session;
+use in_session::measure;
 use job::Job;
 
 use crate::analysis::summary::Summary;
@@ -21,14 +21,12 @@ use crate::commands::{dry_run, earlier};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::{Experiment, Source};
 use crate::host::identity::Host;
-use crate::host::{facts, walls};
-use crate::measure::session::{Rule, Session};
+use crate::host::walls;
+use crate::measure::session::Rule;
 use crate::record::Record;
 use crate::record::place::slug;
 use crate::results::directory::{self, Directory};
-use crate::results::live::LiveFile;
 use crate::results::manifest::Manifest;
-use crate::settings::rounds;
 use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -96,24 +94,6 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
     let concluded = report::conclude(&directory.path, &manifest, &records, show);
     // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
-}
-
-/// Measures what is missing. What there is then, and how it ended.
-fn measure(
-    job: &Job,
-    directory: Directory,
-    records: Vec<Record>,
-    (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
-    live: Option<LiveFile>,
-) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
-    let run = |session: &mut Session<'_>| (session.run(rule), std::mem::take(&mut session.failed));
-    let (directory, records, (ending, failed)) =
-        in_session(job, directory, records, (jobs, live.as_ref(), budget), run)?;
-    let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };
-    manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
-    let written = directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?);
-    rounds::tell_of_too_few(job.plan.cells().map(|cell| &cell.run));
-    Ok((directory, manifest, records, ending.and(written)))
 }
 
 /// Refuses an experiment that cannot be run here.
