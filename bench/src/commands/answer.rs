@@ -121,7 +121,7 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let overrides = Overrides { sets, quick: args.quick, blocks: args.blocks, ..Overrides::default() };
     let source = source(asked, &assumptions, assumptions.len());
     let begun = Instant::now();
-    let ran = bench::run_within(source, &overrides, (None, Some(budget), Some(&args.patience)), path);
+    let ran = bench::run_within(source, &overrides, (Some(budget), Some(&args.patience)), path);
     let is_over = |failure: &Failure| failure.exit == Exit::Interrupted && begun.elapsed() >= budget;
     let (ending, concluded) = match ran {
         Err(failure) if failure.exit == Exit::Interrupted => {
@@ -181,7 +181,7 @@ fn on_machines_like_it(
 ) -> Result<(Option<Summary>, Result<()>)> {
     let (machines, blocks) = LIKE;
     let overrides = Overrides { robust: Some(machines), blocks: Some(blocks), ..overrides };
-    match bench::run_within(source, &overrides, (None, Some(left), None), path) {
+    match bench::run_within(source, &overrides, (Some(left), None), path) {
         Ok((Ok(()), concluded)) => Ok((Some(concluded?.0), Ok(()))),
         Ok((ending, _)) => Ok((None, ending)),
         Err(failure) if failure.exit == Exit::Interrupted => Ok((None, Err(failure))),

@@ -6,7 +6,6 @@ mod load;
 mod quiet;
 
 use std::borrow::Cow;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -101,15 +100,9 @@ pub(crate) fn check(source: Source) -> Result<()> {
     Job::new(source, &Overrides::default(), &ImageArgs::default())?.check()
 }
 
-/// Runs an experiment into `path`, or completes what is there; simulates `jobs` cells at the same time. Its table is left to the
-/// caller.
-pub(crate) fn run_in(
-    source: Source,
-    overrides: &Overrides,
-    jobs: Option<NonZeroUsize>,
-    path: &Path,
-) -> Result<(Summary, Exit)> {
-    let (ending, concluded) = run_within(source, overrides, (jobs, None, None), path)?;
+/// Runs an experiment into `path`, or completes what is there. Its table is left to the caller.
+pub(crate) fn run_in(source: Source, overrides: &Overrides, path: &Path) -> Result<(Summary, Exit)> {
+    let (ending, concluded) = run_within(source, overrides, (None, None), path)?;
     ending.and(concluded)
 }
 
@@ -121,7 +114,7 @@ type Ended = (Result<()>, Result<(Summary, Exit)>);
 pub(crate) fn run_within(
     source: Source,
     overrides: &Overrides,
-    (jobs, budget, patience): (Option<NonZeroUsize>, Option<Duration>, Option<&Patience>),
+    (budget, patience): (Option<Duration>, Option<&Patience>),
     path: &Path,
 ) -> Result<Ended> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
@@ -158,7 +151,7 @@ pub(crate) fn run_within(
         ends_in_vain: patience.and_then(Patience::ends_in_vain),
         ..file
     };
-    let how = (rule, job.jobs(jobs)?, budget);
+    let how = (rule, job.jobs(None)?, budget);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     Ok((ending, report::write(&directory.path, &manifest, &records)))
 }
