@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use haltkick_vmm::FILE_PREFIX;
 
-use super::bench::quote;
 use super::bisect::ratio_in_words;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
@@ -98,8 +97,9 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
 /// Runs a part, and keeps what it prints.
 fn run(part: &Part, output: &Path) -> Result<i32> {
     let wrong = |error: std::io::Error| Failure::internal(format!("{}: {error}", part.name));
-    let words: Vec<String> = part.words.iter().map(|word| quote(word)).collect();
-    output::talk(&format!("haltkick {}", words.join(" ")));
+    // Only a zero byte cannot be quoted, and no argument has one.
+    let words = shlex::try_join(part.words.iter().map(String::as_str)).unwrap_or_default();
+    output::talk(&format!("haltkick {words}"));
     let program = std::env::current_exe().map_err(wrong)?;
     let ended = Command::new(program).args(&part.words).stderr(Stdio::inherit()).output().map_err(wrong)?;
     let text = String::from_utf8_lossy(&ended.stdout);

@@ -5,7 +5,6 @@ mod job;
 mod load;
 mod quiet;
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -198,9 +197,4 @@ fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Vec<Recor
             "was begun with {difference}: have the same again (--guest gives an image)"
         ))),
     }
-}
-
-/// A word as a shell reads it back. (Only a zero byte cannot be quoted, and no argument has one.)
-pub(super) fn quote(word: &str) -> String {
-    shlex::try_quote(word).map_or_else(|_| word.to_owned(), Cow::into_owned)
 }

@@ -12,6 +12,7 @@ use haltkick_vmm::{Gap, allowed_cpus, gaps};
 use crate::analysis::statistics::median;
 use crate::host::cpulist::CpuList;
 use crate::host::{identity, probe};
+use crate::results::directory::write_whole;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
 
@@ -56,7 +57,7 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let name = super::name_of(path);
     let text = file(&name, preset.text, &values);
     Host::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    super::save(path, &text)?;
+    write_whole(path, &text)?;
     let here: Vec<String> = values.iter().map(|it| format!("{}.{}", it.section, it.key)).collect();
     output::data(&format!(
         "{0}: from this host {1}; the rest is of {2}; try: haltkick run --engine sim --sched host --host {0}\n",

@@ -15,6 +15,7 @@ use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::topology::{CoreOfCpu, Places};
+use crate::results::directory::write_whole;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
@@ -68,7 +69,7 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let name = super::name_of(path);
     let text = measured.file(&name, &places);
     let machine = Machine::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    super::save(path, &text)?;
+    write_whole(path, &text)?;
     output::data(&format!(
         "{0}: {1} CPUs; try: haltkick run --engine sim --machine {0}\n",
         output::shown(path),

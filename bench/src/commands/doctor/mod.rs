@@ -119,11 +119,6 @@ fn name_of(path: &Path) -> String {
     path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Writes a file that was measured here.
-fn save(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(|error| Failure::internal(format!("{}: {error}", path.display())))
-}
-
 /// Findings as text: what is good in one line each, the rest with reasons.
 fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
