@@ -96,39 +96,27 @@ fn of_modules() -> Vec<Value> {
     let vendor = identity::kvm_module().unwrap_or_default();
     // No loop has PAUSEs so close to each other: its exits are off.
     let off_if_0 = |text: String| if text == "0" { "1".into() } else { text };
-    let pauses: [(&str, Option<String>); 3] = match vendor.as_str() {
-        module @ "kvm_intel" => [
-            ("gap", plain(module, "ple_gap").map(off_if_0)),
-            ("window", plain(module, "ple_window")),
-            ("counter", None),
-        ],
+    let (gap, window, counter) = match vendor.as_str() {
+        module @ "kvm_intel" => (plain(module, "ple_gap").map(off_if_0), plain(module, "ple_window"), None),
         module @ "kvm_amd" => {
             let count = plain(module, "pause_filter_count");
-            let off = count.as_deref() == Some("0");
-            [
-                (
-                    "gap",
-                    if off {
-                        Some("1".into())
-                    } else {
-                        plain(module, "pause_filter_thresh")
-                            .map(|it| if it == "0" { MOST_GAP.into() } else { it })
-                    },
-                ),
-                ("window", count.filter(|_| !off)),
-                ("counter", Some("\"pauses\"".into())),
-            ]
+            let is_off = count.as_deref() == Some("0");
+            let gap = plain(module, "pause_filter_thresh");
+            let gap = gap.map(|text| if text == "0" { MOST_GAP.into() } else { text });
+            let gap = if is_off { Some("1".into()) } else { gap };
+            (gap, count.filter(|_| !is_off), Some("\"pauses\"".into()))
         }
-        _ => [("gap", None), ("window", None), ("counter", None)],
+        _ => (None, None, None),
     };
-    let pauses = pauses.into_iter().map(|(key, text)| ("pause", key, text));
     [
         ("halt-polling", "most-us", us("halt_poll_ns")),
         ("halt-polling", "start-us", us("halt_poll_ns_grow_start")),
         ("halt-polling", "shrink", plain("kvm", "halt_poll_ns_shrink")),
+        ("pause", "gap", gap),
+        ("pause", "window", window),
+        ("pause", "counter", counter),
     ]
     .into_iter()
-    .chain(pauses)
     .filter_map(|(section, key, text)| text.map(|text| Value { section, key, text }))
     .collect()
 }
