@@ -120,7 +120,10 @@ pub(crate) fn run_within(
         let (job, directory, records) = going_on(path, &ImageArgs::default())?;
         // Texts are cleaned where they are read back.
         if job.experiment.source.text != output::clean(&source.text) {
-            return Err(another_experiment(path));
+            let path = path.display();
+            return Err(Failure::usage(format!(
+                "{path} holds another experiment: choose another --output directory"
+            )));
         }
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
@@ -153,11 +156,6 @@ pub(crate) fn run_within(
     let how = (rule, job.jobs(None)?, budget);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     Ok((ending, report::write(&directory.path, &manifest, &records)))
-}
-
-fn another_experiment(path: &Path) -> Failure {
-    let path = path.display();
-    Failure::usage(format!("{path} holds another experiment: choose another --output directory"))
 }
 
 /// Completes what a directory holds.

@@ -2,7 +2,6 @@ use haltkick_vmm::OurGuest;
 
 use super::*;
 use crate::analysis::summary::Summary;
-use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
 use crate::measure::synthetic::{Scratch, Shape, Sketch, World, plain, planned, records_of_kernels};
 use crate::record::Record;
@@ -269,32 +268,21 @@ fn a_lock_that_collapses_is_a_regression_although_it_has_no_figure() {
     assert_eq!((pairs.exit(), &pairs.untold[..]), (Exit::Untrusted, &[0][..]));
 }
 
-/// The records of a plan in one directory, as two of its arms.
-fn of_arms(plan: &Plan, world: &World, records: &[Record], arms: [&str; 2]) -> [Side; 2] {
-    arms.map(|arm| Side {
-        path: "both".into(),
-        arm: Some(arm.into()),
-        manifest: world.manifest(plan),
-        records: records.to_vec(),
-    })
-}
-
 #[test]
 fn a_table_and_a_comparison_say_the_same_of_the_same_runs() {
     let (mut taken_back, mut differences, mut invalid) = (0, 0, 0);
     for (seed, blocks) in (0..8).flat_map(|seed| [4, 7, 12].map(|blocks| (seed, blocks))) {
         let sketch = Sketch::new().axis("ratio", &["1", "2", "4", "8", "16", "32"]).arm("a", "tas");
-        let plan = sketch.arm("b", "ticket").compared().plan(blocks);
+        let sketch = sketch.arm("b", "ticket").compared();
         let truth = |asked: OurGuest<'_>| if asked.ours.lock == "tas" { 1e6 } else { 1.04e6 };
         let world = World::new(seed).truth(truth).shape(Shape::LogNormal(0.03));
-        let mut records = world.records(&plan);
-        for record in &mut records {
+        let mut both = side("both", &sketch, blocks, &world);
+        for record in &mut both.records {
             let place = record.placed();
             record.trusted = place.setting["ratio"] != "32" || place.block > 2;
         }
-        let summary = Summary::new(&plan.outline, &records);
-        let [a, b] = of_arms(&plan, &world, &records, ["a", "b"]);
-        let compared = between(&a, &b);
+        let summary = Summary::new(&both.manifest.outline, &both.records);
+        let compared = between(&arm(&both, "a"), &arm(&both, "b"));
         let lines = shown(&compared);
         assert_eq!((summary.comparisons.len(), compared.cells.len()), (6, 6));
         for ((of_table, cell), line) in
