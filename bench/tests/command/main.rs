@@ -8,7 +8,6 @@ mod experiments;
 mod exports;
 mod files;
 mod help;
-mod inside;
 mod interrupted;
 mod kernels;
 mod many;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{
     Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, is_warned, kvm,
-    kvm_trial, refuses, scratch, skip, started, trial, written,
+    kvm_trial, read, refuses, scratch, skip, started, trial, written,
 };
 
 /// Has gcc make an object of a source, as documented.
@@ -245,60 +245,20 @@ fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
     Ok(())
 }
 
-/// A sleeping lock of the futex kind. As LOSSY it drops every second wake-up.
-const SLEEPING: &str = r#"
-#include "haltkick.h"
-struct lock { hk_u32 word, wakes; hk_u64 asleep; };
-HK_LOCK(struct lock);
-static int try_lock(struct lock *lock)
-{
-    hk_u32 free = 0;
-    return __atomic_compare_exchange_n(&lock->word, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-void hk_pv_lock(struct lock *lock)
-{
-    hk_u64 bit = 1ull << hk_cpu();
-    for (int i = 0; i < 100; i++) {
-        if (try_lock(lock))
-            return;
-        hk_pause();
-    }
-    for (;;) {
-        __atomic_fetch_or(&lock->asleep, bit, __ATOMIC_SEQ_CST);
-        if (__atomic_exchange_n(&lock->word, 2, __ATOMIC_SEQ_CST) == 0)
-            break;
-        hk_wait_u32(&lock->word, 2);
-    }
-    __atomic_fetch_and(&lock->asleep, ~bit, __ATOMIC_SEQ_CST);
-}
-void hk_pv_unlock(struct lock *lock)
-{
-    if (__atomic_exchange_n(&lock->word, 0, __ATOMIC_SEQ_CST) != 2)
-        return;
-    hk_u64 asleep = __atomic_load_n(&lock->asleep, __ATOMIC_SEQ_CST);
-    if (!asleep)
-        return;
-    hk_u32 first = (hk_u32)__builtin_ctzll(asleep);
-    __atomic_fetch_and(&lock->asleep, ~(1ull << first), __ATOMIC_SEQ_CST);
-#ifdef LOSSY
-    if (__atomic_fetch_add(&lock->wakes, 1, __ATOMIC_RELAXED) % 2)
-        return;
-#endif
-    hk_kick(first);
-}
-"#;
-
-/// The last of them starves its sleepers at this ratio, since it wakes the first one it finds: that is no wake-up lost.
+/// The first of them drops every second wake-up. The last starves its sleepers at this ratio, since it wakes the first one it finds: that
+/// is no wake-up lost.
 #[apply(trial)]
 fn only_lost_wake_ups_make_a_run_invalid() -> Check {
     let directory = scratch("object-lossy");
-    let lossy = compiled(&directory, "lossy", &format!("#define LOSSY\n{SLEEPING}"))?;
-    let sound = compiled(&directory, "sound", SLEEPING)?;
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/locks");
+    let drops = read(format!("{examples}/futex.h")).replace("hk_kick(", "if (lock->note++ % 2 == 0) hk_kick(");
+    written(format!("{directory}/futex.h"), drops);
+    let lossy = compiled(&directory, "lossy", &read(format!("{examples}/futex.c")))?;
     let run = "run --ratio 8 --duration 100ms --no-ideal --format json --pv on";
     for (lock, slept, expected) in [
         (format!("--lock-object {lossy}"), true, 7),
         ("--lock qspinlock".into(), false, 0),
-        (format!("--lock-object {sound}"), true, 0),
+        (format!("--lock-object {examples}/futex.c"), true, 0),
     ] {
         let machine = "--engine sim --machine nehalem-2s --cpus 0-1";
         let record = ends(expected, &format!("{run} {machine} {lock}")).json();
