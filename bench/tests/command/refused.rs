@@ -69,6 +69,7 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
         ("run --hold '5 lightyears'", "unknown unit 'lightyears'"),
         ("run --cpus 1000", "CPU 1000 does not exist or is not allowed here: this process may use "),
         ("run --pv maybe", "invalid value 'maybe'"),
+        ("run --perf-map", "only --engine threads"),
         ("run --trace run.json", "no JSON: write --trace run.pftrace"),
         ("run --trace /nonexistent/run.pftrace", "--trace: /nonexistent/run.pftrace: "),
         ("run --engine sim --machine skylake-8s --profile=1ms", "counts all time instead of samples"),
