@@ -13,9 +13,8 @@ use in_session::measure;
 use job::Job;
 
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience};
-use crate::commands::report::{self, Show};
-use crate::commands::{dry_run, earlier};
+use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, ShowArgs};
+use crate::commands::{dry_run, earlier, report};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::{Experiment, Source};
 use crate::host::identity::Host;
@@ -87,9 +86,9 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
     let live = job.live(&directory.path)?;
     walls::confine(&job.needs(&directory.path))?;
     let (directory, manifest, records, ending) = measure(job, directory, records, how, live)?;
-    let show =
-        Show { format: conduct.format, strict: conduct.strict, verbose: conduct.verbose, exports: &exports };
-    let concluded = report::conclude(&directory.path, &manifest, &records, show);
+    let (format, strict, verbose) = (conduct.format, conduct.strict, conduct.verbose);
+    let show = ShowArgs { format, strict, verbose, export: vec![] };
+    let concluded = report::conclude(&directory.path, &manifest, &records, &show, &exports);
     // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
 }
