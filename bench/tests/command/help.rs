@@ -89,17 +89,11 @@ fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
 }
 
 #[apply(trial)]
-fn the_version_names_the_commit_and_the_abi_of_guests() {
+fn the_version_is_told_by_the_command_the_changelog_and_the_citation() {
     let (abi, fingerprint) = (haltkick_vmm::ABI_VERSION, haltkick_vmm::ABI_FINGERPRINT);
-    let told = ends(0, "--version").out;
-    let start = format!("haltkick {} (commit ", env!("CARGO_PKG_VERSION"));
+    let (told, version) = (ends(0, "--version").out, env!("CARGO_PKG_VERSION"));
     let end = format!("; guest ABI {abi}, fingerprint {fingerprint:016x})\n");
-    assert!(told.starts_with(&start) && told.ends_with(&end), "{told}");
-}
-
-#[apply(trial)]
-fn the_changelog_and_the_citation_know_the_version() {
-    let version = env!("CARGO_PKG_VERSION");
+    assert!(told.starts_with(&format!("haltkick {version} (commit ")) && told.ends_with(&end), "{told}");
     for (name, line) in
         [("CHANGELOG.md", format!("## {version}")), ("CITATION.cff", format!("version: {version}"))]
     {
