@@ -42,8 +42,7 @@ impl Job {
         experiment.apply(overrides)?;
         let with: Vec<String> = overrides.with.iter().map(|file| format!("{FILE_PREFIX}{file}")).collect();
         let named = experiment.locks();
-        let guest = from.guest.as_deref();
-        let image = guest_image::load(guest, named.iter().chain(&with).map(String::as_str))?;
+        let image = guest_image::load(from.guest.as_deref(), named.iter().chain(&with).map(String::as_str))?;
         for lock in with.iter().filter_map(|name| image.locks.iter().find(|lock| lock.name == *name)) {
             experiment.add_object(lock).map_err(|error| Failure::usage(format!("--with: {error}")))?;
         }
@@ -54,11 +53,7 @@ impl Job {
         let fitted = experiment.fit_to(supply, most_vcpus)?;
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
-        guest_image::check_trust(
-            (guest, &image),
-            from.trust_image,
-            plan.cells().map(|cell| &cell.run.engine),
-        )?;
+        guest_image::check_trust(from, &image, plan.cells().map(|cell| &cell.run.engine))?;
         pcpus::say_before(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
