@@ -153,15 +153,11 @@ impl Measured {
         figure(&mut text, "wake-ns", wake_ns, wake);
         figure(&mut text, "switch-ns", self.guest.switch_ns, "here");
         figure(&mut text, "scatter", 0.2, "E");
-        self.guest.wake_up.iter().for_each(|wake_up| idle_states(&mut text, wake_up));
+        for (after_us, wake_us) in self.guest.wake_up.iter().flat_map(|wake_up| &wake_up.idle) {
+            let _ = writeln!(text, "\n[[guest.idle]]\nafter-us = {after_us:.1}");
+            figure(&mut text, "wake-us", *wake_us, "here");
+        }
         text
-    }
-}
-
-fn idle_states(text: &mut String, wake_up: &WakeUp) {
-    for (after_us, wake_us) in &wake_up.idle {
-        let _ = writeln!(text, "\n[[guest.idle]]\nafter-us = {after_us:.1}");
-        figure(text, "wake-us", *wake_us, "here");
     }
 }
 
