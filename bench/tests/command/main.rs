@@ -10,6 +10,7 @@ mod files;
 mod help;
 mod interrupted;
 mod kernels;
+mod linux;
 mod many;
 mod meetings;
 mod objects;
@@ -35,5 +36,6 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    libtest_mimic::run(&arguments, ::support::trials(true)).exit_code()
+    ::support::watch();
+    libtest_mimic::run(&arguments, ::support::chosen(::support::trials(true))).exit_code()
 }
