@@ -3,7 +3,6 @@
 mod answer;
 mod check;
 mod conduct;
-pub(crate) mod elsewhere;
 pub(crate) mod gone;
 mod sweep;
 mod worst;
