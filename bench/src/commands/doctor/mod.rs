@@ -125,12 +125,11 @@ fn show(findings: &[Finding]) -> String {
     for finding in findings {
         let (mark, style) = mark(finding.level);
         let value = finding.value.as_deref().unwrap_or("not known");
-        let line = format!("{mark:<8}{:<20} {value}", finding.name);
-        let mut lines = wrap_after(&line, INDENT);
-        let first = lines.remove(0);
-        let _ = writeln!(text, "{style}{mark:<8}{style:#}{}", &first[8..]);
+        let lines = paragraph(value, INDENT);
+        let (first, more) = lines.split_first().expect("there is a value");
+        let _ = writeln!(text, "{style}{mark:<8}{style:#}{:<20} {}", finding.name, first.trim_start());
         let dim = Style::new().dimmed();
-        for line in lines {
+        for line in more {
             let _ = writeln!(text, "{line}");
         }
         for line in paragraph(&finding.why, INDENT) {
@@ -167,16 +166,4 @@ fn mark(level: Level) -> (&'static str, Style) {
         Level::Spoils => ("spoils", AnsiColor::Yellow.on_default().bold()),
         Level::Missing => ("missing", AnsiColor::Red.on_default().bold()),
     }
-}
-
-/// A line whose columns must stay where they are, cut only where it is too wide.
-fn wrap_after(line: &str, indent: usize) -> Vec<String> {
-    if line.chars().count() <= crate::text::wrap::WIDTH {
-        return vec![line.to_owned()];
-    }
-    let head: String = line.chars().take(indent).collect();
-    let tail: String = line.chars().skip(indent).collect();
-    let mut lines = paragraph(&tail, indent);
-    lines[0].replace_range(..indent, &head);
-    lines
 }
