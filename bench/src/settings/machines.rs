@@ -30,9 +30,10 @@ fn like(machine: &Machine, number: usize, points: usize) -> Result<Machine, Stri
     let (of_figures, of_choices) = shares.split_at(guesses.len());
     let figures: Vec<_> =
         guesses.iter().zip(of_figures).map(|(guess, share)| (guess, guess.at(*share))).collect();
-    let choices = CHOICES.iter().zip(of_choices).map(|((key, values), share)| {
-        (*key, values[(share * values.len() as f64) as usize])
-    });
+    let choices = CHOICES
+        .iter()
+        .zip(of_choices)
+        .map(|((key, values), share)| (*key, values[(share * values.len() as f64) as usize]));
     let varied = machine.varied(&figures, &choices.collect::<Vec<_>>());
     varied.map_err(|error| printable(&error.to_string()))
 }

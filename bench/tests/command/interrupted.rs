@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Signal, apply, command, eventually, finished, kvm_trial, read, records,
-    run_tiny, runs, scratch, started, tiny, trial, written,
+    CELLS_PER_BLOCK, Signal, apply, command, eventually, finished, kvm_trial, read, records, run_tiny, runs,
+    scratch, started, tiny, trial, written,
 };
 
 /// A question about two small guests on a modelled host, whose waiters exit when they spin.

@@ -85,7 +85,9 @@ fn a_file_that_is_no_kernel_is_refused_by_name_in_plans() {
     let cut = written(format!("{directory}/cut"), &whole[..whole.len() - 1]);
     whole[18] = 243;
     let riscv = written(format!("{directory}/riscv"), whole);
-    for (file, expected) in [(riscv, "riscv: it is a 64-bit ELF file for"), (cut, "cut: it is cut short: its")] {
+    for (file, expected) in
+        [(riscv, "riscv: it is a 64-bit ELF file for"), (cut, "cut: it is cut short: its")]
+    {
         let text = TWO_KERNELS.replace("old/vmlinux", &kernel).replace("new/vmlinux", &file);
         let experiment = written(format!("{directory}/kernels.toml"), text);
         for line in [

@@ -36,13 +36,15 @@ fn stress_seconds() -> Option<u32> {
 }
 
 fn directory() -> Result<String, Failed> {
-    std::env::var("HALTKICK_LINUX").or_else(|_| skip("HALTKICK_LINUX names no directory with vmlinuz and initrd"))
+    std::env::var("HALTKICK_LINUX")
+        .or_else(|_| skip("HALTKICK_LINUX names no directory with vmlinuz and initrd"))
 }
 
 /// A run of that kernel with more words on its command line.
 fn boot(words: &str, ratio: u64, more: &str) -> Result<Ended, Failed> {
     let directory = directory()?;
-    let files = format!("--kernel {directory}/vmlinuz --initrd {directory}/initrd --append '{WORDS} {words}'");
+    let files =
+        format!("--kernel {directory}/vmlinuz --initrd {directory}/initrd --append '{WORDS} {words}'");
     Ok(haltkick(&format!("run --format json --ratio {ratio} --marker '{MARKER}' {files} {more}")))
 }
 
@@ -152,7 +154,11 @@ fn a_workload_inside_runs_on_kvm_and_its_record_comes_back() -> Check {
     let record = ended.json();
     let inside = &record["inside"];
     println!("{}; {}", inside["host"], record["figures"]);
-    assert_eq!((&record["end"], &record["settings"]["engine"]), (&"power-off".into(), &"kvm".into()), "{ended}");
+    assert_eq!(
+        (&record["end"], &record["settings"]["engine"]),
+        (&"power-off".into(), &"kvm".into()),
+        "{ended}"
+    );
     assert_eq!(inside["settings"]["vcpus"], 4, "{ended}");
     assert!(inside["figures"]["acquisitions"].as_u64() > Some(0), "{ended}");
     Ok(())

@@ -251,7 +251,8 @@ fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
 fn only_lost_wake_ups_make_a_run_invalid() -> Check {
     let directory = scratch("object-lossy");
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/locks");
-    let drops = read(format!("{examples}/futex.h")).replace("hk_kick(", "if (lock->note++ % 2 == 0) hk_kick(");
+    let drops =
+        read(format!("{examples}/futex.h")).replace("hk_kick(", "if (lock->note++ % 2 == 0) hk_kick(");
     written(format!("{directory}/futex.h"), drops);
     let lossy = compiled(&directory, "lossy", &read(format!("{examples}/futex.c")))?;
     let run = "run --ratio 8 --duration 100ms --no-ideal --format json --pv on";

@@ -13,7 +13,8 @@ use crate::support::{
 #[apply(trial)]
 fn an_output_directory_that_is_taken_or_cannot_be_written_is_refused() {
     let directory = scratch("taken");
-    let [file, manifest] = ["file", "manifest.json"].map(|name| written(format!("{directory}/{name}"), "precious"));
+    let [file, manifest] =
+        ["file", "manifest.json"].map(|name| written(format!("{directory}/{name}"), "precious"));
     for (path, expected) in [
         (&*file, &*format!("output directory {file}: ")),
         ("/proc/haltkick", "output directory /proc/haltkick: "),

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::support::{
     Check, Ended, FINISHED, HALTKICK, Signal, an_allowed_cpu, apply, assert_complete, assert_valid, command,
-    ends, eventually, finished, haltkick, has, in_some_window, is_warned, kvm_trial, shell, skip,
-    started, trial,
+    ends, eventually, finished, haltkick, has, in_some_window, is_warned, kvm_trial, shell, skip, started,
+    trial,
 };
 
 #[apply(trial)]
@@ -18,7 +18,10 @@ fn a_guest_that_comes_late_is_calibrated_and_has_an_ideal() {
     eventually("an efficiency of about 1", || {
         let record = finished(late).json();
         assert_complete(&record);
-        assert_eq!((&record["settings"]["engine"], &record["settings"]["ring"]), (&"threads".into(), &3.into()));
+        assert_eq!(
+            (&record["settings"]["engine"], &record["settings"]["ring"]),
+            (&"threads".into(), &3.into())
+        );
         assert_eq!(record["settings"]["from_ns"], 300_000_000);
         let efficiency = record["figures"]["efficiency"].as_f64().expect("it has an ideal");
         (0.4..2.0).contains(&efficiency).then_some(())

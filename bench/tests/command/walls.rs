@@ -9,8 +9,8 @@ use haltkick_vmm::{Needed, Needs, SandboxRule, process_rules, runner_rules};
 
 use crate::kernels::pretended_kernel;
 use crate::support::{
-    Check, Ended, Failed, HALTKICK, an_allowed_cpu, apply, command, end_of, ends, eventually, kvm_trial, read,
-    scratch, skip, started, tiny, trial, words, written,
+    Check, Ended, Failed, HALTKICK, an_allowed_cpu, apply, command, end_of, ends, eventually, kvm_trial,
+    read, scratch, skip, started, tiny, trial, words, written,
 };
 
 /// A system call: its number and its arguments.

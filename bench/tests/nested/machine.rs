@@ -196,7 +196,8 @@ mod tests {
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let stop = AtomicBool::new(false);
-        let programs = Programs { tests: [("guests".into(), "program".into())].into(), haltkick: "/x".into() };
+        let programs =
+            Programs { tests: [("guests".into(), "program".into())].into(), haltkick: "/x".into() };
         let launcher = Launcher { script, root: &work, programs: &programs, stop: &stop };
         let group = Group { silence: Duration::from_secs(1), package: "", ..guests() };
         let mut told = vec![];

@@ -98,7 +98,8 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| error.to_string())?;
     }
-    let machines = Launcher { script: here().join("nested.sh"), root: &root, programs: &programs, stop: &stop };
+    let machines =
+        Launcher { script: here().join("nested.sh"), root: &root, programs: &programs, stop: &stop };
     let cpus = arguments.cpus.or_else(|| std::thread::available_parallelism().ok()).map_or(1, Into::into);
     let results = suite::run(&groups, tests, &machines, &flakes, cpus, TIME, &say);
     let mut slowest: Vec<_> = results.tests.iter().collect();

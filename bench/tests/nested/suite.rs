@@ -141,7 +141,8 @@ impl Suite<'_> {
         for (place, group) in self.groups.iter().enumerate().filter(|(_, group)| group.threads == threads) {
             let is_due = |test: &usize| state.tests[*test].group == place && !state.tests[*test].is_settled();
             let due = (0..state.tests.len()).filter(is_due);
-            let (mut others, killers): (Vec<_>, Vec<_>) = due.partition(|&it| state.tests[it].deaths.is_empty());
+            let (mut others, killers): (Vec<_>, Vec<_>) =
+                due.partition(|&it| state.tests[it].deaths.is_empty());
             let (least, most) = group.batch;
             while !others.is_empty() {
                 let size = others.len().div_ceil(2 * workers).clamp(least, most).min(others.len());

@@ -38,11 +38,8 @@ pub(super) fn measure(
     let engine = engine::kvm(&job.image, &stop, shown());
     let simulator = engine::simulator(&job.image, &stop, shown());
     let mut session = start(job, &engine, directory, records)?;
-    session.simulators = jobs.map(|jobs| Simulators {
-        ahead: Arc::new(Ahead::new(jobs)),
-        simulate: &simulator,
-        stop: &stop,
-    });
+    session.simulators =
+        jobs.map(|jobs| Simulators { ahead: Arc::new(Ahead::new(jobs)), simulate: &simulator, stop: &stop });
     let ending = session.run(rule);
     let Session { directory, records, failed, .. } = session;
     let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };

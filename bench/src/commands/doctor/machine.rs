@@ -322,7 +322,8 @@ impl WakeUp {
     /// sleep and into the guest. It had slept since it had passed the token on, kicked, and left its guest once more, which is a
     /// period less an exit.
     fn from_hand_overs(hand_overs: &[(f64, f64)], exit_ns: f64, kick_ns: f64) -> Self {
-        let wake = |(hold_ns, period_ns): &(f64, f64)| (period_ns - hold_ns - exit_ns / 2.0 - kick_ns).max(0.0);
+        let wake =
+            |(hold_ns, period_ns): &(f64, f64)| (period_ns - hold_ns - exit_ns / 2.0 - kick_ns).max(0.0);
         let slept = |(_, period_ns): &(f64, f64)| (period_ns - exit_ns).max(1000.0);
         let wake_ns = hand_overs.first().map_or(0.0, wake);
         let (mut idle, mut deepest_ns) = (Vec::new(), 0.0);

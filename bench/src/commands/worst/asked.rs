@@ -162,9 +162,15 @@ fn check(run: &Run, image: &Image) -> Result<()> {
     let reasons = [
         (is_lock_free, "--lock: no vCPU holds or awaits this lock: take another one"),
         (run.guests.len() > 1, "--vm: preemptions are tried in one guest: leave --vm out"),
-        (run.deschedule.is_some(), "--deschedule: this command takes vCPUs off by itself: leave --deschedule out"),
+        (
+            run.deschedule.is_some(),
+            "--deschedule: this command takes vCPUs off by itself: leave --deschedule out",
+        ),
         (run.schedule.is_some(), "--schedule: this command takes vCPUs off by itself: leave --schedule out"),
-        (ours.shape.work().is_some(), "--work: preemptions are tried in a run without an end: leave --work out"),
+        (
+            ours.shape.work().is_some(),
+            "--work: preemptions are tried in a run without an end: leave --work out",
+        ),
         (!ours.oracle, "--oracle: a lock is watched while vCPUs are taken off: leave --oracle out"),
     ];
     let reason = reasons.into_iter().find(|(holds, _)| *holds);
