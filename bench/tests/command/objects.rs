@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::support::{
     Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, is_warned, kvm,
     kvm_trial, read, refuses, scratch, skip, started, trial, written,
@@ -323,13 +325,10 @@ fn a_lock_of_a_crate_excludes_and_its_pv_form_sleeps() -> Check {
     }
     cargo(&format!("build --release --locked --offline --target-dir {directory}")).with(&[0]);
     let object = format!("{directory}/x86_64-unknown-none/release/libcrate_lock.a");
-    let place =
-        "--engine sim --machine skylake-8s --cpus 0-1 --ratio 4 --window 20ms --no-ideal --format json";
     for pv in ["off", "on"] {
-        let record = ends(0, &format!("run --lock-object {object} --pv {pv} {place}")).json();
-        let figure = |name: &str| record["figures"][name].as_f64().expect("a figure");
-        assert!(figure("acquisitions") > 100.0 && figure("lost_updates") == 0.0, "{pv}: {record}");
-        assert_eq!(figure("kicks_per_section") > 0.0, pv == "on", "{pv}: {record}");
+        let kicks =
+            excludes(&format!("--lock-object {object} --pv {pv}"))["figures"]["kicks_per_section"].as_f64();
+        assert_eq!(kicks.expect("a figure") > 0.0, pv == "on", "{pv}: {kicks:?}");
     }
     Ok(())
 }
@@ -348,27 +347,19 @@ fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
     locks.retain(|path| path.extension().is_some_and(|it| it == "c"));
     assert_eq!(locks.len(), 8, "{locks:?}");
     for lock in locks {
-        runs(lock.to_str().expect("it is UTF-8"), "0%");
+        excludes(&format!("--lock 'file:{}'", lock.display()));
         if ["bytelock", "pflock", "rwlock"].iter().any(|name| lock.ends_with(format!("{name}.c"))) {
-            runs(lock.to_str().expect("it is UTF-8"), "90%");
+            excludes(&format!("--lock 'file:{}' --read-share 90%", lock.display()));
         }
     }
     Ok(())
 }
 
-/// Runs a lock with more vCPUs than pCPUs, and expects sections and no lost update.
-fn runs(lock: &str, readers: &str) {
-    let ended = ends(
-        0,
-        &format!(
-            "run --lock 'file:{lock}' --read-share {readers} --no-ideal --format json --engine sim --machine skylake-8s \
-             --cpus 0-1 --ratio 4 --window 32ms"
-        ),
-    );
-    let record = ended.json();
-    let figure = |name: &str| record["figures"][name].as_f64().expect("a figure");
-    assert!(
-        figure("acquisitions") > 5.0 && figure("lost_updates") == 0.0,
-        "{lock}, {readers} readers: {record}"
-    );
+/// The record of a lock with more vCPUs than pCPUs, with sections and no lost update.
+fn excludes(lock: &str) -> Value {
+    const PLACE: &str = "--engine sim --machine skylake-8s --cpus 0-1 --ratio 4 --window 32ms";
+    let record = ends(0, &format!("run {lock} --no-ideal --format json {PLACE}")).json();
+    let figures = &record["figures"];
+    assert!(figures["acquisitions"].as_u64() > Some(5) && figures["lost_updates"] == 0, "{lock}: {record}");
+    record
 }
