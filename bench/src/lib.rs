@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
         let error = Cli::try_parse_from(&printable).err().unwrap_or(error);
         if error.use_stderr() {
             let instead = cli::gone::instead(printable.iter().skip(1).cloned())
-                .or_else(|| cli::elsewhere::instead(&error, &printable[1..]));
+                .or_else(|| cli::gone::elsewhere(&error, &printable[1..]));
             match &instead {
                 Some(instead) => text::output::talk(&format!("haltkick: {instead}")),
                 None => _ = error.print(),

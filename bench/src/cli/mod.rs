@@ -1,17 +1,10 @@
 //! The command line. Help, completions and man pages all come from these definitions.
 
 mod answer;
-mod bisect;
 mod check;
-mod compare;
 mod conduct;
-mod doctor;
-pub(crate) mod elsewhere;
 pub(crate) mod gone;
-mod judge;
-mod report;
 mod sweep;
-mod top;
 mod worst;
 
 use std::path::PathBuf;
@@ -22,20 +15,17 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use haltkick_vmm::Span;
 
+use crate::experiment::measure::Measure;
 use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
+use crate::show::export::Export;
 use crate::text::pages::FOR_THE_HELP;
+use crate::text::share;
 
 pub(crate) use answer::{AnswerArgs, Question};
-pub(crate) use bisect::BisectArgs;
-pub(crate) use check::{CheckArgs, Language};
-pub(crate) use compare::{CompareArgs, ComparisonFormat};
+pub(crate) use check::{CheckArgs, JudgeArgs, Language};
 pub(crate) use conduct::{Conduct, LoadTo, Patience};
-pub(crate) use doctor::DoctorArgs;
-pub(crate) use judge::JudgeArgs;
-pub(crate) use report::{MergeArgs, ReportArgs, ShowArgs};
-pub(crate) use sweep::SweepArgs;
-pub(crate) use top::TopArgs;
+pub(crate) use sweep::{BisectArgs, SweepArgs};
 pub(crate) use worst::{PointsChoice, TakeChoice, WorstArgs};
 
 const STYLES: styling::Styles = styling::Styles::styled()
@@ -114,21 +104,21 @@ pub(crate) enum Command {
     #[command(after_help = answer::EXAMPLES)]
     Answer(Box<AnswerArgs>),
     /// Judge a lock object: check, figures next to those of qspinlock, worst points
-    #[command(after_help = judge::EXAMPLES)]
+    #[command(after_help = check::JUDGE_EXAMPLES)]
     Judge(JudgeArgs),
     /// Tell `git bisect run` whether a lock or kernel is slower than another
-    #[command(after_help = bisect::EXAMPLES)]
+    #[command(after_help = sweep::BISECT_EXAMPLES)]
     Bisect(Box<BisectArgs>),
     /// Watch a run that shows itself (--live on): states, holders, rates
-    #[command(after_help = top::EXAMPLES)]
+    #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
     /// Compare two results: directories, or arms in them
-    #[command(after_help = compare::EXAMPLES)]
+    #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
     /// Make table, plots and report again from a directory's records
     Report(ReportArgs),
     /// Put the records of several directories into a new one
-    #[command(after_help = report::MERGE_EXAMPLES)]
+    #[command(after_help = MERGE_EXAMPLES)]
     Merge(MergeArgs),
     /// Put published figures next to those of this host
     #[command(after_help = REPRODUCE_EXAMPLES, mut_arg("robust", |robust| robust.hide(true)))]
@@ -326,6 +316,129 @@ pub(crate) struct BenchArgs {
     pub(crate) print: bool,
 }
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  haltkick run --live on --ratio 8 --duration 1m & haltkick top $!
+      which vCPU holds the lock, who waits for it, and which of them the scheduler has taken off
+  haltkick bench overcommit --set live=on --output results & sleep 5; haltkick top results
+      the same of an experiment, run by run
+  haltkick top results --once --format json
+      one frame, for programs";
+
+/// Options of `haltkick top`.
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// The directory of an experiment that is under way, or the process number of a single run; its setting `live` is on
+    #[arg(value_name = "DIR|PID")]
+    pub(crate) target: String,
+    /// Print one frame and stop
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Time between two frames, 100ms or more
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(crate) interval: Span,
+    /// How to print frames; json: one line each
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  haltkick compare before after --threshold 3%
+      all cells of two directories; ends with 8 if an arm surely lost more than 3 %
+  haltkick compare 'results:qspinlock pv off' 'results:qspinlock pv on'
+      two arms of one directory, as ratios within its blocks";
+
+/// Options of `haltkick compare`.
+#[derive(Args, Debug)]
+pub(crate) struct CompareArgs {
+    /// The baseline: a directory, or DIR:ARM
+    #[arg(value_name = "A")]
+    pub(crate) baseline: String,
+    /// The candidate: a directory, or DIR:ARM
+    #[arg(value_name = "B")]
+    pub(crate) candidate: String,
+    /// Compare by this, not by what the experiment does: `throughput`, `lock-cpu`, or a figure of `haltkick list figures`; several
+    /// times for several
+    #[arg(long, value_name = "FIGURE", value_parser = |word: &str| Measure::try_from(word.to_owned()))]
+    pub(crate) of: Vec<Measure>,
+    /// A slow-down that is surely beyond this is a regression: at 2.5 % for all cells together, by Holm's correction
+    #[arg(long, value_name = "PERCENT", value_parser = share::part, default_value = "5%")]
+    pub(crate) threshold: f64,
+    /// Compare, with a warning, what was measured with other settings or on another host
+    #[arg(long)]
+    pub(crate) anyway: bool,
+    /// How to print the comparison
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: ComparisonFormat,
+}
+
+/// How to print a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ComparisonFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// A line for each cell, as kernels' test runners read them: a regression is a failure
+    Ktap,
+    /// XML, as most CI systems read it
+    Junit,
+}
+
+/// Options of `haltkick report`.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// A directory that `haltkick bench` or `haltkick merge` made
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Show the report in the browser afterwards (with xdg-open)
+    #[arg(long)]
+    pub(crate) open: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+}
+
+/// How results are shown, and what counts as a success.
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print all that stands below the table, not only six lines
+    #[arg(long)]
+    pub(crate) verbose: bool,
+    /// Also write the results as markdown or csv, into the directory or into FILE
+    /// (- is standard output); may be given several times
+    #[arg(long, value_name = "FORMAT[=FILE]")]
+    pub(crate) export: Vec<Export>,
+    /// Output format
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+}
+
+const MERGE_EXAMPLES: &str = "\
+Example:
+  parallel -j2 'haltkick bench overcommit --cpus {1} --output part{#}' ::: 0 1
+  haltkick merge part1 part2 --output both
+      one experiment, run on two CPUs at the same time";
+
+/// Options of `haltkick merge`.
+#[derive(Args, Debug)]
+pub(crate) struct MergeArgs {
+    /// Directories of the same experiment
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) directories: Vec<PathBuf>,
+    /// Merge, with a warning, what was measured with other settings, and other values of those that vary
+    #[arg(long)]
+    pub(crate) anyway: bool,
+    /// Directory for all of their records, created if need be
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+}
+
 const REPRODUCE_EXAMPLES: &str = "\
 Examples:
   haltkick reproduce --quick
@@ -359,6 +472,23 @@ pub(crate) enum ReproducedOn {
     Kvm,
     /// Simulated machines
     Sim,
+}
+
+/// Options of `haltkick doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// How to print the findings
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+    /// Short for --format json
+    #[arg(long, hide = true)]
+    pub(crate) json: bool,
+    /// Measure this host's costs and write them as a machine for --engine sim
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
+    pub(crate) write_machine: Option<PathBuf>,
+    /// Measure this host's scheduler with threads and write it as a host for --engine sim --sched host
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json", "write_machine"])]
+    pub(crate) write_host: Option<PathBuf>,
 }
 
 /// Options of `haltkick list`.

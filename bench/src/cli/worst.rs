@@ -25,21 +25,19 @@ Each instruction is tried in copies of one simulated run, with one vCPU taken of
 counted and what is not. A lock that breaks in a copy ends with 5, or with 6 if it hangs.";
 
 /// Instructions that are tried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PointsChoice {
     /// Instructions before which other vCPUs could notice a difference: accesses to shared lines, exits, reads of the
     /// clock
-    #[default]
     Shared,
     /// All instructions of the lock
     Every,
 }
 
 /// Parts of the host that are taken away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TakeChoice {
     /// The vCPU: its pCPU runs others meanwhile
-    #[default]
     Vcpu,
     /// The pCPU with its vCPU: another tenant runs there. Its time does not count as lost
     Pcpu,

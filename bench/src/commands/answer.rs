@@ -99,18 +99,13 @@ fn instead(args: &AnswerArgs, path: &Path, left: Duration) -> Result<()> {
 
 /// The settings that were asked for, on this many CPUs of a simulated machine.
 fn simulated(asked: &Settings, machine: &str, pcpus: usize) -> Result<Settings> {
-    let mut asked = asked.clone();
-    let last = pcpus.saturating_sub(1);
-    let mut given =
-        vec![("engine", "sim".to_owned()), ("machine", machine.to_owned()), ("cpus", format!("0-{last}"))];
+    let cpus = format!("0-{}", pcpus.saturating_sub(1));
+    let mut given = vec![("engine", "sim"), ("machine", machine), ("cpus", &cpus)];
     let is_by_host = asked.given("sched").is_some_and(|sched| sched.text() == "host");
     if is_by_host && asked.given("host").is_none() {
-        given.push(("host", HOSTS[0].to_owned()));
+        given.push(("host", HOSTS[0]));
     }
-    for (key, value) in given {
-        asked.set(key, &value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
-    }
-    completed(&asked)
+    completed(&with(asked, &given)?)
 }
 
 /// Runs the experiment and tells the answer. Fails where too many runs are invalid for any answer, unless `--anyway` bears them.
@@ -121,7 +116,7 @@ fn answered(asked: &Settings, args: &AnswerArgs, budget: Duration, path: &Path) 
     let overrides = Overrides { sets, quick: args.quick, blocks: args.blocks, ..Overrides::default() };
     let source = source(asked, &assumptions, assumptions.len());
     let begun = Instant::now();
-    let ran = bench::run_within(source, &overrides, (None, Some(budget), Some(&args.patience)), path);
+    let ran = bench::run_within(source, &overrides, (Some(budget), Some(&args.patience)), path);
     let is_over = |failure: &Failure| failure.exit == Exit::Interrupted && begun.elapsed() >= budget;
     let (ending, concluded) = match ran {
         Err(failure) if failure.exit == Exit::Interrupted => {
@@ -181,7 +176,7 @@ fn on_machines_like_it(
 ) -> Result<(Option<Summary>, Result<()>)> {
     let (machines, blocks) = LIKE;
     let overrides = Overrides { robust: Some(machines), blocks: Some(blocks), ..overrides };
-    match bench::run_within(source, &overrides, (None, Some(left), None), path) {
+    match bench::run_within(source, &overrides, (Some(left), None), path) {
         Ok((Ok(()), concluded)) => Ok((Some(concluded?.0), Ok(()))),
         Ok((ending, _)) => Ok((None, ending)),
         Err(failure) if failure.exit == Exit::Interrupted => Ok((None, Err(failure))),
@@ -191,18 +186,21 @@ fn on_machines_like_it(
 
 /// The settings, with those that an answer assumes unless it is told otherwise.
 fn completed(asked: &Settings) -> Result<Settings> {
-    let mut asked = asked.clone();
-    let is_given = |asked: &Settings, key| asked.given(key).is_some();
+    let is_given = |key| asked.given(key).is_some();
     let mut missing = vec![];
-    if !is_given(&asked, "sched") {
-        missing.push(("sched", if is_given(&asked, "host") { "host" } else { "vmm" }));
+    if !is_given("sched") {
+        missing.push(("sched", if is_given("host") { "host" } else { "vmm" }));
     }
-    if !is_given(&asked, "slice") && !is_given(&asked, "host") {
+    if !is_given("slice") && !is_given("host") {
         missing.push(("slice", SLICES[0]));
     }
-    for (key, value) in missing {
-        asked.set(key, value).map_err(|error| Failure::internal(format!("{key}: {error}")))?;
-    }
+    with(asked, &missing)
+}
+
+fn with(asked: &Settings, more: &[(&str, &str)]) -> Result<Settings> {
+    let mut asked = asked.clone();
+    let mut set = more.iter().map(|(key, value)| (key, asked.set(key, value)));
+    set.try_for_each(|(key, set)| set.map_err(|error| Failure::usage(format!("{key}: {error}"))))?;
     Ok(asked)
 }
 
@@ -455,9 +453,7 @@ mod tests {
     use crate::measure::synthetic::{Shape, Sketch, World, settings};
 
     fn asked(given: &[(&str, &str)]) -> Settings {
-        let mut settings = Settings::default();
-        given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
-        completed(&settings).unwrap()
+        completed(&settings(given)).unwrap()
     }
 
     fn told(scatter: f64, blocks: u32, spoil: bool, ratios: [f64; 2]) -> String {

@@ -50,7 +50,7 @@ fn measured(args: &BisectArgs) -> Result<Exit> {
     }
     let source = source(args, &args.vary, Some(""))?;
     let path = Directory::fresh("bisect")?;
-    let ran = bench::run_in(source.clone(), &Overrides::default(), None, &path);
+    let ran = bench::run_in(source.clone(), &Overrides::default(), &path);
     let (summary, _) = ran.map_err(|failure| match failure.exit {
         Exit::Usage | Exit::BadExperiment if is_fault_of_new(args, &source) => {
             Failure { exit: Exit::CannotTell, ..failure }

@@ -17,25 +17,16 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit> {
 }
 
 pub(crate) fn man(directory: Option<&Path>) -> Result<Exit> {
-    match directory {
-        None => output::data(&String::from_utf8_lossy(&page(Cli::command())?))?,
-        Some(directory) => write_pages(directory)?,
+    if let Some(directory) = directory {
+        let made = fs::create_dir_all(directory);
+        made.and_then(|()| clap_mangen::generate_to(Cli::command(), directory)).map_err(|error| {
+            Failure::usage(format!("{}: {error}: choose a writable directory", directory.display()))
+        })?;
+        return Ok(Exit::Done);
     }
-    Ok(Exit::Done)
-}
-
-fn write_pages(directory: &Path) -> Result<()> {
-    let failed =
-        |error| Failure::usage(format!("{}: {error}: choose a writable directory", directory.display()));
-    fs::create_dir_all(directory).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), directory).map_err(failed)?;
-    Ok(())
-}
-
-fn page(command: clap::Command) -> Result<Vec<u8>> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(command)
-        .render(&mut page)
-        .map_err(|error| Failure::internal(format!("the man page: {error}")))?;
-    Ok(page)
+    let made = clap_mangen::Man::new(Cli::command()).render(&mut page);
+    made.map_err(|error| Failure::internal(format!("the man page: {error}")))?;
+    output::data(&String::from_utf8_lossy(&page))?;
+    Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use haltkick_vmm::{Engine, FILE_PREFIX, Image};
 
+use crate::cli::ImageArgs;
 use crate::text::exit::{Failure, Result};
 
 /// The image to run: a file, or the one that was built with this program; behind it the objects that `locks` name.
@@ -14,13 +15,14 @@ pub(crate) fn load<'a>(guest: Option<&Path>, locks: impl IntoIterator<Item = &'a
 
 /// Refuses to run the code of a file in this process, unless it is trusted to do what its user may do.
 pub(crate) fn check_trust<'a>(
-    (guest, image): (Option<&Path>, &Image),
-    trusted: bool,
+    from: &ImageArgs,
+    image: &Image,
     mut engines: impl Iterator<Item = &'a Engine>,
 ) -> Result<()> {
-    let file = guest.map(|path| path.display().to_string());
+    let file = from.guest.as_ref().map(|path| path.display().to_string());
     let object = || image.locks.iter().find_map(|lock| lock.name.strip_prefix(FILE_PREFIX).map(String::from));
-    match file.or_else(object).filter(|_| !trusted && engines.any(|engine| *engine == Engine::Threads)) {
+    let is_refused = |_: &String| !from.trust_image && engines.any(|engine| *engine == Engine::Threads);
+    match file.or_else(object).filter(is_refused) {
         None => Ok(()),
         Some(file) => Err(Failure::usage(format!(
             "--engine threads runs the code of {file} in this process, with all your rights: use --engine kvm, or --trust-image if \

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use haltkick_vmm::FILE_PREFIX;
 
-use super::bench::quote;
 use super::bisect::ratio_in_words;
 use crate::analysis::consistency;
 use crate::analysis::summary::Summary;
@@ -52,45 +51,33 @@ pub(crate) fn judge(args: &JudgeArgs) -> Result<Exit> {
 
 /// The commands, in the order in which they run.
 fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) -> Vec<Part> {
-    const BENCH: [&str; 3] = ["bench", "judge", "--with"];
-    let object = args.object.display().to_string();
-    let part = |name: &'static str, first: &[&str], more: &[&str], has_figures| {
-        let words = [first, &[object.as_str()], more].concat();
-        Part { name, words: words.into_iter().map(str::to_owned).collect(), has_figures }
+    let part = |name: &'static str, words: &[&[&str]], has_figures| {
+        let words = words.concat().into_iter().map(str::to_owned).collect();
+        Part { name, words, has_figures }
     };
     let into = |name: &str| output.join(name).display().to_string();
-    let (time, machine) = (args.time.to_string(), args.machine.as_str());
-    let quick = if args.quick { vec!["--quick"] } else { vec![] };
-    let mut check = vec!["--time", time.as_str()];
-    if args.simulated {
-        check.extend(["--engine", "sim", "--machine", machine, "--cpus", "0-7"]);
-    }
-    let mut parts = vec![part("check", &["check"], &check, false)];
+    let (object, time) = (args.object.display().to_string(), args.time.to_string());
+    let (object, time, machine) = (object.as_str(), time.as_str(), args.machine.as_str());
+    let quick: &[&str] = if args.quick { &["--quick"] } else { &[] };
+    let simulated = ["--engine", "sim", "--machine", machine, "--cpus", "0-7"];
+    let place: &[&str] = if args.simulated { &simulated } else { &[] };
+    let bench = ["bench", "judge", "--with", object];
+    let mut parts = vec![part("check", &[&["check", object, "--time", time], place], false)];
     if !args.simulated {
-        let output = into("real");
-        let more = [&["--output", output.as_str()], &quick[..]].concat();
-        parts.push(part("real", &BENCH, &more, true));
+        parts.push(part("real", &[&bench, &["--output", &into("real")], quick], true));
     }
-    let (set_machine, output) = (format!("machine={machine}"), into("simulated"));
-    let sets = [
-        "engine=sim",
-        set_machine.as_str(),
-        "cpus=0-7",
-        "window=5ms",
-        "min-turns=8",
-        "slice=250us",
-        "warmup=2ms",
-    ];
-    let mut more: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
+    let set_machine = format!("machine={machine}");
+    let set_machine = set_machine.as_str();
+    let sets =
+        ["engine=sim", set_machine, "cpus=0-7", "window=5ms", "min-turns=8", "slice=250us", "warmup=2ms"];
+    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
     // Windows of eight rounds of 64 vCPUs take long, and seeds scatter little.
-    more.extend(["--blocks", "6", "--output", output.as_str()]);
-    more.extend(quick);
-    parts.push(part("simulated", &BENCH, &more, true));
+    let how = ["--blocks", "6", "--output"];
+    parts.push(part("simulated", &[&bench, &sets, &how, &[&into("simulated")], quick], true));
     for (pv, name, _) in forms.iter().filter(|(.., has)| *has) {
-        let output = into(name);
-        let sized = ["--pv", *pv, "--machine", machine, "--cpus", "0-3", "--top", "5"];
-        let more = [&sized[..], &["--budget", time.as_str(), "--output", output.as_str()]].concat();
-        parts.push(part(name, &["worst", "--lock-object"], &more, false));
+        let how = ["--pv", *pv, "--machine", machine, "--cpus", "0-3", "--top", "5", "--budget", time];
+        let words: [&[&str]; 3] = [&["worst", "--lock-object", object], &how, &["--output", &into(name)]];
+        parts.push(part(name, &words, false));
     }
     parts
 }
@@ -98,8 +85,9 @@ fn parts(args: &JudgeArgs, forms: &[(&str, &'static str, bool)], output: &Path) 
 /// Runs a part, and keeps what it prints.
 fn run(part: &Part, output: &Path) -> Result<i32> {
     let wrong = |error: std::io::Error| Failure::internal(format!("{}: {error}", part.name));
-    let words: Vec<String> = part.words.iter().map(|word| quote(word)).collect();
-    output::talk(&format!("haltkick {}", words.join(" ")));
+    // Only a zero byte cannot be quoted, and no argument has one.
+    let words = shlex::try_join(part.words.iter().map(String::as_str)).unwrap_or_default();
+    output::talk(&format!("haltkick {words}"));
     let program = std::env::current_exe().map_err(wrong)?;
     let ended = Command::new(program).args(&part.words).stderr(Stdio::inherit()).output().map_err(wrong)?;
     let text = String::from_utf8_lossy(&ended.stdout);

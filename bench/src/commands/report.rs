@@ -18,37 +18,20 @@ use crate::show::{csv, report};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
-/// How results are shown, and what counts as a success.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Show<'a> {
-    pub(crate) format: Format,
-    /// Every run must be valid, not only the headline.
-    pub(crate) strict: bool,
-    /// Everything below the table, not only a few lines.
-    pub(crate) verbose: bool,
-    /// Exports for other programs.
-    pub(crate) exports: &'a Exports,
-}
-
-impl<'a> Show<'a> {
-    fn new(args: &ShowArgs, exports: &'a Exports) -> Self {
-        Self { format: args.format, strict: args.strict, verbose: args.verbose, exports }
-    }
-}
-
-/// Writes and shows what the records say, all that are planned or those that there are.
+/// Writes and shows what the records say, all that are planned or those that there are. The files of `exports` are open already.
 pub(crate) fn conclude(
     directory: &Path,
     manifest: &Manifest,
     records: &[Record],
-    show: Show<'_>,
+    show: &ShowArgs,
+    exports: &Exports,
 ) -> Result<Exit> {
     let kept = records.len();
     let records = consistency::last_attempts(records);
     let summary = summarized(manifest, &records);
     // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
-        _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
+        _ if exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
         Format::Table if kept == 0 => {
             output::talk("no run has ended: there is no table");
             Ok(())
@@ -56,7 +39,7 @@ pub(crate) fn conclude(
         Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
         Format::Json => output::data(&output::to_indented_json(&summary)?),
     };
-    let exported = export(directory, show.exports, &summary, &records);
+    let exported = export(directory, exports, &summary, &records);
     write_files(directory, manifest, &summary, &records)?;
     printed.and(exported).map_err(|failure| {
         let path = directory.display();
@@ -75,7 +58,7 @@ fn summarized(manifest: &Manifest, records: &[Record]) -> Summary {
 }
 
 /// How much stands below the table.
-fn detail(manifest: &Manifest, show: Show<'_>) -> Detail {
+fn detail(manifest: &Manifest, show: &ShowArgs) -> Detail {
     match (show.verbose, manifest.is_quick() && !show.strict) {
         (true, _) => Detail::Verbose,
         (false, true) => Detail::Quick,
@@ -152,7 +135,7 @@ pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let exports = Exports::open(&args.show.export)?;
     let manifest = Manifest::read(&args.directory)?;
     let records = manifest.records(&args.directory)?;
-    let exit = conclude(&args.directory, &manifest, &records, Show::new(&args.show, &exports))?;
+    let exit = conclude(&args.directory, &manifest, &records, &args.show, &exports)?;
     if args.open {
         open(&args.directory.join("report.html"))?;
     }
@@ -185,7 +168,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
         directory.append(&directory::lines(std::slice::from_ref(record))?)?;
     }
     directory.sync()?;
-    conclude(&directory.path, &manifest, &records, Show::new(&args.show, &exports))
+    conclude(&directory.path, &manifest, &records, &args.show, &exports)
 }
 
 /// Reads a directory: its manifest and its records.
@@ -221,8 +204,8 @@ mod tests {
         for record in records.iter_mut().filter(is_spoiled) {
             record.warn("busy-neighbour", "somebody".into());
         }
-        let show = Show { format: Format::Table, strict, verbose: false, exports: &Exports::default() };
-        conclude(scratch.path(), &manifest(&world, overrides), &records, show).unwrap()
+        let show = ShowArgs { format: Format::Table, strict, verbose: false, export: vec![] };
+        conclude(scratch.path(), &manifest(&world, overrides), &records, &show, &Exports::default()).unwrap()
     }
 
     #[test]

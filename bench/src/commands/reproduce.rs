@@ -42,8 +42,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
     let mut summaries = vec![];
     for (i, name) in names.iter().enumerate() {
         output::talk(&format!("experiment {} of {}: {name}", i + 1, names.len()));
-        match Source::find(name)
-            .and_then(|source| bench::run_in(source, &args.overrides, None, &output.join(name)))
+        match Source::find(name).and_then(|source| bench::run_in(source, &args.overrides, &output.join(name)))
         {
             Ok((summary, ending)) => {
                 summaries.push(summary);

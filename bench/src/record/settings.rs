@@ -73,7 +73,7 @@ impl Settings {
             ("slice_ns", why.given("settings.slice_ns", slice_ns, by_host).into()),
             ("pv", (guest.pv && !is_emulated).into()),
             ("pv_features", outcome.pv_features.clone().into()),
-            ("deschedule", run.deschedule.clone().map(|policy| Policy(policy).to_string()).into()),
+            ("deschedule", run.deschedule.clone().map(|policy| Policy(Some(policy)).to_string()).into()),
             ("halt_poll_ns", run.halts.poll.map(ns).into()),
             ("pause_exits", run.halts.pause_exits.into()),
             ("marker", linux.marker.clone().into()),

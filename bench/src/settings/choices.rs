@@ -9,8 +9,6 @@ use haltkick_vmm::{
     Accelerator, Bandwidth, Fold, Governor, Numa, PreemptedBy, PvBackend, Quota, Ring, Sched, Share, Span,
 };
 
-use super::deschedule::Policy;
-
 /// Words that a setting can have: each with its meaning, for completions, and its value.
 pub(crate) struct Words<T: 'static>(&'static [(&'static str, &'static str, T)]);
 
@@ -129,27 +127,6 @@ pub(crate) const DISTRIBUTIONS: Words<bool> = Words(&[
 pub(crate) const STAMPS: Words<bool> =
     Words(&[("ordered", "Between fences", true), ("plain", "As it is", false)]);
 
-/// A policy of descheduling, or `none`, so that an arm can go without.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DescheduleChoice(pub(crate) Option<Policy>);
-
-impl FromStr for DescheduleChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(if text == "none" { None } else { Some(text.parse()?) }))
-    }
-}
-
-impl fmt::Display for DescheduleChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(policy) => policy.fmt(f),
-            None => f.write_str("none"),
-        }
-    }
-}
-
 /// A share, in whole percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Percent(pub(crate) u32);
@@ -172,6 +149,12 @@ impl fmt::Display for Percent {
     }
 }
 
+/// Hundredths of a number from 0 to `most`.
+fn hundredths(text: &str, most: f64) -> Option<u32> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.0..=most).contains(number))?;
+    Some((number * 100.0).round() as u32)
+}
+
 /// An exponent with at most two decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exponent(pub(crate) u32);
@@ -181,10 +164,8 @@ impl FromStr for Exponent {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const MOST: f64 = 4.0;
-        match text.parse::<f64>() {
-            Ok(exponent) if (0.0..=MOST).contains(&exponent) => Ok(Self((exponent * 100.0).round() as u32)),
-            _ => Err(format!("'{text}' is no exponent from 0 to {MOST}, such as 0.99")),
-        }
+        let exponent = hundredths(text, MOST).map(Self);
+        exponent.ok_or_else(|| format!("'{text}' is no exponent from 0 to {MOST}, such as 0.99"))
     }
 }
 
@@ -217,12 +198,8 @@ impl FromStr for Ratio {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const MOST: f64 = 1e6;
-        match text.parse::<f64>() {
-            Ok(ratio) if (0.0..=MOST).contains(&ratio) => {
-                Ok(Self { hundredths: (ratio * 100.0).round() as u32 })
-            }
-            _ => Err(format!("'{text}' is no ratio: write vCPUs per pCPU, such as 8 or 1.5")),
-        }
+        let ratio = hundredths(text, MOST).map(|hundredths| Self { hundredths });
+        ratio.ok_or_else(|| format!("'{text}' is no ratio: write vCPUs per pCPU, such as 8 or 1.5"))
     }
 }
 
@@ -346,7 +323,7 @@ impl FromStr for FoldChoice {
                 if let Some(low) = parts.next() {
                     let high =
                         parts.next().ok_or("a low threshold needs a high one: governor/100ms/2%/5%")?;
-                    (governor.low, governor.high) = (hundredths(low)?, hundredths(high)?);
+                    (governor.low, governor.high) = (threshold(low)?, threshold(high)?);
                 }
                 Fold::Governor(governor)
             }
@@ -364,12 +341,9 @@ fn wrong(text: &str) -> String {
 }
 
 /// Hundredths of a percent.
-fn hundredths(text: &str) -> Result<u32, String> {
-    let percent = text.strip_suffix('%').and_then(|percent| percent.trim().parse::<f64>().ok());
-    match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
-        Some(percent) => Ok((percent * 100.0).round() as u32),
-        None => Err(format!("'{text}' is no threshold: write a share of 0% to 100%")),
-    }
+fn threshold(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').and_then(|percent| hundredths(percent.trim(), 100.0));
+    percent.ok_or_else(|| format!("'{text}' is no threshold: write a share of 0% to 100%"))
 }
 
 impl fmt::Display for FoldChoice {

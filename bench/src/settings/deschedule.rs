@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::text::nearest;
 use haltkick_vmm::{Deschedule, HowOften, Span, Target};
 
-/// A policy as it was written.
+/// A policy as it was written, or `none`, so that an arm can go without.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Policy(pub(crate) Deschedule);
+pub(crate) struct Policy(pub(crate) Option<Deschedule>);
 
 /// Unless told otherwise: often enough to be seen, seldom enough to leave the guest its work.
 const DEFAULT: (HowOften, Duration) = (HowOften::PerSecond(100.0), Duration::from_millis(1));
@@ -18,6 +18,9 @@ impl FromStr for Policy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let Some((_, target)) = Target::NAMES.into_iter().find(|(known, _)| *known == name) else {
@@ -41,7 +44,7 @@ impl FromStr for Policy {
         }
         let (often, long) = DEFAULT;
         let (how_often, length) = (how_often.unwrap_or(often), length.unwrap_or(long));
-        Ok(Self(Deschedule { target, how_often, length, at }))
+        Ok(Self(Some(Deschedule { target, how_often, length, at })))
     }
 }
 
@@ -56,7 +59,7 @@ fn number(text: &str, most: f64) -> Result<f64, String> {
 impl fmt::Display for Policy {
     /// In full, so that it reads back as the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Deschedule { target, how_often, length, at } = &self.0;
+        let Some(Deschedule { target, how_often, length, at }) = &self.0 else { return f.write_str("none") };
         let name = target.name();
         match how_often {
             HowOften::PerSecond(rate) => write!(f, "{name},rate={rate}")?,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use haltkick_vmm::Refused;
 
-use super::choices::DescheduleChoice;
 use super::deschedule::Policy;
 use super::row::{Linux, Setting};
 use super::value::{Settings, Value};
@@ -29,7 +28,7 @@ pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
 /// Refuses to take off vCPUs by what they are doing.
 pub(crate) fn check_descheduling(settings: &Settings) -> Result<(), Refused> {
     match settings.given("deschedule").map(Value::to) {
-        Some(DescheduleChoice(Some(Policy(policy)))) => policy.check_for_linux(),
+        Some(Policy(Some(policy))) => policy.check_for_linux(),
         _ => Ok(()),
     }
 }

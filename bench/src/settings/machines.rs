@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use haltkick_vmm::hosts::{self, Host};
-use haltkick_vmm::machines::{CHOICES, Guess, Machine, presets};
+use haltkick_vmm::machines::{CHOICES, Machine, presets};
 use haltkick_vmm::{Schedule, input, printable};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
@@ -23,29 +23,19 @@ const SEED: u64 = 1;
 /// Most machines like one.
 const MOST_LIKE: usize = 200;
 
-/// How a machine differs from the one that it is like.
-struct Difference {
-    /// Figures with their values.
-    figures: Vec<(Guess, f64)>,
-    /// Choices of its model.
-    choices: Vec<(&'static str, &'static str)>,
-}
-
-/// The differences of `points` machines like `machine`, which are a Latin hypercube: its guesses and choices together.
-fn differences(machine: &Machine, points: usize) -> Vec<Difference> {
+/// Number `number` of the `points` machines like `machine`, which are a Latin hypercube: its guesses and choices together.
+fn like(machine: &Machine, number: usize, points: usize) -> Result<Machine, String> {
     let guesses = machine.guesses();
-    let difference = |shares: Vec<f64>| {
-        let (of_figures, of_choices) = shares.split_at(guesses.len());
-        let figures = guesses.iter().zip(of_figures).map(|(guess, share)| (guess.clone(), guess.at(*share)));
-        let choice = |((key, values), share): (&(&'static str, &'static [&'static str]), &f64)| {
-            (*key, values[(share * values.len() as f64) as usize])
-        };
-        Difference {
-            figures: figures.collect(),
-            choices: CHOICES.iter().zip(of_choices).map(choice).collect(),
-        }
-    };
-    latin_hypercube(guesses.len() + CHOICES.len(), points, SEED).into_iter().map(difference).collect()
+    let shares = latin_hypercube(guesses.len() + CHOICES.len(), points, SEED).swap_remove(number - 1);
+    let (of_figures, of_choices) = shares.split_at(guesses.len());
+    let figures: Vec<_> =
+        guesses.iter().zip(of_figures).map(|(guess, share)| (guess, guess.at(*share))).collect();
+    let choices = CHOICES
+        .iter()
+        .zip(of_choices)
+        .map(|((key, values), share)| (*key, values[(share * values.len() as f64) as usize]));
+    let varied = machine.varied(&figures, &choices.collect::<Vec<_>>());
+    varied.map_err(|error| printable(&error.to_string()))
 }
 
 /// The name of machine `number` of `all` that are like one: `nehalem-2s~3/12`.
@@ -99,10 +89,7 @@ pub(crate) fn find(name: &str) -> Result<Machine, String> {
         return late.map_err(|error| printable(&error.to_string()));
     }
     if let Some((machine, number, all)) = parts(name) {
-        let machine = find(machine)?;
-        let Difference { figures, choices } = differences(&machine, all).swap_remove(number - 1);
-        let figures: Vec<_> = figures.iter().map(|(guess, value)| (guess, *value)).collect();
-        return machine.varied(&figures, &choices).map_err(|error| printable(&error.to_string()));
+        return like(&find(machine)?, number, all);
     }
     if let Some(preset) = presets().iter().find(|preset| preset.name == name) {
         return Ok(preset.machine());

@@ -6,8 +6,9 @@ use std::str::FromStr;
 use haltkick_vmm::Span;
 
 use super::choices::{
-    Arrivals, DescheduleChoice, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SpinThreshold,
+    Arrivals, Exponent, FoldChoice, NumaChoice, Percent, QuotaChoice, Ratio, SpinThreshold,
 };
+use super::deschedule::Policy;
 use super::pause_loops::PauseLoops;
 use super::row::{Bounds, Kind, Setting};
 use super::value::{Value, Vm};
@@ -82,7 +83,7 @@ impl Setting {
             Kind::PauseLoops => written::<PauseLoops>(text)?,
             Kind::Quota => written::<QuotaChoice>(text)?,
             Kind::Fold => written::<FoldChoice>(text)?,
-            Kind::Deschedule => written::<DescheduleChoice>(text)?,
+            Kind::Deschedule => written::<Policy>(text)?,
             Kind::Guests => return Ok(Value::Guests(guests(text)?)),
         }))
     }

@@ -406,11 +406,6 @@ mod tests {
         settings(given).resolve(Supply { image: &Image::embedded(), allowed: &CpuList(vec![0, 1]) })
     }
 
-    /// The window in milliseconds with these settings and more.
-    fn window_ms(given: &[(&str, &str)], more: &[(&str, &str)]) -> f64 {
-        resolve(&[given, more].concat()).unwrap().window.as_secs_f64() * 1e3
-    }
-
     #[test]
     fn the_defaults_of_the_table_are_those_of_the_library() {
         let resolved = resolve(&[("vcpus", "1"), ("cpus", "0")]).unwrap();
@@ -422,44 +417,32 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_those_of_the_vcpus_of_all_guests() {
-        let one = [("cpus", "0"), ("ratio", "8"), ("slice", "1ms"), ("window", "1ms"), ("min-turns", "8")];
-        for (more, ms) in [
-            (&[][..], 64.0),
-            (&[("window", "100ms")], 100.0),
-            (&[("guests", "4")], 4.0 * 64.0),
-            (&[("guests", "4"), ("share", "guest")], 4.0 * 64.0),
-        ] {
-            assert_eq!(window_ms(&one, more), ms, "{more:?}");
-        }
-    }
-
-    #[test]
-    fn a_simulated_window_is_long_enough_for_turns_and_for_work() {
-        let sim = [("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0"), ("ratio", "8")];
-        for (more, ms) in [
-            (&[][..], 64.0),
-            (&[("ratio", "1")], SIMULATED_WINDOW.as_secs_f64() * 1e3),
-            (&[("min-turns", "20")], 160.0),
-            (&[("workload", "mixed"), ("work", "200ms")], 800.0),
-            (&[("workload", "mixed"), ("work", "200ms"), ("window", "70ms")], 70.0),
-        ] {
-            assert_eq!(window_ms(&sim, more), ms, "{more:?}");
-        }
-    }
-
-    #[test]
-    fn a_window_that_nobody_gives_holds_eight_rounds_of_the_scheduler() {
-        let sim = "engine=sim machine=skylake-8s cpus=0-7 sched=host ratio=4 host=linux-7.3";
-        for (given, ms) in [
-            ("cpus=0-1", DEFAULT_WINDOW.as_secs_f64() * 1e3),
-            ("cpus=0-1 ratio=500", 4000.0),
-            ("cpus=0-1 ratio=500 window=5ms", 5.0),
+    fn a_window_is_long_enough_for_turns_and_for_work() {
+        let one = "cpus=0 ratio=8 slice=1ms window=1ms min-turns=8";
+        let sim = "engine=sim machine=nehalem-2s cpus=0 ratio=8";
+        let modelled = "engine=sim machine=skylake-8s cpus=0-7 sched=host ratio=4 host=linux-7.3";
+        for (given, more, ms) in [
+            (one, "", 64.0),
+            (one, "window=100ms", 100.0),
+            // Turns are those of the vCPUs of all guests.
+            (one, "guests=4", 4.0 * 64.0),
+            (one, "guests=4 share=guest", 4.0 * 64.0),
+            (sim, "", 64.0),
+            (sim, "ratio=1", SIMULATED_WINDOW.as_secs_f64() * 1e3),
+            (sim, "min-turns=20", 160.0),
+            (sim, "workload=mixed work=200ms", 800.0),
+            (sim, "workload=mixed work=200ms window=70ms", 70.0),
+            // Without a window: eight rounds of the scheduler.
+            ("cpus=0-1", "", DEFAULT_WINDOW.as_secs_f64() * 1e3),
+            ("cpus=0-1", "ratio=500", 4000.0),
+            ("cpus=0-1", "ratio=500 window=5ms", 5.0),
             // Slices on eight CPUs are four times those on one: 0.7 ms in the model.
-            (sim, 8.0 * 4.0 * 2.8),
+            (modelled, "", 8.0 * 4.0 * 2.8),
         ] {
-            let given: Vec<_> = given.split(' ').filter_map(|word| word.split_once('=')).collect();
-            assert!((window_ms(&given, &[]) - ms).abs() < 1e-6, "{given:?}");
+            let words = format!("{given} {more}");
+            let pairs: Vec<_> = words.split(' ').filter_map(|word| word.split_once('=')).collect();
+            let window_ms = resolve(&pairs).unwrap().window.as_secs_f64() * 1e3;
+            assert!((window_ms - ms).abs() < 1e-6, "{words}: {window_ms}");
         }
     }
 

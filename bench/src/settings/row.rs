@@ -137,28 +137,6 @@ impl Setting {
         matches!(self.apply, Apply::Run(_))
     }
 
-    const fn new(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Self {
-        Self {
-            name,
-            flag: None,
-            unit,
-            help,
-            short_help: None,
-            kind,
-            default: None,
-            help_default: None,
-            bounds: Bounds::None,
-            instead_of: None,
-            qualifies: None,
-            of_guest: false,
-            linux: Linux::Refused,
-            workloads: WorkloadFlags::NONE,
-            apply: Apply::Combined,
-            in_record: InRecord::No(""),
-            about: None,
-        }
-    }
-
     /// One that people type: `-h` shows it with these words.
     pub(super) const fn typed(mut self, short_help: &'static str) -> Self {
         self.short_help = Some(short_help);
@@ -268,7 +246,7 @@ impl Setting {
 }
 
 pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
-    Setting::new(name, "NAME", Kind::Name, help)
+    other(name, "NAME", Kind::Name, help)
 }
 
 /// One of `words`.
@@ -278,7 +256,7 @@ pub(super) const fn word(
     help: &'static str,
     words: &'static dyn Offer,
 ) -> Setting {
-    Setting::new(name, unit, Kind::Word(words), help)
+    other(name, unit, Kind::Word(words), help)
 }
 
 /// On or off.
@@ -287,13 +265,31 @@ pub(super) const fn switch(name: &'static str, help: &'static str) -> Setting {
 }
 
 pub(super) const fn number(name: &'static str, help: &'static str) -> Setting {
-    Setting::new(name, "N", Kind::Number, help)
+    other(name, "N", Kind::Number, help)
 }
 
 pub(super) const fn time(name: &'static str, help: &'static str) -> Setting {
-    Setting::new(name, "TIME", Kind::Time, help)
+    other(name, "TIME", Kind::Time, help)
 }
 
 pub(super) const fn other(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Setting {
-    Setting::new(name, unit, kind, help)
+    Setting {
+        name,
+        flag: None,
+        unit,
+        help,
+        short_help: None,
+        kind,
+        default: None,
+        help_default: None,
+        bounds: Bounds::None,
+        instead_of: None,
+        qualifies: None,
+        of_guest: false,
+        linux: Linux::Refused,
+        workloads: WorkloadFlags::NONE,
+        apply: Apply::Combined,
+        in_record: InRecord::No(""),
+        about: None,
+    }
 }

@@ -13,8 +13,8 @@ use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, ShapeFlags, WorkloadFlags};
 use machine::MACHINE;
 
 use super::choices::{
-    AFTER_WORK, Arrivals, DISTRIBUTIONS, DescheduleChoice, EXTENSIONS, Exponent, FLAG_WRITERS, FoldChoice,
-    PLACES, PV_BACKENDS, Percent, QuotaChoice, SHARES, STAMPS, SWITCH, SpinThreshold,
+    AFTER_WORK, Arrivals, DISTRIBUTIONS, EXTENSIONS, Exponent, FLAG_WRITERS, FoldChoice, PLACES, PV_BACKENDS,
+    Percent, QuotaChoice, SHARES, STAMPS, SWITCH, SpinThreshold,
 };
 use super::deschedule::Policy;
 use super::row::{Kind, Linux, Setting, given, name, ns, number, other, switch, time, told, word};
@@ -50,10 +50,10 @@ const HOSTILITY: &[Setting] = &[
     .typed("Take vCPUs off their pCPU on purpose: --deschedule holder,rate=100,for=5ms")
     .default("none")
     .linux(Linux::Used)
-    .sets_run(|run, value| run.deschedule = value.to::<DescheduleChoice>().0.map(|policy| policy.0))
+    .sets_run(|run, value| run.deschedule = value.to::<Policy>().0)
     .recorded_as("deschedule", |it| {
         given(
-            it.run.deschedule.clone().map(|policy| Policy(policy).to_string()),
+            it.run.deschedule.clone().map(|policy| Policy(Some(policy)).to_string()),
             "no vCPU was to be descheduled on purpose",
         )
     }),

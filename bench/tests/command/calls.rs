@@ -24,38 +24,12 @@ const SET_UP_ONCE: usize = 50;
 /// SIGUSR1's way back: rt_sigtimedwait, or rt_sigreturn from its handler.
 const TAKES_A_KICK: [i64; 2] = [128, 15];
 
-/// System calls of the runners of one command, from the first KVM_RUN to the last, and the run's record.
-struct Counted {
-    calls: Vec<Call>,
-    record: Value,
+fn slices(calls: &[Call]) -> usize {
+    calls.iter().filter(|(number, _)| TAKES_A_KICK.contains(number)).count()
 }
 
-impl Counted {
-    fn of(&self, is: impl Fn(&Call) -> bool) -> usize {
-        self.calls.iter().filter(|call| is(call)).count()
-    }
-
-    fn enters(&self) -> usize {
-        self.of(is_run)
-    }
-
-    fn slices(&self) -> usize {
-        self.of(|(number, _)| TAKES_A_KICK.contains(number))
-    }
-
-    fn timers(&self) -> usize {
-        self.of(|(number, _)| *number == TIMER_SETTIME)
-    }
-
-    fn by_kind(&self) -> BTreeMap<(i64, u64), usize> {
-        by_kind(&self.calls)
-    }
-
-    /// The sum of a field over the vCPUs.
-    fn sum(&self, field: &str) -> usize {
-        let vcpus = self.record["per_vcpu"].as_array().expect("there are vCPUs");
-        vcpus.iter().map(|vcpu| vcpu[field].as_u64().expect("a count") as usize).sum()
-    }
+fn timers(calls: &[Call]) -> usize {
+    calls.iter().filter(|(number, _)| *number == TIMER_SETTIME).count()
 }
 
 /// Calls by number, and an ioctl's by its request, too.
@@ -76,8 +50,9 @@ fn is_run(call: &Call) -> bool {
     is_request(call, KVM_RUN)
 }
 
-/// One pCPU, 16 vCPUs, slices that are long for strace, which takes its time for each call.
-fn counted(name: &str, options: &str) -> Result<Counted, Failed> {
+/// System calls of the runners of one command, from the first KVM_RUN to the last, and the run's record. One pCPU, 16 vCPUs, slices that
+/// are long for strace, which takes its time for each call.
+fn counted(name: &str, options: &str) -> Result<(Vec<Call>, Value), Failed> {
     kvm()?;
     let line = format!(
         "run --no-ideal --watchdog 60s --duration 800ms --cpus {} --vcpus 16 --slice 4ms --pv-backend vmm --format json {options}",
@@ -90,42 +65,41 @@ fn counted(name: &str, options: &str) -> Result<Counted, Failed> {
     };
     calls.truncate(last);
     calls.drain(..first);
-    let record = serde_json::from_str(&seen.stdout).expect("one record");
-    Ok(Counted { calls, record })
+    Ok((calls, serde_json::from_str(&seen.stdout).expect("one record")))
 }
 
 #[apply(trial)]
 fn a_full_slice_makes_few_system_calls() -> Check {
-    let counted = counted("slices", "--lock none")?;
-    let (slices, timers) = (counted.slices(), counted.timers());
-    let others = counted.calls.len() - timers;
+    let (calls, _) = counted("slices", "--lock none")?;
+    let (slices, timers) = (slices(&calls), timers(&calls));
+    let others = calls.len() - timers;
     println!("{others} system calls in {slices} slices, and the timer was set {timers} times");
-    assert!(slices >= 50, "{:?}", counted.by_kind());
-    assert!(others <= slices * SLICE_CALLS + START_CALLS, "{slices} slices: {:?}", counted.by_kind());
+    assert!(slices >= 50, "{:?}", by_kind(&calls));
+    assert!(others <= slices * SLICE_CALLS + START_CALLS, "{slices} slices: {:?}", by_kind(&calls));
     // A slice that ends late, as on a busy host, makes the next one shorter.
-    assert!(timers <= slices, "{slices} slices: {:?}", counted.by_kind());
+    assert!(timers <= slices, "{slices} slices: {:?}", by_kind(&calls));
     Ok(())
 }
 
 #[apply(trial)]
 fn a_wait_and_a_kick_make_few_system_calls() -> Check {
     // A strict queue whose waiters sleep at once: nearly every section is a wait and a kick.
-    let counted =
+    let (calls, record) =
         counted("waits", "--lock qspinlock-v16 --pv on --spin-threshold 1us --hold 200us --think 1us")?;
-    let (waits, kicks) = (counted.sum("waits"), counted.sum("kicks"));
-    let (timers, turns) = (counted.timers(), waits + counted.slices());
-    let others = counted.calls.len() - counted.enters() - counted.slices() - timers;
+    let vcpus = record["per_vcpu"].as_array().expect("there are vCPUs");
+    let [waits, kicks] = ["waits", "kicks"]
+        .map(|field| vcpus.iter().map(|vcpu| vcpu[field].as_u64().expect("a count") as usize).sum::<usize>());
+    let (slices, timers) = (slices(&calls), timers(&calls));
+    let turns = waits + slices;
+    let others = calls.iter().filter(|call| !is_run(call)).count() - slices - timers;
     println!(
         "{timers} times a timer was set and {others} other calls in {turns} turns, {waits} of them waits, {kicks} kicks"
     );
-    assert!(waits >= 200, "{waits} waits: {:?}", counted.by_kind());
+    assert!(waits >= 200, "{waits} waits: {:?}", by_kind(&calls));
     // Once a slice and not once a wait; each vCPU starts with a few short slices.
-    assert!(
-        timers <= counted.slices() + START_CALLS && timers <= waits,
-        "{timers} times a timer was set in {waits} waits: {:?}",
-        counted.by_kind()
-    );
-    assert!(others <= START_CALLS, "{others} other calls: {:?}", counted.by_kind());
+    let few = timers <= slices + START_CALLS && timers <= waits;
+    assert!(few, "{timers} times a timer was set in {waits} waits: {:?}", by_kind(&calls));
+    assert!(others <= START_CALLS, "{others} other calls: {:?}", by_kind(&calls));
     Ok(())
 }
 
@@ -144,8 +118,7 @@ fn a_vcpu_is_set_up_and_started_with_few_system_calls() -> Check {
     let last = others.iter().rposition(|call| is_request(call, KVM_SET_REGS)).expect("and set up");
     // A kind of call that is made less than once a vCPU belongs to threads that start, or that wait for each other.
     let set_up: usize = by_kind(&others[first..last]).into_values().filter(|&count| count >= VCPUS).sum();
-    let timers = seen.by_runners.iter().filter(|(number, _)| *number == TIMER_SETTIME).count();
-    let slices = seen.by_runners.iter().filter(|(number, _)| TAKES_A_KICK.contains(number)).count();
+    let (timers, slices) = (timers(&seen.by_runners), slices(&seen.by_runners));
     println!(
         "{set_up} system calls to set up {VCPUS} vCPUs; {timers} timers set in {slices} slices and {VCPUS} starts"
     );

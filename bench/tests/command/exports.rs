@@ -76,7 +76,11 @@ fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
     let lock = |name: &str| locks.iter().find(|lock| lock["name"] == name).unwrap();
     assert_eq!(lock("qspinlock")["pv"], serde_json::json!(["on", "off"]));
     assert_eq!(lock("tas")["pv"], serde_json::json!(["off"]));
+    // A lock in several layouts is listed once.
+    assert_eq!(locks.iter().filter(|lock| lock["name"].as_str().unwrap().starts_with("mutex")).count(), 1);
     assert_eq!(lock("mutex")["layouts"].as_array().unwrap().len(), 4);
+    haltkick("list locks").prints(&["--layout packed, split, cached, prev-cpu\n"]);
+    haltkick("list").prints(&["haltkick list locks", "haltkick list machines", "haltkick list figures"]);
     // The old option, --json, is in `help`, with all that the doctor tries: of this, a QEMU with KVM takes ten seconds where ring 0
     // is interpreted.
     let doctor = end_of(command("doctor --format json").env("HALTKICK_QEMU", "/nonexistent"));
@@ -148,5 +152,6 @@ fn a_profile_is_written_as_folded_stacks() {
     assert_eq!(Some(samples), record["profile"]["samples"].as_u64());
     let is_stack = |line: &str| line.starts_with("ticket;") && line.matches(';').count() >= 2;
     assert!(samples > 0 && text.lines().all(is_stack), "{text}");
+    finished(&format!("{run} --profile")).prints(&["# Overhead  State", "that vCPUs had on simulated pCPUs"]);
     refuses(&format!("{run} --folded x"), "--profile");
 }

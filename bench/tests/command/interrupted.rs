@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use crate::support::{
-    CELLS_PER_BLOCK, Signal, apply, command, eventually, finished, haltkick, json, kvm_trial, read, records,
-    run_tiny, runs, scratch, started, tiny, trial, written,
+    CELLS_PER_BLOCK, Signal, apply, command, eventually, finished, kvm_trial, read, records, run_tiny, runs,
+    scratch, started, tiny, trial, written,
 };
 
 /// A question about two small guests on a modelled host, whose waiters exit when they spin.
@@ -52,33 +52,6 @@ fn kept(results: &str) -> String {
 
 pub(crate) fn wait_for_records(results: &str, count: usize) {
     eventually(&format!("{count} records"), || (kept(results).lines().count() >= count).then_some(()));
-}
-
-#[apply(kvm_trial)]
-fn ctrl_c_keeps_what_was_measured_and_shows_its_table() {
-    let (experiment, results) = tiny("ctrl-c");
-    let mut bench = started(&mut command(&format!("bench {experiment} --blocks 1000 --output {results}")));
-    wait_for_records(&results, CELLS_PER_BLOCK + 3);
-    bench.signal(Signal::INT);
-    bench.ended().with(&[130]).prints(&["A tiny experiment"]);
-    let kept = records(&results).len();
-    assert!(kept >= CELLS_PER_BLOCK + 3);
-    assert_eq!(json(format!("{results}/summary.json"))["runs"], kept);
-}
-
-#[apply(kvm_trial)]
-fn a_directory_that_a_bench_writes_to_is_not_written_by_another() {
-    let (experiment, results) = tiny("at-once");
-    let mut first = started(&mut command(&format!("bench {experiment} --blocks 1000 --output {results}")));
-    wait_for_records(&results, 1);
-    let second = haltkick(&format!("bench --resume {results} --max-time 1ms"));
-    let report = haltkick(&format!("report {results}"));
-    first.signal(Signal::INT);
-    first.ended();
-    second.with(&[2]).says(&["another haltkick writes to "]);
-    // A report shows the records so far.
-    report.with(&[0, 7]);
-    assert!(runs(&results).values().all(|count| *count == 1));
 }
 
 #[apply(kvm_trial)]

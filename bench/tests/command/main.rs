@@ -4,14 +4,13 @@
 //! the reason: a skip is never a pass.
 
 mod calls;
-mod concurrency_kit;
 mod experiments;
 mod exports;
 mod files;
 mod help;
-mod inside;
 mod interrupted;
 mod kernels;
+mod linux;
 mod many;
 mod meetings;
 mod objects;
@@ -37,5 +36,6 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    libtest_mimic::run(&arguments, ::support::trials(true)).exit_code()
+    ::support::watch();
+    libtest_mimic::run(&arguments, ::support::chosen(::support::trials(true))).exit_code()
 }

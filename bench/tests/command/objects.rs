@@ -4,9 +4,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::support::{
     Check, Failed, HALTKICK, Signal, apply, command, end_of, ends, finished, haltkick, has, is_warned, kvm,
-    kvm_trial, refuses, scratch, skip, started, trial, written,
+    kvm_trial, read, refuses, scratch, skip, started, trial, written,
 };
 
 /// Has gcc make an object of a source, as documented.
@@ -99,22 +101,6 @@ fn an_object_ends_the_run_with_a_text_of_its_own() -> Check {
 }
 
 #[apply(kvm_trial)]
-fn a_lock_object_runs_and_its_record_names_it() -> Check {
-    let object = compiled(&scratch("object-run"), "mine", TAS)?;
-    let run = format!("run --lock-object {object} --ratio 2 --duration 50ms --format json --no-ideal");
-    // On a host that is busy with something else a whole run may come to nothing.
-    for _ in 0..20 {
-        let record = finished(&run).json();
-        assert_eq!(record["settings"]["lock"], format!("file:{object}"));
-        assert_eq!(record["settings"]["pv"], false);
-        if record["figures"]["acquisitions"].as_u64().is_some_and(|count| count > 0) {
-            return Ok(());
-        }
-    }
-    panic!("nothing was done");
-}
-
-#[apply(kvm_trial)]
 fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Check {
     let directory = scratch("object-bench");
     let object = compiled(&directory, "mine", TAS)?;
@@ -148,6 +134,7 @@ fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Check {
         "Cannot show",
     ]);
     refuses(&format!("check {object} --engine threads"), "--trust-image");
+    refuses(&format!("check {object} --oracle off"), "--oracle off");
     Ok(())
 }
 
@@ -171,17 +158,6 @@ fn a_check_that_is_interrupted_blames_no_lock() -> Check {
     let said = lines.collect::<Vec<_>>().join("\n");
     let checked = check.ended().with(&[130]).prints(&["# SKIP interrupted"]);
     assert!(!checked.out.contains("not ok") && !said.contains("is broken"), "{checked}{said}");
-    Ok(())
-}
-
-/// A lock whose readers do not wait: only sections that read can show it.
-#[apply(trial)]
-fn check_tries_the_functions_of_readers() -> Check {
-    let readers = "void hk_read_lock(struct lock *lock) { (void)lock; }
-        void hk_read_unlock(struct lock *lock) { (void)lock; }";
-    let object = compiled(&scratch("object-readers"), "readers", &format!("{TAS}{readers}"))?;
-    ends(5, &format!("check {object} --engine threads --trust-image"));
-    refuses(&format!("check {object} --oracle off"), "--oracle off");
     Ok(())
 }
 
@@ -271,63 +247,26 @@ fn a_source_is_compiled_or_one_line_says_what_is_missing() -> Check {
     Ok(())
 }
 
-/// A sleeping lock of the futex kind. As LOSSY it drops every second wake-up.
-const SLEEPING: &str = r#"
-#include "haltkick.h"
-struct lock { hk_u32 word, wakes; hk_u64 asleep; };
-HK_LOCK(struct lock);
-static int try_lock(struct lock *lock)
-{
-    hk_u32 free = 0;
-    return __atomic_compare_exchange_n(&lock->word, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-void hk_pv_lock(struct lock *lock)
-{
-    hk_u64 bit = 1ull << hk_cpu();
-    for (int i = 0; i < 100; i++) {
-        if (try_lock(lock))
-            return;
-        hk_pause();
-    }
-    for (;;) {
-        __atomic_fetch_or(&lock->asleep, bit, __ATOMIC_SEQ_CST);
-        if (__atomic_exchange_n(&lock->word, 2, __ATOMIC_SEQ_CST) == 0)
-            break;
-        hk_wait_u32(&lock->word, 2);
-    }
-    __atomic_fetch_and(&lock->asleep, ~bit, __ATOMIC_SEQ_CST);
-}
-void hk_pv_unlock(struct lock *lock)
-{
-    if (__atomic_exchange_n(&lock->word, 0, __ATOMIC_SEQ_CST) != 2)
-        return;
-    hk_u64 asleep = __atomic_load_n(&lock->asleep, __ATOMIC_SEQ_CST);
-    if (!asleep)
-        return;
-    hk_u32 first = (hk_u32)__builtin_ctzll(asleep);
-    __atomic_fetch_and(&lock->asleep, ~(1ull << first), __ATOMIC_SEQ_CST);
-#ifdef LOSSY
-    if (__atomic_fetch_add(&lock->wakes, 1, __ATOMIC_RELAXED) % 2)
-        return;
-#endif
-    hk_kick(first);
-}
-"#;
-
-/// The last of them starves its sleepers at this ratio, since it wakes the first one it finds: that is no wake-up lost.
+/// The first of them drops every second wake-up. The last starves its sleepers at this ratio, since it wakes the first one it finds: that
+/// is no wake-up lost.
 #[apply(trial)]
 fn only_lost_wake_ups_make_a_run_invalid() -> Check {
     let directory = scratch("object-lossy");
-    let lossy = compiled(&directory, "lossy", &format!("#define LOSSY\n{SLEEPING}"))?;
-    let sound = compiled(&directory, "sound", SLEEPING)?;
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/locks");
+    let drops =
+        read(format!("{examples}/futex.h")).replace("hk_kick(", "if (lock->note++ % 2 == 0) hk_kick(");
+    written(format!("{directory}/futex.h"), drops);
+    let lossy = compiled(&directory, "lossy", &read(format!("{examples}/futex.c")))?;
     let run = "run --ratio 8 --duration 100ms --no-ideal --format json --pv on";
     for (lock, slept, expected) in [
         (format!("--lock-object {lossy}"), true, 7),
         ("--lock qspinlock".into(), false, 0),
-        (format!("--lock-object {sound}"), true, 0),
+        (format!("--lock-object {examples}/futex.c"), true, 0),
     ] {
         let machine = "--engine sim --machine nehalem-2s --cpus 0-1";
         let record = ends(expected, &format!("{run} {machine} {lock}")).json();
+        let named = record["settings"]["lock"].as_str().expect("a name");
+        assert!(lock.ends_with(named.trim_start_matches("file:")), "{named}");
         let vcpus = record["per_vcpu"].as_array().expect("the vCPUs");
         assert_eq!(vcpus.iter().any(|vcpu| vcpu["run_ns"] == 0), slept, "{lock}");
         assert_eq!(is_warned(&record, "asleep-throughout"), expected == 7, "{lock}");
@@ -386,13 +325,41 @@ fn a_lock_of_a_crate_excludes_and_its_pv_form_sleeps() -> Check {
     }
     cargo(&format!("build --release --locked --offline --target-dir {directory}")).with(&[0]);
     let object = format!("{directory}/x86_64-unknown-none/release/libcrate_lock.a");
-    let place =
-        "--engine sim --machine skylake-8s --cpus 0-1 --ratio 4 --window 20ms --no-ideal --format json";
     for pv in ["off", "on"] {
-        let record = ends(0, &format!("run --lock-object {object} --pv {pv} {place}")).json();
-        let figure = |name: &str| record["figures"][name].as_f64().expect("a figure");
-        assert!(figure("acquisitions") > 100.0 && figure("lost_updates") == 0.0, "{pv}: {record}");
-        assert_eq!(figure("kicks_per_section") > 0.0, pv == "on", "{pv}: {record}");
+        let kicks =
+            excludes(&format!("--lock-object {object} --pv {pv}"))["figures"]["kicks_per_section"].as_f64();
+        assert_eq!(kicks.expect("a figure") > 0.0, pv == "on", "{pv}: {kicks:?}");
     }
     Ok(())
+}
+
+/// The locks of Concurrency Kit in `examples/locks/ck`, where its headers are installed.
+#[apply(trial)]
+fn locks_of_concurrency_kit_compile_link_and_run() -> Check {
+    const HEADER: &str = "/usr/include/ck_spinlock.h";
+    if !Path::new(HEADER).exists() {
+        return skip(format_args!("there is no {HEADER}: get it with `apt install libck-dev`"));
+    }
+    has("cc")?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/locks/ck");
+    let files = std::fs::read_dir(folder).expect("there are examples");
+    let mut locks: Vec<_> = files.map(|file| file.expect("it can be listed").path()).collect();
+    locks.retain(|path| path.extension().is_some_and(|it| it == "c"));
+    assert_eq!(locks.len(), 8, "{locks:?}");
+    for lock in locks {
+        excludes(&format!("--lock 'file:{}'", lock.display()));
+        if ["bytelock", "pflock", "rwlock"].iter().any(|name| lock.ends_with(format!("{name}.c"))) {
+            excludes(&format!("--lock 'file:{}' --read-share 90%", lock.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The record of a lock with more vCPUs than pCPUs, with sections and no lost update.
+fn excludes(lock: &str) -> Value {
+    const PLACE: &str = "--engine sim --machine skylake-8s --cpus 0-1 --ratio 4 --window 32ms";
+    let record = ends(0, &format!("run {lock} --no-ideal --format json {PLACE}")).json();
+    let figures = &record["figures"];
+    assert!(figures["acquisitions"].as_u64() > Some(5) && figures["lost_updates"] == 0, "{lock}: {record}");
+    record
 }

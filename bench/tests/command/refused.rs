@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::qemu::{pretended_qemu, with_qemu};
 use crate::support::{apply, command, end_of, finished, haltkick, refusal, refuses, scratch, trial, written};
 
+/// Other settings are refused in vmm/tests/refusals.rs.
 #[expect(clippy::too_many_lines, reason = "it is one table")]
 #[apply(trial)]
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
@@ -17,10 +18,6 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         ("--slice 10us", "--slice: 10us is out of range: 50us to 100ms"),
         ("--hold 2s", "--hold: 2s is out of range: 1s at most"),
         ("--vm name=a --vm name=a", "two guests are called `a`: give each a name of its own"),
-        (
-            "--vm vcpus=600 --vm vcpus=600",
-            "the guests have 1200 vCPUs together, and a run has 1024 at most: use fewer",
-        ),
         ("--work 1s", "--work: workload 'critical-section' has no such thing: use workload mixed"),
         (
             "--workload mixed --nested-one-in 2",
@@ -32,16 +29,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         ),
         ("--watchdog 0s", "--watchdog: 0s is out of range: 10ms to 86400s"),
         ("--work-rate 500000", "`--work-rate` is gone: the host's rate is measured at each start"),
-        (
-            "--workload spin-queue --lock tas",
-            "workload `spin-queue` cannot be run with lock `tas`; these go with it: none, mutex/packed, mutex/split, \
-             mutex/cached, mutex/prev-cpu",
-        ),
         ("--locks 0", "--locks: 0 is out of range: 1 to 256"),
-        (
-            "--lock none --deschedule holder",
-            "--deschedule: no vCPU holds or awaits lock 'none': deschedule random vCPUs, or take another lock",
-        ),
         ("--grace 2ms", "--grace: 2ms is out of range: a slice, 1ms, at most"),
         ("--grace 50us --sched host", "--grace: only the VMM's own scheduler can grant it: use --sched vmm"),
         (
@@ -50,15 +38,6 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
              parameters ple_gap and ple_window of kvm_intel; pause-exits off ends the exits of one run",
         ),
         ("--deschedule random,for=1m", "--deschedule: for=60s is out of range: 1us to 10s"),
-        (
-            "--deschedule holder,at=handed-over",
-            "--deschedule: lock 'qspinlock' has no points: use qspinlock-points, ticket-points, owner-yield-points",
-        ),
-        (
-            "--lock qspinlock-points --deschedule waiter,at=handed-over",
-            "--deschedule: no waiter passes 'handed-over': use holder or random, or another point",
-        ),
-        ("--lock mutx", "--lock: unknown lock 'mutx': did you mean 'mutex'?"),
         (
             "--lock mutex --layout flat",
             "--layout: lock 'mutex' has no layout 'flat': it has packed, split, cached, prev-cpu",
@@ -89,32 +68,18 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
     for (line, hint) in [
         ("run --hold 5", "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
         ("run --hold '5 lightyears'", "unknown unit 'lightyears'"),
-        ("run --cpus 0-", "'0-' is no CPU list: write it as 0,2-3"),
         ("run --cpus 1000", "CPU 1000 does not exist or is not allowed here: this process may use "),
-        ("run --cpus socket:0", "'socket:0' names no CPUs: write all, cores, no-smt, node:N"),
-        ("run --cpus node:900", "'node:900': this host has no such node with CPUs; it has "),
-        ("run --deschedule owner", "unknown policy 'owner': there is holder, head, waiter, random"),
-        (
-            "run --lock qspinlock-points --deschedule head,at=handed",
-            "unknown point 'handed': there is node-claimed, tail-published, pending-set, halted-published, handed-over,",
-        ),
         ("run --pv maybe", "invalid value 'maybe'"),
+        ("run --perf-map", "only --engine threads"),
         ("run --trace run.json", "no JSON: write --trace run.pftrace"),
         ("run --trace /nonexistent/run.pftrace", "--trace: /nonexistent/run.pftrace: "),
         ("run --engine sim --machine skylake-8s --profile=1ms", "counts all time instead of samples"),
-        ("compare a b --threshold 150%", "'150%' is not below 100%"),
         ("run --vcpus 4 --ratio 2", "cannot be used with"),
         ("bench overcommit --set hold", "write KEY=VALUE"),
+        ("bench overcomit", "unknown experiment 'overcomit': did you mean 'overcommit'?"),
+        ("bench overcommit --ratios 1,4096", "ratio: 4096 is out of range"),
     ] {
         refuses(line, hint);
-    }
-}
-
-#[apply(trial)]
-fn an_unreadable_or_foreign_guest_is_refused() {
-    let foreign = written(format!("{}/foreign", scratch("foreign-guest")), "no ELF at all");
-    for path in [&foreign, "/does/not/exist"] {
-        refuses(&format!("run --guest {path}"), &format!("haltkick: guest image {path}: "));
     }
 }
 

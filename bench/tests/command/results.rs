@@ -11,21 +11,19 @@ use crate::support::{
 };
 
 #[apply(trial)]
-fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
-    let file = written(format!("{}/file", scratch("in-the-way")), "");
-    for path in [&file, "/proc/haltkick"] {
-        refuses(&format!("bench overcommit --output {path}"), &format!("output directory {path}: "));
-    }
-    assert_eq!(read(file), "");
-}
-
-#[apply(trial)]
-fn a_directory_that_holds_an_experiment_is_not_overwritten() {
+fn an_output_directory_that_is_taken_or_cannot_be_written_is_refused() {
     let directory = scratch("taken");
-    let manifest = written(format!("{directory}/manifest.json"), "precious");
-    refuses(&format!("bench overcommit --output {directory}"), "already holds an experiment");
-    assert_eq!(read(manifest), "precious");
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+    let [file, manifest] =
+        ["file", "manifest.json"].map(|name| written(format!("{directory}/{name}"), "precious"));
+    for (path, expected) in [
+        (&*file, &*format!("output directory {file}: ")),
+        ("/proc/haltkick", "output directory /proc/haltkick: "),
+        (&directory, "already holds an experiment"),
+    ] {
+        refuses(&format!("bench overcommit --output {path}"), expected);
+    }
+    assert_eq!((read(file), read(manifest)), ("precious".into(), "precious".into()));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
 }
 
 #[apply(kvm_trial)]
@@ -96,15 +94,6 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
     fs::remove_file(&path).unwrap();
     symlink("/dev/zero", &path).unwrap();
     refuses(&report, "runs.jsonl: it is no regular file");
-}
-
-#[apply(kvm_trial)]
-fn merging_two_whole_runs_doubles_the_blocks() {
-    let (first, second) = (run_tiny("merge-first"), run_tiny("merge-second"));
-    finished(&format!("merge {first} {second} --output {first}-both"));
-    let merged = runs(&format!("{first}-both"));
-    assert_eq!(merged.len(), 6 * CELLS_PER_BLOCK);
-    assert!(merged.values().all(|count| *count == 1));
 }
 
 #[apply(kvm_trial)]

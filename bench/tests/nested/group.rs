@@ -97,14 +97,14 @@ fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
     }
     Ok(Group {
         name: "Linux guests",
-        target: "linux",
+        target: "command",
         package: "bench",
         threads: 2,
         batch: (6, 12),
         silence: Duration::from_secs(300),
         options,
         variables: vec![("HALTKICK_LINUX", "/linux".into())],
-        takes: |_| true,
+        takes: |test| test.starts_with("linux::") || test.starts_with("random_descheduling"),
     })
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::group::Group;
+use crate::programs::Programs;
 use crate::suite::Machines;
 
 /// Exit codes of `nested.sh run` if the programs in the machine did not come to their end.
@@ -50,9 +51,7 @@ pub(crate) enum Event {
 pub(crate) struct Launcher<'a> {
     pub(crate) script: PathBuf,
     pub(crate) root: &'a Path,
-    pub(crate) program: &'a (dyn Fn(&Group) -> PathBuf + Sync),
-    /// The command that tests of the command start.
-    pub(crate) haltkick: &'a Path,
+    pub(crate) programs: &'a Programs,
     /// The suite is to end.
     pub(crate) stop: &'a AtomicBool,
 }
@@ -96,10 +95,10 @@ impl Launcher<'_> {
     fn command(&self, group: &Group, tests: &[String]) -> Command {
         let package = self.root.join(group.package);
         let mut command = Command::new(&self.script);
-        command.args(["run", "--timeout", MOST_SECONDS]).args(&group.options).arg((self.program)(group));
+        command.args(["run", "--timeout", MOST_SECONDS]).args(&group.options).args(self.programs.of(group));
         command.args(["--format", "json", "--test-threads", "1"]);
         command.env("HALTKICK_TESTS", tests.join(",")).env("CARGO_MANIFEST_DIR", &package);
-        command.env("CARGO_BIN_EXE_haltkick", self.haltkick);
+        command.env("CARGO_BIN_EXE_haltkick", &self.programs.haltkick);
         command.envs(group.variables.iter().map(|(name, value)| (name, value)));
         command.current_dir(package).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -187,9 +186,10 @@ mod tests {
             sleep 20 & wait"#;
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (stop, program) = (AtomicBool::new(false), |_: &Group| PathBuf::from("program"));
-        let launcher =
-            Launcher { script, root: &work, program: &program, haltkick: Path::new("/x"), stop: &stop };
+        let stop = AtomicBool::new(false);
+        let programs =
+            Programs { tests: [("guests".into(), "program".into())].into(), haltkick: "/x".into() };
+        let launcher = Launcher { script, root: &work, programs: &programs, stop: &stop };
         let group = Group { silence: Duration::from_secs(1), package: "", ..guests() };
         let mut told = vec![];
         let end = launcher.run(&group, &["a".into()], &mut |event| told.push(event));

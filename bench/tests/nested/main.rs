@@ -17,14 +17,16 @@ mod machine;
 mod programs;
 mod suite;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::Parser;
+
 use crate::flakes::Flakes;
-use crate::group::Group;
 use crate::machine::Launcher;
 use crate::programs::Programs;
 
@@ -33,21 +35,24 @@ const TIME: Duration = Duration::from_secs(3000);
 /// Number of the slowest tests that are told.
 const SLOWEST: usize = 5;
 
+/// The end-to-end tests on KVM with hardware semantics, in emulated machines
+#[derive(Parser)]
 struct Arguments {
+    /// End with 0 where machines cannot be set up
+    #[arg(long)]
     or_skip: bool,
-    cpus: usize,
+    /// For as many machines [default: all of this host]
+    #[arg(long, value_name = "N")]
+    cpus: Option<NonZeroUsize>,
+    /// Also tests that repeat others
+    #[arg(long)]
     all: bool,
+    /// Only tests whose names contain one of these
     texts: Vec<String>,
 }
 
 fn main() -> ExitCode {
-    let arguments = match arguments() {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            say(format!("{error}; see the head of {}", file!()));
-            return ExitCode::from(2);
-        }
-    };
+    let arguments = Arguments::parse();
     match Command::new(here().join("nested.sh")).arg("setup").status().map(|status| status.code()) {
         Ok(Some(0)) => {}
         Ok(Some(4)) => {
@@ -64,25 +69,6 @@ fn main() -> ExitCode {
         say(format!("FAILED: {error}"));
         ExitCode::FAILURE
     })
-}
-
-fn arguments() -> Result<Arguments, String> {
-    let cpus = std::thread::available_parallelism().map_or(1, Into::into);
-    let mut arguments = Arguments { or_skip: false, cpus, all: false, texts: vec![] };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--or-skip" => arguments.or_skip = true,
-            "--all" => arguments.all = true,
-            "--cpus" => {
-                let cpus = words.next().and_then(|cpus| cpus.parse().ok()).filter(|cpus| *cpus > 0);
-                arguments.cpus = cpus.ok_or("--cpus needs a positive number")?;
-            }
-            option if option.starts_with('-') => return Err(format!("unknown option {option}")),
-            _ => arguments.texts.push(word),
-        }
-    }
-    Ok(arguments)
 }
 
 fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
@@ -112,15 +98,10 @@ fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| error.to_string())?;
     }
-    let program = |group: &Group| programs.of(group).map(Path::to_path_buf).unwrap_or_default();
-    let machines = Launcher {
-        script: here().join("nested.sh"),
-        root: &root,
-        program: &program,
-        haltkick: &programs.haltkick,
-        stop: &stop,
-    };
-    let results = suite::run(&groups, tests, &machines, &flakes, arguments.cpus, TIME, &say);
+    let machines =
+        Launcher { script: here().join("nested.sh"), root: &root, programs: &programs, stop: &stop };
+    let cpus = arguments.cpus.or_else(|| std::thread::available_parallelism().ok()).map_or(1, Into::into);
+    let results = suite::run(&groups, tests, &machines, &flakes, cpus, TIME, &say);
     let mut slowest: Vec<_> = results.tests.iter().collect();
     slowest.sort_by_key(|test| std::cmp::Reverse(test.took));
     for test in slowest.into_iter().take(SLOWEST) {

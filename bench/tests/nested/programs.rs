@@ -8,9 +8,9 @@ use serde::Deserialize;
 
 use crate::group::{Group, told};
 
-/// Paths of the test programs, by target, and of the `haltkick` command.
+/// Paths of the test programs, by target, and of the `haltkick` command, which some of them start.
 pub(crate) struct Programs {
-    tests: BTreeMap<String, PathBuf>,
+    pub(crate) tests: BTreeMap<String, PathBuf>,
     pub(crate) haltkick: PathBuf,
 }
 

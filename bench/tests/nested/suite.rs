@@ -1,7 +1,8 @@
 //! Which tests go into which machine, and what is made of how it ended. Machines die and hang: what they told before counts,
 //! the test that one died in is to blame for it, and all others go into the next.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::flakes::Flakes;
@@ -23,8 +24,6 @@ pub(crate) struct Test {
     /// Its place among the groups.
     group: usize,
     pub(crate) name: String,
-    /// Whether a machine has it now.
-    is_out: bool,
     pub(crate) passed: bool,
     /// Skipped there, which is no pass.
     pub(crate) ignored: bool,
@@ -39,7 +38,7 @@ pub(crate) struct Test {
 impl Test {
     fn new(group: usize, name: String) -> Self {
         let (failures, deaths, took) = (vec![], vec![], Duration::ZERO);
-        Self { group, name, is_out: false, passed: false, ignored: false, failures, deaths, took }
+        Self { group, name, passed: false, ignored: false, failures, deaths, took }
     }
 
     /// Whether no further machine could change the outcome, or none is worth it.
@@ -55,8 +54,8 @@ pub(crate) struct Results {
     pub(crate) deaths: Vec<String>,
     /// Why tests that are not settled went into no further machine.
     pub(crate) given_up: Option<String>,
-    /// Machines that run now.
-    running: usize,
+    /// What no machine of this round has yet.
+    waiting: VecDeque<Vec<usize>>,
 }
 
 struct Suite<'a> {
@@ -66,12 +65,10 @@ struct Suite<'a> {
     until: Instant,
     say: &'a (dyn Fn(String) + Sync),
     state: Mutex<Results>,
-    /// A machine has ended: its tests may have to be run again.
-    returned: Condvar,
 }
 
-/// Runs these tests, named with the place of their group, on this number of CPUs: first the groups whose machines take all of them. No
-/// machine starts after `time`.
+/// Runs these tests, named with the place of their group, on this number of CPUs: first the groups whose machines take all of them. What
+/// a round of machines leaves open goes into the next. No machine starts after `time`.
 pub(crate) fn run(
     groups: &[Group],
     tests: Vec<(usize, String)>,
@@ -82,24 +79,22 @@ pub(crate) fn run(
     say: &(dyn Fn(String) + Sync),
 ) -> Results {
     let tests = tests.into_iter().map(|(group, name)| Test::new(group, name)).collect();
-    let state = Mutex::new(Results { tests, machines: 0, deaths: vec![], given_up: None, running: 0 });
-    let until = Instant::now() + time;
-    let suite = Suite { groups, machines, flakes, until, say, state, returned: Condvar::new() };
+    let waiting = VecDeque::new();
+    let state = Mutex::new(Results { tests, machines: 0, deaths: vec![], given_up: None, waiting });
+    let suite = Suite { groups, machines, flakes, until: Instant::now() + time, say, state };
     for threads in [2, 1] {
         let workers = (cpus / threads).max(1);
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| suite.work(threads, workers));
-            }
-        });
+        while suite.plan(threads, workers) {
+            std::thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(|| suite.work())));
+        }
     }
     suite.state.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Suite<'_> {
-    /// Takes batches of the groups with `threads` threads a machine until there are none left.
-    fn work(&self, threads: usize, workers: usize) {
-        while let Some((batch, number)) = self.next(threads, workers) {
+    /// Takes batches until there are none left.
+    fn work(&self) {
+        while let Some((batch, number)) = self.next() {
             let state = self.state();
             let group = &self.groups[state.tests[batch[0]].group];
             let tests: Vec<_> = batch.iter().map(|&test| state.tests[test].name.clone()).collect();
@@ -117,53 +112,40 @@ impl Suite<'_> {
                     }
                 }
             });
-            self.take_back(group, &batch, running.map(|(test, _)| test), number, end);
+            self.conclude(group, &batch, running.map(|(test, _)| test), number, end);
         }
     }
 
-    /// Returns the next batch for a machine, once there is one or none can come back.
-    fn next(&self, threads: usize, workers: usize) -> Option<(Vec<usize>, usize)> {
+    /// The next batch, and the number of its machine.
+    fn next(&self) -> Option<(Vec<usize>, usize)> {
         let mut state = self.state();
-        loop {
-            if Instant::now() >= self.until {
-                state.given_up.get_or_insert_with(|| "the time for the suite was up".into());
-            }
-            let places = (0..self.groups.len()).filter(|&group| self.groups[group].threads == threads);
-            let batch =
-                places.map(|group| self.batch(&state.tests, group, workers)).find(|batch| !batch.is_empty());
-            match batch.filter(|_| state.given_up.is_none()) {
-                Some(batch) => {
-                    batch.iter().for_each(|&test| state.tests[test].is_out = true);
-                    state.running += 1;
-                    state.machines += 1;
-                    return Some((batch, state.machines));
-                }
-                None if state.running == 0 => return None,
-                None => state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
-            }
+        if Instant::now() >= self.until {
+            state.given_up.get_or_insert_with(|| "the time for the suite was up".into());
         }
+        let batch = if state.given_up.is_none() { state.waiting.pop_front() } else { None };
+        state.machines += usize::from(batch.is_some());
+        batch.map(|batch| (batch, state.machines))
     }
 
-    /// Large batches at first, since each costs the start of a machine; small ones at the end, so that all end together. Then
-    /// what is to be run again: each test that a machine died in alone, so that it takes no other along.
-    fn batch(&self, tests: &[Test], group: usize, workers: usize) -> Vec<usize> {
-        let is_due = |test: &Test| test.group == group && !test.is_out && !test.is_settled();
-        let due = (0..tests.len()).filter(|&test| is_due(&tests[test]));
-        let (mut fresh, mut again, mut killers) = (vec![], vec![], vec![]);
-        for test in due {
-            match (tests[test].deaths.is_empty(), tests[test].failures.is_empty()) {
-                (false, _) => killers.push(test),
-                (true, true) => fresh.push(test),
-                (true, false) => again.push(test),
+    /// Divides among machines what is not settled of the groups with `threads` threads a machine, if there is any: large batches at first,
+    /// since each costs the start of a machine; small ones at the end, so that all end together. Then each test that a machine died in
+    /// alone, so that it takes no other along.
+    fn plan(&self, threads: usize, workers: usize) -> bool {
+        let mut state = self.state();
+        state.waiting.clear();
+        for (place, group) in self.groups.iter().enumerate().filter(|(_, group)| group.threads == threads) {
+            let is_due = |test: &usize| state.tests[*test].group == place && !state.tests[*test].is_settled();
+            let due = (0..state.tests.len()).filter(is_due);
+            let (mut others, killers): (Vec<_>, Vec<_>) =
+                due.partition(|&it| state.tests[it].deaths.is_empty());
+            let (least, most) = group.batch;
+            while !others.is_empty() {
+                let size = others.len().div_ceil(2 * workers).clamp(least, most).min(others.len());
+                state.waiting.push_back(others.drain(..size).collect());
             }
+            state.waiting.extend(killers.into_iter().map(|killer| vec![killer]));
         }
-        let (least, most) = self.groups[group].batch;
-        fresh.truncate(fresh.len().div_ceil(2 * workers).clamp(least, most));
-        match (fresh.is_empty(), killers.first()) {
-            (false, _) => fresh,
-            (true, Some(&killer)) => vec![killer],
-            (true, None) => again,
-        }
+        state.given_up.is_none() && !state.waiting.is_empty()
     }
 
     fn ended(&self, number: usize, test: usize, verdict: Verdict, took: Duration) {
@@ -187,10 +169,8 @@ impl Suite<'_> {
     }
 
     /// Puts down how a machine ended, during the test that was `running`.
-    fn take_back(&self, group: &Group, batch: &[usize], running: Option<usize>, number: usize, end: End) {
+    fn conclude(&self, group: &Group, batch: &[usize], running: Option<usize>, number: usize, end: End) {
         let mut state = self.state();
-        state.running -= 1;
-        batch.iter().for_each(|&test| state.tests[test].is_out = false);
         let died = match (end, running) {
             (End::Program(code), Some(test)) => {
                 let why = format!("the test program ended with code {code} during it");
@@ -219,7 +199,6 @@ impl Suite<'_> {
                 state.given_up.get_or_insert_with(|| "more machines have died than are borne".into());
             }
         }
-        self.returned.notify_all();
     }
 
     fn state(&self) -> MutexGuard<'_, Results> {

@@ -87,7 +87,8 @@ impl ByActivity {
         }
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds others of the same kind.
+    pub fn add(&mut self, other: &Self) {
         self.holder += other.holder;
         self.head += other.head;
         self.waiter += other.waiter;

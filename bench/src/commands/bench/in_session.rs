@@ -10,39 +10,43 @@ use super::job::Job;
 use crate::commands::dry_run::Pace;
 use crate::commands::interrupt;
 use crate::host::identity::Host;
-use crate::host::{noise, walls};
+use crate::host::{facts, noise, walls};
 use crate::measure::ahead::{Ahead, Simulators};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration, Calibrations};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::sample;
-use crate::measure::session::Session;
+use crate::measure::session::{Rule, Session};
 use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
+use crate::results::manifest::Manifest;
+use crate::settings::rounds;
 use crate::text::exit::Result;
 use crate::text::output;
 
-/// Does some work in a session, which ends as by Ctrl-C after a budget of time. Returns what the session leaves, and the result of the work.
-pub(super) fn in_session<T>(
+/// Measures what is missing, until a budget of time ends that as Ctrl-C does. What there is then, and how it ended.
+pub(super) fn measure(
     job: &Job,
     directory: Directory,
     records: Vec<Record>,
-    (simulate, live, budget): (Option<NonZeroUsize>, Option<&LiveFile>, Option<Duration>),
-    work: impl FnOnce(&mut Session<'_>) -> T,
-) -> Result<(Directory, Vec<Record>, T)> {
+    (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
+    live: Option<LiveFile>,
+) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
     let stop = interrupt::catch_within(budget)?;
-    let shown = || live.map(LiveFile::live);
+    let shown = || live.as_ref().map(LiveFile::live);
     let engine = engine::kvm(&job.image, &stop, shown());
     let simulator = engine::simulator(&job.image, &stop, shown());
     let mut session = start(job, &engine, directory, records)?;
-    session.simulators = simulate.map(|jobs| Simulators {
-        ahead: Arc::new(Ahead::new(jobs)),
-        simulate: &simulator,
-        stop: &stop,
-    });
-    let done = work(&mut session);
-    Ok((session.directory, session.records, done))
+    session.simulators =
+        jobs.map(|jobs| Simulators { ahead: Arc::new(Ahead::new(jobs)), simulate: &simulator, stop: &stop });
+    let ending = session.run(rule);
+    let Session { directory, records, failed, .. } = session;
+    let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };
+    manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
+    let written = directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?);
+    rounds::tell_of_too_few(job.plan.cells().map(|cell| &cell.run));
+    Ok((directory, manifest, records, ending.and(written)))
 }
 
 /// How fast the cells will be made, `jobs` at the same time if all are simulated: some of those are tried.

@@ -42,8 +42,7 @@ impl Job {
         experiment.apply(overrides)?;
         let with: Vec<String> = overrides.with.iter().map(|file| format!("{FILE_PREFIX}{file}")).collect();
         let named = experiment.locks();
-        let guest = from.guest.as_deref();
-        let image = guest_image::load(guest, named.iter().chain(&with).map(String::as_str))?;
+        let image = guest_image::load(from.guest.as_deref(), named.iter().chain(&with).map(String::as_str))?;
         for lock in with.iter().filter_map(|name| image.locks.iter().find(|lock| lock.name == *name)) {
             experiment.add_object(lock).map_err(|error| Failure::usage(format!("--with: {error}")))?;
         }
@@ -54,11 +53,7 @@ impl Job {
         let fitted = experiment.fit_to(supply, most_vcpus)?;
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
-        guest_image::check_trust(
-            (guest, &image),
-            from.trust_image,
-            plan.cells().map(|cell| &cell.run.engine),
-        )?;
+        guest_image::check_trust(from, &image, plan.cells().map(|cell| &cell.run.engine))?;
         pcpus::say_before(&allowed, plan.cells().map(|cell| &cell.run));
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
@@ -158,34 +153,19 @@ impl Job {
     }
 }
 
-/// A fact that says with what a directory's runs were made.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Made {
-    /// The program: it simulates, too.
-    By,
-    /// The image, with the lock objects behind it.
-    With,
-}
-
-/// Whether `job` would make its runs by or with the same as those of `manifest` were.
-pub(super) fn is_same(made: Made, manifest: &Manifest, job: &Job) -> bool {
-    let key = match made {
-        Made::By => "tool.vmm_sha256",
-        Made::With => "tool.guest_sha256",
-    };
-    let value = |facts: &BTreeMap<String, Fact>| facts.get(key).and_then(|fact| fact.value.clone());
-    value(&manifest.facts) == value(&facts::of_tool(&job.image))
-}
-
 /// Names the first thing with which a directory's runs were made and `job` would not make them.
 pub(super) fn difference(manifest: &Manifest, records: &[Record], job: &Job) -> Option<String> {
-    if !is_same(Made::With, manifest, job) {
+    let here = facts::of_tool(&job.image);
+    let value = |facts: &BTreeMap<String, Fact>, key: &str| facts.get(key).and_then(|it| it.value.clone());
+    let is_same = |key: &str| value(&manifest.facts, key) == value(&here, key);
+    if !is_same("tool.guest_sha256") {
         return Some("another guest image, or with lock objects that have changed".into());
     }
     if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &job.kernels) {
         return Some(format!("other kernels: {difference}"));
     }
-    if job.plan.cells().any(|cell| cell.run.engine.is_simulated()) && !is_same(Made::By, manifest, job) {
+    // The program simulates.
+    if job.plan.cells().any(|cell| cell.run.engine.is_simulated()) && !is_same("tool.vmm_sha256") {
         return Some("another haltkick, whose simulated figures may differ".into());
     }
     if manifest.has_kernels() {

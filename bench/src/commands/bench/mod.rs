@@ -5,30 +5,25 @@ mod job;
 mod load;
 mod quiet;
 
-use std::borrow::Cow;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haltkick_vmm::Needs;
-use in_session::in_session;
+use in_session::measure;
 use job::Job;
 
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience};
-use crate::commands::report::{self, Show};
-use crate::commands::{dry_run, earlier};
+use crate::cli::{BenchArgs, Conduct, ImageArgs, Patience, ShowArgs};
+use crate::commands::{dry_run, earlier, report};
 use crate::experiment::overrides::Overrides;
 use crate::experiment::{Experiment, Source};
 use crate::host::identity::Host;
-use crate::host::{facts, walls};
-use crate::measure::session::{Rule, Session};
+use crate::host::walls;
+use crate::measure::session::Rule;
 use crate::record::Record;
 use crate::record::place::slug;
 use crate::results::directory::{self, Directory};
-use crate::results::live::LiveFile;
 use crate::results::manifest::Manifest;
-use crate::settings::rounds;
 use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -91,29 +86,11 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
     let live = job.live(&directory.path)?;
     walls::confine(&job.needs(&directory.path))?;
     let (directory, manifest, records, ending) = measure(job, directory, records, how, live)?;
-    let show =
-        Show { format: conduct.format, strict: conduct.strict, verbose: conduct.verbose, exports: &exports };
-    let concluded = report::conclude(&directory.path, &manifest, &records, show);
+    let (format, strict, verbose) = (conduct.format, conduct.strict, conduct.verbose);
+    let show = ShowArgs { format, strict, verbose, export: vec![] };
+    let concluded = report::conclude(&directory.path, &manifest, &records, &show, &exports);
     // The reason for an early end comes first: it explains whatever went wrong then.
     ending.and(concluded)
-}
-
-/// Measures what is missing. What there is then, and how it ended.
-fn measure(
-    job: &Job,
-    directory: Directory,
-    records: Vec<Record>,
-    (rule, jobs, budget): (Rule, Option<NonZeroUsize>, Option<Duration>),
-    live: Option<LiveFile>,
-) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
-    let run = |session: &mut Session<'_>| (session.run(rule), std::mem::take(&mut session.failed));
-    let (directory, records, (ending, failed)) =
-        in_session(job, directory, records, (jobs, live.as_ref(), budget), run)?;
-    let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(&directory.path)? };
-    manifest.note_failed(failed, records.iter().filter_map(|record| record.place.as_ref()));
-    let written = directory.write(directory::MANIFEST, &output::to_indented_json(&manifest)?);
-    rounds::tell_of_too_few(job.plan.cells().map(|cell| &cell.run));
-    Ok((directory, manifest, records, ending.and(written)))
 }
 
 /// Refuses an experiment that cannot be run here.
@@ -121,15 +98,9 @@ pub(crate) fn check(source: Source) -> Result<()> {
     Job::new(source, &Overrides::default(), &ImageArgs::default())?.check()
 }
 
-/// Runs an experiment into `path`, or completes what is there; simulates `jobs` cells at the same time. Its table is left to the
-/// caller.
-pub(crate) fn run_in(
-    source: Source,
-    overrides: &Overrides,
-    jobs: Option<NonZeroUsize>,
-    path: &Path,
-) -> Result<(Summary, Exit)> {
-    let (ending, concluded) = run_within(source, overrides, (jobs, None, None), path)?;
+/// Runs an experiment into `path`, or completes what is there. Its table is left to the caller.
+pub(crate) fn run_in(source: Source, overrides: &Overrides, path: &Path) -> Result<(Summary, Exit)> {
+    let (ending, concluded) = run_within(source, overrides, (None, None), path)?;
     ending.and(concluded)
 }
 
@@ -141,14 +112,17 @@ type Ended = (Result<()>, Result<(Summary, Exit)>);
 pub(crate) fn run_within(
     source: Source,
     overrides: &Overrides,
-    (jobs, budget, patience): (Option<NonZeroUsize>, Option<Duration>, Option<&Patience>),
+    (budget, patience): (Option<Duration>, Option<&Patience>),
     path: &Path,
 ) -> Result<Ended> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
         let (job, directory, records) = going_on(path, &ImageArgs::default())?;
         // Texts are cleaned where they are read back.
         if job.experiment.source.text != output::clean(&source.text) {
-            return Err(another_experiment(path));
+            let path = path.display();
+            return Err(Failure::usage(format!(
+                "{path} holds another experiment: choose another --output directory"
+            )));
         }
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
@@ -178,14 +152,9 @@ pub(crate) fn run_within(
         ends_in_vain: patience.and_then(Patience::ends_in_vain),
         ..file
     };
-    let how = (rule, job.jobs(jobs)?, budget);
+    let how = (rule, job.jobs(None)?, budget);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     Ok((ending, report::write(&directory.path, &manifest, &records)))
-}
-
-fn another_experiment(path: &Path) -> Failure {
-    let path = path.display();
-    Failure::usage(format!("{path} holds another experiment: choose another --output directory"))
 }
 
 /// Completes what a directory holds.
@@ -225,9 +194,4 @@ fn going_on(path: &Path, image: &ImageArgs) -> Result<(Job, Directory, Vec<Recor
             "was begun with {difference}: have the same again (--guest gives an image)"
         ))),
     }
-}
-
-/// A word as a shell reads it back. (Only a zero byte cannot be quoted, and no argument has one.)
-pub(super) fn quote(word: &str) -> String {
-    shlex::try_quote(word).map_or_else(|_| word.to_owned(), Cow::into_owned)
 }

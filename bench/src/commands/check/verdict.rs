@@ -68,11 +68,7 @@ impl Tried {
         form.sections = form.sections.saturating_add(outcome.acquisitions());
         form.vcpus.insert(asked.guest.vcpus);
         if let Some(off) = &outcome.preemptions {
-            form.taken_off.holder += off.holder;
-            form.taken_off.head += off.head;
-            form.taken_off.waiter += off.waiter;
-            form.taken_off.halted += off.halted;
-            form.taken_off.other += off.other;
+            form.taken_off.add(off);
         }
     }
 

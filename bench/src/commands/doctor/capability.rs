@@ -40,23 +40,18 @@ fn sandbox() -> Finding {
 }
 
 fn kvm_device() -> Finding {
-    const WHY: &str = "guests run on it";
-    let finding = |level, value: &str, change: Option<String>| Finding {
-        name: "/dev/kvm",
-        level,
-        value: Some(value.into()),
-        why: WHY.into(),
-        change,
-    };
-    match OpenOptions::new().read(true).write(true).open("/dev/kvm").map_err(|error| error.kind()) {
-        Ok(_) => finding(Level::Good, "usable", None),
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+    let (value, change) = match opened.map_err(|error| error.kind()) {
+        Ok(_) => ("usable".to_owned(), None),
         Err(ErrorKind::PermissionDenied) => {
             let change = "sudo usermod -aG kvm $USER, then log in again";
-            finding(Level::Missing, "not accessible for this user", Some(change.into()))
+            ("not accessible for this user".into(), Some(change))
         }
-        Err(ErrorKind::NotFound) => finding(Level::Missing, "does not exist", Some(how_to_get_kvm().into())),
-        Err(kind) => finding(Level::Missing, &kind.to_string(), Some(how_to_get_kvm().into())),
-    }
+        Err(ErrorKind::NotFound) => ("does not exist".into(), Some(how_to_get_kvm())),
+        Err(kind) => (kind.to_string(), Some(how_to_get_kvm())),
+    };
+    let level = if change.is_none() { Level::Good } else { Level::Missing };
+    Finding::of_fact("/dev/kvm", Ok(value), "guests run on it", |_| (level, change))
 }
 
 fn how_to_get_kvm() -> &'static str {

@@ -12,6 +12,7 @@ use haltkick_vmm::{Gap, allowed_cpus, gaps};
 use crate::analysis::statistics::median;
 use crate::host::cpulist::CpuList;
 use crate::host::{identity, probe};
+use crate::results::directory::write_whole;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
 
@@ -56,7 +57,7 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let name = super::name_of(path);
     let text = file(&name, preset.text, &values);
     Host::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    super::save(path, &text)?;
+    write_whole(path, &text)?;
     let here: Vec<String> = values.iter().map(|it| format!("{}.{}", it.section, it.key)).collect();
     output::data(&format!(
         "{0}: from this host {1}; the rest is of {2}; try: haltkick run --engine sim --sched host --host {0}\n",
@@ -95,39 +96,27 @@ fn of_modules() -> Vec<Value> {
     let vendor = identity::kvm_module().unwrap_or_default();
     // No loop has PAUSEs so close to each other: its exits are off.
     let off_if_0 = |text: String| if text == "0" { "1".into() } else { text };
-    let pauses: [(&str, Option<String>); 3] = match vendor.as_str() {
-        module @ "kvm_intel" => [
-            ("gap", plain(module, "ple_gap").map(off_if_0)),
-            ("window", plain(module, "ple_window")),
-            ("counter", None),
-        ],
+    let (gap, window, counter) = match vendor.as_str() {
+        module @ "kvm_intel" => (plain(module, "ple_gap").map(off_if_0), plain(module, "ple_window"), None),
         module @ "kvm_amd" => {
             let count = plain(module, "pause_filter_count");
-            let off = count.as_deref() == Some("0");
-            [
-                (
-                    "gap",
-                    if off {
-                        Some("1".into())
-                    } else {
-                        plain(module, "pause_filter_thresh")
-                            .map(|it| if it == "0" { MOST_GAP.into() } else { it })
-                    },
-                ),
-                ("window", count.filter(|_| !off)),
-                ("counter", Some("\"pauses\"".into())),
-            ]
+            let is_off = count.as_deref() == Some("0");
+            let gap = plain(module, "pause_filter_thresh");
+            let gap = gap.map(|text| if text == "0" { MOST_GAP.into() } else { text });
+            let gap = if is_off { Some("1".into()) } else { gap };
+            (gap, count.filter(|_| !is_off), Some("\"pauses\"".into()))
         }
-        _ => [("gap", None), ("window", None), ("counter", None)],
+        _ => (None, None, None),
     };
-    let pauses = pauses.into_iter().map(|(key, text)| ("pause", key, text));
     [
         ("halt-polling", "most-us", us("halt_poll_ns")),
         ("halt-polling", "start-us", us("halt_poll_ns_grow_start")),
         ("halt-polling", "shrink", plain("kvm", "halt_poll_ns_shrink")),
+        ("pause", "gap", gap),
+        ("pause", "window", window),
+        ("pause", "counter", counter),
     ]
     .into_iter()
-    .chain(pauses)
     .filter_map(|(section, key, text)| text.map(|text| Value { section, key, text }))
     .collect()
 }

@@ -15,6 +15,7 @@ use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::topology::{CoreOfCpu, Places};
+use crate::results::directory::write_whole;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
@@ -68,7 +69,7 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let name = super::name_of(path);
     let text = measured.file(&name, &places);
     let machine = Machine::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
-    super::save(path, &text)?;
+    write_whole(path, &text)?;
     output::data(&format!(
         "{0}: {1} CPUs; try: haltkick run --engine sim --machine {0}\n",
         output::shown(path),
@@ -152,15 +153,11 @@ impl Measured {
         figure(&mut text, "wake-ns", wake_ns, wake);
         figure(&mut text, "switch-ns", self.guest.switch_ns, "here");
         figure(&mut text, "scatter", 0.2, "E");
-        self.guest.wake_up.iter().for_each(|wake_up| idle_states(&mut text, wake_up));
+        for (after_us, wake_us) in self.guest.wake_up.iter().flat_map(|wake_up| &wake_up.idle) {
+            let _ = writeln!(text, "\n[[guest.idle]]\nafter-us = {after_us:.1}");
+            figure(&mut text, "wake-us", *wake_us, "here");
+        }
         text
-    }
-}
-
-fn idle_states(text: &mut String, wake_up: &WakeUp) {
-    for (after_us, wake_us) in &wake_up.idle {
-        let _ = writeln!(text, "\n[[guest.idle]]\nafter-us = {after_us:.1}");
-        figure(text, "wake-us", *wake_us, "here");
     }
 }
 
@@ -222,10 +219,8 @@ impl Guests {
         let switch_ns = (two_ns - exit_ns).max(0.0);
         // A handoff on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
         let kick_ns = (here_ns - 2.0 * exit_ns - switch_ns).max(0.0);
-        let hand_overs = there_ns.iter().zip(SLEEPS);
-        let hand_overs =
-            hand_overs.map(|(&period_ns, hold)| HandOver { hold_ns: hold.as_nanos() as f64, period_ns });
-        let hand_overs = hand_overs.collect::<Vec<_>>();
+        let holds_ns = SLEEPS.map(|hold| hold.as_nanos() as f64);
+        let hand_overs: Vec<_> = holds_ns.into_iter().zip(there_ns.iter().copied()).collect();
         let lost = 1.0 - long_ns / short_ns;
         Ok(GuestCosts {
             exit_ns: *exit_ns,
@@ -310,33 +305,26 @@ fn section_ns(outcome: &Outcome) -> Result<f64> {
     Ok(ticks as f64 * 1e6 / outcome.tsc_khz as f64)
 }
 
-/// A token that two vCPUs on two pCPUs hand to each other, each after it has worked for a while.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HandOver {
-    /// The work before the token is passed on, in nanoseconds.
-    pub hold_ns: f64,
-    /// From one passing on to the next, in nanoseconds.
-    pub period_ns: f64,
-}
-
 /// The cost of a wake-up, as machine files say it.
 #[derive(Debug, PartialEq)]
-pub(super) struct WakeUp {
+struct WakeUp {
     /// Cost after the shortest sleep, in nanoseconds.
-    pub wake_ns: f64,
+    wake_ns: f64,
     /// `after-us` and `wake-us` of each deeper idle state, in microseconds, ascending.
-    pub idle: Vec<(f64, f64)>,
+    idle: Vec<(f64, f64)>,
 }
 
 impl WakeUp {
-    /// From handoffs in the order of their `hold_ns`, given what an exit and a kick cost on this host.
+    /// From handoffs between two pCPUs, ascending: each with the work before the token is passed on, and with the time from one passing on
+    /// to the next. An exit and a kick cost that much on this host.
     ///
     /// A period is the work, half of an exit and the kick, after which the sleeper is ready, and what is left: its way out of the
     /// sleep and into the guest. It had slept since it had passed the token on, kicked, and left its guest once more, which is a
     /// period less an exit.
-    pub(super) fn from_hand_overs(hand_overs: &[HandOver], exit_ns: f64, kick_ns: f64) -> Self {
-        let wake = |it: &HandOver| (it.period_ns - it.hold_ns - exit_ns / 2.0 - kick_ns).max(0.0);
-        let slept = |it: &HandOver| (it.period_ns - exit_ns).max(1000.0);
+    fn from_hand_overs(hand_overs: &[(f64, f64)], exit_ns: f64, kick_ns: f64) -> Self {
+        let wake =
+            |(hold_ns, period_ns): &(f64, f64)| (period_ns - hold_ns - exit_ns / 2.0 - kick_ns).max(0.0);
+        let slept = |(_, period_ns): &(f64, f64)| (period_ns - exit_ns).max(1000.0);
         let wake_ns = hand_overs.first().map_or(0.0, wake);
         let (mut idle, mut deepest_ns) = (Vec::new(), 0.0);
         for pair in hand_overs.windows(2) {
@@ -356,20 +344,16 @@ impl WakeUp {
 mod tests {
     use super::*;
 
-    fn hand_overs(pairs: &[(f64, f64)]) -> Vec<HandOver> {
-        pairs.iter().map(|&(hold_ns, period_ns)| HandOver { hold_ns, period_ns }).collect()
-    }
-
     #[test]
     fn a_host_with_equally_fast_wake_ups_has_no_idle_states() {
-        let measured = hand_overs(&[(0.0, 5000.0), (20_000.0, 25_100.0), (500_000.0, 504_900.0)]);
+        let measured = [(0.0, 5000.0), (20_000.0, 25_100.0), (500_000.0, 504_900.0)];
         let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
         assert_eq!(wake_up, WakeUp { wake_ns: 3000.0, idle: vec![] });
     }
 
     #[test]
     fn an_added_cost_is_an_idle_state_between_the_tried_sleeps() {
-        let measured = hand_overs(&[(0.0, 5000.0), (20_000.0, 37_000.0), (500_000.0, 640_000.0)]);
+        let measured = [(0.0, 5000.0), (20_000.0, 37_000.0), (500_000.0, 640_000.0)];
         let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
         let [(first_after, first), (second_after, second)] = wake_up.idle[..] else { panic!("{wake_up:?}") };
         assert_eq!((first, second), (12.0, 135.0));
@@ -378,8 +362,7 @@ mod tests {
 
     #[test]
     fn no_time_is_less_than_none_where_the_host_was_busy() {
-        let wake_up =
-            WakeUp::from_hand_overs(&hand_overs(&[(0.0, 900.0), (20_000.0, 19_000.0)]), 1000.0, 1500.0);
+        let wake_up = WakeUp::from_hand_overs(&[(0.0, 900.0), (20_000.0, 19_000.0)], 1000.0, 1500.0);
         assert_eq!(wake_up, WakeUp { wake_ns: 0.0, idle: vec![] });
     }
 }

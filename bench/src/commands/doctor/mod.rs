@@ -119,23 +119,17 @@ fn name_of(path: &Path) -> String {
     path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Writes a file that was measured here.
-fn save(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(|error| Failure::internal(format!("{}: {error}", path.display())))
-}
-
 /// Findings as text: what is good in one line each, the rest with reasons.
 fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
         let (mark, style) = mark(finding.level);
         let value = finding.value.as_deref().unwrap_or("not known");
-        let line = format!("{mark:<8}{:<20} {value}", finding.name);
-        let mut lines = wrap_after(&line, INDENT);
-        let first = lines.remove(0);
-        let _ = writeln!(text, "{style}{mark:<8}{style:#}{}", &first[8..]);
+        let lines = paragraph(value, INDENT);
+        let (first, more) = lines.split_first().expect("there is a value");
+        let _ = writeln!(text, "{style}{mark:<8}{style:#}{:<20} {}", finding.name, first.trim_start());
         let dim = Style::new().dimmed();
-        for line in lines {
+        for line in more {
             let _ = writeln!(text, "{line}");
         }
         for line in paragraph(&finding.why, INDENT) {
@@ -172,16 +166,4 @@ fn mark(level: Level) -> (&'static str, Style) {
         Level::Spoils => ("spoils", AnsiColor::Yellow.on_default().bold()),
         Level::Missing => ("missing", AnsiColor::Red.on_default().bold()),
     }
-}
-
-/// A line whose columns must stay where they are, cut only where it is too wide.
-fn wrap_after(line: &str, indent: usize) -> Vec<String> {
-    if line.chars().count() <= crate::text::wrap::WIDTH {
-        return vec![line.to_owned()];
-    }
-    let head: String = line.chars().take(indent).collect();
-    let tail: String = line.chars().skip(indent).collect();
-    let mut lines = paragraph(&tail, indent);
-    lines[0].replace_range(..indent, &head);
-    lines
 }

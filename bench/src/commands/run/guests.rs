@@ -15,9 +15,7 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watch};
-use crate::measure::console::RunResult;
-use crate::measure::engine;
-use crate::measure::engine::companion;
+use crate::measure::engine::{self, companion};
 use crate::measure::fill::record;
 use crate::measure::origin::Origin;
 use crate::measure::progress::{WORTH_SAYING, shown};
@@ -122,15 +120,10 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
     if args.no_ideal {
         return Err("not asked for (--no-ideal)".into());
     }
-    let (real, simulator) = (engine::kvm(image, stop, None), engine::simulator(image, stop, None));
-    let either = |run: &Run| {
-        if !run.engine.is_simulated() {
-            return real(run);
-        }
-        let virtual_time = Arc::new(VirtualTime::default());
-        shown(&virtual_time, run.warmup + run.window, || simulator(run, Arc::clone(&virtual_time)))
-            .0
-            .map(RunResult::from)
+    let (real, instruments) = (engine::kvm(image, stop, None), Instruments::default());
+    let either = |run: &Run| match run.engine.is_simulated() {
+        true => Ok(run_guests(run, image, stop, &instruments)?.all()?.into()),
+        false => real(run),
     };
     companion(&either, run, image, first.work_rate)
 }

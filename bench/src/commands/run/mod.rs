@@ -34,11 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let allowed = cpulist::allowed()?;
     let run = settings.resolve(Supply { image: &image, allowed: &allowed })?;
     pcpus::say_before(&allowed, std::iter::once(&run));
-    guest_image::check_trust(
-        (args.image.guest.as_deref(), &image),
-        args.image.trust_image,
-        std::iter::once(&run.engine),
-    )?;
+    guest_image::check_trust(&args.image, &image, std::iter::once(&run.engine))?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&run, &image)?;
     let instruments = instruments(args, &run.engine)?;

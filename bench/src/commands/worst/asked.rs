@@ -156,26 +156,23 @@ pub(super) fn round(run: &Run) -> Duration {
 
 /// Refuses what no preemption can be tried in.
 fn check(run: &Run, image: &Image) -> Result<()> {
-    let refuse = |message: &str| Err(Failure::usage(message));
-    let is_asked = |lock: &&Entry| lock.name == run.our(0).ours.lock;
-    if image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free) {
-        return refuse("--lock: no vCPU holds or awaits this lock: take another one");
-    }
-    if run.guests.len() > 1 {
-        return refuse("--vm: preemptions are tried in one guest: leave --vm out");
-    }
     let ours = run.our(0).ours;
-    if run.deschedule.is_some() {
-        return refuse("--deschedule: this command takes vCPUs off by itself: leave --deschedule out");
-    }
-    if run.schedule.is_some() {
-        return refuse("--schedule: this command takes vCPUs off by itself: leave --schedule out");
-    }
-    if ours.shape.work().is_some() {
-        return refuse("--work: preemptions are tried in a run without an end: leave --work out");
-    }
-    if !ours.oracle {
-        return refuse("--oracle: a lock is watched while vCPUs are taken off: leave --oracle out");
-    }
-    Ok(())
+    let is_asked = |lock: &&Entry| lock.name == ours.lock;
+    let is_lock_free = image.locks.iter().find(is_asked).is_some_and(Entry::is_lock_free);
+    let reasons = [
+        (is_lock_free, "--lock: no vCPU holds or awaits this lock: take another one"),
+        (run.guests.len() > 1, "--vm: preemptions are tried in one guest: leave --vm out"),
+        (
+            run.deschedule.is_some(),
+            "--deschedule: this command takes vCPUs off by itself: leave --deschedule out",
+        ),
+        (run.schedule.is_some(), "--schedule: this command takes vCPUs off by itself: leave --schedule out"),
+        (
+            ours.shape.work().is_some(),
+            "--work: preemptions are tried in a run without an end: leave --work out",
+        ),
+        (!ours.oracle, "--oracle: a lock is watched while vCPUs are taken off: leave --oracle out"),
+    ];
+    let reason = reasons.into_iter().find(|(holds, _)| *holds);
+    reason.map_or(Ok(()), |(_, reason)| Err(Failure::usage(reason)))
 }
