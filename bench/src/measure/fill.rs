@@ -13,47 +13,6 @@ use crate::record::settings::{Settings, files};
 use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION, Timeline, Why};
 
 impl Record {
-    /// The record of our own guest.
-    pub(crate) fn new(
-        asked: OurGuest<'_>,
-        outcome: &Outcome,
-        found: &Found,
-        origin: &Origin,
-        place: Option<Place>,
-        lock_free_per_second: Known<f64>,
-    ) -> Self {
-        let mut why = Why::default();
-        let settings = Settings::of_ours(asked, outcome, &mut why);
-        let of = OfOurs::new(asked, outcome, found, lock_free_per_second);
-        let figures = figures(&of, &mut why);
-        let timeline = timeline(asked, outcome, place.as_ref(), &mut why);
-        let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
-        let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(Into::into).collect();
-        explain_vcpus(&per_vcpu, &mut why);
-        Self {
-            files: files(asked.run),
-            figures,
-            timeline,
-            at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
-            distributions: of.times.into_iter().map(|times| (times.name, times.buckets)).collect(),
-            lock_events: outcome
-                .lock_events
-                .iter()
-                .map(|(name, count)| (name.clone(), *count as f64))
-                .collect(),
-            schedule: found.schedule,
-            vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-            per_vcpu,
-            ..Self::begun(
-                (origin, place),
-                settings,
-                found.run_delay.clone().map(share),
-                &outcome.kvm_stats,
-                why,
-            )
-        }
-    }
-
     /// The record of a run of which nothing is known yet but what all runs have.
     pub(super) fn begun(
         (origin, place): (&Origin, Option<Place>),
@@ -75,29 +34,15 @@ impl Record {
             started: origin.started.clone(),
             place,
             settings,
-            files: BTreeMap::new(),
             host: origin.host.clone(),
-            sandbox: why.holds("sandbox", haltkick_vmm::walls().calls),
+            sandbox: why.known("sandbox", haltkick_vmm::walls().calls).is_some(),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
             end: "finished".into(),
-            failure: None,
-            figures: Figures::default(),
-            units: BTreeMap::new(),
-            at_least: vec![],
-            distributions: BTreeMap::new(),
-            lock_events: std::iter::empty().collect(),
-            schedule: None,
-            vm_exits: BTreeMap::new(),
             kvm_stats: why.known("kvm_stats", kvm_stats.clone()).map(BTreeMap::from_iter),
-            per_vcpu: vec![],
-            timeline: None,
-            profile: None,
-            trace: None,
-            inside: None,
             noise: Noise { run_delay_share, ..noise },
             trusted: true,
-            warnings: vec![],
             why: why.0,
+            ..Self::default()
         }
     }
 }
@@ -190,8 +135,28 @@ pub(crate) fn record(
     place: Option<Place>,
     lock_free: &Known<Vec<f64>>,
 ) -> Record {
+    let mut why = Why::default();
+    let settings = Settings::of_ours(asked, outcome, &mut why);
     let lock_free = lock_free.as_ref().map(|each| each[asked.index]).map_err(Clone::clone);
-    let mut record = Record::new(asked, outcome, found, origin, place, lock_free);
+    let of = OfOurs::new(asked, outcome, found, lock_free);
+    let figures = figures(&of, &mut why);
+    let timeline = timeline(asked, outcome, place.as_ref(), &mut why);
+    let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
+    let per_vcpu: Vec<PerVcpu> = outcome.vcpus.iter().map(Into::into).collect();
+    explain_vcpus(&per_vcpu, &mut why);
+    let run_delay = found.run_delay.clone().map(share);
+    let mut record = Record {
+        files: files(asked.run),
+        figures,
+        timeline,
+        at_least: of.times.iter().flat_map(|times| times.at_least()).collect(),
+        distributions: of.times.into_iter().map(|times| (times.name, times.buckets)).collect(),
+        lock_events: outcome.lock_events.iter().map(|(name, count)| (name.clone(), *count as f64)).collect(),
+        schedule: found.schedule,
+        vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        per_vcpu,
+        ..Record::begun((origin, place), settings, run_delay, &outcome.kvm_stats, why)
+    };
     judge(&mut record, asked, outcome, found, origin.tick_resolution());
     record
 }
