@@ -76,18 +76,10 @@ impl Point {
     }
 }
 
-/// The verdict on the other side.
-fn opposite(verdict: Verdict) -> Option<Verdict> {
-    match verdict {
-        Verdict::Faster => Some(Verdict::Slower),
-        Verdict::Slower => Some(Verdict::Faster),
-        Verdict::NoDifferenceShown | Verdict::TooFewBlocks | Verdict::NotValid => None,
-    }
-}
-
 /// Whether the other arm is faster at `point` than at `nominal`.
 fn is_flipped(nominal: &Point, point: &Point) -> bool {
-    opposite(nominal.verdict) == Some(point.verdict)
+    let are_differences = nominal.verdict.is_difference() && point.verdict.is_difference();
+    are_differences && nominal.verdict != point.verdict
 }
 
 /// Verdict of the machine and the points like it together.

@@ -248,12 +248,16 @@ pub(crate) fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
     orders.iter().map(|orders| orders / all).collect()
 }
 
+/// The mean of values, and the sum of their squared distances from it.
+pub(crate) fn mean_and_squares(values: &[f64]) -> (f64, f64) {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    (mean, values.iter().map(|value| (value - mean).powi(2)).sum())
+}
+
 fn student_t_interval(values: &[f64]) -> Interval {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let (n, (mean, squares)) = (values.len() as f64, mean_and_squares(values));
     let distribution = StudentsT::new(0.0, 1.0, n - 1.0).expect("two values have a degree of freedom");
-    let half = distribution.inverse_cdf(1.0 - TAIL) * (variance / n).sqrt();
+    let half = distribution.inverse_cdf(1.0 - TAIL) * (squares / (n - 1.0) / n).sqrt();
     Interval { low: mean - half, high: mean + half, method: Method::StudentT }
 }
 

@@ -132,7 +132,7 @@ fn compare_sides(
             trust::first_of(&lost)
         ));
     }
-    let regressions = significance::rejected(&p_values);
+    let regressions = significance::holm(&p_values, significance::LEVEL);
     let is_untold = |i: &usize| cells[*i].better.is_some() && p_values[*i].is_none() && !invalid.contains(i);
     let untold: Vec<usize> = (0..cells.len()).filter(is_untold).collect();
     let mut shown = corrected(cells.iter().map(Cell::with_p_value).collect());
@@ -148,7 +148,7 @@ fn compare_sides(
         differences,
         cells: shown,
         told,
-        can_tell: !significance::rejected(&least).is_empty(),
+        can_tell: !significance::holm(&least, significance::LEVEL).is_empty(),
         regressions,
         invalid,
         untold,
