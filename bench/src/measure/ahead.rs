@@ -61,17 +61,11 @@ pub(crate) struct Made {
     pub(crate) story: String,
 }
 
-/// A run that a thread is making.
-#[derive(Clone, Debug)]
-struct UnderWay {
-    key: Key,
-    virtual_time: Arc<VirtualTime>,
-}
-
 #[derive(Debug, Default)]
 struct AheadQueue {
     waits: VecDeque<(Key, Run)>,
-    under_way: Vec<UnderWay>,
+    /// Runs that threads are making.
+    under_way: BTreeMap<Key, Arc<VirtualTime>>,
     done: BTreeMap<Key, Made>,
     /// The run that the session waits for, which is made however many are done.
     wanted: Option<Key>,
@@ -83,7 +77,7 @@ struct AheadQueue {
 impl AheadQueue {
     fn knows(&self, key: &Key) -> bool {
         self.done.contains_key(key)
-            || self.under_way.iter().any(|run| run.key == *key)
+            || self.under_way.contains_key(key)
             || self.waits.iter().any(|(waits, _)| waits == key)
     }
 
@@ -95,7 +89,7 @@ impl AheadQueue {
         }
         let (key, run) = self.waits.pop_front()?;
         let virtual_time = Arc::new(VirtualTime::default());
-        self.under_way.push(UnderWay { key: key.clone(), virtual_time: Arc::clone(&virtual_time) });
+        self.under_way.insert(key.clone(), Arc::clone(&virtual_time));
         Some((key, run, virtual_time))
     }
 }
@@ -150,9 +144,7 @@ impl Ahead {
                 self.changed.notify_all();
                 return made;
             }
-            let passed =
-                state.under_way.iter().find(|run| run.key == *key).map(|run| run.virtual_time.passed());
-            if let Some(passed) = passed {
+            if let Some(passed) = state.under_way.get(key).map(|virtual_time| virtual_time.passed()) {
                 drop(state);
                 meanwhile(passed);
                 state = self.state();
@@ -172,7 +164,7 @@ impl Ahead {
             let (result, story) = simulate(&run, virtual_time);
             let made = Made { started, took: begun.elapsed(), result, story };
             let mut state = self.state();
-            state.under_way.retain(|other| other.key != key);
+            state.under_way.remove(&key);
             state.done.insert(key, made);
             self.changed.notify_all();
         }
