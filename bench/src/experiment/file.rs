@@ -38,7 +38,6 @@ impl Experiment {
                 .map(|table| table.settings(keys::BOOT))
                 .transpose()?
                 .unwrap_or_default(),
-            boot: top.table("settings")?.map(|table| table.boot()).transpose()?.unwrap_or_default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
             axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,
@@ -156,12 +155,10 @@ impl Experiment {
             }
         }
         for axis in varying {
-            // Command lines are no conflict: both are used.
-            let booted = self.boot.said().find(|(key, _)| *key == axis.key && *key != keys::CMDLINE);
-            let booted = booted.map(|(key, at)| (key.to_owned(), at.cloned()));
             let quick = self.quick.iter().flat_map(|quick| &quick.patch.places);
-            let set = self.settings.places.iter().chain(quick).find(|(key, _)| same(key, &axis.key));
-            if let Some((key, at)) = set.or(booted.as_ref()) {
+            // Command lines are no conflict: both are used.
+            let is_set = |(key, _): &&(String, _)| same(key, &axis.key) && key != keys::CMDLINE;
+            if let Some((key, at)) = self.settings.places.iter().chain(quick).find(is_set) {
                 let (key, axis) = (key, &axis.key);
                 let varies =
                     if self.axes.iter().any(|other| other.key == *axis) { "[grid]" } else { "[[point]]" };

@@ -6,14 +6,14 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::contents::{Arm, Axis, Boot, Control, Patch, PointValues, Quick, boots, check_cells};
+use super::contents::{Arm, Axis, Control, Patch, PointValues, Quick, boots, check_cells};
 use super::keys;
 use super::outline::OutlineComparison;
 use super::robust::{MOST_POINTS, POINTS};
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
+use crate::settings::table;
 use crate::settings::value::Vm;
-use crate::settings::{Settings, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 
@@ -168,23 +168,25 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// All keys as settings, except those in `others`.
+    /// All keys as settings, except those in `others`; those of [`keys::BOOT`] that are among these as what boots a kernel.
     pub(super) fn settings(&self, others: &[&str]) -> Result<Patch> {
         let mut patch = Patch::default();
         let known: Vec<&str> = table::names().into_iter().chain(others.iter().copied()).collect();
         self.finish(&known)?;
         for (key, key_at, node) in self.entries() {
-            if others.contains(&key) {
+            if others.contains(&key) && !boots(key) {
                 continue;
             }
-            let value = self.scalar(node)?;
+            let value = self.value(key, node)?;
             let other = table::find(key).and_then(|setting| setting.instead_of);
             if let Some(other) = other.filter(|other| patch.place(other).is_some()) {
                 return Err(self.complain(&key_at, stands_against(key, other)));
             }
+            let (at, about) =
+                if boots(key) { (node.span(), String::new()) } else { (key_at, format!("{key}: ")) };
             patch
-                .set(key, &value, Some(key_at))
-                .map_err(|error| self.complain(&node.span(), format!("{key}: {error}")))?;
+                .set(key, &value, Some(at))
+                .map_err(|error| self.complain(&node.span(), format!("{about}{error}")))?;
         }
         Ok(patch)
     }
@@ -205,17 +207,6 @@ impl<'a> Reader<'a> {
 
     pub(super) fn patch(&mut self) -> Result<Patch> {
         self.settings(&[])
-    }
-
-    /// Reads the keys that boot a kernel.
-    pub(super) fn boot(&self) -> Result<Boot> {
-        let mut boot = Boot::default();
-        for key in keys::BOOT {
-            let Some(node) = self.get(key) else { continue };
-            let value = self.value(key, node)?;
-            boot.set(key, &value, Some(node.span())).map_err(|error| self.complain(&node.span(), error))?;
-        }
-        Ok(boot)
     }
 
     /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
@@ -244,10 +235,7 @@ impl<'a> Reader<'a> {
         let mut axis = Axis { key: key.into(), values: vec![] };
         for node in values {
             let value = self.value(key, node)?;
-            let read = match boots(key) {
-                true => Boot::default().set(key, &value, None),
-                false => Settings::default().set(key, &value),
-            };
+            let read = Patch::default().set(key, &value, None);
             read.map_err(|error| self.complain(&node.span(), error))?;
             if axis.values.iter().any(|(known, _)| *known == value) {
                 return Err(self.complain(&node.span(), format!("{value} stands in the list twice")));
@@ -259,7 +247,6 @@ impl<'a> Reader<'a> {
 
     pub(super) fn point(&self) -> Result<PointValues> {
         self.settings(keys::BOOT)?;
-        self.boot()?;
         let values =
             self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.value(key, node)?)));
         Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
@@ -269,7 +256,7 @@ impl<'a> Reader<'a> {
         let name = self.required_text("name")?;
         let mut patch = self.settings(&[keys::ARM, keys::BOOT].concat())?;
         patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
-        Ok(Arm { name, patch, boot: self.boot()?, only: vec![] })
+        Ok(Arm { name, patch, only: vec![] })
     }
 
     /// Reads the values of axes below `key`; empty without it.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use haltkick_vmm::FILE_PREFIX;
 
-use super::contents::{Boot, check_cells};
+use super::contents::{Patch, check_cells};
 use super::keys;
 use crate::settings::{Kind, table};
 
@@ -99,7 +99,7 @@ fn named(key: &str) -> std::result::Result<&'static str, String> {
 
 /// Whether `value` can be one of `key`.
 fn read(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
-    let Some(setting) = table::find(key) else { return Boot::default().set(key, value, None) };
+    let Some(setting) = table::find(key) else { return Patch::default().set(key, value, None) };
     let checked = setting.read(value).and_then(|value| setting.check(&value));
     let has_commas = matches!(setting.kind, Kind::Deschedule | Kind::Cpus);
     checked.map_err(|error| match separator {
