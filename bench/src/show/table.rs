@@ -226,14 +226,18 @@ fn short_percent(share: f64) -> String {
     if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
+/// Characters in the widest field of each column.
+fn widths(header: &[String], lines: &[Vec<Field>]) -> Vec<usize> {
+    let of_column = |(at, name): (usize, &String)| {
+        let of_lines = lines.iter().filter_map(|line| line.get(at)).map(|field| field.text.chars().count());
+        of_lines.fold(name.chars().count(), usize::max)
+    };
+    header.iter().enumerate().map(of_column).collect()
+}
+
 /// Columns as wide as their widest field; the first `left` and the one after are set to the left.
 fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
-    let mut widths: Vec<usize> = header.iter().map(|name| name.chars().count()).collect();
-    for line in lines {
-        for (width, field) in widths.iter_mut().zip(line) {
-            *width = (*width).max(field.text.chars().count());
-        }
-    }
+    let widths = widths(header, lines);
     let mut text = String::new();
     let header: Vec<Field> = header.iter().map(|name| Field { text: name.clone(), style: HEADING }).collect();
     for line in std::iter::once(&header).chain(lines) {

@@ -1,6 +1,6 @@
 //! Columns of a table, made from the rows of the table of figures, and which of them a terminal has room for.
 
-use super::{FAINT, Field, kernels, of_axes, of_headline, plus_minus};
+use super::{FAINT, Field, GAP, kernels, of_axes, of_headline, plus_minus, widths};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Row, Summary};
 use crate::record::figures::{COMPLETION, Center, Column, FIGURES, Figure, OF_ALL_GUESTS, Shown, Unit};
@@ -159,11 +159,8 @@ fn least_missed() -> Vec<(u8, Column, bool)> {
 }
 
 fn width(header: &[String], lines: &[Vec<Field>]) -> usize {
-    let of_column = |(at, name): (usize, &String)| {
-        let of_lines = lines.iter().filter_map(|line| line.get(at)).map(|field| field.text.chars().count());
-        of_lines.fold(name.chars().count(), usize::max) + super::GAP.len()
-    };
-    header.iter().enumerate().map(of_column).sum::<usize>().saturating_sub(super::GAP.len())
+    let widths = widths(header, lines);
+    widths.iter().map(|width| width + GAP.len()).sum::<usize>().saturating_sub(GAP.len())
 }
 
 #[cfg(test)]
