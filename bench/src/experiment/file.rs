@@ -186,7 +186,7 @@ pub(crate) fn read_guest_set(path: &Path) -> Result<Settings> {
     let tree = source.tree()?;
     let top = Reader::new(&source, tree.get_ref(), tree.span());
     top.format()?;
-    let patch = top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default();
+    let patch = top.table("settings")?.map(|table| table.settings(&[])).transpose()?.unwrap_or_default();
     let vm = top.tables("vm")?.iter().map(Reader::vm).collect::<Result<Vec<_>>>()?;
     top.finish(&["format", "settings", "vm"])?;
     if vm.is_empty() {

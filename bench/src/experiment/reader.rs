@@ -205,10 +205,6 @@ impl<'a> Reader<'a> {
         Ok(vm)
     }
 
-    pub(super) fn patch(&mut self) -> Result<Patch> {
-        self.settings(&[])
-    }
-
     /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
     fn value(&self, key: &str, node: &Node<'_>) -> Result<String> {
         match (boots(key), node.get_ref()) {

@@ -1,6 +1,7 @@
 //! The figures: the table that the terminal shows, all comparisons, uncontended costs, verdicts counted over trials.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use maud::{Markup, PreEscaped, html};
 
@@ -32,30 +33,39 @@ pub(super) fn figures(summary: &Summary) -> Markup {
 
 /// The table that the terminal shows, where arms are kernels.
 pub(super) fn of_kernels(summary: &Summary) -> Markup {
-    let grid = table::grid(summary);
+    let table::Grid { header, names_at, lines, begins_group, .. } = table::grid(summary);
+    html! {
+        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary)) ". What the guests print is their own word." }
+        (fields("Figures", &header, names_at..names_at + 2, &lines, &begins_group))
+        ul.signs { @for line in table::signs(summary) { li { (line) } } }
+    }
+}
+
+/// A table of fields: the first of the columns `named` says what a row is about, and the others of them hold words.
+fn fields(
+    name: &str,
+    header: &[String],
+    named: Range<usize>,
+    lines: &[Vec<String>],
+    begins_group: &[bool],
+) -> Markup {
     let heads = html! {
-        @for (at, title) in grid.header.iter().enumerate() {
-            th.name[at == grid.names_at || at == grid.names_at + 1] scope="col" { (title) }
-        }
+        @for (at, title) in header.iter().enumerate() { th.name[named.contains(&at)] scope="col" { (title) } }
     };
     let rows = html! {
-        @for (fields, first) in grid.lines.iter().zip(&grid.begins_group) {
-            tr.first[*first] {
+        @for (row, fields) in lines.iter().enumerate() {
+            tr.first[begins_group.get(row) == Some(&true)] {
                 @for (at, field) in fields.iter().enumerate() {
-                    @if at == grid.names_at {
+                    @if at == named.start {
                         th.name scope="row" { (field) }
                     } @else {
-                        td.name[at == grid.names_at + 1] { (with_interval_apart(field)) }
+                        td.name[named.contains(&at)] { (with_interval_apart(field)) }
                     }
                 }
             }
         }
     };
-    html! {
-        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary)) ". What the guests print is their own word." }
-        (headed("Figures", &heads, &rows))
-        ul.signs { @for line in table::signs(summary) { li { (line) } } }
-    }
+    headed(name, &heads, &rows)
 }
 
 /// A row's values of what varies.
@@ -299,20 +309,8 @@ fn comparison_table(summary: &Summary, name: &str, compared: &[&Comparison]) -> 
 /// The uncontended cost of each lock, if that is asked for.
 pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
     let lines = table::lock_cost_lines(&summary.lock_costs);
-    let heads = html! {
-        @for (at, title) in table::LOCK_COSTS.iter().enumerate() {
-            th.name[at == 0] scope="col" { (title) }
-        }
-    };
-    let rows = html! {
-        @for line in &lines {
-            tr {
-                th.name scope="row" { (line[0]) }
-                @for field in &line[1..] { td { (field) } }
-            }
-        }
-    };
-    (!lines.is_empty()).then(|| headed("Uncontended costs", &heads, &rows))
+    let header = table::LOCK_COSTS.map(String::from);
+    (!lines.is_empty()).then(|| fields("Uncontended costs", &header, 0..1, &lines, &[]))
 }
 
 /// How often trials of the same comparison show a difference, if the experiment has trials.
