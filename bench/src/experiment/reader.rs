@@ -73,12 +73,26 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+    /// The value of `key` as `read` understands it; one that it does not must be `what`.
+    fn read<T>(
+        &self,
+        key: &str,
+        what: &str,
+        read: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>> {
         let Some(node) = self.get(key) else { return Ok(None) };
-        match node.get_ref().as_str() {
-            Some(text) if !text.is_empty() => Ok(Some(text.to_owned())),
-            _ => Err(self.complain(&node.span(), format!("'{key}' must be a text in quotes"))),
-        }
+        let wrong = || self.complain(&node.span(), format!("'{key}' must be {what}"));
+        read(node.get_ref()).map(Some).ok_or_else(wrong)
+    }
+
+    /// The place of the value of `key`; without one that of the table.
+    fn at_of(&self, key: &str) -> At {
+        self.get(key).map_or_else(|| self.at.clone(), Spanned::span)
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+        let text = |value: &DeValue<'_>| Some(value.as_str()?.to_owned()).filter(|text| !text.is_empty());
+        self.read(key, "a text in quotes", text)
     }
 
     pub(super) fn required_text(&self, key: &str) -> Result<String> {
@@ -104,8 +118,7 @@ impl<'a> Reader<'a> {
         parse: impl FnOnce(&str) -> std::result::Result<T, String>,
     ) -> Result<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
-        let at = self.get(key).map_or(self.at.clone(), Spanned::span);
-        parse(&text).map(Some).map_err(|error| self.complain(&at, format!("{key}: {error}")))
+        parse(&text).map(Some).map_err(|error| self.complain(&self.at_of(key), format!("{key}: {error}")))
     }
 
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
@@ -113,59 +126,43 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
-        let Some(node) = self.get(key) else { return Ok(None) };
-        let number = node.get_ref().as_integer().and_then(|_| scalar(node.get_ref())?.parse().ok());
-        if let Some(number) = number.filter(|number| range.contains(number)) {
-            return Ok(Some(number));
-        }
-        let (least, most) = range.into_inner();
-        let message = format!("'{key}' must be a whole number from {least} to {most}");
-        Err(self.complain(&node.span(), message))
+        let what = format!("a whole number from {} to {}", range.start(), range.end());
+        self.read(key, &what, |value| {
+            let number = value.as_integer().and_then(|_| scalar(value)?.parse().ok());
+            number.filter(|number| range.contains(number))
+        })
     }
 
     /// A figure above 0, or a list of them.
     pub(super) fn figures(&self, key: &str) -> Result<Option<Vec<f64>>> {
-        let Some(node) = self.get(key) else { return Ok(None) };
         let figure =
-            |node: &DeValue<'_>| scalar(node)?.parse().ok().filter(|it: &f64| *it > 0.0 && it.is_finite());
-        let figures: Option<Vec<f64>> = match node.get_ref() {
+            |value: &DeValue<'_>| scalar(value)?.parse().ok().filter(|it: &f64| *it > 0.0 && it.is_finite());
+        self.read(key, "a number above 0", |value| match value {
             DeValue::String(_) => None,
+            DeValue::Array(each) if each.is_empty() => None,
             DeValue::Array(each) => each.iter().map(|each| figure(each.get_ref())).collect(),
             one => figure(one).map(|figure| vec![figure]),
-        };
-        let found = figures.filter(|figures| !figures.is_empty());
-        found
-            .map(Some)
-            .ok_or_else(|| self.complain(&node.span(), format!("'{key}' must be a number above 0")))
+        })
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool> {
-        let Some(node) = self.get(key) else { return Ok(false) };
-        let flag = node.get_ref().as_bool();
-        flag.ok_or_else(|| self.complain(&node.span(), format!("'{key}' must be true or false")))
+        Ok(self.read(key, "true or false", |value| value.as_bool())?.unwrap_or(false))
     }
 
     pub(super) fn table(&self, key: &str) -> Result<Option<Reader<'a>>> {
-        let Some(node) = self.get(key) else { return Ok(None) };
-        match node.get_ref().as_table() {
-            Some(table) => Ok(Some(Reader::new(self.source, table, node.span()))),
-            None => Err(self.complain(&node.span(), format!("'{key}' must be a table: write [{key}]"))),
-        }
+        let table = self.read(key, &format!("a table: write [{key}]"), |value| value.as_table())?;
+        Ok(table.map(|table| Reader::new(self.source, table, self.at_of(key))))
     }
 
     pub(super) fn tables(&self, key: &str) -> Result<Vec<Reader<'a>>> {
-        let Some(node) = self.get(key) else { return Ok(vec![]) };
-        let wrong =
-            || self.complain(&node.span(), format!("'{key}' must be a list of tables: write [[{key}]]"));
-        let array = node.get_ref().as_array().ok_or_else(wrong)?;
-        check_cells(array.len()).map_err(|error| self.complain(&node.span(), error))?;
-        array
-            .iter()
-            .map(|node| {
-                let table = node.get_ref().as_table().ok_or_else(wrong)?;
-                Ok(Reader::new(self.source, table, node.span()))
-            })
-            .collect()
+        let tables = |value: &'a DeValue<'a>| -> Option<Vec<_>> {
+            let table = |node: &'a Node<'a>| Some((node.get_ref().as_table()?, node.span()));
+            value.as_array()?.iter().map(table).collect()
+        };
+        let what = format!("a list of tables: write [[{key}]]");
+        let tables = self.read(key, &what, tables)?.unwrap_or_default();
+        check_cells(tables.len()).map_err(|error| self.complain(&self.at_of(key), error))?;
+        Ok(tables.into_iter().map(|(table, at)| Reader::new(self.source, table, at)).collect())
     }
 
     /// All keys as settings, except those in `others`; those of [`keys::BOOT`] that are among these as what boots a kernel.
@@ -275,10 +272,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn measure(&self) -> Result<Measure> {
         let Some(word) = self.text("of")? else { return Ok(Measure::default()) };
-        Measure::try_from(word).map_err(|error| {
-            let at = self.get("of").map_or(self.at.clone(), Spanned::span);
-            self.complain(&at, error)
-        })
+        Measure::try_from(word).map_err(|error| self.complain(&self.at_of("of"), error))
     }
 
     pub(super) fn reference(&self, key: &str, arms: &[&str]) -> Result<String> {
@@ -286,8 +280,7 @@ impl<'a> Reader<'a> {
         if arms.contains(&name.as_str()) {
             return Ok(name);
         }
-        let at = self.get(key).map_or(self.at.clone(), Spanned::span);
-        Err(self.complain(&at, nearest::unknown("arm", &name, arms)))
+        Err(self.complain(&self.at_of(key), nearest::unknown("arm", &name, arms)))
     }
 
     pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<Control> {
