@@ -13,7 +13,6 @@ pub(crate) mod kernels;
 pub(crate) mod linux;
 pub(crate) mod origin;
 pub(crate) mod progress;
-pub(crate) mod sample;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use haltkick_vmm::{input, printable};
+use serde_json::Value;
 
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
 use crate::results::opened::create_anew;
-use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
-use crate::text::output::to_json;
+use crate::text::output::{clean, to_json};
 use crate::text::timestamp;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -241,7 +241,7 @@ pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'
     const RESTORE: &str = ": remove the line, or restore the file";
     // A line's own words go to a terminal.
     let complain = |message: String, remedy| (printable(&message), remedy);
-    let value = untrusted::json(line).map_err(|error| complain(format!("no JSON ({error})"), RESTORE))?;
+    let value = clean_json(line).map_err(|error| complain(format!("no JSON ({error})"), RESTORE))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {
         (Some(found), Some(version)) if found == SCHEMA && version == u64::from(SCHEMA_VERSION) => {}
         (Some(found), version) if found == SCHEMA => {
@@ -271,6 +271,40 @@ pub(crate) fn read_record(line: &str) -> std::result::Result<Record, (String, &'
         }
         _ => Ok(record),
     }
+}
+
+/// The value that a text in JSON has. Names, titles and reasons in it go to terminals, so none keeps a control character but the ends
+/// of lines.
+///
+/// # Errors
+/// Where the text is no JSON.
+pub(crate) fn clean_json(text: &str) -> serde_json::Result<Value> {
+    let mut value = serde_json::from_str(text)?;
+    clean_value(&mut value);
+    Ok(value)
+}
+
+fn clean_value(value: &mut Value) {
+    match value {
+        Value::String(text) if !is_clean(text) => *text = clean(text),
+        Value::Array(values) => values.iter_mut().for_each(clean_value),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(clean_value);
+            if !fields.keys().all(|name| is_clean(name)) {
+                *fields = std::mem::take(fields)
+                    .into_iter()
+                    .map(|(name, value)| (clean(&name), value))
+                    .collect();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Control characters are those below 0x20, and 0x7f to 0x9f, of which UTF-8 begins the bytes with 0xc2. Hardly any text of a file
+/// has a byte of either kind, and it is the bytes that are looked at fast.
+fn is_clean(text: &str) -> bool {
+    !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) || !text.contains(char::is_control)
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
@@ -370,5 +404,14 @@ mod tests {
         let message = directory.append("").unwrap_err().message;
         assert!(message.contains("it has 2147483648 bytes, and 2147483648 are the most"), "{message}");
         assert_eq!(fs::metadata(&runs).unwrap().len(), MOST_RUNS_BYTES);
+    }
+
+    #[test]
+    fn no_control_character_comes_out_of_a_file_but_ends_of_lines() {
+        let text = r#"{"a\u001bb": ["\u0007", {"c": "one\ntwo\u009b31m"}, "x\u007fy"], "d": 18446744073709551615, "e": "1 µs"}"#;
+        let value = clean_json(text).unwrap().to_string();
+        let whole = ["\\u001b", "\\u0007", "\u{9b}", "\u{7f}"].iter().all(|control| !value.contains(control));
+        assert!(whole && value.contains("one\\ntwo") && value.contains("18446744073709551615"), "{value}");
+        assert!(value.contains("1 µs") && value.starts_with("{\"a\u{fffd}b\":"), "{value}");
     }
 }

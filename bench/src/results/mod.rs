@@ -6,4 +6,3 @@ pub(crate) mod manifest;
 pub(crate) mod merge;
 pub(crate) mod opened;
 pub(crate) mod preemption;
-pub(crate) mod untrusted;

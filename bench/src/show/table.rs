@@ -2,7 +2,6 @@
 
 mod columns;
 mod compared;
-mod kernels;
 mod legend;
 mod notes;
 
@@ -10,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use columns::{header, line, names_at};
+use columns::{groups_of_kernels, header, line, names_at};
 
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{ArmCost, Comparison, Row, Summary, Trials};
@@ -113,7 +112,7 @@ pub(crate) fn arms(summary: &Summary) -> Vec<&Row> {
 /// The lines of each setting.
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
     if summary.of_kernels {
-        return kernels::groups(summary);
+        return groups_of_kernels(summary);
     }
     by_setting(&arms(summary), |row, is_first| vec![line(summary, row, is_first)])
 }

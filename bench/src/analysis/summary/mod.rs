@@ -15,8 +15,6 @@ use placed::{Placed, settings};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::consistency;
-use crate::analysis::noise::Overall;
-use crate::analysis::robust::{Robustness, Sensitivity};
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
@@ -24,9 +22,10 @@ use crate::record::Record;
 use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGHPUT};
 use crate::record::place::{LOCK_FREE, Place, Role};
 
-pub(crate) use checks::{Check, CheckOutcome};
+pub(crate) use checks::{Check, CheckOutcome, Overall};
 pub(crate) use compared::{comparison, comparison_of, corrected};
 pub(crate) use published::Reproduced;
+pub(crate) use robust::{Robustness, Sensitivity};
 pub(crate) use rows::{Row, Told};
 
 /// Name of the summary's schema.

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Setting;
 use super::placed::Placed;
-use crate::analysis::drift;
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::{self, Estimate};
 use crate::experiment::measure::Measure;
@@ -248,7 +247,7 @@ fn outlier_blocks(records: &[(u32, &Record)]) -> Vec<u32> {
     }
     let mut outliers = Vec::new();
     for (blocks, throughputs) in hosts.values() {
-        outliers.extend(drift::outliers(throughputs).into_iter().map(|i| blocks[i]));
+        outliers.extend(statistics::outliers(throughputs).into_iter().map(|i| blocks[i]));
     }
     outliers.sort_unstable();
     outliers

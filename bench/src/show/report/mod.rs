@@ -2,7 +2,6 @@
 //! on screen and on paper. All text is escaped, but for our own style sheets and pictures.
 
 mod appendix;
-mod events;
 mod figures;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -118,7 +117,7 @@ fn sections(
     let found = |(id, title, content): (_, _, Option<Markup>)| Some(Section::new(id, title, content?));
     sections.extend(below.into_iter().filter_map(found));
     sections.extend(pictures.iter().map(Section::of_picture));
-    sections.extend(found(("events", "Lock events", events::events(summary, records))));
+    sections.extend(found(("events", "Lock events", figures::events(summary, records))));
     sections.push(Section::new("checks", "Checks", checks(summary)));
     sections.push(Section::new("method", "How the figures are made", appendix::method()));
     let origin = html! { (origin(manifest, summary)) (appendix::manifest(manifest)) };
