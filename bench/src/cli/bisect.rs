@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::sweep::BootArgs;
 use crate::experiment::measure::Measure;
-use crate::experiment::vary::Vary;
+use crate::experiment::sweep::Vary;
 use crate::settings::Settings;
 use crate::text::share;
 

@@ -1,16 +1,20 @@
 //! From a run to its records, one for each guest that came to its end. Every figure that the run did not find out becomes null, with the reason.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run, RunDelay, Sched};
+use haltkick_vmm::{Found, Known, OurGuest, Outcome, Run, RunDelay, Sched, Unknown};
 
 use super::judge::judge;
-use super::origin::{Origin, explain_noise};
-use crate::host::noise::Noise;
+use crate::host::identity::Host;
+use crate::host::noise::{self, NO_STEAL, NO_STOPS, Noise};
+use crate::host::probe::hash;
 use crate::record::figures::{FIGURES, Figure, OfOurs};
 use crate::record::place::{Place, Role};
 use crate::record::settings::{Settings, files};
 use crate::record::{Figures, PerVcpu, Record, SCHEMA, SCHEMA_VERSION, Timeline, Why};
+use crate::text::timestamp;
 
 impl Record {
     /// The record of a run of which nothing is known yet but what all runs have.
@@ -175,6 +179,51 @@ pub(crate) fn records(
         record(asked, outcome, found, origin, place, lock_free)
     });
     records.collect()
+}
+
+/// Properties that the records of one run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    run_id: String,
+    started: String,
+    host: Host,
+    /// Noise from what else ran, or why that is not known.
+    noise: noise::Found,
+}
+
+impl Origin {
+    pub(crate) fn new(started: SystemTime, host: Host, noise: noise::Found) -> Self {
+        Self { run_id: run_id(started), started: timestamp::rfc3339(started), host, noise }
+    }
+
+    /// The smallest share of the pCPUs' time that can be told from none.
+    pub(crate) fn tick_resolution(&self) -> f64 {
+        self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
+    }
+}
+
+/// Why shares of the pCPUs' time are null.
+fn explain_noise(noise: &noise::Found, why: &mut Why) {
+    match noise {
+        Err(Unknown(reason)) => {
+            for share in ["others", "steal", "stopped"] {
+                why.explain(format!("noise.{share}_share"), reason.clone());
+            }
+        }
+        Ok((noise, _)) => {
+            why.given("noise.steal_share", noise.steal_share, NO_STEAL);
+            why.given("noise.stopped_share", noise.stopped_share, NO_STOPS);
+        }
+    }
+}
+
+/// Sixteen hexadecimal digits that no other record bears.
+pub(crate) fn run_id(started: SystemTime) -> String {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only distinctness matters.
+    let serial = RUNS.fetch_add(1, Ordering::Relaxed);
+    let since = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    hash(format!("{since} {} {serial}", std::process::id()))[..16].to_owned()
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use haltkick_vmm::{MAX_LINUX_MEMORY, Needs, Run, input};
 use sha2::{Digest as _, Sha256};
 
 use super::console::RunResult;
+use super::fill::Origin;
 use super::linux;
-use super::origin::Origin;
 use crate::analysis::rate::Rate;
 use crate::experiment::boots;
 use crate::experiment::plan::{Cell, Plan};

@@ -10,10 +10,9 @@ use haltkick_vmm::{
 };
 
 use super::console::{Heard, RunResult};
-use super::fill::explain_vcpus;
+use super::fill::{Origin, explain_vcpus};
 use super::inside::{Told, is_ours};
 use super::judge;
-use super::origin::Origin;
 use crate::record::figures::{FIGURES, OfLinux};
 use crate::record::place::Place;
 use crate::record::settings::Settings;

@@ -11,7 +11,6 @@ pub(crate) mod inside;
 pub(crate) mod judge;
 pub(crate) mod kernels;
 pub(crate) mod linux;
-pub(crate) mod origin;
 pub(crate) mod progress;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]

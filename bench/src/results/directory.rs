@@ -1,9 +1,10 @@
-//! An experiment's directory: whole files appear complete or not at all, records are appended one by one.
+//! An experiment's directory: whole files appear complete or not at all, records are appended one by one. Files that were named for what
+//! comes at the end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -11,7 +12,6 @@ use haltkick_vmm::{input, printable};
 use serde_json::Value;
 
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
-use crate::results::opened::create_anew;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output::{clean, to_json};
 use crate::text::timestamp;
@@ -148,7 +148,7 @@ impl Directory {
     }
 }
 
-fn append_to(path: &Path) -> std::io::Result<File> {
+fn append_to(path: &Path) -> io::Result<File> {
     let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     OpenOptions::new().create(true).append(true).custom_flags(no_links).open(path)
 }
@@ -200,7 +200,7 @@ pub(crate) fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<()> 
 }
 
 /// Has the names in the directory of `path` written to the disk.
-fn sync_names_beside(path: &Path) -> std::io::Result<()> {
+fn sync_names_beside(path: &Path) -> io::Result<()> {
     let is_here = |parent: &&Path| !parent.as_os_str().is_empty();
     match File::open(path.parent().filter(is_here).unwrap_or(Path::new(".")))?.sync_all() {
         // Some file systems do that by themselves.
@@ -307,7 +307,7 @@ fn is_clean(text: &str) -> bool {
     !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) || !text.contains(char::is_control)
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             ": choose a writable one with --output"
@@ -318,6 +318,53 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
         _ => "",
     };
     Failure { exit: Exit::Usage, message: format!("output directory {}: {error}{hint}", path.display()) }
+}
+
+/// A new file under a name that others can predict: it is written through no link, and replaces only what an earlier process of
+/// this user left.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    if let Ok(there) = fs::symlink_metadata(path)
+        && there.is_file()
+        && there.uid() == rustix::process::geteuid().as_raw()
+    {
+        fs::remove_file(path)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+/// A file that was named for what comes at the end. It is opened at the start: a long run is not lost to a wrong path, and a process that
+/// runs guests opens no such file later. What is in it stays until something else is written.
+#[derive(Debug)]
+pub(crate) struct OpenedFile {
+    pub(crate) path: PathBuf,
+    file: File,
+}
+
+impl OpenedFile {
+    /// Opens `path`, which `option` names.
+    pub(crate) fn open(option: &str, path: &Path) -> Result<Self> {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|error| {
+                let path = path.display();
+                Failure::usage(format!("{option}: {path}: {error}: choose a file that can be written"))
+            })?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Writes `content` in place of what was there. Of what does not fit on the disk nothing is left.
+    pub(crate) fn write(&self, content: &[u8]) -> Result<()> {
+        let written = self.empty().and_then(|()| (&self.file).write_all(content));
+        written.map_err(|error| {
+            // It is told already that there is no content; what is left of it would look like some.
+            let _ = self.empty();
+            Failure::internal(format!("{}: {error}", self.path.display()))
+        })
+    }
+
+    fn empty(&self) -> io::Result<()> {
+        // A pipe or a terminal has nothing to be emptied.
+        if self.file.metadata()?.is_file() { self.file.set_len(0) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]
@@ -413,5 +460,23 @@ mod tests {
         let whole = ["\\u001b", "\\u0007", "\u{9b}", "\u{7f}"].iter().all(|control| !value.contains(control));
         assert!(whole && value.contains("one\\ntwo") && value.contains("18446744073709551615"), "{value}");
         assert!(value.contains("1 µs") && value.starts_with("{\"a\u{fffd}b\":"), "{value}");
+    }
+
+    #[test]
+    fn a_file_keeps_its_content_until_a_shorter_or_longer_one() {
+        let scratch = Scratch::new("opened");
+        let path = scratch.path().join("table.md");
+        fs::write(&path, "an old table").unwrap();
+        let opened = OpenedFile::open("--export", &path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "an old table");
+        opened.write(b"new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        OpenedFile::open("--folded", Path::new("/dev/null"))
+            .unwrap()
+            .write(b"a device is not emptied")
+            .unwrap();
+        let error = OpenedFile::open("--export", &scratch.path().join("none/table.md")).unwrap_err();
+        let message = error.message;
+        assert!(message.starts_with("--export: ") && message.contains("none/table.md: No such file"));
     }
 }

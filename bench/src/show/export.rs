@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::analysis::summary::Summary;
 use crate::record::Record;
-use crate::results::opened::OpenedFile;
+use crate::results::directory::OpenedFile;
 use crate::show::{csv, table};
 use crate::text::exit::Result;
 use crate::text::nearest;

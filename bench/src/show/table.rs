@@ -2,7 +2,6 @@
 
 mod columns;
 mod compared;
-mod legend;
 mod notes;
 
 use std::collections::BTreeMap;
@@ -323,5 +322,5 @@ pub(crate) fn grid(summary: &Summary) -> Grid {
 
 /// Explains columns, rows and signs whose names do not say what they mean.
 pub(crate) fn signs(summary: &Summary) -> Vec<String> {
-    legend::lines(summary, &header(summary))
+    notes::signs(summary, &header(summary))
 }

@@ -17,7 +17,7 @@ use crate::host::{cpulist, walls};
 use crate::measure::calibrate::Calibration;
 use crate::record::Record;
 use crate::results::live::LiveFile;
-use crate::results::opened::{OpenedFile, create_anew};
+use crate::results::directory::{OpenedFile, create_anew};
 use crate::settings::{Settings, Supply, rounds};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;

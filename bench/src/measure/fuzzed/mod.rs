@@ -8,8 +8,7 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{AnyOutcome, Guest, Known, Outcome, Run};
 
-use super::fill::record as recorded;
-use super::origin::Origin;
+use super::fill::{Origin, record as recorded};
 use super::synthetic::{found, outcome_of};
 use crate::host::identity::Host;
 use crate::record::Record;
