@@ -1,9 +1,7 @@
 //! The pictures of an experiment, each a file of its own and a part of the report.
 
-mod activity;
 mod chart;
 mod curves;
-mod fairness;
 mod phases;
 mod rows;
 mod timeline;
@@ -98,8 +96,7 @@ fn series(arm: usize) -> usize {
 
 /// All pictures that the data are enough for.
 pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let others =
-        [activity::time(data), activity::preemptions(data), fairness::strips(data), timeline::map(data)];
+    let others = [rows::time(data), rows::preemptions(data), rows::strips(data), timeline::map(data)];
     let maps = phases::maps(data).into_iter();
     named_apart(maps.chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect())
 }
