@@ -11,8 +11,8 @@ use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use crate::analysis::pairs::{Averages, Ranked as _};
 use crate::analysis::statistics::{
-    Verdict, half_normal, is_exact, logs_over, mean_and_squares, rank_sum_distribution,
-    signed_rank_distribution,
+    EXACT_VALUES, Verdict, half_normal, is_exact, logs_over, mean_and_squares, rank_sum_distribution,
+    rank_sum_moments, signed_rank_distribution, signed_rank_moments,
 };
 
 /// Chance of a false alarm among all cells: that of one end of a 95 % interval.
@@ -106,15 +106,17 @@ pub(crate) fn p_of_pairs(ratios: &[f64], limit: f64) -> Option<f64> {
         2..6 => p_of_mean(&logs, None),
         n => {
             let not_below = Averages::of(&logs).not_above(0.0);
-            Some(if n <= EXACT_PAIRS {
-                signed_rank_distribution(n).iter().take(not_below + 1).sum()
-            } else {
-                let n = n as f64;
-                let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-                Normal::standard().cdf((not_below as f64 + 0.5 - n * (n + 1.0) / 4.0) / deviation)
+            Some(match n <= EXACT_VALUES {
+                true => signed_rank_distribution(n).iter().take(not_below + 1).sum(),
+                false => normal_p(not_below, signed_rank_moments(n)),
             })
         }
     }
+}
+
+/// Chance of a rank sum of at most `sum`, where it is as good as normal.
+fn normal_p(sum: usize, (mean, deviation): (f64, f64)) -> f64 {
+    Normal::standard().cdf((sum as f64 + 0.5 - mean) / deviation)
 }
 
 /// P-value of the ratio of two groups that are not paired, by the rank-sum test.
@@ -125,12 +127,9 @@ pub(crate) fn p_of_groups(above: &[f64], below: &[f64], limit: f64) -> Option<f6
         return None;
     }
     let not_below = above.iter().map(|a| below.iter().filter(|b| a >= b).count()).sum::<usize>();
-    Some(if is_exact(m, n) {
-        rank_sum_distribution(m, n).iter().take(not_below + 1).sum()
-    } else {
-        let (m, n) = (m as f64, n as f64);
-        let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
-        Normal::standard().cdf((not_below as f64 + 0.5 - m * n / 2.0) / deviation)
+    Some(match is_exact(m, n) {
+        true => rank_sum_distribution(m, n).iter().take(not_below + 1).sum(),
+        false => normal_p(not_below, rank_sum_moments(m, n)),
     })
 }
 
@@ -157,9 +156,6 @@ pub(crate) fn runs_to_tell(cells: usize, are_paired: bool) -> usize {
     let fewest = if are_paired { 6 } else { 1 };
     (fewest..).find(suffices).unwrap_or(usize::MAX)
 }
-
-/// Beyond this the exact distribution takes long and differs from the normal one by nothing.
-const EXACT_PAIRS: usize = 60;
 
 #[cfg(test)]
 mod tests {
@@ -192,7 +188,7 @@ mod tests {
 
     #[test]
     fn beyond_the_exact_distributions_the_normal_one_is_as_good() {
-        let n = EXACT_PAIRS + 1;
+        let n = EXACT_VALUES + 1;
         for below in [20, 30, 36] {
             // Each is as far from 1 as none other, and `below` of them lie below.
             let log = |i: usize| {

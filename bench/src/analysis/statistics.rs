@@ -147,10 +147,14 @@ pub(crate) fn share_interval(found: usize, trials: usize) -> (f64, f64) {
 
 /// The 95 % interval for the centre of `values`.
 pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
-    match values.len() {
-        0 | 1 => None,
-        n => Some(signed_rank_interval(values, n).unwrap_or_else(|| student_t_interval(values))),
+    if values.len() < 2 {
+        return None;
     }
+    // The values of the shift that the two-sided signed-rank test does not reject; there are too few values for that below six.
+    let Some(cut) = signed_rank_cut(values.len()) else { return Some(student_t_interval(values)) };
+    let averages = Averages::of(values);
+    let (low, high) = (averages.ranked(cut - 1), averages.ranked(averages.count() - cut));
+    Some(Interval { low, high, method: Method::SignedRank })
 }
 
 /// Largest tail of a 95 % interval.
@@ -161,23 +165,28 @@ pub(crate) fn half_normal() -> f64 {
     Normal::standard().inverse_cdf(1.0 - TAIL)
 }
 
-/// The values of the shift that the two-sided signed-rank test does not reject; none if `n` is too small for that.
-fn signed_rank_interval(values: &[f64], n: usize) -> Option<Interval> {
-    let cut = signed_rank_cut(n)?;
-    let averages = Averages::of(values);
-    let (low, high) = (averages.ranked(cut - 1), averages.ranked(averages.count() - cut));
-    Some(Interval { low, high, method: Method::SignedRank })
+/// More values than this take long to count exactly, and differ from normal ones by nothing.
+pub(crate) const EXACT_VALUES: usize = 60;
+
+/// Mean and standard deviation of the rank sum of `n` values of either sign.
+pub(crate) fn signed_rank_moments(n: usize) -> (f64, f64) {
+    let n = n as f64;
+    (n * (n + 1.0) / 4.0, (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt())
+}
+
+/// Mean and standard deviation of the number of pairs in which the value of the first group is the larger.
+pub(crate) fn rank_sum_moments(m: usize, n: usize) -> (f64, f64) {
+    let (m, n) = (m as f64, n as f64);
+    (m * n / 2.0, (m * n * (m + n + 1.0) / 12.0).sqrt())
 }
 
 /// How many extreme Walsh averages fall outside at each end: the most whose probability is at most [`TAIL`].
 fn signed_rank_cut(n: usize) -> Option<usize> {
-    const EXACT_UP_TO: usize = 60;
-    if n > EXACT_UP_TO {
-        let n = n as f64;
-        let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-        return Some((n * (n + 1.0) / 4.0 - half_normal() * deviation).floor() as usize);
-    }
-    cut(signed_rank_distribution(n))
+    if n > EXACT_VALUES { normal_cut(signed_rank_moments(n)) } else { cut(signed_rank_distribution(n)) }
+}
+
+fn normal_cut((mean, deviation): (f64, f64)) -> Option<usize> {
+    Some((mean - half_normal() * deviation).floor() as usize).filter(|cut| *cut > 0)
 }
 
 /// How many figures at one end have a probability of at most [`TAIL`] together; none if one has more.
@@ -206,12 +215,7 @@ pub(crate) fn signed_rank_distribution(n: usize) -> Vec<f64> {
 /// How many extreme differences between two groups fall outside at each end: the most whose probability is at
 /// most [`TAIL`]; none if the groups are too small for that.
 fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
-    if !is_exact(m, n) {
-        let (m, n) = (m as f64, n as f64);
-        let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
-        return Some((m * n / 2.0 - half_normal() * deviation).floor() as usize).filter(|cut| *cut > 0);
-    }
-    cut(rank_sum_distribution(m, n))
+    if is_exact(m, n) { cut(rank_sum_distribution(m, n)) } else { normal_cut(rank_sum_moments(m, n)) }
 }
 
 /// Two groups larger than this have rank sums that differ from normal ones by nothing. If only one of them is, the tails differ.
