@@ -307,27 +307,24 @@ impl<'a> Session<'a> {
         // A simulated machine has no busy moments.
         let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
-        match self.attempt(cell, place) {
-            Err(failure) if is_stuck(&failure) => self.progress.say(&format!("{failure}: once more")),
-            other => return self.ended_by(other, cell, place),
-        }
-        match self.attempt(cell, place) {
-            Err(failure) if is_stuck(&failure) && has_record => {
-                self.progress.say(&format!("{failure}: twice: the disturbed run before it counts"));
-                Ok(None)
+        let mut ended = self.attempt(cell, place);
+        if let Err(failure) = &ended
+            && is_stuck(failure)
+        {
+            self.progress.say(&format!("{failure}: once more"));
+            ended = self.attempt(cell, place);
+            if let Err(failure) = &ended
+                && is_stuck(failure)
+            {
+                let what = if has_record { "the disturbed run before it counts" } else { "left out" };
+                self.progress.say(&format!("{failure}: twice: {what}"));
+                if !has_record {
+                    self.note_failed(cell, place, failure.message.clone(), None);
+                }
+                return Ok(None);
             }
-            Err(failure) if is_stuck(&failure) => {
-                self.progress.say(&format!("{failure}: twice: left out"));
-                let message = failure.message;
-                self.note_failed(cell, place, message, None);
-                Ok(None)
-            }
-            other => self.ended_by(other, cell, place),
         }
-    }
-
-    /// Passes on the end of an attempt. A guest that failed ends the experiment, and is noted, since the results lack its figures.
-    fn ended_by<T>(&mut self, ended: Result<T>, cell: &Cell, place: &Place) -> Result<Option<T>> {
+        // A guest that failed ends the experiment, and is noted, since the results lack its figures.
         if let Err(Failure { exit: exit @ (Exit::GuestFailed | Exit::NoProgress), message }) = &ended {
             self.note_failed(cell, place, message.clone(), Some(*exit as u8));
         }
