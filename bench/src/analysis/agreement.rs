@@ -52,10 +52,7 @@ const MOST_BLOCKS: f64 = 10_000.0;
 impl Agreement {
     /// Compares `ours` with what was `published`, once or several times. All of it must lie within this share of that.
     pub(crate) fn of(published: &[f64], within: f64, ours: Option<&Estimate>) -> Self {
-        let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
-            return Self::NoFigure;
-        };
-        let Some(&first) = published.first() else { return Self::NoFigure };
+        let Some((ours, interval, first)) = both(published, ours) else { return Self::NoFigure };
         // As distances from 1 in the published direction.
         let towards = |ratio: f64| if first < 1.0 { -ratio.ln() } else { ratio.ln() };
         let (a, b) = (towards(interval.low), towards(interval.high));
@@ -82,10 +79,7 @@ impl Agreement {
 
     /// Compares shares, which have no direction.
     pub(crate) fn of_share(published: &[f64], within: f64, ours: Option<&Estimate>) -> Self {
-        let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
-            return Self::NoFigure;
-        };
-        let Some(published) = published.first() else { return Self::NoFigure };
+        let Some((ours, interval, published)) = both(published, ours) else { return Self::NoFigure };
         let (inside, outside) = (published / (1.0 + within), published * (1.0 + within));
         match () {
             () if interval.low > outside => Self::LargerShare,
@@ -120,6 +114,11 @@ impl Agreement {
             Self::NoFigure => "no figure".into(),
         }
     }
+}
+
+/// Ours with its interval, and the first that was published.
+fn both<'a>(published: &[f64], ours: Option<&'a Estimate>) -> Option<(&'a Estimate, Interval, f64)> {
+    Some((ours?, ours?.interval?, *published.first()?))
 }
 
 /// Blocks after which an interval that narrows with their square root is half as wide as `wanted` on each side.

@@ -157,10 +157,8 @@ fn over_seeds(summary: &Summary) -> Option<Finding> {
 
 /// "ratio 8, slice 1ms".
 pub(crate) fn setting_name(summary: &Summary, setting: &BTreeMap<String, String>) -> String {
-    let axes = summary.outline.axes.iter();
-    let parts: Vec<String> =
-        axes.filter_map(|axis| Some(format!("{} {}", axis.key, setting.get(&axis.key)?))).collect();
-    if parts.is_empty() { "the only setting".into() } else { parts.join(", ") }
+    let name = summary.outline.name(setting);
+    if name.is_empty() { "the only setting".into() } else { name }
 }
 
 #[cfg(test)]

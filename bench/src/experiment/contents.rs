@@ -91,6 +91,14 @@ impl Arm {
 /// Lock of Linux, with which those of lock objects are compared.
 const LINUX: &str = "qspinlock";
 
+/// Every combination of these with one value of each list; the last list varies fastest.
+pub(super) fn combined<T: Clone>(first: Vec<Vec<T>>, lists: impl Iterator<Item = Vec<T>>) -> Vec<Vec<T>> {
+    lists.fold(first, |all, list| {
+        let with = |so_far: &Vec<T>, value: &T| so_far.iter().chain([value]).cloned().collect();
+        all.iter().flat_map(|so_far| list.iter().map(move |value| with(so_far, value))).collect()
+    })
+}
+
 /// Refuses `cells` if an experiment cannot have as many.
 pub(super) fn check_cells(cells: usize) -> std::result::Result<(), String> {
     match cells > MOST_CELLS {

@@ -14,7 +14,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 
 use super::booted;
-use super::contents::{Arm, Experiment, boots};
+use super::contents::{Arm, Axis, Experiment, boots, combined};
 use super::outline::{Outline, OutlineAxis, OutlineControl};
 use crate::record::place::{LOCK_FREE, Place, Role, slug};
 use crate::settings::{Settings, Supply, rounds};
@@ -106,17 +106,8 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
     if settings.is_empty() {
         settings.push(vec![]);
     }
-    for axis in &experiment.axes {
-        let extended = settings.iter().flat_map(|setting| {
-            axis.values.iter().map(move |(value, _)| {
-                let mut setting = setting.clone();
-                setting.push((axis.key.clone(), value.clone()));
-                setting
-            })
-        });
-        settings = extended.collect();
-    }
-    settings
+    let values = |axis: &Axis| axis.values.iter().map(|(value, _)| (axis.key.clone(), value.clone())).collect();
+    combined(settings, experiment.axes.iter().map(values))
 }
 
 fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use haltkick_vmm::FILE_PREFIX;
 
-use super::contents::{Patch, boots, check_cells};
+use super::contents::{Patch, boots, check_cells, combined};
 use super::keys;
 use super::measure::Measure;
 use super::source::{FORMAT, SWEEP, Source};
@@ -209,15 +209,8 @@ fn said_of_all(key: &str, flag: &str) -> Failure {
 
 /// Every combination of their values; the last varies fastest.
 fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
-    let mut all = vec![vec![]];
-    for vary in vary {
-        let extended = all.iter().flat_map(|so_far: &Vec<(&'a str, &'a str)>| {
-            let with =
-                |value: &'a String| so_far.iter().copied().chain([(vary.key, value.as_str())]).collect();
-            vary.values.iter().map(with)
-        });
-        all = extended.collect();
-    }
+    let values = |vary: &&'a Vary| vary.values.iter().map(|value| (vary.key, value.as_str())).collect();
+    let all: Vec<Vec<(&'a str, &'a str)>> = combined(vec![vec![]], vary.iter().map(values));
     let name = |settings: &[(&str, &str)]| {
         let words = settings.iter().map(|(key, value)| match *key {
             "lock" => (*value).to_owned(),

@@ -92,7 +92,8 @@ impl<'a> Session<'a> {
                 break;
             }
             let missing = self.missing(block, &wanted);
-            if self.would_end_late(&missing, rule) {
+            let end = self.progress.elapsed() + self.time_left(&missing, 0);
+            if rule.max_time.is_some_and(|max_time| end > max_time) {
                 if block > 0 {
                     let done = format!("stopped after {block} blocks: the next would end after --max-time");
                     self.progress.say(&done);
@@ -193,11 +194,6 @@ impl<'a> Session<'a> {
     /// Whether the rule asks for all cells of `block`, whatever those before it find.
     fn is_whole(&self, block: u32, rule: Rule) -> bool {
         block < if rule.target_precision.is_some() { rule.blocks.max(JUDGED_FROM) } else { rule.blocks }
-    }
-
-    fn would_end_late(&self, cells: &[&Cell], rule: Rule) -> bool {
-        let next = self.time_left(cells, 0);
-        rule.max_time.is_some_and(|max_time| self.progress.elapsed() + next > max_time)
     }
 
     /// Cells of `wanted` without a run in `block`, and the ideals that they need and that have none either, in the order of the

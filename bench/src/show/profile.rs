@@ -86,11 +86,7 @@ fn state(row: &ProfileRow) -> String {
 
 /// The function, cut to its column.
 fn name(row: &ProfileRow) -> String {
-    let name = match (&row.inlined, &row.symbol) {
-        (Some(inlined), _) => inlined,
-        (None, Some(symbol)) => symbol,
-        (None, None) => return format!("{:#x}", row.hottest),
-    };
+    let Some(name) = row.inlined.as_ref().or(row.symbol.as_ref()) else { return format!("{:#x}", row.hottest) };
     match name.char_indices().nth(NAME_WIDTH) {
         Some(_) => name.chars().take(NAME_WIDTH - 3).chain("...".chars()).collect(),
         None => name.clone(),

@@ -169,14 +169,10 @@ type Groups<'a> = BTreeMap<(u64, Situation), Vec<Beyond<'a>>>;
 /// An instruction in a situation, with the attempts there.
 type Cell<'g, 'a> = (&'g (u64, Situation), &'g Vec<Beyond<'a>>);
 
-impl Situation {
-    const FIRST: Self = Self { waiting: 0, asleep: false };
-    const LAST: Self = Self { waiting: u32::MAX, asleep: true };
-}
-
 /// Attempts at an instruction, by situation.
 fn of<'g, 'a>(groups: &'g Groups<'a>, rip: u64) -> impl Iterator<Item = Cell<'g, 'a>> {
-    groups.range((rip, Situation::FIRST)..=(rip, Situation::LAST))
+    let first = Situation { waiting: 0, asleep: false };
+    groups.range((rip, first)..).take_while(move |((at, _), _)| *at == rip)
 }
 
 /// Estimate of losses, which may have either sign.

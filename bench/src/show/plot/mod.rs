@@ -83,9 +83,7 @@ impl<'a> Data<'a> {
 
     /// "ratio 8, hold 5us".
     fn name(&self, setting: &Setting) -> String {
-        let axes = self.summary.outline.axes.iter();
-        let parts = axes.filter_map(|axis| Some(format!("{} {}", axis.key, setting.get(&axis.key)?)));
-        parts.collect::<Vec<_>>().join(", ")
+        self.summary.outline.name(setting)
     }
 }
 
