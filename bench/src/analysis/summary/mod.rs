@@ -23,7 +23,7 @@ use crate::record::figures::{ACQUISITIONS, CPU_BYTES, LOCK_BYTES, PAIRS, THROUGH
 use crate::record::place::{LOCK_FREE, Place, Role};
 
 pub(crate) use checks::{Check, CheckOutcome, Overall};
-pub(crate) use compared::{comparison, comparison_of, corrected};
+pub(crate) use compared::{comparison, corrected};
 pub(crate) use published::Reproduced;
 pub(crate) use robust::{Robustness, Sensitivity};
 pub(crate) use rows::{Row, Told};
