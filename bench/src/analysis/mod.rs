@@ -3,7 +3,6 @@
 pub(crate) mod agreement;
 pub(crate) mod consistency;
 pub(crate) mod findings;
-pub(crate) mod likeness;
 pub(crate) mod pairs;
 pub(crate) mod power;
 pub(crate) mod rate;
