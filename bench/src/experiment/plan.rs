@@ -230,20 +230,14 @@ fn add_control(experiment: &Experiment, points: &mut [Point]) -> Option<OutlineC
 }
 
 fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline {
+    let axis = |Axis { key, values }| OutlineAxis { key, values: values.into_iter().map(|it| it.0).collect() };
     Outline {
         experiment: experiment.name.clone(),
         title: experiment.title.clone(),
         blocks: experiment.blocks,
         trial_blocks: experiment.trial_blocks,
         lock_costs: experiment.lock_costs,
-        axes: experiment
-            .varying()
-            .iter()
-            .map(|axis| OutlineAxis {
-                key: axis.key.clone(),
-                values: axis.values.iter().map(|(value, _)| value.clone()).collect(),
-            })
-            .collect(),
+        axes: experiment.varying().into_iter().map(axis).collect(),
         arms: experiment.arms_and_beside(),
         comparisons: experiment.comparisons.clone(),
         control,

@@ -275,7 +275,7 @@ fn measured(value: f64) -> f64 {
 }
 
 /// The nearest of 1, 2, 5 times a power of ten that is not smaller.
-fn round_step(step: f64) -> f64 {
+pub(crate) fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let mantissa = step / power;
     let nice = [1.0, 2.0, 5.0].into_iter().find(|nice| mantissa <= nice * 1.000_001).unwrap_or(10.0);

@@ -137,19 +137,16 @@ fn pointer(summary: &Summary, warnings: usize) -> String {
 
 /// Notes of a first look on its own validity.
 fn first_look(summary: &Summary) -> Vec<String> {
-    let more = |warnings: usize| match warnings {
-        1 => "1 warning: --verbose".to_owned(),
-        more => format!("{more} warnings: --verbose"),
+    let warnings = match summary.warnings.len() {
+        0 => return vec![],
+        1 => "1 warning".to_owned(),
+        more => format!("{more} warnings"),
     };
-    match (summary.invalid_runs, summary.warnings.len()) {
-        (_, 0) => vec![],
-        (0, warnings) => vec![format!("a first look, not a measurement; {}", more(warnings))],
-        (invalid, warnings) => vec![format!(
-            "{invalid} of {} runs are invalid: a first look, not a measurement; {}",
-            summary.runs,
-            more(warnings)
-        )],
-    }
+    let invalid = match summary.invalid_runs {
+        0 => String::new(),
+        invalid => format!("{invalid} of {} runs are invalid: ", summary.runs),
+    };
+    vec![format!("{invalid}a first look, not a measurement; {warnings}: --verbose")]
 }
 
 /// Explains the marks after ratios, those that occur.
