@@ -48,8 +48,9 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison])
     let left_out =
         if invalid == 0 { String::new() } else { format!("; not valid at {invalid}, which are left out") };
     let log = |it: &Comparison| it.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
-    let shown = || of_it.iter().copied().filter(|it| it.is_finding());
-    let guessed = of_it.iter().filter(|it| it.verdict.is_difference() && it.depends_on_guesses()).count();
+    let differ = || of_it.iter().copied().filter(|it| it.verdict.is_difference());
+    let shown = || differ().filter(|it| !it.depends_on_guesses());
+    let guessed = differ().count() - shown().count();
     let left_out = match guessed {
         0 => left_out,
         1 => left_out + "; 1 flips or is undetermined on machines like it, and is left out",

@@ -95,7 +95,8 @@ impl Experiment {
         let file = |key: &str| {
             let Some((path, at)) = patch.boot(key).zip(patch.place(key)) else { return Ok(None) };
             let found = match at {
-                Some(_) => self.file_beside(path),
+                // What the experiment's file names is relative to where that lies.
+                Some(_) => file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path)),
                 None => file(path.into()),
             };
             found.map(Some).map_err(|message| self.blame_boot(key, at, &message))
@@ -124,11 +125,6 @@ impl Experiment {
         }
         run.guests[0].system = System::Linux(linux);
         Ok(run)
-    }
-
-    /// A file that the experiment's file names: relative to where that lies.
-    fn file_beside(&self, path: &str) -> std::result::Result<PathBuf, String> {
-        file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path))
     }
 }
 

@@ -80,11 +80,6 @@ impl Outline {
         parts.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether the number of guests that run at once varies.
-    pub(crate) fn varies_guests(&self) -> bool {
-        self.axes.iter().any(|axis| axis.key == "guests")
-    }
-
     /// Whether a setting tells the number of vCPUs.
     pub(crate) fn tells_vcpus(&self) -> bool {
         self.axes.iter().any(|axis| axis.key == "ratio" || axis.key == "vcpus")

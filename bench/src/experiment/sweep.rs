@@ -37,12 +37,6 @@ const COMPARED: &str = "Lock";
 /// Window of a sweep without a length of windows or an amount of work. Blocks make figures precise, not long windows.
 const WINDOW: &str = "200ms";
 
-/// The setting that keeps a plan from lengthening a window of the command line.
-fn as_long_as_given(settings: &Settings) -> Option<(&'static str, String)> {
-    let is_chosen = settings.given("window").is_some() && settings.given("min-turns").is_none();
-    is_chosen.then(|| ("min-turns", "0".into()))
-}
-
 /// One of the things that are compared.
 struct Compared<'a> {
     name: String,
@@ -163,7 +157,11 @@ impl Sweep<'_> {
         if !["window", "min-turns", "work"].into_iter().any(says) && !simulated && !self.has_kernels() {
             common.push(("window", WINDOW.into()));
         }
-        common.extend(as_long_as_given(self.settings).filter(|_| !self.has_kernels()));
+        // A plan would lengthen a window of the command line.
+        let given = |key| self.settings.given(key).is_some();
+        if given("window") && !given("min-turns") && !self.has_kernels() {
+            common.push(("min-turns", "0".into()));
+        }
         common
     }
 

@@ -201,11 +201,6 @@ impl Record {
         self.units.get(name).map_or_else(of_row, String::as_str)
     }
 
-    /// The file of the simulated machine.
-    pub(crate) fn machine_text(&self) -> Option<&str> {
-        self.files.get(self.settings.text("machine_sha256")?).map(String::as_str)
-    }
-
     /// Whether nothing of it is known but what the guest printed.
     pub(crate) fn is_linux(&self) -> bool {
         self.settings.is_linux()

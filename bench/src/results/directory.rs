@@ -100,7 +100,9 @@ impl Directory {
 
     fn open(path: &Path) -> Result<Self> {
         let runs = path.join(RUNS);
-        let file = append_to(&runs).map_err(|error| unwritable(path, &error))?;
+        let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file = OpenOptions::new().create(true).append(true).custom_flags(no_links).open(&runs);
+        let file = file.map_err(|error| unwritable(path, &error))?;
         check_lock(path, file.try_lock())?;
         Ok(Self { path: path.to_owned(), runs, file })
     }
@@ -146,11 +148,6 @@ impl Directory {
             Failure::internal(format!("{}: {error}", self.runs.display()))
         })
     }
-}
-
-fn append_to(path: &Path) -> io::Result<File> {
-    let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    OpenOptions::new().create(true).append(true).custom_flags(no_links).open(path)
 }
 
 fn refuse_taken(path: &Path) -> Result<()> {

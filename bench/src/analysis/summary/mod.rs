@@ -156,11 +156,6 @@ impl Comparison {
         self.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)
     }
 
-    /// Whether it shows a difference that does not depend on guesses, as far as that is known.
-    pub(crate) fn is_finding(&self) -> bool {
-        self.verdict.is_difference() && !self.depends_on_guesses()
-    }
-
     /// Whether it flips, or is undetermined.
     pub(crate) fn depends_on_guesses(&self) -> bool {
         self.sensitivity.as_ref().is_some_and(|it| it.robustness != Robustness::Robust)

@@ -172,8 +172,9 @@ pub(super) fn tell(summary: &mut Summary, outline: &Outline, records: &[Record],
     let placed = Placed::sort(likes);
     let of_likes = comparisons(outline, &settings(outline, &placed), &placed);
     let named = records.iter().chain(likes).filter_map(|record| Some((machine_of(record)?, record)));
-    let parsed = named.filter_map(|(name, record)| Some((name, record.machine_text()?)));
-    let texts: BTreeMap<&str, &str> = parsed.collect();
+    let texts: BTreeMap<&str, &String> = named
+        .filter_map(|(name, record)| Some((name, record.files.get(record.settings.text("machine_sha256")?)?)))
+        .collect();
     let machine = |name: &str| Machine::parse(name, texts.get(name)?).ok();
     let machines: BTreeMap<&str, Machine> =
         texts.keys().filter_map(|name| Some((*name, machine(name)?))).collect();

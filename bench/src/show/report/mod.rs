@@ -28,10 +28,6 @@ impl Section {
     fn new(id: &str, title: &str, content: Markup) -> Self {
         Self { id: id.into(), title: title.into(), content }
     }
-
-    fn of_picture(picture: &Picture) -> Self {
-        Self::new(&picture.name, &picture.title, drawn(picture))
-    }
 }
 
 /// The page.
@@ -115,7 +111,7 @@ fn sections(
     ];
     let found = |(id, title, content): (_, _, Option<Markup>)| Some(Section::new(id, title, content?));
     sections.extend(below.into_iter().filter_map(found));
-    sections.extend(pictures.iter().map(Section::of_picture));
+    sections.extend(pictures.iter().map(|it| Section::new(&it.name, &it.title, drawn(it))));
     sections.extend(found(("events", "Lock events", figures::events(summary, records))));
     sections.push(Section::new("checks", "Checks", checks(summary)));
     sections.push(Section::new("method", "How the figures are made", method()));
