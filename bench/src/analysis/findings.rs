@@ -255,7 +255,10 @@ mod tests {
             alarms += u64::from(told);
         }
         // One in twenty or fewer is promised; told by the largest ratio alone it would be all of them.
-        assert!(alarms <= REPORTS / 8, "{alarms} of {REPORTS} reports tell of a difference that is not there");
+        assert!(
+            alarms <= REPORTS / 8,
+            "{alarms} of {REPORTS} reports tell of a difference that is not there"
+        );
         assert!(taken_back > 10, "{taken_back} intervals exclude 1 by luck");
     }
 

@@ -120,9 +120,10 @@ impl From<Measure> for String {
         match measure {
             Measure::Figure(name) => name,
             Measure::Printed(name) => format!("{PRINTED}{name}"),
-            other => {
-                WORDS.into_iter().find(|(_, it, _)| *it == other).map_or_else(Self::new, |(word, ..)| word.into())
-            }
+            other => WORDS
+                .into_iter()
+                .find(|(_, it, _)| *it == other)
+                .map_or_else(Self::new, |(word, ..)| word.into()),
         }
     }
 }

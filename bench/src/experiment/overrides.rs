@@ -197,7 +197,8 @@ impl Experiment {
 
     /// No point and no arm sets one of these itself; words of an arm for the command line stand behind others.
     pub(super) fn is_set_by_none(&self, displaced: &[&str]) -> std::result::Result<(), String> {
-        let in_points = |point: &PointValues| point.0.iter().any(|(key, _)| displaced.contains(&key.as_str()));
+        let in_points =
+            |point: &PointValues| point.0.iter().any(|(key, _)| displaced.contains(&key.as_str()));
         if self.points.iter().any(in_points) {
             return Err("the points of this experiment set it: change a copy of the file (--print)".into());
         }

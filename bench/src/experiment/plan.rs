@@ -106,7 +106,8 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
     if settings.is_empty() {
         settings.push(vec![]);
     }
-    let values = |axis: &Axis| axis.values.iter().map(|(value, _)| (axis.key.clone(), value.clone())).collect();
+    let values =
+        |axis: &Axis| axis.values.iter().map(|(value, _)| (axis.key.clone(), value.clone())).collect();
     combined(settings, experiment.axes.iter().map(values))
 }
 
@@ -230,7 +231,8 @@ fn add_control(experiment: &Experiment, points: &mut [Point]) -> Option<OutlineC
 }
 
 fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline {
-    let axis = |Axis { key, values }| OutlineAxis { key, values: values.into_iter().map(|it| it.0).collect() };
+    let axis =
+        |Axis { key, values }| OutlineAxis { key, values: values.into_iter().map(|it| it.0).collect() };
     Outline {
         experiment: experiment.name.clone(),
         title: experiment.title.clone(),

@@ -288,10 +288,8 @@ fn clean_value(value: &mut Value) {
         Value::Object(fields) => {
             fields.values_mut().for_each(clean_value);
             if !fields.keys().all(|name| is_clean(name)) {
-                *fields = std::mem::take(fields)
-                    .into_iter()
-                    .map(|(name, value)| (clean(&name), value))
-                    .collect();
+                *fields =
+                    std::mem::take(fields).into_iter().map(|(name, value)| (clean(&name), value)).collect();
             }
         }
         _ => {}

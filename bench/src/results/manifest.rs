@@ -211,8 +211,8 @@ impl Manifest {
         let complain = |message: String| Failure::usage(printable(&format!("{}: {message}", path.display())));
         let text = input::read_text(&path, MOST_BYTES)
             .map_err(|error| complain(format!("{error}: give a directory that `haltkick bench` made")))?;
-        let value = clean_json(&text)
-            .map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
+        let value =
+            clean_json(&text).map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
         let (schema, version) = (value["schema"].as_str(), value["schema_version"].as_u64());
         if (schema, version) != (Some(SCHEMA), Some(u64::from(SCHEMA_VERSION))) {
             let known = |value: &Value| value.as_str().map_or("unknown".into(), String::from);

@@ -99,8 +99,14 @@ impl<'a> Table<'a> {
     ) {
         let text = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         let n = estimate.map_or(runs, |it| it.n).to_string();
-        let (median, interval) = (estimate.map(|it| it.median).or(median), estimate.and_then(|it| it.interval));
-        let others = [median, estimate.map(|it| it.hodges_lehmann), interval.map(|it| it.low), interval.map(|it| it.high)];
+        let (median, interval) =
+            (estimate.map(|it| it.median).or(median), estimate.and_then(|it| it.interval));
+        let others = [
+            median,
+            estimate.map(|it| it.hodges_lehmann),
+            interval.map(|it| it.low),
+            interval.map(|it| it.high),
+        ];
         let [median, hodges_lehmann, low, high] = others.map(text);
         self.line(setting, &[arm, baseline, metric, &n, &median, &hodges_lehmann, &low, &high]);
     }

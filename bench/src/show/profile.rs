@@ -86,7 +86,9 @@ fn state(row: &ProfileRow) -> String {
 
 /// The function, cut to its column.
 fn name(row: &ProfileRow) -> String {
-    let Some(name) = row.inlined.as_ref().or(row.symbol.as_ref()) else { return format!("{:#x}", row.hottest) };
+    let Some(name) = row.inlined.as_ref().or(row.symbol.as_ref()) else {
+        return format!("{:#x}", row.hottest);
+    };
     match name.char_indices().nth(NAME_WIDTH) {
         Some(_) => name.chars().take(NAME_WIDTH - 3).chain("...".chars()).collect(),
         None => name.clone(),

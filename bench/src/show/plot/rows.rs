@@ -278,7 +278,6 @@ const MOST_DOTS: usize = 128;
 /// Dots beyond this multiple of the fair share are drawn there.
 const FARTHEST: f64 = 4.0;
 
-
 /// How the acquisitions fell on the vCPUs: one dot per vCPU, one strip per setting and arm.
 pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
     let of = |runs: &[&Record]| {
