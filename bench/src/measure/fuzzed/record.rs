@@ -91,15 +91,17 @@ fn exchange(whole: &mut Value, script: &mut Script<'_>) {
 
 /// One of the parts of a value, or itself, if it has none.
 fn inside(value: &mut Value, which: usize) -> &mut Value {
+    let parts = match &*value {
+        Value::Array(values) => values.len(),
+        Value::Object(fields) => fields.len(),
+        _ => 0,
+    };
+    if parts == 0 {
+        return value;
+    }
     match value {
-        Value::Array(values) if !values.is_empty() => {
-            let at = which % values.len();
-            &mut values[at]
-        }
-        Value::Object(fields) if !fields.is_empty() => {
-            let at = which % fields.len();
-            fields.values_mut().nth(at).expect("there are more")
-        }
+        Value::Array(values) => &mut values[which % parts],
+        Value::Object(fields) => fields.values_mut().nth(which % parts).expect("there are more"),
         whole => whole,
     }
 }
